@@ -1,0 +1,1 @@
+"""The Kubernetes custom-resource API without Kubernetes."""

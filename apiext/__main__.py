@@ -1,0 +1,87 @@
+"""``apiext`` and ``python -m apiext``: the sub-commands."""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+
+from apiext import cli
+from apiext.config import ConfigError
+
+USAGE = """usage: apiext COMMAND [ARGS]
+
+commands:
+  serve    serve CustomResourceDefinitions and custom objects kept in etcd (the default)
+  check    ask a running server whether it is ready: apiext check --url URL [--cafile FILE]
+  version  print the version; -o json for JSON
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a sub-command and return its exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given and given[0] in ("help", "-h", "--help"):
+        serve_help = "" if given[0] == "help" else cli.serve_parser().format_help()
+        print(USAGE + ("\n" + serve_help if serve_help else ""), end="")
+        return 0
+    name = given.pop(0) if given and not given[0].startswith("-") else "serve"
+    command = COMMANDS.get(name)
+    if command is None:
+        print(f"apiext: there is no command {name}\n\n{USAGE}", file=sys.stderr, end="")
+        return cli.EXIT_USAGE
+    return command(given)
+
+
+def serve(arguments: Sequence[str]) -> int:
+    """Run the server in the foreground until SIGTERM or SIGINT."""
+    try:
+        config = cli.parse_serve(arguments, os.environ, cli.warn_on_stderr)
+    except ConfigError as error:
+        print(f"apiext: {error}", file=sys.stderr)
+        return cli.EXIT_USAGE
+    from apiext import app  # noqa: PLC0415 - usage errors and --help need none of it
+
+    return app.run(config, cli.warn_on_stderr)
+
+
+def check(arguments: Sequence[str]) -> int:
+    """Ask /readyz of a running server: exit 0 when it is ready (health checks of containers)."""
+    import argparse  # noqa: PLC0415 - only this command needs them
+    import ssl  # noqa: PLC0415
+    import urllib.request  # noqa: PLC0415
+
+    parser = argparse.ArgumentParser(prog="apiext check", description=check.__doc__)
+    parser.add_argument("--url", default=os.environ.get("APIEXT_URL", "https://127.0.0.1:6443"))
+    parser.add_argument("--cafile", default="", help="CA of the server; without one the certificate is not verified")
+    parser.add_argument("--timeout", type=float, default=5.0)
+    options = parser.parse_args(list(arguments))
+    if not options.url.startswith(("http://", "https://")):
+        parser.error("--url must begin with http:// or https://")
+    context = ssl.create_default_context(cafile=options.cafile or None)
+    if not options.cafile:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    try:
+        with urllib.request.urlopen(  # noqa: S310
+            options.url.rstrip("/") + "/readyz", timeout=options.timeout, context=context
+        ) as answer:
+            print(answer.read().decode())
+    except OSError as error:
+        print(f"apiext: {options.url} is not ready: {error}", file=sys.stderr)
+        return cli.EXIT_FAILURE
+    return 0
+
+
+def version(arguments: Sequence[str]) -> int:
+    """Print the version of the package."""
+    from importlib.metadata import version as of  # noqa: PLC0415 - only this command needs it
+
+    number = of("apiext")
+    print(json.dumps({"version": number}) if list(arguments) == ["-o", "json"] else f"apiext {number}")
+    return 0
+
+
+COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {"serve": serve, "check": check, "version": version}
+
+if __name__ == "__main__":
+    sys.exit(main())

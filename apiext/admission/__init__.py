@@ -1,0 +1,1 @@
+"""Plug-ins that see a write before it is stored."""

@@ -1,0 +1,48 @@
+"""NamespaceLifecycle: nothing is created in a namespace that is missing or going away (NSP-003, NSP-004)."""
+
+from collections.abc import Awaitable, Callable
+
+from apiext.admission.attributes import Attributes
+from apiext.documents.document import Document, View
+from apiext.meta import status
+from apiext.meta.names import GroupResource
+
+NAMESPACES = GroupResource("", "namespaces")
+IMMORTAL = frozenset(("default", "kube-system", "kube-public"))
+
+
+class NamespaceLifecycle:
+    """The plug-in; ``find`` returns a namespace as it is in the store now, None when there is none."""
+
+    __slots__ = ("_find",)
+
+    def __init__(self, find: Callable[[str], Awaitable[View | None]]) -> None:
+        self._find = find
+
+    async def mutate(self, attributes: Attributes, new: Document) -> Document:
+        """Refuse creates in absent or terminating namespaces; upstream does so before other plug-ins mutate."""
+        if attributes.operation == "CREATE" and attributes.namespace:
+            await self._must_be_open(attributes)
+        return new
+
+    async def review(self, attributes: Attributes) -> None:
+        """Refuse to delete the namespaces that everything else relies on."""
+        if attributes.operation != "DELETE" or attributes.resource != NAMESPACES:
+            return
+        if attributes.name in IMMORTAL:
+            raise status.forbidden(NAMESPACES, attributes.name, "this namespace may not be deleted")
+
+    async def _must_be_open(self, attributes: Attributes) -> None:
+        name = attributes.namespace or ""
+        namespace = await self._find(name)
+        if namespace is None:
+            raise status.not_found(NAMESPACES, name)
+        if (namespace.get("status") or {}).get("phase") != "Terminating":
+            return
+        text = f"unable to create new content in namespace {name} because it is being terminated"
+        cause = {
+            "reason": "NamespaceTerminating",
+            "message": f"namespace {name} is being terminated",
+            "field": "metadata.namespace",
+        }
+        raise status.forbidden(attributes.resource, attributes.name, text, [cause])

@@ -1,0 +1,109 @@
+"""Who are you: bearer tokens, client certificates, and what happens when neither is sent (AUT-001, AUT-002)."""
+
+import csv
+import hashlib
+import hmac
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+
+from apiext.auth.user import SUPERUSER, User, authenticated
+
+
+class Authenticator(Protocol):
+    """Finds the user of a request."""
+
+    def authenticate(self, authorization: str, certificate_user: User | None) -> User | None:
+        """Return the user; None when no credential was sent. Raises BadCredential for a wrong one.
+
+        ``authorization`` is the header's text, empty when absent; ``certificate_user`` comes from the connection.
+        """
+
+
+class BadCredential(Exception):
+    """A credential was sent and is not valid: 401, also where anonymous requests are welcome."""
+
+
+class Everyone:
+    """Every request is the superuser's: ``--insecure``."""
+
+    def authenticate(self, authorization: str, certificate_user: User | None) -> User | None:
+        """Return the superuser whatever was sent."""
+        return SUPERUSER
+
+
+class Credentials:
+    """Static tokens and client certificates.
+
+    Tokens are kept and found by a keyed digest, so that how long a look-up takes says nothing about a token.
+    """
+
+    def __init__(self, tokens: Mapping[str, User]) -> None:
+        self._key = secrets.token_bytes(32)
+        self._users = {self._digest(token): user for token, user in tokens.items()}
+
+    def _digest(self, token: str) -> bytes:
+        return hmac.digest(self._key, token.encode("utf-8", "surrogateescape"), hashlib.sha256)
+
+    def authenticate(self, authorization: str, certificate_user: User | None) -> User | None:
+        """Return the user of the bearer token, else the certificate's; None without either."""
+        if not authorization:
+            return certificate_user
+        scheme, _, token = authorization.strip().partition(" ")
+        if scheme.lower() != "bearer" or not token.strip():
+            return certificate_user
+        user = self._users.get(self._digest(token.strip()))
+        if user is None:
+            raise BadCredential
+        return user
+
+
+@dataclass(frozen=True, slots=True)
+class TokenFileError(ValueError):
+    """A line of the token file that is no ``token,user,uid[,"group1,group2"]``."""
+
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"token file, line {self.line}: {self.text}"
+
+
+def parse_token_file(lines: Iterable[str]) -> dict[str, User]:
+    """Return the users by token of upstream's CSV: token, user, uid, and optionally quoted groups.
+
+    Empty lines and lines with an empty token are skipped, as upstream does. Raises TokenFileError.
+    """
+    users: dict[str, User] = {}
+    for number, record in enumerate(csv.reader(lines, skipinitialspace=True), start=1):
+        if not record or not any(record):
+            continue
+        if len(record) < 3:
+            raise TokenFileError(number, f"expected at least 3 columns, found {len(record)}")
+        token, name, uid = (field.strip() for field in record[:3])
+        if not token:
+            continue
+        groups = tuple(group.strip() for group in record[3].split(",")) if len(record) > 3 and record[3] else ()
+        users[token] = authenticated(name, groups, uid)
+    return users
+
+
+def read_token_file(path: Path) -> dict[str, User]:
+    """Return the users by token of a file; raises OSError and TokenFileError."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return parse_token_file(file)
+
+
+def user_of_certificate(der: bytes) -> User | None:
+    """Return the user that a verified client certificate names: CN is the user, each O a group; None without a CN."""
+    subject = x509.load_der_x509_certificate(der).subject
+    names = subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    if not names:
+        return None
+    groups = tuple(str(entry.value) for entry in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME))
+    return authenticated(str(names[0].value), groups)

@@ -1,0 +1,36 @@
+"""Who sends a request: a name, groups, and nothing about how that was found out."""
+
+from dataclasses import dataclass
+
+MASTERS = "system:masters"
+AUTHENTICATED = "system:authenticated"
+UNAUTHENTICATED = "system:unauthenticated"
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A user as admission, authorization and audit see it."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+    uid: str = ""
+
+    @property
+    def is_master(self) -> bool:
+        """Whether the user may do everything."""
+        return MASTERS in self.groups
+
+    @property
+    def is_anonymous(self) -> bool:
+        """Whether nobody said who it is."""
+        return UNAUTHENTICATED in self.groups
+
+
+ANONYMOUS = User("system:anonymous", (UNAUTHENTICATED,))
+SUPERUSER = User("admin", (MASTERS, AUTHENTICATED))
+"""The user of every request when the server runs without authentication."""
+
+
+def authenticated(name: str, groups: tuple[str, ...] = (), uid: str = "") -> User:
+    """Return a user that proved who it is; the group of all such users is added."""
+    return User(name, groups if AUTHENTICATED in groups else (*groups, AUTHENTICATED), uid)

@@ -1,0 +1,1 @@
+"""Built-in resources, served by the same code as custom ones."""

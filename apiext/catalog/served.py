@@ -1,0 +1,204 @@
+"""What is served, as frozen values: version, resource, catalog, and the one cell that changes."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from apiext.documents.document import Document, View
+from apiext.meta.fields import FieldError
+from apiext.meta.names import GroupKind, GroupResource, GroupVersion, sort_versions
+
+ALL_VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
+TERMINATING_VERBS = ("delete", "deletecollection", "get", "list", "watch")
+
+
+def _no_errors(new: View, old: View | None) -> list[FieldError]:
+    return []
+
+
+def _no_warnings(new: View, old: View | None) -> list[str]:
+    return []
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A Table column: its definition, and the cell of a document (TAB-002, TAB-003)."""
+
+    name: str
+    type: str
+    format: str = ""
+    description: str = ""
+    priority: int = 0
+    cell: Callable[[View], Any] = field(default=lambda _: None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """The lens of one (sub)resource: what it shows, what a change puts back (design.md §9).
+
+    ``project(stored)`` is what a client of the endpoint sees. ``embed(existing, shown)`` is the whole object with the
+    shown part put back. ``prepare(new, old)`` undoes what this endpoint may not change and sets the generation; old is
+    None on create. ``kind``, ``group`` and ``version`` are those of the shown object, empty for the resource's own.
+    """
+
+    name: str
+    verbs: tuple[str, ...]
+    project: Callable[[View], View]
+    embed: Callable[[View, View], Document]
+    prepare: Callable[[Document, View | None], Document]
+    group: str = ""
+    version: str = ""
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ServedVersion:
+    """One version of a resource, with everything that reading and writing it needs, as closures.
+
+    ``view(raw, revision)`` is the JSON that a client sees (bytes in, bytes out, no newline). ``decode(raw, revision)``
+    is the same as a document. ``encode(document)`` is what is stored. ``normalize(document)`` prunes, coerces and
+    defaults a request body in place of decoding it, and returns the document with the paths of unknown fields; it
+    raises ValueError with Go-like text for a body that cannot be this kind. ``validate(new, old)`` and
+    ``warnings(new, old)`` judge a whole object; old is None on create.
+    """
+
+    group: str
+    version: str
+    resource: str
+    kind: str
+    list_kind: str
+    namespaced: bool
+    view: Callable[[bytes, int], bytes]
+    decode: Callable[[bytes, int], Document]
+    encode: Callable[[Document], bytes]
+    normalize: Callable[[Document], tuple[Document, list[str]]]
+    endpoints: Mapping[str, Endpoint]
+    columns: tuple[Column, ...] = ()
+    validate: Callable[[View, View | None], list[FieldError]] = _no_errors
+    validate_status: Callable[[View, View | None], list[FieldError]] = _no_errors
+    warnings: Callable[[View, View | None], list[str]] = _no_warnings
+    singular: str = ""
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    verbs: tuple[str, ...] = ALL_VERBS
+    deprecation_warning: str = ""
+    selectable: Mapping[str, Callable[[View], str]] = field(default_factory=dict)
+    typed: bool = False  # a Go type upstream: completed from the URL, protobuf, strategic merge
+    open_api: Mapping[str, Any] | None = None
+    storage_version_hash: str = ""
+
+    @property
+    def group_version(self) -> GroupVersion:
+        """The group and version of the URL."""
+        return GroupVersion(self.group, self.version)
+
+    @property
+    def api_version(self) -> str:
+        """The apiVersion of objects in this version."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def group_resource(self) -> GroupResource:
+        """The resource as error texts name it."""
+        return GroupResource(self.group, self.resource)
+
+    @property
+    def group_kind(self) -> GroupKind:
+        """The kind as error texts name it."""
+        return GroupKind(self.group, self.kind)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ServedResource:
+    """A resource: its served versions by name, and the state of the definition behind it.
+
+    ``guard_key`` and ``guard_revision`` are compared by every put of a custom object; empty for built-ins.
+    ``identity`` changes whenever open watches must end (definition uid and shape).
+    """
+
+    group: str
+    resource: str
+    namespaced: bool
+    versions: Mapping[str, ServedVersion]
+    storage_version: str
+    uid: str = ""
+    generation: int = 0
+    established: bool = True
+    terminating: bool = False
+    guard_key: str = ""
+    guard_revision: int = 0
+    identity: str = ""
+    builtin: bool = False
+
+    @property
+    def group_resource(self) -> GroupResource:
+        """The resource as keys and error texts name it."""
+        return GroupResource(self.group, self.resource)
+
+    @property
+    def storage(self) -> ServedVersion | None:
+        """The storage version if it is served."""
+        return self.versions.get(self.storage_version)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Catalog:
+    """Everything served at one moment. ``number`` grows with each change; discovery is computed from this value."""
+
+    resources: Mapping[tuple[str, str], ServedResource] = field(default_factory=dict)
+    number: int = 0
+    _cache: dict[str, Any] = field(default_factory=dict)  # documents computed lazily from this value
+
+    def resource(self, group: str, resource: str) -> ServedResource | None:
+        """Return the resource of a group, whatever its versions."""
+        return self.resources.get((group, resource))
+
+    def lookup(self, group: str, version: str, resource: str) -> ServedVersion | None:
+        """Return the served version that a URL names."""
+        found = self.resources.get((group, resource))
+        return found.versions.get(version) if found is not None else None
+
+    def with_resource(self, served: ServedResource) -> "Catalog":
+        """Return the catalog with the resource added or replaced."""
+        return replace(
+            self,
+            resources={**self.resources, (served.group, served.resource): served},
+            number=self.number + 1,
+            _cache={},
+        )
+
+    def without_resource(self, group: str, resource: str) -> "Catalog":
+        """Return the catalog without the resource."""
+        kept = {key: value for key, value in self.resources.items() if key != (group, resource)}
+        return replace(self, resources=kept, number=self.number + 1, _cache={})
+
+    def groups(self) -> dict[str, list[str]]:
+        """Return the established groups and their versions, preferred version first (DIS-104)."""
+        found: dict[str, set[str]] = {}
+        for (group, _), served in self.resources.items():
+            if served.established:
+                found.setdefault(group, set()).update(served.versions)
+        return {group: sort_versions(list(found[group])) for group in sorted(found) if found[group]}
+
+    def in_version(self, group: str, version: str) -> Sequence[ServedVersion]:
+        """Return the established resources of a group-version, by name."""
+        return [
+            served.versions[version]
+            for (of, _), served in sorted(self.resources.items())
+            if of == group and served.established and version in served.versions
+        ]
+
+    def remember(self, key: str, make: Callable[["Catalog"], Any]) -> Any:
+        """Return what ``make`` computes from this value, computed once."""
+        if key not in self._cache:
+            self._cache[key] = make(self)
+        return self._cache[key]
+
+
+class LiveCatalog:
+    """The one cell that changes; a request reads ``current`` once and keeps what it read."""
+
+    __slots__ = ("current",)
+
+    def __init__(self, current: Catalog) -> None:
+        self.current = current

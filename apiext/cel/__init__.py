@@ -1,0 +1,1 @@
+"""A CEL engine with Kubernetes' dialect, costs and messages."""

@@ -1,0 +1,1 @@
+"""CEL functions, one row per overload."""

@@ -1,0 +1,277 @@
+"""The command line: flags, environment and file become a Config; every sub-command starts here."""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from apiext.config import PLUGINS, Config, ConfigError, EtcdConfig
+
+Warn = Callable[[str], None]
+
+EXIT_FAILURE, EXIT_USAGE, EXIT_PORT, EXIT_ETCD = 1, 2, 3, 4
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """One flag: its names, what it means, and how its text becomes a value."""
+
+    name: str
+    help: str
+    default: str = ""
+    metavar: str = ""
+    switch: bool = False
+    aliases: tuple[str, ...] = ()
+
+
+FLAGS = (
+    Flag("data-dir", "everything kept on disk: private etcd, certificates, kubeconfig", metavar="DIR"),
+    Flag("etcd-servers", "etcd endpoints: http, https or unix:///path; none: a private etcd", metavar="URL[,URL]"),
+    Flag("etcd-prefix", "prefix of every key", "/registry", "PREFIX"),
+    Flag("etcd-transport", "HTTP/2 client to etcd: native or grpc", "native", "KIND"),
+    Flag("etcd-binary", "etcd binary of the private etcd", metavar="FILE"),
+    Flag("etcd-cafile", "CA bundle that signed etcd's certificate", metavar="FILE"),
+    Flag("etcd-certfile", "client certificate for etcd", metavar="FILE"),
+    Flag("etcd-keyfile", "key of the client certificate for etcd", metavar="FILE"),
+    Flag("etcd-user", "etcd user as NAME:PASSWORD", metavar="USER"),
+    Flag("etcd-wait", "seconds to wait for etcd at the start", "60", "SECONDS"),
+    Flag("etcd-compaction-interval", "time between compactions, 0 for none", "5m", "DURATION"),
+    Flag("port", "port to serve on; 0 for a free one (default 6443, with --insecure 8080)", metavar="N",
+         aliases=("secure-port",)),
+    Flag("bind-address", "address to serve on", "127.0.0.1", "ADDRESS"),
+    Flag("insecure", "plain http on a loopback address, no authentication", switch=True),
+    Flag("ready-file", "JSON file written when the server is ready", metavar="FILE"),
+    Flag("kubeconfig", "where the admin kubeconfig is written (default DIR/admin.kubeconfig)", metavar="FILE"),
+    Flag("disable-admission-plugins", "admission plug-ins to turn off: NamespaceLifecycle", metavar="A,B"),
+    Flag("runtime-config", "APIs to turn on or off: apiextensions.k8s.io/v1beta1=false", metavar="K=V,…"),
+    Flag("watch-cache", "accepted: the cache is always on", "true", "BOOL"),
+    Flag("workers", "processes sharing the port", "1", "N"),
+    Flag("cert-dir", "directory of apiserver.crt and apiserver.key", metavar="DIR"),
+    Flag("tls-cert-file", "serving certificate", metavar="FILE"),
+    Flag("tls-private-key-file", "key of the serving certificate", metavar="FILE"),
+    Flag("tls-san", "further names of the own serving certificate", metavar="NAME[,NAME]"),
+    Flag("client-ca-file", "CA of client certificates: CN is the user, O the groups", metavar="FILE"),
+    Flag("token-auth-file", "static tokens: token,user,uid,\"group,group\"", metavar="FILE"),
+    Flag("token", "bearer token of the admin (default: made once, kept in the data directory)", metavar="TOKEN"),
+    Flag("anonymous-auth", "serve requests without credentials as system:anonymous", "false", "BOOL"),
+    Flag("kubernetes-version", "version that /version reports", "1.35.0", "X.Y.Z"),
+    Flag("max-requests-inflight", "reads at a time, 0 for no limit", "400", "N"),
+    Flag("max-mutating-requests-inflight", "writes at a time, 0 for no limit", "200", "N"),
+    Flag("request-timeout", "time limit of requests that are no watches", "60s", "DURATION"),
+    Flag("min-request-timeout", "least seconds of a watch without timeoutSeconds", "1800", "SECONDS"),
+    Flag("shutdown-delay-duration", "time between failing readiness and the drain", "0s", "DURATION"),
+    Flag("v", "log verbosity: 2 logs each request", "0", "N"),
+    Flag("quiet", "print no ready message", switch=True),
+)  # fmt: skip
+
+
+def environment_name(flag: str) -> str:
+    """Return the environment twin of a flag."""
+    return "APIEXT_" + flag.upper().replace("-", "_")
+
+
+def serve_parser() -> argparse.ArgumentParser:
+    """Return the parser of ``apiext serve``; kube-apiserver's flags without meaning here are accepted."""
+    parser = argparse.ArgumentParser(
+        prog="apiext serve", description="Serve CustomResourceDefinitions and custom objects kept in etcd.",
+        allow_abbrev=False,
+        epilog="Every flag has an environment twin APIEXT_<NAME>. Order: flag, environment, --config FILE, default.",
+    )  # fmt: skip
+    parser.add_argument("--config", metavar="FILE", help="YAML file: flag names as keys")
+    for flag in FLAGS:
+        names = [f"--{name}" for name in (flag.name, *flag.aliases)]
+        text = flag.help + (f" (default {flag.default})" if flag.default else "")
+        options: dict[str, Any] = {"dest": flag.name, "default": None, "help": text}
+        if flag.switch:
+            options |= {"nargs": "?", "const": "true", "metavar": "BOOL"}
+        else:
+            options["metavar"] = flag.metavar
+        parser.add_argument(*names, **options)
+    return parser
+
+
+def parse_serve(
+    arguments: Sequence[str], environment: Mapping[str, str], warn: Warn
+) -> Config:
+    """Return the checked configuration; raises ConfigError, or SystemExit(2) on usage errors."""
+    parser = serve_parser()
+    known, extra = parser.parse_known_args(list(arguments))
+    _accept_foreign(parser, extra, warn)
+    given = {name: value for name, value in vars(known).items() if value is not None and name != "config"}
+    for flag in FLAGS:
+        if flag.name not in given and (value := environment.get(environment_name(flag.name))) is not None:
+            given[flag.name] = value
+    path = known.config or environment.get("APIEXT_CONFIG")
+    for name, value in _read_file(path).items() if path else ():
+        given.setdefault(name, value)
+    values = {flag.name: given.get(flag.name, flag.default) for flag in FLAGS}
+    return _build(values, given, environment, warn).checked()
+
+
+def _accept_foreign(parser: argparse.ArgumentParser, extra: Sequence[str], warn: Warn) -> None:
+    """Warn once for each of kube-apiserver's flags that mean nothing here; refuse anything else."""
+    ignored = foreign_flags() if extra else frozenset[str]()
+    position = 0
+    while position < len(extra):
+        name, equals, _ = extra[position].removeprefix("--").partition("=")
+        position += 1
+        if not extra[position - 1].startswith("--") or name not in ignored:
+            parser.error(f"unrecognized argument: {extra[position - 1]}")
+        if not equals and position < len(extra) and not extra[position].startswith("--"):
+            position += 1
+        warn(f"--{name} is accepted and has no effect here")
+
+
+def foreign_flags() -> frozenset[str]:
+    """Return kube-apiserver's flags that are accepted without effect, so that envtest and kwok start unchanged."""
+    return frozenset(Path(__file__).with_name("ignored-flags.txt").read_text().split())
+
+
+def _read_file(path: str) -> dict[str, str]:
+    try:
+        document = yaml.safe_load(Path(path).read_text())
+    except (OSError, yaml.YAMLError) as error:
+        raise ConfigError(f"--config {path}: {error}") from error
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise ConfigError(f"--config {path}: expected a mapping of flag names to values")
+    names = {flag.name for flag in FLAGS}
+    found: dict[str, str] = {}
+    for key, value in document.items():
+        if key in ("apiVersion", "kind"):
+            continue
+        if key not in names:
+            raise ConfigError(f"--config {path}: there is no flag named {key}")
+        found[key] = ",".join(map(str, value)) if isinstance(value, list) else _plain(value)
+    return found
+
+
+def _plain(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _build(values: Mapping[str, str], given: Mapping[str, str], environment: Mapping[str, str], warn: Warn) -> Config:
+    insecure = _bool("insecure", values["insecure"])
+    if _integer("workers", values["workers"] if values["workers"] != "auto" else "1") > 1:
+        raise ConfigError("--workers more than 1 is not there yet: run one server per port on the same etcd instead")
+    user, _, password = values["etcd-user"].partition(":")
+    etcd = EtcdConfig(
+        servers=_names(values["etcd-servers"]),
+        prefix="/" + values["etcd-prefix"].strip("/"),
+        transport=values["etcd-transport"],
+        binary=values["etcd-binary"],
+        cafile=values["etcd-cafile"],
+        certfile=values["etcd-certfile"],
+        keyfile=values["etcd-keyfile"],
+        user=user,
+        password=password,
+        wait=_duration("etcd-wait", values["etcd-wait"]),
+    )
+    return Config(
+        data_dir=Path(values["data-dir"] or default_data_dir(environment)).absolute(),
+        etcd=etcd,
+        bind_address=values["bind-address"],
+        port=_integer("port", values["port"] or ("8080" if insecure else "6443")),
+        insecure=insecure,
+        ready_file=values["ready-file"],
+        kubeconfig=values["kubeconfig"],
+        disabled_plugins=_plugins(values["disable-admission-plugins"], warn),
+        runtime_config=_runtime_config(values["runtime-config"], warn),
+        cert_dir=values["cert-dir"],
+        tls_cert_file=values["tls-cert-file"],
+        tls_private_key_file=values["tls-private-key-file"],
+        tls_sans=_names(values["tls-san"]),
+        client_ca_file=values["client-ca-file"],
+        token_auth_file=values["token-auth-file"],
+        token=values["token"],
+        anonymous_auth=_bool("anonymous-auth", values["anonymous-auth"]),
+        kubernetes_version=values["kubernetes-version"].removeprefix("v"),
+        max_inflight=_integer("max-requests-inflight", values["max-requests-inflight"]),
+        max_mutating_inflight=_integer(
+            "max-mutating-requests-inflight", values["max-mutating-requests-inflight"]
+        ),
+        request_timeout=_duration("request-timeout", values["request-timeout"]),
+        min_request_timeout=_integer("min-request-timeout", values["min-request-timeout"]),
+        compaction_interval=_duration("etcd-compaction-interval", values["etcd-compaction-interval"]),
+        shutdown_delay=_duration("shutdown-delay-duration", values["shutdown-delay-duration"]),
+        verbosity=_integer("v", values["v"]),
+        quiet=_bool("quiet", values["quiet"]),
+    )
+
+
+def default_data_dir(environment: Mapping[str, str]) -> str:
+    """Return the data directory of a user who names none."""
+    base = environment.get("XDG_DATA_HOME") or os.path.join(environment.get("HOME", "/var/lib"), ".local", "share")
+    return os.path.join(base, "apiext")
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _integer(flag: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError as error:
+        raise ConfigError(f"--{flag} {text}: expected a whole number") from error
+
+
+def _bool(flag: str, text: str) -> bool:
+    if text.lower() in ("", "false", "0", "f", "no"):
+        return False
+    if text.lower() in ("true", "1", "t", "yes"):
+        return True
+    raise ConfigError(f"--{flag} {text}: expected true or false")
+
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def _duration(flag: str, text: str) -> float:
+    """Return seconds of a Go duration such as 1m30s, or of a bare number."""
+    rest, total = text, 0.0
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    while rest:
+        digits = rest[: len(rest) - len(rest.lstrip("0123456789."))]
+        unit = next((name for name in ("ms", "s", "m", "h") if rest[len(digits) :].startswith(name)), "")
+        if not digits or not unit:
+            raise ConfigError(f"--{flag} {text}: expected a duration such as 90s or 1m30s")
+        total += float(digits) * _UNITS[unit]
+        rest = rest[len(digits) + len(unit) :]
+    return total
+
+
+def _plugins(text: str, warn: Warn) -> frozenset[str]:
+    names = frozenset(_names(text))
+    unknown = sorted(names - PLUGINS)
+    if unknown:
+        warn(f"--disable-admission-plugins: there is no plug-in {', '.join(unknown)} here")
+    return names & PLUGINS
+
+
+def _runtime_config(text: str, warn: Warn) -> tuple[tuple[str, bool], ...]:
+    found: list[tuple[str, bool]] = []
+    unknown: list[str] = []
+    for pair in _names(text):
+        name, _, value = pair.partition("=")
+        if name == "apiextensions.k8s.io/v1beta1":
+            found.append((name, _bool("runtime-config", value or "true")))
+        else:
+            unknown.append(name)
+    if unknown:
+        warn(f"--runtime-config: {', '.join(unknown)} has no effect here")
+    return tuple(found)
+
+
+def warn_on_stderr(text: str) -> None:
+    """Print one warning line."""
+    print(f"apiext: warning: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,82 @@
+"""The configuration of a server: one frozen value, checked once."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+LOOPBACK = frozenset(("127.0.0.1", "::1", "localhost"))
+PLUGINS = frozenset(("NamespaceLifecycle",))
+V1BETA1 = "apiextensions.k8s.io/v1beta1"
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be served; the text says what to change."""
+
+
+@dataclass(frozen=True, slots=True)
+class EtcdConfig:
+    """Where objects live. No servers: a private etcd child in the data directory."""
+
+    servers: tuple[str, ...] = ()
+    prefix: str = "/registry"
+    transport: str = "native"
+    binary: str = ""
+    cafile: str = ""
+    certfile: str = ""
+    keyfile: str = ""
+    user: str = ""
+    password: str = field(default="", repr=False)
+    wait: float = 60.0  # seconds to wait for etcd at the start
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Everything that a server is told at its start (command-line.md)."""
+
+    data_dir: Path
+    etcd: EtcdConfig = EtcdConfig()
+    bind_address: str = "127.0.0.1"
+    port: int = 6443
+    insecure: bool = False
+    ready_file: str = ""
+    kubeconfig: str = ""
+    disabled_plugins: frozenset[str] = frozenset()
+    runtime_config: tuple[tuple[str, bool], ...] = ()
+    cert_dir: str = ""
+    tls_cert_file: str = ""
+    tls_private_key_file: str = ""
+    tls_sans: tuple[str, ...] = ()
+    client_ca_file: str = ""
+    token_auth_file: str = ""
+    token: str = field(default="", repr=False)
+    anonymous_auth: bool = False
+    kubernetes_version: str = "1.35.0"
+    max_inflight: int = 400
+    max_mutating_inflight: int = 200
+    request_timeout: float = 60.0
+    min_request_timeout: int = 1800
+    compaction_interval: float = 300.0
+    shutdown_delay: float = 0.0
+    verbosity: int = 0
+    quiet: bool = False
+
+    def checked(self) -> "Config":
+        """Return the configuration, or raise ConfigError with a remedy."""
+        if self.insecure and self.bind_address not in LOOPBACK:
+            raise ConfigError(
+                f"--insecure serves plain http without authentication, so it binds loopback addresses only, not "
+                f"{self.bind_address}: drop --insecure or bind 127.0.0.1"
+            )
+        if not 0 <= self.port <= 65535:
+            raise ConfigError(f"--port {self.port} is no port: use 0 for a free one, or 1 to 65535")
+        for server in self.etcd.servers:
+            if not server.startswith(("http://", "https://", "unix:///")):
+                raise ConfigError(f"--etcd-servers {server}: use http://host:port, https://host:port or unix:///path")
+        if self.etcd.transport not in ("native", "grpc"):
+            raise ConfigError(f"--etcd-transport {self.etcd.transport}: use native or grpc")
+        if bool(self.tls_cert_file) != bool(self.tls_private_key_file):
+            raise ConfigError("--tls-cert-file and --tls-private-key-file go together")
+        return self
+
+    def enabled(self, api: str, default: bool) -> bool:
+        """Return whether --runtime-config turns an API on."""
+        return dict(self.runtime_config).get(api, default)

@@ -1,0 +1,1 @@
+"""Background reconcilers, each one function of a key."""

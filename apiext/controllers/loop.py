@@ -1,0 +1,177 @@
+"""The keyed queue under every controller: serial per key, coalescing, jittered backoff, resync."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from itertools import islice
+from typing import Any
+
+from apiext import limits
+from apiext.storage.store import Unavailable
+
+log = logging.getLogger(__name__)
+
+Reconcile = Callable[[str], Awaitable[None]]
+"""Bring the world of one key to what it should be; called again until it returns."""
+
+
+class Loop:
+    """Runs ``reconcile(key)``: never twice at a time for a key, once for any number of ``add`` calls before it starts.
+
+    A run that raises is logged and repeated after a jittered pause that doubles from ``limits.RETRY_FIRST`` to
+    ``limits.RETRY_LAST`` seconds. At most ``width`` keys run at a time; the queue holds each key once.
+    """
+
+    def __init__(self, name: str, reconcile: Reconcile, *, width: int = 4) -> None:
+        self._name = name
+        self._reconcile = reconcile
+        self._width = width
+        self._group: asyncio.TaskGroup | None = None
+        self._ready: dict[str, None] = {}  # keys to run, in order of arrival
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._failures: dict[str, int] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._waiting: dict[str, list[asyncio.Future[None]]] = {}
+        self._keys: Callable[[], Iterable[str]] | None = None
+        self._resync: asyncio.TimerHandle | None = None
+        self._stopped = False
+
+    def start(self, group: asyncio.TaskGroup, keys: Callable[[], Iterable[str]] | None = None) -> None:
+        """Run keys as tasks of the group; ``keys()`` is added again every ``limits.RESYNC_EVERY`` seconds."""
+        self._group = group
+        self._keys = keys
+        if keys is not None:
+            self._schedule_resync()
+        self._pump()
+
+    def add(self, key: str) -> None:
+        """Ask for a run of the key that begins after this call; it ends a pause after a failure."""
+        self._now(key)
+
+    def add_after(self, key: str, seconds: float) -> None:
+        """Ask for a run in so many seconds, unless one is due before."""
+        if self._stopped or key in self._timers:
+            return
+        self._timers[key] = asyncio.get_running_loop().call_later(seconds, self._now, key)
+
+    async def run(self, key: str) -> None:
+        """Run the key now and wait for it: a run that begins after this call. Raises what the run raises."""
+        if self._stopped:
+            raise Unavailable(f"{self._name} is stopping")
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(key, []).append(done)
+        self._now(key)
+        await done
+
+    async def settled(self) -> None:
+        """Wait until every key that was asked for before this call has run once, whether or not it worked."""
+        loop = asyncio.get_running_loop()
+        futures = []
+        for key in self._ready:
+            done: asyncio.Future[None] = loop.create_future()
+            self._waiting.setdefault(key, []).append(done)
+            futures.append(done)
+        # A key that runs now and is not asked for again may be seeing the change we wait for.
+        runs = [task for key, task in self._running.items() if key not in self._ready]
+        await asyncio.gather(*futures, return_exceptions=True)
+        if runs:
+            await asyncio.wait(runs)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing runs and nothing is due now (a pause after a failure counts as idle)."""
+        return not self._ready and not self._running
+
+    async def stop(self) -> None:
+        """Cancel what runs, forget what waits; the group goes on."""
+        self._stopped = True
+        for timer in (*self._timers.values(), *([self._resync] if self._resync else [])):
+            timer.cancel()
+        self._timers.clear()
+        self._ready.clear()
+        tasks = list(self._running.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        for key in list(self._waiting):
+            self._answer(self._waiting.pop(key), Unavailable(f"{self._name} is stopping"))
+
+    def _now(self, key: str) -> None:
+        if self._stopped:
+            return
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            timer.cancel()
+        self._ready[key] = None
+        self._pump()
+
+    def _pump(self) -> None:
+        """Start what may run: the oldest keys that do not run already."""
+        if self._group is None or self._stopped or len(self._running) >= self._width:
+            return
+        free = (key for key in self._ready if key not in self._running)
+        for key in list(islice(free, self._width - len(self._running))):
+            del self._ready[key]
+            task = self._spawn(self._once(key, self._waiting.pop(key, [])))
+            if task is None:
+                return
+            self._running[key] = task
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
+        assert self._group is not None
+        try:
+            return self._group.create_task(work)
+        except RuntimeError:  # the group is ending: so are we
+            work.close()
+            self._stopped = True
+            return None
+
+    async def _once(self, key: str, waiting: list[asyncio.Future[None]]) -> None:
+        error: Exception | None = None
+        try:
+            await self._reconcile(key)
+            self._failures.pop(key, None)
+        except asyncio.CancelledError:
+            error = Unavailable(f"{self._name} is stopping")
+            raise
+        except Exception as failure:  # the outermost filter of background work
+            error = failure
+            self._retry(key, failure)
+        finally:
+            del self._running[key]
+            self._answer(waiting, error)
+            self._pump()
+
+    def _retry(self, key: str, failure: Exception) -> None:
+        count = self._failures.get(key, 0)
+        self._failures[key] = count + 1
+        pause = min(limits.RETRY_LAST, limits.RETRY_FIRST * 2 ** min(count, 30)) * random.uniform(0.5, 1.0)  # noqa: S311
+        # A lost race heals by itself; only what lasts is worth a line with a traceback.
+        level = logging.DEBUG if count < 3 else logging.WARNING
+        log.log(level, "%s of %s failed (%s), again in %.3f s", self._name, key, failure, pause, exc_info=failure)
+        if not self._stopped and key not in self._ready:
+            self._timers.pop(key, None)
+            self.add_after(key, pause)
+
+    def _schedule_resync(self) -> None:
+        pause = limits.RESYNC_EVERY * random.uniform(0.9, 1.1)  # noqa: S311
+        self._resync = asyncio.get_running_loop().call_later(pause, self._add_all)
+
+    def _add_all(self) -> None:
+        if self._stopped or self._keys is None:
+            return
+        for key in list(self._keys()):
+            self.add(key)
+        self._schedule_resync()
+
+    @staticmethod
+    def _answer(waiting: list[asyncio.Future[None]], error: Exception | None) -> None:
+        for done in waiting:
+            if done.done():
+                continue
+            if error is None:
+                done.set_result(None)
+            else:
+                done.set_exception(error)

@@ -1,0 +1,1 @@
+"""Documents of one resource, from version to version."""

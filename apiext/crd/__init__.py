@@ -1,0 +1,1 @@
+"""The CustomResourceDefinition: parsing, defaults, validation, naming, conditions."""

@@ -1,0 +1,1 @@
+"""JSON documents: decoding, encoding, patches, paths."""

@@ -1,0 +1,22 @@
+"""The two types of decoded JSON: a document you own, and a view you share."""
+
+from collections.abc import Mapping
+from typing import Any
+
+Document = dict[str, Any]
+"""Decoded JSON object that its holder may change."""
+
+View = Mapping[str, Any]
+"""Decoded JSON object that is shared: never changed, only cloned."""
+
+
+def clone(value: Any) -> Any:
+    """Return a deep copy of a JSON value; scalars are shared."""
+    if isinstance(value, dict):
+        return {key: clone(item) if item.__class__ in _CONTAINERS else item for key, item in value.items()}
+    if isinstance(value, list):
+        return [clone(item) if item.__class__ in _CONTAINERS else item for item in value]
+    return value
+
+
+_CONTAINERS = frozenset((dict, list))

@@ -1,0 +1,200 @@
+"""JSON texts and documents: exact integers, Go's floats, duplicate keys noticed, depth bounded (DEC-001…004)."""
+
+import codecs
+import json
+import math
+import re
+from typing import Any
+
+import orjson
+
+from apiext import limits
+from apiext.documents.document import View
+from apiext.documents.errors import DecodeError as DecodeError
+from apiext.documents.json_errors import check_depth, syntax_error
+from apiext.documents.yaml_text import decode_yaml as decode_yaml
+from apiext.documents.yaml_text import encode_yaml as encode_yaml
+
+_INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
+_MAX_NOTES = 100  # upstream: strict errors kept per document
+_SORTED = orjson.OPT_SORT_KEYS
+_STRICT = orjson.OPT_STRICT_INTEGER
+_FRACTION = re.compile(rb"\.(?<=[0-9]\.)[0-9]")  # quick signs of a float; literal first characters make them fast
+_EXPONENT = re.compile(rb"e(?<=[0-9]e)[-+0-9]")
+_FLOAT = re.compile(rb"[:,\[]-?[0-9]+[.e]|^-?[0-9]+[.e]")
+
+
+def decode_json(raw: bytes) -> tuple[Any, list[str]]:
+    """Return the document of a JSON text and notes about duplicate keys (``duplicate field "spec.x"``).
+
+    Integers are exact within int64 and floats beyond, the last duplicate wins, invalid UTF-8 and lone surrogates
+    become U+FFFD as in Go. Raises DecodeError with Go's text; nesting over ``limits.MAX_DEPTH`` is one (DEC-001).
+    """
+    if raw.count(b"{") + raw.count(b"[") > limits.MAX_DEPTH:
+        check_depth(raw, limits.MAX_DEPTH)
+    try:
+        document = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return _decode_slowly(raw)
+    try:
+        again = orjson.dumps(document, option=_STRICT)
+    except orjson.JSONEncodeError:
+        document = _int64(document)
+        again = orjson.dumps(document)
+    # A dropped duplicate takes at least its colon along; colons in strings are the same in both texts unless escaped.
+    if raw.count(b":") != again.count(b":") or b"\\u003a" in raw or b"\\u003A" in raw:
+        return _decode_slowly(raw)
+    return document, []
+
+
+def encode(document: View | list[Any]) -> bytes:
+    """Return compact JSON with sorted keys and Go's floats, without a newline (DEC-001, NEG-006)."""
+    raw = orjson.dumps(document, option=_SORTED)
+    if (_FRACTION.search(raw) or _EXPONENT.search(raw)) and _FLOAT.search(raw):
+        return orjson.dumps(_go_floats(document), option=_SORTED)
+    return raw
+
+
+def encode_in_order(document: View | list[Any]) -> bytes:
+    """Return compact JSON with the keys in the document's own order and Go's floats (typed upstream objects)."""
+    raw = orjson.dumps(document)
+    if (_FRACTION.search(raw) or _EXPONENT.search(raw)) and _FLOAT.search(raw):
+        return orjson.dumps(_go_floats(document))
+    return raw
+
+
+def pretty(raw: bytes) -> bytes:
+    """Return a JSON text indented by two spaces, keys in the order they have (NEG-005)."""
+    document = orjson.loads(raw)
+    return orjson.dumps(_go_floats(document) if _FLOAT.search(raw) else document, option=orjson.OPT_INDENT_2)
+
+
+def json_kind(value: Any) -> str:
+    """Return the name Go's decoder gives to a value of the wrong type: object, array, string, number or bool."""
+    return _KINDS.get(value.__class__, "object")
+
+
+_KINDS = {
+    dict: "object",
+    list: "array",
+    str: "string",
+    int: "number",
+    float: "number",
+    bool: "bool",
+    type(None): "null",
+}
+
+
+def go_float(value: float) -> str:
+    """Return a finite float as Go's encoding/json prints it: 1.0 is 1, 1e21 is 1e+21."""
+    size = abs(value)
+    if size == 0:
+        return "-0" if str(value)[0] == "-" else "0"
+    text = repr(value)
+    if 1e-6 <= size < 1e21:
+        return _without_exponent(text)
+    mantissa, _, exponent = text.partition("e")
+    if not exponent:  # repr writes 1e-05 and below with an exponent, so only larger numbers come here
+        return text
+    return f"{mantissa}e{exponent[0] if exponent[0] in '+-' else '+'}{exponent.lstrip('+-').lstrip('0')}"
+
+
+def _without_exponent(text: str) -> str:
+    if text.endswith(".0"):
+        return text[:-2]
+    mantissa, _, exponent = text.partition("e")
+    if not exponent:
+        return text
+    sign = "-" if mantissa[0] == "-" else ""
+    whole, _, part = mantissa.lstrip("-").partition(".")
+    shift = int(exponent)
+    digits = whole + part
+    if shift < 0:
+        return f"{sign}0.{'0' * (-shift - 1)}{digits}"
+    return sign + digits.ljust(len(whole) + shift, "0")
+
+
+def _go_floats(value: Any) -> Any:
+    if value.__class__ is float:
+        return orjson.Fragment(go_float(value))
+    if isinstance(value, dict):
+        return {key: _go_floats(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_go_floats(item) for item in value]
+    return value
+
+
+def _int64(value: Any) -> Any:
+    """Return the value with integers beyond int64 as floats."""
+    if value.__class__ is int and not _INT_MIN <= value <= _INT_MAX:
+        return float(value)
+    if isinstance(value, dict):
+        return {key: _int64(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_int64(item) for item in value]
+    return value
+
+
+# --- the slow way: duplicates with their paths, what orjson refuses, and errors in Go's words ---
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """The members of an object, duplicates included."""
+
+
+def _decode_slowly(raw: bytes) -> tuple[Any, list[str]]:
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        text = raw.decode(errors="apiext.go")
+    fault = syntax_error(raw)
+    if fault is not None:
+        raise DecodeError(fault)
+    parsed = json.loads(text, object_pairs_hook=_Pairs, parse_int=_parse_int, parse_float=_parse_float)
+    notes: dict[str, None] = {}
+    return _assemble(parsed, "", notes), [f'duplicate field "{path}"' for path in notes]
+
+
+def _replace_each(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeDecodeError)
+    return "\ufffd" * (error.end - error.start), error.end
+
+
+codecs.register_error("apiext.go", _replace_each)
+
+
+def _assemble(value: Any, path: str, notes: dict[str, None]) -> Any:
+    if isinstance(value, _Pairs):
+        document: dict[str, Any] = {}
+        for key, item in value:
+            name = _repaired(key)
+            where = f"{path}.{name}" if path else name
+            if name in document and len(notes) < _MAX_NOTES:
+                notes[where] = None
+            document[name] = _assemble(item, where, notes)
+        return document
+    if isinstance(value, list):
+        return [_assemble(item, f"{path}[{index}]", notes) for index, item in enumerate(value)]
+    return _repaired(value) if isinstance(value, str) else value
+
+
+def _repaired(text: str) -> str:
+    """Return the text with lone surrogates replaced."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def _parse_int(text: str) -> int | float:
+    if len(text) < 20:
+        number = int(text)
+        if _INT_MIN <= number <= _INT_MAX:
+            return number
+    return _parse_float(text)
+
+
+def _parse_float(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise DecodeError(f"json: cannot unmarshal number {text[:64]} into Go value of type float64")
+    return number

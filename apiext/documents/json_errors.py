@@ -1,0 +1,176 @@
+"""Why a text is no JSON, in the words of Go's scanner; only read when decoding has failed (ERR-11)."""
+
+import re
+from itertools import accumulate
+
+from apiext.documents.errors import DecodeError
+
+END = "unexpected end of JSON input"
+_SPACE = re.compile(rb"[ \t\r\n]*")
+_STRING = re.compile(rb'"[^"\\\x00-\x1f]*(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*)*"')
+_STRING_START = re.compile(rb'"(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*')
+_NUMBER = re.compile(rb"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_LITERALS = {ord("t"): b"true", ord("f"): b"false", ord("n"): b"null"}
+_NUMBER_STARTS = frozenset(b"-0123456789")
+_HEX = re.compile(rb"[0-9a-fA-F]{0,4}")
+_NO_BRACKETS = bytes(code for code in range(256) if code not in b'[]{}"')
+_STEPS = bytes(2 if code in b"[{" else 0 for code in range(256))
+_QUOTED = {
+    0x27: "\\'",
+    0x22: '"',
+    0x5C: "\\\\",
+    7: "\\a",
+    8: "\\b",
+    9: "\\t",
+    10: "\\n",
+    11: "\\v",
+    12: "\\f",
+    13: "\\r",
+}
+
+
+def check_depth(raw: bytes, limit: int) -> None:
+    """Raise DecodeError when brackets outside strings nest deeper than the limit (DEC-001); linear, no recursion."""
+    outside = raw.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _NO_BRACKETS).split(b'"')[::2]
+    brackets = b"".join(outside)
+    if len(brackets) <= limit:
+        return
+    for position, depth in enumerate(accumulate(step - 1 for step in brackets.translate(_STEPS))):
+        if depth > limit:
+            raise DecodeError(f"{_invalid(brackets[position])} exceeded max depth")
+
+
+def syntax_error(raw: bytes) -> str | None:
+    """Return Go's message about the first fault of a text, or None when its syntax is right."""
+    try:
+        _scan(raw)
+    except DecodeError as error:
+        return str(error)
+    return None
+
+
+def _scan(raw: bytes) -> None:
+    stack: list[int] = []  # open brackets
+    at = _value(raw, _skip(raw, 0), stack)
+    while stack:
+        at = _skip(raw, at)
+        at = _member(raw, at, stack) if stack[-1] == ord("{") else _element(raw, at, stack)
+    at = _skip(raw, at)
+    if at < len(raw):
+        raise DecodeError(f"{_invalid(raw[at])} after top-level value")
+
+
+def _member(raw: bytes, at: int, stack: list[int]) -> int:
+    """Read what follows the first or a later member of an object, up to the start of the next."""
+    char = _char(raw, at)
+    if char == ord("}"):
+        stack.pop()
+        return at + 1
+    if char != ord(","):
+        raise DecodeError(f"{_invalid(char)} after object key:value pair")
+    return _key(raw, _skip(raw, at + 1), stack)
+
+
+def _element(raw: bytes, at: int, stack: list[int]) -> int:
+    char = _char(raw, at)
+    if char == ord("]"):
+        stack.pop()
+        return at + 1
+    if char != ord(","):
+        raise DecodeError(f"{_invalid(char)} after array element")
+    return _value(raw, _skip(raw, at + 1), stack)
+
+
+def _key(raw: bytes, at: int, stack: list[int]) -> int:
+    char = _char(raw, at)
+    if char != ord('"'):
+        raise DecodeError(f"{_invalid(char)} looking for beginning of object key string")
+    at = _skip(raw, _string(raw, at))
+    if _char(raw, at) != ord(":"):
+        raise DecodeError(f"{_invalid(raw[at])} after object key")
+    return _value(raw, _skip(raw, at + 1), stack)
+
+
+def _value(raw: bytes, at: int, stack: list[int]) -> int:
+    """Read a scalar, or open containers until a scalar or an empty container was read."""
+    while True:
+        char = _char(raw, at)
+        if char == ord('"'):
+            return _string(raw, at)
+        if char in _NUMBER_STARTS:
+            return _number(raw, at)
+        if char in _LITERALS:
+            return _literal(raw, at, _LITERALS[char])
+        if char not in b"[{":
+            raise DecodeError(f"{_invalid(char)} looking for beginning of value")
+        inner = _skip(raw, at + 1)
+        if _char(raw, inner) == char + 2:  # ']' and '}' come two after their openers
+            return inner + 1
+        stack.append(char)
+        if char == ord("{"):
+            return _key(raw, inner, stack)
+        at = inner
+
+
+def _string(raw: bytes, at: int) -> int:
+    whole = _STRING.match(raw, at)
+    if whole is not None:
+        return whole.end()
+    start = _STRING_START.match(raw, at)
+    assert start is not None
+    at = start.end()
+    char = _char(raw, at)
+    if char != ord("\\"):
+        raise DecodeError(f"{_invalid(char)} in string literal")
+    if _char(raw, at + 1) != ord("u"):
+        raise DecodeError(f"{_invalid(raw[at + 1])} in string escape code")
+    digits = _HEX.match(raw, at + 2)
+    assert digits is not None
+    raise DecodeError(f"{_invalid(_char(raw, digits.end()))} in \\u hexadecimal character escape")
+
+
+def _number(raw: bytes, at: int) -> int:
+    match = _NUMBER.match(raw, at)
+    if match is None:
+        raise DecodeError(f"{_invalid(_char(raw, at + 1))} in numeric literal")
+    end = match.end()
+    rest = raw[end : end + 2]
+    text = match.group()
+    if rest[:1] == b"." and not re.search(rb"[.eE]", text):
+        raise DecodeError(f"{_invalid(_char(raw, end + 1))} after decimal point in numeric literal")
+    if rest[:1] in (b"e", b"E") and not re.search(rb"[eE]", text):
+        at = end + (2 if rest[1:] in (b"+", b"-") else 1)
+        raise DecodeError(f"{_invalid(_char(raw, at))} in exponent of numeric literal")
+    return end
+
+
+def _literal(raw: bytes, at: int, word: bytes) -> int:
+    for offset, expected in enumerate(word):
+        char = _char(raw, at + offset)
+        if char != expected:
+            raise DecodeError(f"{_invalid(char)} in literal {word.decode()} (expecting {quote_byte(expected)})")
+    return at + len(word)
+
+
+def _skip(raw: bytes, at: int) -> int:
+    match = _SPACE.match(raw, at)
+    assert match is not None
+    return match.end()
+
+
+def _char(raw: bytes, at: int) -> int:
+    if at >= len(raw):
+        raise DecodeError(END)
+    return raw[at]
+
+
+def _invalid(char: int) -> str:
+    return f"invalid character {quote_byte(char)}"
+
+
+def quote_byte(char: int) -> str:
+    """Return a byte as Go's quoteChar prints it."""
+    text = chr(char)
+    if not text.isprintable():
+        text = f"\\x{char:02x}" if char < 0x80 else f"\\u{char:04x}"
+    return f"'{_QUOTED.get(char, text)}'"

@@ -1,0 +1,117 @@
+"""How a call to etcd can fail, and which failure a gRPC status stands for."""
+
+from collections.abc import Callable
+
+CANCELLED, UNKNOWN, INVALID_ARGUMENT, DEADLINE_EXCEEDED = 1, 2, 3, 4
+PERMISSION_DENIED, RESOURCE_EXHAUSTED, FAILED_PRECONDITION = 7, 8, 9
+OUT_OF_RANGE, INTERNAL, UNAVAILABLE, UNAUTHENTICATED = 11, 13, 14, 16
+
+
+class EtcdError(Exception):
+    """A gRPC status; ``sent`` is False when the server certainly never acted on the request."""
+
+    def __init__(self, code: int, message: str, sent: bool = True) -> None:
+        super().__init__(code, message, sent)
+        self.code = code
+        self.message = message
+        self.sent = sent
+
+    def __str__(self) -> str:
+        return f"{self.message} (gRPC status {self.code})"
+
+
+class Compacted(EtcdError):
+    """The revision asked for is gone; ``oldest`` is the first revision that is left, 0 when unknown."""
+
+    def __init__(self, message: str = "etcdserver: mvcc: required revision has been compacted", oldest: int = 0) -> None:
+        super().__init__(OUT_OF_RANGE, message)
+        self.oldest = oldest
+
+
+class FarBehind(Compacted):
+    """A watch lost its server for so many revisions that listing again is quicker than replaying them."""
+
+
+class FutureRevision(EtcdError):
+    """The revision asked for has not happened yet."""
+
+
+class TooLarge(EtcdError):
+    """The request is over etcd's --max-request-bytes."""
+
+
+class OutOfSpace(EtcdError):
+    """The store is over its quota and takes no writes."""
+
+
+class Overloaded(EtcdError):
+    """etcd has too many requests in its queue; nothing was written."""
+
+
+class Unavailable(EtcdError):
+    """No endpoint answered in time; nothing was written."""
+
+
+class UnknownOutcome(EtcdError):
+    """A write was sent and nobody can say whether it happened."""
+
+
+class AuthError(EtcdError):
+    """The credentials are wrong, or do not allow the call."""
+
+
+class StoreReplaced(EtcdError):
+    """The store went back in time or is another one: everything read from it before is void."""
+
+
+class Closed(EtcdError):
+    """The client was closed."""
+
+    def __init__(self) -> None:
+        super().__init__(CANCELLED, "the etcd client is closed", sent=False)
+
+
+# (code, part of the text) → class; etcd's texts are stable, its codes alone are too coarse
+_TEXTS: tuple[tuple[int, str, type[EtcdError]], ...] = (
+    (OUT_OF_RANGE, "future revision", FutureRevision),
+    (INVALID_ARGUMENT, "request is too large", TooLarge),
+    (RESOURCE_EXHAUSTED, "space exceeded", OutOfSpace),
+    (RESOURCE_EXHAUSTED, "too many requests", Overloaded),
+    (INVALID_ARGUMENT, "authentication failed", AuthError),
+    (PERMISSION_DENIED, "", AuthError),
+    (UNAUTHENTICATED, "", AuthError),
+)
+
+_STALE_TOKEN = ("invalid auth token", "revision of auth store is old", "revision in header is old", "user name is empty")
+
+
+def classify(error: EtcdError) -> EtcdError:
+    """Return the error as the class that its code and text stand for (storage.md 6.3)."""
+    if type(error) is not EtcdError:
+        return error
+    if error.code == OUT_OF_RANGE and "compacted" in error.message:
+        return Compacted(error.message)
+    for code, text, kind in _TEXTS:
+        if error.code == code and text in error.message:
+            return kind(error.code, error.message, error.sent)
+    return error
+
+
+def stale_token(error: EtcdError) -> bool:
+    """Tell whether logging in again may cure the error."""
+    return error.code in {UNAUTHENTICATED, INVALID_ARGUMENT, FAILED_PRECONDITION} and any(
+        text in error.message for text in _STALE_TOKEN
+    )
+
+
+def is_transient(error: EtcdError) -> bool:
+    """Tell whether a read may be tried again, here or on another endpoint."""
+    return not error.sent or error.code in {CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE} or _stopping(error)
+
+
+def _stopping(error: EtcdError) -> bool:
+    # what a server says of the calls it drops while it stops
+    return error.code == UNKNOWN and ("server stopped" in error.message or "context canceled" in error.message)
+
+
+ErrorSink = Callable[[EtcdError], None]

@@ -1,0 +1,102 @@
+"""The port between etcd calls and the wire: one connection to one endpoint, in two calls."""
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from apiext.etcd.errors import EtcdError
+
+
+class Stream(Protocol):
+    """One open two-way call."""
+
+    def send(self, message: bytes) -> None:
+        """Queue a message; silently nothing once the stream has ended."""
+
+    def cancel(self) -> None:
+        """End the stream; its ``on_end`` is not called."""
+
+
+class Transport(Protocol):
+    """One connection. Everything is called on the loop that made it."""
+
+    live: bool
+    """Whether new calls are taken."""
+    heard: float
+    """Loop time at which the last byte came in."""
+    lost: asyncio.Future[None]
+    """Done as soon as the connection takes no new calls."""
+
+    def unary(self, path: str, message: bytes, timeout: float) -> asyncio.Future[bytes]:
+        """Return the future of the answer; fails with a plain EtcdError. Cancelling it ends the call."""
+
+    def stream(self, path: str, on_message: Callable[[bytes], None], on_end: Callable[[EtcdError], None]) -> Stream:
+        """Open a stream; ``on_end`` is called once when the server or the connection ends it."""
+
+    def set_token(self, token: str) -> None:
+        """Send this auth token with every later call."""
+
+    def drain(self) -> None:
+        """Take no new calls, end streams, let unary calls finish, then close."""
+
+    def abort(self) -> None:
+        """Close now; open calls fail."""
+
+
+@dataclass(frozen=True, slots=True)
+class TLS:
+    """Paths of PEM files; read again for every connection, so that rotated certificates are picked up."""
+
+    ca: str = ""
+    cert: str = ""
+    key: str = ""
+    server_name: str = ""
+
+    def context(self) -> ssl.SSLContext:
+        """Return a fresh client context that offers HTTP/2."""
+        context = ssl.create_default_context(cafile=self.ca or None)
+        if self.cert:
+            context.load_cert_chain(self.cert, self.key or None)
+        context.set_alpn_protocols(["h2"])
+        return context
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where one member listens."""
+
+    scheme: str  # http, https, unix
+    host: str = ""
+    port: int = 0
+    path: str = ""
+
+    @property
+    def authority(self) -> str:
+        """The :authority of requests."""
+        if self.scheme == "unix":
+            return "localhost"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def __str__(self) -> str:
+        return f"unix://{self.path}" if self.scheme == "unix" else f"{self.scheme}://{self.authority}"
+
+
+def parse_endpoint(text: str) -> Endpoint:
+    """Read ``http://host:port``, ``https://host:port``, ``unix:///path`` or ``host:port``; ValueError otherwise."""
+    if text.startswith("unix:"):
+        path = text.removeprefix("unix:").removeprefix("//")
+        if not path:
+            raise ValueError(f"etcd endpoint {text!r} has no path")
+        return Endpoint("unix", path=path)
+    url = urlsplit(text if "://" in text else f"http://{text}")
+    if url.scheme not in {"http", "https"} or not url.hostname:
+        raise ValueError(f"etcd endpoint {text!r} is neither http://host:port, https://host:port nor unix:///path")
+    return Endpoint(url.scheme, url.hostname, url.port or 2379)
+
+
+Spawn = Callable[[Coroutine[Any, Any, None]], object]
+Dial = Callable[[Endpoint, TLS, Spawn], Awaitable[Transport]]
+"""Connects within its own bounds; raises EtcdError with ``sent=False`` and a text that says why not."""

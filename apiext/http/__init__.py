@@ -1,0 +1,1 @@
+"""Everything that knows HTTP: listener, filters, routes, representations, streams."""

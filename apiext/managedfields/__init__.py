@@ -1,0 +1,1 @@
+"""Field ownership: paths, sets, typed values, the apply updater."""

@@ -1,0 +1,1 @@
+"""The words every Kubernetes object shares: names, metadata, selectors, Status."""

@@ -1,0 +1,167 @@
+"""Field errors: where a value is wrong and what is wrong with it (ERR-007…010).
+
+A path is its rendered text (``spec.versions[0].name``); the empty path renders as ``<nil>``.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import orjson
+
+REQUIRED = "FieldValueRequired"
+INVALID = "FieldValueInvalid"
+NOT_SUPPORTED = "FieldValueNotSupported"
+DUPLICATE = "FieldValueDuplicate"
+FORBIDDEN = "FieldValueForbidden"
+TOO_LONG = "FieldValueTooLong"
+TOO_MANY = "FieldValueTooMany"
+TYPE_INVALID = "FieldValueTypeInvalid"
+NOT_FOUND = "FieldValueNotFound"
+INTERNAL = "InternalError"
+
+
+@dataclass(frozen=True, slots=True)
+class FieldError:
+    """One wrong field: the cause's reason, the path's text, and the message without the path."""
+
+    reason: str
+    field: str
+    body: str
+
+    def __str__(self) -> str:
+        return f"{self.field or '<nil>'}: {self.body}"
+
+
+def child(path: str, name: str) -> str:
+    """Return the path of a named member."""
+    return f"{path}.{name}" if path else name
+
+
+def item(path: str, key: object) -> str:
+    """Return the path of a list index or a map key."""
+    return f"{path}[{key}]"
+
+
+def required(path: str, detail: str = "") -> FieldError:
+    """Return the error of a value that is missing."""
+    return FieldError(REQUIRED, path, f"Required value: {detail}" if detail else "Required value")
+
+
+def invalid(path: str, value: Any, detail: str) -> FieldError:
+    """Return the error of a value that is malformed."""
+    return FieldError(INVALID, path, f"Invalid value: {go_value(value)}: {detail}")
+
+
+def invalid_omit(path: str, detail: str, reason: str = INVALID) -> FieldError:
+    """Return the error of a malformed value that is not shown (upstream's OmitValueType)."""
+    return FieldError(reason, path, f"Invalid value: {detail}")
+
+
+def type_invalid(path: str, value: Any, detail: str) -> FieldError:
+    """Return the error of a value of the wrong type."""
+    return FieldError(TYPE_INVALID, path, f"Invalid value: {go_value(value)}: {detail}")
+
+
+def not_supported(path: str, value: Any, supported: Iterable[str]) -> FieldError:
+    """Return the error of a value outside an enumeration, in the order given."""
+    listed = ", ".join(go_quote(name) for name in supported)
+    body = f"Unsupported value: {go_value(value)}"
+    return FieldError(NOT_SUPPORTED, path, f"{body}: supported values: {listed}" if listed else body)
+
+
+def duplicate(path: str, value: Any) -> FieldError:
+    """Return the error of a value that must be unique and is not."""
+    return FieldError(DUPLICATE, path, f"Duplicate value: {go_value(value)}")
+
+
+def forbidden(path: str, detail: str) -> FieldError:
+    """Return the error of a field that may not be set here."""
+    return FieldError(FORBIDDEN, path, f"Forbidden: {detail}" if detail else "Forbidden")
+
+
+def too_long(path: str, limit: int) -> FieldError:
+    """Return the error of a text over its limit in bytes."""
+    return FieldError(TOO_LONG, path, f"Too long: may not be more than {limit} bytes")
+
+
+def too_many(path: str, count: int, limit: int) -> FieldError:
+    """Return the error of a list or map with too many entries."""
+    noun = "item" if limit == 1 else "items"
+    return FieldError(TOO_MANY, path, f"Too many: {count}: must have at most {limit} {noun}")
+
+
+def aggregate(errors: Sequence[FieldError | str]) -> str:
+    """Return one text for several errors, identical ones once (ERR-008)."""
+    texts = list(dict.fromkeys(str(error) for error in errors))
+    return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+
+
+_ESCAPES = {
+    '"': '\\"',
+    "\\": "\\\\",
+    "\a": "\\a",
+    "\b": "\\b",
+    "\f": "\\f",
+    "\n": "\\n",
+    "\r": "\\r",
+    "\t": "\\t",
+    "\v": "\\v",
+}
+
+
+def go_quote(text: str) -> str:
+    """Return the text as Go's %q prints it."""
+    if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'
+    return '"' + "".join(_ESCAPES.get(c) or (c if c.isprintable() else _go_escape(ord(c))) for c in text) + '"'
+
+
+def _go_escape(code: int) -> str:
+    if code < 0x80:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def go_float(value: float) -> str:
+    """Return a float as Go's %v prints it."""
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    if math.isnan(value):
+        return "NaN"
+    if value == 0:
+        return "-0" if math.copysign(1, value) < 0 else "0"
+    exponent = Decimal(repr(value)).adjusted()
+    if -5 < exponent < 21:
+        return _plain(value)
+    return f"{_shortest(value)}e{'-' if exponent < 0 else '+'}{abs(exponent):02d}"
+
+
+def _plain(value: float) -> str:
+    text = repr(value)
+    if "e" in text:
+        text = format(Decimal(text), "f")
+    return text[:-2] if text.endswith(".0") else text
+
+
+def _shortest(value: float) -> str:
+    digits = repr(value).partition("e")[0].replace(".", "").lstrip("-").lstrip("0").rstrip("0") or "0"
+    sign = "-" if value < 0 else ""
+    return sign + (digits if len(digits) == 1 else f"{digits[0]}.{digits[1:]}")
+
+
+def go_value(value: Any) -> str:
+    """Return a bad value as field errors show it: %v for scalars, %q for text, JSON for the rest."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return go_quote(value)
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        return go_float(value)
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()

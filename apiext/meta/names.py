@@ -1,0 +1,66 @@
+"""Names of things: groups, versions, resources, kinds, and how versions are ordered."""
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class GroupVersion:
+    """An API group and version; the core group is the empty string."""
+
+    group: str
+    version: str
+
+    def __str__(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class GroupResource:
+    """A plural resource name within a group; its text is ``crontabs.stable.example.com``."""
+
+    group: str
+    resource: str
+
+    def __str__(self) -> str:
+        return f"{self.resource}.{self.group}" if self.group else self.resource
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class GroupKind:
+    """A kind within a group; its text is ``CronTab.stable.example.com``."""
+
+    group: str
+    kind: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}.{self.group}" if self.group else self.kind
+
+
+_KUBE_VERSION = re.compile(r"v([1-9][0-9]*)(?:(alpha|beta)([1-9][0-9]*))?\Z")
+_STAGE = {"alpha": 0, "beta": 1, None: 2}
+
+
+def version_priority(version: str) -> tuple[int, int, int, str]:
+    """Return a sort key; the highest key is the preferred version (VER-001).
+
+    GA before beta before alpha, then higher numbers first; other names follow in alphabetical order.
+    """
+    match = _KUBE_VERSION.match(version)
+    if match is None:
+        return (-1, 0, 0, "".join(chr(0x10FFFF - ord(c)) for c in version) + "\U0010ffff")
+    major, stage, minor = match.groups()
+    return (_STAGE[stage], int(major), int(minor or 0), "")
+
+
+def sort_versions(versions: list[str]) -> list[str]:
+    """Return the version names, preferred first (VER-001)."""
+    return sorted(versions, key=version_priority, reverse=True)
+
+
+def parse_group_version(api_version: str) -> GroupVersion | None:
+    """Return the parts of an apiVersion, or None when it has more than one slash."""
+    if api_version.count("/") > 1:
+        return None
+    group, _, version = api_version.rpartition("/")
+    return GroupVersion(group, version)

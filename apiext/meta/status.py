@@ -1,0 +1,182 @@
+"""The one error a client sees: metav1.Status, one constructor per reason (ERR rows)."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from apiext.meta.fields import FieldError, aggregate
+from apiext.meta.names import GroupKind, GroupResource
+
+
+class StatusError(Exception):
+    """A request that cannot be served; the message is for the client, the chained cause for the log."""
+
+    __slots__ = ("code", "details", "message", "reason")
+
+    def __init__(self, code: int, reason: str, message: str, details: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.details = details
+
+    @property
+    def retry_after(self) -> int:
+        """Seconds for the Retry-After header; 0 means none (ERR-021)."""
+        return int((self.details or {}).get("retryAfterSeconds", 0))
+
+    def document(self) -> dict[str, Any]:
+        """Return the Status object."""
+        body: dict[str, Any] = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+        }
+        if self.reason:
+            body["reason"] = self.reason
+        if self.details is not None:
+            body["details"] = dict(self.details)
+        body["code"] = self.code
+        return body
+
+
+def _details(resource: GroupResource, name: str) -> dict[str, Any]:
+    return {
+        key: value for key, value in (("name", name), ("group", resource.group), ("kind", resource.resource)) if value
+    }
+
+
+def success(details: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the Status of a finished delete (WRI-016)."""
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": dict(details)}
+
+
+def not_found(resource: GroupResource, name: str) -> StatusError:
+    """404 for an object that does not exist (ERR-02)."""
+    return StatusError(404, "NotFound", f'{resource} "{name}" not found', _details(resource, name))
+
+
+def resource_not_found() -> StatusError:
+    """404 for a path that names nothing, as a Status (SRV-003)."""
+    return StatusError(404, "NotFound", "the server could not find the requested resource", {})
+
+
+def already_exists(resource: GroupResource, name: str) -> StatusError:
+    """409 for a create whose name is taken (ERR-04)."""
+    return StatusError(409, "AlreadyExists", f'{resource} "{name}" already exists', _details(resource, name))
+
+
+def generate_name_conflict(resource: GroupResource, name: str) -> StatusError:
+    """409 for a generateName that met taken names only (ERR-04)."""
+    text = f'{resource} "{name}" already exists, the server was not able to generate a unique name for the object'
+    return StatusError(409, "AlreadyExists", text, _details(resource, name) | {"retryAfterSeconds": 1})
+
+
+def conflict(resource: GroupResource, name: str, text: str) -> StatusError:
+    """409 for a write that lost a race or failed a precondition (ERR-05, ERR-06)."""
+    message = f'Operation cannot be fulfilled on {resource} "{name}": {text}'
+    return StatusError(409, "Conflict", message, _details(resource, name))
+
+
+MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
+
+
+def bad_request(message: str) -> StatusError:
+    """400 for a request that makes no sense."""
+    return StatusError(400, "BadRequest", message)
+
+
+def invalid(kind: GroupKind | GroupResource, name: str, errors: Sequence[FieldError]) -> StatusError:
+    """422 for an object with wrong fields, one cause each (ERR-07)."""
+    details: dict[str, Any] = {"name": name, "group": kind.group}
+    details["kind"] = kind.kind if isinstance(kind, GroupKind) else kind.resource
+    details = {key: value for key, value in details.items() if value}
+    details["causes"] = [
+        {"reason": error.reason, "message": error.body, "field": error.field or "<nil>"} for error in errors
+    ]
+    return StatusError(422, "Invalid", f'{kind} "{name}" is invalid: {aggregate(errors)}', details)
+
+
+def unprocessable(message: str) -> StatusError:
+    """422 for a patch that cannot be applied (WRI-007)."""
+    return StatusError(422, "Invalid", message, {})
+
+
+def forbidden(resource: GroupResource, name: str, text: str, causes: Sequence[Mapping[str, str]] = ()) -> StatusError:
+    """403 with a reason (ERR-18, DEL-004, NSP-003)."""
+    details = _details(resource, name)
+    if causes:
+        details["causes"] = [dict(cause) for cause in causes]
+    subject = f'{resource} "{name}" is forbidden' if name else f"{resource} is forbidden"
+    return StatusError(403, "Forbidden", f"{subject}: {text}", details)
+
+
+def unauthorized() -> StatusError:
+    """401 for a request without valid credentials (ERR-19)."""
+    return StatusError(401, "Unauthorized", "Unauthorized")
+
+
+def method_not_supported(resource: GroupResource, verb: str) -> StatusError:
+    """405 for a verb that the resource does not have (ERR-14)."""
+    text = f'{verb} is not supported on resources of kind "{resource}"'
+    details = {key: value for key, value in (("group", resource.group), ("kind", resource.resource)) if value}
+    return StatusError(405, "MethodNotAllowed", text, details)
+
+
+def not_acceptable(message: str) -> StatusError:
+    """406 for an Accept header that nothing satisfies (ERR-15)."""
+    return StatusError(406, "NotAcceptable", message)
+
+
+def unsupported_media_type(accepted: Sequence[str]) -> StatusError:
+    """415 for a body in an unknown format (ERR-15)."""
+    listed = ", ".join(accepted)
+    text = f"the body of the request was in an unknown format - accepted media types include: {listed}"
+    return StatusError(415, "UnsupportedMediaType", text)
+
+
+def too_large(limit: int) -> StatusError:
+    """413 for a body over the limit in bytes (ERR-16)."""
+    return StatusError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {limit}")
+
+
+def expired(message: str) -> StatusError:
+    """410 for a revision that is gone (ERR-17, RV-003, RV-009)."""
+    return StatusError(410, "Expired", message)
+
+
+def timeout(message: str, retry_after: int = 0, causes: Sequence[Mapping[str, str]] = ()) -> StatusError:
+    """504 for an answer that did not come in time, or whose outcome is unknown (ERR-20)."""
+    details: dict[str, Any] = {}
+    if causes:
+        details["causes"] = [dict(cause) for cause in causes]
+    if retry_after:
+        details["retryAfterSeconds"] = retry_after
+    return StatusError(504, "Timeout", f"Timeout: {message}", details)
+
+
+def too_large_resource_version(asked: int, current: int) -> StatusError:
+    """504 for a read at a revision that the store has not reached (RV-002)."""
+    cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
+    return timeout(f"Too large resource version: {asked}, current: {current}", 1, [cause])
+
+
+def too_many_requests(message: str, retry_after: int = 1) -> StatusError:
+    """429 with a Retry-After (ERR-20, LIM-001)."""
+    return StatusError(429, "TooManyRequests", message, {"retryAfterSeconds": retry_after})
+
+
+def unavailable(message: str) -> StatusError:
+    """503 for a store that does not answer; safe to try again."""
+    return StatusError(503, "ServiceUnavailable", message, {"retryAfterSeconds": 1})
+
+
+def internal(text: str) -> StatusError:
+    """500 with upstream's prefix (ERR-20)."""
+    return StatusError(500, "InternalError", f"Internal error occurred: {text}", {"causes": [{"message": text}]})
+
+
+def unknown(text: str, code: int = 500) -> StatusError:
+    """500 whose cause is no API error: empty reason and the raw message (ERR-22)."""
+    return StatusError(code, "", text)

@@ -1,0 +1,1 @@
+"""The schema engine: structural schemas and what is compiled from them."""

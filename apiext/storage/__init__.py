@@ -1,0 +1,1 @@
+"""Objects at revisions: keys, cache, watch fan-out, read plans."""

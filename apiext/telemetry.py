@@ -1,0 +1,275 @@
+"""Counts of what happens: integer adds in slots made once, and their Prometheus text when somebody scrapes (MTR rows)."""
+
+import os
+import resource
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+
+Labels = tuple[str, ...]
+
+REQUEST_SECONDS = (0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0)
+"""Upper bounds of the request duration buckets, in seconds."""
+
+SIZES = (1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9)
+"""Upper bounds of the response size buckets, in bytes."""
+
+ETCD_SECONDS = (0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 45.0, 60.0)
+"""Upper bounds of the etcd call duration buckets, in seconds."""
+
+
+class Slot:
+    """One number of a counter or gauge; the hot path adds to ``value``."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value: float = 0
+
+
+class Distribution:
+    """One histogram: a count per bucket, and the sum."""
+
+    __slots__ = ("bounds", "buckets", "sum")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = bounds
+        self.buckets = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count one value."""
+        self.buckets[bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+    @property
+    def count(self) -> int:
+        """How many values were counted."""
+        return sum(self.buckets)
+
+
+class Family:
+    """A counter or gauge with labels; ``slot`` finds or makes the number of one label set."""
+
+    def __init__(self, name: str, kind: str, text: str, labels: Sequence[str] = ()) -> None:
+        self.name = name
+        self.kind = kind
+        self.text = text
+        self.labels = tuple(labels)
+        self._slots: dict[Labels, Slot] = {}
+
+    def slot(self, *values: str) -> Slot:
+        """Return the number for these label values, made at the first call."""
+        found = self._slots.get(values)
+        if found is None:
+            found = self._slots[values] = Slot()
+        return found
+
+    def clear(self) -> None:
+        """Forget all label sets (gauges that are computed anew at each scrape)."""
+        self._slots.clear()
+
+    def lines(self) -> Iterable[str]:
+        """Return the sample lines."""
+        for values, slot in sorted(self._slots.items()):
+            yield f"{self.name}{_labels(self.labels, values)} {_number(slot.value)}"
+
+
+class HistogramFamily:
+    """A histogram with labels; ``slot`` finds or makes the distribution of one label set."""
+
+    kind = "histogram"
+
+    def __init__(self, name: str, text: str, labels: Sequence[str], bounds: Sequence[float]) -> None:
+        self.name = name
+        self.text = text
+        self.labels = tuple(labels)
+        self._bounds = tuple(bounds)
+        self._slots: dict[Labels, Distribution] = {}
+
+    def slot(self, *values: str) -> Distribution:
+        """Return the distribution for these label values, made at the first call."""
+        found = self._slots.get(values)
+        if found is None:
+            found = self._slots[values] = Distribution(self._bounds)
+        return found
+
+    def lines(self) -> Iterable[str]:
+        """Return the sample lines: cumulative buckets, sum and count."""
+        for values, slot in sorted(self._slots.items()):
+            total = 0
+            for bound, count in zip((*self._bounds, None), slot.buckets, strict=True):
+                total += count
+                le = "+Inf" if bound is None else _number(bound)
+                yield f"{self.name}_bucket{_labels((*self.labels, 'le'), (*values, le))} {total}"
+            yield f"{self.name}_sum{_labels(self.labels, values)} {_number(slot.sum)}"
+            yield f"{self.name}_count{_labels(self.labels, values)} {total}"
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else repr(value)
+
+
+def _labels(names: Sequence[str], values: Sequence[str]) -> str:
+    if not names:
+        return ""
+    pairs = (f'{name}="{_escape(value)}"' for name, value in zip(names, values, strict=True))
+    return "{" + ",".join(pairs) + "}"
+
+
+def _escape(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+_RESOURCE = ("group", "version", "resource", "subresource")
+
+
+class Telemetry:
+    """The families of the server under upstream's names; one value per server, handed to whoever counts.
+
+    ``on_scrape`` callbacks fill the gauges that are read from elsewhere (objects in the cache, the catalog's size).
+    """
+
+    def __init__(self) -> None:
+        self.started = time.time()
+        self.requests = Family(
+            "apiserver_request_total",
+            "counter",
+            "Counter of apiserver requests broken out for each verb, dry run value, group, version, resource, scope, "
+            "component, and HTTP response code.",
+            ("verb", "dry_run", *_RESOURCE, "scope", "component", "code"),
+        )
+        self.seconds = HistogramFamily(
+            "apiserver_request_duration_seconds",
+            "Response latency distribution in seconds for each verb, dry run value, group, version, resource, "
+            "subresource, scope and component.",
+            ("verb", "dry_run", *_RESOURCE, "scope", "component"),
+            REQUEST_SECONDS,
+        )
+        self.sizes = HistogramFamily(
+            "apiserver_response_sizes",
+            "Response size distribution in bytes for each group, version, verb, resource, subresource, scope and "
+            "component.",
+            ("verb", *_RESOURCE, "scope", "component"),
+            SIZES,
+        )
+        self.inflight = Family(
+            "apiserver_current_inflight_requests",
+            "gauge",
+            "Number of requests that are being served, per request kind.",
+            ("request_kind",),
+        )
+        self.longrunning = Family(
+            "apiserver_longrunning_requests",
+            "gauge",
+            "Number of open watches broken out by verb, group, version, resource, scope and component.",
+            ("verb", *_RESOURCE, "scope", "component"),
+        )
+        self.watch_events = Family(
+            "apiserver_watch_events_total",
+            "counter",
+            "Number of events sent in watch clients, each shared frame counted once.",
+            ("group", "version", "resource"),
+        )
+        self.terminated = Family(
+            "apiserver_request_terminations_total",
+            "counter",
+            "Number of requests which the server refused in self-defense.",
+            ("verb", *_RESOURCE, "scope", "component", "code"),
+        )
+        self.authentications = Family(
+            "authentication_attempts", "counter", "Counter of authentication attempts by result.", ("result",)
+        )
+        self.deprecated = Family(
+            "apiserver_requested_deprecated_apis",
+            "gauge",
+            "Gauge of deprecated APIs that have been requested.",
+            ("group", "version", "resource", "subresource", "removed_release"),
+        )
+        self.objects = Family(
+            "apiserver_storage_objects", "gauge", "Number of stored objects at the time of the scrape.", ("resource",)
+        )
+        self.resource_objects = Family(
+            "apiserver_resource_objects",
+            "gauge",
+            "Number of stored objects at the time of the scrape.",
+            ("group", "resource"),
+        )
+        self.etcd_seconds = HistogramFamily(
+            "etcd_request_duration_seconds",
+            "Etcd request latency in seconds for each operation and object type.",
+            ("operation", "type"),
+            ETCD_SECONDS,
+        )
+        self.on_scrape: list[Callable[[Telemetry], None]] = []
+        self._more: list[Family | HistogramFamily] = []
+
+    def add(self, family: Family | HistogramFamily) -> None:
+        """Show one more family at the scrape."""
+        self._more.append(family)
+
+    def families(self) -> list[Family | HistogramFamily]:
+        """Return every family, in the order in which they are shown."""
+        return [
+            self.requests,
+            self.seconds,
+            self.sizes,
+            self.inflight,
+            self.longrunning,
+            self.watch_events,
+            self.terminated,
+            self.authentications,
+            self.deprecated,
+            self.objects,
+            self.resource_objects,
+            self.etcd_seconds,
+            *self._more,
+            *_process(self.started),
+        ]
+
+    def text(self) -> str:
+        """Return everything as Prometheus text (MTR-001)."""
+        for fill in self.on_scrape:
+            fill(self)
+        parts: list[str] = []
+        for family in self.families():
+            lines = list(family.lines())
+            if lines:
+                parts += (f"# HELP {family.name} {family.text}", f"# TYPE {family.name} {family.kind}", *lines)
+        return "\n".join(parts) + "\n"
+
+
+def _process(started: float) -> list[Family]:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    rows = (
+        (
+            "process_cpu_seconds_total",
+            "counter",
+            "Total user and system CPU time spent in seconds.",
+            usage.ru_utime + usage.ru_stime,
+        ),
+        ("process_start_time_seconds", "gauge", "Start time of the process since unix epoch in seconds.", started),
+        ("process_resident_memory_bytes", "gauge", "Resident memory size in bytes.", _resident()),
+        ("process_open_fds", "gauge", "Number of open file descriptors.", _open_files()),
+    )
+    families = []
+    for name, kind, text, value in rows:
+        family = Family(name, kind, text)
+        family.slot().value = value
+        families.append(family)
+    return families
+
+
+def _resident() -> float:
+    try:
+        with open("/proc/self/statm", encoding="ascii") as statm:
+            return float(int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE"))
+    except OSError:
+        return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+
+
+def _open_files() -> float:
+    try:
+        return float(len(os.listdir("/proc/self/fd")))
+    except OSError:
+        return 0.0

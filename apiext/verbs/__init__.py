@@ -1,0 +1,1 @@
+"""What each verb means: where admission, catalog and storage meet."""

@@ -1,0 +1,100 @@
+"""One request as the verbs see it, and what they answer: nothing of HTTP, nothing of etcd."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from apiext.admission.chain import Chain
+from apiext.auth.user import User
+from apiext.catalog.served import Endpoint, LiveCatalog, ServedResource, ServedVersion
+from apiext.documents.document import Document
+from apiext.storage.cached_store import CachedStore
+from apiext.storage.segments import Segments
+from apiext.storage.store import Entry
+
+
+@dataclass(slots=True)
+class Call:
+    """A request decoded as far as its URL and headers go.
+
+    ``namespace`` is None when the path names none (cluster scope, or all namespaces); ``name`` is empty on
+    collections. ``query`` holds every value of every parameter. ``manager`` is the User-Agent up to the first slash.
+    ``deadline`` is loop time in seconds. ``warnings`` are added to the answer in order.
+    """
+
+    verb: str
+    served: ServedVersion
+    resource: ServedResource
+    endpoint: Endpoint
+    namespace: str | None
+    name: str
+    query: Mapping[str, Sequence[str]]
+    user: User
+    manager: str = ""
+    deadline: float = 0.0
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Body:
+    """A decoded request body: the document, notes about duplicate keys, the media type, and the bytes as sent."""
+
+    document: Document
+    duplicates: list[str]
+    media_type: str
+    raw: bytes
+
+
+@dataclass(slots=True)
+class Outcome:
+    """The answer to a write.
+
+    ``entry`` is the stored object, to be shown as ``entry.view(served.view)``; ``document`` is set instead when the
+    answer is something else: a Status, a dry run, a subresource of another kind, a list of deleted objects.
+    """
+
+    code: int
+    entry: Entry | None = None
+    document: Document | None = None
+
+
+@dataclass(slots=True)
+class Page:
+    """The answer to a list: either ``segments`` (everything, joined bytes) or ``entries`` in key order.
+
+    ``remaining`` is None when it is not known (a selector was given) or nothing remains.
+    """
+
+    revision: int
+    entries: Sequence[Entry] | None = None
+    segments: Segments | None = None
+    token: str = ""
+    remaining: int | None = None
+
+
+class Definitions(Protocol):
+    """What the verbs need of the serving controller."""
+
+    async def refresh(self, group: str, resource: str) -> ServedResource | None:
+        """Bring the catalog up to the newest definition and guard, and return the resource; None when it is gone."""
+
+    async def seen(self, revision: int) -> None:
+        """Wait until the catalog reflects every change of definitions up to the revision."""
+
+    async def begin_deletion(self, name: str, uid: str) -> None:
+        """Change the guard of a definition to terminating, before its deletionTimestamp is written."""
+
+
+@dataclass(slots=True)
+class Verbs:
+    """The parts that every verb uses; one value per server."""
+
+    catalog: LiveCatalog
+    store: CachedStore
+    admission: Chain
+    definitions: Definitions
+    clock: Callable[[], str]
+    loop_time: Callable[[], float]
+
+
+Finisher = Callable[[Call], Awaitable[Outcome]]

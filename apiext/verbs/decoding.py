@@ -1,0 +1,75 @@
+"""From a decoded body to a normalised object, with what the client asked to be told about its fields (WRI-013)."""
+
+from collections.abc import Sequence
+
+import orjson
+
+from apiext.catalog.served import Endpoint, ServedVersion
+from apiext.documents.document import Document, View
+from apiext.documents.encoding import encode
+from apiext.meta import fields, status
+from apiext.verbs import identity
+from apiext.verbs.call import Body, Call
+
+IGNORE, WARN, STRICT = "Ignore", "Warn", "Strict"
+
+
+def normalize_body(call: Call, body: Body, validation: str) -> Document:
+    """Check kind and version of a POST or PUT body, normalise it, and report unknown and duplicate fields."""
+    identity.check_type(call, body)
+    try:
+        document, unknown = _normalize(call, body.document)
+    except ValueError as error:
+        raise identity.cannot_be_handled(call, body.document, str(error)) from error
+    notes = field_notes(unknown, body.duplicates)
+    if notes and validation == STRICT:
+        text = f"strict decoding error: {', '.join(notes)}"
+        raise identity.cannot_be_handled(call, body.document, text)
+    if validation == WARN:
+        call.warnings.extend(notes)
+    return document
+
+
+def normalize_patched(call: Call, patched: Document, duplicates: Sequence[str], validation: str) -> Document:
+    """Normalise what a patch made; what is wrong with it is an error of the patch (WRI-007, WRI-013)."""
+    _, kind = identity.expected_kind(call.served, call.endpoint)
+    if call.served.typed or call.endpoint.kind:
+        patched["kind"] = patched.get("kind") or kind
+    shown = encode(patched).decode()
+    if not isinstance(patched.get("kind"), str) or not patched.get("kind"):
+        raise _bad_patch(shown, f"Object 'Kind' is missing in '{shown}'")
+    try:
+        document, unknown = _normalize(call, patched)
+    except ValueError as error:
+        raise _bad_patch(shown, str(error)) from error
+    notes = field_notes(unknown, duplicates)
+    if notes and validation == STRICT:
+        raise _bad_patch(shown, f"strict decoding error: {', '.join(notes)}")
+    if validation == WARN:
+        call.warnings.extend(note for note in notes if note not in call.warnings)
+    return document
+
+
+def field_notes(unknown: Sequence[str], duplicates: Sequence[str]) -> list[str]:
+    """Return the notes in the order in which upstream lists them: duplicates, then unknown fields."""
+    return [*duplicates, *(f'unknown field "{path}"' for path in unknown)]
+
+
+def _normalize(call: Call, document: Document) -> tuple[Document, list[str]]:
+    if call.endpoint.kind:  # a Scale is no object of the schema: the endpoint's embed reads what it needs
+        return document, []
+    return call.served.normalize(document)
+
+
+def _bad_patch(shown: str, text: str) -> status.StatusError:
+    error = fields.FieldError(fields.INVALID, "patch", f"Invalid value: {fields.go_quote(shown)}: {text}")
+    cause = {"reason": error.reason, "message": error.body, "field": error.field}
+    return status.StatusError(422, "Invalid", f' "" is invalid: {error}', {"causes": [cause]})
+
+
+def shown_document(served: ServedVersion, endpoint: Endpoint, raw: bytes, revision: int) -> View:
+    """Return a stored object as the endpoint shows it."""
+    if not endpoint.name:
+        document: View = orjson.loads(served.view(raw, revision))
+        return document
+    return endpoint.project(served.decode(raw, revision))

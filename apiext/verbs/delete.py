@@ -1,0 +1,238 @@
+"""Deletes: preconditions, finalizers, propagation, resources that go in their own way, whole collections."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from apiext.admission.attributes import Attributes
+from apiext.documents.document import Document, View
+from apiext.documents.encoding import encode
+from apiext.meta import status
+from apiext.meta.names import GroupResource
+from apiext.meta.options import DeleteOptions
+from apiext.storage.collection import Collection
+from apiext.storage.store import Entry, GuardChanged, RevisionChanged
+from apiext.verbs import metadata
+from apiext.verbs.call import Call, Outcome, Verbs
+from apiext.verbs.errors import translated
+from apiext.verbs.write import check_deadline, collection_of, guard_of, refresh
+
+DEFINITIONS = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
+NAMESPACES = GroupResource("", "namespaces")
+CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
+
+
+@dataclass(slots=True)
+class Deletion:
+    """What one delete comes to: the object to keep with its marks, or None when it may go now."""
+
+    kept: Document | None
+    status_only: bool = True  # answer a Status once the object is gone
+
+
+async def delete(verbs: Verbs, call: Call, options: DeleteOptions) -> Outcome:
+    """Delete one object, or mark it when finalizers hold it (WRI-016…019, DEL-001, NSP-005)."""
+    collection = collection_of(verbs, call)
+    namespace = call.namespace or ""
+    with translated():
+        entry = collection.get(namespace, call.name) or await verbs.store.current(collection, namespace, call.name)
+    newest = False
+    while entry is not None:
+        try:
+            return await _attempt(verbs, call, collection, entry, options)
+        except RevisionChanged as race:
+            entry, newest = race.current, True
+        except GuardChanged:
+            await refresh(verbs, call)
+        except status.StatusError:
+            if newest:
+                raise
+            with translated():
+                entry, newest = await verbs.store.current(collection, namespace, call.name), True
+        check_deadline(verbs, call)
+    raise status.not_found(call.served.group_resource, call.name)
+
+
+async def _attempt(
+    verbs: Verbs, call: Call, collection: Collection, entry: Entry, options: DeleteOptions
+) -> Outcome:
+    old = call.served.decode(entry.raw, entry.revision)
+    marker = MARKERS.get(call.served.group_resource, _mark)
+    if call.served.group_resource == DEFINITIONS:
+        check_definition_preconditions(call, old, options)
+    else:
+        check_preconditions(call, old, options)
+    await verbs.admission.review(
+        Attributes(
+            "DELETE", call.served.group_resource, call.served.version, call.served.group_kind, "",
+            call.namespace, entry.name, call.user, options.dry_run, None, old,
+        )  # fmt: skip
+    )
+    kept = await marker(verbs, call, old, options)
+    if kept is None:
+        return await _remove(verbs, call, collection, entry, old, options)
+    code = 202 if options.orphan_dependents is False else 200
+    raw = call.served.encode(kept)
+    if raw == entry.raw:
+        return Outcome(code, entry=entry)
+    if options.dry_run:
+        kept["metadata"]["resourceVersion"] = str(entry.revision)
+        return Outcome(code, document=kept)
+    try:
+        stored = await verbs.store.update(
+            collection, entry.namespace, entry.name, raw, entry.revision, guard_of(call.resource)
+        )
+    except (RevisionChanged, GuardChanged):
+        raise
+    except Exception:
+        with translated():
+            raise
+    return Outcome(code, entry=stored)
+
+
+async def _remove(
+    verbs: Verbs, call: Call, collection: Collection, entry: Entry, old: View, options: DeleteOptions
+) -> Outcome:
+    if not options.dry_run:
+        try:
+            await verbs.store.delete(collection, entry.namespace, entry.name, entry.revision)
+        except RevisionChanged:
+            raise
+        except Exception:
+            with translated():
+                raise
+    resource = call.served.group_resource
+    details = {"name": entry.name, "group": resource.group, "kind": resource.resource, "uid": old["metadata"].get("uid")}
+    return Outcome(200, document=status.success({key: value for key, value in details.items() if value}))
+
+
+def check_preconditions(call: Call, old: View, options: DeleteOptions) -> None:
+    """409 when the object is not the one that the client meant (WRI-019)."""
+    uid, revision = old["metadata"].get("uid", ""), old["metadata"].get("resourceVersion", "")
+    kind = GroupResource(call.served.group, call.served.kind)
+    if options.uid is not None and options.uid != uid:
+        text = (
+            f"the UID in the precondition ({options.uid}) does not match the UID in record ({uid}). "
+            "The object might have been deleted and then recreated"
+        )
+        raise status.conflict(kind, call.name, text)
+    if options.resource_version is not None and options.resource_version != revision:
+        text = (
+            f"the ResourceVersion in the precondition ({options.resource_version}) does not match the "
+            f"ResourceVersion in record ({revision}). The object might have been modified"
+        )
+        raise status.conflict(kind, call.name, text)
+
+
+def check_definition_preconditions(call: Call, old: View, options: DeleteOptions) -> None:
+    """The same for definitions, in their own words on the first delete (ERR-06, DEL-002)."""
+    if old["metadata"].get("deletionTimestamp"):
+        check_preconditions(call, old, options)
+        return
+    uid, revision = old["metadata"].get("uid", ""), old["metadata"].get("resourceVersion", "")
+    resource = call.served.group_resource
+    if options.uid is not None and options.uid != uid:
+        text = f"Precondition failed: UID in precondition: {options.uid}, UID in object meta: {uid}"
+        raise status.conflict(resource, call.name, text)
+    if options.resource_version is not None and options.resource_version != revision:
+        text = (
+            f"Precondition failed: ResourceVersion in precondition: {options.resource_version}, "
+            f"ResourceVersion in object meta: {revision}"
+        )
+        raise status.conflict(resource, call.name, text)
+
+
+Marker = Callable[[Verbs, Call, Document, DeleteOptions], Awaitable[Document | None]]
+"""Return the object with its marks when something holds it, None when it may go now."""
+
+
+async def _mark(verbs: Verbs, call: Call, document: Document, options: DeleteOptions) -> Document | None:
+    """Hold the object as long as it has finalizers (WRI-017, WRI-018)."""
+    now = metadata.finalizers(document)
+    wanted = metadata.propagation_finalizers(now, options.propagation_policy, options.orphan_dependents)
+    if not wanted:
+        return None
+    if list(now) != wanted:
+        metadata.set_finalizers(document, wanted)
+    if not document["metadata"].get("deletionTimestamp"):
+        metadata.mark_as_deleting(document, verbs.clock())
+    document["metadata"].pop("resourceVersion", None)
+    return document
+
+
+async def _mark_definition(verbs: Verbs, call: Call, document: Document, options: DeleteOptions) -> Document | None:
+    """Hold a definition until its objects are gone; its guard changes first (DEL-001)."""
+    if document["metadata"].get("deletionTimestamp"):
+        return await _mark(verbs, call, document, options)
+    if not options.dry_run:
+        with translated():
+            await verbs.definitions.begin_deletion(call.name, document["metadata"].get("uid", ""))
+    document["metadata"].pop("resourceVersion", None)
+    document["metadata"]["deletionTimestamp"] = verbs.clock()
+    now = metadata.finalizers(document)
+    if CLEANUP not in now:
+        metadata.set_finalizers(document, [*now, CLEANUP])
+    return set_terminating(document, verbs.clock())
+
+
+def set_terminating(document: Document, now: str) -> Document:
+    """Set the Terminating condition that the first delete leaves (CND-009)."""
+    from apiext.crd import conditions  # noqa: PLC0415
+
+    return conditions.set_condition(
+        document,
+        "Terminating",
+        "True",
+        "InstanceDeletionPending",
+        "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+        now,
+    )
+
+
+async def _mark_namespace(verbs: Verbs, call: Call, document: Document, options: DeleteOptions) -> Document | None:
+    """Hold a namespace until its contents are gone (NSP-005)."""
+    held = bool((document.get("spec") or {}).get("finalizers")) or bool(metadata.finalizers(document))
+    if not held:
+        return None
+    if not document["metadata"].get("deletionTimestamp"):
+        document["metadata"]["deletionTimestamp"] = verbs.clock()
+    document["status"] = {**(document.get("status") or {}), "phase": "Terminating"}
+    document["metadata"].pop("resourceVersion", None)
+    return document
+
+
+MARKERS: Mapping[GroupResource, Marker] = {DEFINITIONS: _mark_definition, NAMESPACES: _mark_namespace}
+
+
+async def delete_each(
+    verbs: Verbs, call: Call, entries: list[Entry], options: DeleteOptions
+) -> list[tuple[Entry, Document]]:
+    """Delete the entries one by one, skipping those that went meanwhile; return what they were (WRI-021)."""
+    gone: list[tuple[Entry, Document]] = []
+    for entry in entries:
+        one = Call(
+            "delete", call.served, call.resource, call.endpoint, entry.namespace or None, entry.name,
+            call.query, call.user, call.manager, call.deadline, call.warnings,
+        )  # fmt: skip
+        try:
+            await delete(verbs, one, options)
+        except status.StatusError as error:
+            if error.code != 404:
+                raise
+            continue
+        gone.append((entry, call.served.decode(entry.raw, entry.revision)))
+    return gone
+
+
+def as_list(call: Call, documents: list[Document], revision: int) -> Document:
+    """Return the list object that answers a collection delete."""
+    return {
+        "apiVersion": call.served.api_version,
+        "kind": call.served.list_kind,
+        "metadata": {"resourceVersion": str(revision)},
+        "items": documents,
+    }
+
+
+def encoded(document: View) -> bytes:
+    """Return the JSON of a document."""
+    return encode(document)

@@ -1,0 +1,35 @@
+"""Storage errors as the Status that a client sees: the only place where one becomes the other."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from apiext.meta import status
+from apiext.storage import store
+
+COMPACTED = "The resourceVersion for the provided list is too old."
+SPACE = "etcdserver: mvcc: database space exceeded"
+UNKNOWN = "the outcome of the write is unknown: the store did not say whether it happened"
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turn what the store raises into what the client reads (design.md §7)."""
+    try:
+        yield
+    except store.StoreError as error:
+        raise as_status(error) from error
+
+
+def as_status(error: store.StoreError) -> status.StatusError:
+    """Return the Status of a storage error that no verb handles itself."""
+    if isinstance(error, store.Compacted):
+        return status.expired(COMPACTED)
+    if isinstance(error, store.FutureRevision):
+        return status.too_large_resource_version(error.asked, error.current)
+    if isinstance(error, store.TooLarge):
+        return status.unknown("etcdserver: request is too large")
+    if isinstance(error, store.OutOfSpace):
+        return status.internal(SPACE)
+    if isinstance(error, store.UnknownOutcome):
+        return status.timeout(UNKNOWN)
+    return status.unavailable(str(error) or "the store does not answer; try again")

@@ -1,0 +1,99 @@
+"""System metadata: what the server fills in, keeps and wipes on create, update and delete."""
+
+import random
+from collections.abc import Sequence
+from uuid import uuid4
+
+from apiext.documents.document import Document, View
+
+ORPHAN = "orphan"
+FOREGROUND = "foregroundDeletion"
+
+_NAME_CHARACTERS = "bcdfghjklmnpqrstvwxz2456789"  # upstream: no vowels, so no words
+_MAX_GENERATED_PREFIX = 58  # 63 less the random part
+_RANDOM_LENGTH = 5
+_WIPED = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink")
+
+
+def generate_name(prefix: str) -> str:
+    """Return a name from a generateName prefix (WRI-002)."""
+    return prefix[:_MAX_GENERATED_PREFIX] + "".join(random.choices(_NAME_CHARACTERS, k=_RANDOM_LENGTH))
+
+
+def fill_on_create(document: Document, now: str) -> None:
+    """Set the fields that only the server may set on a new object (WRI-001)."""
+    metadata = document.setdefault("metadata", {})
+    for name in _WIPED:
+        metadata.pop(name, None)
+    metadata["uid"] = str(uuid4())
+    metadata["creationTimestamp"] = now
+
+
+def fill_on_update(document: Document, old: View) -> None:
+    """Copy from the stored object what an update may leave out or never changes (WRI-004)."""
+    metadata = document.setdefault("metadata", {})
+    before = old["metadata"]
+    metadata.pop("selfLink", None)
+    if not metadata.get("uid") and "uid" in before:
+        metadata["uid"] = before["uid"]
+    for name in ("creationTimestamp", "deletionTimestamp"):
+        if name in before:
+            metadata[name] = before[name]
+    if "deletionGracePeriodSeconds" in before:
+        metadata.setdefault("deletionGracePeriodSeconds", before["deletionGracePeriodSeconds"])
+    if "generation" in before:
+        metadata["generation"] = before["generation"]
+    else:
+        metadata.pop("generation", None)
+
+
+def mark_as_deleting(document: Document, now: str) -> None:
+    """Set what a deletion that waits for finalizers shows (WRI-017)."""
+    metadata = document["metadata"]
+    if "deletionGracePeriodSeconds" not in metadata and metadata.get("generation", 0) > 0:
+        metadata["generation"] += 1
+    metadata.setdefault("deletionTimestamp", now)
+    metadata["deletionGracePeriodSeconds"] = 0
+
+
+def finalizers(document: View) -> Sequence[str]:
+    """Return metadata.finalizers, empty when there are none."""
+    return document.get("metadata", {}).get("finalizers") or ()
+
+
+def set_finalizers(document: Document, wanted: Sequence[str]) -> None:
+    """Set metadata.finalizers, leaving the field out when there are none (MET-003)."""
+    metadata = document["metadata"]
+    if wanted:
+        metadata["finalizers"] = list(wanted)
+    else:
+        metadata.pop("finalizers", None)
+
+
+def propagation_finalizers(now: Sequence[str], policy: str, orphan: bool | None) -> list[str]:
+    """Return the finalizers with those of the propagation policy added and removed (WRI-018).
+
+    An explicit policy decides; without one the finalizers already there do.
+    """
+    wants_orphan = orphan if orphan is not None else policy == "Orphan" if policy else ORPHAN in now
+    wants_foreground = False
+    if orphan is None:
+        wants_foreground = policy == "Foreground" if policy else FOREGROUND in now and ORPHAN not in now
+    kept = [name for name in now if name not in (ORPHAN, FOREGROUND)]
+    return kept + [ORPHAN] * bool(wants_orphan) + [FOREGROUND] * wants_foreground
+
+
+def dedup_owners(document: Document) -> list[str]:
+    """Drop repeated ownerReferences and return the UIDs that were repeated (WRI-015)."""
+    owners = document.get("metadata", {}).get("ownerReferences")
+    if not owners or len(owners) == 1:
+        return []
+    kept: list[object] = []
+    repeated: list[str] = []
+    for owner in owners:
+        if owner in kept:
+            repeated.append(str(owner.get("uid", "")))
+        else:
+            kept.append(owner)
+    document["metadata"]["ownerReferences"] = kept
+    return list(dict.fromkeys(repeated))

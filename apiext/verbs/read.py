@@ -1,0 +1,142 @@
+"""Get and list: where to read, at what revision, which part (design.md §6, RV rows)."""
+
+from apiext.meta import status
+from apiext.meta.options import ListOptions
+from apiext.storage import continuation, readplan
+from apiext.storage.collection import Collection
+from apiext.storage.readplan import ListAsk, ReadPlan
+from apiext.storage.store import Compacted, Entry
+from apiext.verbs.call import Call, Page, Verbs
+from apiext.verbs.errors import translated
+from apiext.verbs.selection import Selection, select
+from apiext.verbs.write import collection_of
+
+CONTINUE_EXPIRED = (
+    "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
+    "the continue parameter, or use the continue token in this response to retrieve the remainder of the results. "
+    "Continuing with the provided token results in an inconsistent list - objects that were created, modified, or "
+    "deleted between the time the first chunk was returned and now may show up in the list."
+)
+
+
+def get_cached(verbs: Verbs, call: Call) -> Entry | None:
+    """Return the object as the cache has it, None when it has none: the answer to resourceVersion=0."""
+    collection = verbs.store.collection(call.served.group_resource)
+    if collection is None or not collection.ready:
+        return None
+    return collection.get(call.namespace or "", call.name)
+
+
+async def get(verbs: Verbs, call: Call, resource_version: str) -> Entry:
+    """Return one object: the newest, or not older than a revision (RV-002)."""
+    collection = collection_of(verbs, call)
+    with translated():
+        await collection.wait_ready()
+        if resource_version == "":
+            await verbs.store.fresh()
+        elif resource_version != "0":
+            await verbs.store.at_least(parse_revision(resource_version))
+    found = collection.get(call.namespace or "", call.name)
+    if found is None:
+        raise status.not_found(call.served.group_resource, call.name)
+    return found
+
+
+def parse_revision(text: str) -> int:
+    """Return a resourceVersion as a number; upstream answers 500 for one that is none (recorded)."""
+    try:
+        return readplan.parse_revision(text)
+    except ValueError as error:
+        raise status.unknown(str(error)) from error
+
+
+async def list_page(verbs: Verbs, call: Call, options: ListOptions) -> Page:
+    """Return a page of objects, or all of them as segments of bytes."""
+    selection = select(call.served, options, call.name)
+    collection = collection_of(verbs, call)
+    ask = ListAsk(options.resource_version, options.resource_version_match, options.limit, options.continue_token)
+    try:
+        plan = readplan.plan(ask)
+    except ValueError as error:
+        raise status.bad_request(str(error)) from error
+    with translated():
+        await collection.wait_ready()
+        return await SOURCES[plan.source](verbs, call, collection, plan, selection)
+
+
+async def _from_cache(
+    verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan, selection: Selection
+) -> Page:
+    return _cut(verbs.store.revision, call, collection, plan, selection)
+
+
+async def _fresh(
+    verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan, selection: Selection
+) -> Page:
+    await verbs.store.fresh()
+    return _cut(verbs.store.revision, call, collection, plan, selection)
+
+
+async def _at_least(
+    verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan, selection: Selection
+) -> Page:
+    await verbs.store.at_least(plan.revision)
+    return _cut(verbs.store.revision, call, collection, plan, selection)
+
+
+async def _exact(
+    verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan, selection: Selection
+) -> Page:
+    """Read at one revision from etcd, page by page until the limit is full."""
+    found: list[Entry] = []
+    after, more, remaining = plan.after, True, None
+    try:
+        while more and (not plan.limit or len(found) < plan.limit):
+            wanted = plan.limit - len(found) if plan.limit else 0
+            part = await verbs.store.at_revision(
+                collection, call.namespace, plan.revision, after=after, limit=wanted
+            )
+            found += part.entries if selection.matches is None else filter(selection.matches, part.entries)
+            more, after, remaining = part.more, part.last_key, part.remaining
+    except Compacted as error:
+        if not plan.after:
+            raise
+        raise _expired_continue(plan) from error
+    if not more:
+        return Page(plan.revision, entries=found)
+    token = continuation.encode(plan.revision, after)
+    return Page(plan.revision, entries=found, token=token, remaining=None if selection.matches else remaining)
+
+
+SOURCES = {
+    "cache": _from_cache,
+    "fresh": _fresh,
+    "at_least": _at_least,
+    "exact": _exact,
+    "exact_or_latest": _fresh,
+}
+
+
+def _expired_continue(plan: ReadPlan) -> status.StatusError:
+    error = status.expired(CONTINUE_EXPIRED)
+    error.continue_token = continuation.encode(-1, plan.after)
+    return error
+
+
+def _cut(revision: int, call: Call, collection: Collection, plan: ReadPlan, selection: Selection) -> Page:
+    """Answer from the cache: everything as segments, or what is selected, or one page."""
+    if selection.matches is None and not plan.limit and not plan.after:
+        return Page(revision, segments=collection.segments(call.served.view, call.namespace))
+    entries = collection.entries(call.namespace)
+    if plan.after:
+        entries = collection.entries_after(call.namespace, plan.after)
+    if selection.name and call.namespace is not None:
+        one = collection.get(call.namespace, selection.name)
+        entries = [one] if one is not None else []
+    chosen = entries if selection.matches is None else [entry for entry in entries if selection.matches(entry)]
+    if not plan.limit or len(chosen) <= plan.limit:
+        return Page(revision, entries=chosen)
+    page = chosen[: plan.limit]
+    token = continuation.encode(revision, collection.relative_key(call.namespace, page[-1]))
+    remaining = None if selection.matches else len(chosen) - plan.limit
+    return Page(revision, entries=page, token=token, remaining=remaining)

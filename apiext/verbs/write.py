@@ -1,0 +1,316 @@
+"""The one write loop: read, change, judge, commit, and again when somebody came between (design.md §5)."""
+
+import asyncio
+from dataclasses import dataclass
+
+from apiext.admission.attributes import Attributes
+from apiext.catalog.served import ServedResource
+from apiext.documents.document import Document, View
+from apiext.documents.encoding import encode
+from apiext.meta import fields, objectmeta, status
+from apiext.meta.options import WriteOptions
+from apiext.storage.collection import Collection
+from apiext.storage.store import Entry, Guard, GuardChanged, KeyExists, RevisionChanged
+from apiext.verbs import identity, metadata
+from apiext.verbs.call import Call, Outcome, Verbs
+from apiext.verbs.changes import Change
+from apiext.verbs.errors import translated
+
+TERMINATING = "create not allowed while custom resource definition is terminating"
+
+
+@dataclass(slots=True)
+class Update:
+    """An update under way: what is asked, by which change, and what the store is known to hold."""
+
+    call: Call
+    change: Change
+    options: WriteOptions
+    uid: str = ""  # precondition of a PUT
+    unconditional: bool = False  # an empty resourceVersion is no error (scale)
+
+
+def collection_of(verbs: Verbs, call: Call) -> Collection:
+    """Return the cache of the call's resource; 404 when the definition went away."""
+    found = verbs.store.collection(call.served.group_resource)
+    if found is None:
+        raise status.resource_not_found()
+    return found
+
+
+def guard_of(resource: ServedResource) -> Guard | None:
+    """Return what a put must compare besides its own key; None for built-in resources."""
+    return Guard(resource.guard_key, resource.guard_revision) if resource.guard_key else None
+
+
+async def refresh(verbs: Verbs, call: Call) -> None:
+    """Look at the definition again after its guard changed; 404 when it is gone."""
+    resource = await verbs.definitions.refresh(call.served.group, call.served.resource)
+    served = resource.versions.get(call.served.version) if resource is not None else None
+    if resource is None or served is None:
+        raise status.resource_not_found()
+    endpoint = served.endpoints.get(call.endpoint.name)
+    if endpoint is None:
+        raise status.resource_not_found()
+    call.resource, call.served, call.endpoint = resource, served, endpoint
+    await asyncio.sleep(0)  # a guard that keeps changing must not hold the loop
+    check_deadline(verbs, call)
+
+
+def check_deadline(verbs: Verbs, call: Call) -> None:
+    """504 when a write has tried for longer than a request may take (WRI-024)."""
+    if call.deadline and verbs.loop_time() > call.deadline:
+        raise status.timeout("request did not complete within requested timeout - context deadline exceeded")
+
+
+async def create(verbs: Verbs, call: Call, document: Document, options: WriteOptions) -> Outcome:
+    """Store a new object; ``document`` is normalised. 403 under a terminating definition (DEL-004)."""
+    collection = collection_of(verbs, call)
+    new = await _prepared(verbs, call, document, options)
+    generated = not new["metadata"].get("name") and bool(new["metadata"].get("generateName"))
+    attempts = _attempts(generated)
+    while True:
+        if call.resource.terminating:
+            raise status.forbidden(call.served.group_resource, new["metadata"].get("name", ""), TERMINATING)
+        attempts -= 1
+        if generated:
+            new["metadata"]["name"] = metadata.generate_name(new["metadata"]["generateName"])
+        _judge(call, new, None)
+        await verbs.admission.review(_attributes(call, "CREATE", options, new, None))
+        try:
+            return await _commit_create(verbs, call, collection, new, options)
+        except GuardChanged:
+            attempts += 1
+            await refresh(verbs, call)
+        except KeyExists as taken:
+            if attempts == 0:
+                raise _taken(call, new["metadata"]["name"], taken.current, generated) from taken
+
+
+def _attempts(generated: bool) -> int:
+    return 8 if generated else 1  # upstream: maxNameGenerationCreateAttempts
+
+
+async def _prepared(verbs: Verbs, call: Call, document: Document, options: WriteOptions) -> Document:
+    """Run the mutating half of a create: admission, system metadata, the endpoint's own rules."""
+    identity.settle_namespace(call, document)
+    document = await verbs.admission.mutate(_attributes(call, "CREATE", options, document, None), document)
+    _warn_of_owners(call, document)
+    metadata.fill_on_create(document, verbs.clock())
+    document["metadata"].pop("managedFields", None)
+    return call.endpoint.prepare(document, None)
+
+
+async def _commit_create(
+    verbs: Verbs, call: Call, collection: Collection, new: Document, options: WriteOptions
+) -> Outcome:
+    if new["metadata"].get("resourceVersion"):
+        raise status.unknown("resourceVersion should not be set on objects to be created")
+    new["metadata"].pop("resourceVersion", None)
+    namespace, name = new["metadata"].get("namespace", ""), new["metadata"]["name"]
+    if options.dry_run:
+        with translated():
+            existing = await verbs.store.current(collection, namespace, name)
+        if existing is not None:
+            raise KeyExists(existing)
+        return Outcome(201, document=new)
+    raw = call.served.encode(new)
+    try:
+        entry = await verbs.store.create(collection, namespace, name, raw, guard_of(call.resource))
+    except (GuardChanged, KeyExists):
+        raise
+    except Exception:
+        with translated():
+            raise
+    return Outcome(201, entry=entry)
+
+
+def _taken(call: Call, name: str, current: Entry, generated: bool) -> status.StatusError:
+    resource = call.served.group_resource
+    if generated:
+        return status.generate_name_conflict(resource, name)
+    error = status.already_exists(resource, name)
+    if call.served.decode(current.raw, current.revision)["metadata"].get("deletionTimestamp"):
+        error.message = f"object is being deleted: {error.message}"  # WRI-022
+    return error
+
+
+async def update(verbs: Verbs, wanted: Update) -> Outcome:
+    """Apply the change to whatever is stored, until nobody came between or the deadline is over."""
+    call = wanted.call
+    collection = collection_of(verbs, call)
+    namespace = call.namespace or ""
+    entry, newest = collection.get(namespace, call.name), False
+    while True:
+        if entry is None:
+            if not newest:
+                with translated():
+                    entry, newest = await verbs.store.current(collection, namespace, call.name), True
+                continue
+            raise status.not_found(call.served.group_resource, call.name)
+        try:
+            return await _attempt(verbs, wanted, collection, entry, newest)
+        except RevisionChanged as race:
+            entry, newest = race.current, True
+        except GuardChanged:
+            await refresh(verbs, call)
+        except (_StaleError, status.StatusError):
+            if newest:
+                raise
+            with translated():
+                current = await verbs.store.current(collection, namespace, call.name)
+            newest = True
+            entry = current
+        check_deadline(verbs, call)
+
+
+class _StaleError(Exception):
+    """The answer would rest on a cached state that may be old: look at the store first."""
+
+
+async def _attempt(verbs: Verbs, wanted: Update, collection: Collection, entry: Entry, newest: bool) -> Outcome:
+    """One turn of the loop: decide on this state, then commit if the store still holds it."""
+    call = wanted.call
+    old = call.served.decode(entry.raw, entry.revision)
+    new = await _desired(verbs, wanted, old, entry.revision)
+    code = 200
+    if old["metadata"].get("deletionTimestamp") and not metadata.finalizers(new) and _may_go(new):
+        return await _remove(verbs, wanted, collection, entry, new)
+    raw = call.served.encode(new)
+    if raw == entry.raw:  # upstream: a no-op write keeps its resourceVersion
+        if not newest:
+            raise _StaleError
+        return _answer(call, code, entry, new, wanted.options.dry_run)
+    if wanted.options.dry_run:
+        return Outcome(code, document=_shown(call, new, entry.revision))
+    try:
+        stored = await verbs.store.update(
+            collection, entry.namespace, entry.name, raw, entry.revision, guard_of(call.resource)
+        )
+    except (RevisionChanged, GuardChanged):
+        raise
+    except Exception:
+        with translated():
+            raise
+    return _answer(call, code, stored, new, dry_run=False)
+
+
+def _may_go(new: View) -> bool:
+    """A namespace stays until its own finalizers are gone, too (NSP-005)."""
+    return not (new.get("kind") == "Namespace" and (new.get("spec") or {}).get("finalizers"))
+
+
+async def _remove(verbs: Verbs, wanted: Update, collection: Collection, entry: Entry, new: Document) -> Outcome:
+    """The last finalizer is gone: delete instead of writing (WRI-009)."""
+    call = wanted.call
+    if wanted.options.dry_run:
+        return Outcome(200, document=_shown(call, new, entry.revision))
+    try:
+        gone = await verbs.store.delete(collection, entry.namespace, entry.name, entry.revision)
+    except RevisionChanged:
+        raise
+    except Exception:
+        with translated():
+            raise
+    return Outcome(200, document=_shown(call, new, gone.revision))
+
+
+def _answer(call: Call, code: int, entry: Entry, new: Document, dry_run: bool) -> Outcome:
+    if dry_run or call.endpoint.kind:
+        return Outcome(code, document=_shown(call, new, entry.revision))
+    return Outcome(code, entry=entry)
+
+
+def _shown(call: Call, new: Document, revision: int) -> Document:
+    shown = dict(call.endpoint.project(new))
+    shown["metadata"] = {**shown["metadata"], "resourceVersion": str(revision)}
+    return shown
+
+
+async def _desired(verbs: Verbs, wanted: Update, old: Document, revision: int) -> Document:
+    """Return the object to store: changed, admitted, put back, filled in, judged (design.md §5 steps 9–14)."""
+    call = wanted.call
+    shown_before = call.endpoint.project(old)
+    _check_uid(wanted, old)
+    shown = wanted.change(shown_before)
+    identity.settle_namespace(call, shown)
+    attributes = _attributes(call, "UPDATE", wanted.options, shown, shown_before)
+    shown = await verbs.admission.mutate(attributes, shown)
+    _check_revision(wanted, shown, revision)
+    _warn_of_owners(call, shown)
+    new = call.endpoint.embed(old, shown)
+    metadata.fill_on_update(new, old)
+    new["metadata"].pop("managedFields", None)
+    new = call.endpoint.prepare(new, old)
+    new["metadata"].pop("resourceVersion", None)
+    _judge(call, new, old)
+    await verbs.admission.review(
+        _attributes(call, "UPDATE", wanted.options, call.endpoint.project(new), shown_before)
+    )
+    return new
+
+
+def _check_uid(wanted: Update, old: View) -> None:
+    uid = old["metadata"].get("uid", "")
+    if wanted.uid and wanted.uid != uid:
+        text = f"Precondition failed: UID in precondition: {wanted.uid}, UID in object meta: {uid}"
+        raise status.conflict(wanted.call.served.group_resource, wanted.call.name, text)
+
+
+def _check_revision(wanted: Update, shown: View, revision: int) -> None:
+    """The optimistic lock of PUT and of patches that carry a resourceVersion (WRI-005, UPD-004)."""
+    call = wanted.call
+    given = shown["metadata"].get("resourceVersion") or ""
+    if given == str(revision):
+        return
+    resource = call.served.group_resource
+    if given in ("", "0"):
+        if wanted.unconditional:
+            return
+        error = fields.invalid("metadata.resourceVersion", 0, "must be specified for an update")
+        raise status.invalid(resource, call.name, [error])
+    if not given.isascii() or not given.isdigit():
+        raise status.unknown(f"strconv.ParseUint: parsing {fields.go_quote(given)}: invalid syntax")
+    raise status.conflict(resource, call.name, status.MODIFIED)
+
+
+def _judge(call: Call, new: Document, old: View | None) -> None:
+    """Validate: type, metadata, and what the resource itself says; warnings go to the call."""
+    served = call.served
+    identity.check_kind(call, new)
+    status_only = call.endpoint.name == "status" and not served.typed
+    if old is None:
+        errors = objectmeta.validate(new["metadata"], served.namespaced)
+        call.warnings.extend(objectmeta.warnings(new["metadata"], None))
+    else:
+        errors = objectmeta.validate_update(new["metadata"], old["metadata"], served.namespaced)
+        call.warnings.extend(objectmeta.warnings(new["metadata"], old["metadata"]))
+    errors = [*errors, *(served.validate_status if status_only else served.validate)(new, old)]
+    if errors:
+        raise status.invalid(served.group_kind, str(new["metadata"].get("name", "")), errors)
+    call.warnings.extend(served.warnings(new, old))
+
+
+def _warn_of_owners(call: Call, document: Document) -> None:
+    for uid in metadata.dedup_owners(document):
+        call.warnings.append(
+            ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, "
+            "and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: "
+            f"{uid}"
+        )
+
+
+def _attributes(
+    call: Call, operation: str, options: WriteOptions, new: View | None, old: View | None
+) -> Attributes:
+    served = call.served
+    name = call.name or str(((new or {}).get("metadata") or {}).get("name", ""))
+    return Attributes(
+        operation, served.group_resource, served.version, served.group_kind, call.endpoint.name,
+        call.namespace, name, call.user, options.dry_run, new, old,
+    )  # fmt: skip
+
+
+def encoded(document: View) -> bytes:
+    """Return the JSON of an answer that is no stored object."""
+    return encode(document)

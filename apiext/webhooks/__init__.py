@@ -1,0 +1,1 @@
+"""The client that calls out to webhooks."""

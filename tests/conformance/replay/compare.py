@@ -1,0 +1,72 @@
+"""Knows how a run is held against the recording, and runs many scenarios side by side."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import json
+import threading
+from collections.abc import Iterable
+from concurrent.futures import Future
+from typing import Any
+
+from tests.conformance.replay.normalise import normalise
+from tests.conformance.replay.play import play, session
+from tests.conformance.replay.recorded import Scenario
+
+SIDE_BY_SIDE = 6
+
+
+def _lines(answer: Any) -> str:
+    return json.dumps(answer, indent=1, sort_keys=True, ensure_ascii=False)
+
+
+def difference(wanted: Any, got: Any) -> str:
+    """Return a unified diff of two answers, empty when they are the same down to the type of numbers."""
+    wanted, got = _lines(wanted), _lines(got)
+    if wanted == got:
+        return ""
+    diff = difflib.unified_diff(wanted.splitlines(), got.splitlines(), "recorded", "got", lineterm="", n=3)
+    return "\n".join(line[:400] for line in diff)
+
+
+def differences(scenario: Scenario, answers: list[dict[str, Any] | None]) -> dict[int, str]:
+    """Return the diff of every step whose answer differs without the recording allowing it."""
+    found = {}
+    for index, step in enumerate(scenario.steps):
+        wanted = step.get("answer")
+        if wanted is not None and not scenario.excuse(index) and (diff := difference(wanted, answers[index])):
+            found[index] = f"step {index} {step['name']!r} {step.get('method', '')} {step.get('path', '')}\n{diff}"
+    return found
+
+
+class Player:
+    """Plays scenarios side by side on a thread of its own, so that each test finds its answers ready."""
+
+    def __init__(self, url: str, scenarios: Iterable[Scenario]) -> None:
+        self._url = url
+        self._results: dict[str, Future[dict[int, str]]] = {}
+        self._scenarios = list(scenarios)
+        for scenario in self._scenarios:
+            self._results[scenario.id] = Future()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._play_all()), daemon=True)
+        self._thread.start()
+
+    def differences(self, scenario: Scenario) -> dict[int, str]:
+        """Return step index → diff for a scenario, waiting for its turn."""
+        return self._results[scenario.id].result(timeout=600)
+
+    async def _play_all(self) -> None:
+        turns = asyncio.Semaphore(SIDE_BY_SIDE)
+        async with session() as http, asyncio.TaskGroup() as tasks:
+
+            async def one(scenario: Scenario) -> None:
+                result = self._results[scenario.id]
+                async with turns:
+                    try:
+                        result.set_result(differences(scenario, normalise(await play(http, self._url, scenario))))
+                    except Exception as failure:  # noqa: BLE001 - the test that waits for the result raises it
+                        result.set_exception(failure)
+
+            for scenario in self._scenarios:
+                tasks.create_task(one(scenario))

@@ -1,0 +1,91 @@
+"""Knows the recorded files, which behaviour rows their steps show, and the list of steps that do not pass yet."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+HERE = Path(__file__).resolve().parents[1]
+REFERENCE = HERE / "reference"
+NOT_YET = HERE / "not_yet.yaml"
+ROWS = HERE / "rows.yaml"
+
+CANON = "uniq0000"
+USER_AGENT = "golden/1.0"
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One recorded scenario; ``id`` is ``group/name``."""
+
+    group: str
+    name: str
+    steps: list[dict[str, Any]]
+    differs: str | None = None
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def id(self) -> str:
+        """How tests and the list name it."""
+        return f"{self.group}/{self.name}"
+
+    @property
+    def piece(self) -> str:
+        """The piece of the project that the scenario belongs to."""
+        return str(self.notes.get("piece", self.group))
+
+    def rows_of(self, index: int) -> list[str]:
+        """Return the behaviour rows that a step shows: those of the patterns its name matches, else the general ones."""
+        name = self.steps[index]["name"]
+        found: list[str] = []
+        for pattern, rows in self.notes.get("steps", {}).items():
+            if re.search(pattern, name):
+                found += [row for row in rows if row not in found]
+        return found or list(self.notes.get("rows", []))
+
+    def rows(self, not_yet: Mapping[str, Mapping[str, str]]) -> list[str]:
+        """Return the rows shown by compared steps, less those of steps listed as not passing yet."""
+        shown, open_ = set(), set()
+        for index, step in enumerate(self.steps):
+            if step.get("answer") is None or self.excuse(index):
+                continue
+            (open_ if f"{self.id}/{index}" in not_yet else shown).update(self.rows_of(index))
+        return sorted(shown - open_)
+
+    def excuse(self, index: int) -> str | None:
+        """Return why a product may answer a step in its own way, if the recording says so."""
+        return self.steps[index].get("differs") or self.differs
+
+
+def load() -> Iterator[Scenario]:
+    """Yield every recorded scenario in file order."""
+    notes = yaml.safe_load(ROWS.read_text(encoding="utf-8"))
+    for path in sorted(REFERENCE.glob("*.json")):
+        for recorded in json.loads(path.read_text(encoding="utf-8"))["scenarios"]:
+            known = notes.get(path.stem, {}).get(recorded["name"], {})
+            yield Scenario(path.stem, recorded["name"], recorded["steps"], recorded.get("differs"), known)
+
+
+def not_yet() -> dict[str, dict[str, str]]:
+    """Return the list of steps that do not pass yet: ``group/scenario/step-index`` → ``{row, piece}``."""
+    return yaml.safe_load(NOT_YET.read_text(encoding="utf-8")) or {}
+
+
+def write_not_yet(entries: Mapping[str, Mapping[str, str]]) -> None:
+    """Write the list in the order of the recordings, one line for each entry."""
+    lines = [
+        "# Steps of the recorded scenarios that do not pass yet: group/scenario/step-index, the row it shows, the piece",
+        "# that will bring it. A step that differs and is not listed fails the run; so does a listed step that passes.",
+        "# `python -m tests.conformance.shrink` takes out what passes now.",
+    ]
+    lines += [
+        f"{json.dumps(key)}: {{row: {json.dumps(entry['row'])}, piece: {json.dumps(entry['piece'])}}}"
+        for key, entry in entries.items()
+    ]
+    NOT_YET.write_text("\n".join(lines if entries else [*lines, "{}"]) + "\n", encoding="utf-8")

@@ -1,0 +1,55 @@
+"""Each recorded scenario of the reference server is one test: the same requests must get the same answers."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conformance.replay import recorded
+from tests.conformance.replay.compare import Player
+from tests.conformance.replay.recorded import Scenario
+from tests.support.processes import Server
+
+SCENARIOS = list(recorded.load())
+NOT_YET = recorded.not_yet()
+
+
+@pytest.fixture(scope="session")
+def player(request: pytest.FixtureRequest, reference_server: Server) -> Player:
+    """Plays the selected scenarios, several at a time."""
+    chosen = {
+        item.callspec.params["scenario"].id: item.callspec.params["scenario"]
+        for item in request.session.items
+        if getattr(item, "originalname", "") == "test_scenario" and hasattr(item, "callspec")
+    }
+    return Player(reference_server.url, chosen.values())
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [pytest.param(it, id=it.id.replace(" ", "-"), marks=pytest.mark.rows(*it.rows(NOT_YET))) for it in SCENARIOS],
+)
+def test_scenario(player: Player, scenario: Scenario) -> None:
+    found = player.differences(scenario)
+    listed = {int(key.rpartition("/")[2]) for key in NOT_YET if key.startswith(f"{scenario.id}/")}
+    unexpected = [diff for index, diff in found.items() if index not in listed]
+    passing = sorted(listed - found.keys())
+    assert not unexpected, f"{len(unexpected)} of {len(scenario.steps)} steps differ:\n" + "\n".join(unexpected[:5])
+    assert not passing, (
+        f"steps {passing} are in not_yet.yaml and pass: take them out with python -m tests.conformance.shrink"
+    )
+
+
+def test_list_names_recorded_steps() -> None:
+    steps = {f"{scenario.id}/{index}" for scenario in SCENARIOS for index in range(len(scenario.steps))}
+    assert not NOT_YET.keys() - steps
+    assert all(set(entry) == {"row", "piece"} for entry in NOT_YET.values())
+
+
+def test_every_step_shows_a_row() -> None:
+    rowless = [
+        f"{scenario.id}/{index}"
+        for scenario in SCENARIOS
+        for index, step in enumerate(scenario.steps)
+        if step.get("answer") is not None and not scenario.rows_of(index)
+    ]
+    assert not rowless

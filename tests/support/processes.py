@@ -1,0 +1,184 @@
+"""Knows how etcd and the server are started, signalled and stopped as processes of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import urllib.request
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from tests.support.waiting import until
+
+ROOT = Path(__file__).resolve().parents[2]
+SERVE = (sys.executable, "-m", "apiext", "serve")
+START_WITHIN = 40.0
+REFERENCE_FLAGS = (
+    "--insecure", "--port=0",
+    "--disable-admission-plugins=NamespaceLifecycle", "--runtime-config=apiextensions.k8s.io/v1beta1=false",
+)  # fmt: skip
+
+
+def free_port() -> int:
+    """Return a TCP port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def etcd_binary() -> str | None:
+    """Return the etcd to test with: $ETCD_BINARY, the one on PATH, else the packaged one."""
+    if named := os.environ.get("ETCD_BINARY"):
+        return named
+    if found := shutil.which("etcd"):
+        return found
+    packaged = Path(sys.executable).parent / "etcd"
+    return str(packaged) if packaged.exists() else None
+
+
+def stop(process: subprocess.Popen[bytes], within: float = 15.0) -> int:
+    """Ask a process to end, insist after ``within`` seconds; return its exit code."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        try:
+            return process.wait(within)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    return process.wait(within)
+
+
+@dataclass
+class Etcd:
+    """A running etcd of one member on TCP."""
+
+    process: subprocess.Popen[bytes]
+    url: str
+    directory: Path
+
+    def call(self, method: str, message: dict[str, Any]) -> dict[str, Any]:
+        """Call etcd's JSON gateway, which shares no code with the server under test."""
+        request = urllib.request.Request(
+            f"{self.url}/v3/{method}", data=json.dumps(message).encode(), headers={"Content-Type": "application/json"}
+        )
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            reply: dict[str, Any] = json.load(answer)
+            return reply
+
+
+@contextlib.contextmanager
+def running_etcd(directory: Path, *flags: str) -> Iterator[Etcd]:
+    """Run an etcd in ``directory``; it answers a linearizable read before the caller goes on."""
+    binary = etcd_binary()
+    if binary is None:
+        raise FileNotFoundError("no etcd: install one, or set ETCD_BINARY")
+    client, peer = f"http://127.0.0.1:{free_port()}", f"http://127.0.0.1:{free_port()}"
+    directory.mkdir(parents=True, exist_ok=True)
+    command = [
+        binary, "--name=test", f"--data-dir={directory / 'etcd'}", "--log-level=error",
+        f"--listen-client-urls={client}", f"--advertise-client-urls={client}",
+        f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}", f"--initial-cluster=test={peer}",
+        "--heartbeat-interval=10", "--election-timeout=100", "--snapshot-count=10000", *flags,
+    ]  # fmt: skip
+    with (directory / "etcd.log").open("ab") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+    etcd = Etcd(process, client, directory)
+    try:
+        until(lambda: _etcd_answers(etcd), "etcd answers", START_WITHIN)
+        yield etcd
+    finally:
+        stop(process)
+
+
+def _etcd_answers(etcd: Etcd) -> bool:
+    if etcd.process.poll() is not None:
+        raise AssertionError(f"etcd ended with {etcd.process.returncode}: {tail(etcd.directory / 'etcd.log')}")
+    try:
+        return "header" in etcd.call("kv/range", {"key": "AA=="})
+    except OSError:
+        return False
+
+
+@dataclass
+class Server:
+    """A running server; one that somebody else started has no process."""
+
+    url: str
+    process: subprocess.Popen[bytes] | None = None
+    ready: dict[str, Any] = field(default_factory=dict)
+    log: Path | None = None
+
+    @property
+    def pid(self) -> int:
+        """The process to signal."""
+        return int(self.ready["pid"])
+
+    def log_tail(self) -> str:
+        """Return the end of what the server wrote, for messages of failed tests."""
+        return tail(self.log) if self.log else ""
+
+
+def tail(path: Path, size: int = 3000) -> str:
+    """Return the last bytes of a log as text."""
+    with contextlib.suppress(OSError), path.open("rb") as log:
+        log.seek(max(0, path.stat().st_size - size))
+        return log.read().decode("utf-8", "replace")
+    return ""
+
+
+def start_server(
+    directory: Path, flags: Sequence[str] = (), *, command: Sequence[str] = SERVE, env: dict[str, str] | None = None
+) -> Server:
+    """Start a server over ``directory`` and return once its ready file is there; AssertionError with its log else."""
+    directory.mkdir(parents=True, exist_ok=True)
+    ready_file, log_file = directory / "ready.json", directory / "server.log"
+    ready_file.unlink(missing_ok=True)
+    with log_file.open("ab") as log:
+        process = start_process([*command, *flags, f"--data-dir={directory}", f"--ready-file={ready_file}"], log, env)
+    server = Server("", process, {}, log_file)
+    try:
+        server.ready = until(lambda: _ready(server, ready_file), "the server is ready", START_WITHIN, every=0.005)
+    except AssertionError:
+        stop(process)
+        raise
+    server.url = str(server.ready["url"]).rstrip("/")
+    return server
+
+
+def start_process(command: Sequence[str], log: IO[bytes], env: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
+    """Start a command from the project's root with no stdin."""
+    return subprocess.Popen(
+        list(command), stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=ROOT, env={**os.environ, **(env or {})}
+    )
+
+
+def _ready(server: Server, ready_file: Path) -> dict[str, Any] | None:
+    assert server.process is not None
+    if server.process.poll() is not None:
+        raise AssertionError(f"the server ended with {server.process.returncode}:\n{server.log_tail()}")
+    try:
+        ready: dict[str, Any] = json.loads(ready_file.read_bytes())
+        return ready
+    except (OSError, ValueError):
+        return None
+
+
+@contextlib.contextmanager
+def running_server(flags: Sequence[str] = (), directory: Path | None = None, **how: Any) -> Iterator[Server]:
+    """Run a server over a directory of its own and stop it in order."""
+    with contextlib.ExitStack() as stack:
+        if directory is None:
+            directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="apiext-test-")))
+        server = start_server(directory, flags, **how)
+        assert server.process is not None
+        stack.callback(stop, server.process)
+        yield server

@@ -39,16 +39,16 @@ def serve(arguments: Sequence[str]) -> int:
     except ConfigError as error:
         print(f"apiext: {error}", file=sys.stderr)
         return cli.EXIT_USAGE
-    from apiext import app  # noqa: PLC0415 - usage errors and --help need none of it
+    from apiext import app
 
     return app.run(config, cli.warn_on_stderr)
 
 
 def check(arguments: Sequence[str]) -> int:
     """Ask /readyz of a running server: exit 0 when it is ready (health checks of containers)."""
-    import argparse  # noqa: PLC0415 - only this command needs them
-    import ssl  # noqa: PLC0415
-    import urllib.request  # noqa: PLC0415
+    import argparse
+    import ssl
+    import urllib.request
 
     parser = argparse.ArgumentParser(prog="apiext check", description=check.__doc__)
     parser.add_argument("--url", default=os.environ.get("APIEXT_URL", "https://127.0.0.1:6443"))
@@ -62,7 +62,7 @@ def check(arguments: Sequence[str]) -> int:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     try:
-        with urllib.request.urlopen(  # noqa: S310
+        with urllib.request.urlopen(
             options.url.rstrip("/") + "/readyz", timeout=options.timeout, context=context
         ) as answer:
             print(answer.read().decode())
@@ -74,7 +74,7 @@ def check(arguments: Sequence[str]) -> int:
 
 def version(arguments: Sequence[str]) -> int:
     """Print the version of the package."""
-    from importlib.metadata import version as of  # noqa: PLC0415 - only this command needs it
+    from importlib.metadata import version as of
 
     number = of("apiext")
     print(json.dumps({"version": number}) if list(arguments) == ["-o", "json"] else f"apiext {number}")

@@ -95,9 +95,7 @@ def serve_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def parse_serve(
-    arguments: Sequence[str], environment: Mapping[str, str], warn: Warn
-) -> Config:
+def parse_serve(arguments: Sequence[str], environment: Mapping[str, str], warn: Warn) -> Config:
     """Return the checked configuration; raises ConfigError, or SystemExit(2) on usage errors."""
     parser = serve_parser()
     known, extra = parser.parse_known_args(list(arguments))
@@ -193,9 +191,7 @@ def _build(values: Mapping[str, str], given: Mapping[str, str], environment: Map
         anonymous_auth=_bool("anonymous-auth", values["anonymous-auth"]),
         kubernetes_version=values["kubernetes-version"].removeprefix("v"),
         max_inflight=_integer("max-requests-inflight", values["max-requests-inflight"]),
-        max_mutating_inflight=_integer(
-            "max-mutating-requests-inflight", values["max-mutating-requests-inflight"]
-        ),
+        max_mutating_inflight=_integer("max-mutating-requests-inflight", values["max-mutating-requests-inflight"]),
         request_timeout=_duration("request-timeout", values["request-timeout"]),
         min_request_timeout=_integer("min-request-timeout", values["min-request-timeout"]),
         compaction_interval=_duration("etcd-compaction-interval", values["etcd-compaction-interval"]),

@@ -8,7 +8,27 @@ from collections.abc import Callable, Iterable, Sequence
 
 Labels = tuple[str, ...]
 
-REQUEST_SECONDS = (0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0)
+REQUEST_SECONDS = (
+    0.005,
+    0.025,
+    0.05,
+    0.1,
+    0.2,
+    0.4,
+    0.6,
+    0.8,
+    1.0,
+    1.25,
+    1.5,
+    2.0,
+    3.0,
+    4.0,
+    5.0,
+    6.0,
+    8.0,
+    10.0,
+    15.0,
+)
 """Upper bounds of the request duration buckets, in seconds."""
 
 SIZES = (1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9)

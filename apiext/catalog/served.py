@@ -20,6 +20,14 @@ def _no_warnings(new: View, old: View | None) -> list[str]:
     return []
 
 
+def _readable(stored: View) -> str:
+    return ""
+
+
+def _same(document: Document) -> Document:
+    return document
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """A Table column: its definition, and the cell of a document (TAB-002, TAB-003)."""
@@ -39,6 +47,9 @@ class Endpoint:
     ``project(stored)`` is what a client of the endpoint sees. ``embed(existing, shown)`` is the whole object with the
     shown part put back. ``prepare(new, old)`` undoes what this endpoint may not change and sets the generation; old is
     None on create. ``kind``, ``group`` and ``version`` are those of the shown object, empty for the resource's own.
+    ``normalize`` decodes a body of another kind (None: the version's own). ``columns`` are those of its table, empty for
+    the version's own. ``unreadable(stored)`` is the message of the 500 that a get answers, empty when it can be shown;
+    ``embed`` raises ValueError with the message of a 400.
     """
 
     name: str
@@ -49,6 +60,9 @@ class Endpoint:
     group: str = ""
     version: str = ""
     kind: str = ""
+    normalize: Callable[[Document], tuple[Document, list[str]]] | None = None
+    columns: tuple[Column, ...] = ()
+    unreadable: Callable[[View], str] = _readable
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,7 +73,9 @@ class ServedVersion:
     is the same as a document. ``encode(document)`` is what is stored. ``normalize(document)`` prunes, coerces and
     defaults a request body in place of decoding it, and returns the document with the paths of unknown fields; it
     raises ValueError with Go-like text for a body that cannot be this kind. ``validate(new, old)`` and
-    ``warnings(new, old)`` judge a whole object; old is None on create.
+    ``warnings(new, old)`` judge a whole object; old is None on create. ``name_messages(name, prefix)`` tells what is
+    wrong with a name (None: it must be a DNS-1123 subdomain). ``accept(document)`` prunes and coerces what a conversion
+    webhook returned in this version.
     """
 
     group: str
@@ -86,6 +102,9 @@ class ServedVersion:
     typed: bool = False  # a Go type upstream: completed from the URL, protobuf, strategic merge
     open_api: Mapping[str, Any] | None = None
     storage_version_hash: str = ""
+    merge_keys: Mapping[str, str] = field(default_factory=dict)  # lists that strategic merge patch merges by key
+    name_messages: Callable[[str, bool], list[str]] | None = None
+    accept: Callable[[Document], Document] = _same
 
     @property
     def group_version(self) -> GroupVersion:
@@ -113,7 +132,8 @@ class ServedResource:
     """A resource: its served versions by name, and the state of the definition behind it.
 
     ``guard_key`` and ``guard_revision`` are compared by every put of a custom object; empty for built-ins.
-    ``identity`` changes whenever open watches must end (definition uid and shape).
+    ``identity`` changes whenever open watches must end (definition uid and shape). ``all_versions`` holds the unserved
+    ones too, to read and write what is stored. ``conversion`` is the webhook's settings in v1 form, None without one.
     """
 
     group: str
@@ -129,6 +149,8 @@ class ServedResource:
     guard_revision: int = 0
     identity: str = ""
     builtin: bool = False
+    all_versions: Mapping[str, ServedVersion] = field(default_factory=dict)
+    conversion: View | None = None
 
     @property
     def group_resource(self) -> GroupResource:

@@ -10,10 +10,21 @@ import orjson
 
 from apiext import limits
 from apiext.documents.document import View
-from apiext.documents.errors import DecodeError as DecodeError
+from apiext.documents.errors import DecodeError
 from apiext.documents.json_errors import check_depth, syntax_error
-from apiext.documents.yaml_text import decode_yaml as decode_yaml
-from apiext.documents.yaml_text import encode_yaml as encode_yaml
+from apiext.documents.yaml_text import decode_yaml, encode_yaml
+
+__all__ = [
+    "DecodeError",
+    "decode_json",
+    "decode_yaml",
+    "encode",
+    "encode_in_order",
+    "encode_yaml",
+    "go_float",
+    "json_kind",
+    "pretty",
+]
 
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
 _MAX_NOTES = 100  # upstream: strict errors kept per document

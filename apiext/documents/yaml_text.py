@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import yaml
+from yaml import cyaml
 
 from apiext import limits
 from apiext.documents.document import View, clone
 from apiext.documents.errors import DecodeError
 
-_Parser: Any = yaml.cyaml.CParser
+_Parser: Any = cyaml.CParser  # type: ignore[attr-defined]  # not in the stubs
 _TAG = "tag:yaml.org,2002:"
 _BOOLS = {
     word: truth
@@ -38,7 +39,7 @@ _NOT_FINITE = {
 }
 _MAX_NOTES = 100  # upstream: strict errors kept per document
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
-_MERGE = object()  # the key << of a mapping
+_MERGE: Any = object()  # the key << of a mapping
 
 
 def decode_yaml(raw: bytes) -> tuple[Any, list[str]]:
@@ -141,11 +142,11 @@ class _Reader:
         while not isinstance(event := next(self._events), yaml.MappingEndEvent):
             line = event.start_mark.line + 1
             name = self._key(event, depth)
-            key = name if name is _MERGE else _key_text(name)
             value = self._value(next(self._events), depth)
-            if key is _MERGE:
+            if name is _MERGE:
                 merged.append(value)
                 continue
+            key = _key_text(name)
             if key in own:
                 shown = f'"{key}"' if isinstance(name, str) else key
                 self.duplicates.append(f"  line {line}: key {shown} already set in map")

@@ -23,7 +23,9 @@ class EtcdError(Exception):
 class Compacted(EtcdError):
     """The revision asked for is gone; ``oldest`` is the first revision that is left, 0 when unknown."""
 
-    def __init__(self, message: str = "etcdserver: mvcc: required revision has been compacted", oldest: int = 0) -> None:
+    def __init__(
+        self, message: str = "etcdserver: mvcc: required revision has been compacted", oldest: int = 0
+    ) -> None:
         super().__init__(OUT_OF_RANGE, message)
         self.oldest = oldest
 
@@ -82,7 +84,12 @@ _TEXTS: tuple[tuple[int, str, type[EtcdError]], ...] = (
     (UNAUTHENTICATED, "", AuthError),
 )
 
-_STALE_TOKEN = ("invalid auth token", "revision of auth store is old", "revision in header is old", "user name is empty")
+_STALE_TOKEN = (
+    "invalid auth token",
+    "revision of auth store is old",
+    "revision in header is old",
+    "user name is empty",
+)
 
 
 def classify(error: EtcdError) -> EtcdError:

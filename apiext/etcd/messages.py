@@ -1,4 +1,4 @@
-"""etcd's messages: classes from a private descriptor pool, and request templates that are refilled instead of rebuilt."""
+"""etcd's messages: classes from a private descriptor pool, and request templates that are refilled."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ def _pool() -> descriptor_pool.DescriptorPool:
     pool = descriptor_pool.DescriptorPool()
     raw = (Path(__file__).parent / "pb" / "etcd.binpb").read_bytes()
     for file in descriptor_pb2.FileDescriptorSet.FromString(raw).file:
-        pool.Add(file)  # type: ignore[no-untyped-call]
+        pool.Add(file)
     return pool
 
 
@@ -23,7 +23,7 @@ POOL = _pool()
 
 def message_class(name: str) -> Any:
     """Return the class of a message of package etcdserverpb."""
-    return message_factory.GetMessageClass(POOL.FindMessageTypeByName(f"etcdserverpb.{name}"))  # type: ignore[no-untyped-call]
+    return message_factory.GetMessageClass(POOL.FindMessageTypeByName(f"etcdserverpb.{name}"))
 
 
 RangeRequest, RangeResponse = message_class("RangeRequest"), message_class("RangeResponse")

@@ -29,6 +29,8 @@ class Transport(Protocol):
     """Loop time at which the last byte came in."""
     lost: asyncio.Future[None]
     """Done as soon as the connection takes no new calls."""
+    gone: asyncio.Future[None]
+    """Done when the connection is closed."""
 
     def unary(self, path: str, message: bytes, timeout: float) -> asyncio.Future[bytes]:
         """Return the future of the answer; fails with a plain EtcdError. Cancelling it ends the call."""

@@ -10,7 +10,7 @@ from apiext.meta.names import GroupKind, GroupResource
 class StatusError(Exception):
     """A request that cannot be served; the message is for the client, the chained cause for the log."""
 
-    __slots__ = ("code", "details", "message", "reason")
+    __slots__ = ("code", "continue_token", "details", "message", "reason")
 
     def __init__(self, code: int, reason: str, message: str, details: Mapping[str, Any] | None = None) -> None:
         super().__init__(message)
@@ -18,6 +18,7 @@ class StatusError(Exception):
         self.reason = reason
         self.message = message
         self.details = details
+        self.continue_token = ""  # of a list that may go on at another revision (RV-007)
 
     @property
     def retry_after(self) -> int:
@@ -29,7 +30,7 @@ class StatusError(Exception):
         body: dict[str, Any] = {
             "kind": "Status",
             "apiVersion": "v1",
-            "metadata": {},
+            "metadata": {"continue": self.continue_token} if self.continue_token else {},
             "status": "Failure",
             "message": self.message,
         }

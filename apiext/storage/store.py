@@ -3,11 +3,14 @@
 Keys are etcd keys as text; a revision is etcd's mod_revision, which is the resourceVersion.
 """
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
+
+from apiext import limits
 
 Viewer = Callable[[bytes, int], bytes]
 """(stored bytes, revision) → the JSON that a client of one served version sees, without a newline.
@@ -35,14 +38,23 @@ class Entry:
         if self._viewer is viewer:
             return self._view
         view = viewer(self.raw, self.revision)
-        self._view = view
-        self._viewer = viewer
+        self.remember(viewer, view)
         return view
 
     def remember(self, viewer: Viewer, view: bytes) -> None:
         """Keep a view that somebody made already (the answer of our own write)."""
         self._view = view
         self._viewer = viewer
+        _WARM.keep(self, len(view))
+
+    def shown(self, viewer: Viewer) -> bytes:
+        """Return the view without remembering it: a list keeps its bytes joined."""
+        return self._view if self._viewer is viewer else viewer(self.raw, self.revision)
+
+    def forget(self) -> None:
+        """Drop the remembered view."""
+        self._view = b""
+        self._viewer = None
 
     @property
     def labels(self) -> dict[str, str]:
@@ -54,6 +66,25 @@ class Entry:
     def with_revision(self, revision: int) -> "Entry":
         """Return the same state under another revision (the DELETED event, RV-011)."""
         return Entry(self.namespace, self.name, revision, self.raw)
+
+
+class _WarmViews:
+    """The entries that remember a view, oldest first; together at most limits.VIEW_BYTES."""
+
+    def __init__(self) -> None:
+        self._entries: deque[tuple[Entry, int]] = deque()
+        self._bytes = 0
+
+    def keep(self, entry: Entry, size: int) -> None:
+        self._entries.append((entry, size))
+        self._bytes += size
+        while self._bytes > limits.VIEW_BYTES:
+            old, freed = self._entries.popleft()
+            self._bytes -= freed
+            old.forget()
+
+
+_WARM = _WarmViews()
 
 
 def _labels_of(raw: bytes) -> dict[str, str]:
@@ -114,6 +145,15 @@ class FutureRevision(StoreError):
         super().__init__(asked, current)
         self.asked = asked
         self.current = current
+
+
+class Malformed(StoreError):
+    """A stored value is not a JSON object, so its object and every list with it cannot be read (RV-020, ETC-006)."""
+
+    def __init__(self, key: str, reason: str) -> None:
+        super().__init__(key, reason)
+        self.key = key
+        self.reason = reason
 
 
 class TooLarge(StoreError):

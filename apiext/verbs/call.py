@@ -1,6 +1,6 @@
 """One request as the verbs see it, and what they answer: nothing of HTTP, nothing of etcd."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -10,7 +10,7 @@ from apiext.catalog.served import Endpoint, LiveCatalog, ServedResource, ServedV
 from apiext.documents.document import Document
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.segments import Segments
-from apiext.storage.store import Entry
+from apiext.storage.store import Entry, Guard
 
 
 @dataclass(slots=True)
@@ -81,7 +81,7 @@ class Definitions(Protocol):
     async def seen(self, revision: int) -> None:
         """Wait until the catalog reflects every change of definitions up to the revision."""
 
-    async def begin_deletion(self, name: str, uid: str) -> None:
+    async def begin_deletion(self, name: str, uid: str) -> Guard:
         """Change the guard of a definition to terminating, before its deletionTimestamp is written."""
 
 
@@ -95,6 +95,3 @@ class Verbs:
     definitions: Definitions
     clock: Callable[[], str]
     loop_time: Callable[[], float]
-
-
-Finisher = Callable[[Call], Awaitable[Outcome]]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from apiext.documents import json_patch, merge_patch
+from apiext.documents import json_patch, merge_patch, strategic_merge
 from apiext.documents.document import Document, View, clone
 from apiext.documents.encoding import DecodeError, decode_json
 from apiext.meta import status
@@ -30,9 +30,7 @@ def json_patch_change(call: Call, raw: bytes, validation: str) -> Change:
         try:
             patched = json_patch.apply(shown, operations)
         except json_patch.PatchTooBig as error:
-            raise status.StatusError(
-                413, "RequestEntityTooLarge", f"Request entity too large: {error}"
-            ) from error
+            raise status.StatusError(413, "RequestEntityTooLarge", f"Request entity too large: {error}") from error
         except json_patch.PatchMalformed as error:
             raise status.bad_request(str(error)) from error
         except json_patch.PatchInvalid as error:
@@ -54,6 +52,26 @@ def merge_patch_change(call: Call, raw: bytes, validation: str) -> Change:
 
     return change
 
+
+def strategic_change(call: Call, raw: bytes, validation: str) -> Change:
+    """Return the change of a strategic merge patch, which only typed resources have (KUB-003)."""
+    patch, duplicates = _decode(raw)
+    if not isinstance(patch, dict):
+        raise _wrong_root(patch, "map[string]interface {}")
+    lists = MERGE_KEYS | call.served.merge_keys
+
+    def change(shown: View) -> Document:
+        try:
+            patched = strategic_merge.apply(shown, patch, lists)
+        except strategic_merge.StrategicPatchError as error:
+            raise status.bad_request(str(error)) from error
+        return normalize_patched(call, patched, duplicates, validation)
+
+    return change
+
+
+MERGE_KEYS = {"metadata.finalizers": "", "metadata.ownerReferences": "uid"}  # struct tags of ObjectMeta
+STRATEGIC = "application/strategic-merge-patch+json"
 
 PATCHES: Mapping[str, PatchMaker] = {
     "application/json-patch+json": json_patch_change,

@@ -8,10 +8,16 @@ from apiext.catalog.served import Endpoint, ServedVersion
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import encode
 from apiext.meta import fields, status
+from apiext.meta.options import WriteOptions
 from apiext.verbs import identity
 from apiext.verbs.call import Body, Call
 
 IGNORE, WARN, STRICT = "Ignore", "Warn", "Strict"
+
+
+def mode(options: WriteOptions) -> str:
+    """Return what to do about unknown fields; Warn when the client does not say (WRI-013)."""
+    return options.field_validation or WARN
 
 
 def normalize_body(call: Call, body: Body, validation: str) -> Document:
@@ -56,9 +62,7 @@ def field_notes(unknown: Sequence[str], duplicates: Sequence[str]) -> list[str]:
 
 
 def _normalize(call: Call, document: Document) -> tuple[Document, list[str]]:
-    if call.endpoint.kind:  # a Scale is no object of the schema: the endpoint's embed reads what it needs
-        return document, []
-    return call.served.normalize(document)
+    return (call.endpoint.normalize or call.served.normalize)(document)
 
 
 def _bad_patch(shown: str, text: str) -> status.StatusError:

@@ -52,9 +52,7 @@ async def delete(verbs: Verbs, call: Call, options: DeleteOptions) -> Outcome:
     raise status.not_found(call.served.group_resource, call.name)
 
 
-async def _attempt(
-    verbs: Verbs, call: Call, collection: Collection, entry: Entry, options: DeleteOptions
-) -> Outcome:
+async def _attempt(verbs: Verbs, call: Call, collection: Collection, entry: Entry, options: DeleteOptions) -> Outcome:
     old = call.served.decode(entry.raw, entry.revision)
     marker = MARKERS.get(call.served.group_resource, _mark)
     if call.served.group_resource == DEFINITIONS:
@@ -63,8 +61,17 @@ async def _attempt(
         check_preconditions(call, old, options)
     await verbs.admission.review(
         Attributes(
-            "DELETE", call.served.group_resource, call.served.version, call.served.group_kind, "",
-            call.namespace, entry.name, call.user, options.dry_run, None, old,
+            "DELETE",
+            call.served.group_resource,
+            call.served.version,
+            call.served.group_kind,
+            "",
+            call.namespace,
+            entry.name,
+            call.user,
+            options.dry_run,
+            None,
+            old,
         )  # fmt: skip
     )
     kept = await marker(verbs, call, old, options)
@@ -101,7 +108,12 @@ async def _remove(
             with translated():
                 raise
     resource = call.served.group_resource
-    details = {"name": entry.name, "group": resource.group, "kind": resource.resource, "uid": old["metadata"].get("uid")}
+    details = {
+        "name": entry.name,
+        "group": resource.group,
+        "kind": resource.resource,
+        "uid": old["metadata"].get("uid"),
+    }
     return Outcome(200, document=status.success({key: value for key, value in details.items() if value}))
 
 
@@ -148,7 +160,7 @@ Marker = Callable[[Verbs, Call, Document, DeleteOptions], Awaitable[Document | N
 async def _mark(verbs: Verbs, call: Call, document: Document, options: DeleteOptions) -> Document | None:
     """Hold the object as long as it has finalizers (WRI-017, WRI-018)."""
     now = metadata.finalizers(document)
-    wanted = metadata.propagation_finalizers(now, options.propagation_policy, options.orphan_dependents)
+    wanted = metadata.propagation_finalizers(now, options.propagation_policy or "", options.orphan_dependents)
     if not wanted:
         return None
     if list(now) != wanted:
@@ -176,7 +188,7 @@ async def _mark_definition(verbs: Verbs, call: Call, document: Document, options
 
 def set_terminating(document: Document, now: str) -> Document:
     """Set the Terminating condition that the first delete leaves (CND-009)."""
-    from apiext.crd import conditions  # noqa: PLC0415
+    from apiext.crd import conditions
 
     return conditions.set_condition(
         document,

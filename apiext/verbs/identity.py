@@ -84,9 +84,7 @@ def check_name(call: Call, document: View) -> None:
             f"the name of the object ({call.name} based on URL) was undeterminable: name must be provided"
         )
     if name != call.name:
-        raise status.bad_request(
-            f"the name of the object ({name}) does not match the name on the URL ({call.name})"
-        )
+        raise status.bad_request(f"the name of the object ({name}) does not match the name on the URL ({call.name})")
     given = metadata.get("namespace", "")
     if call.served.namespaced and given and given != call.namespace:
         raise status.bad_request(

@@ -64,48 +64,38 @@ async def list_page(verbs: Verbs, call: Call, options: ListOptions) -> Page:
         return await SOURCES[plan.source](verbs, call, collection, plan, selection)
 
 
-async def _from_cache(
-    verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan, selection: Selection
-) -> Page:
-    return _cut(verbs.store.revision, call, collection, plan, selection)
+async def _from_cache(verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan, selection: Selection) -> Page:
+    return _cut(call, collection, plan, selection)
 
 
-async def _fresh(
-    verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan, selection: Selection
-) -> Page:
+async def _fresh(verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan, selection: Selection) -> Page:
     await verbs.store.fresh()
-    return _cut(verbs.store.revision, call, collection, plan, selection)
+    return _cut(call, collection, plan, selection)
 
 
-async def _at_least(
-    verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan, selection: Selection
-) -> Page:
+async def _at_least(verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan, selection: Selection) -> Page:
     await verbs.store.at_least(plan.revision)
-    return _cut(verbs.store.revision, call, collection, plan, selection)
+    return _cut(call, collection, plan, selection)
 
 
-async def _exact(
-    verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan, selection: Selection
-) -> Page:
-    """Read at one revision from etcd, page by page until the limit is full."""
+async def _exact(verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan, selection: Selection) -> Page:
+    """Read at one revision from the store, part by part until the limit is full."""
     found: list[Entry] = []
-    after, more, remaining = plan.after, True, None
-    try:
-        while more and (not plan.limit or len(found) < plan.limit):
-            wanted = plan.limit - len(found) if plan.limit else 0
-            part = await verbs.store.at_revision(
-                collection, call.namespace, plan.revision, after=after, limit=wanted
-            )
-            found += part.entries if selection.matches is None else filter(selection.matches, part.entries)
-            more, after, remaining = part.more, part.last_key, part.remaining
-    except Compacted as error:
-        if not plan.after:
-            raise
-        raise _expired_continue(plan) from error
-    if not more:
-        return Page(plan.revision, entries=found)
-    token = continuation.encode(plan.revision, after)
-    return Page(plan.revision, entries=found, token=token, remaining=None if selection.matches else remaining)
+    start, remaining = plan.after, 0
+    while True:
+        wanted = plan.limit - len(found) if plan.limit else 0
+        try:
+            part = await verbs.store.at_revision(collection, call.namespace, plan.revision, after=start, limit=wanted)
+        except Compacted as error:
+            if not plan.after:
+                raise
+            raise _expired_continue(plan) from error
+        found += part.entries if selection.matches is None else filter(selection.matches, part.entries)
+        start, remaining = part.next, part.remaining
+        if not start or (plan.limit and len(found) >= plan.limit):
+            break
+    token = continuation.encode(plan.revision, start) if start else ""
+    return Page(plan.revision, entries=found, token=token, remaining=_shown(remaining, token, selection))
 
 
 SOURCES = {
@@ -118,25 +108,41 @@ SOURCES = {
 
 
 def _expired_continue(plan: ReadPlan) -> status.StatusError:
+    """410 with a token that goes on at the newest revision (RV-007)."""
     error = status.expired(CONTINUE_EXPIRED)
     error.continue_token = continuation.encode(-1, plan.after)
     return error
 
 
-def _cut(revision: int, call: Call, collection: Collection, plan: ReadPlan, selection: Selection) -> Page:
-    """Answer from the cache: everything as segments, or what is selected, or one page."""
-    if selection.matches is None and not plan.limit and not plan.after:
-        return Page(revision, segments=collection.segments(call.served.view, call.namespace))
-    entries = collection.entries(call.namespace)
-    if plan.after:
-        entries = collection.entries_after(call.namespace, plan.after)
-    if selection.name and call.namespace is not None:
-        one = collection.get(call.namespace, selection.name)
-        entries = [one] if one is not None else []
-    chosen = entries if selection.matches is None else [entry for entry in entries if selection.matches(entry)]
-    if not plan.limit or len(chosen) <= plan.limit:
-        return Page(revision, entries=chosen)
-    page = chosen[: plan.limit]
-    token = continuation.encode(revision, collection.relative_key(call.namespace, page[-1]))
-    remaining = None if selection.matches else len(chosen) - plan.limit
-    return Page(revision, entries=page, token=token, remaining=remaining)
+def _shown(remaining: int, token: str, selection: Selection) -> int | None:
+    return remaining if token and selection.matches is None else None
+
+
+def _cut(call: Call, collection: Collection, plan: ReadPlan, selection: Selection) -> Page:
+    """Answer from the cache: everything as segments, or what is selected, page by page."""
+    revision = collection.revision
+    if selection.matches is None:
+        part = collection.segments(call.served.view, call.namespace, plan.after, plan.limit)
+        token = continuation.encode(revision, part.next) if part.next else ""
+        return Page(revision, segments=part, token=token, remaining=_shown(part.remaining, token, selection))
+    if selection.name and (call.namespace is not None or not call.served.namespaced):
+        one = collection.get(call.namespace or "", selection.name)
+        return Page(revision, entries=[one] if one is not None and selection.matches(one) else [])
+    found: list[Entry] = []
+    start = plan.after
+    while True:
+        page = collection.page(call.namespace, start, plan.limit)
+        found += filter(selection.matches, page.entries)
+        start = page.next
+        if not start or len(found) >= plan.limit:
+            break
+    if plan.limit and len(found) > plan.limit:
+        return _trimmed(call, collection, revision, found[: plan.limit])
+    token = continuation.encode(revision, start) if start else ""
+    return Page(revision, entries=found, token=token)
+
+
+def _trimmed(call: Call, collection: Collection, revision: int, found: list[Entry]) -> Page:
+    last = found[-1]
+    key = last.name if call.namespace is not None or not collection.namespaced else f"{last.namespace}/{last.name}"
+    return Page(revision, entries=found, token=continuation.encode(revision, key + "\0"))

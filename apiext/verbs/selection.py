@@ -71,7 +71,5 @@ def _field_reader(served: ServedVersion, field: str) -> Callable[[Entry], str]:
     if selectable is not None:
         return lambda entry: selectable(served.decode(entry.raw, entry.revision))
     if served.typed:
-        raise status.bad_request(
-            f'"{field}" is not a known field selector: only "metadata.name", "metadata.namespace"'
-        )
+        raise status.bad_request(f'"{field}" is not a known field selector: only "metadata.name", "metadata.namespace"')
     raise status.bad_request(f"field label not supported: {field}")

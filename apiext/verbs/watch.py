@@ -4,9 +4,9 @@ from collections.abc import Callable, Hashable
 from typing import Protocol
 
 from apiext.meta.options import ListOptions
-from apiext.storage.collection import Collection
-from apiext.storage.fanout import Sink, Watcher, WatchGroup
-from apiext.storage.store import Compacted, Entry
+from apiext.storage.fanout import Watcher
+from apiext.storage.store import Entry
+from apiext.storage.watching import Sink, WatchGroup
 from apiext.verbs.call import Call, Verbs
 from apiext.verbs.errors import translated
 from apiext.verbs.read import parse_revision
@@ -42,12 +42,15 @@ async def open_watch(verbs: Verbs, call: Call, options: ListOptions, frames: Fra
         await collection.wait_ready()
         start = await _start(verbs, options)
         if start is None:
-            ends_marked = bool(options.send_initial_events) and options.allow_watch_bookmarks
-            initial = options.send_initial_events is not False
             return collection.watch(
-                group, None, sink, initial=initial, bookmarks=options.allow_watch_bookmarks, marked=ends_marked
-            )
-        return await _resume(verbs, collection, group, start, sink, options)
+                group, None, sink,
+                initial=options.send_initial_events is not False,
+                bookmarks=options.allow_watch_bookmarks,
+                announce=bool(options.send_initial_events) and options.allow_watch_bookmarks,
+            )  # fmt: skip
+        if start > verbs.store.revision:
+            await verbs.store.at_least(start)
+        return await verbs.store.watch(collection, group, start, sink, bookmarks=options.allow_watch_bookmarks)
 
 
 async def _start(verbs: Verbs, options: ListOptions) -> int | None:
@@ -62,17 +65,3 @@ async def _start(verbs: Verbs, options: ListOptions) -> int | None:
         await verbs.store.at_least(revision)
         return None
     return revision
-
-
-async def _resume(
-    verbs: Verbs, collection: Collection, group: WatchGroup, start: int, sink: Sink, options: ListOptions
-) -> Watcher:
-    """Resume from the ring of events; if that does not reach back, from etcd's history."""
-    if start > verbs.store.revision:
-        await verbs.store.at_least(start)
-    try:
-        return collection.watch(group, start, sink, bookmarks=options.allow_watch_bookmarks)
-    except Compacted:
-        return await verbs.store.watch_history(
-            collection, group, start, sink, bookmarks=options.allow_watch_bookmarks
-        )

@@ -238,15 +238,17 @@ async def _desired(verbs: Verbs, wanted: Update, old: Document, revision: int) -
     shown = await verbs.admission.mutate(attributes, shown)
     _check_revision(wanted, shown, revision)
     _warn_of_owners(call, shown)
-    new = call.endpoint.embed(old, shown)
+    try:
+        new = call.endpoint.embed(old, shown)
+    except ValueError as error:
+        raise status.bad_request(str(error)) from error
+    new["metadata"] = dict(new["metadata"])
     metadata.fill_on_update(new, old)
     new["metadata"].pop("managedFields", None)
     new = call.endpoint.prepare(new, old)
     new["metadata"].pop("resourceVersion", None)
     _judge(call, new, old)
-    await verbs.admission.review(
-        _attributes(call, "UPDATE", wanted.options, call.endpoint.project(new), shown_before)
-    )
+    await verbs.admission.review(_attributes(call, "UPDATE", wanted.options, call.endpoint.project(new), shown_before))
     return new
 
 
@@ -300,9 +302,7 @@ def _warn_of_owners(call: Call, document: Document) -> None:
         )
 
 
-def _attributes(
-    call: Call, operation: str, options: WriteOptions, new: View | None, old: View | None
-) -> Attributes:
+def _attributes(call: Call, operation: str, options: WriteOptions, new: View | None, old: View | None) -> Attributes:
     served = call.served
     name = call.name or str(((new or {}).get("metadata") or {}).get("name", ""))
     return Attributes(

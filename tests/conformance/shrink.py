@@ -1,6 +1,6 @@
 """Plays the recordings and rewrites ``not_yet.yaml``: what passes goes out; with --add what differs comes in.
 
-    python -m tests.conformance.shrink [--server URL] [--add] [--only TEXT] [--show N]
+python -m tests.conformance.shrink [--server URL] [--add] [--only TEXT] [--show N]
 """
 
 from __future__ import annotations

@@ -165,7 +165,7 @@ class Client:
 
 def _headers(response: http.client.HTTPResponse) -> dict[str, str]:
     found: dict[str, str] = {}
-    for name, value in response.getheaders():
-        name = name.lower()
+    for given, value in response.getheaders():
+        name = given.lower()
         found[name] = f"{found[name]}\n{value}" if name in found else value
     return found

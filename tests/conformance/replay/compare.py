@@ -65,7 +65,7 @@ class Player:
                 async with turns:
                     try:
                         result.set_result(differences(scenario, normalise(await play(http, self._url, scenario))))
-                    except Exception as failure:  # noqa: BLE001 - the test that waits for the result raises it
+                    except Exception as failure:
                         result.set_exception(failure)
 
             for scenario in self._scenarios:

@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from tests.conformance.replay.play import INITIAL_END, Played, Reply, counts
+from tests.conformance.replay.play import Played, Reply, counts
 from tests.conformance.replay.recorded import CANON, USER_AGENT
 
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -51,8 +51,7 @@ def normalise(played: Played) -> list[dict[str, Any] | None]:
     answers = _Answers(played)
     steps = played.scenario.steps
     parsed = [
-        None if reply is None else answers.parse(reply, step)
-        for step, reply in zip(steps, played.replies, strict=True)
+        None if reply is None else answers.parse(reply, step) for step, reply in zip(steps, played.replies, strict=True)
     ]
     for index, (step, answer) in enumerate(zip(steps, parsed, strict=True)):
         if answer is not None:
@@ -133,7 +132,7 @@ class _Answers:
             if "json" in kind or text[:1] in "{[":
                 answer["body"] = json.loads(text)
             elif "yaml" in kind:
-                answer["body"] = yaml.load(text, Loader=_Yaml)  # noqa: S506 - a safe loader
+                answer["body"] = yaml.load(text, Loader=_Yaml)
                 answer["yaml"] = True
             elif text:
                 answer["text"] = text
@@ -266,7 +265,9 @@ class _Answers:
             elif key == "storageVersionHash" and isinstance(item, str):
                 out[name] = self.hashes.get(item, item)
             elif key == "object" and bookmark and isinstance(item, dict):
-                out[name] = self.value(item, False) | {"metadata": self._metadata(item.get("metadata", {}), True, False)}
+                out[name] = self.value(item, False) | {
+                    "metadata": self._metadata(item.get("metadata", {}), True, False)
+                }
             else:
                 out[name] = self.value(item, in_definition)
         return _in_order(out, in_definition)
@@ -321,7 +322,10 @@ _REVISIONS_IN_TEXT: list[tuple[re.Pattern[str], _Rewrite]] = [
     (re.compile(r'(resourceVersion\\*":\s*\\*")(\d+)'), lambda a, m: m[1] + a.revision(m[2], False)),
     (re.compile(r"(Too large resource version: )(\d+)(, current: )\d+"), _too_large),
     (re.compile(r"(too old resource version: )(\d+) \(\d+\)"), lambda a, m: f"{m[1]}{a.revision(m[2], False)} (<rv>)"),
-    (re.compile(r"(ResourceVersion in (?:precondition|object meta): )(\d+)"), lambda a, m: m[1] + a.revision(m[2], False)),
+    (
+        re.compile(r"(ResourceVersion in (?:precondition|object meta): )(\d+)"),
+        lambda a, m: m[1] + a.revision(m[2], False),
+    ),
     (
         re.compile(r"(ResourceVersion in the precondition \()(\d+)(\).*in record \()(\d+)(\))"),
         lambda a, m: m[1] + a.revision(m[2], False) + m[3] + a.revision(m[4], False) + m[5],
@@ -347,7 +351,11 @@ def _recent(text: str) -> bool:
 def _is_list(value: dict[str, Any]) -> bool:
     kind = str(value.get("kind", ""))
     items = value.get("items")
-    return kind == "Table" or (isinstance(items, list) and "spec" not in value) or (kind.endswith("List") and "items" in value)
+    return (
+        kind == "Table"
+        or (isinstance(items, list) and "spec" not in value)
+        or (kind.endswith("List") and "items" in value)
+    )
 
 
 def _version_hash(text: str) -> str:

@@ -41,7 +41,7 @@ class Scenario:
         return str(self.notes.get("piece", self.group))
 
     def rows_of(self, index: int) -> list[str]:
-        """Return the behaviour rows that a step shows: those of the patterns its name matches, else the general ones."""
+        """Return the rows that a step shows: those of the patterns its name matches, else the general ones."""
         name = self.steps[index]["name"]
         found: list[str] = []
         for pattern, rows in self.notes.get("steps", {}).items():
@@ -80,7 +80,7 @@ def not_yet() -> dict[str, dict[str, str]]:
 def write_not_yet(entries: Mapping[str, Mapping[str, str]]) -> None:
     """Write the list in the order of the recordings, one line for each entry."""
     lines = [
-        "# Steps of the recorded scenarios that do not pass yet: group/scenario/step-index, the row it shows, the piece",
+        "# Steps of the recorded scenarios that do not pass yet: group/scenario/step-index, its row, the piece",
         "# that will bring it. A step that differs and is not listed fails the run; so does a listed step that passes.",
         "# `python -m tests.conformance.shrink` takes out what passes now.",
     ]

@@ -1,0 +1,238 @@
+"""The composition root: the one place where parts meet, and the order in which they start and stop."""
+
+import asyncio
+import contextlib
+import gc
+import json
+import logging
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from apiext import cli
+from apiext.admission.chain import Chain, Plugin
+from apiext.admission.lifecycle import NAMESPACES, NamespaceLifecycle
+from apiext.catalog.builtin.resources import builtin_resources
+from apiext.catalog.served import Catalog, LiveCatalog
+from apiext.config import Config
+from apiext.controllers.all import Controllers
+from apiext.documents.document import View
+from apiext.etcd.binaries import NoBinary
+from apiext.etcd.client import Etcd
+from apiext.etcd.datadir import DirectoryInUse
+from apiext.etcd.errors import EtcdError
+from apiext.etcd.server import EtcdServer, ServerError
+from apiext.etcd.transport import TLS
+from apiext.meta.time import now
+from apiext.storage.cached_store import CachedStore
+from apiext.storage.keys import Keys
+from apiext.verbs.call import Verbs
+
+log = logging.getLogger(__name__)
+
+Warn = Callable[[str], None]
+RETRY_LINE = 5.0  # seconds between lines about an etcd that does not answer
+
+
+class EtcdUnreachableError(Exception):
+    """etcd did not answer within --etcd-wait."""
+
+
+class PortInUseError(Exception):
+    """Somebody else listens where we were told to."""
+
+
+EXITS: tuple[tuple[type[BaseException], int], ...] = (
+    (EtcdUnreachableError, cli.EXIT_ETCD),
+    (PortInUseError, cli.EXIT_PORT),
+    (NoBinary, cli.EXIT_ETCD),
+    (ServerError, cli.EXIT_ETCD),
+    (DirectoryInUse, cli.EXIT_FAILURE),
+    (OSError, cli.EXIT_FAILURE),
+)
+
+
+def run(config: Config, warn: Warn) -> int:
+    """Serve until SIGTERM or SIGINT; return the exit code (command-line.md)."""
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="apiext: %(levelname)s %(name)s: %(message)s")
+    with contextlib.suppress(ValueError, OSError):
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # a watch is a connection
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        try:
+            runner.run(Application(config, warn).serve())
+        except Exception as error:  # outermost: every failure becomes one line and an exit code
+            return _explain(error)
+    return 0
+
+
+def _explain(error: BaseException) -> int:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    for kind, code in EXITS:
+        if isinstance(error, kind):
+            print(f"apiext: {error}", file=sys.stderr, flush=True)
+            return code
+    log.error("the server failed", exc_info=error)
+    return cli.EXIT_FAILURE
+
+
+class Application:
+    """A server from its configuration to its end: start order in ``serve``, stop order in reverse."""
+
+    def __init__(self, config: Config, warn: Warn) -> None:
+        self._config = config
+        self._warn = warn
+        self._began = time.monotonic()
+        self._stop = asyncio.Event()
+        self._child: EtcdServer | None = None
+
+    async def serve(self) -> None:
+        """Start everything, wait for a signal, stop everything."""
+        self._config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._catch_signals()
+        async with contextlib.AsyncExitStack() as stack:
+            endpoints = await self._etcd_endpoints(stack)
+            etcd = await self._connect(endpoints)
+            stack.push_async_callback(etcd.close)
+            await self._serve_on(etcd, endpoints)
+
+    def _catch_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal)
+
+    def _on_signal(self) -> None:
+        if self._stop.is_set():  # the second one means now; the child stops by its parent's death
+            os._exit(cli.EXIT_FAILURE)
+        self._stop.set()
+
+    async def _etcd_endpoints(self, stack: contextlib.AsyncExitStack) -> list[str]:
+        if self._config.etcd.servers:
+            return list(self._config.etcd.servers)
+        child = await EtcdServer.start(self._config.data_dir / "etcd", binary=self._config.etcd.binary or None)
+        stack.push_async_callback(child.stop)
+        self._child = child
+        for text in child.warnings:
+            self._warn(text)
+        return list(child.endpoints)
+
+    async def _connect(self, endpoints: list[str]) -> Etcd:
+        """Connect to etcd, saying every few seconds that it does not answer, until --etcd-wait is over."""
+        settings = self._config.etcd
+        deadline = time.monotonic() + settings.wait
+        while True:
+            etcd = Etcd(
+                endpoints,
+                transport=settings.transport,
+                tls=TLS(settings.cafile, settings.certfile, settings.keyfile),
+                user=settings.user,
+                password=settings.password,
+            )
+            tried = time.monotonic()
+            try:
+                await etcd.start()
+            except EtcdError as error:
+                if time.monotonic() > deadline or self._stop.is_set():
+                    raise EtcdUnreachableError(
+                        f"etcd at {', '.join(endpoints)} does not answer ({error.message}): "
+                        "start it, or leave --etcd-servers out for a private one"
+                    ) from error
+                self._warn(f"etcd at {', '.join(endpoints)} does not answer yet: {error.message}")
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._stop.wait(), max(0.0, tried + RETRY_LINE - time.monotonic()))
+            else:
+                return etcd
+
+    async def _serve_on(self, etcd: Etcd, endpoints: list[str]) -> None:
+        config = self._config
+        store = CachedStore(etcd, Keys(config.etcd.prefix))
+        live = LiveCatalog(Catalog())
+        async with asyncio.TaskGroup() as group:
+            await store.start(group)
+            for served in builtin_resources():
+                live.current = live.current.with_resource(served)
+                store.add(served.group_resource, served.namespaced)
+            control = Controllers(store, live, compaction_interval=config.compaction_interval)
+            await control.start(group)
+            verbs = Verbs(live, store, self._admission(store, live), control.serving, now, asyncio.get_running_loop().time)
+            server = await self._listen(verbs, control)
+            await control.wait_synced()
+            gc.collect()
+            gc.freeze()  # schemas and catalog live as long as the server
+            server.ready = True
+            self._announce(server, endpoints)
+            await self._stop.wait()
+            await self._shut_down(server)
+            await control.stop()
+            await store.stop()
+
+    def _admission(self, store: CachedStore, live: LiveCatalog) -> Chain:
+        """Return the plug-ins that are not turned off."""
+
+        async def find(name: str) -> View | None:
+            collection = store.collection(NAMESPACES)
+            served = live.current.lookup("", "v1", "namespaces")
+            if collection is None or served is None:
+                return None
+            await collection.wait_ready()
+            entry = collection.get("", name) or await store.current(collection, "", name)
+            return served.decode(entry.raw, entry.revision) if entry is not None else None
+
+        plugins: list[Plugin] = []
+        if "NamespaceLifecycle" not in self._config.disabled_plugins:
+            plugins.append(NamespaceLifecycle(find))
+        return Chain(plugins)
+
+    def _announce(self, server: Any, endpoints: list[str]) -> None:
+        """Write the ready file and say what to type next."""
+        config = self._config
+        facts: dict[str, Any] = {
+            "url": server.url,
+            "pid": os.getpid(),
+            "kubeconfig": str(self._kubeconfig_path()),
+            "etcd": {
+                "endpoints": endpoints,
+                "prefix": config.etcd.prefix,
+                "pid": self._child.pid if self._child is not None else None,
+            },
+        }
+        if config.ready_file:
+            write_atomically(Path(config.ready_file), json.dumps(facts) + "\n", 0o600)
+        if config.quiet:
+            return
+        took = round((time.monotonic() - self._began) * 1000)
+        if not sys.stderr.isatty():
+            print(json.dumps({"event": "ready", **facts, "milliseconds": took}), file=sys.stderr, flush=True)
+            return
+        where = "own etcd" if self._child is not None else ", ".join(endpoints)
+        mode = "http, no authentication" if config.insecure else "https, every authenticated user may do everything"
+        lines = (
+            f"apiext is ready after {took} ms: {server.url} (Kubernetes {config.kubernetes_version}; {mode})",
+            f"objects are kept in {where} under {config.etcd.prefix}",
+            "",
+            "You can use it now:",
+            f"  export KUBECONFIG={self._kubeconfig_path()}",
+            "  kubectl get crd",
+        )
+        print("\n".join(lines), file=sys.stderr, flush=True)
+
+    def _kubeconfig_path(self) -> Path:
+        return Path(self._config.kubeconfig or self._config.data_dir / "admin.kubeconfig").absolute()
+
+
+def write_atomically(path: Path, text: str, mode: int) -> None:
+    """Write a file so that a reader sees all of it or nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    with os.fdopen(descriptor, "w") as stream:
+        stream.write(text)
+    temporary.replace(path)

@@ -1,0 +1,73 @@
+"""Nested values of a document by simple path, with the accessor errors of upstream's unstructured package."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from apiext.documents.document import Document, View
+from apiext.meta.fields import go_float
+
+_GO_TYPES: Mapping[type, str] = {
+    str: "string",
+    bool: "bool",
+    int: "int64",
+    float: "float64",
+    dict: "map[string]interface {}",
+    list: "[]interface {}",
+    type(None): "<nil>",
+}
+
+
+class AccessorError(ValueError):
+    """A value on the path has the wrong type; the text is upstream's."""
+
+
+def split_path(path: str) -> tuple[str, ...]:
+    """Return the field names of a scale path: ``.spec.replicas`` is (spec, replicas), brackets are part of names."""
+    return tuple(path.removeprefix(".").split("."))
+
+
+def go_print(value: Any) -> str:
+    """Return a JSON value as Go's %v prints it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return go_float(value)
+    if isinstance(value, Mapping):
+        return f"map[{' '.join(f'{key}:{go_print(value[key])}' for key in sorted(value))}]"
+    if isinstance(value, list):
+        return f"[{' '.join(map(go_print, value))}]"
+    return "<nil>" if value is None else str(value)
+
+
+def nested(document: View, fields: Sequence[str], expected: type) -> Any:
+    """Return the value at the path, None when it is absent; raises AccessorError when a type is wrong (SRV-009)."""
+    value: Any = document
+    for index, name in enumerate(fields):
+        if value is None:
+            return None
+        if not isinstance(value, Mapping):
+            raise _wrong(fields[: index + 1], value, "map[string]interface{}")
+        if name not in value:
+            return None
+        value = value[name]
+    if value.__class__ is not expected:
+        raise _wrong(fields, value, _GO_TYPES[expected])
+    return value
+
+
+def with_nested(document: View, fields: Sequence[str], value: Any) -> Document:
+    """Return a copy of the document with the value at the path, copying only what lies on the path."""
+    name, rest = fields[0], fields[1:]
+    if not rest:
+        return {**document, name: value}
+    inner = document.get(name)
+    if inner is not None and not isinstance(inner, Mapping):
+        shown = "".join(f".{part}" for part in fields)
+        raise AccessorError(f"value cannot be set because {shown} is not a map[string]interface{{}}")
+    return {**document, name: with_nested(inner or {}, rest, value)}
+
+
+def _wrong(fields: Sequence[str], value: Any, expected: str) -> AccessorError:
+    path = "".join(f".{name}" for name in fields)
+    found = _GO_TYPES.get(value.__class__, value.__class__.__name__)
+    return AccessorError(f"{path} accessor error: {go_print(value)} is of the type {found}, expected {expected}")

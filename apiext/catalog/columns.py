@@ -1,0 +1,143 @@
+"""Table columns: definitions of printer columns and the cells they give (TAB-002, TAB-003)."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from apiext.catalog.served import Column
+from apiext.documents import jsonpath
+from apiext.documents.document import View
+from apiext.documents.encoding import encode
+from apiext.meta import time
+from apiext.meta.fields import go_float
+
+NAME_DESCRIPTION = (
+    "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a"
+    " client to request the generation of an appropriate name automatically. Name is primarily intended for creation"
+    " idempotence and configuration definition. Cannot be updated. More info:"
+    " https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names"
+)
+CREATED_DESCRIPTION = (
+    "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed"
+    " to be set in happens-before order across separate operations. Clients may not set this value. It is represented"
+    " in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info:"
+    " https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata"
+)
+
+
+def name_cell(document: View) -> Any:
+    """Return metadata.name."""
+    return document.get("metadata", {}).get("name", "")
+
+
+def created(document: View) -> Any:
+    """Return metadata.creationTimestamp as it is, null when unset."""
+    return document.get("metadata", {}).get("creationTimestamp")
+
+
+def age(document: View) -> str:
+    """Return how long ago the object was created, as tables show it."""
+    stamp = created(document)
+    return "<unknown>" if stamp is None else time.age(stamp)
+
+
+NAME = Column("Name", "string", format="name", description=NAME_DESCRIPTION, cell=name_cell)
+AGE = Column("Age", "date", description=CREATED_DESCRIPTION, cell=age)
+CREATED_AT = Column("Created At", "date", description=CREATED_DESCRIPTION, cell=created)
+
+
+def custom_columns(definitions: Iterable[View]) -> tuple[Column, ...]:
+    """Return the columns of a version: the name, then its printer columns, or the age when it has none (TAB-002).
+
+    Columns from the first one with an unusable path on are left out (TAB-006).
+    """
+    columns = [NAME]
+    for definition in definitions:
+        column = _column(definition)
+        if column is None:
+            return tuple(columns)
+        columns.append(column)
+    return (NAME, AGE) if len(columns) == 1 else tuple(columns)
+
+
+def _column(definition: View) -> Column | None:
+    path = definition.get("jsonPath") or ""
+    try:
+        find = jsonpath.compile(path)
+    except ValueError:
+        return None
+    kind = definition.get("type") or ""
+    return Column(
+        definition.get("name") or "",
+        kind,
+        format=definition.get("format") or "",
+        description=definition.get("description") or f"Custom resource definition column (in JSONPath format): {path}",
+        priority=definition.get("priority") or 0,
+        cell=_cell(find, kind),
+    )
+
+
+def _cell(find: Callable[[View], list[Any]], kind: str) -> Callable[[View], Any]:
+    show = _CELLS.get(kind, _nothing)
+
+    def cell(document: View) -> Any:
+        try:
+            found = find(document)
+        except (ValueError, LookupError):
+            return None
+        return show(found[0]) if found else None
+
+    return cell
+
+
+def _nothing(value: Any) -> None:
+    return None
+
+
+def text_of(value: Any) -> str:
+    """Return a JSON value as JSONPath results are printed: text raw, containers as compact JSON."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return go_float(value)
+    if isinstance(value, dict | list):
+        return encode(value).decode()
+    return "<no value>" if value is None else str(value)
+
+
+def _integer(value: Any) -> int | None:
+    return int(value) if value.__class__ in (int, float) else None
+
+
+def _number(value: Any) -> float | None:
+    return value if value.__class__ in (int, float) else None
+
+
+def _boolean(value: Any) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _date(value: Any) -> str | None:
+    return time.age(value) if isinstance(value, str) else None
+
+
+_CELLS: Mapping[str, Callable[[Any], Any]] = {
+    "string": text_of,
+    "integer": _integer,
+    "number": _number,
+    "boolean": _boolean,
+    "date": _date,
+}
+
+
+def _scale_cell(part: str) -> Callable[[View], Any]:
+    return lambda scale: (scale.get(part) or {}).get("replicas", 0)
+
+
+SCALE_COLUMNS = (
+    NAME,
+    Column("Desired", "integer", description="Number of desired replicas", cell=_scale_cell("spec")),
+    Column("Available", "integer", description="Number of actual replicas", cell=_scale_cell("status")),
+    AGE,
+)

@@ -1,0 +1,156 @@
+"""A definition becomes what is served: one ServedResource with closures for each version (design.md §8)."""
+
+import hashlib
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+
+import orjson
+
+from apiext.catalog import endpoints
+from apiext.catalog.columns import custom_columns
+from apiext.catalog.schemas import lazy_schema
+from apiext.catalog.selectable import selectable_fields
+from apiext.catalog.served import ALL_VERBS, TERMINATING_VERBS, Endpoint, ServedResource, ServedVersion
+from apiext.catalog.viewing import Storage, custom_codec
+from apiext.crd.definition import ESTABLISHED, TERMINATING, CustomResourceDefinition, Version, from_document
+from apiext.documents.document import Document, View
+from apiext.meta import objectmeta
+from apiext.meta.fields import FieldError
+from apiext.meta.names import version_priority
+from apiext.schema.compile import CompiledSchema
+
+Schema = Callable[[], CompiledSchema]
+
+
+def compile_definition(document: View, *, guard_key: str = "", guard_revision: int = 0) -> ServedResource:
+    """Return what the definition (v1 form) serves; pure, and cheap since schemas are compiled when first used.
+
+    Names are the accepted ones; whether it is to be served at all is the caller's question (CND-005).
+    """
+    definition = from_document(document)
+    schemas: dict[str, Schema] = {
+        version.name: lazy_schema(version.schema, preserve_unknown_fields=definition.preserve_unknown_fields)
+        for version in definition.versions
+    }
+    storage = Storage(definition.group, schemas, definition.storage_version, definition.webhook is not None)
+    versions = {
+        version.name: _version(definition, version, storage, schemas[version.name]) for version in definition.versions
+    }
+    return ServedResource(
+        group=definition.group,
+        resource=definition.names.plural,
+        namespaced=definition.namespaced,
+        versions={version.name: versions[version.name] for version in definition.versions if version.served},
+        storage_version=definition.storage_version,
+        uid=definition.uid,
+        generation=definition.generation,
+        established=definition.is_true(ESTABLISHED),
+        terminating=definition.deleting or definition.is_true(TERMINATING),
+        guard_key=guard_key,
+        guard_revision=guard_revision,
+        identity=identity(document),
+        all_versions=versions,
+        conversion=definition.webhook,
+    )
+
+
+def identity(document: View) -> str:
+    """Return a text that changes with the uid, the spec and the accepted names: what ends open watches (SRV-015)."""
+    metadata, status = document.get("metadata") or {}, document.get("status") or {}
+    shape = orjson.dumps([document.get("spec"), status.get("acceptedNames")], option=orjson.OPT_SORT_KEYS)
+    return f"{metadata.get('uid', '')}/{hashlib.blake2b(shape, digest_size=16).hexdigest()}"
+
+
+def storage_version_hash(group: str, version: str, kind: str) -> str:
+    """Return the hash that discovery shows of the storage version (DIS-105)."""
+    return b64encode(hashlib.sha256(f"{group}/{version}/{kind}".encode()).digest()[:8]).decode()
+
+
+def deprecation_warning(definition: CustomResourceDefinition, version: Version) -> str:
+    """Return the warning of a deprecated version: its own, or one that names the version to use (SRV-016)."""
+    if not version.deprecated:
+        return ""
+    if version.warning is not None:
+        return version.warning
+    group, kind = definition.group, definition.names.kind
+    better = [
+        other.name
+        for other in definition.versions
+        if other.served and not other.deprecated and version_priority(other.name) > version_priority(version.name)
+    ]
+    text = f"{group}/{version.name} {kind} is deprecated"
+    return f"{text}; use {group}/{max(better, key=version_priority)} {kind}" if better else text
+
+
+def _endpoints(version: Version) -> Mapping[str, Endpoint]:
+    found = {"": endpoints.main(version.status)}
+    if version.status:
+        found["status"] = endpoints.status()
+    if version.scale is not None:
+        found["scale"] = endpoints.scale(version.scale, status_subresource=version.status)
+    return found
+
+
+def _version(
+    definition: CustomResourceDefinition, version: Version, storage: Storage, schema: Schema
+) -> ServedVersion:
+    names = definition.accepted if definition.accepted.kind else definition.names
+    codec = custom_codec(storage, version.name, exact=not (version.status and _defaults_status(version.schema)))
+    return ServedVersion(
+        group=definition.group,
+        version=version.name,
+        resource=definition.names.plural,
+        kind=names.kind,
+        list_kind=names.list_kind or f"{names.kind}List",
+        namespaced=definition.namespaced,
+        view=codec.view,
+        decode=codec.decode,
+        encode=codec.encode,
+        accept=codec.accept,
+        normalize=_normalizer(schema, names.kind),
+        endpoints=_endpoints(version),
+        columns=custom_columns(version.columns),
+        validate=_validator(schema, version.scale),
+        validate_status=_status_validator(schema, version.scale),
+        singular=names.singular,
+        short_names=names.short_names,
+        categories=names.categories,
+        verbs=TERMINATING_VERBS if definition.is_true(TERMINATING) else ALL_VERBS,
+        deprecation_warning=deprecation_warning(definition, version),
+        selectable=selectable_fields(version.selectable, namespaced=definition.namespaced),
+        open_api=version.schema,
+        storage_version_hash=storage_version_hash(definition.group, definition.storage_version, names.kind),
+    )
+
+
+def _defaults_status(schema: View | None) -> bool:
+    """Return whether reading fills in a status that creating has dropped: then written bytes are not what is shown."""
+    return "default" in (((schema or {}).get("properties") or {}).get("status") or {})
+
+
+def _normalizer(schema: Schema, kind: str) -> Callable[[Document], tuple[Document, list[str]]]:
+    def normalize(document: Document) -> tuple[Document, list[str]]:
+        unknown: list[str] = []
+        if "metadata" in document:
+            document["metadata"], unknown = objectmeta.coerce(document["metadata"], "metadata")
+        if document.get("kind") == kind:  # upstream leaves a body of another kind alone; it is refused later
+            unknown = unknown + schema().normalize(document)
+        return document, unknown
+
+    return normalize
+
+
+def _validator(schema: Schema, scale: View | None) -> Callable[[View, View | None], list[FieldError]]:
+    def validate(new: View, old: View | None) -> list[FieldError]:
+        errors = schema().validate(new, old)
+        return errors + endpoints.scale_errors(scale, new) if scale is not None else errors
+
+    return validate
+
+
+def _status_validator(schema: Schema, scale: View | None) -> Callable[[View, View | None], list[FieldError]]:
+    def validate(new: View, old: View | None) -> list[FieldError]:
+        errors = schema().validate_status(new, old)
+        return errors + endpoints.scale_errors(scale, new, spec=False) if scale is not None else errors
+
+    return validate

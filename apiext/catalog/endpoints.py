@@ -1,0 +1,227 @@
+"""The lenses of resources: the object itself, its status, its scale (SRV-004…010, design.md §9)."""
+
+from typing import Any
+
+from apiext.catalog.accessors import AccessorError, nested, split_path, with_nested
+from apiext.catalog.columns import SCALE_COLUMNS
+from apiext.catalog.served import ALL_VERBS, Endpoint
+from apiext.documents.document import Document, View, clone
+from apiext.meta.fields import FieldError, invalid
+
+SUBRESOURCE_VERBS = ("get", "patch", "update")
+_UNSET_REPLICAS = -(2**31)  # upstream: marks a Scale whose object has no replicas yet
+_MAX_INT32 = 2**31 - 1
+
+
+def shown_as_stored(stored: View) -> View:
+    """Return the stored object: the projection of endpoints that show all of it."""
+    return stored
+
+
+def taken_whole(existing: View, shown: View) -> Document:
+    """Return the shown object: the embedding of endpoints that take all of it."""
+    return shown if isinstance(shown, dict) else dict(shown)
+
+
+def main(status_subresource: bool, verbs: tuple[str, ...] = ALL_VERBS) -> Endpoint:
+    """Return the endpoint of a custom object itself (SRV-004, SRV-005)."""
+
+    def prepare(new: Document, old: View | None) -> Document:
+        metadata = new.setdefault("metadata", {})
+        if old is None:
+            if status_subresource:
+                new.pop("status", None)
+            metadata["generation"] = 1
+            return new
+        if status_subresource:
+            new.pop("status", None)
+            if "status" in old:
+                new["status"] = clone(old["status"])
+        _count_change(new, old)
+        return new
+
+    return Endpoint("", verbs, shown_as_stored, taken_whole, prepare)
+
+
+def _count_change(new: Document, old: View) -> None:
+    before = old.get("metadata", {}).get("generation", 0)
+    new["metadata"]["generation"] = before + (not same_content(new, old))
+
+
+def same_content(new: View, old: View) -> bool:
+    """Return whether two objects differ in metadata only."""
+    if len(new) != len(old):
+        return False
+    return all(name == "metadata" or (name in old and same(value, old[name])) for name, value in new.items())
+
+
+def same(left: Any, right: Any) -> bool:
+    """Return whether two JSON values are equal as Go sees them: 1, 1.0 and true are three values."""
+    if left.__class__ is not right.__class__:
+        return isinstance(left, dict) and isinstance(right, dict) and _same_members(left, right)
+    if isinstance(left, dict):
+        return _same_members(left, right)
+    if isinstance(left, list):
+        return len(left) == len(right) and all(map(same, left, right))
+    return bool(left == right)
+
+
+def _same_members(left: View, right: View) -> bool:
+    return len(left) == len(right) and all(name in right and same(value, right[name]) for name, value in left.items())
+
+
+def status() -> Endpoint:
+    """Return the status endpoint of a custom object: only status and managedFields are taken (SRV-005)."""
+
+    def prepare(new: Document, old: View | None) -> Document:
+        assert old is not None, "the status endpoint has no create"
+        kept = {name: value for name, value in old.items() if name != "status"}
+        kept["metadata"] = _with_managed_fields(old.get("metadata", {}), new.get("metadata", {}))
+        if "status" in new:
+            kept["status"] = new["status"]
+        return kept
+
+    return Endpoint("status", SUBRESOURCE_VERBS, shown_as_stored, taken_whole, prepare)
+
+
+def _with_managed_fields(metadata: View, new: View) -> Document:
+    kept = {name: value for name, value in metadata.items() if name != "managedFields"}
+    if "managedFields" in new:
+        kept["managedFields"] = new["managedFields"]
+    return kept
+
+
+def scale(settings: View, *, status_subresource: bool = True) -> Endpoint:
+    """Return the scale endpoint: an autoscaling/v1 Scale that reads and writes the replicas (SRV-007, SRV-008).
+
+    Upstream writes through the main strategy, so the generation counts; a missing spec value shows as the smallest
+    int32 to those who change it, and as a 500 to those who read it.
+    """
+    spec_path, status_path = settings["specReplicasPath"], settings["statusReplicasPath"]
+    spec_fields, status_fields = split_path(spec_path), split_path(status_path)
+    selector_path = settings.get("labelSelectorPath") or ""
+    selector_fields = split_path(selector_path) if selector_path else ()
+
+    def project(stored: View) -> View:
+        replicas = nested(stored, spec_fields, int)
+        metadata = stored.get("metadata", {})
+        shown: Document = {
+            "kind": "Scale",
+            "apiVersion": "autoscaling/v1",
+            "metadata": {name: metadata[name] for name in _SCALE_METADATA if metadata.get(name)},
+            "spec": _replicas(_UNSET_REPLICAS if replicas is None else replicas, omit_zero=True),
+            "status": _replicas(nested(stored, status_fields, int) or 0, omit_zero=False),
+        }
+        selector = nested(stored, selector_fields, str) if selector_fields else None
+        if selector:
+            shown["status"]["selector"] = selector
+        return shown
+
+    def embed(existing: View, shown: View) -> Document:
+        replicas = (shown.get("spec") or {}).get("replicas", 0)
+        if replicas == _UNSET_REPLICAS:
+            raise ValueError(f'the spec replicas field "{spec_path}" cannot be empty')
+        return with_nested(existing, spec_fields, replicas)
+
+    def prepare(new: Document, old: View | None) -> Document:
+        assert old is not None, "the scale endpoint has no create"
+        return main_prepare(new, old)
+
+    def unreadable(stored: View) -> str:
+        try:
+            missing = nested(stored, spec_fields, int) is None
+            project(stored)
+        except AccessorError as error:
+            return str(error)
+        return f'Internal error occurred: the spec replicas field "{spec_path}" does not exist' if missing else ""
+
+    main_prepare = main(status_subresource).prepare
+    return Endpoint(
+        "scale",
+        SUBRESOURCE_VERBS,
+        project,
+        embed,
+        prepare,
+        group="autoscaling",
+        version="v1",
+        kind="Scale",
+        normalize=decode_scale,
+        columns=SCALE_COLUMNS,
+        unreadable=unreadable,
+    )
+
+
+_SCALE_METADATA = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+
+
+def _replicas(count: int, *, omit_zero: bool) -> Document:
+    wrapped = (count + 2**31) % 2**32 - 2**31  # upstream: int32(count)
+    return {"replicas": wrapped} if wrapped or not omit_zero else {}
+
+
+def decode_scale(document: Document) -> tuple[Document, list[str]]:
+    """Return a Scale body with only its own fields, and the paths of the others.
+
+    Raises ValueError with Go's text when a value has the wrong type.
+    """
+    unknown: list[str] = []
+    shown: Document = {name: document[name] for name in ("kind", "apiVersion") if name in document}
+    shown["metadata"] = document.get("metadata") or {}
+    for part, known in _SCALE_FIELDS.items():
+        given = document.get(part)
+        if given is not None:
+            shown[part] = _scale_part(part, given, known, unknown)
+    unknown += [name for name in document if name not in _SCALE_MEMBERS]
+    return shown, unknown
+
+
+_SCALE_FIELDS = {"spec": {"replicas": int}, "status": {"replicas": int, "selector": str}}
+_SCALE_MEMBERS = frozenset(("kind", "apiVersion", "metadata", *_SCALE_FIELDS))
+_JSON_NAMES = {dict: "object", list: "array", str: "string", bool: "bool", int: "number", float: "number"}
+
+
+def _scale_part(part: str, given: Any, known: dict[str, type], unknown: list[str]) -> Document:
+    if not isinstance(given, dict):
+        found, owner = _JSON_NAMES[given.__class__], f"v1.Scale{part.capitalize()}"
+        raise ValueError(f"json: cannot unmarshal {found} into Go struct field Scale.{part} of type {owner}")  # noqa: TRY004
+    shown: Document = {}
+    for name, value in given.items():
+        if name not in known:
+            unknown.append(f"{part}.{name}")
+        elif value is None:
+            continue
+        elif value.__class__ is not known[name] or (known[name] is int and not -_MAX_INT32 - 1 <= value <= _MAX_INT32):
+            found = _JSON_NAMES[value.__class__]
+            shown_value = f"{found} {value}" if found == "number" and known[name] is int else found
+            wanted = "int32" if known[name] is int else "string"
+            where = f"Scale{part.capitalize()}.{part}.{name}"
+            raise ValueError(f"json: cannot unmarshal {shown_value} into Go struct field {where} of type {wanted}")
+        else:
+            shown[name] = value
+    return shown
+
+
+def scale_errors(settings: View, document: View, *, spec: bool = True) -> list[FieldError]:
+    """Return what is wrong with the values that the scale endpoint reads (SRV-009)."""
+    errors: list[FieldError] = []
+    for path in ((settings["specReplicasPath"],) if spec else ()) + (settings["statusReplicasPath"],):
+        errors += _replica_errors(path, document)
+    selector = settings.get("labelSelectorPath") or ""
+    if selector:
+        try:
+            nested(document, split_path(selector), str)
+        except AccessorError as error:
+            errors.append(invalid(selector, "", str(error)))
+    return errors
+
+
+def _replica_errors(path: str, document: View) -> list[FieldError]:
+    try:
+        count = nested(document, split_path(path), int) or 0
+    except AccessorError as error:
+        return [invalid(path, 0, str(error))]
+    if count < 0:
+        return [invalid(path, count, "should be a non-negative integer")]
+    if count > _MAX_INT32:
+        return [invalid(path, count, f"should be less than or equal to {_MAX_INT32}")]
+    return []

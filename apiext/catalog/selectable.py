@@ -1,0 +1,35 @@
+"""Field selectors of a resource: label → value of a document as text (SEL-001)."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from apiext.catalog.accessors import go_print
+from apiext.documents.document import View
+
+Getter = Callable[[View], str]
+
+
+def selectable_fields(paths: Iterable[str], *, namespaced: bool) -> Mapping[str, Getter]:
+    """Return the labels that field selectors may name: name, namespace, and the paths without their first dot."""
+    found = {"metadata.name": _metadata("name")}
+    if namespaced:
+        found["metadata.namespace"] = _metadata("namespace")
+    for path in paths:
+        found[path.removeprefix(".")] = _getter(tuple(path.removeprefix(".").split(".")))
+    return found
+
+
+def _metadata(field: str) -> Getter:
+    return lambda document: str((document.get("metadata") or {}).get(field, ""))
+
+
+def _getter(fields: tuple[str, ...]) -> Getter:
+    def get(document: View) -> str:
+        value: Any = document
+        for name in fields:
+            if not isinstance(value, Mapping):
+                return ""
+            value = value.get(name)
+        return "" if value is None or isinstance(value, dict | list) else go_print(value)
+
+    return get

@@ -1,0 +1,165 @@
+"""Definition deletion: first the guard, then all objects, then the finalizer (CND-009, DEL-001…005)."""
+
+import asyncio
+from collections.abc import Callable
+
+from apiext import limits
+from apiext.catalog.served import LiveCatalog
+from apiext.controllers.definitions import Definitions, Facts
+from apiext.controllers.guards import Guards
+from apiext.controllers.instances import Sweep
+from apiext.controllers.statuses import Statuses
+from apiext.crd.conditions import set_condition
+from apiext.crd.definition import FINALIZER
+from apiext.documents.document import Document
+from apiext.storage.cached_store import CachedStore
+from apiext.storage.store import Guard, OutOfSpace, StoreError
+
+IN_PROGRESS = ("True", "InstanceDeletionInProgress", "CustomResource deletion is in progress")
+COMPLETED = ("False", "InstanceDeletionCompleted", "removed all instances")
+NEVER_ESTABLISHED = ("False", "NeverEstablished", "resource was never established")
+OVERLAPPING = ("False", "OverlappingBuiltInResource", "instances overlap with built-in resources in storage")
+STUCK = (
+    "True",
+    "InstanceDeletionCheck",
+    "could not confirm zero CustomResources remaining: timed out waiting for the condition",
+)
+
+
+class Finalizing:
+    """Empties the resource of a definition that is being deleted, and lets the definition go."""
+
+    def __init__(
+        self,
+        store: CachedStore,
+        live: LiveCatalog,
+        definitions: Definitions,
+        guards: Guards,
+        statuses: Statuses,
+        clock: Callable[[], str],
+    ) -> None:
+        self._store = store
+        self._live = live
+        self._definitions = definitions
+        self._guards = guards
+        self._statuses = statuses
+        self._clock = clock
+        self._sweeps: dict[str, tuple[str, float, Sweep]] = {}  # name → (uid, loop time of the start, sweep)
+        self.wake: Callable[[str], None] = lambda _: None
+        self.wake_after: Callable[[str, float], None] = lambda _, __: None
+
+    def wanted(self, name: str) -> bool:
+        """Whether the definition waits for its objects to go."""
+        facts = self._definitions.get(name)
+        return facts is not None and facts.deleting and FINALIZER in facts.finalizers
+
+    async def reconcile(self, name: str) -> None:
+        """Bring the deletion as far as it goes now; changes of the objects ask again."""
+        facts = self._definitions.get(name)
+        if facts is None or not self.wanted(name):
+            self._close(name)
+            return
+        guard = await self._guards.terminate(name, facts.uid)
+        if self._overlaps(facts):
+            await self._release(facts, OVERLAPPING)
+            return
+        await self._say_in_progress(facts)
+        sweep = await self._sweep(facts, guard)
+        errors = await sweep.run()
+        if errors:
+            await self._say_failed(name, f"could not issue all deletes: {_aggregate(errors)}")
+            raise errors[0]
+        # What was accepted before the guard changed is in the cache by now, and nothing is accepted after it.
+        await self._store.fresh()
+        if sweep.remaining:
+            await self._say_stuck(name, sweep)
+            return
+        await self._release(facts, COMPLETED if facts.established else NEVER_ESTABLISHED)
+
+    def _overlaps(self, facts: Facts) -> bool:
+        found = self._live.current.resource(facts.group, facts.plural)
+        return found is not None and found.builtin
+
+    async def _sweep(self, facts: Facts, guard: Guard) -> Sweep:
+        known = self._sweeps.get(facts.name)
+        if known is not None and known[0] == facts.uid:
+            return known[2]
+        self._close(facts.name)
+        collection = self._store.add(facts.resource, facts.namespaced)
+        await collection.wait_ready()
+        await self._store.fresh()
+        sweep = Sweep(
+            self._store,
+            collection,
+            None,
+            guard=lambda: self._newest(facts.name, guard),
+            clock=self._clock,
+            wake=lambda: self.wake(facts.name),
+        )
+        self._sweeps[facts.name] = (facts.uid, asyncio.get_running_loop().time(), sweep)
+        return sweep
+
+    def _newest(self, name: str, guard: Guard) -> Guard:
+        cached = self._guards.cached(name)
+        return Guard(guard.key, max(guard.revision, cached.revision if cached is not None else 0))
+
+    async def _release(self, facts: Facts, condition: tuple[str, str, str]) -> None:
+        """Remove the finalizer with the last condition in one write; the last finalizer takes the definition along."""
+        entry = self._definitions.entry(facts.name)
+        now = self._definitions.get(facts.name)
+        if entry is None or now is None or now.uid != facts.uid or not now.deleting:
+            return
+        if set(now.finalizers) - {FINALIZER}:
+            await self._statuses.amend(entry, lambda document: self._finished(document, condition))
+            self._close(facts.name)
+            return
+        if await self._statuses.remove(entry):
+            self._close(facts.name)
+            await self._guards.release(facts.name)
+
+    def _finished(self, document: Document, condition: tuple[str, str, str]) -> Document:
+        metadata = document["metadata"]
+        metadata["finalizers"] = [one for one in metadata["finalizers"] if one != FINALIZER]
+        return set_condition(document, "Terminating", *condition, self._clock())
+
+    async def _say_in_progress(self, facts: Facts) -> None:
+        reason = facts.conditions.get("Terminating", ("", "", ""))[1]
+        if reason in (IN_PROGRESS[1], STUCK[1]):
+            return
+        try:
+            await self._say(facts.name, IN_PROGRESS)
+        except OutOfSpace:
+            return  # deleting makes space; saying so can wait
+
+    async def _say_failed(self, name: str, message: str) -> None:
+        try:
+            await self._say(name, ("True", "InstanceDeletionFailed", message))
+        except StoreError:
+            return  # the error told is the one that counts
+
+    async def _say_stuck(self, name: str, sweep: Sweep) -> None:
+        waited = asyncio.get_running_loop().time() - self._sweeps[name][1]
+        unreadable = sweep.unreadable()
+        if unreadable is not None:
+            await self._say_failed(name, f"could not list instances: {unreadable}")
+        elif waited < limits.CLEANUP_PATIENCE:
+            self.wake_after(name, limits.CLEANUP_PATIENCE - waited)
+        else:
+            await self._say(name, STUCK)
+
+    async def _say(self, name: str, condition: tuple[str, str, str]) -> None:
+        entry = self._definitions.entry(name)
+        if entry is not None:
+            await self._statuses.amend(
+                entry, lambda document: set_condition(document, "Terminating", *condition, self._clock())
+            )
+
+    def _close(self, name: str) -> None:
+        known = self._sweeps.pop(name, None)
+        if known is not None:
+            known[2].close()
+
+
+def _aggregate(errors: list[StoreError]) -> str:
+    texts = list(dict.fromkeys(str(error) for error in errors))
+    return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"

@@ -1,0 +1,145 @@
+"""Guard keys: which definition, in which generation and state, writes of custom objects are judged by.
+
+Every put of a custom object compares the guard's revision in the same transaction, so a server that decided by an
+older definition cannot commit. A guard says ``serving`` or ``terminating``; a deletion changes it first.
+"""
+
+from dataclasses import dataclass
+
+import orjson
+
+from apiext.controllers.definitions import Definitions, Facts, read
+from apiext.meta.names import GroupResource
+from apiext.storage.cached_store import CachedStore
+from apiext.storage.collection import Collection
+from apiext.storage.store import Guard, Malformed, RevisionChanged, Unavailable
+
+GUARDS = GroupResource(".apiext", "guards")
+SERVING = "serving"
+TERMINATING = "terminating"
+
+_ATTEMPTS = 8  # lost races of one guard write; each one means that somebody else made progress
+
+
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """A guard as stored: whose it is, and the revision that a put must compare."""
+
+    uid: str
+    state: str
+    generation: int
+    revision: int
+
+
+class Guards:
+    """The guards of all definitions, read from the cache and written by compare-and-swap."""
+
+    def __init__(self, store: CachedStore, collection: Collection, definitions: Definitions) -> None:
+        self.collection = collection
+        self._store = store
+        self._definitions = definitions
+        self._abandoned: dict[str, int] = {}  # name → revision of a deletion that came to nothing
+
+    def key(self, name: str) -> str:
+        """Return the etcd key of a definition's guard."""
+        return self._store.keys.guard(name)
+
+    def cached(self, name: str) -> Permit | None:
+        """Return the guard that the cache has."""
+        try:
+            entry = self.collection.get("", name)
+        except Malformed:
+            return None
+        return parse(entry.raw, entry.revision) if entry is not None else None
+
+    def matching(self, facts: Facts) -> Permit | None:
+        """Return the cached guard when it is the right one for these facts."""
+        found = self.cached(facts.name)
+        return found if found is not None and self._fits(found, facts) else None
+
+    def _fits(self, found: Permit, facts: Facts) -> bool:
+        return (
+            found.uid == facts.uid and found.generation == facts.generation and found.state == self._state(found, facts)
+        )
+
+    def _state(self, found: Permit | None, facts: Facts) -> str:
+        """A guard that says terminating keeps saying so, unless its deletion was given up."""
+        if facts.deleting:
+            return TERMINATING
+        if found is None or found.uid != facts.uid or found.state != TERMINATING:
+            return SERVING
+        return SERVING if self._abandoned.get(facts.name) == found.revision else TERMINATING
+
+    def abandon(self, name: str, revision: int) -> None:
+        """Let the guard serve again when it still has this revision: no deletionTimestamp followed in time."""
+        self._abandoned[name] = revision
+
+    async def hold(self, facts: Facts) -> Permit | None:
+        """Return a guard that fits, written if need be; None when the definition moved on. Raises store errors."""
+        found = self.matching(facts)
+        if found is not None:
+            return found
+        for _ in range(_ATTEMPTS):
+            # The guard first, then the definition: so the guard is never older than what we hold it against.
+            stored = await self._stored(facts.name)
+            entry = await self._store.current(self._definitions.collection, "", facts.name)
+            now = read(entry) if entry is not None else None
+            if now is None or (now.uid, now.generation, now.deleting) != (facts.uid, facts.generation, facts.deleting):
+                return None
+            if stored is not None and self._fits(stored, facts):
+                return stored
+            try:
+                return await self._put(facts.name, facts.uid, self._state(stored, facts), facts.generation, stored)
+            except RevisionChanged:
+                continue
+        raise Unavailable(f"the guard of {facts.name} keeps changing")
+
+    async def terminate(self, name: str, uid: str) -> Guard:
+        """Make the guard say terminating, and return it for the write that follows. Raises store errors."""
+        for _ in range(_ATTEMPTS):
+            stored = await self._stored(name)
+            if stored is not None and stored.uid == uid and stored.state == TERMINATING:
+                return Guard(self.key(name), stored.revision)
+            generation = stored.generation if stored is not None and stored.uid == uid else 0
+            facts = self._definitions.get(name)
+            if facts is not None and facts.uid == uid:
+                generation = max(generation, facts.generation)
+            try:
+                permit = await self._put(name, uid, TERMINATING, generation, stored)
+            except RevisionChanged:
+                continue
+            return Guard(self.key(name), permit.revision)
+        raise Unavailable(f"the guard of {name} keeps changing")
+
+    async def release(self, name: str) -> None:
+        """Remove the guard of a definition that is gone; does nothing when there is a definition again."""
+        self._abandoned.pop(name, None)
+        stored = await self._stored(name)
+        if stored is None or await self._store.current(self._definitions.collection, "", name) is not None:
+            return
+        try:
+            await self._store.delete_key(self.key(name), stored.revision)
+        except RevisionChanged:
+            return  # a new definition took it over, or somebody else removed it
+
+    async def _stored(self, name: str) -> Permit | None:
+        found = await self._store.get_key(self.key(name))
+        return parse(*found) if found is not None else None
+
+    async def _put(self, name: str, uid: str, state: str, generation: int, stored: Permit | None) -> Permit:
+        value = orjson.dumps({"generation": generation, "state": state, "uid": uid})
+        revision = await self._store.put_key(self.key(name), value, stored.revision if stored is not None else 0)
+        # What the catalog says under this revision must include every change before it.
+        await self._store.at_least(revision)
+        return Permit(uid, state, generation, revision)
+
+
+def parse(raw: bytes, revision: int) -> Permit:
+    """Return a stored guard; one that cannot be read fits nobody and is written anew."""
+    try:
+        value = orjson.loads(raw)
+        return Permit(str(value["uid"]), str(value["state"]), int(value.get("generation") or 0), revision)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return Permit("", "", 0, revision)
+
+

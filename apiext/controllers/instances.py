@@ -1,0 +1,125 @@
+"""Deletes the objects of one resource, as a client would: at once, or marked when finalizers hold them."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from apiext import limits
+from apiext.documents.encoding import encode
+from apiext.storage.cached_store import CachedStore
+from apiext.storage.collection import Collection
+from apiext.storage.history import Change
+from apiext.storage.store import Entry, Guard, Malformed, RevisionChanged, StoreError
+from apiext.verbs.metadata import mark_as_deleting
+
+
+class Sweep:
+    """Empties a collection, or one namespace of it, and notices what changes meanwhile.
+
+    ``guard()`` is what puts of the resource's objects compare. ``wake()`` is called when another ``run`` would get
+    further: something new to delete, or nothing left. Objects are neither converted nor validated, so no webhook and
+    no schema can hold up a deletion.
+    """
+
+    def __init__(
+        self,
+        store: CachedStore,
+        collection: Collection,
+        namespace: str | None,
+        *,
+        guard: Callable[[], Guard | None],
+        clock: Callable[[], str],
+        wake: Callable[[], None],
+    ) -> None:
+        self.collection = collection
+        self._store = store
+        self._namespace = namespace
+        self._guard = guard
+        self._clock = clock
+        self._wake = wake
+        self._todo = {(entry.namespace, entry.name): None for entry in collection.readable(namespace)}
+        self._unsubscribe = collection.subscribe(self._changed)
+
+    def close(self) -> None:
+        """Stop noticing."""
+        self._unsubscribe()
+
+    @property
+    def remaining(self) -> int:
+        """How many objects there are."""
+        return self.collection.count(self._namespace)
+
+    def unreadable(self) -> Malformed | None:
+        """Return why an object cannot be read, and so cannot be deleted through its finalizers (RV-020)."""
+        try:
+            self.collection.entries(self._namespace)
+        except Malformed as error:
+            return error
+        return None
+
+    def finalizers(self) -> Counter[str]:
+        """Return how many of the remaining objects each finalizer holds."""
+        held: Counter[str] = Counter()
+        for entry in self.collection.readable(self._namespace):
+            held.update(_metadata(entry).get("finalizers") or ())
+        return held
+
+    async def run(self) -> list[StoreError]:
+        """Delete or mark whatever is not done yet; return what went wrong, to be tried again by the next run."""
+        errors: list[StoreError] = []
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(limits.DELETES_IN_FLIGHT, len(self._todo))):
+                group.create_task(self._drain(errors))
+        return errors
+
+    async def _drain(self, errors: list[StoreError]) -> None:
+        while self._todo and len(errors) < limits.DELETES_IN_FLIGHT:
+            key = next(iter(self._todo))
+            del self._todo[key]
+            try:
+                entry = self.collection.get(*key)
+                while entry is not None:
+                    entry = await self._remove(entry)
+            except StoreError as error:
+                self._todo[key] = None
+                errors.append(error)
+
+    async def _remove(self, entry: Entry) -> Entry | None:
+        """Delete or mark one object; return its newer state when somebody came between."""
+        document = orjson.loads(entry.raw)
+        metadata = document["metadata"]
+        try:
+            if not metadata.get("finalizers"):
+                await self._store.delete(self.collection, entry.namespace, entry.name, entry.revision)
+            elif not metadata.get("deletionTimestamp"):
+                mark_as_deleting(document, self._clock())
+                raw = encode(document) + (b"\n" if entry.raw.endswith(b"\n") else b"")
+                await self._store.update(
+                    self.collection, entry.namespace, entry.name, raw, entry.revision, self._guard()
+                )
+        except RevisionChanged as race:
+            return race.current
+        return None
+
+    def _changed(self, change: Change) -> None:
+        entry = change.entry
+        if self._namespace is not None and entry.namespace != self._namespace:
+            return
+        key = (entry.namespace, entry.name)
+        if change.kind == "DELETED":
+            self._todo.pop(key, None)
+            if self.remaining == 0:
+                self._wake()
+            return
+        metadata = _metadata(entry)
+        if not metadata.get("finalizers") or not metadata.get("deletionTimestamp"):
+            self._todo[key] = None
+            self._wake()
+
+
+def _metadata(entry: Entry) -> dict[str, Any]:
+    metadata = orjson.loads(entry.raw).get("metadata")
+    return metadata if isinstance(metadata, dict) else {}

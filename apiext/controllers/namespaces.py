@@ -1,0 +1,210 @@
+"""Namespaces: those that always exist, and the emptying of those that are being deleted (NSP-003, NSP-005)."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+from uuid import uuid4
+
+from apiext.catalog.served import LiveCatalog, ServedResource
+from apiext.controllers.instances import Sweep
+from apiext.controllers.serving import Serving
+from apiext.controllers.statuses import Statuses
+from apiext.crd.conditions import set_condition
+from apiext.documents.document import Document
+from apiext.meta.names import GroupResource
+from apiext.storage.cached_store import CachedStore
+from apiext.storage.collection import Collection
+from apiext.storage.store import Guard, GuardChanged, KeyExists, StoreError
+
+NAMESPACES = GroupResource("", "namespaces")
+ALWAYS = ("default", "kube-system", "kube-public", "kube-node-lease")
+FINALIZER = "kubernetes"
+
+_FINE: Mapping[str, tuple[str, str, str]] = {
+    "NamespaceDeletionDiscoveryFailure": ("False", "ResourcesDiscovered", "All resources successfully discovered"),
+    "NamespaceDeletionGroupVersionParsingFailure": (
+        "False",
+        "ParsedGroupVersions",
+        "All legacy kube types successfully parsed",
+    ),
+    "NamespaceDeletionContentFailure": (
+        "False",
+        "ContentDeleted",
+        "All content successfully deleted, may be waiting on finalization",
+    ),
+    "NamespaceContentRemaining": ("False", "ContentRemoved", "All content successfully removed"),
+    "NamespaceFinalizersRemaining": (
+        "False",
+        "ContentHasNoFinalizers",
+        "All content-preserving finalizers finished",
+    ),
+}
+
+
+class Namespaces:
+    """Empties namespaces that are being deleted: every object of every namespaced resource, then the namespace."""
+
+    def __init__(
+        self, store: CachedStore, live: LiveCatalog, serving: Serving, collection: Collection, clock: Callable[[], str]
+    ) -> None:
+        self._store = store
+        self._live = live
+        self._serving = serving
+        self._collection = collection
+        self._statuses = Statuses(store, live, collection, "v1")
+        self._clock = clock
+        self._sweeps: dict[str, dict[GroupResource, Sweep]] = {}
+        self.wake: Callable[[str], None] = lambda _: None
+
+    async def create_missing(self) -> None:
+        """Create the namespaces that exist from the start. Raises store errors."""
+        served = self._live.current.lookup("", "v1", "namespaces")
+        assert served is not None
+        for name in ALWAYS:
+            if self._collection.get("", name) is not None:
+                continue
+            try:
+                await self._store.create(self._collection, "", name, served.encode(namespace(name, self._clock())))
+            except KeyExists:
+                continue  # another server was first
+
+    def terminating(self) -> list[str]:
+        """Return the names of the namespaces that are being deleted."""
+        return list(self._sweeps)
+
+    def names(self) -> list[str]:
+        """Return the names of all namespaces."""
+        return [entry.name for entry in self._collection.readable()]
+
+    async def reconcile(self, name: str) -> None:
+        """Bring the deletion as far as it goes now; changes of its objects ask again."""
+        entry = self._collection.get("", name)
+        document = self._statuses.decode(entry) if entry is not None else None
+        if entry is None or document is None or not document["metadata"].get("deletionTimestamp"):
+            self._close(name)
+            return
+        self._sweeps.setdefault(name, {})
+        await self._store.fresh()
+        await self._follow(name)
+        sweeps = self._sweeps.get(name, {})
+        failures = {resource: errors for resource, sweep in sweeps.items() if (errors := await sweep.run())}
+        await self._refresh(failures)
+        await self._store.fresh()
+        if not failures and not any(sweep.remaining for sweep in sweeps.values()):
+            await self._release(name)
+            return
+        told = conditions(sweeps, failures)
+        entry = self._collection.get("", name)
+        if entry is not None:
+            await self._statuses.amend(entry, lambda current: self._told(current, told))
+        for errors in failures.values():
+            raise errors[0]
+
+    async def _follow(self, name: str) -> None:
+        """Have a sweep for each namespaced resource that is served now."""
+        sweeps = self._sweeps[name]
+        wanted = {
+            served.group_resource: served for served in self._live.current.resources.values() if served.namespaced
+        }
+        for resource in [resource for resource in sweeps if resource not in wanted]:
+            sweeps.pop(resource).close()
+        for resource, served in wanted.items():
+            collection = self._store.add(resource, namespaced=True)
+            await collection.wait_ready()
+            if resource in sweeps and sweeps[resource].collection is collection:
+                continue
+            if resource in sweeps:
+                sweeps.pop(resource).close()
+            sweeps[resource] = Sweep(
+                self._store,
+                collection,
+                name,
+                guard=self._guard_of(served),
+                clock=self._clock,
+                wake=lambda: self.wake(name),
+            )
+
+    def _guard_of(self, served: ServedResource) -> Callable[[], Guard | None]:
+        group, resource = served.group, served.resource
+
+        def guard() -> Guard | None:
+            now = self._live.current.resource(group, resource) or served
+            return Guard(now.guard_key, now.guard_revision) if now.guard_key else None
+
+        return guard
+
+    async def _refresh(self, failures: Mapping[GroupResource, list[StoreError]]) -> None:
+        for resource, errors in failures.items():
+            if any(isinstance(error, GuardChanged) for error in errors):
+                await self._serving.refresh(resource.group, resource.resource)
+
+    async def _release(self, name: str) -> None:
+        """Remove our finalizer; the last one takes the namespace along."""
+        entry = self._collection.get("", name)
+        if entry is None:
+            self._close(name)
+            return
+        document = self._statuses.decode(entry)
+        others = [one for one in (document.get("spec") or {}).get("finalizers") or () if one != FINALIZER]
+        if others or document["metadata"].get("finalizers"):
+            await self._statuses.amend(entry, lambda current: _without_finalizer(current, others))
+        elif await self._statuses.remove(entry):
+            self._close(name)
+
+    def _told(self, document: Document, told: Mapping[str, tuple[str, str, str]]) -> Document:
+        now = self._clock()
+        for kind, (status, reason, message) in told.items():
+            document = set_condition(document, kind, status, reason, message, now)
+        return document
+
+    def _close(self, name: str) -> None:
+        for sweep in self._sweeps.pop(name, {}).values():
+            sweep.close()
+
+
+def namespace(name: str, now: str) -> Document:
+    """Return a new namespace (NSP-002)."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {
+            "name": name,
+            "uid": str(uuid4()),
+            "creationTimestamp": now,
+            "labels": {"kubernetes.io/metadata.name": name},
+        },
+        "spec": {"finalizers": [FINALIZER]},
+        "status": {"phase": "Active"},
+    }
+
+
+def conditions(
+    sweeps: Mapping[GroupResource, Sweep], failures: Mapping[GroupResource, list[StoreError]]
+) -> dict[str, tuple[str, str, str]]:
+    """Return (status, reason, message) of the five conditions, in upstream's order and words (NSP-005)."""
+    told = dict(_FINE)
+    remaining = {resource: sweep.remaining for resource, sweep in sweeps.items() if sweep.remaining}
+    held: Counter[str] = Counter()
+    for resource in remaining:
+        held.update(sweeps[resource].finalizers())
+    if failures:
+        listed = ", ".join(f"{resource}: {errors[0]}" for resource, errors in sorted(failures.items()))
+        text = f"Failed to delete all resource types, {len(failures)} remaining: {listed}"
+        told["NamespaceDeletionContentFailure"] = ("True", "ContentDeletionFailed", text)
+    if remaining:
+        listed = ", ".join(f"{resource} has {count} resource instances" for resource, count in sorted(remaining.items()))
+        text = f"Some resources are remaining: {listed}"
+        told["NamespaceContentRemaining"] = ("True", "SomeResourcesRemain", text)
+    if held:
+        listed = ", ".join(f"{one} in {count} resource instances" for one, count in sorted(held.items()))
+        text = f"Some content in the namespace has finalizers remaining: {listed}"
+        told["NamespaceFinalizersRemaining"] = ("True", "SomeFinalizersRemain", text)
+    return told
+
+
+def _without_finalizer(document: Document, others: list[str]) -> Document:
+    spec: dict[str, Any] = dict(document.get("spec") or {})
+    spec.pop("finalizers", None)
+    if others:
+        spec["finalizers"] = others
+    return {**document, "spec": spec}

@@ -1,0 +1,286 @@
+"""From stored definitions to the served catalog: the only writer of ``LiveCatalog.current`` (design.md §8)."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from apiext import limits
+from apiext.catalog.compile import compile_definition
+from apiext.catalog.served import TERMINATING_VERBS, LiveCatalog, ServedResource, ServedVersion
+from apiext.controllers.definitions import Definitions, Facts, shape
+from apiext.controllers.guards import TERMINATING, Guards, Permit
+from apiext.controllers.loop import Loop
+from apiext.documents.document import View
+from apiext.meta.names import GroupResource
+from apiext.storage.cached_store import CachedStore
+from apiext.storage.history import Change
+from apiext.storage.store import Entry, Guard, StoreError, Unavailable
+
+log = logging.getLogger(__name__)
+
+_ATTEMPTS = 16  # times that a definition may change while it is compiled, before others get their turn
+
+
+class _Compiled:
+    """A definition compiled: of which content, and its versions as discovery lists them in both states."""
+
+    def __init__(self, digest: bytes, resource: ServedResource) -> None:
+        self.digest = digest
+        self.resource = resource
+        self._terminating: Mapping[str, ServedVersion] | None = None
+
+    def versions(self, terminating: bool) -> Mapping[str, ServedVersion]:
+        """Return the served versions; fewer verbs while terminating (DEL-004)."""
+        if not terminating:
+            return self.resource.versions
+        if self._terminating is None:
+            self._terminating = {
+                name: replace(version, verbs=TERMINATING_VERBS) for name, version in self.resource.versions.items()
+            }
+        return self._terminating
+
+
+class Serving:
+    """Keeps the catalog equal to the stored definitions and their guards."""
+
+    def __init__(self, store: CachedStore, live: LiveCatalog, definitions: Definitions, guards: Guards) -> None:
+        self._store = store
+        self._live = live
+        self._definitions = definitions
+        self._guards = guards
+        self._compiled: dict[str, _Compiled] = {}
+        self._loop = Loop("serving", self.reconcile, width=8)
+        self._pending: set[str] = set()  # names not looked at since the start
+        self._synced = asyncio.Event()
+        self._doubted: dict[str, int] = {}  # guards that say terminating before their definition does: revisions
+        self._listeners: list[Callable[[str], None]] = []
+
+    def start(self, group: asyncio.TaskGroup) -> None:
+        """Follow definitions and guards, and serve everything stored; both collections are ready and fresh."""
+        self._pending = set(self._definitions.names())
+        self._definitions.collection.subscribe(self._changed)
+        self._guards.collection.subscribe(self._changed)
+        self._loop.start(group, self._everything)
+        for name in self._everything():
+            self._loop.add(name)
+        self._looked_at("")
+
+    async def stop(self) -> None:
+        """Stop following; the catalog stays as it is."""
+        await self._loop.stop()
+
+    def listen(self, listener: Callable[[str], None]) -> None:
+        """Call the listener with a definition's name after each change of what is served of it."""
+        self._listeners.append(listener)
+
+    def synced(self) -> bool:
+        """Whether all definitions that were stored at the start are served (HLT-003)."""
+        return self._synced.is_set()
+
+    async def wait_synced(self) -> None:
+        """Wait until ``synced()``."""
+        await self._synced.wait()
+
+    async def refresh(self, group: str, resource: str) -> ServedResource | None:
+        """Bring the catalog to the newest definition and guard; None when the resource is gone. Raises Unavailable.
+
+        For a write that met GuardChanged: it decides again by what this returns.
+        """
+        found = self._live.current.resource(group, resource)
+        if found is not None and found.builtin:
+            return found
+        await self._store.fresh()
+        name = f"{resource}.{group}"
+        try:
+            await self._loop.run(name)
+        except StoreError:
+            if self._definitions.get(name) is not None:
+                raise
+        return self._live.current.resource(group, resource)
+
+    async def seen(self, revision: int) -> None:
+        """Wait until the catalog reflects every change of definitions up to the revision (design.md §8, 5).
+
+        Waits ``limits.FRESH_WAIT`` seconds at most for compiling. Raises FutureRevision.
+        """
+        await self._store.at_least(revision)
+        try:
+            async with asyncio.timeout(limits.FRESH_WAIT):
+                await self._loop.settled()
+        except TimeoutError:
+            log.warning("the definitions of revision %d are not all served yet", revision)
+
+    async def begin_deletion(self, name: str, uid: str) -> Guard:
+        """Make the guard of a definition say terminating, before its deletionTimestamp is written (DEL-004).
+
+        The write that follows compares the guard returned, so that it cannot come after the deletion was given up.
+        """
+        return await self._guards.terminate(name, uid)
+
+    async def reconcile(self, name: str) -> None:
+        """Serve the definition as it is now, or serve it no more."""
+        try:
+            await self._follow(name)
+        except StoreError:
+            raise
+        except Exception:
+            self._looked_at(name)  # one definition that cannot be served must not keep the server from being ready
+            raise
+        self._looked_at(name)
+
+    async def _follow(self, name: str) -> None:
+        for _ in range(_ATTEMPTS):
+            facts = self._definitions.get(name)
+            if facts is None:
+                if self._definitions.missing(name):
+                    await self._forget(name)
+                return
+            if facts.served and not self._is_compiled(facts) and not self._is_builtin(facts):
+                await self._compile(facts)
+            if await self._guards.hold(facts) is None:
+                await self._store.fresh()
+            elif facts is self._definitions.get(name) and self._settle(facts):
+                return
+        raise Unavailable(f"the definition {name} keeps changing")
+
+    async def _compile(self, facts: Facts) -> None:
+        entry = self._definitions.entry(facts.name)
+        if entry is None or entry.revision != facts.revision:
+            return
+        if facts.size <= limits.COMPILE_INLINE:
+            resource = self._build(entry)
+        else:
+            resource = await asyncio.to_thread(self._build, entry)
+        self._compiled[facts.name] = _Compiled(facts.digest, resource)
+
+    def _build(self, entry: Entry) -> ServedResource:
+        """Compile a stored definition; pure, and safe in a thread."""
+        decoded = self._decode(entry)
+        return replace(compile_definition(decoded, guard_revision=0), identity=shape(entry.raw))
+
+    def _decode(self, entry: Entry) -> View:
+        resource = self._definitions.collection.resource
+        served = self._live.current.lookup(resource.group, "v1", resource.resource)
+        assert served is not None
+        return served.decode(entry.raw, entry.revision)
+
+    def _settle(self, facts: Facts) -> bool:
+        """Bring the catalog to the facts without waiting; False when guard or compiled form are not there."""
+        if not facts.served or self._is_builtin(facts):
+            self._withdraw(facts.name)
+            return True
+        permit = self._guards.matching(facts)
+        if permit is None or not self._is_compiled(facts):
+            return False
+        self._serve(facts, permit)
+        if permit.state == TERMINATING and not facts.deleting:
+            self._doubt(facts.name, permit.revision)
+        return True
+
+    def _serve(self, facts: Facts, permit: Permit) -> None:
+        compiled = self._compiled[facts.name]
+        terminating = facts.deleting or permit.state == TERMINATING
+        before = self._live.current.resource(facts.group, facts.plural)
+        after = replace(
+            compiled.resource,
+            versions=compiled.versions(terminating),
+            uid=facts.uid,
+            generation=facts.generation,
+            established=facts.established,
+            terminating=terminating,
+            guard_key=self._guards.key(facts.name),
+            guard_revision=permit.revision,
+        )
+        if before is None or not _looks_the_same(before, after):
+            self._store.add(after.group_resource, after.namespaced)
+            self._live.current = self._live.current.with_resource(after)
+        elif before.guard_revision != after.guard_revision or before.generation != after.generation:
+            # Discovery cannot tell: keep the catalog's number, and the documents computed from it.
+            resources = {**self._live.current.resources, (after.group, after.resource): after}
+            self._live.current = replace(self._live.current, resources=resources)
+        else:
+            return
+        if before is not None and before.identity != after.identity:
+            self._end_watches(before)
+        self._tell(facts.name)
+
+    def _doubt(self, name: str, revision: int) -> None:
+        """Give a deletion that changed the guard some time to mark the definition, too."""
+        if self._doubted.get(name) == revision:
+            return
+        self._doubted[name] = revision
+        asyncio.get_running_loop().call_later(limits.DELETION_ABANDONED, self._give_up, name, revision)
+
+    def _give_up(self, name: str, revision: int) -> None:
+        if self._doubted.get(name) == revision:
+            del self._doubted[name]
+            self._guards.abandon(name, revision)
+            self._loop.add(name)
+
+    async def _forget(self, name: str) -> None:
+        """The definition is gone: so are its resource, its cache and its guard (DEL-005)."""
+        self._withdraw(name)
+        self._doubted.pop(name, None)
+        resource = _resource_of(name)
+        if self._live.current.resource(resource.group, resource.resource) is None:
+            self._store.drop(resource)
+        await self._guards.release(name)
+
+    def _withdraw(self, name: str) -> None:
+        """Take a definition's resource out of the catalog and end its watches."""
+        self._compiled.pop(name, None)
+        resource = _resource_of(name)
+        served = self._live.current.resource(resource.group, resource.resource)
+        if served is None or served.builtin:
+            return
+        self._live.current = self._live.current.without_resource(resource.group, resource.resource)
+        self._end_watches(served)
+        self._tell(name)
+
+    def _end_watches(self, served: ServedResource) -> None:
+        collection = self._store.collection(served.group_resource)
+        if collection is not None:
+            collection.end_watches()
+
+    def _changed(self, change: Change) -> None:
+        """A definition or a guard changed: follow at once when nothing needs waiting, else soon."""
+        name = change.entry.name
+        facts = self._definitions.get(name)
+        if facts is None or not facts.served or not self._settle(facts):
+            self._loop.add(name)
+
+    def _looked_at(self, name: str) -> None:
+        self._pending.discard(name)
+        if not self._pending:
+            self._synced.set()
+
+    def _is_compiled(self, facts: Facts) -> bool:
+        compiled = self._compiled.get(facts.name)
+        return compiled is not None and compiled.digest == facts.digest
+
+    def _is_builtin(self, facts: Facts) -> bool:
+        found = self._live.current.resource(facts.group, facts.plural)
+        return found is not None and found.builtin
+
+    def _everything(self) -> list[str]:
+        guarded = (entry.name for entry in self._guards.collection.readable())
+        return list(dict.fromkeys((*self._definitions.names(), *guarded)))
+
+    def _tell(self, name: str) -> None:
+        for listener in self._listeners:
+            listener(name)
+
+
+def _resource_of(name: str) -> GroupResource:
+    plural, _, group = name.partition(".")
+    return GroupResource(group, plural)
+
+
+def _looks_the_same(before: ServedResource, after: ServedResource) -> bool:
+    return (
+        before.versions is after.versions
+        and before.uid == after.uid
+        and before.established == after.established
+        and before.terminating == after.terminating
+    )

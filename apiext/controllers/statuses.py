@@ -1,0 +1,62 @@
+"""The server's own writes to stored objects: one attempt under an optimistic lock, generation kept."""
+
+from collections.abc import Callable
+
+from apiext.catalog.served import LiveCatalog
+from apiext.documents.document import Document
+from apiext.meta.names import GroupResource
+from apiext.storage.cached_store import CachedStore
+from apiext.storage.collection import Collection
+from apiext.storage.store import Entry, RevisionChanged
+
+Amendment = Callable[[Document], Document | None]
+"""The object (yours to change) → the object to store, or None when nothing is to be done."""
+
+
+class Statuses:
+    """Writes conditions and finalizers of one built-in resource.
+
+    A lost race is no error: the change that won the race asks the controllers again (CND-011).
+    """
+
+    def __init__(self, store: CachedStore, live: LiveCatalog, collection: Collection, version: str) -> None:
+        self._store = store
+        self._live = live
+        self._collection = collection
+        self._version = version
+
+    def decode(self, entry: Entry) -> Document:
+        """Return the object in the version that controllers work in."""
+        resource = self._resource
+        served = self._live.current.lookup(resource.group, self._version, resource.resource)
+        assert served is not None
+        return served.decode(entry.raw, entry.revision)
+
+    async def amend(self, entry: Entry, amendment: Amendment) -> Entry | None:
+        """Store what the amendment makes of this very state; None when it was not written. Raises store errors."""
+        resource = self._resource
+        served = self._live.current.lookup(resource.group, self._version, resource.resource)
+        assert served is not None
+        document = amendment(served.decode(entry.raw, entry.revision))
+        if document is None:
+            return None
+        document["metadata"].pop("resourceVersion", None)
+        raw = served.encode(document)
+        if raw == entry.raw:
+            return None
+        try:
+            return await self._store.update(self._collection, entry.namespace, entry.name, raw, entry.revision)
+        except RevisionChanged:
+            return None
+
+    async def remove(self, entry: Entry) -> bool:
+        """Delete this very state; False when somebody came between. Raises store errors."""
+        try:
+            await self._store.delete(self._collection, entry.namespace, entry.name, entry.revision)
+        except RevisionChanged:
+            return False
+        return True
+
+    @property
+    def _resource(self) -> GroupResource:
+        return self._collection.resource

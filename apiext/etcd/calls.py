@@ -1,0 +1,113 @@
+"""How a call gets its answer: logging in, trying again on another connection, giving up in time."""
+
+import asyncio
+
+from apiext.etcd import messages
+from apiext.etcd.channel import FIRST_PAUSE, Channel, jittered
+from apiext.etcd.errors import (
+    DEADLINE_EXCEEDED,
+    FAILED_PRECONDITION,
+    UNAVAILABLE,
+    EtcdError,
+    Unavailable,
+    classify,
+    is_transient,
+    stale_token,
+)
+from apiext.etcd.transport import Transport
+
+TRY = 3.0  # seconds of one try; etcd's own patience with a lost leader is 7
+LONG_TRY = 10.0  # seconds of one try of a range or a compaction
+MAINTENANCE_TRY = 60.0  # seconds of a defragmentation
+
+
+class Login:
+    """The credentials of a client; without a user it does nothing."""
+
+    def __init__(self, user: str, password: str) -> None:
+        self.user = user
+        self._password = password
+        self._lock = asyncio.Lock()
+        self._renewed: dict[Transport, float] = {}
+
+    async def greet(self, transport: Transport) -> None:
+        """Log in on a new connection; AuthError when etcd does not know the user."""
+        if not self.user:
+            return
+        request = messages.AuthenticateRequest(name=self.user, password=self._password).SerializeToString()
+        try:
+            raw = await transport.unary(messages.AUTHENTICATE, request, TRY)
+        except EtcdError as error:
+            if error.code == FAILED_PRECONDITION and "not enabled" in error.message:
+                return
+            raise
+        transport.set_token(messages.AuthenticateResponse.FromString(raw).token)
+
+    async def renew(self, transport: Transport, failed_at: float) -> None:
+        """Log in again; callers whose calls began before the last renewal share it."""
+        async with self._lock:
+            if self._renewed.get(transport, -1.0) >= failed_at:
+                return
+            transport.set_token("")
+            await self.greet(transport)
+            self._renewed = {transport: asyncio.get_running_loop().time()}
+
+
+class Caller:
+    """Unary calls over a channel. ``patience`` is the number of seconds after which a call gives up."""
+
+    def __init__(self, channel: Channel, login: Login, patience: float) -> None:
+        self.channel = channel
+        self.patience = patience
+        self._login = login
+
+    async def read(self, path: str, message: bytes, timeout: float = TRY) -> bytes:
+        """Return the answer of a call that may be repeated; the errors of errors.py."""
+        transport = self.channel.live
+        if transport is None:
+            deadline = asyncio.get_running_loop().time() + self.patience
+            transport = await self.channel.connection(deadline)
+        try:
+            return await transport.unary(path, message, timeout)
+        except EtcdError as error:
+            return await self._read_again(path, message, timeout, transport, error)
+
+    async def _read_again(
+        self, path: str, message: bytes, timeout: float, transport: Transport, error: EtcdError
+    ) -> bytes:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        deadline = began + self.patience
+        pause = FIRST_PAUSE
+        while True:
+            await self.recover(transport, error, began)
+            if loop.time() + pause > deadline:
+                raise Unavailable(UNAVAILABLE, f"etcd does not answer: {error.message}")
+            await asyncio.sleep(jittered(pause))
+            pause = min(pause * 2, 1.0)
+            transport = await self.channel.connection(deadline)
+            began = loop.time()
+            try:
+                return await transport.unary(path, message, timeout)
+            except EtcdError as again:
+                error = again
+
+    async def recover(self, transport: Transport, error: EtcdError, began: float) -> None:
+        """Prepare another try after an error of a call begun at ``began``; raise it when it is final."""
+        if self._login.user and stale_token(error):
+            await self._login.renew(transport, began)
+        elif not is_transient(error):
+            raise classify(error)
+        self.avoid(transport, error, began)
+
+    def avoid(self, transport: Transport, error: EtcdError, began: float) -> None:
+        """Leave a connection whose member seems dead or cut off."""
+        if error.code == DEADLINE_EXCEEDED and error.sent and transport.heard < began:
+            self.channel.retire(transport, "no byte within a call's deadline")
+        elif len(self.channel.endpoints) > 1 and is_cut_off(error):
+            self.channel.retire(transport, error.message)
+
+
+def is_cut_off(error: EtcdError) -> bool:
+    """Tell whether a member says that it has lost the others."""
+    return error.code == UNAVAILABLE and ("no leader" in error.message or "request timed out" in error.message)

@@ -1,0 +1,359 @@
+"""The etcd calls that the store makes: typed, guarded, resumed and retried where that is safe."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from apiext.etcd import messages
+from apiext.etcd.calls import LONG_TRY, MAINTENANCE_TRY, TRY, Caller, Login
+from apiext.etcd.channel import Channel
+from apiext.etcd.errors import Closed, EtcdError, Unavailable, UnknownOutcome, classify
+from apiext.etcd.lineage import Lineage
+from apiext.etcd.scope import Scope, log
+from apiext.etcd.transport import TLS, Dial, Transport, parse_endpoint
+from apiext.etcd.values import Alarm, Batch, KeyValue, RangeResult, Status, WatchEvent, WriteResult, key_value
+from apiext.etcd.versions import answers_progress, parse_version
+from apiext.etcd.watch import Watch, WatchHandle, WatchSpec
+from apiext.etcd.writes import Attempt, Writer, read_result
+
+__all__ = [
+    "TLS",
+    "Alarm",
+    "Batch",
+    "Etcd",
+    "KeyValue",
+    "RangeResult",
+    "Status",
+    "WatchEvent",
+    "WatchHandle",
+    "WriteResult",
+    "prefix_end",
+]
+
+Guards = Sequence[tuple[bytes, int]]
+PATIENCE = 10.0  # seconds until a call that finds no working endpoint gives up
+CLOSE_PATIENCE = 2.0  # seconds for connections to close in order
+PROBE = b"\x00"  # a key that nobody has: its range answers with nothing but the head revision
+
+
+def prefix_end(prefix: bytes) -> bytes:
+    """Return the end of the range of all keys with the prefix; ``b"\\0"``, all keys, for an empty one."""
+    cut = prefix.rstrip(b"\xff")
+    return cut[:-1] + bytes((cut[-1] + 1,)) if cut else b"\x00"
+
+
+def _dialer(transport: str) -> Dial:
+    if transport == "native":
+        from apiext.etcd.dial import dial  # one of two: the other would cost the start
+
+        return dial
+    if transport == "grpc":
+        from apiext.etcd.grpcio import dial as grpc_dial  # an optional extra, and slow to import
+
+        return grpc_dial
+    raise ValueError(f"unknown etcd transport {transport!r}: native or grpc")
+
+
+class Etcd:
+    """A client of one etcd cluster: one connection for calls, one for watches."""
+
+    progress_requests_ok: bool = False
+
+    def __init__(
+        self,
+        endpoints: Sequence[str],
+        *,
+        transport: str = "native",
+        tls: TLS | None = None,
+        user: str = "",
+        password: str = "",
+        patience: float = PATIENCE,
+    ) -> None:
+        dial, tls = _dialer(transport), tls or TLS()
+        where = [parse_endpoint(endpoint) for endpoint in endpoints]
+        self._scope = Scope()
+        self._login = Login(user, password)
+        self._calls = Channel(where, tls, dial, self._scope, self._login.greet)
+        self._streams = Channel(where, tls, dial, self._scope, self._greet_for_streams)
+        self._caller = Caller(self._calls, self._login, patience)
+        self._writer = Writer(self._caller)
+        self._templates = messages.Templates()
+        self._probe = messages.RangeRequest(key=PROBE, count_only=True).SerializeToString()
+        self._lineage = Lineage()
+        self._asking: list[asyncio.Future[int]] | None = None  # those whom the probe under way will answer
+        self._next: list[asyncio.Future[int]] = []  # those who came after it was sent
+        self._watches: set[Watch] = set()
+        self._closed = False
+
+    # -- life ----------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Connect; Unavailable or AuthError, with the reason in the text, when that does not work in time."""
+        await self._scope.open()
+        self._calls.start()
+        self._streams.start()
+        try:
+            await self.head_revision()
+            deadline = asyncio.get_running_loop().time() + self._caller.patience
+            await self._streams.connection(deadline)
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """End watches (``on_end`` gets Closed), stop reconnecting, close the connections in order."""
+        if self._closed:
+            return
+        self._closed = True
+        for watch in list(self._watches):
+            watch.end(Closed())
+        await self._scope.close()
+        await self._calls.close(CLOSE_PATIENCE)
+        await self._streams.close(CLOSE_PATIENCE)
+
+    @property
+    def connected(self) -> bool:
+        """Whether both connections are up."""
+        return self._calls.live is not None and self._streams.live is not None
+
+    async def _greet_for_streams(self, transport: Transport) -> None:
+        await self._login.greet(transport)
+        raw = await transport.unary(messages.STATUS, b"", TRY)
+        version = messages.StatusResponse.FromString(raw).version
+        self.progress_requests_ok = answers_progress(parse_version(version))
+
+    # -- reads ---------------------------------------------------------------------------------------------------
+
+    async def get(self, key: bytes, *, revision: int = 0, serializable: bool = False) -> KeyValue | None:
+        """Return one key, at a revision or now; Compacted, FutureRevision, Unavailable, AuthError."""
+        request = self._templates.get(key, revision, serializable)
+        answer = messages.RangeResponse.FromString(await self._caller.read(messages.RANGE, request))
+        kvs = answer.kvs
+        if not kvs:
+            return None
+        kv = kvs[0]
+        return KeyValue(kv.key, kv.value, kv.mod_revision, kv.create_revision, kv.version)
+
+    async def range(
+        self,
+        start: bytes,
+        end: bytes,
+        *,
+        limit: int = 0,
+        revision: int = 0,
+        keys_only: bool = False,
+        count_only: bool = False,
+        serializable: bool = False,
+    ) -> RangeResult:
+        """Return the keys of [start, end) in order, at most ``limit``; errors as of get."""
+        request = messages.RangeRequest(
+            key=start,
+            range_end=end,
+            limit=limit,
+            revision=revision,
+            keys_only=keys_only,
+            count_only=count_only,
+            serializable=serializable,
+        ).SerializeToString()
+        answer = messages.RangeResponse.FromString(await self._caller.read(messages.RANGE, request, LONG_TRY))
+        return RangeResult([key_value(kv) for kv in answer.kvs], answer.more, answer.count, answer.header.revision)
+
+    async def head_revision(self) -> int:
+        """Return a revision not older than this call; one probe serves all who came before it was sent."""
+        waiter: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._next.append(waiter)
+        if self._asking is None:
+            self._ask_head()
+        return await waiter
+
+    def _ask_head(self) -> None:
+        asking, self._next = self._next, []
+        self._asking = asking
+        floor = self._lineage.revision
+        if self._scope.spawn(self._probe_head(asking, floor)) is None:
+            self._head_failed(asking, Closed())
+
+    async def _probe_head(self, asking: list[asyncio.Future[int]], floor: int) -> None:
+        try:
+            header = messages.RangeResponse.FromString(await self._caller.read(messages.RANGE, self._probe)).header
+        except EtcdError as error:
+            self._head_failed(asking, error)
+            return
+        fault = self._lineage.judge(header.cluster_id, header.raft_term, header.revision, floor)
+        if fault is not None:
+            log.error("etcd: %s; everything is read again", fault.message)
+            for watch in list(self._watches):
+                watch.end(fault)
+        for waiter in asking:
+            if not waiter.done():
+                waiter.set_result(header.revision)
+        self._head_done()
+
+    def _head_failed(self, asking: list[asyncio.Future[int]], error: EtcdError) -> None:
+        for waiter in asking:
+            if not waiter.done():
+                waiter.set_exception(error)
+        self._head_done()
+
+    def _head_done(self) -> None:
+        self._asking = None
+        self._next = [waiter for waiter in self._next if not waiter.done()]
+        if self._next:
+            self._ask_head()
+
+    # -- writes --------------------------------------------------------------------------------------------------
+
+    async def create(self, key: bytes, value: bytes, *, guards: Guards = (), lease: int = 0) -> WriteResult:
+        """Put a key that must not exist; TooLarge, OutOfSpace, Overloaded, Unavailable, UnknownOutcome, AuthError."""
+        request = self._templates.put(key, value, 0, guards, lease)
+        return await self._write(request, key, value, 0)
+
+    async def update(
+        self, key: bytes, value: bytes, expected: int, *, guards: Guards = (), lease: int = 0
+    ) -> WriteResult:
+        """Put a key that must have the mod_revision ``expected`` (0: must not exist); errors as of create."""
+        request = self._templates.put(key, value, expected, guards, lease)
+        return await self._write(request, key, value, expected)
+
+    async def delete(self, key: bytes, expected: int, *, guards: Guards = ()) -> WriteResult:
+        """Delete a key that must have the mod_revision ``expected``; the revision is the deletion's own."""
+        return await self._write(self._templates.delete(key, expected, guards), key, None, expected)
+
+    async def _write(self, request: bytes, key: bytes, value: bytes | None, expected: int) -> WriteResult:
+        transport, error = self._calls.live, None
+        result = None
+        if transport is not None:
+            try:
+                result = read_result(await transport.unary(messages.TXN, request, TRY))
+            except EtcdError as caught:
+                error = caught
+        if result is None:
+            result = await self._writer.write(Attempt(request, key, value, expected), transport, error)
+        if result.ok:
+            self._lineage.saw(result.revision)
+        return result
+
+    async def txn(
+        self,
+        compares: Sequence[tuple[bytes, int]],
+        puts: Sequence[tuple[bytes, bytes]] = (),
+        deletes: Sequence[bytes] = (),
+    ) -> WriteResult:
+        """Put and delete several keys under one revision if all have the mod_revisions given (else: see ``guards``).
+
+        UnknownOutcome when the answer is lost: nothing looks after it, unlike after the writes of one key.
+        """
+        request = messages.TxnRequest()
+        for key, revision in compares:
+            request.compare.add(target=2, key=key, mod_revision=revision)
+            request.failure.add().request_range.key = key
+        for key, value in puts:
+            put = request.success.add().request_put
+            put.key, put.value = key, value
+        for key in deletes:
+            request.success.add().request_delete_range.key = key
+        deadline = asyncio.get_running_loop().time() + self._caller.patience
+        transport = await self._calls.connection(deadline)
+        try:
+            raw = await transport.unary(messages.TXN, request.SerializeToString(), TRY)
+        except EtcdError as error:
+            raise _unresolved(error) from error
+        answer = messages.TxnResponse.FromString(raw)
+        if answer.succeeded:
+            return WriteResult(True, answer.header.revision)
+        found = [response.response_range.kvs for response in answer.responses]
+        return WriteResult(
+            False, answer.header.revision, None, tuple(kvs[0].mod_revision if kvs else 0 for kvs in found)
+        )
+
+    # -- watches -------------------------------------------------------------------------------------------------
+
+    def watch(
+        self,
+        start: bytes,
+        end: bytes,
+        from_revision: int,
+        *,
+        prev_kv: bool = False,
+        on_batch: Callable[[Batch], None],
+        on_end: Callable[[EtcdError], None],
+    ) -> WatchHandle:
+        """Watch [start, end) from a revision on (0: from now); see watch.py for what the callbacks get."""
+        spec = WatchSpec(start, end, from_revision, prev_kv, on_batch, on_end)
+        watch = Watch(spec, self._streams, self)
+        self._watches.add(watch)
+        watch.task = self._scope.spawn(watch.run())
+        if watch.task is None:
+            asyncio.get_running_loop().call_soon(watch.end, Closed())
+        return watch
+
+    def forget(self, watch: Watch) -> None:
+        """Drop a watch that has ended."""
+        self._watches.discard(watch)
+
+    def saw(self, revision: int) -> None:
+        """Remember that the store has reached a revision."""
+        self._lineage.saw(revision)
+
+    async def login_again(self, transport: Transport, failed_at: float) -> None:
+        """Get a new token for a connection whose token etcd no longer takes."""
+        await self._login.renew(transport, failed_at)
+
+    # -- the rest ------------------------------------------------------------------------------------------------
+
+    async def status(self) -> Status:
+        """Return what the member behind the connection for calls says of itself."""
+        answer = messages.StatusResponse.FromString(await self._caller.read(messages.STATUS, b""))
+        header = answer.header
+        return Status(
+            answer.version,
+            header.cluster_id,
+            header.member_id,
+            answer.dbSize,
+            answer.dbSizeInUse,
+            answer.leader,
+            header.revision,
+            tuple(answer.errors),
+        )
+
+    async def compact(self, revision: int) -> None:
+        """Forget everything before a revision; Compacted when that was done already."""
+        request = messages.CompactionRequest(revision=revision).SerializeToString()
+        await self._caller.read(messages.COMPACT, request, LONG_TRY)
+
+    async def lease_grant(self, ttl: int) -> int:
+        """Return the id of a new lease of ``ttl`` seconds; a repeated grant leaves one lease to run out."""
+        request = messages.LeaseGrantRequest(TTL=ttl).SerializeToString()
+        raw = await self._caller.read(messages.LEASE_GRANT, request)
+        return int(messages.LeaseGrantResponse.FromString(raw).ID)
+
+    async def lease_revoke(self, lease: int) -> None:
+        """End a lease and delete its keys."""
+        request = messages.LeaseRevokeRequest(ID=lease).SerializeToString()
+        await self._caller.read(messages.LEASE_REVOKE, request)
+
+    async def stream_connection(self) -> Transport:
+        """Return the connection for streams (leases keep themselves alive on it)."""
+        return await self._streams.connection(asyncio.get_running_loop().time() + self._caller.patience)
+
+    async def alarms(self) -> list[Alarm]:
+        """Return the alarms that are raised."""
+        answer = messages.AlarmResponse.FromString(await self._caller.read(messages.ALARM, b""))
+        return [Alarm(alarm.memberID, {1: "NOSPACE", 2: "CORRUPT"}.get(alarm.alarm, "")) for alarm in answer.alarms]
+
+    async def disarm(self, alarm: Alarm) -> None:
+        """Take an alarm back."""
+        request = messages.AlarmRequest(action=2, memberID=alarm.member_id, alarm=alarm.kind)
+        await self._caller.read(messages.ALARM, request.SerializeToString())
+
+    async def defragment(self) -> None:
+        """Give the space of compacted revisions back; the member answers nothing else meanwhile."""
+        await self._caller.read(messages.DEFRAGMENT, b"", MAINTENANCE_TRY)
+
+
+def _unresolved(error: EtcdError) -> EtcdError:
+    fault = classify(error)
+    if type(fault) is not EtcdError:
+        return fault
+    if not error.sent:
+        return Unavailable(error.code, error.message, sent=False)
+    return UnknownOutcome(error.code, error.message)

@@ -1,0 +1,73 @@
+"""How the HTTP/2 transport reaches an endpoint: TCP, TLS, or a unix socket whose path may be long."""
+
+import asyncio
+import os
+import ssl
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from apiext.etcd.errors import UNAVAILABLE, EtcdError
+from apiext.etcd.h2 import Connection
+from apiext.etcd.transport import TLS, Endpoint, Spawn, Transport
+
+CONNECT_TIMEOUT = 3.0  # seconds until the server's first frame
+SUN_PATH = 100  # bytes that surely fit into a socket address: 104 to 108 on the systems there are
+
+
+async def dial(endpoint: Endpoint, tls: TLS, _spawn: Spawn) -> Transport:
+    """Connect to an endpoint over HTTP/2; EtcdError with ``sent=False`` when it does not work out."""
+    loop = asyncio.get_running_loop()
+    connection = Connection(endpoint.authority, endpoint.scheme, loop)
+    try:
+        async with asyncio.timeout(CONNECT_TIMEOUT):
+            await _connect(loop, connection, endpoint, tls)
+            await connection.ready
+    except EtcdError as error:
+        raise EtcdError(error.code, f"{endpoint}: {error.message}", sent=False) from error
+    except TimeoutError as error:
+        raise EtcdError(UNAVAILABLE, f"{endpoint}: no answer within {CONNECT_TIMEOUT:g}s", sent=False) from error
+    except (OSError, ValueError) as error:  # ValueError: certificates that do not parse
+        raise EtcdError(UNAVAILABLE, f"{endpoint}: {error}", sent=False) from error
+    finally:
+        if not connection.ready.done() or connection.ready.cancelled():
+            connection.abort()
+    return connection
+
+
+async def _connect(loop: asyncio.AbstractEventLoop, connection: Connection, endpoint: Endpoint, tls: TLS) -> None:
+    if endpoint.scheme == "unix":
+        with short_path(endpoint.path) as path:
+            await loop.create_unix_connection(lambda: connection, path)
+        return
+    context: ssl.SSLContext | None = tls.context() if endpoint.scheme == "https" else None
+    transport, _ = await loop.create_connection(
+        lambda: connection,
+        endpoint.host,
+        endpoint.port,
+        ssl=context,
+        server_hostname=(tls.server_name or endpoint.host) if context else None,
+    )
+    if context is not None and transport.get_extra_info("ssl_object").selected_alpn_protocol() != "h2":
+        raise EtcdError(UNAVAILABLE, "the server does not speak HTTP/2", sent=False)
+
+
+@contextmanager
+def short_path(path: str) -> Iterator[str]:
+    """Give a name of the same socket that fits into a socket address."""
+    if len(os.fsencode(path)) <= SUN_PATH:
+        yield path
+        return
+    where = Path(path)
+    if Path("/proc/self/fd").is_dir():
+        directory = os.open(where.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            yield f"/proc/self/fd/{directory}/{where.name}"
+        finally:
+            os.close(directory)
+        return
+    with tempfile.TemporaryDirectory(dir="/tmp") as scratch:
+        link = Path(scratch) / "d"
+        link.symlink_to(where.parent)
+        yield str(link / where.name)

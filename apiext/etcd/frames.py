@@ -1,0 +1,129 @@
+"""HTTP/2 on the wire: frame layout, request header blocks, and what a response header block says."""
+
+import struct
+from urllib.parse import unquote
+
+import hpack
+
+from apiext.etcd.errors import INTERNAL, PERMISSION_DENIED, UNAUTHENTICATED, UNAVAILABLE, UNKNOWN
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
+END_STREAM, ACK, END_HEADERS, PADDED, PRIORITISED = 0x1, 0x1, 0x4, 0x8, 0x20
+NO_ERROR, PROTOCOL_ERROR, FLOW_CONTROL_ERROR, FRAME_SIZE_ERROR, REFUSED_STREAM, CANCEL = 0, 1, 3, 6, 7, 8
+HEADER_TABLE_SIZE, ENABLE_PUSH, MAX_CONCURRENT_STREAMS, INITIAL_WINDOW_SIZE, MAX_FRAME_SIZE = 1, 2, 3, 4, 5
+
+FRAME_HEAD = struct.Struct(">BHBBI")  # length as 8 + 16 bits, type, flags, stream
+SETTING = struct.Struct(">HI")
+MAX_WINDOW = (1 << 31) - 1
+MAX_STREAM_ID = (1 << 31) - 1
+MAX_FRAME = 16_384  # bytes of a payload we take: we announce no other
+MAX_HEADERS = 1 << 18  # bytes of one header block with its continuations
+
+
+class ProtocolFault(Exception):
+    """The peer broke HTTP/2; the connection cannot go on."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+    """Return one frame."""
+    return len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + payload
+
+
+def settings(values: dict[int, int]) -> bytes:
+    """Return a SETTINGS frame."""
+    return frame(SETTINGS, 0, 0, b"".join(SETTING.pack(name, value) for name, value in values.items()))
+
+
+def window_update(stream: int, amount: int) -> bytes:
+    """Return a frame that lets the peer send ``amount`` bytes more."""
+    return frame(WINDOW_UPDATE, 0, stream, amount.to_bytes(4, "big"))
+
+
+def unpad(payload: bytes) -> bytes:
+    """Take the padding off the payload of a PADDED frame."""
+    if not payload or payload[0] >= len(payload):
+        raise ProtocolFault(PROTOCOL_ERROR, "padding is longer than its frame")
+    return payload[1 : len(payload) - payload[0]]
+
+
+def _literal(text: bytes) -> bytes:
+    # HPACK string without Huffman coding; the length is an integer with a 7-bit prefix
+    size = len(text)
+    if size < 127:
+        return bytes((size,)) + text
+    size -= 127
+    out = bytearray(b"\x7f")
+    while size >= 128:
+        out.append(size & 127 | 128)
+        size >>= 7
+    out.append(size)
+    return bytes(out) + text
+
+
+def request_block(scheme: str, authority: str, path: str, extra: dict[str, str]) -> bytes:
+    """Return the header block of a gRPC call; nothing in it is indexed, so it is valid on any connection."""
+    block = (
+        b"\x83"  # :method POST
+        + (b"\x87" if scheme == "https" else b"\x86")
+        + b"\x04"  # :path
+        + _literal(path.encode())
+        + b"\x01"  # :authority
+        + _literal(authority.encode())
+        + b"\x0f\x10"  # content-type
+        + _literal(b"application/grpc")
+        + b"\x00"
+        + _literal(b"te")
+        + _literal(b"trailers")
+    )
+    # never indexed: one of them is the auth token
+    return block + b"".join(b"\x10" + _literal(name.encode()) + _literal(text.encode()) for name, text in extra.items())
+
+
+Head = tuple[int, int, str]
+"""(HTTP status or 0, gRPC status or -1, gRPC message)"""
+
+_HTTP_TO_GRPC = {400: INTERNAL, 401: UNAUTHENTICATED, 403: PERMISSION_DENIED, 429: UNAVAILABLE} | dict.fromkeys(
+    (502, 503, 504), UNAVAILABLE
+)
+
+
+def http_error(status: int) -> tuple[int, str]:
+    """Return the gRPC status and text of an answer that is no gRPC answer."""
+    return _HTTP_TO_GRPC.get(status, UNKNOWN), f"the endpoint answered with HTTP status {status}"
+
+
+class HeaderReader:
+    """Reads response header blocks; equal blocks are read once, as long as the peer keeps no header table."""
+
+    def __init__(self) -> None:
+        self._hpack = hpack.Decoder(max_header_list_size=MAX_HEADERS)
+        self._known: dict[bytes, Head] = {}
+        self._stateless = True
+
+    def read(self, block: bytes) -> Head:
+        """Return what the block says; ProtocolFault when it does not decode."""
+        head = self._known.get(block)
+        if head is not None:
+            return head
+        head = self._decode(block)
+        if self._hpack.header_table.dynamic_entries:
+            # the meaning of later blocks now hangs on their order: every block must pass the decoder
+            self._stateless = False
+            self._known = {}
+        elif self._stateless and head[1] <= 0 and len(self._known) < 64:
+            self._known[block] = head
+        return head
+
+    def _decode(self, block: bytes) -> Head:
+        try:
+            fields = dict(self._hpack.decode(block, raw=True))
+            status = int(fields.get(b":status", b"0"))
+            code = int(fields.get(b"grpc-status", b"-1"))
+        except (hpack.HPACKError, ValueError) as fault:
+            raise ProtocolFault(PROTOCOL_ERROR, f"bad response headers: {fault}") from fault
+        return status, code, unquote(fields.get(b"grpc-message", b"").decode("utf-8", "replace"))

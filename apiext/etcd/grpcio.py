@@ -1,0 +1,200 @@
+"""The transport port on grpc.aio: for proxies that our own HTTP/2 does not know, and to check it against."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import grpc
+import grpc.aio
+
+from apiext.etcd.dial import CONNECT_TIMEOUT
+from apiext.etcd.errors import CANCELLED, UNAVAILABLE, EtcdError
+from apiext.etcd.h2 import MAX_MESSAGE, PING_EVERY, PING_WAIT
+from apiext.etcd.transport import TLS, Endpoint, Spawn, Transport
+
+_OPTIONS = (
+    ("grpc.max_receive_message_length", MAX_MESSAGE),
+    ("grpc.max_send_message_length", MAX_MESSAGE),
+    ("grpc.keepalive_time_ms", int(PING_EVERY * 1000)),
+    ("grpc.keepalive_timeout_ms", int(PING_WAIT * 1000)),
+    ("grpc.enable_retries", 0),  # a repeated Txn must be our decision
+    ("grpc.use_local_subchannel_pool", 1),  # else two channels share one connection
+)
+_FAILED = frozenset({grpc.ChannelConnectivity.TRANSIENT_FAILURE, grpc.ChannelConnectivity.SHUTDOWN})
+
+
+def _error(fault: grpc.aio.AioRpcError) -> EtcdError:
+    text = fault.details() or ""
+    unsent = fault.code() is grpc.StatusCode.UNAVAILABLE and "failed to connect" in text
+    return EtcdError(fault.code().value[0], text, sent=not unsent)
+
+
+class GrpcStream:
+    """One open stream: a queue towards the server, a task from it."""
+
+    def __init__(self) -> None:
+        self.ended = False
+        self._out: asyncio.Queue[bytes] = asyncio.Queue()
+        self.task: asyncio.Task[None] | None = None
+
+    def send(self, message: bytes) -> None:
+        """Queue a message."""
+        self._out.put_nowait(message)
+
+    def cancel(self) -> None:
+        """End the stream without a word."""
+        self.ended = True
+        if self.task is not None:
+            self.task.cancel()
+
+    async def messages(self) -> AsyncIterator[bytes]:
+        """Yield what is to be sent."""
+        while True:
+            yield await self._out.get()
+
+
+class GrpcTransport:
+    """One grpc.aio channel to one endpoint (the Transport port)."""
+
+    def __init__(self, channel: grpc.aio.Channel, spawn: Spawn) -> None:
+        loop = asyncio.get_running_loop()
+        self.live = True
+        self.heard = loop.time()
+        self.lost: asyncio.Future[None] = loop.create_future()
+        self.gone: asyncio.Future[None] = loop.create_future()
+        self._loop = loop
+        self._channel = channel
+        self._spawn = spawn
+        self._token = ""
+        self._open = 0
+        self._streams: set[GrpcStream] = set()
+
+    def unary(self, path: str, message: bytes, timeout: float) -> asyncio.Future[bytes]:
+        """Return the future of the answer (the Transport port)."""
+        answer: asyncio.Future[bytes] = self._loop.create_future()
+        if not self.live:
+            answer.set_exception(EtcdError(UNAVAILABLE, "connection closed", sent=False))
+        else:
+            self._open += 1
+            call = self._channel.unary_unary(path)(message, timeout=timeout, metadata=self._metadata())
+            call.add_done_callback(lambda _: self._settle())
+            self._spawn(self._answer(call, answer))
+        return answer
+
+    async def _answer(self, call: grpc.aio.UnaryUnaryCall, answer: asyncio.Future[bytes]) -> None:
+        answer.add_done_callback(lambda done: call.cancel() if done.cancelled() else None)
+        try:
+            body = await call
+        except grpc.aio.AioRpcError as fault:
+            self.heard = self._loop.time() if fault.code() is not grpc.StatusCode.DEADLINE_EXCEEDED else self.heard
+            if not answer.done():
+                answer.set_exception(_error(fault))
+        except asyncio.CancelledError:
+            if not answer.done():
+                answer.set_exception(EtcdError(CANCELLED, "the etcd client is closed"))
+        else:
+            self.heard = self._loop.time()
+            if not answer.done():
+                answer.set_result(body)
+
+    def stream(self, path: str, on_message: Callable[[bytes], None], on_end: Callable[[EtcdError], None]) -> GrpcStream:
+        """Open a two-way stream (the Transport port)."""
+        if not self.live:
+            raise EtcdError(UNAVAILABLE, "connection closed", sent=False)
+        stream = GrpcStream()
+        self._streams.add(stream)
+        task = self._spawn(self._listen(stream, path, on_message, on_end))
+        stream.task = task if isinstance(task, asyncio.Task) else None
+        return stream
+
+    async def _listen(
+        self, stream: GrpcStream, path: str, on_message: Callable[[bytes], None], on_end: Callable[[EtcdError], None]
+    ) -> None:
+        error = EtcdError(UNAVAILABLE, "the server ended the stream")
+        call = self._channel.stream_stream(path)(stream.messages(), metadata=(*self._metadata(), ("hasleader", "true")))
+        try:
+            async for message in call:
+                self.heard = self._loop.time()
+                on_message(message)
+        except grpc.aio.AioRpcError as fault:
+            error = _error(fault)
+        except asyncio.CancelledError:
+            error = EtcdError(UNAVAILABLE, "the connection is closing")
+            if not stream.ended:
+                raise
+        finally:
+            call.cancel()
+            self._streams.discard(stream)
+            if not stream.ended:
+                stream.ended = True
+                on_end(error)
+
+    def set_token(self, token: str) -> None:
+        """Send this auth token with every later call."""
+        self._token = token
+
+    def _metadata(self) -> tuple[tuple[str, str], ...]:
+        return (("token", self._token),) if self._token else ()
+
+    def drain(self) -> None:
+        """Take no new calls; close when the open ones are done (the Transport port)."""
+        self.live = False
+        if not self.lost.done():
+            self.lost.set_result(None)
+        for stream in list(self._streams):
+            stream.cancel()
+        self._settle(0)
+
+    def abort(self) -> None:
+        """Close now (the Transport port)."""
+        self.drain()
+        self._open = 0
+        self._settle(0)
+
+    def _settle(self, finished: int = 1) -> None:
+        self._open -= finished
+        if not self.live and self._open <= 0 and not self.gone.done():
+            self.gone.set_result(None)
+
+    async def watch_over(self) -> None:
+        """Notice when the connection goes; then close it: endpoints are our choice, not grpc's."""
+        channel = self._channel
+        try:
+            state = channel.get_state(try_to_connect=False)
+            while self.live and state is grpc.ChannelConnectivity.READY:
+                change = asyncio.ensure_future(channel.wait_for_state_change(state))
+                await asyncio.wait((change, self.lost), return_when=asyncio.FIRST_COMPLETED)
+                state = channel.get_state(try_to_connect=False)
+            self.drain()
+            await asyncio.wait([self.gone])
+        finally:
+            await channel.close()
+            self.abort()
+
+
+async def dial(endpoint: Endpoint, tls: TLS, spawn: Spawn) -> Transport:
+    """Connect to an endpoint through grpc.aio; EtcdError with ``sent=False`` when it does not work out."""
+    target = str(endpoint) if endpoint.scheme == "unix" else endpoint.authority
+    try:
+        if endpoint.scheme == "https":
+            options = (*_OPTIONS, *((("grpc.ssl_target_name_override", tls.server_name),) if tls.server_name else ()))
+            channel = grpc.aio.secure_channel(target, _credentials(tls), options)
+        else:
+            channel = grpc.aio.insecure_channel(target, (*_OPTIONS, ("grpc.default_authority", endpoint.authority)))
+    except OSError as error:
+        raise EtcdError(UNAVAILABLE, f"{endpoint}: {error}", sent=False) from error
+    transport = GrpcTransport(channel, spawn)
+    try:
+        await asyncio.wait_for(channel.channel_ready(), CONNECT_TIMEOUT)
+    except BaseException as error:
+        await channel.close()
+        if isinstance(error, TimeoutError):
+            raise EtcdError(UNAVAILABLE, f"{endpoint}: no connection in {CONNECT_TIMEOUT:g}s", sent=False) from error
+        raise
+    spawn(transport.watch_over())
+    return transport
+
+
+def _credentials(tls: TLS) -> grpc.ChannelCredentials:
+    ca, cert, key = (Path(path).read_bytes() if path else None for path in (tls.ca, tls.cert, tls.key or tls.cert))
+    return grpc.ssl_channel_credentials(ca, key, cert)

@@ -1,0 +1,534 @@
+"""gRPC over HTTP/2 to one server on an asyncio.Protocol: only the client half, and only what etcd needs of it."""
+
+import asyncio
+import socket
+from collections import deque
+from collections.abc import Callable
+
+from apiext.etcd import frames
+from apiext.etcd.errors import (
+    CANCELLED,
+    DEADLINE_EXCEEDED,
+    INTERNAL,
+    RESOURCE_EXHAUSTED,
+    UNAVAILABLE,
+    UNKNOWN,
+    EtcdError,
+)
+from apiext.etcd.frames import ProtocolFault, frame, window_update
+
+RECEIVE_WINDOW = 1 << 24  # bytes in flight to us, per stream and per connection
+MAX_MESSAGE = 1 << 29  # bytes of one answer
+SWEEP = 0.25  # seconds between two looks at deadlines
+PING_EVERY = 10.0  # seconds of silence while calls are open; etcd punishes less than 5
+PING_WAIT = 5.0  # seconds without any byte after a PING: the peer is gone
+
+OnMessage = Callable[[bytes], None]
+OnEnd = Callable[[EtcdError], None]
+
+
+class Call:
+    """One call; ``stream`` is 0 while it waits for a free stream."""
+
+    __slots__ = (
+        "answer",
+        "body",
+        "connection",
+        "deadline",
+        "done_out",
+        "on_end",
+        "on_message",
+        "out",
+        "parts",
+        "path",
+        "size",
+        "stream",
+        "unacked",
+        "window",
+    )
+
+    def __init__(self, connection: "Connection", path: str, deadline: float) -> None:
+        self.connection = connection
+        self.path = path
+        self.deadline = deadline
+        self.stream = 0
+        self.window = 0
+        self.answer: asyncio.Future[bytes] | None = None  # of a unary call
+        self.on_message: OnMessage | None = None  # of a stream
+        self.on_end: OnEnd | None = None
+        self.body: bytes | bytearray | None = None  # first bytes of a unary answer; the rest of a stream's
+        self.parts: list[bytes] | None = None
+        self.size = 0
+        self.unacked = 0
+        self.out = b""  # what the windows did not let out yet
+        self.done_out = True
+
+    def send(self, message: bytes) -> None:
+        """Queue a message of a stream."""
+        self.connection.send(self, message)
+
+    def cancel(self) -> None:
+        """End a stream without a word to its ``on_end``."""
+        self.on_end = None
+        self.connection.reset(self, EtcdError(CANCELLED, "cancelled"))
+
+
+class Connection(asyncio.Protocol):
+    """One HTTP/2 connection (the Transport port)."""
+
+    def __init__(self, authority: str, scheme: str, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.live = True
+        self.heard = loop.time()
+        self.lost: asyncio.Future[None] = loop.create_future()
+        self.gone: asyncio.Future[None] = loop.create_future()
+        self.ready: asyncio.Future[None] = loop.create_future()
+        self._authority, self._scheme, self._token = authority, scheme, ""
+        self._blocks: dict[str, bytes] = {}
+        self._headers = frames.HeaderReader()
+        self._transport: asyncio.Transport | None = None
+        self._calls: dict[int, Call] = {}
+        self._queued: deque[tuple[Call, bytes]] = deque()
+        self._waiting: list[Call] = []  # calls with bytes that no window lets out
+        self._next_id = 1
+        self._out: list[bytes] = []
+        self._flushing = False
+        self._rest = b""
+        self._window = 65_535
+        self._first_window = 65_535
+        self._max_frame = 16_384
+        self._max_streams = 100
+        self._unacked = 0
+        self._fragment = b""
+        self._fragment_of = 0
+        self._fragment_flags = 0
+        self._pinged = 0.0
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._handlers: dict[int, Callable[[int, int, bytes], None]] = {
+            frames.DATA: self._on_data,
+            frames.HEADERS: self._on_headers,
+            frames.RST_STREAM: self._on_reset,
+            frames.SETTINGS: self._on_settings,
+            frames.PUSH_PROMISE: self._on_push,
+            frames.PING: self._on_ping,
+            frames.GOAWAY: self._on_goaway,
+            frames.WINDOW_UPDATE: self._on_window,
+            frames.CONTINUATION: self._on_continuation,
+        }
+
+    # -- calls ---------------------------------------------------------------------------------------------------
+
+    def unary(self, path: str, message: bytes, timeout: float) -> asyncio.Future[bytes]:
+        """Return the future of the answer (the Transport port)."""
+        call = Call(self, path, self.loop.time() + timeout)
+        answer = call.answer = self.loop.create_future()
+        if not self.live:
+            answer.set_exception(EtcdError(UNAVAILABLE, "connection closed", sent=False))
+        elif len(self._calls) >= self._max_streams:
+            self._queued.append((call, message))
+        else:
+            self._start(call, message)
+        return answer
+
+    def stream(self, path: str, on_message: OnMessage, on_end: OnEnd) -> Call:
+        """Open a two-way stream (the Transport port); fails at once when the connection takes no more."""
+        if not self.live or len(self._calls) >= self._max_streams:
+            raise EtcdError(UNAVAILABLE, "connection closed" if not self.live else "no free stream", sent=False)
+        call = Call(self, path, 0.0)
+        call.on_message, call.on_end = on_message, on_end
+        call.done_out = False
+        block = self._open(call)
+        self._put(frame(frames.HEADERS, frames.END_HEADERS, call.stream, block))
+        return call
+
+    def send(self, call: Call, message: bytes) -> None:
+        """Queue a message on an open stream."""
+        if call.stream in self._calls:
+            if not call.out:
+                self._waiting.append(call)
+            call.out += b"\x00" + len(message).to_bytes(4, "big") + message
+            self._pump()
+
+    def set_token(self, token: str) -> None:
+        """Send this auth token with every later call."""
+        self._token = token
+        self._blocks = {}
+
+    def _open(self, call: Call) -> bytes:
+        call.stream = self._next_id
+        call.window = self._first_window
+        self._calls[self._next_id] = call
+        self._next_id += 2
+        if self._next_id > frames.MAX_STREAM_ID:
+            self.drain(end_streams=False)
+        block = self._blocks.get(call.path)
+        if block is None:
+            extra = {"hasleader": "true"} if call.on_message else {}  # a member that lost its leader ends its watches
+            if self._token:
+                extra["token"] = self._token
+            block = self._blocks[call.path] = frames.request_block(self._scheme, self._authority, call.path, extra)
+        return block
+
+    def _start(self, call: Call, message: bytes) -> None:
+        block = self._open(call)
+        size = len(message) + 5
+        stream = call.stream.to_bytes(4, "big")
+        head = len(block).to_bytes(3, "big") + b"\x01\x04" + stream + block
+        prefix = b"\x00" + len(message).to_bytes(4, "big")
+        if size <= self._window and size <= call.window and size <= self._max_frame and not self._waiting:
+            self._window -= size
+            self._out.append(head + size.to_bytes(3, "big") + b"\x00\x01" + stream + prefix)
+            self._out.append(message)
+        else:
+            self._out.append(head)
+            call.out = prefix + message
+            self._waiting.append(call)
+            self._pump()
+        if not self._flushing:
+            self._flushing = True
+            self.loop.call_soon(self._flush)
+
+    def _start_queued(self) -> None:
+        while self._queued and self.live and len(self._calls) < self._max_streams:
+            call, message = self._queued.popleft()
+            if call.answer is not None and not call.answer.done():
+                self._start(call, message)
+
+    # -- sending -------------------------------------------------------------------------------------------------
+
+    def _put(self, data: bytes) -> None:
+        self._out.append(data)
+        if not self._flushing:
+            self._flushing = True
+            self.loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        # all that one turn of the loop has to say goes out in one write
+        self._flushing = False
+        if self._out and self._transport is not None:
+            out, self._out = self._out, []
+            self._transport.write(b"".join(out))
+
+    def _pump(self) -> None:
+        self._waiting = [call for call in self._waiting if call.stream in self._calls and not self._let_out(call)]
+
+    def _let_out(self, call: Call) -> bool:
+        out, at = call.out, 0
+        while at < len(out):
+            size = min(len(out) - at, self._window, call.window, self._max_frame)
+            if size <= 0:
+                break
+            last = call.done_out and at + size == len(out)
+            self._put(frame(frames.DATA, frames.END_STREAM if last else 0, call.stream, out[at : at + size]))
+            at += size
+            self._window -= size
+            call.window -= size
+        call.out = out[at:]
+        return not call.out
+
+    # -- receiving -----------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Say hello: no push, no header table (equal response headers are then equal bytes), wide windows."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        ours = {frames.HEADER_TABLE_SIZE: 0, frames.ENABLE_PUSH: 0, frames.INITIAL_WINDOW_SIZE: RECEIVE_WINDOW}
+        transport.write(frames.PREFACE + frames.settings(ours) + window_update(0, RECEIVE_WINDOW - 65_535))
+        self._sweeper = self.loop.call_later(SWEEP, self._sweep)
+
+    def data_received(self, data: bytes) -> None:
+        """Take what came in, in pieces of any size."""
+        if self._rest:
+            data = self._rest + data
+        self.heard = self.loop.time()
+        at, size, handlers = 0, len(data), self._handlers
+        try:
+            while size - at >= 9:
+                high, low, kind, flags, stream = frames.FRAME_HEAD.unpack_from(data, at)
+                end = at + 9 + (high << 16 | low)
+                if end - at - 9 > frames.MAX_FRAME:
+                    raise ProtocolFault(frames.FRAME_SIZE_ERROR, "frame too large, or not HTTP/2")
+                if end > size:
+                    break
+                if self._fragment_of and kind != frames.CONTINUATION:
+                    raise ProtocolFault(frames.PROTOCOL_ERROR, "header block interrupted")
+                handler = handlers.get(kind)
+                if handler is not None:
+                    handler(flags, stream & frames.MAX_STREAM_ID, data[at + 9 : end])
+                at = end
+        except ProtocolFault as fault:
+            self._fault(fault)
+            return
+        self._rest = data[at:] if at < size else b""
+
+    def _on_data(self, flags: int, stream: int, payload: bytes) -> None:
+        size = len(payload)
+        self._unacked += size
+        if self._unacked > RECEIVE_WINDOW >> 2:
+            self._put(window_update(0, self._unacked))
+            self._unacked = 0
+        call = self._calls.get(stream)
+        if call is None:
+            if stream == 0:
+                raise ProtocolFault(frames.PROTOCOL_ERROR, "DATA without a stream")
+            return
+        call.unacked += size
+        if flags & frames.PADDED:
+            payload = frames.unpad(payload)
+        if call.on_message is not None:
+            self._feed(call, call.on_message, payload)
+        elif call.body is None:
+            call.body = payload  # the usual case: one frame is the whole message
+        elif call.parts is None and len(call.body) < 5:
+            call.body += payload
+        elif call.parts is None:
+            call.parts = [bytes(call.body[5:]), payload]  # no second copy of a big answer
+        else:
+            call.parts.append(payload)
+        call.size += len(payload)
+        if call.stream not in self._calls:  # ended by its own listener
+            return
+        if flags & frames.END_STREAM:
+            self._finish(call, EtcdError(UNAVAILABLE, "the stream ended without trailers"))
+        elif call.size > MAX_MESSAGE and call.on_message is None:
+            self.reset(call, EtcdError(RESOURCE_EXHAUSTED, "the answer is too large"))
+        elif call.unacked > RECEIVE_WINDOW >> 2:
+            self._put(window_update(stream, call.unacked))
+            call.unacked = 0
+
+    def _feed(self, call: Call, on_message: OnMessage, payload: bytes) -> None:
+        rest = call.body
+        if rest is None:
+            data: bytes | bytearray = payload
+        else:
+            rest += payload
+            data = rest
+        at, size = 0, len(data)
+        while size - at >= 5 and call.stream in self._calls:
+            end = at + 5 + int.from_bytes(data[at + 1 : at + 5], "big")
+            if data[at] or end - at > MAX_MESSAGE:
+                self.reset(call, EtcdError(INTERNAL, "a message of the stream is compressed or too large"))
+                return
+            if end > size:
+                break
+            on_message(bytes(data[at + 5 : end]))
+            at = end
+        # a bytearray, so that a long message grows in amortised time
+        if at == size:
+            call.body = None
+        elif at or rest is None:
+            call.body = bytearray(data[at:])
+
+    def _on_headers(self, flags: int, stream: int, payload: bytes) -> None:
+        if flags & frames.PADDED:
+            payload = frames.unpad(payload)
+        if flags & frames.PRIORITISED:
+            payload = payload[5:]
+        if flags & frames.END_HEADERS:
+            self._head(flags, stream, payload)
+        else:
+            self._fragment, self._fragment_of, self._fragment_flags = payload, stream, flags
+
+    def _on_continuation(self, flags: int, stream: int, payload: bytes) -> None:
+        if not stream or stream != self._fragment_of:
+            raise ProtocolFault(frames.PROTOCOL_ERROR, "CONTINUATION of nothing")
+        self._fragment += payload
+        if len(self._fragment) > frames.MAX_HEADERS:
+            raise ProtocolFault(frames.PROTOCOL_ERROR, "response headers are too large")
+        if flags & frames.END_HEADERS:
+            self._fragment_of = 0
+            self._head(self._fragment_flags, stream, self._fragment)
+            self._fragment = b""
+
+    def _head(self, flags: int, stream: int, block: bytes) -> None:
+        status, code, message = self._headers.read(block)
+        call = self._calls.get(stream)
+        if call is None:
+            return
+        if status and status >= 200 and status != 200:
+            self.reset(call, EtcdError(*frames.http_error(status)))
+        elif flags & frames.END_STREAM:
+            if code == 0:
+                self._finish(call, None)
+            else:
+                self._finish(call, EtcdError(UNKNOWN if code < 0 else code, message or "trailers without a status"))
+
+    def _on_window(self, _flags: int, stream: int, payload: bytes) -> None:
+        amount = int.from_bytes(payload, "big") & frames.MAX_WINDOW
+        if stream == 0:
+            self._window += amount
+        else:
+            call = self._calls.get(stream)
+            if call is not None:
+                call.window += amount
+        if self._waiting:
+            self._pump()
+
+    def _on_settings(self, flags: int, _stream: int, payload: bytes) -> None:
+        if flags & frames.ACK:
+            return
+        if len(payload) % 6:
+            raise ProtocolFault(frames.FRAME_SIZE_ERROR, "SETTINGS of a wrong size")
+        values = dict(frames.SETTING.iter_unpack(payload))
+        if not self.ready.done():
+            self._max_streams = frames.MAX_STREAM_ID  # no word of it means no limit
+            self.ready.set_result(None)
+        self._max_streams = values.get(frames.MAX_CONCURRENT_STREAMS, self._max_streams)
+        self._max_frame = values.get(frames.MAX_FRAME_SIZE, self._max_frame)
+        first = values.get(frames.INITIAL_WINDOW_SIZE, self._first_window)
+        if first > frames.MAX_WINDOW or not 16_384 <= self._max_frame < 1 << 24:
+            raise ProtocolFault(frames.FLOW_CONTROL_ERROR, "SETTINGS out of range")
+        for call in self._calls.values():
+            call.window += first - self._first_window  # may go below zero, then WINDOW_UPDATE brings it back
+        self._first_window = first
+        self._put(frame(frames.SETTINGS, frames.ACK, 0))
+        self._pump()
+        self._start_queued()
+
+    def _on_ping(self, flags: int, _stream: int, payload: bytes) -> None:
+        if not flags & frames.ACK:
+            self._put(frame(frames.PING, frames.ACK, 0, payload))
+
+    def _on_push(self, _flags: int, _stream: int, _payload: bytes) -> None:
+        raise ProtocolFault(frames.PROTOCOL_ERROR, "push was not asked for")
+
+    def _on_reset(self, _flags: int, stream: int, payload: bytes) -> None:
+        call = self._calls.get(stream)
+        if call is not None:
+            code = int.from_bytes(payload[:4], "big")
+            self._finish(call, EtcdError(UNAVAILABLE, f"stream reset ({code})", sent=code != frames.REFUSED_STREAM))
+
+    def _on_goaway(self, _flags: int, _stream: int, payload: bytes) -> None:
+        last = int.from_bytes(payload[:4], "big") & frames.MAX_STREAM_ID
+        text = f"the server goes away: {payload[8:80].decode('ascii', 'replace') or 'shutdown'}"
+        for call in [call for call in self._calls.values() if call.stream > last]:
+            self._finish(call, EtcdError(UNAVAILABLE, text, sent=False))
+        self.drain()
+
+    # -- the end of calls ----------------------------------------------------------------------------------------
+
+    def reset(self, call: Call, error: EtcdError) -> None:
+        """End a call from our side."""
+        if call.stream in self._calls:
+            self._put(frame(frames.RST_STREAM, 0, call.stream, frames.CANCEL.to_bytes(4, "big")))
+            self._finish(call, error)
+
+    def _finish(self, call: Call, error: EtcdError | None) -> None:
+        self._calls.pop(call.stream, None)
+        answer = call.answer
+        if answer is None:
+            if call.on_end is not None:
+                call.on_end(error or EtcdError(UNAVAILABLE, "the server ended the stream"))
+        elif not answer.done():
+            if error is None:
+                self._answer(call, answer)
+            else:
+                answer.set_exception(error)
+        if self._queued:
+            self._start_queued()
+        if not self.live and not self._calls:
+            self._close()
+
+    def _answer(self, call: Call, answer: asyncio.Future[bytes]) -> None:
+        head = call.body
+        if head is None or len(head) < 5:
+            answer.set_exception(EtcdError(INTERNAL, "the answer has no message"))
+        elif head[0]:
+            answer.set_exception(EtcdError(INTERNAL, "the answer is compressed"))
+        else:
+            body = bytes(head[5:]) if call.parts is None else b"".join(call.parts)
+            if len(body) == int.from_bytes(head[1:5], "big"):
+                answer.set_result(body)
+            else:
+                answer.set_exception(EtcdError(INTERNAL, "the answer is not one message"))
+
+    # -- the end of the connection -------------------------------------------------------------------------------
+
+    def drain(self, *, end_streams: bool = True) -> None:
+        """Take no new calls; close when the open ones are done (the Transport port)."""
+        self.live = False
+        if not self.lost.done():
+            self.lost.set_result(None)
+        while self._queued:
+            answer = self._queued.popleft()[0].answer
+            if answer is not None and not answer.done():
+                answer.set_exception(EtcdError(UNAVAILABLE, "the connection is closing", sent=False))
+        if end_streams:  # an open watch would keep a stopping server from stopping
+            for call in [call for call in self._calls.values() if call.answer is None]:
+                self.reset(call, EtcdError(UNAVAILABLE, "the connection is closing"))
+        if not self._calls:
+            self._close()
+
+    def abort(self) -> None:
+        """Close now (the Transport port)."""
+        self.live = False
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _close(self) -> None:
+        if self._transport is not None:
+            self._flush()
+            if self._transport.get_write_buffer_size():
+                self._transport.abort()  # no call is open, so nobody needs what a stuck peer does not take
+            else:
+                self._transport.close()
+
+    def _fault(self, fault: ProtocolFault) -> None:
+        self.live = False
+        if self._transport is not None:
+            self._flush()
+            goaway = (0).to_bytes(4, "big") + fault.code.to_bytes(4, "big")
+            self._transport.write(frame(frames.GOAWAY, 0, 0, goaway))
+            self._transport.close()
+        self._fail_all(f"protocol error: {fault}")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End everything that is open."""
+        self._transport = None
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        self._fail_all(f"connection lost: {exc or 'closed by the server'}")
+        if not self.gone.done():
+            self.gone.set_result(None)
+
+    def _fail_all(self, text: str) -> None:
+        self.live = False
+        if not self.ready.done():
+            self.ready.set_exception(EtcdError(UNAVAILABLE, text, sent=False))
+        self.drain(end_streams=False)
+        for call in list(self._calls.values()):
+            self._finish(call, EtcdError(UNAVAILABLE, text))
+
+    def _sweep(self) -> None:
+        # one timer for all deadlines: a timer per call would cost more than the call
+        now = self.loop.time()
+        self._sweeper = self.loop.call_later(SWEEP, self._sweep)
+        for call in list(self._calls.values()):
+            if call.answer is not None and call.answer.done():  # its caller was cancelled
+                self.reset(call, EtcdError(CANCELLED, "cancelled"))
+            elif call.deadline and call.deadline < now:
+                self.reset(call, EtcdError(DEADLINE_EXCEEDED, "deadline exceeded"))
+        self._sweep_queue(now)
+        if self._calls:
+            self._keep_alive(now)
+
+    def _sweep_queue(self, now: float) -> None:
+        kept: deque[tuple[Call, bytes]] = deque()
+        for call, message in self._queued:
+            if call.answer is None or call.answer.done():
+                continue
+            if call.deadline < now:
+                call.answer.set_exception(EtcdError(DEADLINE_EXCEEDED, "deadline exceeded in the queue", sent=False))
+            else:
+                kept.append((call, message))
+        self._queued = kept
+
+    def _keep_alive(self, now: float) -> None:
+        if self.heard < self._pinged < now - PING_WAIT:
+            self.abort()
+        elif now - max(self.heard, self._pinged) > PING_EVERY:
+            self._pinged = now
+            self._put(frame(frames.PING, 0, 0, bytes(8)))

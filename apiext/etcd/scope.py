@@ -1,0 +1,55 @@
+"""The tasks of one object: a private TaskGroup that lives from its start to its close."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+log = logging.getLogger("apiext.etcd")
+
+
+class Scope:
+    """Owns tasks whose owner is an object rather than a block of code."""
+
+    def __init__(self) -> None:
+        self._group: asyncio.TaskGroup | None = None
+        self._root: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closing = asyncio.Event()
+
+    async def open(self) -> None:
+        """Make the scope ready for tasks."""
+        opened = asyncio.Event()
+        self._root = asyncio.get_running_loop().create_task(self._run(opened), name="etcd scope")
+        await opened.wait()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
+        """Start a task; once the scope is closed, drop it unstarted."""
+        if self._group is None or self._closing.is_set():
+            work.close()
+            return None
+        task = self._group.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def close(self) -> None:
+        """Cancel all tasks and wait until they are gone."""
+        self._closing.set()
+        if self._root is not None:
+            root, self._root = self._root, None
+            await root
+
+    async def _run(self, opened: asyncio.Event) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                opened.set()
+                await self._closing.wait()
+                for task in list(self._tasks):
+                    task.cancel()
+        except* Exception:
+            log.exception("a task of the etcd client failed; the client is closed")
+        finally:
+            self._closing.set()
+            self._group = None

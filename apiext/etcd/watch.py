@@ -1,0 +1,241 @@
+"""A watch that survives its connections: each change once, in order, from a revision on."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from apiext.etcd import messages
+from apiext.etcd.calls import TRY, is_cut_off
+from apiext.etcd.channel import FIRST_PAUSE, LAST_PAUSE, SHORT_LIFE, Channel, jittered
+from apiext.etcd.errors import DEADLINE_EXCEEDED, UNAVAILABLE, AuthError, Compacted, EtcdError, FarBehind, stale_token
+from apiext.etcd.transport import Stream, Transport
+from apiext.etcd.values import Batch, WatchEvent, key_value
+
+RELIST_GAP = 10_000  # revisions; etcd replays about as many in a second, and never catches up with more
+
+
+@dataclass(frozen=True, slots=True)
+class WatchSpec:
+    """What is watched, and who hears of it.
+
+    ``on_batch`` gets the changes of whole revisions, or progress. ``on_end`` is called at most once, not after
+    a cancel: Compacted (FarBehind) or StoreReplaced mean that the range must be listed again, AuthError that it
+    may not be watched, Closed that the client was closed. Both run on the loop and must not raise.
+    """
+
+    start: bytes
+    end: bytes
+    from_revision: int
+    prev_kv: bool
+    on_batch: Callable[[Batch], None]
+    on_end: Callable[[EtcdError], None]
+
+
+class WatchHandle(Protocol):
+    """What the owner of a watch can do with it."""
+
+    watermark: int
+    """The revision up to which everything was delivered; 0 before the first word of a watch from now."""
+    connected: bool
+    """Whether a server has the watch."""
+
+    def cancel(self) -> None:
+        """End the watch; no callback is called any more."""
+
+    def request_progress(self) -> bool:
+        """Ask for progress; False when there is no server, or one whose answers cannot be trusted."""
+
+
+class Owner(Protocol):
+    """What a watch needs of its client."""
+
+    progress_requests_ok: bool
+
+    async def head_revision(self) -> int:
+        """Return a revision not older than this call."""
+
+    async def login_again(self, transport: Transport, failed_at: float) -> None:
+        """Get a new token."""
+
+    def saw(self, revision: int) -> None:
+        """Remember that the store has reached a revision."""
+
+    def forget(self, watch: "Watch") -> None:
+        """Drop a watch that has ended."""
+
+
+class Watch:
+    """One watch on one stream at a time (a WatchHandle)."""
+
+    def __init__(self, spec: WatchSpec, channel: Channel, owner: Owner) -> None:
+        self.spec = spec
+        self.watermark = max(spec.from_revision - 1, 0)
+        self.connected = False
+        self.ended = False
+        self.task: asyncio.Task[None] | None = None
+        self._channel = channel
+        self._owner = owner
+        self._stream: Stream | None = None
+        self._over: asyncio.Future[EtcdError] | None = None  # the end of the stream
+        self._created: asyncio.Future[None] | None = None
+        self._held: list[WatchEvent] = []  # of a revision whose last fragment has not come
+
+    def cancel(self) -> None:
+        """End the watch without a word."""
+        if not self.ended:
+            self._stop()
+
+    def end(self, error: EtcdError) -> None:
+        """End the watch and say why."""
+        if not self.ended:
+            self._stop()
+            self.spec.on_end(error)
+
+    def request_progress(self) -> bool:
+        """Ask for progress, where the answer can be trusted."""
+        if not (self.connected and self._stream is not None and self._owner.progress_requests_ok):
+            return False
+        request = messages.WatchRequest()
+        request.progress_request.SetInParent()
+        self._stream.send(request.SerializeToString())
+        return True
+
+    def _stop(self) -> None:
+        self.ended = True
+        self.connected = False
+        self._owner.forget(self)
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.cancel()
+        if self.task is not None and self.task is not asyncio.current_task():
+            self.task.cancel()
+
+    # -- keeping a stream ----------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Open the watch, and again whenever its stream ends."""
+        loop = asyncio.get_running_loop()
+        pause = FIRST_PAUSE
+        resuming = False
+        while not self.ended:
+            transport = await self._channel.connection(float("inf"))
+            began = loop.time()
+            try:
+                if resuming and not await self._may_resume():
+                    return
+                error = await self._stay(transport)
+            except EtcdError as fault:
+                error = fault
+            if self.ended:
+                return
+            resuming = True
+            if loop.time() - began > SHORT_LIFE:
+                pause = FIRST_PAUSE
+            await self._recover(transport, error, began)
+            await asyncio.sleep(jittered(pause))
+            pause = min(pause * 2, LAST_PAUSE)
+
+    async def _may_resume(self) -> bool:
+        """Look whether the store is the same and near enough; the client ends the watch when it is not the same."""
+        head = await self._owner.head_revision()
+        if not self.ended and self.watermark and head - self.watermark > RELIST_GAP:
+            self.end(FarBehind(f"the watch is {head - self.watermark} revisions behind"))
+        return not self.ended
+
+    async def _stay(self, transport: Transport) -> EtcdError:
+        loop = asyncio.get_running_loop()
+        over = self._over = loop.create_future()
+        created = self._created = loop.create_future()
+        self._held = []
+        self._stream = transport.stream(messages.WATCH, self._on_message, self._on_over)
+        try:
+            self._stream.send(self._request())
+            await asyncio.wait((over, created), timeout=TRY, return_when=asyncio.FIRST_COMPLETED)
+            if not over.done() and not created.done():
+                return EtcdError(DEADLINE_EXCEEDED, "the watch was not opened in time")
+            return await over
+        finally:
+            self.connected = False
+            stream, self._stream = self._stream, None
+            if stream is not None:
+                stream.cancel()
+
+    async def _recover(self, transport: Transport, error: EtcdError, began: float) -> None:
+        if stale_token(error):
+            try:
+                await self._owner.login_again(transport, began)
+            except EtcdError as refused:
+                self._channel.retire(transport, refused.message)
+        elif error.code == DEADLINE_EXCEEDED or (is_cut_off(error) and len(self._channel.endpoints) > 1):
+            self._channel.retire(transport, error.message)
+
+    def _request(self) -> bytes:
+        request = messages.WatchRequest()
+        create = request.create_request
+        create.key = self.spec.start
+        create.range_end = self.spec.end
+        create.start_revision = self.watermark + 1 if self.watermark or self.spec.from_revision else 0
+        create.prev_kv = self.spec.prev_kv
+        create.progress_notify = True
+        create.fragment = True
+        return request.SerializeToString()  # type: ignore[no-any-return]
+
+    def _on_over(self, error: EtcdError) -> None:
+        self.connected = False
+        self._stream = None
+        if self._over is not None and not self._over.done():
+            self._over.set_result(error)
+
+    # -- reading it ----------------------------------------------------------------------------------------------
+
+    def _on_message(self, raw: bytes) -> None:
+        answer = messages.WatchResponse.FromString(raw)
+        if answer.canceled:
+            self._on_canceled(answer)
+        elif answer.events:
+            self._on_events(answer)
+        elif answer.created:
+            self.connected = True
+            if not self.watermark and not self.spec.from_revision:
+                self.watermark = answer.header.revision
+            if self._created is not None and not self._created.done():
+                self._created.set_result(None)
+        elif not self._held and answer.header.revision > self.watermark:
+            self._deliver([], answer.header.revision)
+
+    def _on_canceled(self, answer: Any) -> None:
+        reason = answer.cancel_reason or "the server cancelled the watch"
+        if answer.compact_revision or "compacted" in reason:
+            self.end(Compacted(oldest=answer.compact_revision))
+        elif "permission denied" in reason:
+            self.end(AuthError(7, reason))
+        else:
+            stream, self._stream = self._stream, None
+            if stream is not None:
+                stream.cancel()
+            self._on_over(EtcdError(16 if "auth token" in reason else UNAVAILABLE, reason))
+
+    def _on_events(self, answer: Any) -> None:
+        watermark = self.watermark  # servers before 3.5.8 repeat events
+        with_prev = self.spec.prev_kv
+        events = self._held
+        for event in answer.events:
+            kv = event.kv
+            if kv.mod_revision > watermark:
+                prev = key_value(event.prev_kv) if with_prev and event.HasField("prev_kv") else None
+                events.append(WatchEvent(event.type, key_value(kv), prev))
+        self._held = []
+        if answer.fragment and events:
+            # the last revision may go on in the next fragment
+            last = events[-1].kv.mod_revision
+            whole = next(at for at, event in enumerate(events) if event.kv.mod_revision == last)
+            self._held = events[whole:]
+            events = events[:whole]
+        if events:
+            self._deliver(events, events[-1].kv.mod_revision)
+
+    def _deliver(self, events: list[WatchEvent], revision: int) -> None:
+        self.spec.on_batch(Batch(events, revision, progress=not events))
+        self.watermark = revision
+        self._owner.saw(revision)

@@ -1,0 +1,147 @@
+"""Guarded writes, and what became of one whose answer never came."""
+
+import asyncio
+from dataclasses import dataclass
+
+from apiext.etcd import messages
+from apiext.etcd.calls import TRY, Caller
+from apiext.etcd.channel import FIRST_PAUSE, jittered
+from apiext.etcd.errors import (
+    FAILED_PRECONDITION,
+    INVALID_ARGUMENT,
+    OUT_OF_RANGE,
+    PERMISSION_DENIED,
+    RESOURCE_EXHAUSTED,
+    UNAUTHENTICATED,
+    UNAVAILABLE,
+    EtcdError,
+    Unavailable,
+    UnknownOutcome,
+    classify,
+    is_transient,
+)
+from apiext.etcd.transport import Transport
+from apiext.etcd.values import KeyValue, WriteResult, key_value
+
+UNIMPLEMENTED, NOT_FOUND = 12, 5
+# what the server says instead of acting; after anything else a sent write may have happened
+_REFUSALS = frozenset(
+    {
+        INVALID_ARGUMENT,
+        NOT_FOUND,
+        PERMISSION_DENIED,
+        RESOURCE_EXHAUSTED,
+        FAILED_PRECONDITION,
+        OUT_OF_RANGE,
+        UNIMPLEMENTED,
+        UNAUTHENTICATED,
+    }
+)
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One write: the Txn, and enough to recognise its effect. ``value`` is None for a deletion."""
+
+    request: bytes
+    key: bytes
+    value: bytes | None
+    expected: int
+    in_doubt: bool = False  # whether an earlier try may have happened
+
+
+def read_result(raw: bytes) -> WriteResult:
+    """Read the answer of a Txn made by a TxnTemplate."""
+    answer = messages.TxnResponse.FromString(raw)
+    if answer.succeeded:
+        return WriteResult(True, answer.header.revision)
+    found = [response.response_range.kvs for response in answer.responses]
+    current = key_value(found[0][0]) if found[0] else None
+    guards = tuple(kvs[0].mod_revision if kvs else 0 for kvs in found[1:])
+    return WriteResult(False, answer.header.revision, current, guards)
+
+
+class Writer:
+    """Sends writes, each at most once in effect (storage.md 6.3)."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+        self._templates = messages.Templates()
+
+    async def write(self, attempt: Attempt, transport: Transport | None, error: EtcdError | None) -> WriteResult:
+        """Bring a write to its end after a first try that had no connection (None) or failed."""
+        loop = asyncio.get_running_loop()
+        began = loop.time() - TRY
+        deadline = loop.time() + self._caller.patience
+        pause = FIRST_PAUSE
+        while True:
+            if error is not None and transport is not None:
+                settled = await self._after(attempt, transport, error, began)
+                if settled is not None:
+                    return settled
+                if loop.time() + pause > deadline:
+                    raise self._gave_up(attempt, error)
+                await asyncio.sleep(jittered(pause))
+                pause = min(pause * 2, 1.0)
+            try:
+                transport = await self._caller.channel.connection(deadline)
+            except Unavailable as gone:
+                raise self._gave_up(attempt, gone) from gone
+            began = loop.time()
+            try:
+                raw = await transport.unary(messages.TXN, attempt.request, TRY)
+            except EtcdError as caught:
+                error = caught
+            else:
+                return self._judge(attempt, read_result(raw))
+
+    async def _after(
+        self, attempt: Attempt, transport: Transport, error: EtcdError, began: float
+    ) -> WriteResult | None:
+        """Return what became of the write, None when it may be sent again."""
+        if not error.sent:
+            self._caller.avoid(transport, error, began)
+            return None
+        if error.code in _REFUSALS:
+            if attempt.in_doubt:
+                raise UnknownOutcome(error.code, f"the write is in doubt: {error.message}") from error
+            await self._caller.recover(transport, error, began)  # raises unless a new login may help
+            return None
+        attempt.in_doubt = True
+        self._caller.avoid(transport, error, began)
+        return self._judge_by_read(attempt, error, await self._look(attempt, error))
+
+    async def _look(self, attempt: Attempt, error: EtcdError) -> KeyValue | None:
+        request = self._templates.get(attempt.key, 0, serializable=False)
+        try:
+            answer = messages.RangeResponse.FromString(await self._caller.read(messages.RANGE, request))
+        except EtcdError as blind:
+            raise UnknownOutcome(error.code, f"{error.message}; and then: {blind.message}") from blind
+        return key_value(answer.kvs[0]) if answer.kvs else None
+
+    def _judge_by_read(self, attempt: Attempt, error: EtcdError, current: KeyValue | None) -> WriteResult | None:
+        if current is not None:
+            if current.mod_revision > attempt.expected and current.value == attempt.value:
+                return WriteResult(True, current.mod_revision)
+            if current.mod_revision == attempt.expected:
+                return None  # the compare makes a second try safe even when the first is still on its way
+            if attempt.value is None and current.create_revision <= attempt.expected:
+                return WriteResult(False, current.mod_revision, current)  # it was changed, never deleted
+        raise UnknownOutcome(error.code, f"the write is in doubt: {error.message}")
+
+    def _judge(self, attempt: Attempt, result: WriteResult) -> WriteResult:
+        current = result.current
+        if result.ok or not attempt.in_doubt:
+            return result
+        if current is not None and current.mod_revision == attempt.expected:
+            return result  # a guard has changed: neither this try nor an earlier one can happen any more
+        if current is not None and current.mod_revision > attempt.expected and current.value == attempt.value:
+            return WriteResult(True, current.mod_revision)
+        raise UnknownOutcome(UNAVAILABLE, "the write is in doubt: an answer was lost and the key has changed since")
+
+    def _gave_up(self, attempt: Attempt, error: EtcdError) -> EtcdError:
+        if attempt.in_doubt:
+            return UnknownOutcome(error.code, f"the write is in doubt: {error.message}")
+        if is_transient(error):
+            return Unavailable(UNAVAILABLE, f"nothing was written: {error.message}", sent=False)
+        return classify(error)

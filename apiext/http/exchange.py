@@ -1,0 +1,126 @@
+"""One request and its answer as the core sees them: no type of the HTTP library, so that all of it runs without sockets."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+from urllib.parse import parse_qs, unquote
+
+from apiext.auth.user import ANONYMOUS, User
+from apiext.http.sinks import WatchSink
+from apiext.meta.requestinfo import RequestInfo
+
+Query = Mapping[str, Sequence[str]]
+
+
+class Headers(Protocol):
+    """Request headers; names are matched without regard to case."""
+
+    def get(self, name: str, default: str = "", /) -> str:
+        """Return the first value of a header."""
+
+
+class Connection(Protocol):
+    """What the core may ask of the connection that a request came on."""
+
+    certificate_user: User | None
+    peer: str
+
+    async def read_body(self, limit: int) -> bytes:
+        """Return the body; raises StatusError 413 over ``limit`` bytes, 408 when it does not come."""
+
+    def open_stream(self, head: bytes, columns: bytes) -> WatchSink:
+        """Return the sink of a watch; ``columns`` go into its first event if that is a Table."""
+
+
+@dataclass(slots=True)
+class Reply:
+    """A complete answer: status code, content type, more header lines, and the body in parts.
+
+    ``parts`` are joined on the wire without being copied together first. ``compressible`` says whether gzip may be
+    applied; ``encoded`` is set when the parts are gzip already.
+    """
+
+    code: int
+    content_type: str = "application/json"
+    parts: Sequence[bytes] = ()
+    headers: list[tuple[str, str]] = field(default_factory=list)
+    compressible: bool = False
+    gzipped: bool = False
+
+    @property
+    def size(self) -> int:
+        """Bytes of the body."""
+        return sum(map(len, self.parts))
+
+
+@dataclass(slots=True)
+class StreamReply:
+    """An answer that goes on until ``stream`` ends; the verbs write to it."""
+
+    stream: WatchSink
+    code: int = 200
+
+
+class Exchange:
+    """A request on its way through the filters; each filter adds what it found out."""
+
+    __slots__ = (
+        "audit_id",
+        "connection",
+        "deadline",
+        "headers",
+        "info",
+        "method",
+        "path",
+        "query",
+        "started",
+        "user",
+        "warnings",
+    )
+
+    def __init__(self, method: str, target: str, headers: Headers, connection: Connection, started: float) -> None:
+        self.method = method
+        self.path, self.query = split_target(target)
+        self.headers = headers
+        self.connection = connection
+        self.started = started
+        self.audit_id = ""
+        self.user: User = ANONYMOUS
+        self.info: RequestInfo | None = None
+        self.deadline = 0.0
+        self.warnings: list[str] = []
+
+    @property
+    def accept(self) -> str:
+        """The Accept header."""
+        return self.headers.get("Accept", "")
+
+    @property
+    def manager(self) -> str:
+        """The manager name that the User-Agent implies: its text up to the first slash."""
+        return self.headers.get("User-Agent", "").partition("/")[0]
+
+    def value(self, name: str) -> str:
+        """Return the first value of a query parameter, empty when it is absent."""
+        values = self.query.get(name)
+        return values[0] if values else ""
+
+
+def split_target(target: str) -> tuple[str, Query]:
+    """Return the decoded path and the query of a request target; an absolute-form target loses its host."""
+    path, mark, text = target.partition("?")
+    if not path.startswith("/"):
+        path = _without_host(path)
+    if "%" in path:
+        path = unquote(path)
+    if not mark or not text:
+        return path, {}
+    return path, parse_qs(text, keep_blank_values=True)
+
+
+def _without_host(target: str) -> str:
+    scheme, mark, rest = target.partition("://")
+    if not mark or scheme not in {"http", "https"}:
+        return target
+    slash = rest.find("/")
+    return rest[slash:] if slash >= 0 else "/"

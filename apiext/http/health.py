@@ -1,0 +1,111 @@
+"""/livez, /readyz and /healthz: which checks there are and how their answers read (HLT rows)."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from apiext.http.exchange import Query, Reply
+from apiext.meta.fields import go_quote
+
+ENDPOINTS = ("healthz", "livez", "readyz")
+_HEADERS = (("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff"))
+
+Probe = Callable[[], str]
+"""Return what is wrong, empty when nothing is; called at each request, so it only looks at state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A named probe, and the endpoints that ask it."""
+
+    name: str
+    probe: Probe
+    endpoints: Sequence[str] = ENDPOINTS
+
+
+class Health:
+    """The checks of a server in the order in which they are shown; ``shutdown`` fails readyz from its begin on."""
+
+    def __init__(self, checks: Sequence[Check] = ()) -> None:
+        self.shutting_down = False
+        self._checks = [
+            Check("ping", lambda: ""),
+            Check("log", lambda: ""),
+            *checks,
+            Check("shutdown", lambda: "process is shutting down" if self.shutting_down else "", ("readyz",)),
+        ]
+
+    def add(self, check: Check) -> None:
+        """Add a check before the last one."""
+        self._checks.insert(-1, check)
+
+    def of(self, endpoint: str) -> list[Check]:
+        """Return the checks of an endpoint."""
+        return [check for check in self._checks if endpoint in check.endpoints]
+
+    def ready(self) -> bool:
+        """Whether /readyz is true."""
+        return not any(check.probe() for check in self.of("readyz"))
+
+    def paths(self) -> list[str]:
+        """Return every path that is answered here."""
+        return [
+            path
+            for endpoint in ENDPOINTS
+            for path in (f"/{endpoint}", *(f"/{endpoint}/{check.name}" for check in self.of(endpoint)))
+        ]
+
+    def answer(self, endpoint: str, name: str, query: Query) -> Reply | None:
+        """Return the answer of an endpoint, or of one of its checks; None for a check that is not there."""
+        if name:
+            return self._single(endpoint, name)
+        excluded = {value for values in query.get("exclude", ()) for value in values.split(",") if value}
+        lines: list[str] = []
+        failed = False
+        for check in self.of(endpoint):
+            if check.name in excluded:
+                excluded.discard(check.name)
+                lines.append(f"[+]{check.name} excluded: ok\n")
+            elif check.probe():
+                lines.append(f"[-]{check.name} failed: reason withheld\n")
+                failed = True
+            else:
+                lines.append(f"[+]{check.name} ok\n")
+        if excluded:
+            names = ", ".join(go_quote(name) for name in sorted(excluded))
+            lines.append(f"warn: some health checks cannot be excluded: no matches for {names}\n")
+        if failed:
+            return _text(500, "".join(lines) + f"{endpoint} check failed\n")
+        if "verbose" in query:
+            return _text(200, "".join(lines) + f"{endpoint} check passed\n")
+        return _text(200, "ok")
+
+    def _single(self, endpoint: str, name: str) -> Reply | None:
+        for check in self.of(endpoint):
+            if check.name == name:
+                fault = check.probe()
+                return _text(500, f"internal server error: {fault}\n") if fault else _text(200, "ok")
+        return None
+
+
+def _text(code: int, body: str) -> Reply:
+    return Reply(code, "text/plain; charset=utf-8", (body.encode(),), list(_HEADERS))
+
+
+def version_document(version: str) -> Mapping[str, str]:
+    """Return the /version document of an emulated Kubernetes version such as ``v1.35.0`` (DIS-109)."""
+    major, minor, *_ = (*version.removeprefix("v").split("."), "0")
+    return {
+        "major": major,
+        "minor": minor,
+        "emulationMajor": major,
+        "emulationMinor": minor,
+        "minCompatibilityMajor": major,
+        "minCompatibilityMinor": str(max(int(minor) - 1, 0)),
+        "gitVersion": version,
+        "gitCommit": "",
+        "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "go1.25",
+        "compiler": "python",
+        "platform": "linux/amd64",
+    }

@@ -1,0 +1,205 @@
+"""Accept and Content-Type: which encoding and representation a client wants, and what its body is (NEG rows)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from apiext.meta import status
+
+JSON = "application/json"
+YAML = "application/yaml"
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+ENCODINGS = (JSON, YAML, PROTOBUF)
+STREAMS = (f"{JSON};stream=watch", f"{PROTOBUF};stream=watch")
+META_GROUP = "meta.k8s.io"
+META_VERSIONS = ("v1", "v1beta1")
+PRETTY_AGENTS = ("curl", "Wget", "Mozilla/5.0")
+_TRUE = frozenset(("1", "t", "T", "true", "TRUE", "True"))
+_FALSE = frozenset(("0", "f", "F", "false", "FALSE", "False"))
+
+TRANSFORMS: Mapping[str, frozenset[str]] = {
+    "Table": frozenset((JSON, YAML)),
+    "PartialObjectMetadata": frozenset(ENCODINGS),
+    "PartialObjectMetadataList": frozenset(ENCODINGS),
+}
+"""Kind a client may ask for instead of the object → encodings it exists in (TAB-001, PAR-001)."""
+
+JSON_PATCH = "application/json-patch+json"
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
+CUSTOM_PATCHES = (JSON_PATCH, MERGE_PATCH, APPLY_PATCH)
+TYPED_PATCHES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """How an answer is to be written: the encoding, the kind it becomes (empty: as it is), and whether indented."""
+
+    encoding: str = JSON
+    kind: str = ""
+    version: str = ""
+    pretty: bool = False
+
+    @property
+    def plain(self) -> bool:
+        """Whether stored views can be sent as they are."""
+        return self.encoding == JSON and not self.kind and not self.pretty
+
+
+PLAIN = Wanted()
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """One alternative of an Accept header."""
+
+    type: str
+    subtype: str
+    quality: float
+    parameters: tuple[tuple[str, str], ...]
+
+    def matches(self, encoding: str) -> bool:
+        """Whether the alternative covers an encoding; names are compared as they are written, as upstream does."""
+        main, _, sub = encoding.partition("/")
+        if self.type == "*":
+            return self.subtype == "*"
+        return self.type == main and self.subtype in {sub, "*"}
+
+
+@lru_cache(maxsize=512)
+def parse_accept(header: str) -> tuple[Clause, ...]:
+    """Return the alternatives, best first: higher q first, then specific types before wildcards.
+
+    Alternatives that make no sense are left out; a q that is no number counts as 0, and 0 excludes nothing.
+    """
+    found = [clause for part in header.split(",") if (clause := _clause(part.strip())) is not None]
+    return tuple(sorted(found, key=lambda c: (-c.quality, c.type == "*", c.subtype == "*")))
+
+
+def _clause(part: str) -> Clause | None:
+    media, *texts = part.split(";")
+    names = media.split("/")
+    if len(names) == 1:
+        if media.strip() != "*":
+            return None
+        names = ["*", "*"]
+    if len(names) != 2 or not names[1]:
+        return None
+    quality = 1.0
+    parameters = []
+    for text in texts:
+        pair = text.split("=")
+        if len(pair) != 2 or not pair[1]:
+            continue
+        name, value = pair[0].strip(), pair[1].strip()
+        if name == "q":
+            quality = _quality(value)
+        else:
+            parameters.append((name, value))
+    return Clause(names[0].strip(), names[1].strip(), quality, tuple(parameters))
+
+
+def _quality(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
+
+
+@lru_cache(maxsize=1024)
+def negotiate(header: str, offered: tuple[str, ...], transforms: bool = True) -> Wanted | None:
+    """Return how to answer, None when nothing of what is offered is acceptable.
+
+    ``offered`` are the encodings an object can be written in as it is; a transformed one has those of TRANSFORMS.
+    """
+    if not header:
+        return PLAIN
+    for clause in parse_accept(header):
+        for encoding in ENCODINGS:
+            if clause.matches(encoding):
+                wanted = _wanted(clause, encoding, offered, transforms)
+                if wanted is not None:
+                    return wanted
+    return None
+
+
+def _wanted(clause: Clause, encoding: str, offered: tuple[str, ...], transforms: bool) -> Wanted | None:
+    asked = dict(clause.parameters)
+    if asked.get("stream", "watch") != "watch" or (asked.get("stream") and encoding == YAML):
+        return None
+    pretty = asked.get("pretty") == "1"
+    kind, group, version = asked.get("as"), asked.get("g"), asked.get("v")
+    if kind is None and group is None and version is None:
+        return Wanted(encoding, pretty=pretty) if encoding in offered else None
+    if not transforms or group != META_GROUP or version not in META_VERSIONS or version is None:
+        return None
+    if encoding not in TRANSFORMS.get(kind or "", ()):
+        return None
+    return Wanted(encoding, kind or "", version, pretty)
+
+
+def output(header: str, *, typed: bool) -> Wanted:
+    """Return how to write an object or a list; 406 when the client takes nothing we have (ERR-15).
+
+    ``typed``: the object has a Go type upstream, so it exists in protobuf.
+    """
+    wanted = negotiate(header, ENCODINGS if typed else (JSON, YAML))
+    if wanted is None:
+        raise not_acceptable(ENCODINGS)
+    return wanted
+
+
+def stream(header: str, *, typed: bool) -> Wanted:
+    """Return how to write the events of a watch; 406 for YAML (NEG-008)."""
+    wanted = negotiate(header, (JSON, PROTOBUF) if typed else (JSON,))
+    if wanted is None or wanted.encoding == YAML:
+        raise not_acceptable(STREAMS)
+    return wanted
+
+
+def for_status(header: str) -> Wanted | None:
+    """Return how to write a Status, None when the client takes no encoding of it (NEG-007)."""
+    return negotiate(header, ENCODINGS, transforms=False)
+
+
+def not_acceptable(offered: Sequence[str]) -> status.StatusError:
+    """Return the 406 that lists what could have been had."""
+    return status.not_acceptable(f"only the following media types are accepted: {', '.join(offered)}")
+
+
+def wants_pretty(query_values: Sequence[str], user_agent: str) -> bool:
+    """Whether JSON is to be indented: ``?pretty=``, else browsers and command-line tools (NEG-005)."""
+    if query_values:
+        value = query_values[0]
+        if value in _TRUE or value in _FALSE:
+            return value in _TRUE
+    return user_agent.startswith(PRETTY_AGENTS)
+
+
+def media_type(header: str) -> str:
+    """Return the lower-case media type of a Content-Type; empty for a header that is none."""
+    text = header.partition(";")[0].strip().lower()
+    main, slash, sub = text.partition("/")
+    if not slash or not main or not sub or " " in text:
+        return ""
+    return text
+
+
+def body_encoding(header: str) -> str:
+    """Return the encoding of a body; JSON when nothing is said, 415 for others (ERR-15)."""
+    if not header:
+        return JSON
+    found = media_type(header)
+    if found not in ENCODINGS:
+        raise status.unsupported_media_type(ENCODINGS)
+    return found
+
+
+def patch_type(header: str, *, typed: bool) -> str:
+    """Return the media type of a patch; 415 for one that the resource does not take (SRV-012, NEG-008)."""
+    accepted = TYPED_PATCHES if typed else CUSTOM_PATCHES
+    found = header.partition(";")[0]
+    if found not in accepted:
+        raise status.unsupported_media_type(accepted)
+    return found

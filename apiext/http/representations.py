@@ -1,0 +1,309 @@
+"""What a client sees of an object or a list: as it is, as a Table, or as its metadata only (TAB, PAR, SRV-018 rows)."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import orjson
+
+from apiext import limits
+from apiext.catalog.served import Column, Endpoint, ServedVersion
+from apiext.documents.document import Document, View
+from apiext.documents.encoding import encode, encode_yaml, pretty
+from apiext.http import negotiation, protobuf
+from apiext.http.exchange import Reply
+from apiext.http.negotiation import Wanted
+from apiext.meta import status
+from apiext.meta.fields import go_quote
+from apiext.storage.store import Entry
+from apiext.verbs.call import Page
+
+INCLUDE = frozenset(("", "None", "Metadata", "Object"))
+PARTIAL = "PartialObjectMetadata"
+PARTIAL_LIST = "PartialObjectMetadataList"
+_INTERNAL = "Internal error occurred: "
+_NOT_SHOWN = frozenset(("Status", "DeleteOptions"))  # documents that no representation changes
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is being shown, and how: the resource version, its endpoint, the client's wish, includeObject of a Table."""
+
+    served: ServedVersion
+    endpoint: Endpoint
+    wanted: Wanted
+    include: str = ""
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of a Table of this."""
+        return self.endpoint.columns or self.served.columns
+
+
+def check_include(wanted: Wanted, value: str) -> str:
+    """Return the includeObject parameter; 400 for an unknown one when a Table is wanted (TAB-004)."""
+    if wanted.kind == "Table" and value not in INCLUDE:
+        text = f"includeObject: Invalid value: {go_quote(value)}: must be 'Metadata', 'Object', 'None', or empty"
+        raise status.bad_request(f"Unable to convert to Table as requested: {text}")
+    return value
+
+
+# --- one object ---
+
+
+def shown(subject: Subject, entry: Entry) -> bytes:
+    """Return the JSON of a stored object as its endpoint shows it."""
+    served, endpoint = subject.served, subject.endpoint
+    if not endpoint.kind:
+        return entry.view(served.view)
+    stored = served.decode(entry.raw, entry.revision)
+    fault = endpoint.unreadable(stored)
+    if fault:
+        raise _unreadable(fault)
+    return encode(endpoint.project(stored))
+
+
+def _unreadable(fault: str) -> status.StatusError:
+    inner = fault.removeprefix(_INTERNAL)
+    return status.unknown(fault) if inner == fault else status.internal(inner)
+
+
+def entry_reply(subject: Subject, entry: Entry, code: int = 200) -> Reply:
+    """Return a stored object in the representation wanted."""
+    raw = shown(subject, entry)
+    if subject.wanted.plain:
+        return Reply(code, negotiation.JSON, (raw, b"\n"), compressible=True)
+    if subject.wanted.pretty and not subject.wanted.kind and subject.wanted.encoding == negotiation.JSON:
+        return Reply(code, negotiation.JSON, (pretty(raw), b"\n"), compressible=True)
+    return document_reply(subject, orjson.loads(raw), code)
+
+
+def document_reply(subject: Subject, document: Document, code: int = 200) -> Reply:
+    """Return a document in the representation wanted; a Status stays what it is."""
+    wanted = subject.wanted
+    if wanted.kind and document.get("kind") not in _NOT_SHOWN:
+        if isinstance(document.get("items"), list) and document.get("kind") == subject.served.list_kind:
+            document = OF_LISTS[wanted.kind](subject, document["items"], document.get("metadata") or {})
+        else:
+            document = OF_OBJECTS[wanted.kind](subject, document)
+    return Reply(code, wanted.encoding, (written(wanted, document),), compressible=True)
+
+
+def written(wanted: Wanted, document: View) -> bytes:
+    """Return a document in the encoding wanted; JSON ends with a newline."""
+    if wanted.encoding == negotiation.YAML:
+        return encode_yaml(document)
+    if wanted.encoding == negotiation.PROTOBUF:
+        try:
+            return protobuf.encode(document)
+        except KeyError as error:
+            raise negotiation.not_acceptable(negotiation.ENCODINGS[:2]) from error
+    raw = encode(document)
+    return (pretty(raw) if wanted.pretty else raw) + b"\n"
+
+
+def partial(version: str, document: View) -> Document:
+    """Return the metadata of an object as an object of its own (PAR-001)."""
+    return {"kind": PARTIAL, "apiVersion": f"meta.k8s.io/{version}", "metadata": document.get("metadata") or {}}
+
+
+def table(subject: Subject, rows: list[Document], metadata: View) -> Document:
+    """Return a Table of rows (TAB-001, TAB-004)."""
+    return {
+        "kind": "Table",
+        "apiVersion": f"meta.k8s.io/{subject.wanted.version}",
+        "metadata": metadata,
+        "columnDefinitions": definitions(subject),
+        "rows": rows,
+    }
+
+
+def definitions(subject: Subject) -> list[Document]:
+    """Return the column definitions of a Table (TAB-002)."""
+    return [
+        {
+            "name": column.name,
+            "type": column.type,
+            "format": column.format,
+            "description": column.description,
+            "priority": column.priority,
+        }
+        for column in subject.columns
+    ]
+
+
+def row(subject: Subject, document: View) -> Document:
+    """Return the row of one object."""
+    return {
+        "cells": [column.cell(document) for column in subject.columns],
+        "object": _ROW_OBJECTS[subject.include](subject, document),
+    }
+
+
+_ROW_OBJECTS: Mapping[str, Callable[[Subject, View], View | None]] = {
+    "": lambda subject, document: partial(subject.wanted.version, document),
+    "Metadata": lambda subject, document: partial(subject.wanted.version, document),
+    "Object": lambda _, document: document,
+    "None": lambda _, __: None,
+}
+
+
+def _table_of_object(subject: Subject, document: View) -> Document:
+    revision = (document.get("metadata") or {}).get("resourceVersion")
+    return table(subject, [row(subject, document)], {"resourceVersion": revision} if revision else {})
+
+
+def _partial_of_object(subject: Subject, document: View) -> Document:
+    return partial(subject.wanted.version, document)
+
+
+def _list_of_object(subject: Subject, document: View) -> Document:
+    raise status.unknown("content is not a list")  # recorded
+
+
+OF_OBJECTS: Mapping[str, Callable[[Subject, View], Document]] = {
+    "Table": _table_of_object,
+    PARTIAL: _partial_of_object,
+    PARTIAL_LIST: _list_of_object,
+}
+"""Kind wanted → what becomes of one object."""
+
+
+# --- lists ---
+
+
+def _table_of_list(subject: Subject, items: Sequence[View], metadata: View) -> Document:
+    return table(subject, [row(subject, item) for item in items], metadata)
+
+
+def _partial_list(subject: Subject, items: Sequence[View], metadata: View) -> Document:
+    version = subject.wanted.version
+    return {
+        "kind": PARTIAL_LIST,
+        "apiVersion": f"meta.k8s.io/{version}",
+        "metadata": metadata,
+        "items": [partial(version, item) for item in items],
+    }
+
+
+def _partial_of_list(subject: Subject, items: Sequence[View], metadata: View) -> Document:
+    name = f"*v1.{subject.served.list_kind}" if subject.served.typed else "*unstructured.UnstructuredList"
+    raise status.not_acceptable(f"you requested PartialObjectMetadata, but the requested object is a list ({name})")
+
+
+OF_LISTS: Mapping[str, Callable[[Subject, Sequence[View], View], Document]] = {
+    "Table": _table_of_list,
+    PARTIAL: _partial_of_list,
+    PARTIAL_LIST: _partial_list,
+}
+"""Kind wanted → what becomes of a list."""
+
+
+def list_metadata(page: Page) -> Document:
+    """Return the metadata of a list (RV-001, RV-005)."""
+    metadata: Document = {"resourceVersion": str(page.revision)}
+    if page.token:
+        metadata["continue"] = page.token
+    if page.remaining:
+        metadata["remainingItemCount"] = page.remaining
+    return metadata
+
+
+def brackets(served: ServedVersion, page: Page) -> tuple[bytes, bytes]:
+    """Return what stands before and after the items of a plain JSON list (SRV-018)."""
+    metadata = list_metadata(page)
+    if served.typed:
+        head = orjson.dumps({"kind": served.list_kind, "apiVersion": served.api_version, "metadata": metadata})
+        return head[:-1] + b',"items":[', b"]}\n"
+    metadata.setdefault("continue", "")  # recorded: custom lists always show it
+    tail = orjson.dumps({"kind": served.list_kind, "metadata": metadata}, option=orjson.OPT_SORT_KEYS)
+    return b'{"apiVersion":%b,"items":[' % orjson.dumps(served.api_version), b"]," + tail[1:] + b"\n"
+
+
+async def list_parts(subject: Subject, page: Page) -> list[bytes]:
+    """Return a plain JSON list in parts, without ever copying the whole."""
+    served = subject.served
+    head, tail = brackets(served, page)
+    parts = [head]
+    if page.segments is not None and not served.typed:
+        await page.segments.prepare()
+        parts += page.segments.parts
+    else:
+        async for views in _joined(subject, page):
+            if len(parts) > 1:
+                parts.append(b",")
+            parts.append(views)
+    parts.append(tail)
+    return parts
+
+
+async def _joined(subject: Subject, page: Page) -> AsyncIterator[bytes]:
+    """Yield the views of a page in joined pieces, giving the loop its turn."""
+    served = subject.served
+    prefix = type_prefix(served) if served.typed else b""
+    began = perf_counter()
+    views: list[bytes] = []
+    for entry in _entries(page):
+        view = entry.view(served.view)
+        if prefix and view.startswith(prefix):
+            view = b"{" + view[len(prefix) :]  # recorded: items of typed lists have no kind of their own
+        views.append(view)
+        if len(views) >= limits.SEGMENT:
+            yield b",".join(views)
+            views = []
+            if perf_counter() - began > limits.LOOP_BUDGET / 2:
+                await asyncio.sleep(0)
+                began = perf_counter()
+    if views:
+        yield b",".join(views)
+
+
+def type_prefix(served: ServedVersion) -> bytes:
+    """Return how every view of a version begins: keys are sorted, so apiVersion and kind come first."""
+    return b'{"apiVersion":%b,"kind":%b,' % (orjson.dumps(served.api_version), orjson.dumps(served.kind))
+
+
+def _entries(page: Page) -> Sequence[Entry]:
+    if page.entries is not None:
+        return page.entries
+    return page.segments.entries if page.segments is not None else ()
+
+
+async def documents(subject: Subject, page: Page) -> list[Document]:
+    """Return the objects of a page decoded, giving the loop its turn."""
+    found: list[Document] = []
+    began = perf_counter()
+    for entry in _entries(page):
+        found.append(orjson.loads(entry.view(subject.served.view)))
+        if perf_counter() - began > limits.LOOP_BUDGET / 2:
+            await asyncio.sleep(0)
+            began = perf_counter()
+    return found
+
+
+async def list_document(subject: Subject, page: Page) -> Document:
+    """Return a page as the document that the client wants: a Table, metadata only, or the list itself."""
+    wanted, served = subject.wanted, subject.served
+    metadata = list_metadata(page)
+    if wanted.kind == "Table":
+        return table(subject, await _rows(subject, page), metadata)
+    items = await documents(subject, page)
+    if wanted.kind:
+        return OF_LISTS[wanted.kind](subject, items, metadata)
+    if served.typed:
+        items = [{key: item[key] for key in item if key not in {"kind", "apiVersion"}} for item in items]
+    else:
+        metadata.setdefault("continue", "")
+    return {"kind": served.list_kind, "apiVersion": served.api_version, "metadata": metadata, "items": items}
+
+
+async def _rows(subject: Subject, page: Page) -> list[Document]:
+    found: list[Document] = []
+    began = perf_counter()
+    for entry in _entries(page):
+        found.append(row(subject, orjson.loads(entry.view(subject.served.view))))
+        if perf_counter() - began > limits.LOOP_BUDGET / 2:
+            await asyncio.sleep(0)
+            began = perf_counter()
+    return found

@@ -1,0 +1,286 @@
+"""One handler per verb: negotiate, decode, call the verb, represent."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from apiext import limits
+from apiext.catalog.served import Endpoint, ServedResource, ServedVersion
+from apiext.documents.document import Document
+from apiext.documents.encoding import DecodeError, decode_json, decode_yaml, json_kind
+from apiext.http import negotiation, protobuf, representations, streams
+from apiext.http.exchange import Exchange, Reply, StreamReply
+from apiext.http.negotiation import JSON, PROTOBUF, YAML, Wanted
+from apiext.http.operations import Operations
+from apiext.http.representations import Subject
+from apiext.http.responses import Compressor, SecondClock, accepts_gzip, stream_head
+from apiext.meta import status
+from apiext.meta.options import ListOptions
+from apiext.meta.status import StatusError
+from apiext.telemetry import Telemetry
+from apiext.verbs.call import Body, Call, Outcome, Page
+from apiext.verbs.identity import expected_kind, summary
+
+_TYPE_META = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
+_IN_STREAM = frozenset((410, 504))  # errors that clients expect as the first event of a watch (recorded)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a resource URL names, found in the catalog."""
+
+    resource: ServedResource
+    served: ServedVersion
+    endpoint: Endpoint
+
+
+Answer = Reply | StreamReply
+VerbHandler = Callable[["Resources", Exchange, Target], Awaitable[Answer]]
+
+
+class Resources:
+    """Answers requests for objects and collections."""
+
+    def __init__(self, operations: Operations, telemetry: Telemetry, clock: SecondClock, compressor: Compressor) -> None:
+        self.operations = operations
+        self.telemetry = telemetry
+        self.clock = clock
+        self.compressor = compressor
+        self.min_watch_timeout = limits.MIN_WATCH_TIMEOUT
+
+    async def answer(self, exchange: Exchange, target: Target) -> Answer:
+        """Answer a request whose verb the endpoint has."""
+        assert exchange.info is not None
+        if target.served.deprecation_warning:
+            exchange.warnings.append(target.served.deprecation_warning)
+        return await VERBS[exchange.info.verb](self, exchange, target)
+
+
+async def _get(resources: Resources, exchange: Exchange, target: Target) -> Answer:
+    subject = _subject(exchange, target)
+    entry = await resources.operations.get(_call(exchange, target))
+    return representations.entry_reply(subject, entry)
+
+
+async def _list(resources: Resources, exchange: Exchange, target: Target) -> Answer:
+    subject = _subject(exchange, target)
+    page = await resources.operations.list(_call(exchange, target))
+    wanted = subject.wanted
+    if not wanted.plain:
+        document = await representations.list_document(subject, page)
+        return Reply(200, wanted.encoding, (representations.written(wanted, document),), compressible=True)
+    if page.segments is not None and not target.served.typed:
+        return await _segments(resources, exchange, subject, page)
+    return Reply(200, JSON, await representations.list_parts(subject, page), compressible=True)
+
+
+async def _segments(resources: Resources, exchange: Exchange, subject: Subject, page: Page) -> Reply:
+    """Send everything: the segments as they are, or their remembered gzip blocks (http.md 3.4)."""
+    segments = page.segments
+    assert segments is not None
+    await segments.prepare()
+    if segments.size <= limits.GZIP_FROM or not accepts_gzip(exchange.headers.get("Accept-Encoding", "")):
+        return Reply(200, JSON, await representations.list_parts(subject, page), compressible=True)
+    head, tail = representations.brackets(subject.served, page)
+    parts = await resources.compressor.run(segments.uncompressed, lambda: segments.gzip(head, tail))
+    return Reply(200, JSON, parts, [("Vary", "Accept-Encoding"), ("Content-Encoding", "gzip")])
+
+
+async def _watch(resources: Resources, exchange: Exchange, target: Target) -> Answer:
+    served = target.served
+    negotiation.output(exchange.accept, typed=_in_protobuf(served))
+    wanted = negotiation.stream(exchange.accept, typed=_in_protobuf(served))
+    subject = Subject(served, target.endpoint, wanted, _include(exchange, wanted))
+    if wanted.kind == representations.PARTIAL_LIST:
+        raise status.unknown("content is not a list")
+    events = resources.telemetry.watch_events.slot(served.group, served.version, served.resource)
+    content = streams.content_type(subject)
+    head = stream_head(content, resources.clock.line(), exchange.audit_id, exchange.warnings)
+    sink = exchange.connection.open_stream(head, streams.first_columns(subject))
+    try:
+        sink.watcher = await resources.operations.watch(
+            _call(exchange, target), streams.frames(subject, events), sink
+        )
+    except StatusError as error:
+        if error.code not in _IN_STREAM:
+            sink.discard()
+            raise
+        sink.end(streams.error_frame(subject, error))
+        return StreamReply(sink)
+    except BaseException:
+        sink.discard()
+        raise
+    sink.start()
+    options = ListOptions.parse(exchange.query)
+    seconds = float(options.timeout_seconds or resources.min_watch_timeout * (1.0 + random.random()))  # RV-014
+    sink.end_after(seconds, options.allow_watch_bookmarks, asyncio.get_running_loop())
+    return StreamReply(sink)
+
+
+async def _create(resources: Resources, exchange: Exchange, target: Target) -> Answer:
+    subject = _subject(exchange, target)
+    body = await _body(exchange, target)
+    return _outcome(subject, await resources.operations.create(_call(exchange, target), body))
+
+
+async def _update(resources: Resources, exchange: Exchange, target: Target) -> Answer:
+    _check_name(exchange)
+    subject = _subject(exchange, target)
+    body = await _body(exchange, target)
+    return _outcome(subject, await resources.operations.update(_call(exchange, target), body))
+
+
+async def _patch(resources: Resources, exchange: Exchange, target: Target) -> Answer:
+    media_type = negotiation.patch_type(exchange.headers.get("Content-Type", ""), typed=target.served.typed)
+    _check_name(exchange)
+    subject = _subject(exchange, target)
+    raw = await _raw_body(exchange)
+    return _outcome(subject, await resources.operations.patch(_call(exchange, target), media_type, raw))
+
+
+async def _delete(resources: Resources, exchange: Exchange, target: Target) -> Answer:
+    subject = _subject(exchange, target)
+    options = await _delete_options(exchange)
+    return _outcome(subject, await resources.operations.delete(_call(exchange, target), options))
+
+
+async def _delete_collection(resources: Resources, exchange: Exchange, target: Target) -> Answer:
+    subject = _subject(exchange, target)
+    options = await _delete_options(exchange)
+    return _outcome(subject, await resources.operations.delete_collection(_call(exchange, target), options))
+
+
+VERBS: Mapping[str, VerbHandler] = {
+    "get": _get,
+    "list": _list,
+    "watch": _watch,
+    "create": _create,
+    "update": _update,
+    "patch": _patch,
+    "delete": _delete,
+    "deletecollection": _delete_collection,
+}
+
+
+# --- what every verb needs ---
+
+
+def _in_protobuf(served: ServedVersion) -> bool:
+    return served.typed and protobuf.knows(served.api_version, served.kind)
+
+
+def _subject(exchange: Exchange, target: Target) -> Subject:
+    wanted = negotiation.output(exchange.accept, typed=_in_protobuf(target.served) and not target.endpoint.kind)
+    agent = exchange.headers.get("User-Agent", "")
+    if not wanted.pretty and negotiation.wants_pretty(exchange.query.get("pretty", ()), agent):
+        wanted = Wanted(wanted.encoding, wanted.kind, wanted.version, True)
+    return Subject(target.served, target.endpoint, wanted, _include(exchange, wanted))
+
+
+def _include(exchange: Exchange, wanted: Wanted) -> str:
+    return representations.check_include(wanted, exchange.value("includeObject"))
+
+
+def _call(exchange: Exchange, target: Target) -> Call:
+    info = exchange.info
+    assert info is not None
+    return Call(
+        info.verb,
+        target.served,
+        target.resource,
+        target.endpoint,
+        info.namespace,
+        info.name,
+        exchange.query,
+        exchange.user,
+        exchange.manager,
+        exchange.deadline,
+        exchange.warnings,
+    )
+
+
+def _check_name(exchange: Exchange) -> None:
+    assert exchange.info is not None
+    if not exchange.info.name:
+        raise status.bad_request("name must be provided")  # recorded: PUT and PATCH of a collection
+
+
+def _outcome(subject: Subject, outcome: Outcome) -> Reply:
+    if outcome.entry is not None:
+        return representations.entry_reply(subject, outcome.entry, outcome.code)
+    assert outcome.document is not None
+    return representations.document_reply(subject, outcome.document, outcome.code)
+
+
+# --- bodies ---
+
+
+async def _raw_body(exchange: Exchange) -> bytes:
+    if exchange.headers.get("Content-Encoding", "identity").strip().lower() not in {"", "identity"}:
+        raise status.unsupported_media_type(negotiation.ENCODINGS)
+    return await exchange.connection.read_body(limits.MAX_BODY)
+
+
+async def _body(exchange: Exchange, target: Target) -> Body:
+    """Return the decoded body of a POST or PUT; 400 with upstream's text for what cannot be decoded (ERR-11)."""
+    encoding = negotiation.body_encoding(exchange.headers.get("Content-Type", ""))
+    if encoding == PROTOBUF and not _in_protobuf(target.served):
+        raise status.unsupported_media_type((JSON, YAML))
+    raw = await _raw_body(exchange)
+    try:
+        document, duplicates = BODIES[encoding](raw)
+    except DecodeError as error:
+        _, kind = expected_kind(target.served, target.endpoint)
+        text = f"couldn't get version/kind; json parse error: {error}" if encoding == JSON else str(error)
+        raise status.bad_request(
+            f"the object provided is unrecognized (must be of type {kind}): {text} ({summary(raw)})"
+        ) from error
+    return Body(document, duplicates, encoding, raw)
+
+
+def _from_json(raw: bytes) -> tuple[Document, list[str]]:
+    document, duplicates = decode_json(raw)
+    return _object(document), duplicates
+
+
+def _from_yaml(raw: bytes) -> tuple[Document, list[str]]:
+    document, duplicates = decode_yaml(raw)
+    return _object(document), duplicates
+
+
+def _from_protobuf(raw: bytes) -> tuple[Document, list[str]]:
+    return protobuf.decode(raw), []
+
+
+def _object(document: Any) -> Document:
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise DecodeError(f"json: cannot unmarshal {json_kind(document)} into Go value of type {_TYPE_META}")
+    return document
+
+
+BODIES: Mapping[str, Callable[[bytes], tuple[Document, list[str]]]] = {
+    JSON: _from_json,
+    YAML: _from_yaml,
+    PROTOBUF: _from_protobuf,
+}
+"""Encoding of a body → how it is decoded to a document and its duplicate keys."""
+
+
+async def _delete_options(exchange: Exchange) -> Document | None:
+    """Return the DeleteOptions of a body, None without a body (WRI-020)."""
+    raw = await _raw_body(exchange)
+    if not raw:
+        return None
+    encoding = negotiation.body_encoding(exchange.headers.get("Content-Type", ""))
+    try:
+        if encoding == PROTOBUF:
+            return protobuf.decode_delete_options(raw)
+        document, _ = BODIES[encoding](raw)
+    except DecodeError as error:
+        text = f"couldn't get version/kind; json parse error: {error}" if encoding == JSON else str(error)
+        raise status.bad_request(text) from error
+    return document

@@ -1,0 +1,199 @@
+"""From a Reply to bytes: the head, the Date of the second, warnings, gzip, and a Status in the client's encoding."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from email.utils import formatdate
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+from isal import isal_zlib
+
+from apiext import limits
+from apiext.documents.encoding import encode_yaml
+from apiext.http import negotiation, protobuf
+from apiext.http.exchange import Exchange, Reply
+from apiext.meta.status import StatusError
+
+REASONS = {code.value: f"HTTP/1.1 {code.value} {code.phrase}\r\n".encode() for code in HTTPStatus}
+TEXT = "text/plain; charset=utf-8"
+NOT_FOUND_TEXT = b"404 page not found\n"
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_CACHE = b"Cache-Control: no-cache, private\r\n"
+_BODYLESS = frozenset((204, 304))
+
+
+class SecondClock:
+    """The Date header of the current second, formatted once per second."""
+
+    __slots__ = ("_line", "_now", "_until")
+
+    def __init__(self, now: Callable[[], float] = time.time) -> None:
+        self._now = now
+        self._until = 0.0
+        self._line = b""
+
+    def line(self) -> bytes:
+        """Return ``Date: …`` with its line end."""
+        now = self._now()
+        if now >= self._until or now < self._until - 1:
+            second = int(now)
+            self._until = second + 1.0
+            self._line = f"Date: {formatdate(second, usegmt=True)}\r\n".encode()
+        return self._line
+
+
+def head(reply: Reply, date: bytes, audit_id: str, *, close: bool, length: int) -> bytes:
+    """Return status line and headers of a complete answer, with the empty line."""
+    lines = [REASONS.get(reply.code) or f"HTTP/1.1 {reply.code} Unknown\r\n".encode()]
+    lines.append(f"Audit-Id: {audit_id}\r\n".encode("latin-1", "replace"))
+    if not any(name == "Cache-Control" for name, _ in reply.headers):
+        lines.append(_CACHE)
+    if reply.content_type:
+        lines.append(f"Content-Type: {reply.content_type}\r\n".encode())
+    lines.append(date)
+    lines += [f"{name}: {value}\r\n".encode("utf-8", "replace") for name, value in reply.headers]
+    if close:
+        lines.append(b"Connection: close\r\n")
+    lines.append(b"\r\n" if reply.code in _BODYLESS else b"Content-Length: %d\r\n\r\n" % length)
+    return b"".join(lines)
+
+
+def stream_head(content_type: str, date: bytes, audit_id: str, warnings: Sequence[str]) -> bytes:
+    """Return the head of an answer in chunks."""
+    extra = "".join(f"Warning: {value}\r\n" for value in warning_values(warnings))
+    text = f"Audit-Id: {audit_id}\r\nContent-Type: {content_type}\r\n{extra}Transfer-Encoding: chunked\r\n\r\n"
+    return REASONS[200] + _CACHE + date + text.encode("utf-8", "replace")
+
+
+# --- plain answers ---
+
+
+def text(code: int, body: bytes) -> Reply:
+    """Return a plain text answer."""
+    return Reply(code, TEXT, (body,), [("X-Content-Type-Options", "nosniff")])
+
+
+def page_not_found() -> Reply:
+    """Return the 404 of a path that nothing serves (ERR-03)."""
+    return text(404, NOT_FOUND_TEXT)
+
+
+def json_reply(document: Any, code: int = 200, content_type: str = negotiation.JSON) -> Reply:
+    """Return a JSON answer, keys in the document's own order."""
+    return Reply(code, content_type, (orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE),), compressible=True)
+
+
+def status_reply(exchange: Exchange, error: StatusError) -> Reply:
+    """Return a StatusError in the client's encoding, as indented JSON when it takes none (ERR-01, NEG-007)."""
+    document = error.document()
+    wanted = negotiation.for_status(exchange.accept)
+    if wanted is None:
+        reply = Reply(error.code, negotiation.JSON, (orjson.dumps(document, option=orjson.OPT_INDENT_2),))
+    else:
+        pretty = wanted.pretty or negotiation.wants_pretty(
+            exchange.query.get("pretty", ()), exchange.headers.get("User-Agent", "")
+        )
+        reply = Reply(error.code, wanted.encoding, (encoded(document, wanted.encoding, pretty),))
+    if error.retry_after > 0:
+        reply.headers.append(("Retry-After", str(error.retry_after)))
+    if error.code == 403:
+        reply.headers.append(("X-Content-Type-Options", "nosniff"))
+    return reply
+
+
+def encoded(document: Any, encoding: str, pretty: bool = False) -> bytes:
+    """Return a document in one of the three encodings, JSON with a newline."""
+    if encoding == negotiation.YAML:
+        return encode_yaml(document)
+    if encoding == negotiation.PROTOBUF:
+        return protobuf.encode(document)
+    option = orjson.OPT_APPEND_NEWLINE | (orjson.OPT_INDENT_2 if pretty else 0)
+    return orjson.dumps(document, option=option)
+
+
+# --- warnings (WRI-014) ---
+
+
+def warning_values(texts: Sequence[str]) -> list[str]:
+    """Return the values of the Warning headers: each text once, cut when all together are too long."""
+    distinct = [_printable(text) for text in dict.fromkeys(texts) if text]
+    if sum(map(len, distinct)) > limits.MAX_WARNINGS:
+        distinct = _cut(distinct)
+    return ["299 - " + _quoted(text) for text in distinct]
+
+
+def _cut(texts: Sequence[str]) -> list[str]:
+    kept: list[str] = []
+    total = 0
+    for text in texts:
+        short = text if len(text) <= limits.MAX_WARNING else text[: limits.MAX_WARNING]
+        if total + len(short) > limits.MAX_WARNINGS:
+            break
+        kept.append(short)
+        total += len(short)
+    return kept
+
+
+def _printable(text: str) -> str:
+    return "".join(c for c in text if c.isprintable() or c == "\u00a0")
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+# --- gzip (RV-021) ---
+
+
+def accepts_gzip(header: str) -> bool:
+    """Whether an Accept-Encoding header names gzip, and not with q=0."""
+    for part in header.split(","):
+        name, _, parameters = part.partition(";")
+        if name.strip().lower() == "gzip":
+            return parameters.replace(" ", "") not in {"q=0", "q=0.0", "q=0.00", "q=0.000"}
+    return False
+
+
+def gzip(parts: Sequence[bytes]) -> list[bytes]:
+    """Return the parts as one gzip member, compressed at level 1."""
+    deflate = isal_zlib.compressobj(1, isal_zlib.DEFLATED, 31)
+    found = [piece for part in parts if (piece := deflate.compress(part))]
+    found.append(deflate.flush())
+    return found
+
+
+class Compressor:
+    """Compresses answers over the threshold for clients that take gzip; large ones in its own thread."""
+
+    def __init__(self) -> None:
+        self._pool: ThreadPoolExecutor | None = None
+
+    async def apply(self, exchange: Exchange, reply: Reply) -> None:
+        """Compress the reply in place if it is worth it and wanted."""
+        if not reply.compressible:
+            return
+        size = reply.size
+        if size <= limits.GZIP_FROM:
+            return
+        reply.headers.append(("Vary", "Accept-Encoding"))
+        if not accepts_gzip(exchange.headers.get("Accept-Encoding", "")):
+            return
+        reply.parts = await self.run(size, lambda: gzip(reply.parts))
+        reply.headers.append(("Content-Encoding", "gzip"))
+
+    async def run(self, size: int, work: Callable[[], list[bytes]]) -> list[bytes]:
+        """Run compression of ``size`` bytes: inline when small, in the thread when large."""
+        if size <= limits.GZIP_INLINE:
+            return work()
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(1, "gzip")
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+    def close(self) -> None:
+        """Stop the thread."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,143 @@
+"""What carries the frames of one watch to its client: chunks, the paused flag, the end of the stream (RV-010, RV-014)."""
+
+import asyncio
+from typing import Protocol
+
+LAST_CHUNK = b"0\r\n\r\n"
+NO_COLUMNS = b'"columnDefinitions":null'
+_BOOKMARK_BEFORE_END = 2.0  # seconds (upstream: a watch about to end gets a bookmark, RV-012)
+
+
+def chunk(data: bytes) -> bytes:
+    """Return bytes with the framing of one HTTP chunk."""
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+def with_columns(data: bytes, columns: bytes) -> bytes:
+    """Return framed events with the column definitions in the first of them."""
+    line, _, rest = data.partition(b"\r\n")
+    length = int(line, 16)
+    first, others = rest[:length], rest[length + 2 :]
+    return chunk(first.replace(NO_COLUMNS, columns, 1)) + others
+
+
+class Transport(Protocol):
+    """What a sink needs of the connection below it."""
+
+    def write(self, data: bytes) -> None:
+        """Send bytes, buffering what the kernel does not take."""
+
+
+class Watching(Protocol):
+    """The watcher behind a sink."""
+
+    def resume(self) -> None:
+        """Send what was missed while the sink was paused."""
+
+    def bookmark_now(self) -> None:
+        """Send a bookmark for what was sent so far."""
+
+    def close(self) -> None:
+        """Forget the sink."""
+
+
+class WatchSink:
+    """Carries the frames of one watch to its client.
+
+    ``paused`` is set while the transport's buffer is over its high water; ``closed`` once the client is gone or the
+    stream has ended. The head goes out with the first bytes. Nothing raises for a client that went away.
+    """
+
+    __slots__ = ("_columns", "_head", "_timer", "_transport", "clean", "closed", "done", "paused", "watcher")
+
+    def __init__(self, transport: Transport, head: bytes, columns: bytes, done: asyncio.Future[None]) -> None:
+        self._transport = transport
+        self._head = head
+        self._columns = columns
+        self._timer: asyncio.TimerHandle | None = None
+        self.paused = False
+        self.closed = False
+        self.clean = False
+        self.watcher: Watching | None = None
+        self.done = done
+
+    @property
+    def started(self) -> bool:
+        """Whether the head was sent."""
+        return not self._head
+
+    def write(self, data: bytes) -> None:
+        """Send framed events."""
+        if self.closed:
+            return
+        if self._columns and data:
+            data = with_columns(data, self._columns)
+            self._columns = b""
+        if self._head:
+            data = self._head + data
+            self._head = b""
+        try:
+            self._transport.write(data)
+        except (ConnectionError, RuntimeError):  # uvloop raises RuntimeError on a closed transport
+            self.lost()
+
+    def start(self) -> None:
+        """Send the head now if nothing has gone out yet."""
+        if self._head:
+            self.write(b"")
+
+    def end(self, data: bytes) -> None:
+        """Send the last events and finish the answer properly; the connection can be used again."""
+        if self.closed:
+            return
+        self.write(data)
+        if self.closed:
+            return
+        self._columns = b""
+        self.write(LAST_CHUNK)
+        self.clean = not self.closed
+        self._close()
+
+    def lost(self) -> None:
+        """Take note that the client is gone."""
+        if not self.closed:
+            self._close()
+
+    def discard(self) -> None:
+        """Give up a stream that never began: the request gets another answer."""
+        self.lost()
+
+    def pause(self) -> None:
+        """Stop deliveries until ``resume``."""
+        self.paused = True
+
+    def resume(self) -> None:
+        """Go on with what was missed."""
+        self.paused = False
+        if self.watcher is not None and not self.closed:
+            self.watcher.resume()
+
+    def end_after(self, seconds: float, bookmark: bool, loop: asyncio.AbstractEventLoop) -> None:
+        """End the stream properly after a time (RV-014), with a bookmark shortly before if the client takes them."""
+        if self.closed:
+            return
+        if bookmark and seconds > 2 * _BOOKMARK_BEFORE_END:
+            self._timer = loop.call_later(seconds - _BOOKMARK_BEFORE_END, self._last_bookmark, loop)
+        else:
+            self._timer = loop.call_later(seconds, self.end, b"")
+
+    def _last_bookmark(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = loop.call_later(_BOOKMARK_BEFORE_END, self.end, b"")
+        if self.watcher is not None:
+            self.watcher.bookmark_now()
+
+    def _close(self) -> None:
+        self.closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        watcher, self.watcher = self.watcher, None
+        if watcher is not None:
+            watcher.close()
+        if not self.done.done():
+            self.done.set_result(None)

@@ -1,0 +1,112 @@
+"""A watch on the wire: the frames of each representation, made once per group of watchers (RV-010…014)."""
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+
+import orjson
+
+from apiext.documents.document import Document, View
+from apiext.documents.encoding import encode
+from apiext.http import negotiation, protobuf
+from apiext.http.sinks import chunk
+from apiext.http.representations import Subject, definitions, partial, row, table
+from apiext.meta import status
+from apiext.meta.status import StatusError
+from apiext.storage.store import Entry
+from apiext.telemetry import Slot
+
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+_OPEN = {kind: b'{"type":"%b","object":' % kind.encode() for kind in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR")}
+
+
+def json_frame(kind: str, view: bytes) -> bytes:
+    """Return one event as a JSON line in a chunk."""
+    head = _OPEN[kind]
+    return b"%x\r\n%b%b}\n\r\n" % (len(head) + len(view) + 2, head, view)
+
+
+@dataclass(frozen=True, slots=True)
+class Frames:
+    """How one representation of one resource version looks on the wire; equal keys mean equal bytes."""
+
+    key: Hashable
+    frame: Callable[[str, Entry], bytes]
+    bookmark: Callable[[int, bool], bytes]
+    expired: Callable[[int, int], bytes]
+
+
+def frames(subject: Subject, events: Slot) -> Frames:
+    """Return the frames of a representation; ``events`` counts each frame that is made."""
+    write = _writer(subject)
+    kind = subject.wanted.kind
+
+    def frame(event: str, entry: Entry) -> bytes:
+        events.value += 1
+        return write(event, entry)
+
+    def bookmark(revision: int, end_of_initial: bool) -> bytes:
+        return _document_frame(subject, "BOOKMARK", _transformed(subject, _bookmark(subject, revision, end_of_initial)))
+
+    def expired(asked: int, oldest: int) -> bytes:
+        return error_frame(subject, too_old(asked, oldest))
+
+    return Frames((kind, subject.wanted.version, subject.wanted.encoding, subject.include), frame, bookmark, expired)
+
+
+def too_old(asked: int, oldest: int) -> StatusError:
+    """Return the 410 of a watch whose start is gone (RV-009)."""
+    return status.expired(f"too old resource version: {asked} ({oldest})")
+
+
+def error_frame(subject: Subject, error: StatusError) -> bytes:
+    """Return an ERROR event; it carries the Status as it is, whatever was asked for."""
+    return _document_frame(subject, "ERROR", error.document())
+
+
+def _writer(subject: Subject) -> Callable[[str, Entry], bytes]:
+    viewer = subject.served.view
+    if subject.wanted.encoding == negotiation.JSON and not subject.wanted.kind:
+        return lambda event, entry: json_frame(event, entry.view(viewer))
+
+    def write(event: str, entry: Entry) -> bytes:
+        return _document_frame(subject, event, _transformed(subject, orjson.loads(entry.view(viewer))))
+
+    return write
+
+
+def _transformed(subject: Subject, document: View) -> View:
+    kind, version = subject.wanted.kind, subject.wanted.version
+    if not kind:
+        return document
+    if kind != "Table":
+        return partial(version, document)
+    revision = document["metadata"].get("resourceVersion")
+    found = table(subject, [row(subject, document)], {"resourceVersion": revision})
+    return found | {"columnDefinitions": None}  # shared frames: each sink puts them into its first event
+
+
+def _document_frame(subject: Subject, event: str, document: View) -> bytes:
+    if subject.wanted.encoding == negotiation.PROTOBUF:
+        return chunk(protobuf.encode_event(event, protobuf.encode(document)))
+    return json_frame(event, encode(document))
+
+
+def _bookmark(subject: Subject, revision: int, end_of_initial: bool) -> Document:
+    metadata: Document = {"resourceVersion": str(revision)}
+    if end_of_initial:
+        metadata["annotations"] = {INITIAL_EVENTS_END: "true"}
+    return {"apiVersion": subject.served.api_version, "kind": subject.served.kind, "metadata": metadata}
+
+
+def content_type(subject: Subject) -> str:
+    """Return the Content-Type of a stream."""
+    if subject.wanted.encoding == negotiation.PROTOBUF:
+        return f"{negotiation.PROTOBUF};stream=watch"
+    return negotiation.JSON
+
+
+def first_columns(subject: Subject) -> bytes:
+    """Return what replaces NO_COLUMNS in the first event of a Table stream; empty for other streams (TAB-005)."""
+    if subject.wanted.kind != "Table":
+        return b""
+    return b'"columnDefinitions":' + orjson.dumps(definitions(subject))

@@ -1,0 +1,298 @@
+"""Options of requests, from query parameters or a DeleteOptions body, and what is wrong with them (WRI-011, RV-004)."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from apiext.documents.encoding import json_kind
+from apiext.meta.fields import FieldError, forbidden, go_quote, invalid, not_supported, required, too_long
+from apiext.meta.names import GroupKind
+from apiext.meta.requestinfo import truth
+
+Query = Mapping[str, Sequence[str]]
+GROUP = "meta.k8s.io"
+_MAX_MANAGER = 128  # bytes (upstream: FieldManagerMaxLength)
+_NUMBER = re.compile(r"[+-]?[0-9]+\Z")
+_POLICIES = ("Foreground", "Background", "Orphan")
+
+
+class OptionsError(ValueError):
+    """Options that cannot be read; the message is for the client (400)."""
+
+
+def _first(query: Query, name: str) -> str:
+    values = query.get(name)
+    return values[0] if values else ""
+
+
+def _int(query: Query, name: str) -> int | None:
+    """Return an int64 parameter, None when it is absent; raises OptionsError with Go's text."""
+    values = query.get(name)
+    return parse_int(values[0]) if values else None
+
+
+def parse_int(text: str) -> int:
+    """Return an int64 as strconv.ParseInt reads it; raises OptionsError with its text."""
+    if not _NUMBER.match(text):
+        raise OptionsError(f"strconv.ParseInt: parsing {go_quote(text)}: invalid syntax")
+    number = int(text) if len(text) < 64 else 2**64
+    if not -(2**63) <= number < 2**63:
+        raise OptionsError(f"strconv.ParseInt: parsing {go_quote(text)}: value out of range")
+    return number
+
+
+def _bool(query: Query, name: str) -> bool | None:
+    """Return a boolean parameter, None when it is absent; every value but false and 0 is true."""
+    values = query.get(name)
+    return truth(values) if values else None
+
+
+@dataclass(frozen=True, slots=True)
+class ListOptions:
+    """Options of list, watch and deletecollection; selectors are texts, parsed by who knows the resource."""
+
+    label_selector: str = ""
+    field_selector: str = ""
+    watch: bool = False
+    allow_watch_bookmarks: bool = False
+    resource_version: str = ""
+    resource_version_match: str = ""
+    timeout_seconds: int | None = None
+    limit: int = 0
+    continue_token: str = ""
+    send_initial_events: bool | None = None
+
+    @property
+    def kind(self) -> GroupKind:
+        """The kind that validation errors name."""
+        return GroupKind(GROUP, "ListOptions")
+
+    @classmethod
+    def parse(cls, query: Query) -> "ListOptions":
+        """Return the options of a query; raises OptionsError for numbers that are none. A negative limit is none."""
+        if not query:
+            return _NO_LIST_OPTIONS
+        return cls(
+            label_selector=_first(query, "labelSelector"),
+            field_selector=_first(query, "fieldSelector"),
+            watch=truth(query.get("watch")),
+            allow_watch_bookmarks=truth(query.get("allowWatchBookmarks")),
+            resource_version=_first(query, "resourceVersion"),
+            resource_version_match=_first(query, "resourceVersionMatch"),
+            timeout_seconds=_int(query, "timeoutSeconds"),
+            limit=max(_int(query, "limit") or 0, 0),
+            continue_token=_first(query, "continue"),
+            send_initial_events=_bool(query, "sendInitialEvents"),
+        )
+
+    def errors(self, *, watch: bool | None = None) -> list[FieldError]:
+        """Return what is wrong with the combination (RV-004); ``watch`` overrides the parameter (old watch paths)."""
+        return self._watch_errors() if (self.watch if watch is None else watch) else self._list_errors()
+
+    def _list_errors(self) -> list[FieldError]:
+        found: list[FieldError] = []
+        match = self.resource_version_match
+        where = "resourceVersionMatch"
+        if match:
+            if not self.resource_version:
+                found.append(forbidden(where, "resourceVersionMatch is forbidden unless resourceVersion is provided"))
+            if self.continue_token:
+                found.append(forbidden(where, "resourceVersionMatch is forbidden when continue is provided"))
+            if match not in ("Exact", "NotOlderThan"):
+                found.append(not_supported(where, match, ("Exact", "NotOlderThan", "")))
+            if match == "Exact" and self.resource_version == "0":
+                text = 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
+                found.append(forbidden(where, text))
+        if self.send_initial_events is not None:
+            found.append(forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"))
+        return found
+
+    def _watch_errors(self) -> list[FieldError]:
+        found: list[FieldError] = []
+        match = self.resource_version_match
+        where = "resourceVersionMatch"
+        if match and self.send_initial_events is None:
+            text = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+            found.append(forbidden(where, text))
+        if self.send_initial_events is not None and match != "NotOlderThan":
+            text = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+            found.append(forbidden(where, text))
+        if match and match != "NotOlderThan":
+            found.append(not_supported(where, match, ("NotOlderThan",)))
+        # upstream: a watch from the newest or any revision is given sendInitialEvents before it is checked
+        if self.continue_token and (match or self.resource_version in ("", "0")):
+            found.append(forbidden(where, "resourceVersionMatch is forbidden when continue is provided"))
+        return found
+
+
+_NO_LIST_OPTIONS = ListOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class GetOptions:
+    """Options of get."""
+
+    resource_version: str = ""
+
+    @classmethod
+    def parse(cls, query: Query) -> "GetOptions":
+        """Return the options of a query."""
+        return cls(_first(query, "resourceVersion"))
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """Options of create, update and patch; ``name`` is CreateOptions, UpdateOptions or PatchOptions."""
+
+    name: str
+    dry_run_values: tuple[str, ...] = ()
+    field_manager: str = ""
+    field_validation: str = ""
+    force: bool | None = None
+
+    @property
+    def kind(self) -> GroupKind:
+        """The kind that validation errors name."""
+        return GroupKind(GROUP, self.name)
+
+    @property
+    def dry_run(self) -> bool:
+        """Tell whether nothing is to be stored."""
+        return bool(self.dry_run_values)
+
+    @classmethod
+    def parse(cls, name: str, query: Query) -> "WriteOptions":
+        """Return the options of a query."""
+        if not query:
+            return cls(name)
+        return cls(
+            name,
+            tuple(query.get("dryRun", ())),
+            _first(query, "fieldManager"),
+            _first(query, "fieldValidation"),
+            _bool(query, "force") if name == "PatchOptions" else None,
+        )
+
+    def errors(self, *, apply: bool = False) -> list[FieldError]:
+        """Return what is wrong with the options (WRI-011)."""
+        found: list[FieldError] = []
+        if self.force is not None and not apply:
+            found.append(forbidden("force", "may not be specified for non-apply patch"))
+        if apply and not self.field_manager:
+            found.append(required("fieldManager", "is required for apply patch"))
+        found += _manager_errors(self.field_manager)
+        found += _dry_run_errors(self.dry_run_values)
+        if self.field_validation not in ("", "Ignore", "Strict", "Warn"):
+            found.append(not_supported("fieldValidation", self.field_validation, ("", "Ignore", "Strict", "Warn")))
+        return found
+
+
+def _manager_errors(manager: str) -> list[FieldError]:
+    if not manager or (manager.isascii() and manager.isprintable() and len(manager) <= _MAX_MANAGER):
+        return []
+    found: list[FieldError] = []
+    if len(manager.encode(errors="replace")) > _MAX_MANAGER:
+        found.append(too_long("fieldManager", _MAX_MANAGER))
+    position = 0
+    for char in manager:
+        if not char.isprintable():
+            text = f"invalid character U+{ord(char):04X} (at position {position})"
+            found.append(invalid("fieldManager", manager, text))
+        position += len(char.encode(errors="replace"))
+    return found
+
+
+def _dry_run_errors(values: Sequence[str]) -> list[FieldError]:
+    if all(value == "All" for value in values):
+        return []
+    return [not_supported("dryRun", list(values), ("All",))]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteOptions:
+    """Options of delete and deletecollection, from the body if there is one, else from the query (WRI-020)."""
+
+    dry_run_values: tuple[str, ...] = ()
+    grace_period_seconds: int | None = None
+    uid: str | None = None
+    resource_version: str | None = None
+    orphan_dependents: bool | None = None
+    propagation_policy: str | None = None
+    ignore_store_read_error: bool = False
+
+    @property
+    def kind(self) -> GroupKind:
+        """The kind that validation errors name."""
+        return GroupKind(GROUP, "DeleteOptions")
+
+    @property
+    def dry_run(self) -> bool:
+        """Tell whether nothing is to be deleted."""
+        return bool(self.dry_run_values)
+
+    @classmethod
+    def parse(cls, query: Query) -> "DeleteOptions":
+        """Return the options of a query; raises OptionsError for numbers that are none."""
+        if not query:
+            return _NO_DELETE_OPTIONS
+        policy = query.get("propagationPolicy")
+        return cls(
+            dry_run_values=tuple(query.get("dryRun", ())),
+            grace_period_seconds=_int(query, "gracePeriodSeconds"),
+            orphan_dependents=_bool(query, "orphanDependents"),
+            propagation_policy=policy[0] if policy else None,
+            ignore_store_read_error=truth(query.get("ignoreStoreReadErrorWithClusterBreakingPotential")),
+        )
+
+    @classmethod
+    def from_document(cls, document: Any) -> "DeleteOptions":
+        """Return the options of a body; unknown members are ignored, raises OptionsError with Go's text."""
+        if not isinstance(document, dict):
+            raise OptionsError(f"json: cannot unmarshal {json_kind(document)} into Go value of type v1.DeleteOptions")
+        preconditions = _member(document, "preconditions", dict, "v1.Preconditions") or {}
+        within = ("Preconditions", "preconditions.")
+        dry_run = _member(document, "dryRun", list, "[]string") or ()
+        for value in dry_run:
+            _checked(value, "dryRun", str, "string", _TOP)
+        return cls(
+            dry_run_values=tuple(dry_run),
+            grace_period_seconds=_member(document, "gracePeriodSeconds", int, "int64"),
+            uid=_member(preconditions, "uid", str, "types.UID", within),
+            resource_version=_member(preconditions, "resourceVersion", str, "string", within),
+            orphan_dependents=_member(document, "orphanDependents", bool, "bool"),
+            propagation_policy=_member(document, "propagationPolicy", str, "v1.DeletionPropagation"),
+            ignore_store_read_error=bool(
+                _member(document, "ignoreStoreReadErrorWithClusterBreakingPotential", bool, "bool")
+            ),
+        )
+
+    def errors(self) -> list[FieldError]:
+        """Return what is wrong with the options (WRI-018)."""
+        found: list[FieldError] = []
+        policy = self.propagation_policy
+        if self.orphan_dependents is not None and policy is not None:
+            text = "orphanDependents and deletionPropagation cannot be both set"
+            found.append(invalid("propagationPolicy", policy, text))
+        if policy is not None and policy not in _POLICIES:
+            found.append(not_supported("propagationPolicy", policy, (*_POLICIES, "nil")))
+        return found + _dry_run_errors(self.dry_run_values)
+
+
+_NO_DELETE_OPTIONS = DeleteOptions()
+_TOP = ("DeleteOptions", "")
+
+
+def _member(document: Mapping[str, Any], name: str, wanted: type, go: str, within: tuple[str, str] = _TOP) -> Any:
+    """Return a member of the wanted type, None when it is absent or null."""
+    return _checked(document.get(name), name, wanted, go, within)
+
+
+def _checked(value: Any, name: str, wanted: type, go: str, within: tuple[str, str]) -> Any:
+    if value is None or value.__class__ is wanted:
+        return value
+    struct, path = within
+    kind = json_kind(value)
+    if kind == "number" and wanted is int:
+        kind = f"number {value}"
+    raise OptionsError(f"json: cannot unmarshal {kind} into Go struct field {struct}.{path}{name} of type {go}")

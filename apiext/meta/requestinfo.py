@@ -1,0 +1,98 @@
+"""What a URL asks for: verb, resource, name and subresource, by a pure function (SRV-001, AUT-004)."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from apiext.meta.selectors import FieldSelector, SelectorError
+from apiext.meta.syntax import path_segment
+
+_VERBS = {
+    "GET": "get",
+    "HEAD": "get",
+    "POST": "create",
+    "PUT": "update",
+    "PATCH": "patch",
+    "DELETE": "delete",
+}
+_NAMESPACE_SUBRESOURCES = frozenset(("status", "finalize"))
+_FALSE = frozenset(("false", "0"))
+
+
+class RequestInfo(NamedTuple):
+    """A parsed URL.
+
+    ``verb`` of a resource request is get, list, watch, create, update, patch, delete, deletecollection or empty (a
+    method without meaning); of any other request it is the method in lower case. ``namespace`` is None when the path
+    names none or an empty one, also for the resource ``namespaces`` itself. ``name`` of a list, watch or
+    deletecollection is set when a field selector demands it. ``rest`` is what follows the subresource.
+    """
+
+    is_resource: bool
+    verb: str
+    prefix: str = ""
+    group: str = ""
+    version: str = ""
+    namespace: str | None = None
+    resource: str = ""
+    name: str = ""
+    subresource: str = ""
+    path: str = ""
+    rest: tuple[str, ...] = ()
+
+
+def parse(method: str, path: str, query: Mapping[str, Sequence[str]]) -> RequestInfo:
+    """Return what a request is about; ``path`` is percent-decoded, ``query`` holds every value of each parameter."""
+    parts = path.strip("/").split("/")
+    prefix = parts[0]
+    first = 3 if prefix == "apis" else 2
+    if len(parts) <= first or prefix not in ("apis", "api"):
+        return RequestInfo(False, method.lower(), path=path)
+    group = parts[1] if first == 3 else ""
+    version = parts[first - 1]
+    verb = _VERBS.get(method, "")
+    if parts[first] == "watch" and len(parts) > first + 1:  # upstream: the old watch paths still work (RV-015)
+        verb = "watch"
+        first += 1
+    elif parts[first] == "watch":
+        return RequestInfo(False, method.lower(), path=path)
+    namespace: str | None = None
+    if parts[first] == "namespaces" and len(parts) > first + 2 and parts[first + 2] not in _NAMESPACE_SUBRESOURCES:
+        namespace = parts[first + 1] or None
+        first += 2
+    size = len(parts) - first
+    name = parts[first + 1] if size > 1 else ""
+    if not name and verb in ("get", "delete"):
+        verb, name = _collection(verb, query)
+    return RequestInfo(
+        True,
+        verb,
+        prefix,
+        group,
+        version,
+        namespace,
+        parts[first],
+        name,
+        parts[first + 2] if size > 2 else "",
+        path,
+        tuple(parts[first + 3 :]) if size > 3 else (),
+    )
+
+
+def _collection(verb: str, query: Mapping[str, Sequence[str]]) -> tuple[str, str]:
+    """Return the verb of a request for a collection, and the name that its field selector demands."""
+    if not query:
+        return ("list" if verb == "get" else "deletecollection"), ""
+    verb = "deletecollection" if verb == "delete" else "watch" if truth(query.get("watch")) else "list"
+    selector = query.get("fieldSelector")
+    if not selector:
+        return verb, ""
+    try:
+        name = FieldSelector.parse(selector[0]).exact("metadata.name")
+    except SelectorError:
+        return verb, ""
+    return verb, name if name and not path_segment(name) else ""
+
+
+def truth(values: Sequence[str] | None) -> bool:
+    """Return a boolean parameter as upstream reads it: given, and neither ``false`` nor ``0`` (RV-016)."""
+    return values is not None and len(values) > 0 and values[0].lower() not in _FALSE

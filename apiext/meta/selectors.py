@@ -1,0 +1,275 @@
+"""Label and field selectors: parsing with upstream's messages, and matching (SEL-001, SEL-005)."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from apiext import limits
+from apiext.meta.fields import FieldError, aggregate, invalid
+from apiext.meta.syntax import label_value, qualified_name
+
+
+class SelectorError(ValueError):
+    """A selector that cannot be understood; the message is for the client (400)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One term of a label selector; ``operator`` is in, notin, exists, !, gt or lt."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Tell whether the labels meet this term."""
+        return _MATCHES[self.operator](labels.get(self.key), self.values)
+
+
+def _greater(value: str | None, values: Sequence[str]) -> bool:
+    number = _int64(value)
+    return number is not None and number > int(values[0])
+
+
+def _less(value: str | None, values: Sequence[str]) -> bool:
+    number = _int64(value)
+    return number is not None and number < int(values[0])
+
+
+_MATCHES: Mapping[str, Callable[[str | None, Sequence[str]], bool]] = {
+    "in": lambda value, values: value in values,
+    "notin": lambda value, values: value not in values,
+    "exists": lambda value, _: value is not None,
+    "!": lambda value, _: value is None,
+    "gt": _greater,
+    "lt": _less,
+}
+_INT64 = re.compile(r"[+-]?[0-9]+\Z")
+
+
+def _int64(text: str | None) -> int | None:
+    """Return the number as strconv.ParseInt reads it, else None."""
+    if text is None or len(text) > 64 or not _INT64.match(text):
+        return None
+    number = int(text)
+    return number if -(2**63) <= number < 2**63 else None
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSelector:
+    """All its requirements must hold; ``empty`` selects everything."""
+
+    requirements: tuple[Requirement, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        """Tell whether the selector selects everything."""
+        return not self.requirements
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Tell whether labels meet every requirement."""
+        return all(requirement.matches(labels) for requirement in self.requirements)
+
+    @classmethod
+    def parse(cls, text: str) -> "LabelSelector":
+        """Return the selector of a query parameter (``a=b,c in (d,e),!f``); raises SelectorError (SEL-005)."""
+        if not text:
+            return EVERYTHING
+        if len(text) > limits.MAX_LINE:
+            raise SelectorError(f"the selector is longer than {limits.MAX_LINE} characters")
+        return cls(tuple(_Parser(text).parse()))
+
+    @classmethod
+    def from_document(cls, selector: Mapping[str, Any]) -> "LabelSelector":
+        """Return the selector of a v1 LabelSelector object, matchLabels and matchExpressions; raises SelectorError."""
+        found = [_requirement(key, "in", [value]) for key, value in sorted((selector.get("matchLabels") or {}).items())]
+        for expression in selector.get("matchExpressions") or ():
+            operator = _DOCUMENT_OPERATORS.get(expression.get("operator", ""))
+            if operator is None:
+                raise SelectorError(f'"{expression.get("operator", "")}" is not a valid label selector operator')
+            found.append(_requirement(expression.get("key", ""), operator, expression.get("values") or []))
+        return cls(tuple(found))
+
+
+EVERYTHING = LabelSelector()
+_DOCUMENT_OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!"}
+_OPERATORS = {"=": "in", "==": "in", "!=": "notin", "in": "in", "notin": "notin", ">": "gt", "<": "lt"}
+_SYMBOLS = frozenset(("=", "==", "!=", "!", "(", ")", ">", "<", ","))
+_TOKEN = re.compile(r"[ \t\r\n]*(?:([=!()<>,]+)|([^=!()<>, \t\r\n]+))")
+_SYMBOL = re.compile(r"==|!=|.")
+_END = ""  # the token after the last
+
+
+def _tokens(text: str) -> list[str]:
+    """Return identifiers and symbols; of a run of symbol characters the longest known beginning is taken each time."""
+    found: list[str] = []
+    for symbols, word in _TOKEN.findall(text):
+        if word:
+            found.append(word)
+        else:
+            found.extend(_SYMBOL.findall(symbols))
+    found.append(_END)
+    return found
+
+
+class _Parser:
+    """Recursive descent over the tokens, with upstream's messages."""
+
+    def __init__(self, text: str) -> None:
+        self._tokens = _tokens(text)
+        self._at = 0
+
+    def _peek(self) -> str:
+        return self._tokens[self._at]
+
+    def _take(self) -> str:
+        token = self._tokens[self._at]
+        if self._at < len(self._tokens) - 1:
+            self._at += 1
+        return token
+
+    def parse(self) -> list[Requirement]:
+        """Return the requirements."""
+        found: list[Requirement] = []
+        while self._peek() != _END:
+            if not _is_word(self._peek()) and self._peek() != "!":
+                raise SelectorError(f"found '{self._peek()}', expected: !, identifier, or 'end of string'")
+            try:
+                found.append(self._requirement())
+            except SelectorError as error:
+                raise SelectorError(f"unable to parse requirement: {error}") from error
+            token = self._take()
+            if token == _END:
+                break
+            if token != ",":
+                raise SelectorError(f"found '{token}', expected: ',' or 'end of string'")
+            if not _is_word(self._peek()) and self._peek() != "!":
+                raise SelectorError(f"found '{self._peek()}', expected: identifier after ','")
+        return found
+
+    def _requirement(self) -> Requirement:
+        token = self._take()
+        absent = token == "!"
+        key = self._take() if absent else token
+        if not _is_word(key):
+            raise SelectorError(f"found '{key}', expected: identifier")
+        if faults := qualified_name(key):
+            raise SelectorError(str(invalid("", key, "; ".join(faults))))
+        if absent or self._peek() in (_END, ","):
+            return Requirement(key, "!" if absent else "exists")
+        token = self._take()
+        operator = _OPERATORS.get(token)
+        if operator is None:
+            raise SelectorError(f"found '{token}', expected: in, notin, =, ==, !=, gt, lt")
+        values = self._values() if token in ("in", "notin") else [self._exact_value()]
+        return _requirement(key, operator, sorted(values))
+
+    def _exact_value(self) -> str:
+        if self._peek() in (_END, ","):
+            return ""
+        token = self._take()
+        if not _is_word(token):
+            raise SelectorError(f"found '{token}', expected: identifier")
+        return token
+
+    def _values(self) -> set[str]:
+        token = self._take()
+        if token != "(":
+            raise SelectorError(f"found '{token}' expected: '('")
+        first = self._peek()
+        if first == ")":
+            self._take()
+            return {""}
+        if not _is_word(first) and first != ",":
+            raise SelectorError(f"found '{first}', expected: ',', ')' or identifier")
+        found: set[str] = set()
+        before = ","
+        while True:
+            token = self._take()
+            if token in (",", ")") and before == ",":
+                found.add("")  # upstream: an empty place in the list is the empty value
+            if token == ")":
+                return found
+            if _is_word(token):
+                if before != ",":
+                    raise SelectorError(f"found '{token}', expected: ',' or ')'")
+                found.add(token)
+            elif token != ",":
+                expected = "',' or ')'" if before != "," else "',', or identifier"
+                raise SelectorError(f"found '{token}', expected: {expected}")
+            before = token
+
+
+def _is_word(token: str) -> bool:
+    return token != _END and token not in _SYMBOLS
+
+
+def _requirement(key: str, operator: str, values: Sequence[str]) -> Requirement:
+    """Return a checked requirement."""
+    errors: list[FieldError] = []
+    if faults := qualified_name(key):
+        errors.append(invalid("key", key, "; ".join(faults)))
+    if operator in ("in", "notin") and not values:
+        errors.append(invalid("values", [], "for 'in', 'notin' operators, values set can't be empty"))
+    if operator in ("exists", "!") and values:
+        errors.append(invalid("values", list(values), "values set must be empty for exists and does not exist"))
+    for index, value in enumerate(values):
+        if operator in ("gt", "lt") and _int64(value) is None:
+            text = "for 'Gt', 'Lt' operators, the value must be an integer"
+            errors.append(invalid(f"values[{index}]", value, text))
+        if faults := label_value(value):
+            errors.append(invalid(f"values[{index}][{key}]", value, "; ".join(faults)))
+    if errors:
+        raise SelectorError(aggregate(errors))
+    return Requirement(key, operator, tuple(values))
+
+
+@dataclass(frozen=True, slots=True)
+class FieldSelector:
+    """Terms of (field path, ``=`` or ``!=``, value), sorted as upstream sorts them."""
+
+    terms: tuple[tuple[str, str, str], ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        """Tell whether the selector selects everything."""
+        return not self.terms
+
+    def exact(self, field: str) -> str | None:
+        """Return the value that a field must equal, or None."""
+        return next((value for name, operator, value in self.terms if name == field and operator == "="), None)
+
+    @classmethod
+    def parse(cls, text: str) -> "FieldSelector":
+        """Return the selector of a query parameter (``metadata.name=a,spec.x!=b``); raises SelectorError (SEL-001)."""
+        if not text:
+            return NO_FIELDS
+        if len(text) > limits.MAX_LINE:
+            raise SelectorError(f"the selector is longer than {limits.MAX_LINE} characters")
+        terms = []
+        for part in sorted(filter(None, _PART.findall(text))):
+            split = _TERM.match(part)
+            if split is None:
+                raise SelectorError(f"invalid selector: '{text}'; can't understand '{part}'")
+            field, operator, value = split.groups()
+            terms.append((field, "!=" if operator == "!=" else "=", _unescape(value)))
+        return cls(tuple(terms))
+
+
+NO_FIELDS = FieldSelector()
+_PART = re.compile(r"(?:[^,\\]|\\(?:.|\Z))+", re.DOTALL)
+_TERM = re.compile(r"(.*?)(!=|==|=)(.*)\Z", re.DOTALL)
+_ESCAPE = re.compile(r"\\(.?)|[,=]", re.DOTALL)
+
+
+def _unescape(value: str) -> str:
+    def replace(match: re.Match[str]) -> str:
+        char = match.group(1)
+        if char is None:
+            raise SelectorError(f"invalid field selector: unescaped character in value: {ord(match.group())}")
+        if char not in ("\\", ",", "="):
+            raise SelectorError(f"invalid field selector: invalid escape sequence: \\{char}")
+        return char
+
+    return _ESCAPE.sub(replace, value)

@@ -1,0 +1,129 @@
+"""How names, labels and qualified names are written, each check with upstream's words (WRI-003, VAL-013)."""
+
+import re
+
+_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
+_LABEL_1035 = "[a-z]([-a-z0-9]*[a-z0-9])?"
+_QUALIFIED = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
+_VALUE = f"({_QUALIFIED})?"
+MAX_LABEL = 63
+MAX_SUBDOMAIN = 253
+
+
+def _regex_error(text: str, pattern: str, *examples: str) -> str:
+    listed = " or ".join(f"'{example}', " for example in examples)
+    return f"{text} (e.g. {listed}regex used for validation is '{pattern}')"
+
+
+_SUBDOMAIN_ERROR = _regex_error(
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
+    "end with an alphanumeric character",
+    _SUBDOMAIN,
+    "example.com",
+)
+_LABEL_ERROR = _regex_error(
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with "
+    "an alphanumeric character",
+    _LABEL,
+    "my-name",
+    "123-abc",
+)
+_LABEL_1035_ERROR = _regex_error(
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, "
+    "and end with an alphanumeric character",
+    _LABEL_1035,
+    "my-name",
+    "abc-123",
+)
+_KEY_ERROR = _regex_error(
+    "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character",
+    _QUALIFIED,
+    "MyName",
+    "my.name",
+    "123-abc",
+)
+_VALUE_ERROR = _regex_error(
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
+    "end with an alphanumeric character",
+    _VALUE,
+    "MyValue",
+    "my_value",
+    "12345",
+)
+_IS_LABEL = re.compile(_LABEL).fullmatch
+_IS_SUBDOMAIN = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*").fullmatch
+_IS_LABEL_1035 = re.compile(_LABEL_1035).fullmatch
+_IS_QUALIFIED = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?").fullmatch
+
+
+def too_long(limit: int) -> str:
+    """Return the text about a name over its limit in bytes."""
+    return f"must be no more than {limit} bytes"
+
+
+def dns1123_label(text: str) -> list[str]:
+    """Return what is wrong with an RFC 1123 label (namespace names)."""
+    faults = _length(text, MAX_LABEL)
+    if not _IS_LABEL(text):
+        faults.append("must not contain dots" if dns_like(text) else _LABEL_ERROR)
+    return faults
+
+
+def dns1123_subdomain(text: str) -> list[str]:
+    """Return what is wrong with an RFC 1123 subdomain (object names, groups)."""
+    faults = _length(text, MAX_SUBDOMAIN)
+    if not dns_like(text):
+        faults.append(_SUBDOMAIN_ERROR)
+    return faults
+
+
+def dns1035_label(text: str) -> list[str]:
+    """Return what is wrong with an RFC 1035 label (plural names, versions)."""
+    faults = _length(text, MAX_LABEL)
+    if not _IS_LABEL_1035(text):
+        faults.append(_LABEL_1035_ERROR)
+    return faults
+
+
+def dns_like(text: str) -> bool:
+    """Tell whether the text has the form of a subdomain, whatever its length."""
+    return _IS_SUBDOMAIN(text) is not None
+
+
+def qualified_name(text: str) -> list[str]:
+    """Return what is wrong with a name with an optional DNS prefix (label keys, finalizers)."""
+    prefix, slash, name = text.rpartition("/")
+    if "/" in prefix:
+        return [
+            f"a valid label key {_KEY_ERROR} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+        ]
+    faults: list[str] = []
+    if slash:
+        faults += [f"prefix part {fault}" for fault in (dns1123_subdomain(prefix) if prefix else ["must be non-empty"])]
+    faults += (
+        ["name part must be non-empty"] if not name else [f"name part {fault}" for fault in _length(name, MAX_LABEL)]
+    )
+    if not _IS_QUALIFIED(name):
+        faults.append(f"name part {_KEY_ERROR}")
+    return faults
+
+
+def label_value(text: str) -> list[str]:
+    """Return what is wrong with a label's value."""
+    faults = _length(text, MAX_LABEL)
+    if text and not _IS_QUALIFIED(text):
+        faults.append(_VALUE_ERROR)
+    return faults
+
+
+def path_segment(text: str) -> list[str]:
+    """Return what is wrong with a name that must fit between two slashes of a URL."""
+    if text in (".", ".."):
+        return [f"may not be '{text}'"]
+    return [f"may not contain '{char}'" for char in "/%" if char in text]
+
+
+def _length(text: str, limit: int) -> list[str]:
+    size = len(text) if text.isascii() else len(text.encode())
+    return [too_long(limit)] if size > limit else []

@@ -1,0 +1,155 @@
+"""Times and durations as Kubernetes writes them: RFC 3339 in seconds, Go durations, ages in tables."""
+
+import re
+from datetime import UTC, datetime, timedelta, timezone
+from typing import NoReturn
+
+from apiext.meta.fields import go_quote
+
+LAYOUT = "2006-01-02T15:04:05Z07:00"
+_ZULU = re.compile(
+    r"(?!0000)[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z"
+).fullmatch
+_ZONE = re.compile(r"Z|([+-])([0-9]{2}):([0-9]{2})")
+_FRACTION = re.compile(r"[.,][0-9]+")
+_PARTS = (  # literal before it, Go's name of the element, digits at least and at most, name, lowest, highest
+    ("", "2006", 4, 4, "year", 0, 9999),
+    ("-", "01", 2, 2, "month", 1, 12),
+    ("-", "02", 2, 2, "day", 0, 99),
+    ("T", "15", 1, 2, "hour", 0, 23),
+    (":", "04", 2, 2, "minute", 0, 59),
+    (":", "05", 2, 2, "second", 0, 59),
+)
+_DIGITS = re.compile(r"[0-9]*")
+
+
+def now() -> str:
+    """Return the current time, UTC, in seconds: ``2026-01-02T03:04:05Z``."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def render(moment: datetime) -> str:
+    """Return a moment as Kubernetes writes it."""
+    return moment.astimezone(UTC).replace(microsecond=0, tzinfo=None).isoformat() + "Z"
+
+
+def parse(text: str) -> datetime:
+    """Return the moment of an RFC 3339 text; raises ValueError with the text of Go's time.Parse."""
+    rest = text
+    numbers: list[int] = []
+    for literal, layout, least, most, name, low, high in _PARTS:
+        if not rest.startswith(literal):
+            _refuse(text, rest, literal)
+        rest = rest[len(literal) :]
+        digits = _DIGITS.match(rest[:most])
+        assert digits is not None
+        if digits.end() < least:
+            _refuse(text, rest, layout)
+        number = int(digits.group())
+        if not low <= number <= high:
+            raise ValueError(f"parsing time {go_quote(text)}: {name} out of range")
+        numbers.append(number)
+        rest = rest[digits.end() :]
+    fraction = _FRACTION.match(rest)
+    micros = int(fraction.group()[1:7].ljust(6, "0")) if fraction else 0
+    rest = rest[fraction.end() :] if fraction else rest
+    zone = _ZONE.match(rest)
+    if zone is None:
+        _refuse(text, rest, "Z07:00")
+    if rest[zone.end() :]:
+        raise ValueError(f"parsing time {go_quote(text)}: extra text: {go_quote(rest[zone.end() :])}")
+    year, month, day, hour, minute, second = numbers
+    try:
+        return datetime(year or 1, month, day, hour, minute, second, micros, tzinfo=_offset(zone))
+    except ValueError as error:
+        raise ValueError(f"parsing time {go_quote(text)}: day out of range") from error
+
+
+def normalize(text: str) -> str:
+    """Return an RFC 3339 text in UTC and seconds; empty for Go's zero time. Raises ValueError as ``parse``."""
+    if _ZULU(text):
+        return "" if text == "0001-01-01T00:00:00Z" else text
+    moment = parse(text)
+    try:
+        text = render(moment)
+    except OverflowError:  # an offset that leaves the years datetime knows
+        return ""
+    return "" if text == "0001-01-01T00:00:00Z" else text
+
+
+def _offset(zone: re.Match[str]) -> timezone:
+    if zone.group() == "Z":
+        return UTC
+    minutes = int(zone.group(2)) * 60 + int(zone.group(3))
+    minutes = min(minutes, 24 * 60 - 1)
+    return timezone(timedelta(minutes=-minutes if zone.group(1) == "-" else minutes))
+
+
+def _refuse(text: str, rest: str, layout: str) -> NoReturn:
+    raise ValueError(
+        f"parsing time {go_quote(text)} as {go_quote(LAYOUT)}: cannot parse {go_quote(rest)} as {go_quote(layout)}"
+    )
+
+
+def age(text: str, at: datetime | None = None) -> str:
+    """Return how long ago an RFC 3339 time was, as table cells show it; ``<invalid>`` when it is none (TAB-003)."""
+    try:
+        then = parse(text)
+    except ValueError:
+        return "<invalid>"
+    return human_duration(((at or datetime.now(UTC)) - then).total_seconds())
+
+
+_MINUTE, _HOUR, _DAY, _YEAR = 60, 3600, 86_400, 365 * 86_400
+_STEPS = (  # below so many seconds: unit, its sign, smaller unit shown with it (or none), its sign
+    (10 * _MINUTE, _MINUTE, "m", 1, "s"),
+    (3 * _HOUR, _MINUTE, "m", 0, ""),
+    (8 * _HOUR, _HOUR, "h", _MINUTE, "m"),
+    (48 * _HOUR, _HOUR, "h", 0, ""),
+    (8 * _DAY, _DAY, "d", _HOUR, "h"),
+    (2 * _YEAR, _DAY, "d", 0, ""),
+    (8 * _YEAR, _YEAR, "y", _DAY, "d"),
+)
+
+
+def human_duration(seconds: float) -> str:
+    """Return a duration as kubectl's tables show it: 5s, 3m, 2d3h."""
+    whole = int(seconds)
+    if whole < -1:
+        return "<invalid>"
+    if whole < 2 * _MINUTE:
+        return f"{max(whole, 0)}s"
+    for below, unit, sign, smaller, smaller_sign in _STEPS:
+        if whole < below:
+            rest = whole % unit // smaller if smaller else 0
+            return f"{whole // unit}{sign}" + (f"{rest}{smaller_sign}" if rest else "")
+    return f"{whole // _YEAR}y"
+
+
+_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_TERM = re.compile(r"([0-9]*)(\.[0-9]*)?([^0-9.]*)")
+
+
+def parse_duration(text: str) -> float:
+    """Return the seconds of a Go duration (``1h30m``); raises ValueError with the text of time.ParseDuration."""
+    rest = text[1:] if text[:1] in ("-", "+") else text
+    if rest == "0":
+        return 0.0
+    if not rest:
+        raise ValueError(f"time: invalid duration {go_quote(text)}")
+    total = 0.0
+    while rest:
+        term = _TERM.match(rest)
+        assert term is not None
+        number, fraction, unit = term.group(1), term.group(2) or "", term.group(3)
+        if not number and fraction in ("", "."):
+            raise ValueError(f"time: invalid duration {go_quote(text)}")
+        if not unit:
+            raise ValueError(f"time: missing unit in duration {go_quote(text)}")
+        if unit not in _UNITS:
+            raise ValueError(f"time: unknown unit {go_quote(unit)} in duration {go_quote(text)}")
+        total += float(f"{number or 0}{fraction}0" if fraction else number) * _UNITS[unit]
+        rest = rest[term.end() :]
+    if total >= 2**63 / 1e9:
+        raise ValueError(f"time: invalid duration {go_quote(text)}")
+    return -total if text[0] == "-" else total

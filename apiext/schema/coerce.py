@@ -1,0 +1,151 @@
+"""Embedded resources: their type and metadata brought into form, and checked (MET-004, MET-005)."""
+
+from typing import Any
+
+from apiext.documents.document import Document
+from apiext.meta import objectmeta
+from apiext.meta.fields import FieldError, child, invalid, item, required
+from apiext.meta.names import parse_group_version
+from apiext.meta.syntax import dns1035_label, path_segment
+from apiext.schema.structural import Structural
+
+_CONTAINERS = frozenset((dict, list))
+_KIND_TEXT = "may have mixed case, but should otherwise match: "
+
+
+def matters(node: Structural | None) -> bool:
+    """Tell whether an embedded resource is declared at or below a node."""
+    if node is None:
+        return False
+    found = node.compiled.get("embedded")
+    if found is None:
+        found = node.embedded or matters(node.items) or matters(node.map_values)
+        if not found:
+            for below in node.properties.values():
+                if matters(below):
+                    found = True
+                    break
+        node.compiled["embedded"] = found
+    return bool(found)
+
+
+def coerce(
+    node: Structural, value: Any, path: str = "", *, drop_invalid: bool = False, root: bool = False
+) -> list[str]:
+    """Bring embedded resources at and below a node into form, in place; return paths of unknown metadata, sorted.
+
+    ValueError with upstream's text when a type is wrong, unless ``drop_invalid``. ``root`` takes the value itself for
+    an embedded resource.
+    """
+    unknown: list[str] = []
+    _coerce(node, value, path, drop_invalid, unknown, root)
+    return sorted(unknown)
+
+
+def _coerce(node: Structural, value: Any, path: str, drop: bool, unknown: list[str], root: bool) -> None:
+    if not (root or matters(node)):
+        return
+    if value.__class__ is dict:
+        if root or node.embedded:
+            _type_meta(value, path, drop)
+            if "metadata" in value:
+                _metadata(value, path, drop, unknown)
+        for name, below, where in _members(node, value, path):
+            _coerce(below, value[name], where, drop, unknown, False)
+    elif value.__class__ is list and node.items is not None:
+        for index, part in enumerate(value):
+            if part.__class__ in _CONTAINERS:
+                _coerce(node.items, part, item(path, index), drop, unknown, False)
+
+
+def _members(node: Structural, value: Document, path: str) -> list[tuple[str, Structural, str]]:
+    """Return the members that are containers with a schema: name, schema, path."""
+    found: list[tuple[str, Structural, str]] = []
+    for name, part in value.items():
+        if part.__class__ in _CONTAINERS:
+            below = node.properties.get(name)
+            if below is not None:
+                found.append((name, below, child(path, name)))
+            elif node.map_values is not None:
+                found.append((name, node.map_values, item(path, name)))
+    return found
+
+
+def _type_meta(value: Document, path: str, drop: bool) -> None:
+    for name in ("apiVersion", "kind"):
+        if name in value and value[name].__class__ is not str:
+            if not drop:
+                raise ValueError(str(invalid(child(path, name), value[name], "must be a string")))
+            del value[name]
+
+
+def _metadata(value: Document, path: str, drop: bool, unknown: list[str]) -> None:
+    metadata = value["metadata"]
+    where = child(path, "metadata")
+    try:
+        made, extra = objectmeta.coerce(metadata, where)
+    except ValueError as error:
+        if not drop:
+            raise ValueError(str(invalid(where, metadata, str(error)))) from error
+        if metadata.__class__ is dict:
+            value["metadata"] = objectmeta.repair(metadata)
+        return
+    value["metadata"] = made
+    unknown.extend(extra)
+
+
+def errors(node: Structural, value: Any, path: str = "", *, root: bool = False) -> list[FieldError]:
+    """Return what is wrong with embedded resources at and below a node; never ratcheted (MET-005)."""
+    found: list[FieldError] = []
+    if not (root or matters(node)):
+        return found
+    if value.__class__ is dict:
+        if root or node.embedded:
+            found += _resource_errors(value, path)
+        for name, below, where in _members(node, value, path):
+            found += errors(below, value[name], where)
+    elif value.__class__ is list and node.items is not None:
+        for index, part in enumerate(value):
+            if part.__class__ in _CONTAINERS:
+                found += errors(node.items, part, item(path, index))
+    return found
+
+
+def _resource_errors(value: Document, path: str) -> list[FieldError]:
+    found = [required(child(path, name)) for name in ("apiVersion", "kind") if name not in value]
+    if "apiVersion" in value:
+        found += _api_version_errors(value["apiVersion"], child(path, "apiVersion"))
+    if "kind" in value:
+        found += _kind_errors(value["kind"], child(path, "kind"))
+    if "metadata" in value:
+        found += _metadata_errors(value["metadata"], child(path, "metadata"))
+    return found
+
+
+def _api_version_errors(text: Any, path: str) -> list[FieldError]:
+    if text.__class__ is not str:
+        return [invalid(path, text, "must be a string")]
+    if not text:
+        return [invalid(path, text, "must not be empty")]
+    if parse_group_version(text) is None:
+        return [invalid(path, text, f"unexpected GroupVersion string: {text}")]
+    return []
+
+
+def _kind_errors(text: Any, path: str) -> list[FieldError]:
+    if text.__class__ is not str:
+        return [invalid(path, text, "must be a string")]
+    if not text:
+        return [invalid(path, text, "must not be empty")]
+    faults = dns1035_label(text.lower())
+    return [invalid(path, text, _KIND_TEXT + ",".join(faults))] if faults else []
+
+
+def _metadata_errors(metadata: Any, path: str) -> list[FieldError]:
+    try:
+        made, _ = objectmeta.coerce(metadata, path)
+    except ValueError as error:
+        return [invalid(path, metadata, str(error))]
+    if not made.get("name"):
+        made["name"] = "fakename"  # upstream: a name is not required here
+    return objectmeta.validate(made, bool(made.get("namespace")), path_segment, path)

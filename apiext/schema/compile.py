@@ -1,0 +1,151 @@
+"""A schema made ready for use: what happens to the objects of one version of a definition."""
+
+import zlib
+from collections.abc import Mapping
+
+import orjson
+
+from apiext.documents.document import Document, View
+from apiext.meta.fields import INVALID, FieldError
+from apiext.schema import coerce, list_types, report
+from apiext.schema.budget import DEFAULTS, STEPS, OverBudget
+from apiext.schema.default import defaulter
+from apiext.schema.normalize import normalizer
+from apiext.schema.nulls import null_dropper
+from apiext.schema.parse import parse
+from apiext.schema.prune import pruner, sorted_paths
+from apiext.schema.ratchet import Link
+from apiext.schema.structural import Structural
+from apiext.schema.validate import passes
+
+
+class CompiledSchema:
+    """The schema of one version; the structural form and each function are made at their first use.
+
+    Functions that change a document do so in place. ``preserve_unknown_fields`` is the legacy field of the definition:
+    nothing is pruned then (PRU-006, B1-007).
+    """
+
+    __slots__ = ("_root", "_source", "preserve_unknown_fields")
+
+    def __init__(self, schema: View | None, preserve_unknown_fields: bool) -> None:
+        self.preserve_unknown_fields = preserve_unknown_fields
+        self._root: Structural | None = None
+        self._source: bytes | View = _stored(schema or {})
+
+    @property
+    def root(self) -> Structural:
+        """The structural form of the schema."""
+        if self._root is None:
+            source = self._source
+            self._root = parse(orjson.loads(zlib.decompress(source)) if isinstance(source, bytes) else source)
+            self._source = b""
+        return self._root
+
+    def prune(self, document: Document) -> list[str]:
+        """Remove unknown fields and return their paths, sorted; metadata is left alone (PRU rows)."""
+        if self.preserve_unknown_fields:
+            return []
+        return sorted_paths(pruner(self.root, root=True)(document))
+
+    def drop_nulls(self, document: Document) -> bool:
+        """Remove nulls that are neither allowed nor defaulted (NUL-001); return whether there were any."""
+        drop = None if self.preserve_unknown_fields else null_dropper(self.root, root=True)
+        return drop(document) if drop is not None else False
+
+    def coerce_embedded(self, document: Document, *, drop_invalid: bool = False) -> list[str]:
+        """Bring the metadata of embedded resources into form and return paths of unknown metadata fields (MET-004).
+
+        ValueError with Go's text when apiVersion, kind or metadata have a wrong type; with ``drop_invalid``, as on
+        read from storage, such fields are dropped instead (MET-002).
+        """
+        return coerce.coerce(self.root, document, drop_invalid=drop_invalid)
+
+    def default(self, document: Document) -> bool:
+        """Fill in defaults (NUL-002…004); return whether any were missing. OverBudget when they are too many bytes."""
+        fill = defaulter(self.root, root=True)
+        DEFAULTS.refill()
+        return fill(document) if fill is not None else False
+
+    def normalize(self, document: Document) -> list[str]:
+        """Prune, drop nulls, coerce embedded resources and default a request body; return unknown paths, sorted.
+
+        ValueError as ``coerce_embedded`` and ``default`` raise it.
+        """
+        root = self.root
+        if self.preserve_unknown_fields or coerce.matters(root):
+            unknown = self.prune(document)
+            self.drop_nulls(document)
+            unknown += self.coerce_embedded(document)
+            self.default(document)
+            return unknown
+        DEFAULTS.refill()
+        return sorted_paths(normalizer(root, root=True)(document))
+
+    def from_storage(self, document: Document) -> bool:
+        """Prune, drop nulls, repair embedded resources and default a stored object (PRU-007, NUL-005).
+
+        Returns whether anything changed, that is whether the stored bytes are not what a client sees.
+        """
+        changed = bool(self.prune(document))
+        changed = self.drop_nulls(document) or changed
+        if coerce.matters(self.root):
+            before = orjson.dumps(document)
+            self.coerce_embedded(document, drop_invalid=True)
+            changed = changed or orjson.dumps(document) != before
+        return self.default(document) or changed
+
+    def validate(self, new: View, old: View | None) -> list[FieldError]:
+        """Return what is wrong with an object: values, embedded resources, list types (VAL, MET-004, LST rows).
+
+        With ``old``, errors of unchanged values are dropped (RAT rows). Metadata and rules are checked elsewhere.
+        """
+        root = self.root
+        STEPS.refill()
+        try:
+            errors = [] if passes(root, new) else report.errors(root, new, link=_link(root, new, old))
+        except OverBudget as over:
+            return [FieldError(INVALID, "", f'Invalid value: "": {over}')]
+        if coerce.matters(root):
+            errors += coerce.errors(root, new)
+        return errors + self._list_errors(new, old)
+
+    def validate_status(self, new: View, old: View | None) -> list[FieldError]:
+        """Return what is wrong with an object written through its status: values of the status, list types."""
+        root = self.root
+        STEPS.refill()
+        errors: list[FieldError] = []
+        node = root.properties.get("status")
+        if node is not None and "status" in new:
+            status = new["status"]
+            link = _link(root, new, old)
+            below = link.member("status") if link is not None else None
+            try:
+                if not passes(node, status):
+                    errors = report.errors(node, status, "status", below)
+            except OverBudget as over:
+                return [FieldError(INVALID, "status", f'Invalid value: "": {over}')]
+        return errors + self._list_errors(new, old)
+
+    def _list_errors(self, new: View, old: View | None) -> list[FieldError]:
+        found = list(list_types.errors(self.root, new)) if list_types.matters(self.root) else []
+        if found and old is not None and next(list_types.errors(self.root, old), None) is not None:
+            return []  # LST-003
+        return found
+
+
+def _link(node: Structural, new: View, old: View | None) -> Link | None:
+    return Link(node, new, old) if old is not None else None
+
+
+def _stored(schema: View) -> bytes | View:
+    """Return the schema as compressed JSON, since most schemas are never used again; as it is when too deep."""
+    try:
+        return zlib.compress(orjson.dumps(schema), 1)
+    except TypeError:
+        return schema
+
+
+def compile_schema(schema: Mapping[str, object] | None, *, preserve_unknown_fields: bool = False) -> CompiledSchema:
+    """Return the schema of one version, ready for use; None is the schema that knows no fields (CRD-026)."""
+    return CompiledSchema(schema, preserve_unknown_fields)

@@ -1,0 +1,132 @@
+"""Fills in the defaults of a schema (NUL-002…004)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from apiext.documents.document import clone
+from apiext.schema.budget import DEFAULTS
+from apiext.schema.prune import members, pruner
+from apiext.schema.structural import Structural
+
+Defaulter = Callable[[Any], bool]
+"""Fills defaults into a dict or list in place; returns whether any were missing."""
+
+_CONTAINERS = frozenset((dict, list))
+
+
+class Default:
+    """A default made ready: pruned, with the defaults below it filled in, and its size in bytes."""
+
+    __slots__ = ("fresh", "nullable", "value", "weight")
+
+    def __init__(self, node: Structural) -> None:
+        value = clone(node.default)
+        if value.__class__ in _CONTAINERS:
+            pruner(node)(value)  # DEF-005
+            fill = defaulter(node)
+            if fill is not None:
+                fill(value)
+        self.value = value
+        self.nullable = node.nullable
+        self.fresh = value.__class__ in _CONTAINERS
+        self.weight = _size(value)
+
+    def copy(self) -> Any:
+        """Return the value for one place, and count its bytes."""
+        DEFAULTS.left -= self.weight
+        if DEFAULTS.left < 0:
+            DEFAULTS.spend(0)
+        return clone(self.value) if self.fresh else self.value
+
+
+def _size(value: Any) -> int:
+    try:
+        return 8 + len(orjson.dumps(value))
+    except TypeError:  # nested deeper than orjson goes
+        return 1 << 20
+
+
+def ready(node: Structural | None) -> Default | None:
+    """Return the default of a node made ready, or None when it has none."""
+    if node is None or node.default is None:
+        return None
+    found = node.compiled.get("default value")
+    if found is None:
+        found = node.compiled["default value"] = Default(node)
+    made: Default = found
+    return made
+
+
+def defaulter(node: Structural, *, root: bool = False) -> Defaulter | None:
+    """Return the function that fills defaults below a node; None when the schema has none there."""
+    name = "defaults root" if root else "defaults"
+    if name not in node.compiled:
+        node.compiled[name] = _make(node, root)
+    found: Defaulter | None = node.compiled[name]
+    return found
+
+
+def _make(node: Structural, root: bool) -> Defaulter | None:
+    table = members(node, root)
+    extra, items = node.map_values, node.items
+    values = {name: made for name, child in table.items() if (made := ready(child)) is not None}
+    walkers = {name: fill for name, child in table.items() if child is not None and (fill := defaulter(child))}
+    extra_value, item_value = ready(extra), ready(items)
+    walk_extra = defaulter(extra) if extra is not None else None
+    walk_items = defaulter(items) if items is not None else None
+    fill_map = _map_filler(table, extra_value, walk_extra) if extra_value or walk_extra else None
+    fill_list = _list_filler(item_value, walk_items) if item_value or walk_items else None
+    if not (values or walkers or fill_map or fill_list):
+        return None
+
+    def walk(value: Any) -> bool:
+        if value.__class__ is list:
+            return fill_list(value) if fill_list is not None else False
+        changed = False
+        for key, fill in walkers.items():
+            item = value.get(key)
+            if item.__class__ is dict or item.__class__ is list:
+                changed = fill(item) or changed
+        if fill_map is not None:
+            changed = fill_map(value) or changed
+        for key, default in values.items():
+            if key not in value or (value[key] is None and not default.nullable):
+                value[key] = default.copy()
+                changed = True
+        return changed
+
+    return walk
+
+
+def _map_filler(table: dict[str, Structural | None], default: Default | None, fill: Defaulter | None) -> Defaulter:
+    def walk(value: Any) -> bool:
+        changed = False
+        for key, item in value.items():
+            if key in table:
+                continue
+            if item is None:
+                if default is not None and not default.nullable:
+                    value[key] = default.copy()
+                    changed = True
+            elif fill is not None and (item.__class__ is dict or item.__class__ is list):
+                changed = fill(item) or changed
+        return changed
+
+    return walk
+
+
+def _list_filler(default: Default | None, fill: Defaulter | None) -> Defaulter:
+    def walk(value: Any) -> bool:
+        changed = False
+        for index, item in enumerate(value):
+            if item is None:
+                if default is not None and not default.nullable:
+                    value[index] = default.copy()
+                    changed = True
+            elif fill is not None and (item.__class__ is dict or item.__class__ is list):
+                changed = fill(item) or changed
+        return changed
+
+    return walk

@@ -1,0 +1,126 @@
+"""Uniqueness in lists of type set and map (LST-001…003)."""
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any
+
+import orjson
+
+from apiext.meta.fields import FieldError, duplicate, invalid
+from apiext.schema.structural import Structural
+
+_CONTAINERS = frozenset((dict, list))
+_UNSET = object()
+
+
+def matters(node: Structural | None) -> bool:
+    """Tell whether a list of type set or map is declared at or below a node."""
+    if node is None:
+        return False
+    found = node.compiled.get("list types")
+    if found is None:
+        found = node.list_type in ("set", "map") or matters(node.items) or matters(node.map_values)
+        if not found:
+            for child in node.properties.values():
+                if matters(child):
+                    found = True
+                    break
+        node.compiled["list types"] = found
+    return bool(found)
+
+
+def errors(node: Structural, value: Any, path: str = "") -> Iterator[FieldError]:
+    """Yield what is not unique, in document order."""
+    if not matters(node):
+        return
+    if value.__class__ is dict:
+        of_maps = node.map_values
+        for name, item in value.items():
+            if item.__class__ in _CONTAINERS:
+                if of_maps is not None:
+                    yield from errors(of_maps, item, f"{path}[{name}]")
+                child = node.properties.get(name)
+                if child is not None:
+                    yield from errors(child, item, f"{path}.{name}" if path else name)
+    elif value.__class__ is list:
+        check = _CHECKS.get(node.list_type)
+        if check is not None:
+            yield from check(node, value, path)
+        if matters(node.items):
+            assert node.items is not None
+            for index, item in enumerate(value):
+                if item.__class__ in _CONTAINERS:
+                    yield from errors(node.items, item, f"{path}[{index}]")
+
+
+def _repeated(values: Sequence[Any]) -> list[int]:
+    """Return the index of the second occurrence of each repeated value."""
+    seen: dict[Hashable, int] = {}
+    found: list[int] = []
+    for index, value in enumerate(values):
+        key = json_text(value) if value.__class__ in _CONTAINERS else (value.__class__, value)
+        times = seen.get(key, 0)
+        seen[key] = times + 1
+        if times == 1:
+            found.append(index)
+    return found
+
+
+def _set(node: Structural, value: list[Any], path: str) -> Iterator[FieldError]:
+    if len(value) > 1:
+        for index in _repeated(value):
+            yield duplicate(f"{path}[{index}]", value[index])
+
+
+def _map(node: Structural, value: list[Any], path: str) -> Iterator[FieldError]:
+    for index, item in enumerate(value):
+        if item is not None and item.__class__ is not dict:
+            yield invalid(f"{path}[{index}]", item, "must be an object for an array of list-type map")
+            return
+    if len(value) <= 1:
+        return
+    names = node.list_keys
+    if len(names) == 1:
+        name = names[0]
+        keys = [_UNSET if item is None else item.get(name, _UNSET) for item in value]
+        for index in _repeated(keys):
+            yield duplicate(f"{path}[{index}]", {} if keys[index] is _UNSET else {name: keys[index]})
+        return
+    several = [{name: item[name] for name in names if name in item} if item else {} for item in value]
+    for index in _repeated(several):
+        yield duplicate(f"{path}[{index}]", several[index])
+
+
+_CHECKS: dict[str, Callable[[Structural, list[Any], str], Iterator[FieldError]]] = {"set": _set, "map": _map}
+
+
+def json_text(value: Any) -> str:
+    """Return a container's JSON as Go writes it, as far as equality goes: 1.0 and 1 are the same there."""
+    try:
+        text = orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
+    except TypeError:  # nested deeper than orjson goes
+        return _slow_text(value)
+    return _slow_text(value) if ".0" in text or "e" in text else text
+
+
+def _slow_text(value: Any) -> str:
+    parts: list[str] = []
+    stack: list[Any] = [value]
+    while stack:
+        item = stack.pop()
+        if item.__class__ is tuple:
+            parts.append(item[0])
+        elif item.__class__ is dict:
+            stack.append(("}",))
+            for name in sorted(item, reverse=True):
+                stack += [(",",), item[name], (f"{name!r}:",)]
+            parts.append("{")
+        elif item.__class__ is list:
+            stack.append(("]",))
+            for part in reversed(item):
+                stack += [(",",), part]
+            parts.append("[")
+        elif item.__class__ is float and item.is_integer() and abs(item) < 1e21:
+            parts.append(str(int(item)))
+        else:
+            parts.append(repr(item))
+    return "".join(parts)

@@ -1,0 +1,101 @@
+"""Prune, drop nulls and default in one walk: the road of every request body without embedded resources."""
+
+from collections.abc import Callable
+from typing import Any
+
+from apiext.schema.default import Default, ready
+from apiext.schema.nulls import drops_null
+from apiext.schema.prune import leave, list_pruner, members, prune_unknown
+from apiext.schema.structural import Structural
+
+Normalizer = Callable[[Any], list[str] | None]
+"""Normalizes a dict or list in place; returns the paths removed as a pruner does."""
+
+
+def normalizer(node: Structural, *, skip: bool = False, root: bool = False) -> Normalizer:
+    """Return the function that prunes, drops nulls and fills defaults below a node.
+
+    Equal to the pruner, the null dropper and the defaulter one after the other, for nodes without embedded resources.
+    """
+    name = "normalize root" if root else "normalize skip" if skip or node.preserve else "normalize"
+    found = node.compiled.get(name)
+    if found is None:
+        found = node.compiled[name] = _make(node, skip or node.preserve, root)
+    made: Normalizer = found
+    return made
+
+
+def _lists(node: Structural, keep: bool) -> Normalizer:
+    if node.items is None:
+        return leave if keep else list_pruner(prune_unknown)
+    walk = list_pruner(normalizer(node.items, skip=keep))
+    default = ready(node.items)
+    if default is None or default.nullable:
+        return walk
+
+    def fill(value: Any) -> list[str] | None:
+        removed = walk(value)
+        for index, item in enumerate(value):
+            if item is None:
+                value[index] = default.copy()
+        return removed
+
+    return fill
+
+
+def _make(node: Structural, keep: bool, root: bool) -> Normalizer:
+    table = members(node, root)
+    get = {name: normalizer(child) if child is not None else leave for name, child in table.items()}.get
+    values = {name: made for name, child in table.items() if (made := ready(child)) is not None}
+    nulls = frozenset(name for name, child in table.items() if drops_null(child))
+    extra: Normalizer | None = leave if keep else None
+    if node.additional is not None:
+        extra = normalizer(node.map_values) if node.map_values is not None else prune_unknown
+    null_extra = _null_of_maps(node)
+    lists = _lists(node, keep)
+    defaults = tuple(values.items())
+
+    def walk(value: Any) -> list[str] | None:
+        if value.__class__ is list:
+            return lists(value)
+        removed: list[str] | None = None
+        gone: list[str] | None = None
+        for key, item in value.items():
+            child = get(key, extra)
+            if child is None:
+                removed = removed or []
+                removed.append(f".{key}")
+                gone = gone or []
+                gone.append(key)
+            elif item is None:
+                if key in nulls or (null_extra is _DROP and key not in table):
+                    gone = gone or []
+                    gone.append(key)
+                elif null_extra.__class__ is Default and key not in table:
+                    value[key] = null_extra.copy()
+            elif item.__class__ is dict or item.__class__ is list:
+                paths = child(item)
+                if paths:
+                    removed = removed or []
+                    removed.extend([f".{key}{path}" for path in paths])
+        if gone is not None:
+            for key in gone:
+                del value[key]
+        for key, default in defaults:
+            if key not in value or (value[key] is None and not default.nullable):
+                value[key] = default.copy()
+        return removed
+
+    return walk
+
+
+_DROP = object()
+
+
+def _null_of_maps(node: Structural) -> Any:
+    """Return what a null map value becomes: _DROP, a default, or None for nothing."""
+    child = node.map_values
+    if drops_null(child):
+        return _DROP
+    default = ready(child)
+    return default if default is not None and not default.nullable else None

@@ -1,0 +1,60 @@
+"""Removes null members that the schema neither allows nor defaults (NUL-001)."""
+
+from collections.abc import Callable
+from typing import Any
+
+from apiext.schema.prune import members
+from apiext.schema.structural import Structural
+
+Dropper = Callable[[Any], bool]
+"""Drops nulls of a dict or list in place; returns whether there were any."""
+
+
+def drops_null(node: Structural | None) -> bool:
+    """Tell whether a null member of this schema goes away before defaulting."""
+    return node is not None and not node.nullable and node.default is None
+
+
+def null_dropper(node: Structural, *, root: bool = False) -> Dropper | None:
+    """Return the function that drops nulls below a node; None when there is nothing to do."""
+    name = "nulls root" if root else "nulls"
+    if name not in node.compiled:
+        node.compiled[name] = _make(node, root)
+    found: Dropper | None = node.compiled[name]
+    return found
+
+
+def _make(node: Structural, root: bool) -> Dropper | None:
+    table = members(node, root)
+    extra = node.map_values
+    items = null_dropper(node.items) if node.items is not None else None
+    if not table and extra is None and items is None:
+        return None
+    walkers = {name: null_dropper(child) for name, child in table.items() if child is not None}
+    walk_extra = null_dropper(extra) if extra is not None else None
+    droppable = frozenset(name for name, child in table.items() if drops_null(child))
+    drop_extra = drops_null(extra)
+
+    def walk(value: Any) -> bool:
+        changed = False
+        if value.__class__ is list:
+            if items is not None:
+                for item in value:
+                    if item.__class__ is dict or item.__class__ is list:
+                        changed = items(item) or changed
+            return changed
+        gone: list[str] | None = None
+        for key, item in value.items():
+            if item is None:
+                if key in droppable or (drop_extra and key not in table):
+                    gone = gone or []
+                    gone.append(key)
+            elif item.__class__ is dict or item.__class__ is list:
+                child = walkers.get(key) if key in table else walk_extra
+                if child is not None:
+                    changed = child(item) or changed
+        for key in gone or ():
+            del value[key]
+        return changed or gone is not None
+
+    return walk

@@ -1,0 +1,149 @@
+"""Checks of numbers: bounds, multiples, and the ranges of formats, with Go's conversions (VAL-007, VAL-008)."""
+
+import math
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from apiext.meta.fields import FieldError, go_float, invalid
+from apiext.schema.structural import Structural
+
+_MIN_INT64 = -(2**63)
+_MAX_INT64 = 2**63 - 1
+_SAFE = float(2**53 - 1)
+_INTEGERS = {"int32": (-(2**31), 2**31 - 1)}
+
+
+def to_int64(value: float) -> int:
+    """Return the float cut to an integer as Go on amd64 does: the lowest integer when it does not fit."""
+    if not -9.3e18 < value < 9.3e18:
+        return _MIN_INT64
+    cut = int(value)
+    return cut if _MIN_INT64 <= cut <= _MAX_INT64 else _MIN_INT64
+
+
+def is_json_integer(value: float) -> bool:
+    """Tell whether a float counts as an integer (VAL-004): integral up to 2^53, with a tiny tolerance."""
+    if not -_SAFE <= value <= _SAFE:
+        return False
+    near = float(round(value)) if abs(value) < 4.5e15 else value
+    if value == near:
+        return True
+    return near != 0 and abs(value - near) < 1e-9 * abs(near)
+
+
+def _number_type(node: Structural) -> tuple[str, str]:
+    """Return the type and format that ranges are checked by; empty unless exactly one type is given."""
+    kind = node.type if not node.int_or_string else ""
+    if kind == "integer":
+        return kind, node.format if node.format in ("int32", "int64") else ""
+    if kind == "number":
+        return kind, node.format if node.format in ("float", "double") else ""
+    return "", ""
+
+
+def in_range(value: float, kind: str, name: str) -> bool:
+    """Tell whether a number fits the type and format."""
+    if kind == "integer":
+        if isinstance(value, float) and not (value.is_integer() and _MIN_INT64 < value < 2**63):
+            return False
+        low, high = _INTEGERS.get(name, (_MIN_INT64, _MAX_INT64))
+        return low <= int(value) <= high
+    if name == "float" and isinstance(value, float):
+        try:
+            struct.pack("<f", value)
+        except OverflowError:
+            return False
+    return True
+
+
+def _range_error(prefix: str, kind: str, name: str, path: str) -> FieldError:
+    what = f"with format {name}" if name else "(default format)"
+    return invalid("", "", f"{prefix} value must be of type {kind} {what} in {path}")
+
+
+def _show(value: float) -> str:
+    return go_float(value) if isinstance(value, float) else str(value)
+
+
+def _multiple(path: str, field: str, value: float, factor: float) -> FieldError | None:
+    if factor <= 0:
+        return invalid(field, factor, f"factor MultipleOf declared for {path} must be positive: {_show(factor)}")
+    if isinstance(value, int):
+        fits = value % int(factor) == 0
+    else:
+        fits = is_json_integer(1 / factor * value if factor < 1 else value / factor)
+    return None if fits else invalid(field, value, f"{path} in body should be a multiple of {_show(factor)}")
+
+
+def _maximum(path: str, field: str, value: float, bound: float, exclusive: bool) -> FieldError | None:
+    if value < bound or (value == bound and not exclusive) or math.isnan(value):
+        return None
+    words = "less than" if exclusive else "less than or equal to"
+    return invalid(field, value, f"{path} in body should be {words} {_show(bound)}")
+
+
+def _minimum(path: str, field: str, value: float, bound: float, exclusive: bool) -> FieldError | None:
+    if value > bound or (value == bound and not exclusive) or math.isnan(value):
+        return None
+    words = "greater than" if exclusive else "greater than or equal to"
+    return invalid(field, value, f"{path} in body should be {words} {_show(bound)}")
+
+
+def errors(node: Structural, value: float, path: str, field: str) -> list[FieldError]:
+    """Return what is wrong with an int or float, in upstream's order."""
+    kind, name = _number_type(node)
+    found: list[FieldError | None] = []
+    if not in_range(value, kind, name):
+        found.append(_range_error("Checked", kind, name, path))
+    for prefix, bound, check in (
+        ("MultipleOf", node.multiple_of, _multiple),
+        ("Minimum boundary", node.minimum, _with(_minimum, node.exclusive_minimum)),
+        ("Maximum boundary", node.maximum, _with(_maximum, node.exclusive_maximum)),
+    ):
+        if bound is None:
+            continue
+        if not in_range(bound, kind, name):
+            found.append(_range_error(prefix, kind, name, path))
+            found.append(check(path, field, float(value), bound))
+        else:
+            native = to_int64(bound) if isinstance(value, int) else bound
+            found.append(check(path, field, value, native))
+    return [error for error in found if error is not None]
+
+
+def _with(check: Callable[[str, str, Any, Any, bool], FieldError | None], exclusive: bool) -> Any:
+    return lambda path, field, value, bound: check(path, field, value, bound, exclusive)
+
+
+def integer_test(node: Structural) -> Callable[[int], bool] | None:
+    """Return a fast test of ints equal to ``not errors(…)``; None when every int passes."""
+    kind, name = _number_type(node)
+    bounds = [bound for bound in (node.multiple_of, node.minimum, node.maximum) if bound is not None]
+    if not all(in_range(bound, kind, name) for bound in bounds):
+        return lambda _: False
+    low, high = _INTEGERS.get(name, (_MIN_INT64, _MAX_INT64)) if kind == "integer" else (None, None)
+    if node.minimum is not None:
+        low = max(to_int64(node.minimum) + node.exclusive_minimum, _MIN_INT64 if low is None else low)
+    if node.maximum is not None:
+        high = min(to_int64(node.maximum) - node.exclusive_maximum, _MAX_INT64 if high is None else high)
+    if node.multiple_of is not None:
+        return lambda value: not errors(node, value, "", "")
+    if (low is None or low == _MIN_INT64) and (high is None or high == _MAX_INT64):
+        return None
+    if high is None or high == _MAX_INT64:
+        return lambda value: value >= low
+    if low is None or low == _MIN_INT64:
+        return lambda value: value <= high
+    return lambda value: low <= value <= high
+
+
+def float_test(node: Structural) -> Callable[[float], bool] | None:
+    """Return a test of floats equal to ``not errors(…)``; None when every float passes."""
+    if node.multiple_of is node.minimum is node.maximum is None and _number_type(node) in (
+        ("", ""),
+        ("number", ""),
+        ("number", "double"),
+    ):
+        return None
+    return lambda value: not errors(node, value, "", "")

@@ -1,0 +1,106 @@
+"""Which old value belongs to which new one on an update, and whether they are equal (RAT-001, RAT-004)."""
+
+from typing import Any, Union
+
+from apiext.schema.structural import Structural
+from apiext.schema.values import go_equal
+
+_SCALARS = frozenset((bool, int, float, str))
+
+
+class Link:
+    """A new value, the old value at the same place, and the schema that says how their parts belong together."""
+
+    __slots__ = ("children", "equal", "keyed", "new", "node", "old")
+
+    def __init__(self, node: Structural, new: Any, old: Any) -> None:
+        self.node = node
+        self.new = new
+        self.old = old
+        self.equal: bool | None = None
+        self.keyed: dict[Any, Any] | None = None
+        self.children: dict[Any, Link | None] = {}
+
+    def member(self, name: str) -> Union["Link", None]:
+        """Return the link of an object's member; None when it is new or has no schema."""
+        if name not in self.children:
+            self.children[name] = self._member(name)
+        return self.children[name]
+
+    def _member(self, name: str) -> Union["Link", None]:
+        if self.new.__class__ is not dict or self.old.__class__ is not dict:
+            return None
+        if name not in self.new or name not in self.old:
+            return None
+        child = self.node.member(name)
+        return Link(child, self.new[name], self.old[name]) if child is not None else None
+
+    def index(self, index: int) -> Union["Link", None]:
+        """Return the link of an item of a list of type map, found by its keys; None for other lists."""
+        if index not in self.children:
+            self.children[index] = self._index(index)
+        return self.children[index]
+
+    def _index(self, index: int) -> Union["Link", None]:
+        if self.new.__class__ is not list or self.old.__class__ is not list or self.node.list_type != "map":
+            return None
+        if self.keyed is None:
+            self.keyed = self._by_keys()
+        item = self.new[index]
+        old = self.keyed.get(_keys(self.node.list_keys, item))
+        return Link(self.node.items, item, old) if old is not None and self.node.items is not None else None
+
+    def _by_keys(self) -> dict[Any, Any]:
+        found: dict[Any, Any] = {}
+        if self.node.type == "array" and self.node.list_keys:
+            for item in self.old:
+                keys = _keys(self.node.list_keys, item)
+                if keys is not None:
+                    found.setdefault(keys, item)
+        return found
+
+    def unchanged(self) -> bool:
+        """Tell whether new and old are equal; a map with members outside the schema never is, as upstream."""
+        if self.equal is None:
+            self.equal = self._unchanged()
+        return self.equal
+
+    def _unchanged(self) -> bool:
+        new, old = self.new, self.old
+        if new.__class__ is not old.__class__:
+            return False
+        if new.__class__ is dict:
+            if len(new) != len(old):
+                return False
+            for name in new:
+                below = self.member(name)
+                if below is None or not below.unchanged():
+                    return False
+            return True
+        if new.__class__ is list:
+            return self._list_unchanged()
+        return go_equal(new, old)
+
+    def _list_unchanged(self) -> bool:
+        if len(self.new) != len(self.old):
+            return False
+        if self.node.list_type != "map":
+            return go_equal(self.new, self.old)
+        for index in range(len(self.new)):
+            below = self.index(index)
+            if below is None or not below.unchanged():
+                return False
+        return True
+
+
+def _keys(names: tuple[str, ...], item: Any) -> tuple[Any, ...] | None:
+    """Return the keys of an item of a list map with their types; None when one is missing or no scalar."""
+    if item.__class__ is not dict:
+        return None
+    found: list[Any] = []
+    for name in names:
+        key = item.get(name)
+        if key.__class__ not in _SCALARS:
+            return None
+        found.append((key.__class__, key))
+    return tuple(found)

@@ -1,0 +1,233 @@
+"""Says what is wrong with a value that failed the fast test: one cause per violation, upstream's texts (VAL-002…011).
+
+A report follows upstream's validator step by step, since junctors choose the branch to report by the number of checks
+that were made there. Outside junctors, parts that pass are not looked at again.
+"""
+
+from typing import Any
+
+from apiext import limits
+from apiext.meta.fields import (
+    INVALID,
+    FieldError,
+    go_quote,
+    go_value,
+    invalid,
+    not_supported,
+    required,
+    too_many,
+    type_invalid,
+)
+from apiext.schema import numbers, strings, validate
+from apiext.schema.budget import STEPS
+from apiext.schema.ratchet import Link
+from apiext.schema.structural import Structural
+from apiext.schema.values import in_enum, type_fault
+
+_TYPE_META = frozenset(("apiVersion", "kind"))
+
+
+class Report:
+    """What one validation found: errors in order, each once, and how many checks were made (MatchCount upstream)."""
+
+    __slots__ = ("checks", "errors")
+
+    def __init__(self) -> None:
+        self.errors: dict[FieldError, None] = {}
+        self.checks = 0
+
+    def add(self, error: FieldError) -> None:
+        """Add one error."""
+        self.errors[error] = None
+
+    def merge(self, other: "Report") -> None:
+        """Add what another report found."""
+        self.errors.update(other.errors)
+        self.checks += other.checks
+
+
+class Reporter:
+    """One run over one value. ``base`` is the path of the value in its object, as fields are shown."""
+
+    __slots__ = ("base", "left")
+
+    def __init__(self, base: str) -> None:
+        self.base = base
+        self.left = limits.MAX_FIELD_ERRORS
+
+    def field(self, path: str) -> str:
+        """Return the field of an error: the base and the path without its first dot."""
+        name = path.removeprefix(".") if path != "." else ""
+        if not name:
+            return self.base
+        return f"{self.base}.{name}" if self.base else name
+
+    def report(self, node: Structural, value: Any, path: str, link: Link | None, counted: bool) -> Report:
+        """Return what is wrong with a value. ``counted``: inside a junctor, where checks must be counted."""
+        found = Report()
+        if counted:
+            STEPS.spend(1)
+        elif validate.passes(node, value):
+            return found
+        before = self.left
+        self._node(found, node, value, path, link, counted)
+        if found.errors and link is not None and link.unchanged():
+            found.errors = {}  # RAT-001
+            self.left = before
+        return found
+
+    def _node(self, found: Report, node: Structural, value: Any, path: str, link: Link | None, counted: bool) -> None:
+        field = self.field(path)
+        fault = type_fault(node, value)
+        if fault is not None:
+            found.add(_wrong_type(field, path, *fault))
+        if value is None:
+            found.checks += fault is None
+            self._enum(found, node, value, field)
+            return
+        if node.types or node.format:
+            found.checks += 1 + (fault is None)
+        self._junctors(found, node, value, path)
+        found.checks += 2  # the junctors' own check, and this one
+        kind = value.__class__
+        if kind is str:
+            for error in strings.errors(node, value, path, field) + strings.format_errors(node, value, path, field):
+                found.add(error)
+            found.checks += 1 + bool(node.format and strings.string_check(node.format))
+        elif kind is int or kind is float:
+            for error in numbers.errors(node, value, path, field):
+                found.add(error)
+            found.checks += 2
+        elif kind is list:
+            self._list(found, node, value, path, link, counted)
+            found.checks += 2
+        self._enum(found, node, value, field)
+        found.checks += 1
+        if kind is dict:
+            self._object(found, node, value, path, link, counted)
+            found.checks += 1
+        found.checks += 1
+        if not counted:
+            self.left -= len(found.errors) if kind is not dict and kind is not list else 1
+
+    def _enum(self, found: Report, node: Structural, value: Any, field: str) -> None:
+        if node.enum and not in_enum(node.enum, value):
+            listed = [item if isinstance(item, str) else go_json(item) for item in node.enum]
+            found.add(not_supported(field, value, listed))
+
+    def _list(
+        self, found: Report, node: Structural, value: list[Any], path: str, link: Link | None, counted: bool
+    ) -> None:
+        if node.items is not None:
+            for index, item in enumerate(value):
+                if self.left < 0 and not counted:
+                    break
+                below = link.index(index) if link is not None else None
+                found.merge(self.report(node.items, item, f"{path}[{index}]", below, counted))
+        size, field = len(value), self.field(path)
+        if node.min_items is not None and size < node.min_items:
+            found.add(invalid(field, size, f"{path} in body should have at least {node.min_items} items"))
+        if node.max_items is not None and size > node.max_items:
+            found.add(too_many(field, size, node.max_items))
+
+    def _object(
+        self, found: Report, node: Structural, value: dict[str, Any], path: str, link: Link | None, counted: bool
+    ) -> None:
+        size, field = len(value), self.field(path)
+        if node.min_properties is not None and size < node.min_properties:
+            found.add(invalid(field, size, f"{path} in body should have at least {node.min_properties} properties"))
+        if node.max_properties is not None and size > node.max_properties:
+            found.add(too_many(field, size, node.max_properties))
+        of_maps = node.map_values
+        for name, item in value.items():
+            if self.left < 0 and not counted:
+                break
+            child = node.properties.get(name)
+            if child is not None:
+                below = f"{path}.{name}" if path else name
+            elif node.additional is False:
+                found.add(invalid(field, name, f"{path}.{name} in body is a forbidden property"))
+                continue
+            elif of_maps is not None:
+                child, below = of_maps, f"{path}.{name}"
+            else:
+                continue
+            old = None if link is None or (not path and name in _TYPE_META) else link.member(name)
+            found.merge(self.report(child, item, below, old, counted))
+        for name in node.required:
+            if name not in value:
+                found.add(required(self.field(f"{path}.{name}")))
+
+    def _junctors(self, found: Report, node: Structural, value: Any, path: str) -> None:
+        """Report on allOf, anyOf, oneOf and not; nothing below them is ratcheted (RAT-002)."""
+        if node.any_of:
+            self._any_of(found, node.any_of, value, path)
+        if node.one_of:
+            self._one_of(found, node.one_of, value, path)
+        if node.all_of:
+            reports = [self._branch(branch, value, path) for branch in node.all_of]
+            for report in reports:
+                found.merge(report)
+            good = sum(not report.errors for report in reports)
+            if good != len(reports):
+                none = "" if good else ". None validated"
+                self._composite(found, path, f"must validate all the schemas (allOf){none}")
+        if node.not_ is not None:
+            STEPS.spend(1)
+            if validate.passes(node.not_, value):
+                self._composite(found, path, "must not validate the schema (not)")
+
+    def _branch(self, branch: Structural, value: Any, path: str) -> Report:
+        STEPS.spend(1)
+        return self.report(branch, value, path, None, True)
+
+    def _any_of(self, found: Report, branches: tuple[Structural, ...], value: Any, path: str) -> None:
+        best: Report | None = None
+        for branch in branches:
+            report = self._branch(branch, value, path)
+            if not report.errors:
+                found.merge(report)
+                return
+            if best is None or report.checks > best.checks:
+                best = report
+        self._composite(found, path, "must validate at least one schema (anyOf)")
+        if best is not None:
+            found.merge(best)
+
+    def _one_of(self, found: Report, branches: tuple[Structural, ...], value: Any, path: str) -> None:
+        best: Report | None = None
+        good: list[Report] = []
+        for branch in branches:
+            report = self._branch(branch, value, path)
+            if not report.errors:
+                good.append(report)
+            elif best is None or report.checks > best.checks:
+                best = report
+        if len(good) == 1:
+            found.merge(good[0])
+            return
+        count = f"Found {len(good)} valid alternatives" if good else "Found none valid"
+        self._composite(found, path, f"must validate one and only one schema (oneOf). {count}")
+        if best is not None and not good:
+            found.merge(best)
+
+    def _composite(self, found: Report, path: str, text: str) -> None:
+        found.add(FieldError(INVALID, self.base, f'Invalid value: "": {go_quote(path)} {text}'))
+
+
+def _wrong_type(field: str, path: str, wanted: str, met: str) -> FieldError:
+    return type_invalid(field, met, f"{path} in body must be of type {wanted}: {go_quote(met)}")
+
+
+def go_json(value: Any) -> str:
+    """Return an enumeration's item that is no text, as JSON."""
+    return go_value(value)
+
+
+def errors(node: Structural, value: Any, base: str = "", link: Link | None = None) -> list[FieldError]:
+    """Return what is wrong with a value, at most MAX_FIELD_ERRORS errors; may raise OverBudget."""
+    found = list(Reporter(base).report(node, value, "", link, counted=False).errors)
+    if len(found) > limits.MAX_FIELD_ERRORS:
+        more = "too many errors: the rest is not shown"
+        found[limits.MAX_FIELD_ERRORS :] = [FieldError(INVALID, base, f"Invalid value: {more}")]
+    return found

@@ -1,0 +1,47 @@
+"""Checks of strings: length in code points, pattern, format (VAL-001, VAL-006)."""
+
+from collections.abc import Callable
+
+from apiext.meta.fields import FieldError, go_quote, invalid, too_long, type_invalid
+from apiext.schema.formats import string_check
+from apiext.schema.patterns import refusal, searcher
+from apiext.schema.structural import Structural
+
+
+def errors(node: Structural, value: str, path: str, field: str) -> list[FieldError]:
+    """Return the first of length and pattern that is wrong with a string."""
+    if node.max_length is not None and len(value) > node.max_length:
+        return [too_long(field, node.max_length)]
+    if node.min_length is not None and len(value) < node.min_length:
+        return [invalid(field, value, f"{path} in body should be at least {node.min_length} chars long")]
+    if node.pattern and not searcher(node.pattern)(value):
+        reason = refusal(node.pattern)
+        shown = f"{node.pattern}, but pattern is invalid: {reason}" if reason else node.pattern
+        return [invalid(field, value, f"{path} in body should match '{shown}'")]
+    return []
+
+
+def format_errors(node: Structural, value: str, path: str, field: str) -> list[FieldError]:
+    """Return what is wrong with a string by its format."""
+    check = string_check(node.format) if node.format else None
+    if check is None or check(value):
+        return []
+    return [type_invalid(field, value, f"{path} in body must be of type {node.format}: {go_quote(value)}")]
+
+
+def tests(node: Structural) -> list[Callable[[str], bool]]:
+    """Return fast tests of strings that together equal no errors of this module."""
+    found: list[Callable[[str], bool]] = []
+    low, high = node.min_length, node.max_length
+    if high is not None and low is not None and low > 0:
+        found.append(lambda value: low <= len(value) <= high)
+    elif high is not None:
+        found.append(lambda value: len(value) <= high)
+    elif low is not None and low > 0:
+        found.append(lambda value: len(value) >= low)
+    if node.pattern:
+        found.append(searcher(node.pattern))
+    check = string_check(node.format) if node.format else None
+    if check is not None:
+        found.append(check)
+    return found

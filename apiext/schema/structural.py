@@ -1,0 +1,110 @@
+"""The structural form of a schema: one frozen node per value, equal subtrees shared (design.md §4)."""
+
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from types import MappingProxyType
+from typing import Any, Union
+
+import orjson
+
+EMPTY: Mapping[str, "Structural"] = MappingProxyType({})
+META_FIELDS = frozenset(("apiVersion", "kind", "metadata"))
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Structural:
+    """One node of a schema; a branch of a junctor is such a node too.
+
+    ``default`` None means unset (CRD-008). ``additional`` is None when absent, a bool, or the schema of map values.
+    ``format`` is empty unless it has an effect on values. Bounds are floats as upstream holds them. ``compiled`` keeps
+    what other modules make of the node, by name.
+    """
+
+    type: str = ""
+    nullable: bool = False
+    int_or_string: bool = False
+    preserve: bool = False
+    embedded: bool = False
+    list_type: str = ""
+    list_keys: tuple[str, ...] = ()
+    map_type: str = ""
+    properties: Mapping[str, "Structural"] = EMPTY
+    additional: Union["Structural", bool, None] = None
+    items: Union["Structural", None] = None
+    default: Any = None
+    enum: tuple[Any, ...] = ()
+    format: str = ""
+    maximum: float | None = None
+    exclusive_maximum: bool = False
+    minimum: float | None = None
+    exclusive_minimum: bool = False
+    multiple_of: float | None = None
+    max_length: int | None = None
+    min_length: int | None = None
+    pattern: str = ""
+    max_items: int | None = None
+    min_items: int | None = None
+    max_properties: int | None = None
+    min_properties: int | None = None
+    required: tuple[str, ...] = ()
+    all_of: tuple["Structural", ...] = ()
+    any_of: tuple["Structural", ...] = ()
+    one_of: tuple["Structural", ...] = ()
+    not_: Union["Structural", None] = None
+    compiled: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The JSON types allowed, as error texts list them; empty means any (VAL-010)."""
+        if self.int_or_string:
+            return ("integer", "string")
+        return (self.type,) if self.type else ()
+
+    @property
+    def map_values(self) -> Union["Structural", None]:
+        """The schema of map values, if there is one."""
+        return self.additional if isinstance(self.additional, Structural) else None
+
+    def member(self, name: str) -> Union["Structural", None]:
+        """Return the schema of a member: its property's, else that of map values."""
+        found = self.properties.get(name)
+        return found if found is not None else self.map_values
+
+    def branches(self) -> tuple["Structural", ...]:
+        """Return the nodes below allOf, anyOf, oneOf and not."""
+        return (*self.all_of, *self.any_of, *self.one_of, *((self.not_,) if self.not_ is not None else ()))
+
+
+_NAMES = tuple(item.name for item in fields(Structural) if item.name != "compiled")
+_DEFAULTS = {item.name: item.default for item in fields(Structural) if item.name != "compiled"}
+_JSON = frozenset(("default", "enum"))
+_NODES: weakref.WeakValueDictionary[tuple[Any, ...], Structural] = weakref.WeakValueDictionary()
+
+
+def intern(**values: Any) -> Structural:
+    """Return the node with these fields: the one in use when there is an equal one, else a new one.
+
+    Children are compared by identity, since they went through here before.
+    """
+    key = tuple((name, _key(name, value)) for name, value in values.items() if value != _DEFAULTS[name])
+    found = _NODES.get(key)
+    if found is None:
+        found = Structural(**values)
+        _NODES[key] = found
+    return found
+
+
+def _key(name: str, value: Any) -> Any:
+    if name in _JSON:
+        try:
+            return orjson.dumps(value)
+        except TypeError:  # nested deeper than orjson goes
+            return id(value)
+    if isinstance(value, Structural):
+        return id(value)
+    if isinstance(value, tuple):
+        return tuple(id(part) if isinstance(part, Structural) else part for part in value)
+    if isinstance(value, Mapping):
+        return tuple((member, id(part)) for member, part in value.items())
+    return value

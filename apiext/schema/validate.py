@@ -1,0 +1,175 @@
+"""Compiles a schema into one fast test: does a value pass? What is wrong is said by report.py."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from apiext.schema import junctors, numbers, strings
+from apiext.schema.structural import Structural
+from apiext.schema.values import in_enum, type_fault
+
+Test = Callable[[Any], bool]
+Tests = Mapping[type, Any]
+"""By the class of a value: True when all such values pass, else a Test; a class not listed fails."""
+
+NONE = type(None)
+_SAMPLES: dict[type, Any] = {str: "", bool: False, int: 0, float: 0.5, list: [], dict: {}}
+
+
+def tests(node: Structural) -> Tests:
+    """Return the tests of a node."""
+    found = node.compiled.get("tests")
+    if found is None:
+        found = node.compiled["tests"] = _make(node)
+    made: Tests = found
+    return made
+
+
+def passes(node: Structural, value: Any) -> bool:
+    """Tell whether a value is valid against a node; may raise OverBudget."""
+    test = tests(node).get(value.__class__)
+    return test is True or (test is not None and test(value))
+
+
+def _make(node: Structural) -> Tests:
+    found: dict[type, Any] = {}
+    if type_fault(node, None) is None and not node.enum:
+        found[NONE] = True
+    common = junctors.tests(node, tests)
+    for kind, sample in _SAMPLES.items():
+        checks: list[Test] = []
+        if type_fault(node, sample) is not None:
+            if kind is not float or type_fault(node, 1.0) is not None:
+                continue
+            checks.append(lambda value: type_fault(node, value) is None)
+        checks += common
+        checks += _OF_CLASS[kind](node)
+        if node.enum:
+            checks.append(_enum_test(node.enum, kind))
+        found[kind] = _all(checks)
+    return found
+
+
+def _all(checks: list[Test]) -> Any:
+    if not checks:
+        return True
+    if len(checks) == 1:
+        return checks[0]
+    if len(checks) == 2:
+        first, second = checks
+        return lambda value: first(value) and second(value)
+    every = tuple(checks)
+
+    def test(value: Any) -> bool:
+        for check in every:  # half the time of all()
+            if not check(value):
+                return False
+        return True
+
+    return test
+
+
+def _enum_test(enum: tuple[Any, ...], kind: type) -> Test:
+    if kind is str:
+        return frozenset(item for item in enum if item.__class__ is str).__contains__
+    return lambda value: in_enum(enum, value)
+
+
+def _integers(node: Structural) -> list[Test]:
+    test = numbers.integer_test(node)
+    return [test] if test is not None else []
+
+
+def _floats(node: Structural) -> list[Test]:
+    test = numbers.float_test(node)
+    return [test] if test is not None else []
+
+
+def _lists(node: Structural) -> list[Test]:
+    checks: list[Test] = []
+    low, high = node.min_items, node.max_items
+    if low is not None and low > 0:
+        checks.append(lambda value: len(value) >= low)
+    if high is not None:
+        checks.append(lambda value: len(value) <= high)
+    get = _getter(node.items)
+    if get is not None:
+        checks.append(_items_test(get))
+    return checks
+
+
+def _getter(node: Structural | None) -> Callable[[type], Any] | None:
+    """Return the look-up of a node's tests, or None when every value passes."""
+    if node is None or _anything(tests(node)):
+        return None
+    return tests(node).get
+
+
+def _anything(found: Tests) -> bool:
+    return len(found) == len(_SAMPLES) + 1 and all(test is True for test in found.values())
+
+
+def _items_test(get: Callable[[type], Any]) -> Test:
+    def test(value: Any) -> bool:
+        for item in value:
+            check = get(item.__class__)
+            if check is not True and (check is None or not check(item)):
+                return False
+        return True
+
+    return test
+
+
+def _objects(node: Structural) -> list[Test]:
+    checks: list[Test] = []
+    low, high = node.min_properties, node.max_properties
+    if low is not None and low > 0:
+        checks.append(lambda value: len(value) >= low)
+    if high is not None:
+        checks.append(lambda value: len(value) <= high)
+    if node.required:
+        checks.append(frozenset(node.required).issubset)
+    if node.additional is False:
+        checks.append(_only(frozenset(node.properties)))
+    test = _members_test(node)
+    if test is not None:
+        checks.append(test)
+    return checks
+
+
+def _only(names: frozenset[str]) -> Test:
+    return lambda value: names.issuperset(value)
+
+
+def _members_test(node: Structural) -> Test | None:
+    of_maps = _getter(node.map_values)
+    table = {name: _getter(child) for name, child in node.properties.items()}
+    if of_maps is None:
+        table = {name: get for name, get in table.items() if get is not None}
+        if not table:
+            return None
+    look_up = table.get
+    if not table:
+        assert of_maps is not None
+        walk = _items_test(of_maps)
+        return lambda value: walk(value.values())
+
+    def test(value: Any) -> bool:
+        for name, item in value.items():
+            get = look_up(name, of_maps)
+            if get is not None:
+                check = get(item.__class__)
+                if check is not True and (check is None or not check(item)):
+                    return False
+        return True
+
+    return test
+
+
+_OF_CLASS: dict[type, Callable[[Structural], list[Test]]] = {
+    str: lambda node: list(strings.tests(node)),
+    bool: lambda _: [],
+    int: _integers,
+    float: _floats,
+    list: _lists,
+    dict: _objects,
+}

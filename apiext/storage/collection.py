@@ -1,0 +1,310 @@
+"""The cached objects of one resource: their state, what changed lately, and who wants to know."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import orjson
+
+from apiext.meta.names import GroupResource
+from apiext.storage.fanout import Fanout, Watcher
+from apiext.storage.history import Change, History
+from apiext.storage.keys import bounds, relative, split_relative
+from apiext.storage.progress import Progress
+from apiext.storage.pump import Pump
+from apiext.storage.segments import Segments
+from apiext.storage.snapshot import Piece, Snapshot
+from apiext.storage.store import Entry, Malformed, Viewer
+from apiext.storage.watching import Sink, WatchGroup
+
+log = logging.getLogger(__name__)
+
+Decoder = Callable[[bytes], bytes]
+"""A stored value → its JSON; raises ValueError for a value that is none of the kind's encodings."""
+
+
+class Slice(NamedTuple):
+    """A page: entries in key order, the revision they are at, how many follow, and where they begin ("": none do).
+
+    ``next`` is relative to the prefix listed (collection or namespace) and ends in NUL, as tokens carry it (RV-005).
+    """
+
+    entries: Sequence[Entry]
+    revision: int
+    remaining: int
+    next: str
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A stored value that is not a JSON object, and the last state that watchers saw."""
+
+    revision: int
+    reason: str
+    last: Entry | None
+
+
+def json_object(value: bytes) -> bytes:
+    """Return the value if it is a JSON object; ValueError says why not."""
+    document: Any = orjson.loads(value)
+    if not isinstance(document, dict):
+        raise ValueError("the value is not a JSON object")
+    return value
+
+
+class Collection:
+    """The state of one resource at the cache's revision, once ``ready``. Reading never waits."""
+
+    def __init__(
+        self, resource: GroupResource, namespaced: bool, decoder: Decoder | None, progress: Progress, pump: Pump
+    ) -> None:
+        self.resource = resource
+        self.namespaced = namespaced
+        self.ready = False
+        self.dropped = False
+        self.history = History(0)
+        self.fanout = Fanout(self.history, progress, pump)
+        self.decode: Decoder = decoder or json_object
+        self.broken: dict[str, Broken] = {}
+        self.pending: dict[str, bytes] = {}
+        self.early: list[tuple[str, int, bytes | None]] = []
+        self.backfilling = asyncio.Lock()
+        self._filled = asyncio.Event()
+        self._progress = progress
+        self._state = Snapshot()
+        self._floor = 0
+        self._listeners: list[Callable[[Change], None]] = []
+        self._listed = 2
+
+    # -- reading
+
+    @property
+    def revision(self) -> int:
+        """The revision that the state is at."""
+        return self._progress.revision
+
+    async def wait_ready(self) -> None:
+        """Wait until the collection is filled; returns also when it was dropped meanwhile."""
+        await self._filled.wait()
+
+    def get(self, namespace: str, name: str) -> Entry | None:
+        """Return the object as cached; raises Malformed for one that cannot be read (RV-020)."""
+        key = f"{namespace}/{name}" if namespace else name
+        entry = self._state.index.get(key)
+        if entry is None and self.broken and key in self.broken:
+            raise Malformed(key, self.broken[key].reason)
+        return entry
+
+    def entries(self, namespace: str | None = None) -> Sequence[Entry]:
+        """Return the objects in key order (RV-008); raises Malformed if one cannot be read."""
+        low, high = bounds(namespace)
+        self._readable(low, high)
+        return self._state.entries(low, high)
+
+    def readable(self, namespace: str | None = None) -> list[Entry]:
+        """Return the objects in key order without those that cannot be read: for controllers, never for clients."""
+        return self._state.entries(*bounds(namespace))
+
+    def count(self, namespace: str | None = None) -> int:
+        """Return how many objects there are, the unreadable among them."""
+        low, high = bounds(namespace)
+        return self._state.count(low, high) + sum(low <= key and (not high or key < high) for key in self.broken)
+
+    def page(self, namespace: str | None, start: str, limit: int) -> Slice:
+        """Return at most ``limit`` (0: all) objects from ``start`` on, as it stands in a token (RV-005)."""
+        low, high = bounds(namespace)
+        self._readable(low, high)
+        pieces, remaining, following = self._cut(namespace, start, limit)
+        found: list[Entry] = []
+        for chunk, first, stop in pieces:
+            found += chunk.entries[first:stop]
+        return Slice(found, self.revision, remaining, following)
+
+    def segments(self, viewer: Viewer, namespace: str | None = None, start: str = "", limit: int = 0) -> Segments:
+        """Return the bytes of the same page as ``page``; ``remaining`` and ``next`` are those of the page."""
+        low, high = bounds(namespace)
+        self._readable(low, high)
+        self._listed = 2
+        pieces, remaining, following = self._cut(namespace, start, limit)
+        return Segments(pieces, viewer, remaining, following)
+
+    def _cut(self, namespace: str | None, start: str, limit: int) -> tuple[list[Piece], int, str]:
+        low, high = bounds(namespace)
+        pieces = self._state.pieces(low + start, high)
+        if not limit:
+            return pieces, 0, ""
+        left = limit
+        for number, piece in enumerate(pieces):
+            size = piece.stop - piece.start
+            if left <= size:
+                kept = [*pieces[:number], piece._replace(stop=piece.start + left)]
+                remaining = size - left + sum(rest.stop - rest.start for rest in pieces[number + 1 :])
+                last = piece.chunk.keys[piece.start + left - 1]
+                return kept, remaining, f"{last[len(low) :]}\0" if remaining else ""
+            left -= size
+        return pieces, 0, ""
+
+    def _readable(self, low: str, high: str) -> None:
+        if self.broken:
+            for key, broken in self.broken.items():
+                if low <= key and (not high or key < high):
+                    raise Malformed(key, broken.reason)
+
+    # -- following
+
+    def subscribe(self, listener: Callable[[Change], None]) -> Callable[[], None]:
+        """Call the listener with every change, in order; returns what ends it.
+
+        A fill and a re-fill bring their differences as changes, a first fill one ADDED per object.
+        """
+        self._listeners.append(listener)
+
+        def end() -> None:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+
+        return end
+
+    def watch(  # noqa: PLR0913 - the three switches of a watch request
+        self,
+        group: WatchGroup,
+        start: int | None,
+        sink: Sink,
+        *,
+        initial: bool = False,
+        bookmarks: bool = False,
+        announce: bool | None = None,
+    ) -> Watcher:
+        """Open a watch; its first bytes are written in a later turn of the loop.
+
+        ``start``: events after that revision, Compacted if they are not in memory (see CachedStore.watch); None: from
+        now. ``initial``: the current objects as ADDED first, ``start`` is ignored. ``announce``: a bookmark that marks
+        the end of those, as ``bookmarks`` when None (RV-009, RV-012, RV-013).
+        """
+        history = self.history
+        cursor = history.end if initial or start is None else history.position(start)
+        its_group, watcher = self.fanout.attach(group, sink, bookmarks, cursor)
+        if initial:
+            marked = bookmarks if announce is None else announce
+            watcher.begin(self._state.pieces(*bounds(group.namespace)), self.revision if marked else 0)
+        its_group.enter(watcher)
+        return watcher
+
+    def end_watches(self, error: bytes | None = None) -> None:
+        """End all watches, after these bytes if given."""
+        self.fanout.end(error or b"")
+
+    @property
+    def watchers(self) -> int:
+        """How many watches are open."""
+        return self.fanout.watchers
+
+    # -- fed by the store
+
+    def entry_of(self, key: str, revision: int, value: bytes) -> Entry:
+        """Return the entry of a stored value; the cached one if it is the same. Raises ValueError."""
+        cached = self._state.index.get(key)
+        if cached is not None and cached.revision == revision:
+            return cached
+        namespace, _, name = key.rpartition("/")
+        return Entry(namespace, name, revision, value if self.pending.get(key) == value else self.decode(value))
+
+    def apply(self, key: str, revision: int, value: bytes | None) -> None:
+        """Take a change from the root watch; value None is a deletion."""
+        if not self.ready:
+            self.early.append((key, revision, value))
+        elif revision > self._floor and split_relative(key, self.namespaced):
+            self._apply(key, revision, value)
+
+    def _apply(self, key: str, revision: int, value: bytes | None) -> None:
+        state, broken = self._state, self.broken.get(key)
+        previous = broken.last if broken else state.index.get(key)
+        if value is None:
+            self.broken.pop(key, None)
+            state.remove(key)
+            if previous is not None:
+                self._publish(Change("DELETED", previous.with_revision(revision), previous, revision))
+            return
+        ours = self.pending.get(key)
+        try:
+            raw = ours if ours is not None and ours == value else self.decode(value)
+        except ValueError as error:
+            self._break(key, Broken(revision, str(error), previous))
+            return
+        self.broken.pop(key, None)
+        namespace, _, name = key.rpartition("/")
+        entry = Entry(namespace, name, revision, raw)
+        state.put(key, entry)
+        self._publish(Change("ADDED" if previous is None else "MODIFIED", entry, previous, revision))
+
+    def _break(self, key: str, broken: Broken) -> None:
+        log.warning("%s %s at revision %d cannot be read: %s", self.resource, key, broken.revision, broken.reason)
+        self._state.remove(key)
+        self.broken[key] = broken
+
+    def _publish(self, change: Change) -> None:
+        self.fanout.publish(change)
+        self._tell(change)
+
+    def _tell(self, change: Change) -> None:
+        for listener in tuple(self._listeners):
+            try:
+                listener(change)
+            except Exception:  # outermost: a listener's fault must not cost the others their events
+                log.exception("a listener of %s failed", self.resource)
+
+    def load(self, entries: list[Entry], broken: dict[str, Broken], revision: int) -> None:
+        """Become exactly this state at the revision; tell subscribers the differences, end watches with 410."""
+        before, gone = self._state.index, self.broken
+        self._state = Snapshot((relative(entry.namespace, entry.name), entry) for entry in entries)
+        self.fanout.end(None)
+        self.history.reset(revision)
+        self._floor = revision
+        after = self._state.index
+        for key, old in gone.items():
+            if old.last is not None:
+                before.setdefault(key, old.last)
+        self.broken = {key: Broken(b.revision, b.reason, b.last or before.get(key)) for key, b in broken.items()}
+        for key, bad in self.broken.items():
+            log.warning("%s %s at revision %d cannot be read: %s", self.resource, key, bad.revision, bad.reason)
+        self.ready = True
+        self._filled.set()
+        if self._listeners:
+            for change in _differences(before, after, self.broken, revision):
+                self._tell(change)
+        early, self.early = self.early, []
+        for key, at, value in early:
+            self.apply(key, at, value)
+
+    def unload(self) -> None:
+        """The collection is dropped: end its watches, let waiters go."""
+        self.dropped = True
+        self.ready = False
+        self.early = []
+        self.end_watches()
+        self._filled.set()
+
+    def tick(self) -> None:
+        """Once per limits.BOOKMARK_EVERY: bookmarks, and memory that nobody asked for lately."""
+        self.fanout.bookmarks()
+        self._listed -= 1
+        if self._listed == 0:
+            for chunk in self._state.chunks():
+                chunk.forget()
+
+
+def _differences(
+    before: dict[str, Entry], after: dict[str, Entry], broken: dict[str, Broken], revision: int
+) -> list[Change]:
+    found = [
+        Change("DELETED", entry.with_revision(revision), entry, revision)
+        for key, entry in before.items()
+        if key not in after and key not in broken
+    ]
+    for key, entry in after.items():
+        old = before.get(key)
+        if old is None or old.revision != entry.revision or old.raw != entry.raw:
+            found.append(Change("ADDED" if old is None else "MODIFIED", entry, old, entry.revision))
+    return sorted(found, key=lambda change: change.revision)

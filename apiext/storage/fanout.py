@@ -1,0 +1,395 @@
+"""Watchers of one collection: cursors into its history, served in groups that share every frame (http.md 4, 9)."""
+
+from collections import deque
+from collections.abc import Hashable
+
+from apiext import limits
+from apiext.storage.history import Change, History
+from apiext.storage.progress import Progress
+from apiext.storage.pump import Pump
+from apiext.storage.snapshot import Piece
+from apiext.storage.watching import Sink, WatchGroup, event_of
+
+_BLOCK_EVENTS = 512  # changes looked at for one block
+_BLOCK_COST = 8  # deliveries that making a block is worth in a slice
+_MEMO = 4  # blocks remembered while watchers of a group catch up
+
+
+class Watcher:
+    """One watch: a cursor, and the sink it feeds. ``synced`` watchers share the cursor of their group."""
+
+    __slots__ = ("_group", "_initial", "announce", "bookmarks", "cursor", "ended", "queued", "reached", "sink", "synced")
+
+    def __init__(self, group: "Group", sink: Sink, bookmarks: bool) -> None:
+        self._group = group
+        self._initial: deque[Piece] | None = None
+        self.announce = 0
+        self.bookmarks = bookmarks
+        self.cursor = 0
+        self.ended = False
+        self.queued = False
+        self.reached = 0
+        self.sink = sink
+        self.synced = False
+
+    @property
+    def revision(self) -> int:
+        """Everything up to this revision was written to the sink."""
+        return self._group.revision_of(self)
+
+    def resume(self) -> None:
+        """The transport drained: write what was missed."""
+        if not self.synced and not self.queued and not self.ended:
+            self._group.want(self)
+
+    def close(self) -> None:
+        """The client is gone."""
+        if not self.ended:
+            self._group.leave(self)
+
+    def bookmark_now(self) -> None:
+        """Write a bookmark at once, as before the end of a timed watch (RV-012); nothing during initial events."""
+        if not self.ended and self._initial is None and not self.sink.paused:
+            self._group.flush(self)
+            self.sink.write(self._group.spec.bookmark(self.revision, False))
+
+    def begin(self, pieces: list[Piece], announce: int) -> None:
+        """Send these entries as ADDED first; ``announce`` is the revision of the bookmark behind them, 0: none."""
+        self._initial = deque(pieces)
+        self.announce = announce
+
+    def step(self) -> bool:
+        """Write the next piece of what was missed; tell whether more is to be done."""
+        group, sink = self._group, self.sink
+        if self._initial is None:
+            return group.catch_up(self)
+        if self._initial:
+            data = group.initial(self._initial.popleft())
+            if data:
+                sink.write(data)
+            return True
+        self._initial = None
+        if self.announce:
+            sink.write(group.spec.bookmark(self.announce, True))
+        return True
+
+
+class Group:
+    """Watchers of one WatchGroup. A pass writes one block of frames to every synced watcher, slice by slice.
+
+    ``cursor`` is the position up to which all synced watchers are served once the pass is over. ``waiting`` watchers
+    began further on; ``ready`` ones are behind and may be written to.
+    """
+
+    __slots__ = (
+        "_at",
+        "_blocks",
+        "_data",
+        "_due",
+        "_fanout",
+        "_initial",
+        "_ready",
+        "_start",
+        "_synced",
+        "_todo",
+        "_waiting",
+        "cursor",
+        "members",
+        "queued",
+        "spec",
+    )
+
+    def __init__(self, fanout: "Fanout", spec: WatchGroup) -> None:
+        self._fanout = fanout
+        self._at = 0
+        self._blocks: dict[int, tuple[int, bytes]] = {}
+        self._data = b""
+        self._due = False
+        self._initial: dict[tuple[int, int, int], tuple[Piece, bytes]] = {}
+        self._ready: deque[Watcher] = deque()
+        self._start = 0
+        self._synced: dict[Watcher, None] = {}
+        self._todo: list[Watcher | None] = []
+        self._waiting: list[Watcher] = []
+        self.cursor = fanout.history.end
+        self.members: dict[Watcher, None] = {}
+        self.queued = False
+        self.spec = spec
+
+    # -- called by watchers
+
+    def enter(self, watcher: Watcher) -> None:
+        """Take a watcher whose cursor is set."""
+        self.members[watcher] = None
+        self.want(watcher)
+
+    def want(self, watcher: Watcher) -> None:
+        """Serve a watcher that is not synced in the next pass."""
+        watcher.queued = True
+        self._ready.append(watcher)
+        self._fanout.pump.add(self)
+
+    def leave(self, watcher: Watcher) -> None:
+        """Forget a watcher."""
+        watcher.ended = True
+        watcher.synced = False
+        self.members.pop(watcher, None)
+        self._synced.pop(watcher, None)
+        if watcher in self._waiting:
+            self._waiting.remove(watcher)
+        if not self.members:
+            self._fanout.forget(self)
+
+    def flush(self, watcher: Watcher) -> None:
+        """Write what the pass under way still owes a watcher."""
+        if watcher.synced and watcher in (rest := self._todo[self._at :]):
+            self._todo[self._at + rest.index(watcher)] = None
+            watcher.sink.write(self._data)
+
+    def revision_of(self, watcher: Watcher) -> int:
+        """Return the revision up to which a watcher was served."""
+        if not watcher.synced:
+            lost = watcher.cursor < self._fanout.history.first
+            return watcher.reached if lost else self._fanout.revision_before(watcher.cursor)
+        owed = watcher in self._todo[self._at :]
+        return self._fanout.revision_before(self._start if owed else self.cursor)
+
+    # -- called by the pump
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is something to do now."""
+        if self._todo or self._ready:
+            return True
+        if not self._synced:
+            return bool(self._waiting)
+        return self._due or self.cursor < self._fanout.history.end
+
+    def step(self, budget: int) -> int:
+        """Go on with the pass, open the next, or serve one watcher that is behind."""
+        if self._todo:
+            return self._deliver(budget)
+        if self._open_pass():
+            return _BLOCK_COST
+        if self._ready:
+            return self._serve(self._ready.popleft())
+        return 1
+
+    def rest(self) -> None:
+        """Keep no frames while nobody catches up."""
+        self._blocks.clear()
+
+    def fail(self) -> None:
+        """End all watches: their clients watch again from where they are."""
+        self._todo = []
+        self._data = b""
+        self.end(b"")
+
+    def end(self, data: bytes | None) -> None:
+        """End all watches with these bytes; None: with the group's 410, each at its revision."""
+        for watcher in list(self.members):
+            self._finish(watcher, data)
+
+    def bookmark_soon(self) -> None:
+        """Write a bookmark to those who want one, when the pass under way is over."""
+        self._due = True
+        self._initial.clear()
+        oldest = self._fanout.history.first
+        for watcher in [watcher for watcher in self.members if not watcher.synced and watcher.cursor < oldest]:
+            self._finish(watcher, None)
+        self._fanout.pump.add(self)
+
+    def skip(self, position: int) -> bool:
+        """Step over a change of another namespace without a pass; tells whether that was possible."""
+        if self.cursor != position or self._waiting:
+            return False
+        self.cursor += 1
+        return True
+
+    # -- passes
+
+    def _open_pass(self) -> bool:
+        history = self._fanout.history
+        stop = min((watcher.cursor for watcher in self._waiting), default=history.end)
+        if not self._synced:
+            self._due = False
+            self.cursor = max(stop, self.cursor)
+            return self._admit()
+        if self.cursor < history.first:
+            for watcher in list(self._synced):
+                self._finish(watcher, None)
+            return True
+        self._start = self.cursor
+        if self.cursor < stop:
+            self.cursor, self._data = self._block(self.cursor, stop)
+            if self._data:
+                self._todo = list(self._synced)
+            self._admit()
+            return True
+        if self._due:
+            self._due = False
+            self._data = self.spec.bookmark(self._fanout.revision_before(self.cursor), False)
+            self._todo = [watcher for watcher in self._synced if watcher.bookmarks]
+            return True
+        return False
+
+    def _admit(self) -> bool:
+        """Let in who waited for the group to come this far."""
+        joining = [watcher for watcher in self._waiting if watcher.cursor <= self.cursor]
+        for watcher in joining:
+            self._waiting.remove(watcher)
+            self._join(watcher)
+        return bool(joining)
+
+    def _deliver(self, limit: int) -> int:
+        data, start = self._data, self._at
+        stop = min(start + limit, len(self._todo))
+        for watcher in self._todo[start:stop]:
+            if watcher is None or not watcher.synced:
+                continue
+            sink = watcher.sink
+            if sink.paused:
+                watcher.reached = self._fanout.revision_before(self._start)
+                watcher.cursor = self._start
+                watcher.synced = False
+                del self._synced[watcher]
+            else:
+                sink.write(data)
+        self._at = stop
+        if stop == len(self._todo):
+            self._todo = []
+            self._at = 0
+            self._data = b""
+        return stop - start
+
+    def _serve(self, watcher: Watcher) -> int:
+        watcher.queued = False
+        if watcher.ended or watcher.synced:
+            return 1
+        if watcher.cursor < self._fanout.history.first:
+            self._finish(watcher, None)
+        elif not watcher.sink.paused and watcher.step() and not watcher.ended:
+            watcher.queued = True
+            self._ready.append(watcher)
+        return 2
+
+    def catch_up(self, watcher: Watcher) -> bool:
+        """Write one block to a watcher that is behind; tell whether it still is."""
+        if watcher.cursor < self.cursor:
+            watcher.cursor, data = self._block(watcher.cursor, self.cursor)
+            if data:
+                watcher.sink.write(data)
+        if watcher.cursor < self.cursor:
+            return True
+        if watcher.cursor == self.cursor:
+            self._join(watcher)
+        else:
+            self._waiting.append(watcher)
+        return False
+
+    def _join(self, watcher: Watcher) -> None:
+        watcher.synced = True
+        self._synced[watcher] = None
+
+    def _finish(self, watcher: Watcher, data: bytes | None) -> None:
+        if data is None:
+            data = self.spec.expired(self.revision_of(watcher), self._fanout.history.floor)
+        self.leave(watcher)
+        watcher.sink.end(data)
+
+    # -- frames
+
+    def _block(self, start: int, stop: int) -> tuple[int, bytes]:
+        """Return the frames of the changes from ``start`` on, and where the block ends, at most ``stop``."""
+        known = self._blocks.get(start)
+        if known is not None and known[0] <= stop:
+            return known
+        history, spec = self._fanout.history, self.spec
+        frames: list[bytes] = []
+        size = 0
+        position = start
+        end = min(stop, start + _BLOCK_EVENTS)
+        while position < end and size < limits.PUMP_BLOCK:
+            seen = event_of(spec, history.at(position))
+            position += 1
+            if seen is not None:
+                frame = spec.frame(*seen)
+                frames.append(frame)
+                size += len(frame)
+        block = position, frames[0] if len(frames) == 1 else b"".join(frames)
+        if len(self._blocks) >= _MEMO:
+            self._blocks.clear()
+        self._blocks[start] = block
+        return block
+
+    def initial(self, piece: Piece) -> bytes:
+        """Return the ADDED frames of a piece of the state, made once for all who begin at that state."""
+        key = (id(piece.chunk), piece.start, piece.stop)
+        known = self._initial.get(key)
+        if known is None:
+            spec = self.spec
+            selects, frame = spec.selects, spec.frame
+            entries = piece.chunk.entries[piece.start : piece.stop]
+            data = b"".join([frame("ADDED", entry) for entry in entries if selects is None or selects(entry)])
+            known = self._initial[key] = (piece, data)  # the piece keeps the id from being used again
+        return known[1]
+
+
+class Fanout:
+    """All groups of one collection."""
+
+    def __init__(self, history: History, progress: Progress, pump: Pump) -> None:
+        self.history = history
+        self.progress = progress
+        self.pump = pump
+        self._groups: dict[Hashable, Group] = {}
+
+    def publish(self, change: Change) -> None:
+        """Append a change to the history and wake who may want it."""
+        history = self.history
+        position = history.end
+        history.append(change)
+        namespace = change.entry.namespace
+        for group in self._groups.values():
+            of = group.spec.namespace
+            if of is not None and of != namespace and group.skip(position):
+                continue
+            self.pump.add(group)
+
+    def attach(self, spec: WatchGroup, sink: Sink, bookmarks: bool, cursor: int) -> tuple[Group, Watcher]:
+        """Return a new watcher at a position of the history, not yet entered in its group."""
+        group = self._groups.get(spec.key)
+        if group is None:
+            group = self._groups[spec.key] = Group(self, spec)
+        watcher = Watcher(group, sink, bookmarks)
+        watcher.cursor = cursor
+        watcher.reached = self.revision_before(cursor)
+        return group, watcher
+
+    def revision_before(self, position: int) -> int:
+        """Return the revision up to which everything lies before a position."""
+        history = self.history
+        if position >= history.end:
+            return self.progress.revision
+        return history.at(position).revision - 1 if position >= history.first else history.floor
+
+    def bookmarks(self) -> None:
+        """Let every group write its periodic bookmark."""
+        self.history.relax()
+        for group in self._groups.values():
+            group.bookmark_soon()
+
+    def end(self, data: bytes | None) -> None:
+        """End all watches with these bytes; None: each with its 410."""
+        for group in list(self._groups.values()):
+            group.end(data)
+
+    def forget(self, group: Group) -> None:
+        """Drop a group that has no watchers."""
+        if self._groups.get(group.spec.key) is group:
+            del self._groups[group.spec.key]
+
+    @property
+    def watchers(self) -> int:
+        """How many watches are open."""
+        return sum(len(group.members) for group in self._groups.values())

@@ -1,0 +1,133 @@
+"""The recent changes of one collection, by position and by revision, bounded by count and bytes."""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from apiext import limits
+from apiext.storage.store import Compacted, Entry
+
+_OVERHEAD = 300  # bytes of a change beside its value
+
+
+class Change(NamedTuple):
+    """What one revision did to one object.
+
+    ``kind`` is ADDED, MODIFIED or DELETED. A DELETED entry is the last state under the deletion's revision (RV-011).
+    ``previous`` is the state before, None for ADDED.
+    """
+
+    kind: str
+    entry: Entry
+    previous: Entry | None
+    revision: int
+
+
+class History:
+    """Changes at positions ``first`` … ``end``; positions count up for ever, so a reader's cursor is one integer.
+
+    Every change after revision ``floor`` is here. While ``held`` nothing is dropped.
+    """
+
+    __slots__ = (
+        "_base",
+        "_bytes",
+        "_changes",
+        "_extra",
+        "_extra_bytes",
+        "_revisions",
+        "_sizes",
+        "end",
+        "first",
+        "floor",
+        "held",
+    )
+
+    def __init__(self, floor: int) -> None:
+        self._changes: list[Change | None] = []
+        self._revisions: list[int] = []
+        self._sizes: list[int] = []
+        self._bytes = 0
+        self._base = 0
+        self._extra = 0
+        self._extra_bytes = 0
+        self.first = 0
+        self.end = 0
+        self.floor = floor
+        self.held = False
+
+    def append(self, change: Change) -> None:
+        """Add the newest change and drop what is over the bounds."""
+        size = len(change.entry.raw) + _OVERHEAD
+        self._changes.append(change)
+        self._revisions.append(change.revision)
+        self._sizes.append(size)
+        self._bytes += size
+        self.end += 1
+        if self._over():
+            self._trim()
+
+    def prepend(self, changes: Sequence[Change], floor: int) -> None:
+        """Put older changes before the first; they make all changes after ``floor`` known until ``relax``."""
+        self._drop_dead()
+        sizes = [len(change.entry.raw) + _OVERHEAD for change in changes]
+        self._changes[:0] = changes
+        self._revisions[:0] = [change.revision for change in changes]
+        self._sizes[:0] = sizes
+        self._extra += len(changes)
+        self._extra_bytes += sum(sizes)
+        self._bytes += sum(sizes)
+        self._base -= len(changes)
+        self.first = self._base
+        self.floor = floor
+
+    def relax(self) -> None:
+        """Bring a history that was lengthened by ``prepend`` back to its bounds."""
+        self._extra = self._extra_bytes = 0
+        self._trim()
+
+    def reset(self, floor: int) -> None:
+        """Forget all changes: what happened before ``floor`` is not known any more."""
+        self._changes.clear()
+        self._revisions.clear()
+        self._sizes.clear()
+        self._bytes = self._extra = self._extra_bytes = 0
+        self._base = self.first = self.end
+        self.floor = floor
+
+    def at(self, position: int) -> Change:
+        """Return the change at a position from ``first`` on."""
+        change = self._changes[position - self._base]
+        assert change is not None
+        return change
+
+    def position(self, revision: int) -> int:
+        """Return the position of the first change after the revision; raises Compacted below the floor."""
+        if revision < self.floor:
+            raise Compacted(revision, self.floor)
+        return max(self.first, self._base + bisect_right(self._revisions, revision))
+
+    def unchanged_since(self, revision: int) -> bool:
+        """Tell whether nothing changed after the revision, as far as that is known."""
+        return revision >= (self._revisions[-1] if self.end > self.first else self.floor)
+
+    def _over(self) -> bool:
+        return (
+            self.end - self.first > limits.EVENT_RING + self._extra
+            or self._bytes > limits.EVENT_RING_BYTES + self._extra_bytes
+        )
+
+    def _trim(self) -> None:
+        while not self.held and self.first < self.end - 1 and self._over():
+            at = self.first - self._base
+            self._changes[at] = None
+            self._bytes -= self._sizes[at]
+            self.floor = self._revisions[at]
+            self.first += 1
+        if self.first - self._base > max(1024, (self.end - self._base) // 2):
+            self._drop_dead()
+
+    def _drop_dead(self) -> None:
+        dead = self.first - self._base
+        del self._changes[:dead], self._revisions[:dead], self._sizes[:dead]
+        self._base = self.first

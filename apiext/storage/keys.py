@@ -1,0 +1,49 @@
+"""Where objects lie in etcd: upstream's layout of keys, and the way back from a key (ETC-001, ETC-008)."""
+
+from apiext.meta.names import GroupResource
+
+
+class Keys:
+    """Keys below one prefix, as text; the prefix gets a leading slash and loses trailing ones."""
+
+    def __init__(self, prefix: str) -> None:
+        self.root = "/" + prefix.strip("/") + "/" if prefix.strip("/") else "/"
+
+    def path(self, resource: GroupResource) -> str:
+        """Return a collection's place below the prefix: ``<group>/<plural>``, core ``<plural>``."""
+        return f"{resource.group}/{resource.resource}" if resource.group else resource.resource
+
+    def collection(self, resource: GroupResource) -> str:
+        """Return the prefix of all objects of a resource, with a trailing slash."""
+        return f"{self.root}{self.path(resource)}/"
+
+    def object(self, resource: GroupResource, namespace: str, name: str) -> str:
+        """Return the key of one object; names were validated before, so they hold no slash."""
+        return f"{self.collection(resource)}{relative(namespace, name)}"
+
+    def guard(self, definition_name: str) -> str:
+        """Return the key whose revision every write of a definition's objects compares."""
+        return f"{self.root}.apiext/guards/{definition_name}"
+
+    @property
+    def progress(self) -> str:
+        """The key that is written to make the root watch move when foreign keys moved the store."""
+        return f"{self.root}.apiext/progress"
+
+
+def relative(namespace: str, name: str) -> str:
+    """Return an object's key within its collection: ``namespace/name``, or the name."""
+    return f"{namespace}/{name}" if namespace else name
+
+
+def split_relative(key: str, namespaced: bool) -> tuple[str, str] | None:
+    """Return namespace and name of a key within its collection, None for a foreign shape (ETC-008)."""
+    namespace, slash, name = key.rpartition("/")
+    if not name or "/" in namespace or bool(slash) is not namespaced or (namespaced and not namespace):
+        return None
+    return namespace, name
+
+
+def bounds(namespace: str | None) -> tuple[str, str]:
+    """Return the first and the end key, within the collection, of a namespace's objects; end "" is no end."""
+    return (f"{namespace}/", f"{namespace}0") if namespace else ("", "")

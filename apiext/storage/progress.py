@@ -1,0 +1,82 @@
+"""How far the root watch has come, and who waits for it to come further (RV-002, RV-017)."""
+
+import asyncio
+from collections.abc import Callable
+from heapq import heappop, heappush
+from itertools import count
+
+from apiext import limits
+
+
+class Progress:
+    """The revision that everything read from the cache is at.
+
+    ``nudge(revision)`` is called when somebody has waited limits.PROGRESS_AFTER seconds for a revision that no event
+    brought: foreign keys moved the store, and the watch must be asked for a sign.
+    """
+
+    __slots__ = ("_nudge", "_order", "_timer", "_waiters", "revision")
+
+    def __init__(self, nudge: Callable[[int, int], None]) -> None:
+        self.revision = 0
+        self._nudge = nudge
+        self._order = count()
+        self._timer: asyncio.TimerHandle | None = None
+        self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
+
+    def advance(self, revision: int) -> None:
+        """Everything up to the revision is applied."""
+        if revision <= self.revision:
+            return
+        self.revision = revision
+        waiters = self._waiters
+        while waiters and waiters[0][0] <= revision:
+            _release(heappop(waiters)[2])
+        if not waiters and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def restart(self, revision: int) -> None:
+        """Set the revision whatever it was: the store may have gone back in time."""
+        self.revision = revision - 1
+        self.advance(revision)
+
+    async def reach(self, revision: int, timeout: float = limits.FRESH_WAIT) -> bool:
+        """Wait until the revision is applied; False after ``timeout`` seconds."""
+        if self.revision >= revision:
+            return True
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+        waiter = (revision, next(self._order), done)
+        heappush(self._waiters, waiter)
+        if self._timer is None:
+            self._timer = loop.call_later(limits.PROGRESS_AFTER, self._ask, 1)
+        late = loop.call_later(timeout, _release, done)
+        try:
+            await done
+        finally:
+            late.cancel()
+        return self.revision >= revision
+
+    def close(self) -> None:
+        """Let everybody go."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        while self._waiters:
+            _release(self._waiters.pop()[2])
+
+    def _ask(self, times: int) -> None:
+        self._waiters = [waiter for waiter in self._waiters if not waiter[2].done()]
+        self._waiters.sort()
+        if not self._waiters:
+            self._timer = None
+            return
+        self._nudge(self._waiters[0][0], times)
+        delay = min(0.5, limits.PROGRESS_AFTER * 2**times)
+        self._timer = asyncio.get_running_loop().call_later(delay, self._ask, times + 1)
+
+
+def _release(done: asyncio.Future[None]) -> None:
+    if not done.done():
+        done.set_result(None)

@@ -1,0 +1,171 @@
+"""The bytes of a list: views joined per chunk, and deflate blocks that add up to one gzip member (http.md 3.4)."""
+
+import asyncio
+from array import array
+from collections.abc import Sequence
+from itertools import accumulate
+from time import perf_counter
+
+from isal import isal_zlib
+
+from apiext import limits
+from apiext.storage.snapshot import Chunk, Piece
+from apiext.storage.store import Entry, Viewer
+
+_GZIP_HEAD = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
+_GZIP_END = b"\x03\x00"
+_COMMA_BLOCK = b"\x00\x01\x00\xfe\xff,"  # a stored deflate block that holds one comma
+_COMMA_CRC: int = isal_zlib.crc32(b",")
+
+
+class Segments:
+    """The views of one list, fixed at the moment it was asked for; bytes are made when wanted."""
+
+    __slots__ = ("_joined", "_pieces", "_viewer", "count", "next", "remaining")
+
+    def __init__(self, pieces: Sequence[Piece], viewer: Viewer, remaining: int = 0, following: str = "") -> None:
+        self.remaining = remaining
+        self.next = following
+        self._pieces = pieces
+        self._viewer = viewer
+        self._joined: list[bytes] = []
+        self.count = sum(piece.stop - piece.start for piece in pieces)
+
+    @property
+    def entries(self) -> list[Entry]:
+        """The objects themselves, for lists that are not sent as views."""
+        return [entry for chunk, start, stop in self._pieces for entry in chunk.entries[start:stop]]
+
+    @property
+    def pending(self) -> int:
+        """How many views are not there yet; many of them are better made by ``prepare``."""
+        return sum(
+            stop - start
+            for chunk, start, stop in self._pieces[len(self._joined) :]
+            if chunk.viewer is not self._viewer and (chunk.base is None or chunk.base.viewer is not self._viewer)
+        )
+
+    async def prepare(self) -> None:
+        """Make all views, giving the loop its turn between slices of half limits.LOOP_BUDGET."""
+        began = perf_counter()
+        for piece in self._pieces[len(self._joined) :]:
+            self._joined.append(_join(piece, self._viewer))
+            if perf_counter() - began > limits.LOOP_BUDGET / 2:
+                await asyncio.sleep(0)
+                began = perf_counter()
+
+    @property
+    def parts(self) -> list[bytes]:
+        """The text between the brackets of ``items``, in pieces, commas included."""
+        parts: list[bytes] = []
+        for joined in self._all():
+            parts += (b",", joined)
+        return parts[1:]
+
+    @property
+    def size(self) -> int:
+        """Bytes of ``parts`` together."""
+        joined = self._all()
+        return sum(map(len, joined)) + max(0, len(joined) - 1)
+
+    @property
+    def uncompressed(self) -> int:
+        """Bytes that have no deflate block yet; above limits.GZIP_INLINE call ``gzip`` in a thread."""
+        return sum(
+            len(joined)
+            for joined, piece in zip(self._all(), self._pieces, strict=True)
+            if _known_block(piece, joined) is None
+        )
+
+    def gzip(self, head: bytes, tail: bytes) -> list[bytes]:
+        """Return head, items and tail as one gzip member; safe in a thread once ``parts`` or ``prepare`` ran."""
+        out = [_GZIP_HEAD]
+        block, crc = _deflate(head)
+        out.append(block)
+        size = len(head)
+        for number, (joined, piece) in enumerate(zip(self._all(), self._pieces, strict=True)):
+            if number:
+                out.append(_COMMA_BLOCK)
+                crc = isal_zlib.crc32_combine(crc, _COMMA_CRC, 1)
+                size += 1
+            block, piece_crc = _block(piece, joined)
+            out.append(block)
+            crc = isal_zlib.crc32_combine(crc, piece_crc, len(joined))
+            size += len(joined)
+        block, tail_crc = _deflate(tail)
+        crc = isal_zlib.crc32_combine(crc, tail_crc, len(tail))
+        size += len(tail)
+        out += (block, _GZIP_END, crc.to_bytes(4, "little"), (size & 0xFFFFFFFF).to_bytes(4, "little"))
+        return out
+
+    def _all(self) -> list[bytes]:
+        joined = self._joined
+        if len(joined) < len(self._pieces):
+            joined += [_join(piece, self._viewer) for piece in self._pieces[len(joined) :]]
+        return joined
+
+
+def _join(piece: Piece, viewer: Viewer) -> bytes:
+    chunk, start, stop = piece
+    if chunk.viewer is not viewer:
+        if 2 * (stop - start) < len(chunk.keys):
+            return b",".join([entry.shown(viewer) for entry in chunk.entries[start:stop]])
+        _fill(chunk, viewer)
+    if piece.whole:
+        return chunk.joined
+    ends = chunk.ends
+    assert ends is not None
+    return chunk.joined[ends[start - 1] + 1 if start else 0 : ends[stop - 1]]
+
+
+def _fill(chunk: Chunk, viewer: Viewer) -> None:
+    """Join a chunk, taking from its base's bytes what is common at both ends."""
+    entries, base = chunk.entries, chunk.base
+    if base is not None and base.viewer is viewer and base.ends is not None:
+        left, right = _common(entries, base.entries)
+        views = _cut(base, 0, left)
+        views += [entry.shown(viewer) for entry in entries[left : len(entries) - right]]
+        views += _cut(base, len(base.entries) - right, len(base.entries))
+    else:
+        views = [entry.shown(viewer) for entry in entries]
+    chunk.joined = b",".join(views)
+    chunk.ends = array("I", [end - 1 for end in accumulate(len(view) + 1 for view in views)])
+    chunk.viewer = viewer
+    chunk.block = chunk.base = None
+
+
+def _common(new: list[Entry], old: list[Entry]) -> tuple[int, int]:
+    shorter = min(len(new), len(old))
+    left = 0
+    while left < shorter and new[left] is old[left]:
+        left += 1
+    right = 0
+    while right < shorter - left and new[-1 - right] is old[-1 - right]:
+        right += 1
+    return left, right
+
+
+def _cut(chunk: Chunk, start: int, stop: int) -> list[bytes]:
+    ends = chunk.ends
+    assert ends is not None
+    joined = chunk.joined
+    return [joined[ends[at - 1] + 1 if at else 0 : ends[at]] for at in range(start, stop)]
+
+
+def _known_block(piece: Piece, joined: bytes) -> tuple[bytes, int] | None:
+    known = piece.chunk.block
+    return known[1:] if known is not None and known[0] is joined else None
+
+
+def _block(piece: Piece, joined: bytes) -> tuple[bytes, int]:
+    known = _known_block(piece, joined)
+    if known is None:
+        known = _deflate(joined)
+        if piece.chunk.joined is joined:
+            piece.chunk.block = (joined, *known)  # one assignment, since a thread may do it
+    return known
+
+
+def _deflate(data: bytes) -> tuple[bytes, int]:
+    compressor = isal_zlib.compressobj(1, isal_zlib.DEFLATED, -15)
+    return compressor.compress(data) + compressor.flush(isal_zlib.Z_SYNC_FLUSH), isal_zlib.crc32(data)

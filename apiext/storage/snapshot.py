@@ -1,0 +1,162 @@
+"""The sorted state of one collection as chunks that never change: a change makes one new chunk."""
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import NamedTuple
+
+from apiext import limits
+from apiext.storage.store import Entry, Viewer
+
+_SPLIT = 2 * limits.SEGMENT
+_MERGE = limits.SEGMENT // 4
+
+
+class Chunk:
+    """About limits.SEGMENT entries in key order; immutable but for the bytes that segments.py remembers here.
+
+    ``joined`` are the views of ``viewer`` joined by commas, ``ends`` the offset behind each view. ``block`` is
+    (joined, deflate block, crc32). ``base`` is the chunk this one came from, as long as its bytes may be of use.
+    """
+
+    __slots__ = ("base", "block", "ends", "entries", "joined", "keys", "viewer")
+
+    def __init__(self, keys: list[str], entries: list[Entry], base: "Chunk | None" = None) -> None:
+        self.keys = keys
+        self.entries = entries
+        self.viewer: Viewer | None = None
+        self.joined = b""
+        self.ends: array[int] | None = None
+        self.block: tuple[bytes, bytes, int] | None = None
+        self.base = base
+
+    def heir(self) -> "Chunk | None":
+        """Return the chunk whose bytes a changed copy of this one may reuse."""
+        return self if self.ends is not None else self.base
+
+    def forget(self) -> None:
+        """Drop everything that can be made again."""
+        self.viewer = self.ends = self.block = self.base = None
+        self.joined = b""
+
+
+class Piece(NamedTuple):
+    """The entries ``start`` … ``stop`` of a chunk."""
+
+    chunk: Chunk
+    start: int
+    stop: int
+
+    @property
+    def whole(self) -> bool:
+        """Whether the piece is its whole chunk."""
+        return self.stop - self.start == len(self.chunk.keys)
+
+
+class Snapshot:
+    """Entries by key, in key order. Keys are those within the collection; text order is etcd's byte order."""
+
+    __slots__ = ("_chunks", "_lasts", "index")
+
+    def __init__(self, entries: Iterable[tuple[str, Entry]] = ()) -> None:
+        """Take (key, entry) in key order."""
+        self.index: dict[str, Entry] = dict(entries)
+        self._chunks: list[Chunk] = []
+        items = iter(self.index.items())
+        while batch := list(islice(items, limits.SEGMENT)):
+            self._chunks.append(Chunk([key for key, _ in batch], [entry for _, entry in batch]))
+        self._lasts = [chunk.keys[-1] for chunk in self._chunks]
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def put(self, key: str, entry: Entry) -> Entry | None:
+        """Set the entry of a key; returns the one before."""
+        previous = self.index.get(key)
+        self.index[key] = entry
+        if not self._chunks:
+            self._chunks.append(Chunk([key], [entry]))
+            self._lasts.append(key)
+            return previous
+        number = min(bisect_left(self._lasts, key), len(self._chunks) - 1)
+        chunk = self._chunks[number]
+        at = bisect_left(chunk.keys, key)
+        entries = chunk.entries.copy()
+        if previous is not None:
+            entries[at] = entry
+            self._chunks[number] = Chunk(chunk.keys, entries, chunk.heir())
+            return previous
+        keys = chunk.keys.copy()
+        keys.insert(at, key)
+        entries.insert(at, entry)
+        self._place(number, keys, entries, chunk.heir())
+        return None
+
+    def remove(self, key: str) -> Entry | None:
+        """Remove a key; returns its entry."""
+        previous = self.index.pop(key, None)
+        if previous is None:
+            return None
+        number = bisect_left(self._lasts, key)
+        chunk = self._chunks[number]
+        at = bisect_left(chunk.keys, key)
+        keys = chunk.keys[:at] + chunk.keys[at + 1 :]
+        entries = chunk.entries[:at] + chunk.entries[at + 1 :]
+        if not keys:
+            del self._chunks[number], self._lasts[number]
+        elif len(keys) < _MERGE and len(self._chunks) > 1:
+            self._merge(number, keys, entries)
+        else:
+            self._place(number, keys, entries, chunk.heir())
+        return previous
+
+    def pieces(self, low: str = "", high: str = "") -> list[Piece]:
+        """Return what lies from ``low`` up to, not including, ``high`` ("": no end)."""
+        chunks = self._chunks
+        first = bisect_left(self._lasts, low) if low else 0
+        if first == len(chunks):
+            return []
+        last = bisect_left(self._lasts, high, first) if high else len(chunks) - 1
+        found = [Piece(chunk, 0, len(chunk.keys)) for chunk in chunks[first : last + 1]]
+        if low:
+            found[0] = found[0]._replace(start=bisect_left(chunks[first].keys, low))
+        if high and last < len(chunks):
+            found[-1] = found[-1]._replace(stop=bisect_left(chunks[last].keys, high))
+        return [piece for piece in found if piece.start < piece.stop]
+
+    def entries(self, low: str = "", high: str = "") -> list[Entry]:
+        """Return the entries from ``low`` up to ``high`` in key order."""
+        found: list[Entry] = []
+        for chunk, start, stop in self.pieces(low, high):
+            found += chunk.entries[start:stop]
+        return found
+
+    def count(self, low: str = "", high: str = "") -> int:
+        """Return how many entries lie from ``low`` up to ``high``."""
+        if not low and not high:
+            return len(self.index)
+        return sum(piece.stop - piece.start for piece in self.pieces(low, high))
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Return the chunks in key order."""
+        return iter(self._chunks)
+
+    def _place(self, number: int, keys: list[str], entries: list[Entry], base: Chunk | None) -> None:
+        if len(keys) <= _SPLIT:
+            self._chunks[number] = Chunk(keys, entries, base)
+            self._lasts[number] = keys[-1]
+            return
+        half = len(keys) // 2
+        halves = [Chunk(keys[:half], entries[:half], base), Chunk(keys[half:], entries[half:], base)]
+        self._chunks[number : number + 1] = halves
+        self._lasts[number : number + 1] = [chunk.keys[-1] for chunk in halves]
+
+    def _merge(self, number: int, keys: list[str], entries: list[Entry]) -> None:
+        left = number - 1 if number else 0
+        other = self._chunks[number - 1 if number else 1]
+        del self._chunks[left + 1], self._lasts[left + 1]
+        if number:
+            self._place(left, other.keys + keys, other.entries + entries, other.heir())
+        else:
+            self._place(left, keys + other.keys, entries + other.entries, other.heir())

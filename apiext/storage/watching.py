@@ -1,0 +1,65 @@
+"""The words of watching: what a group of equal watchers shares, what a sink is, and what a change means to a group."""
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Protocol
+
+from apiext.storage.history import Change
+from apiext.storage.store import Entry
+
+
+class Sink(Protocol):
+    """Where a watcher's bytes go; its owner calls ``Watcher.resume`` and ``Watcher.close``."""
+
+    paused: bool
+    """Set while the transport has too much waiting."""
+    closed: bool
+    """Set when nothing can be written any more."""
+
+    def write(self, data: bytes) -> None:
+        """Send the bytes."""
+
+    def end(self, data: bytes) -> None:
+        """Send the bytes and end the stream; called once, also while paused."""
+
+
+@dataclass(frozen=True)
+class WatchGroup:
+    """What watchers with an equal ``key`` share: selection and frames.
+
+    ``frame`` makes the bytes of an event on the wire, ``bookmark(revision, end of initial events)`` those of a
+    BOOKMARK, ``expired(asked, oldest)`` those of the ERROR 410 that ends a watch which fell behind.
+    """
+
+    key: Hashable
+    namespace: str | None
+    selects: Callable[[Entry], bool] | None
+    frame: Callable[[str, Entry], bytes]
+    bookmark: Callable[[int, bool], bytes]
+    expired: Callable[[int, int], bytes]
+
+
+# (matched before, matches now) → event; SEL-002
+TRANSITIONS: dict[tuple[bool, bool], str] = {
+    (False, True): "ADDED",
+    (True, True): "MODIFIED",
+    (True, False): "DELETED",
+}
+
+
+def event_of(group: WatchGroup, change: Change) -> tuple[str, Entry] | None:
+    """Return what the group's watchers see of a change, None when nothing (SEL-002, RV-011)."""
+    kind, entry, previous, revision = change
+    if group.namespace is not None and entry.namespace != group.namespace:
+        return None
+    selects = group.selects
+    if selects is None:
+        return kind, entry
+    before = previous is not None and selects(previous)
+    seen = TRANSITIONS.get((before, kind != "DELETED" and selects(entry)))
+    if seen is None:
+        return None
+    if seen == "DELETED" and kind != "DELETED":
+        assert previous is not None
+        return seen, previous.with_revision(revision)
+    return seen, entry

@@ -1,0 +1,130 @@
+"""Every verb, from a decoded request to its answer: what http calls."""
+
+from apiext.catalog.served import Endpoint
+from apiext.documents.document import Document
+from apiext.meta import status
+from apiext.meta.fields import FieldError
+from apiext.meta.names import GroupKind
+from apiext.meta.options import DeleteOptions, GetOptions, ListOptions, OptionsError, WriteOptions
+from apiext.storage.fanout import Watcher
+from apiext.storage.store import Entry
+from apiext.storage.watching import Sink
+from apiext.verbs import changes, decoding, identity, read, write
+from apiext.verbs import delete as deletes
+from apiext.verbs import watch as watches
+from apiext.verbs.call import Body, Call, Outcome, Page, Verbs
+from apiext.verbs.errors import translated
+from apiext.verbs.selection import select
+
+JSON_PATCHES = tuple(changes.PATCHES)
+
+
+def get_now(verbs: Verbs, call: Call) -> Entry | None:
+    """Return the object as the cache has it, without waiting; None when the answer needs more (RV-002, "0")."""
+    return read.get_cached(verbs, call)
+
+
+async def get(verbs: Verbs, call: Call) -> Entry:
+    """Return one object; 404 when there is none."""
+    return await read.get(verbs, call, GetOptions.parse(call.query).resource_version)
+
+
+async def list_objects(verbs: Verbs, call: Call) -> Page:
+    """Return a page of a collection."""
+    return await read.list_page(verbs, call, list_options(call, watch=False))
+
+
+async def open_watch(verbs: Verbs, call: Call, frames: watches.Frames, sink: Sink) -> Watcher:
+    """Register a sink for the changes of a collection."""
+    return await watches.open_watch(verbs, call, list_options(call, watch=True), frames, sink)
+
+
+async def create(verbs: Verbs, call: Call, body: Body) -> Outcome:
+    """Create the object of a body: 201 (WRI-001)."""
+    wanted = write_options(call, "CreateOptions")
+    document = decoding.normalize_body(call, body, decoding.mode(wanted))
+    return await write.create(verbs, call, document, wanted)
+
+
+async def update(verbs: Verbs, call: Call, body: Body) -> Outcome:
+    """Replace the object, or the part that the endpoint shows (WRI-004, WRI-005)."""
+    wanted = write_options(call, "UpdateOptions")
+    document = decoding.normalize_body(call, body, decoding.mode(wanted))
+    identity.check_name(call, document)
+    uid = str(document["metadata"].get("uid") or "")
+    change = write.Update(call, changes.replace(document), wanted, uid, unconditional=_own_kind(call.endpoint))
+    return await write.update(verbs, change)
+
+
+async def patch(verbs: Verbs, call: Call, media_type: str, raw: bytes) -> Outcome:
+    """Patch the object, or the part that the endpoint shows; 415 for patch types it does not have."""
+    maker = changes.PATCHES.get(media_type)
+    if media_type == changes.STRATEGIC and call.served.typed:
+        maker = changes.strategic_change
+    if maker is None:
+        raise status.unsupported_media_type(accepted_patches(call))
+    wanted = write_options(call, "PatchOptions")
+    change = write.Update(call, maker(call, raw, decoding.mode(wanted)), wanted, unconditional=True)
+    return await write.update(verbs, change)
+
+
+def accepted_patches(call: Call) -> tuple[str, ...]:
+    """Return the patch types of the resource, in upstream's order (SRV-012)."""
+    strategic = (changes.STRATEGIC,) if call.served.typed else ()
+    return (*changes.PATCHES, *strategic, "application/apply-patch+yaml")
+
+
+async def delete(verbs: Verbs, call: Call, document: Document | None) -> Outcome:
+    """Delete one object; ``document`` are the DeleteOptions of the body, None when there is no body (WRI-020)."""
+    return await deletes.delete(verbs, call, delete_options(call, document))
+
+
+async def delete_collection(verbs: Verbs, call: Call, document: Document | None) -> Outcome:
+    """Delete everything that the selectors name, and answer with the list of it (WRI-021)."""
+    wanted = delete_options(call, document)
+    selection = select(call.served, list_options(call, watch=False))
+    collection = write.collection_of(verbs, call)
+    with translated():
+        await collection.wait_ready()
+        revision = await verbs.store.fresh()
+    entries = [
+        entry for entry in collection.entries(call.namespace) if selection.matches is None or selection.matches(entry)
+    ]
+    gone = await deletes.delete_each(verbs, call, entries, wanted)
+    return Outcome(200, document=deletes.as_list(call, [document for _, document in gone], revision))
+
+
+def list_options(call: Call, *, watch: bool) -> ListOptions:
+    """Return the options of a list or watch; 400 and 422 for bad ones (RV-004)."""
+    try:
+        found = ListOptions.parse(call.query)
+    except OptionsError as error:
+        raise status.bad_request(str(error)) from error
+    _refuse(found.kind, found.errors(watch=watch))
+    return found
+
+
+def write_options(call: Call, name: str) -> WriteOptions:
+    """Return the options of a write; 422 for bad ones (WRI-011)."""
+    found = WriteOptions.parse(name, call.query)
+    _refuse(found.kind, found.errors())
+    return found
+
+
+def delete_options(call: Call, document: Document | None) -> DeleteOptions:
+    """Return the options of a delete: the body's if there is one, else the query's (WRI-018, WRI-020)."""
+    try:
+        found = DeleteOptions.parse(call.query) if document is None else DeleteOptions.from_document(document)
+    except OptionsError as error:
+        raise status.bad_request(str(error)) from error
+    _refuse(found.kind, found.errors())
+    return found
+
+
+def _refuse(kind: GroupKind, errors: list[FieldError]) -> None:
+    if errors:
+        raise status.invalid(kind, "", errors)
+
+
+def _own_kind(endpoint: Endpoint) -> bool:
+    return bool(endpoint.kind)

@@ -1,0 +1,123 @@
+"""Errors: one shape, the texts clients know."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.definitions import serve
+from tests.support.http_client import DEFINITIONS, Client
+
+
+@pytest.mark.rows("ERR-01", "ERR-02", "ERR-07", "ERR-08", "ERR-09")
+def test_an_invalid_object_names_every_cause(api: Client) -> None:
+    widgets = serve(api)
+    answer = api.post(widgets.path(), widgets.make("a", color=3, size=-1)).expect(422)
+    assert answer["kind"] == "Status"
+    assert answer["apiVersion"] == "v1"
+    assert (answer["status"], answer["reason"], answer["code"]) == ("Failure", "Invalid", 422)
+    causes = {cause["field"]: cause for cause in answer["details"]["causes"]}
+    assert causes["spec.color"]["reason"] == "FieldValueTypeInvalid"
+    assert causes["spec.size"]["message"] == (
+        "Invalid value: -1: spec.size in body should be greater than or equal to 0"
+    )
+    assert answer["message"].startswith(f'Widget.{widgets.group} "a" is invalid: [')
+
+
+@pytest.mark.rows("ERR-04")
+def test_a_name_can_be_had_once(api: Client) -> None:
+    widgets = serve(api)
+    widgets.create("a")
+    answer = api.post(widgets.path(), widgets.make("a")).expect(409)
+    assert (answer["reason"], answer["message"]) == ("AlreadyExists", f'widgets.{widgets.group} "a" already exists')
+
+
+@pytest.mark.rows("ERR-03", "SRV-003")
+@pytest.mark.parametrize("path", ["/apis/none.example.com/v1/widgets", "/apis/none.example.com", "/nosuch", "/api/v2"])
+def test_unknown_paths_are_plain_text(api: Client, path: str) -> None:
+    answer = api.get(path)
+    assert (answer.status, answer.text) == (404, "404 page not found\n")
+    assert answer.headers["content-type"].startswith("text/plain")
+
+
+@pytest.mark.rows("ERR-11", "ERR-12", "ERR-13", "DEC-002")
+def test_a_body_must_fit_its_url(api: Client) -> None:
+    widgets = serve(api)
+    made = widgets.create("a")
+    other_version = api.post(widgets.path(), {**widgets.make("b"), "apiVersion": f"{widgets.group}/v2"}).expect(400)
+    assert "does not match the expected API version" in other_version["message"]
+    other_name = api.put(widgets.path("a"), {**made, "metadata": {**made["metadata"], "name": "b"}}).expect(400)
+    assert other_name["message"] == "the name of the object (b) does not match the name on the URL (a)"
+    other_place = widgets.make("c")
+    other_place["metadata"]["namespace"] = "kube-system"
+    assert api.post(widgets.path(), other_place).expect(400)["reason"] == "BadRequest"
+    assert "Object 'Kind' is missing" in api.post(widgets.path(), {}).expect(400)["message"]
+
+
+@pytest.mark.rows("ERR-14", "SRV-017")
+def test_a_verb_that_is_not_there(api: Client) -> None:
+    widgets = serve(api)
+    answer = api.put(widgets.path(), widgets.make("a"))
+    assert answer.status == 405
+    assert answer.json["reason"] == "MethodNotAllowed"
+
+
+@pytest.mark.rows("ERR-15", "SRV-012", "NEG-004")
+def test_media_types_are_named_when_refused(api: Client) -> None:
+    widgets = serve(api)
+    widgets.create("a")
+    strategic = api.patch(widgets.path("a"), {}, "application/strategic-merge-patch+json").expect(415)
+    assert strategic["message"] == (
+        "the body of the request was in an unknown format - accepted media types include: "
+        "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"
+    )
+    html = api.get(widgets.path("a"), {"Accept": "text/html"})
+    assert html.status == 406
+    assert html.json["message"].startswith("only the following media types are accepted: application/json")
+    assert api.post(widgets.path(), "x", {"Content-Type": "text/plain"}).status == 415
+
+
+@pytest.mark.rows("WRI-013", "WRI-014", "PRU-008")
+def test_unknown_fields_are_dropped_warned_of_or_refused(api: Client) -> None:
+    widgets = serve(api)
+    body = widgets.make("a", colour="red")
+    warned = api.post(widgets.path(), body)
+    assert warned.expect(201)["spec"] == {"note": "none"}
+    assert warned.warnings == ['299 - "unknown field \\"spec.colour\\""']
+    strict = api.post(widgets.path(), widgets.make("b", colour="red"), fieldValidation="Strict").expect(400)
+    assert strict["message"].endswith('strict decoding error: unknown field "spec.colour"')
+    quiet = api.post(widgets.path(), widgets.make("c", colour="red"), fieldValidation="Ignore")
+    assert (quiet.status, quiet.warnings) == (201, [])
+
+
+@pytest.mark.rows("ERR-16", "WRI-025")
+def test_a_body_has_a_limit(api: Client) -> None:
+    widgets = serve(api)
+    answer = api.post(widgets.path(), widgets.make("big", color="x" * (3 * 1024 * 1024)))
+    assert answer.status == 413
+    assert answer.json["message"] == "Request entity too large: limit is 3145728"
+    api.get(widgets.path()).expect(200)
+
+
+@pytest.mark.rows("CRD-005", "CRD-020", "STR-002")
+def test_a_bad_definition_is_refused_with_upstreams_paths(api: Client) -> None:
+    body = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "wrong.example.com"},
+        "spec": {
+            "group": "example.com",
+            "scope": "Namespaced",
+            "names": {"plural": "widgets", "kind": "Widget"},
+            "versions": [
+                {
+                    "name": "v1",
+                    "served": True,
+                    "storage": True,
+                    "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": {}}}},
+                }
+            ],
+        },
+    }
+    message = api.post(DEFINITIONS, body).expect(422)["message"]
+    assert 'metadata.name: Invalid value: "wrong.example.com": must be spec.names.plural+"."+spec.group' in message
+    assert "spec.validation.openAPIV3Schema.properties[spec].type: Required value" in message

@@ -1,0 +1,144 @@
+"""Lists: pages are one moment, selectors choose, big answers are compressed."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import threading
+
+import pytest
+
+from tests.support.definitions import Resource, serve
+from tests.support.http_client import Client
+
+
+def walk(api: Client, widgets: Resource, limit: int, **query: str) -> list[str]:
+    names: list[str] = []
+    token = ""
+    while True:
+        page = api.get(
+            widgets.path(namespace=None), limit=limit, **query, **({"continue": token} if token else {})
+        ).expect(200)
+        names += [item["metadata"]["name"] for item in page["items"]]
+        token = page["metadata"].get("continue", "")
+        assert len(page["items"]) <= limit
+        if not token:
+            return names
+
+
+@pytest.mark.rows("RV-005", "RV-008", "SRV-018")
+def test_pages_add_up_to_the_list(api: Client) -> None:
+    widgets = serve(api)
+    for number in range(23):
+        widgets.create(f"w{number:02}")
+    whole = api.get(widgets.path()).expect(200)
+    assert whole["kind"] == "WidgetList"
+    names = [item["metadata"]["name"] for item in whole["items"]]
+    assert names == sorted(names)
+    for limit in (1, 5, 23, 24):
+        assert walk(api, widgets, limit) == names
+    first = api.get(widgets.path(), limit=5).expect(200)
+    assert first["metadata"]["remainingItemCount"] == 18
+
+
+@pytest.mark.rows("RV-005", "RV-017")
+def test_pages_are_of_one_moment_while_others_write(api: Client) -> None:
+    widgets = serve(api)
+    for number in range(30):
+        widgets.create(f"w{number:02}")
+    first = api.get(widgets.path(), limit=10).expect(200)
+    widgets.create("w05x")
+    widgets.create("zz")
+    api.delete(widgets.path("w25")).expect(200)
+    rest = api.get(widgets.path(), **{"continue": first["metadata"]["continue"]}).expect(200)
+    names = [item["metadata"]["name"] for item in first["items"] + rest["items"]]
+    assert names == [f"w{number:02}" for number in range(30)]
+    assert rest["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
+
+
+@pytest.mark.rows("RV-001", "RV-003", "RV-017")
+def test_a_list_shows_every_write_acknowledged_before_it(api: Client) -> None:
+    widgets = serve(api)
+    failures: list[str] = []
+
+    def writer(letter: str) -> None:
+        for number in range(20):
+            made = widgets.create(f"{letter}{number}")
+            seen = api.get(widgets.path()).expect(200)
+            if made["metadata"]["name"] not in {item["metadata"]["name"] for item in seen["items"]}:
+                failures.append(made["metadata"]["name"])
+            if int(seen["metadata"]["resourceVersion"]) < int(made["metadata"]["resourceVersion"]):
+                failures.append(f"revision of {made['metadata']['name']}")
+
+    writers = [threading.Thread(target=writer, args=(letter,)) for letter in "abcd"]
+    for thread in writers:
+        thread.start()
+    for thread in writers:
+        thread.join()
+    assert not failures
+
+
+@pytest.mark.rows("RV-003", "RV-002")
+def test_an_exact_revision_shows_the_past(api: Client) -> None:
+    widgets = serve(api)
+    then = widgets.create("a", color="red")["metadata"]["resourceVersion"]
+    api.patch(widgets.path("a"), {"spec": {"color": "blue"}}).expect(200)
+    widgets.create("b")
+    past = api.get(widgets.path(), resourceVersion=then, resourceVersionMatch="Exact").expect(200)
+    assert [(item["metadata"]["name"], item["spec"]["color"]) for item in past["items"]] == [("a", "red")]
+    assert past["metadata"]["resourceVersion"] == then
+    future = api.get(widgets.path(), resourceVersion="9999999999", resourceVersionMatch="NotOlderThan").expect(504)
+    assert future["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"
+
+
+@pytest.mark.rows("SEL-001", "SEL-005")
+def test_selectors_choose(api: Client) -> None:
+    widgets = serve(api, selectableFields=[{"jsonPath": ".spec.color"}])
+    for name, color, labels in (("a", "red", {"x": "1"}), ("b", "blue", {"x": "2"}), ("c", "red", {})):
+        body = widgets.make(name, color=color)
+        body["metadata"]["labels"] = labels
+        api.post(widgets.path(), body).expect(201)
+
+    def chosen(**query: str) -> list[str]:
+        return [item["metadata"]["name"] for item in api.get(widgets.path(), **query).expect(200)["items"]]
+
+    assert chosen(labelSelector="x") == ["a", "b"]
+    assert chosen(labelSelector="x notin (1)") == ["b", "c"]
+    assert chosen(fieldSelector="spec.color=red") == ["a", "c"]
+    assert chosen(fieldSelector="spec.color!=red,metadata.name=b") == ["b"]
+    assert chosen(fieldSelector="spec.color=red", labelSelector="x=1") == ["a"]
+    assert api.get(widgets.path(), fieldSelector="spec.size=1").expect(400)["message"] == (
+        "field label not supported: spec.size"
+    )
+
+
+@pytest.mark.rows("RV-021")
+def test_big_lists_are_compressed_when_asked(api: Client) -> None:
+    widgets = serve(api)
+    for number in range(60):
+        widgets.create(f"w{number:02}", color="blue " * 600)
+    plain = api.get(widgets.path())
+    assert len(plain.raw) > 128 * 1024
+    assert "content-encoding" not in plain.headers
+    packed = api.get(widgets.path(), {"Accept-Encoding": "gzip"})
+    assert packed.headers["content-encoding"] == "gzip"
+    assert len(packed.raw) < len(plain.raw) / 5
+    assert json.loads(gzip.decompress(packed.raw)) == plain.json
+    small = api.get(widgets.path("w00"), {"Accept-Encoding": "gzip"})
+    assert "content-encoding" not in small.headers
+    widgets.create("later")
+    again = json.loads(gzip.decompress(api.get(widgets.path(), {"Accept-Encoding": "gzip"}).raw))
+    assert [item["metadata"]["name"] for item in again["items"]][0] == "later"
+
+
+@pytest.mark.rows("WRI-021")
+def test_deleting_a_collection_takes_what_the_selector_chooses(api: Client) -> None:
+    widgets = serve(api)
+    for number in range(12):
+        body = widgets.make(f"w{number:02}")
+        body["metadata"]["labels"] = {"even": str(number % 2 == 0).lower()}
+        api.post(widgets.path(), body).expect(201)
+    answer = api.delete(widgets.path(), labelSelector="even=true").expect(200)
+    assert len(answer["items"]) == 6
+    left = [item["metadata"]["labels"]["even"] for item in api.get(widgets.path()).expect(200)["items"]]
+    assert left == ["false"] * 6

@@ -1,0 +1,88 @@
+"""Namespaces: there from the start, asked for by objects, emptied before they go."""
+
+from __future__ import annotations
+
+import secrets
+
+import pytest
+
+from tests.support.definitions import serve
+from tests.support.http_client import MERGE, TABLE, Client
+from tests.support.waiting import until
+
+NAMESPACES = "/api/v1/namespaces"
+
+
+def fresh(api: Client) -> str:
+    name = f"ns-{secrets.token_hex(4)}"
+    api.post(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}).expect(201)
+    return name
+
+
+@pytest.mark.rows("NSP-003")
+def test_the_usual_ones_are_there_and_stay(api: Client) -> None:
+    names = {item["metadata"]["name"] for item in api.get(NAMESPACES).expect(200)["items"]}
+    assert {"default", "kube-system", "kube-public"} <= names
+    for name in ("default", "kube-system", "kube-public"):
+        refused = api.delete(f"{NAMESPACES}/{name}").expect(403)
+        assert refused["message"] == f'namespaces "{name}" is forbidden: this namespace may not be deleted'
+
+
+@pytest.mark.rows("NSP-001", "NSP-002")
+def test_a_namespace_gets_its_defaults(api: Client) -> None:
+    name = fresh(api)
+    made = api.get(f"{NAMESPACES}/{name}").expect(200)
+    assert made["spec"] == {"finalizers": ["kubernetes"]}
+    assert made["status"] == {"phase": "Active"}
+    assert made["metadata"]["labels"] == {"kubernetes.io/metadata.name": name}
+    relabelled = api.request(
+        "PATCH", f"{NAMESPACES}/{name}", {"metadata": {"labels": {"team": "a"}}}, {"Content-Type": MERGE}
+    ).expect(200)
+    assert relabelled["metadata"]["labels"]["team"] == "a"
+    table = api.get(f"{NAMESPACES}/{name}", {"Accept": TABLE}).expect(200)
+    assert [column["name"] for column in table["columnDefinitions"]] == ["Name", "Status", "Age"]
+    resources = {it["name"]: it for it in api.get("/api/v1").expect(200)["resources"]}
+    assert resources["namespaces"]["shortNames"] == ["ns"]
+    assert {"namespaces/status", "namespaces/finalize"} <= resources.keys()
+
+
+@pytest.mark.rows("NSP-001", "VAL-013")
+@pytest.mark.parametrize("name", ["Upper", "a.b", "-a", "x" * 64])
+def test_a_namespace_name_is_a_label(api: Client, name: str) -> None:
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    assert api.post(NAMESPACES, body).expect(422)["reason"] == "Invalid"
+
+
+@pytest.mark.rows("NSP-004", "KUB-005")
+def test_objects_need_their_namespace(api: Client) -> None:
+    widgets = serve(api)
+    refused = api.post(widgets.path("", "nowhere"), widgets.make("a")).expect(404)
+    assert refused["message"] == 'namespaces "nowhere" not found'
+
+
+@pytest.mark.rows("NSP-005", "NSP-004")
+def test_deleting_a_namespace_empties_it_first(api: Client) -> None:
+    widgets, gadgets = serve(api), serve(api, "gadgets")
+    name = fresh(api)
+    for number in range(10):
+        widgets.create(f"w{number}", name)
+        gadgets.create(f"g{number}", name)
+    held = widgets.make("held")
+    held["metadata"]["finalizers"] = ["example.com/hold"]
+    api.post(widgets.path("", name), held).expect(201)
+    widgets.create("elsewhere", "default")
+    going = api.delete(f"{NAMESPACES}/{name}").expect(200)
+    assert going["status"]["phase"] == "Terminating"
+    assert going["metadata"]["deletionTimestamp"]
+    refused = api.post(widgets.path("", name), widgets.make("late")).expect(403)
+    assert "because it is being terminated" in refused["message"]
+    assert refused["details"]["causes"][0]["reason"] == "NamespaceTerminating"
+
+    def emptied() -> bool:
+        left = [item["metadata"]["name"] for item in api.get(widgets.path("", name)).expect(200)["items"]]
+        return left == ["held"] and not api.get(gadgets.path("", name)).expect(200)["items"]
+
+    until(emptied, "all but the held object are gone", within=20)
+    api.patch(widgets.path("held", name), {"metadata": {"finalizers": None}}).expect(200)
+    until(lambda: api.get(f"{NAMESPACES}/{name}").status == 404, "the namespace is gone", within=30)
+    assert [it["metadata"]["name"] for it in api.get(widgets.path()).expect(200)["items"]] == ["elsewhere"]

@@ -1,0 +1,160 @@
+"""Starting and stopping: what scripts, harnesses and operators of a server rely on."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import stat
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.definitions import serve
+from tests.support.http_client import Client
+from tests.support.processes import SERVE, Etcd, free_port, running_server, start_server, stop
+
+OWN = ["--insecure", "--port=0"]
+
+
+def run(*flags: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*SERVE, *flags], capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL,
+        env={**os.environ, **environment},
+    )  # fmt: skip
+
+
+@pytest.fixture
+def etcd_flags(own_etcd: Etcd, tmp_path: Path) -> list[str]:
+    """Flags that put a server on the shared etcd under a prefix of its own."""
+    return [*OWN, f"--etcd-servers={own_etcd.url}", f"--etcd-prefix=/{tmp_path.name}"]
+
+
+def test_the_ready_file_says_all_a_harness_needs(tmp_path: Path, etcd_flags: list[str], own_etcd: Etcd) -> None:
+    with running_server(etcd_flags, tmp_path) as server:
+        ready = server.ready
+        assert server.process is not None
+        assert ready["pid"] == server.process.pid
+        assert ready["etcd"]["endpoints"] == [own_etcd.url]
+        assert ready["etcd"]["prefix"] == f"/{tmp_path.name}"
+        assert ready["etcd"]["pid"] is None
+        assert stat.S_IMODE(os.stat(ready["kubeconfig"]).st_mode) == 0o600
+        assert Client(server.url).get("/readyz").text == "ok"
+    lines = [line for line in (tmp_path / "server.log").read_text().splitlines() if line.startswith("{")]
+    events = [json.loads(line).get("event") for line in lines]
+    assert events.count("ready") == 1
+
+
+@pytest.mark.rows("LIM-003")
+def test_a_signal_ends_requests_watches_and_process(tmp_path: Path, etcd_flags: list[str]) -> None:
+    with running_server(etcd_flags, tmp_path) as server:
+        client = Client(server.url)
+        widgets = serve(client)
+        with client.watch(
+            widgets.path(), resourceVersion=client.get(widgets.path()).json["metadata"]["resourceVersion"]
+        ) as watch:
+            started = time.monotonic()
+            assert server.process is not None
+            server.process.send_signal(signal.SIGTERM)
+            assert list(watch) == []  # the last chunk, not a reset
+        assert server.process.wait(10) == 0
+        assert time.monotonic() - started < 5
+
+
+@pytest.mark.rows("ETC-001")
+def test_what_was_written_is_there_after_a_restart(tmp_path: Path) -> None:
+    with running_server(OWN, tmp_path) as server:
+        widgets = serve(Client(server.url))
+        made = widgets.create("kept", color="red")
+    with running_server(OWN, tmp_path) as server:
+        again = Client(server.url).get(widgets.path("kept")).expect(200)
+    assert again == made
+
+
+def test_the_private_etcd_dies_with_a_killed_server_or_is_taken_over(tmp_path: Path) -> None:
+    first = start_server(tmp_path, OWN)
+    assert first.process is not None
+    try:
+        made = serve(Client(first.url)).create("kept", color="red")
+    finally:
+        first.process.kill()
+        first.process.wait()
+    with running_server(OWN, tmp_path) as second:
+        group = made["apiVersion"].split("/")[0]
+        path = f"/apis/{group}/v1/namespaces/default/widgets/kept"
+        assert Client(second.url).get(path).expect(200) == made
+
+
+def test_two_servers_cannot_share_a_data_directory_with_a_private_etcd(tmp_path: Path) -> None:
+    with running_server(OWN, tmp_path):
+        second = run(*OWN, f"--data-dir={tmp_path}")
+    assert second.returncode not in (0, None)
+    assert str(tmp_path) in second.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "says"),
+    [
+        (["--insecure", "--bind-address=0.0.0.0"], 2, "loopback"),
+        (["--workers=2"], 2, "workers"),
+        (["--nonsense"], 2, "nonsense"),
+        (["--port=banana"], 2, "port"),
+        (["--etcd-servers=ftp://x"], 2, "etcd-servers"),
+        (["--insecure", "--port=0", "--etcd-servers=http://127.0.0.1:1", "--etcd-wait=1"], 4, "etcd"),
+    ],
+    ids=["open insecure", "workers", "unknown flag", "port", "scheme", "no etcd"],
+)
+def test_a_wrong_call_says_what_to_change(tmp_path: Path, flags: list[str], code: int, says: str) -> None:
+    ended = run(*flags, f"--data-dir={tmp_path}")
+    assert (ended.returncode, says in ended.stderr) == (code, True), ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_taken_port_has_an_exit_code_of_its_own(tmp_path: Path, own_etcd: Etcd) -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        ended = run("--insecure", f"--port={port}", f"--data-dir={tmp_path}", f"--etcd-servers={own_etcd.url}")
+    assert ended.returncode == 3, ended.stderr
+    assert str(port) in ended.stderr
+
+
+def test_kube_apiservers_flags_are_taken_with_one_warning_each(tmp_path: Path, own_etcd: Etcd) -> None:
+    flags = [
+        "--allow-privileged=true", "--authorization-mode=RBAC", "--service-cluster-ip-range=10.0.0.0/24",
+        "--disable-admission-plugins=ServiceAccount", "--runtime-config=api/all=true", "--watch-cache=true",
+        "--insecure", f"--secure-port={free_port()}", f"--etcd-servers={own_etcd.url}", "--etcd-prefix=bare",
+    ]  # fmt: skip
+    server = start_server(tmp_path, flags)
+    assert server.process is not None
+    stop(server.process)
+    log = (tmp_path / "server.log").read_text()
+    for word in ("service-cluster-ip-range", "ServiceAccount", "api/all"):
+        assert log.count(word) == 1, log
+    assert server.ready["etcd"]["prefix"] == "/bare"
+
+
+def test_help_is_what_envtest_probes_for() -> None:
+    ended = run("--help")
+    assert ended.returncode == 0
+    assert not re.search(r"^\s*--insecure-port\b", ended.stdout, re.M)
+
+
+def test_flags_come_before_the_environment(tmp_path: Path, own_etcd: Etcd) -> None:
+    environment = {
+        "APIEXT_ETCD_SERVERS": own_etcd.url, "APIEXT_ETCD_PREFIX": "/from-environment", "APIEXT_INSECURE": "true",
+        "APIEXT_PORT": "1",
+    }  # fmt: skip
+    server = start_server(tmp_path, ["--port=0"], env=environment)
+    assert server.process is not None
+    stop(server.process)
+    assert server.ready["etcd"] | {"pid": None} == {
+        "endpoints": [own_etcd.url],
+        "prefix": "/from-environment",
+        "pid": None,
+    }

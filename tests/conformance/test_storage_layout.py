@@ -1,0 +1,190 @@
+"""What lies in etcd: a real API server's layout, shared with other writers."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.definitions import definition, establish, fresh_group, is_true, serve
+from tests.support.http_client import DEFINITIONS, Client
+from tests.support.processes import Etcd, Server, running_server
+from tests.support.waiting import until
+
+PREFIX = "/layout"
+
+
+def encoded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def stored(etcd: Etcd, key: str) -> tuple[bytes, int] | None:
+    found = etcd.call("kv/range", {"key": encoded(key)}).get("kvs", [])
+    return (base64.b64decode(found[0]["value"]), int(found[0]["mod_revision"])) if found else None
+
+
+def put(etcd: Etcd, key: str, value: str) -> None:
+    etcd.call("kv/put", {"key": encoded(key), "value": encoded(value)})
+
+
+@pytest.fixture(scope="module")
+def layout(tmp_path_factory: pytest.TempPathFactory, own_etcd: Etcd) -> Iterator[Server]:
+    """A server on the shared etcd."""
+    flags = ["--insecure", "--port=0", f"--etcd-servers={own_etcd.url}", f"--etcd-prefix={PREFIX}"]
+    with running_server(flags, tmp_path_factory.mktemp("layout")) as server:
+        yield server
+
+
+@pytest.fixture
+def api(layout: Server) -> Client:
+    """A client of that server."""
+    return Client(layout.url)
+
+
+@pytest.mark.rows("ETC-001", "ETC-002", "ETC-005", "RV-001")
+def test_an_object_is_sorted_json_under_its_names(api: Client, own_etcd: Etcd) -> None:
+    widgets = serve(api)
+    made = widgets.create("a", color="red")
+    found = stored(own_etcd, f"{PREFIX}/{widgets.group}/widgets/default/a")
+    assert found is not None
+    value, revision = found
+    assert str(revision) == made["metadata"]["resourceVersion"]
+    document = json.loads(value)
+    assert "resourceVersion" not in document["metadata"]
+    del made["metadata"]["resourceVersion"]
+    assert document == made
+    assert value == json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+
+
+@pytest.mark.rows("ETC-001", "ETC-003")
+def test_a_definition_is_kept_in_v1beta1_form(api: Client, own_etcd: Etcd) -> None:
+    widgets = serve(api)
+    found = stored(own_etcd, f"{PREFIX}/apiextensions.k8s.io/customresourcedefinitions/widgets.{widgets.group}")
+    assert found is not None
+    document = json.loads(found[0])
+    assert document["apiVersion"] == "apiextensions.k8s.io/v1beta1"
+    assert document["spec"]["version"] == "v1"
+    assert document["spec"]["validation"]["openAPIV3Schema"]["type"] == "object"
+
+
+@pytest.mark.rows("ETC-001", "NSP-006")
+def test_namespaces_have_no_group_in_their_keys(own_etcd: Etcd, layout: Server) -> None:
+    assert stored(own_etcd, f"{PREFIX}/namespaces/default") is not None
+
+
+@pytest.mark.rows("ETC-006", "PRU-007", "NUL-005", "NUL-006")
+def test_what_others_write_is_seen_at_once(api: Client, own_etcd: Etcd) -> None:
+    widgets = serve(api)
+    made = widgets.create("a", color="red")
+    since = made["metadata"]["resourceVersion"]
+    foreign = {
+        **made,
+        "metadata": {**made["metadata"], "name": "b", "resourceVersion": None, "uid": "0f9c7a4e-0000-4000-8000-000000000001"},
+        "spec": {"color": "blue", "unknown": 1},
+    }  # fmt: skip
+    del foreign["metadata"]["resourceVersion"]
+    with api.watch(widgets.path(), resourceVersion=since) as watch:
+        put(own_etcd, f"{PREFIX}/{widgets.group}/widgets/default/b", json.dumps(foreign))
+        event = watch.next("ADDED")
+    assert event["object"]["spec"] == {"color": "blue", "note": "none"}
+    assert api.get(widgets.path("b")).expect(200) == event["object"]
+    own_etcd.call("kv/deleterange", {"key": encoded(f"{PREFIX}/{widgets.group}/widgets/default/b")})
+    assert api.get(widgets.path("b")).status == 404
+
+
+@pytest.mark.rows("ETC-006", "ETC-003")
+def test_a_definition_written_by_another_server_is_served(api: Client, own_etcd: Etcd) -> None:
+    widgets = serve(api)
+    source = stored(own_etcd, f"{PREFIX}/apiextensions.k8s.io/customresourcedefinitions/widgets.{widgets.group}")
+    assert source is not None
+    group = fresh_group()
+    document = json.loads(source[0].decode().replace(widgets.group, group))
+    document.pop("status", None)
+    document["metadata"]["uid"] = "0f9c7a4e-0000-4000-8000-000000000002"
+    put(
+        own_etcd,
+        f"{PREFIX}/apiextensions.k8s.io/customresourcedefinitions/widgets.{group}",
+        json.dumps(document),
+    )
+
+    def established() -> bool:
+        answer = api.get(f"{DEFINITIONS}/widgets.{group}")
+        return answer.status == 200 and is_true(answer.json, "Established")
+
+    until(established, "the foreign definition is established", within=10)
+    assert api.get(f"/apis/{group}/v1/widgets").expect(200)["items"] == []
+
+
+@pytest.mark.rows("RV-020", "ETC-006")
+def test_a_broken_value_fails_reads_of_it_and_nothing_else(api: Client, own_etcd: Etcd) -> None:
+    widgets, others = serve(api), serve(api)
+    widgets.create("a")
+    others.create("a")
+    key = f"{PREFIX}/{widgets.group}/widgets/default/broken"
+    put(own_etcd, key, "not json")
+    until(lambda: api.get(widgets.path("broken")).status == 500, "the broken object is noticed", within=5)
+    assert api.get(widgets.path()).status == 500
+    api.get(widgets.path("a")).expect(200)
+    assert len(api.get(others.path()).expect(200)["items"]) == 1
+    own_etcd.call("kv/deleterange", {"key": encoded(key)})
+    until(lambda: api.get(widgets.path()).status == 200, "the list is whole again", within=5)
+
+
+@pytest.mark.rows("ETC-008", "ETC-010")
+def test_foreign_keys_are_left_alone(api: Client, own_etcd: Etcd) -> None:
+    put(own_etcd, f"{PREFIX}/pods/default/web", "k8s\x00something")
+    put(own_etcd, f"{PREFIX}/some.example.com/things/a/b/c", "{}")
+    widgets = serve(api)
+    widgets.create("a")
+    assert stored(own_etcd, f"{PREFIX}/pods/default/web") is not None
+    assert len(api.get(widgets.path()).expect(200)["items"]) == 1
+
+
+def compact(etcd: Etcd) -> None:
+    head = int(etcd.call("kv/range", {"key": encoded("/none")})["header"]["revision"])
+    etcd.call("kv/compaction", {"revision": head})
+
+
+@pytest.mark.rows("RV-007", "RV-003", "ERR-17")
+def test_pages_whose_moment_was_compacted_expire(api: Client, own_etcd: Etcd) -> None:
+    widgets = serve(api)
+    for number in range(6):
+        widgets.create(f"w{number}")
+    first = api.get(widgets.path(), limit=2).expect(200)
+    api.delete(widgets.path("w5")).expect(200)
+    widgets.create("w6")
+    compact(own_etcd)
+    answer = api.get(widgets.path(), **{"limit": 2, "continue": first["metadata"]["continue"]})
+    if answer.status == 200:  # the server may still know that moment from memory
+        assert [item["metadata"]["name"] for item in answer.json["items"]] == ["w2", "w3"]
+        return
+    expired: dict[str, Any] = answer.expect(410)
+    assert expired["reason"] == "Expired"
+    rest = api.get(widgets.path(), **{"continue": expired["metadata"]["continue"]}).expect(200)
+    assert [item["metadata"]["name"] for item in rest["items"]] == ["w2", "w3", "w4", "w6"]
+
+
+@pytest.mark.rows("RV-009")
+def test_a_watch_from_before_the_compaction_says_so(api: Client, own_etcd: Etcd, layout: Server) -> None:
+    widgets = serve(api)
+    old = 2
+    widgets.create("a")
+    compact(own_etcd)
+    with api.watch(widgets.path(), resourceVersion=old) as watch:
+        if watch.status == 410:
+            return
+        event = watch.next()
+    assert event["type"] == "ERROR"
+    assert (event["object"]["code"], event["object"]["reason"]) == (410, "Expired")
+
+
+@pytest.mark.rows("CND-005", "DEL-005")
+def test_a_definition_deleted_behind_the_servers_back_is_no_longer_served(api: Client, own_etcd: Etcd) -> None:
+    wanted = definition(fresh_group())
+    group = establish(api, wanted)["spec"]["group"]
+    key = f"{PREFIX}/apiextensions.k8s.io/customresourcedefinitions/widgets.{group}"
+    own_etcd.call("kv/deleterange", {"key": encoded(key)})
+    until(lambda: api.get(f"/apis/{group}/v1/widgets").status == 404, "the resource is gone", within=5)

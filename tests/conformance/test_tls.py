@@ -1,0 +1,152 @@
+"""TLS and authentication: the default way of serving."""
+
+from __future__ import annotations
+
+import base64
+import ssl
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from tests.support.http_client import Client
+from tests.support.processes import Etcd, Server, running_server
+
+DAY = timedelta(days=1)
+
+
+class Authority:
+    """A certificate authority for client certificates."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.key = ec.generate_private_key(ec.SECP256R1())
+        self.name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "clients")])
+        self.certificate = self._builder(self.name, self.key).add_extension(x509.BasicConstraints(True, None), True)
+        self.file = directory / "client-ca.crt"
+        self.file.write_bytes(self._signed(self.certificate))
+
+    def _builder(self, name: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+        now = datetime.now(UTC)
+        return (
+            x509.CertificateBuilder().subject_name(name).issuer_name(self.name).public_key(key.public_key())
+            .serial_number(x509.random_serial_number()).not_valid_before(now - DAY).not_valid_after(now + DAY)
+        )  # fmt: skip
+
+    def _signed(self, builder: x509.CertificateBuilder) -> bytes:
+        return builder.sign(self.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+    def issue(self, user: str, *groups: str) -> tuple[Path, Path]:
+        """Return certificate and key files of a user: CN is the name, O the groups."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        parts = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
+        name = x509.Name([*parts, x509.NameAttribute(NameOID.COMMON_NAME, user)])
+        certificate, key_file = self.directory / f"{user}.crt", self.directory / f"{user}.key"
+        certificate.write_bytes(self._signed(self._builder(name, key)))
+        key_file.write_bytes(
+            key.private_bytes(
+                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            )
+        )
+        return certificate, key_file
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """An authority whose client certificates the server trusts."""
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory: pytest.TempPathFactory, own_etcd: Etcd, authority: Authority) -> Iterator[Server]:
+    """A server as started without --insecure."""
+    directory = tmp_path_factory.mktemp("secure")
+    tokens = directory / "tokens.csv"
+    tokens.write_text('sesame,alice,1001,"devs,testers"\n')
+    flags = [
+        "--port=0", f"--etcd-servers={own_etcd.url}", "--etcd-prefix=/secure",
+        f"--token-auth-file={tokens}", f"--client-ca-file={authority.file}",
+    ]  # fmt: skip
+    with running_server(flags, directory) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(secure: Server) -> dict[str, Any]:
+    """The written kubeconfig."""
+    written: dict[str, Any] = yaml.safe_load(Path(secure.ready["kubeconfig"]).read_text())
+    return written
+
+
+@pytest.fixture
+def trust(kubeconfig: dict[str, Any]) -> ssl.SSLContext:
+    """What a strict client trusts: the CA of the kubeconfig, checked as RFC 5280 wants it."""
+    authority = base64.b64decode(kubeconfig["clusters"][0]["cluster"]["certificate-authority-data"]).decode()
+    context = ssl.create_default_context(cadata=authority)
+    context.verify_flags |= ssl.VERIFY_X509_STRICT
+    return context
+
+
+@pytest.mark.rows("AUT-001")
+def test_the_kubeconfig_lets_its_owner_in(secure: Server, kubeconfig: dict[str, Any], trust: ssl.SSLContext) -> None:
+    assert (kubeconfig["apiVersion"], kubeconfig["kind"]) == ("v1", "Config")
+    assert kubeconfig["clusters"][0]["cluster"]["server"] == secure.url
+    assert secure.url.startswith("https://127.0.0.1:")
+    user = kubeconfig["users"][0]["user"]
+    headers = {"Authorization": f"Bearer {user['token']}"} if "token" in user else {}
+    assert headers or "client-certificate-data" in user
+    if headers:
+        Client(secure.url, headers, trust).get("/api/v1/namespaces").expect(200)
+
+
+@pytest.mark.rows("AUT-002", "ERR-19")
+@pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic YTpi"}])
+def test_strangers_are_kept_out(secure: Server, trust: ssl.SSLContext, headers: dict[str, str]) -> None:
+    answer = Client(secure.url, headers, trust).get("/api/v1/namespaces")
+    assert answer.status == 401
+    assert (answer.json["reason"], answer.json["message"]) == ("Unauthorized", "Unauthorized")
+
+
+@pytest.mark.rows("AUT-003")
+@pytest.mark.parametrize("path", ["/healthz", "/livez", "/readyz", "/version"])
+def test_health_and_version_are_open(secure: Server, trust: ssl.SSLContext, path: str) -> None:
+    assert Client(secure.url, {}, trust).get(path).status == 200
+
+
+@pytest.mark.rows("AUT-001")
+def test_tokens_of_the_file_count(secure: Server, trust: ssl.SSLContext) -> None:
+    Client(secure.url, {"Authorization": "Bearer sesame"}, trust).get("/apis").expect(200)
+
+
+@pytest.mark.rows("AUT-001")
+def test_client_certificates_count(secure: Server, trust: ssl.SSLContext, authority: Authority) -> None:
+    certificate, key = authority.issue("admin", "system:masters")
+    trust.load_cert_chain(certificate, key)
+    Client(secure.url, {}, trust).get("/api/v1/namespaces/default").expect(200)
+
+
+def test_a_foreign_certificate_does_not(secure: Server, trust: ssl.SSLContext, tmp_path: Path) -> None:
+    certificate, key = Authority(tmp_path).issue("admin", "system:masters")
+    trust.load_cert_chain(certificate, key)
+    try:
+        status = Client(secure.url, {}, trust).get("/api/v1/namespaces/default").status
+    except (ssl.SSLError, ConnectionError):
+        status = 401  # refusing the handshake is an answer too
+    assert status == 401
+
+
+def test_a_restart_keeps_the_certificates(tmp_path: Path, own_etcd: Etcd) -> None:
+    flags = ["--port=0", f"--etcd-servers={own_etcd.url}", "--etcd-prefix=/secure-again"]
+    seen = []
+    for _ in range(2):
+        with running_server(flags, tmp_path) as server:
+            written = yaml.safe_load(Path(server.ready["kubeconfig"]).read_text())
+            seen.append((written["clusters"][0]["cluster"]["certificate-authority-data"], written["users"][0]["user"]))
+    assert seen[0] == seen[1]

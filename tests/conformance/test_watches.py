@@ -1,0 +1,215 @@
+"""Watches: ordered, complete, resumable, ended cleanly."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from tests.support.definitions import Resource, definition, establish, fresh_group, serve
+from tests.support.http_client import DEFINITIONS, TABLE, Client
+
+END = "k8s.io/initial-events-end"
+
+
+def revision(thing: dict[str, Any]) -> int:
+    return int(thing["metadata"]["resourceVersion"])
+
+
+def head(api: Client, widgets: Resource) -> str:
+    found: str = api.get(widgets.path(namespace=None)).expect(200)["metadata"]["resourceVersion"]
+    return found
+
+
+def brief(event: dict[str, Any]) -> tuple[str, str]:
+    return event["type"], event["object"]["metadata"].get("name", "")
+
+
+@pytest.mark.rows("RV-009", "RV-010", "RV-011")
+def test_each_change_is_one_line(api: Client) -> None:
+    widgets = serve(api)
+    with api.watch(widgets.path(), resourceVersion=head(api, widgets)) as watch:
+        assert watch.headers["content-type"] == "application/json"
+        assert watch.headers["transfer-encoding"] == "chunked"
+        made = widgets.create("a", color="red")
+        changed = api.patch(widgets.path("a"), {"spec": {"color": "blue"}}).expect(200)
+        api.delete(widgets.path("a")).expect(200)
+        events = [watch.next(), watch.next(), watch.next()]
+    assert [event["type"] for event in events] == ["ADDED", "MODIFIED", "DELETED"]
+    assert [event["object"] for event in events[:2]] == [made, changed]
+    assert events[2]["object"]["spec"] == changed["spec"]
+    assert revision(events[2]["object"]) > revision(changed)
+
+
+@pytest.mark.rows("RV-009", "RV-017")
+def test_resuming_anywhere_gives_exactly_the_rest(api: Client) -> None:
+    widgets = serve(api)
+    start = head(api, widgets)
+    written = [revision(widgets.create(f"w{number:02}")) for number in range(10)]
+    for skipped in range(10):
+        since = written[skipped - 1] if skipped else start
+        with api.watch(widgets.path(), resourceVersion=since) as watch:
+            assert [revision(watch.next()["object"]) for _ in written[skipped:]] == written[skipped:]
+
+
+@pytest.mark.rows("RV-017", "RV-010")
+def test_a_watch_from_a_list_misses_nothing_under_load(api: Client) -> None:
+    widgets = serve(api)
+    total, letters = 120, "abcd"
+    seen: list[dict[str, Any]] = []
+
+    def writer(letter: str) -> None:
+        for number in range(total // len(letters)):
+            widgets.create(f"{letter}{number}")
+
+    threads = [threading.Thread(target=writer, args=(letter,)) for letter in letters]
+    for thread in threads:
+        thread.start()
+    listed = api.get(widgets.path()).expect(200)
+    names = {item["metadata"]["name"] for item in listed["items"]}
+    with api.watch(widgets.path(), resourceVersion=listed["metadata"]["resourceVersion"]) as watch:
+        while len(names) + len(seen) < total:
+            seen.append(watch.next("ADDED")["object"])
+    for thread in threads:
+        thread.join()
+    revisions = [revision(it) for it in seen]
+    assert revisions == sorted(set(revisions))
+    assert not names & {it["metadata"]["name"] for it in seen}
+
+
+@pytest.mark.rows("RV-013", "RV-012")
+def test_initial_events_end_with_a_bookmark(api: Client) -> None:
+    widgets = serve(api)
+    for name in "abc":
+        widgets.create(name)
+    with api.watch(
+        widgets.path(), sendInitialEvents="true", resourceVersionMatch="NotOlderThan", allowWatchBookmarks="true"
+    ) as watch:
+        assert [brief(watch.next()) for _ in "abc"] == [("ADDED", name) for name in "abc"]
+        bookmark = watch.next()
+        assert bookmark["type"] == "BOOKMARK"
+        assert bookmark["object"]["metadata"]["annotations"] == {END: "true"}
+        assert (bookmark["object"]["kind"], bookmark["object"]["apiVersion"]) == ("Widget", f"{widgets.group}/v1")
+        late = widgets.create("late")
+        assert watch.next("ADDED")["object"] == late
+        assert revision(late) > revision(bookmark["object"])
+
+
+@pytest.mark.rows("RV-009")
+@pytest.mark.parametrize("start", [{}, {"resourceVersion": "0"}], ids=["unset", "zero"])
+def test_a_watch_without_a_revision_starts_with_what_is_there(api: Client, start: dict[str, str]) -> None:
+    widgets = serve(api)
+    for name in "ab":
+        widgets.create(name)
+    with api.watch(widgets.path(), **start) as watch:
+        assert {brief(watch.next()) for _ in "ab"} == {("ADDED", "a"), ("ADDED", "b")}
+        widgets.create("c")
+        assert brief(watch.next()) == ("ADDED", "c")
+
+
+@pytest.mark.rows("RV-014")
+def test_a_timeout_ends_the_stream_cleanly(api: Client) -> None:
+    widgets = serve(api)
+    with api.watch(widgets.path(), resourceVersion=head(api, widgets), timeoutSeconds=1) as watch:
+        assert watch.read() == b""
+
+
+@pytest.mark.rows("SEL-002")
+def test_a_selector_turns_changes_into_comings_and_goings(api: Client) -> None:
+    widgets = serve(api, selectableFields=[{"jsonPath": ".spec.color"}])
+    since = head(api, widgets)
+    with api.watch(widgets.path(), resourceVersion=since, fieldSelector="spec.color=red") as watch:
+        widgets.create("other", color="blue")
+        widgets.create("a", color="red")
+        api.patch(widgets.path("a"), {"spec": {"size": 1}}).expect(200)
+        left = api.patch(widgets.path("a"), {"spec": {"color": "blue"}}).expect(200)
+        api.patch(widgets.path("a"), {"spec": {"color": "red"}}).expect(200)
+        events = [watch.next() for _ in range(4)]
+    assert [brief(event) for event in events] == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a"), ("ADDED", "a")]
+    gone = events[2]["object"]
+    assert gone["spec"]["color"] == "red"
+    assert revision(gone) == revision(left)
+
+
+@pytest.mark.rows("RV-015")
+def test_one_name_can_be_watched(api: Client) -> None:
+    widgets = serve(api)
+    since = head(api, widgets)
+    with api.watch(widgets.path(), resourceVersion=since, fieldSelector="metadata.name=b") as watch:
+        widgets.create("a")
+        widgets.create("b")
+        assert brief(watch.next()) == ("ADDED", "b")
+
+
+@pytest.mark.rows("TAB-005")
+def test_tables_are_watched_too(api: Client) -> None:
+    widgets = serve(api)
+    widgets.create("a")
+    with api.watch(widgets.path(), headers={"Accept": TABLE}) as watch:
+        first = watch.next()["object"]
+        widgets.create("b")
+        second = watch.next()["object"]
+    assert first["kind"] == second["kind"] == "Table"
+    assert [column["name"] for column in first["columnDefinitions"]] == ["Name", "Age"]
+    assert [table["rows"][0]["cells"][0] for table in (first, second)] == ["a", "b"]
+
+
+@pytest.mark.rows("SRV-015")
+def test_a_changed_definition_ends_its_watches_and_no_other(api: Client) -> None:
+    widgets, others = serve(api), serve(api)
+    name = f"{DEFINITIONS}/widgets.{widgets.group}"
+    with (
+        api.watch(widgets.path(), resourceVersion=head(api, widgets)) as changed,
+        api.watch(others.path(), resourceVersion=head(api, others)) as kept,
+    ):
+        wanted = api.get(name).expect(200)
+        properties = wanted["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+        properties["weight"] = {"type": "integer"}
+        api.put(name, wanted).expect(200)
+        assert list(changed) == []
+        others.create("a")
+        assert brief(kept.next()) == ("ADDED", "a")
+    api.post(widgets.path(), widgets.make("a", weight=3)).expect(201)
+    assert api.get(widgets.path("a")).expect(200)["spec"]["weight"] == 3
+
+
+@pytest.mark.rows("RV-010")
+def test_definitions_are_watched_like_all_else(api: Client) -> None:
+    wanted = definition(fresh_group())
+    since = api.get(DEFINITIONS).expect(200)["metadata"]["resourceVersion"]
+    selector = f"metadata.name={wanted['metadata']['name']}"
+    with api.watch(DEFINITIONS, resourceVersion=since, fieldSelector=selector) as watch:
+        establish(api, wanted)
+        events = [watch.next()]
+        while not any(
+            it["type"] == "Established" and it["status"] == "True"
+            for it in events[-1]["object"]["status"]["conditions"] or []
+        ):
+            events.append(watch.next())
+    assert events[0]["type"] == "ADDED"
+    assert {event["type"] for event in events[1:]} == {"MODIFIED"}
+
+
+@pytest.mark.rows("RV-009", "ERR-17")
+def test_a_revision_too_old_or_in_the_future_is_said_so(api: Client) -> None:
+    widgets = serve(api)
+    with api.watch(widgets.path(), resourceVersion="9999999999") as watch:
+        assert watch.status in (200, 504)
+        answer = next(iter(watch)) if watch.status == 200 else None
+    assert answer is None or answer["type"] == "ERROR"
+
+
+@pytest.mark.rows("RV-010")
+def test_many_watchers_see_the_same_lines(api: Client) -> None:
+    widgets = serve(api)
+    since = head(api, widgets)
+    watches = [api.watch(widgets.path(), resourceVersion=since) for _ in range(50)]
+    try:
+        for number in range(20):
+            widgets.create(f"w{number:02}")
+        for watch in watches:
+            assert [brief(watch.next())[1] for _ in range(20)] == [f"w{number:02}" for number in range(20)]
+    finally:
+        for watch in watches:
+            watch.close()

@@ -1,0 +1,66 @@
+"""What all tests share: the --server option, servers to test against, the count of behaviour rows, seeded examples."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import hypothesis
+import pytest
+
+from tests.support import shared
+from tests.support.behaviour import BehaviourRows
+from tests.support.http_client import Client
+from tests.support.processes import REFERENCE_FLAGS, Etcd, Server, running_etcd, running_server
+
+hypothesis.settings.register_profile(
+    "ci", derandomize=True, deadline=None, print_blob=True, database=None, max_examples=100
+)
+hypothesis.settings.register_profile("dev", deadline=None, max_examples=50)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--server", metavar="URL", help="test this running server instead of starting one")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(BehaviourRows(), "behaviour-rows")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for path, count in sorted(shared.left_out.items()):
+        terminalreporter.write_line(f"left out for want of ../shared/{path}: {count} cases")
+
+
+@pytest.fixture(scope="session")
+def own_etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
+    """An etcd that tests may read and write behind the server's back."""
+    with running_etcd(tmp_path_factory.mktemp("etcd")) as etcd:
+        yield etcd
+
+
+@pytest.fixture(scope="session")
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with default admission on plain http, over an etcd child of its own; or the one of --server."""
+    if url := request.config.getoption("--server"):
+        yield Server(url)
+        return
+    with running_server(["--insecure", "--port=0"], tmp_path_factory.mktemp("server")) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def reference_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server set up as the recorded one was; or the one of --server."""
+    if url := request.config.getoption("--server"):
+        yield Server(url)
+        return
+    with running_server(REFERENCE_FLAGS, tmp_path_factory.mktemp("reference")) as started:
+        yield started
+
+
+@pytest.fixture
+def api(server: Server) -> Client:
+    """A client of the server."""
+    return Client(server.url)

@@ -1,0 +1,204 @@
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from apiext import limits
+from apiext.controllers.loop import Loop
+from apiext.storage.store import Unavailable
+
+pytestmark = pytest.mark.looptime
+
+
+class Recorder:
+    """A reconcile that notes when runs begin and end, and fails as told."""
+
+    def __init__(self, seconds: float = 1.0) -> None:
+        self.seconds = seconds
+        self.events: list[tuple[str, str, float]] = []
+        self.failures: dict[str, int] = {}
+        self.most = 0
+        self._now = 0
+
+    async def __call__(self, key: str) -> None:
+        loop = asyncio.get_running_loop()
+        self._now += 1
+        self.most = max(self.most, self._now)
+        self.events.append((key, "begin", loop.time()))
+        try:
+            await asyncio.sleep(self.seconds)  # looptime: no real time passes
+            if self.failures.get(key, 0):
+                self.failures[key] -= 1
+                raise ValueError(key)
+        finally:
+            self._now -= 1
+            self.events.append((key, "end", loop.time()))
+
+    def begins(self, key: str) -> list[float]:
+        return [at for of, what, at in self.events if of == key and what == "begin"]
+
+
+@asynccontextmanager
+async def running(recorder: Recorder, **options: int) -> AsyncIterator[Loop]:
+    loop = Loop("test", recorder, **options)
+    async with asyncio.TaskGroup() as group:
+        loop.start(group)
+        yield loop
+        await loop.stop()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10_000):
+        while not condition():
+            await asyncio.sleep(0.5)
+
+
+async def test_a_key_runs_serially_and_many_asks_become_one_run() -> None:
+    recorder = Recorder()
+    async with running(recorder) as loop:
+        for _ in range(5):
+            loop.add("a")
+        await asyncio.sleep(0.5)
+        for _ in range(5):
+            loop.add("a")
+        await until(lambda: loop.idle)
+    assert [what for _, what, _ in recorder.events] == ["begin", "end", "begin", "end"]
+
+
+async def test_keys_run_side_by_side_up_to_the_width() -> None:
+    recorder = Recorder()
+    async with running(recorder, width=3) as loop:
+        for key in "abcdefgh":
+            loop.add(key)
+        await until(lambda: loop.idle)
+    assert recorder.most == 3
+    assert [key for key, what, _ in recorder.events if what == "begin"] == list("abcdefgh")
+
+
+async def test_a_failure_is_repeated_with_growing_pauses_and_kills_nothing() -> None:
+    recorder = Recorder(seconds=0)
+    recorder.failures["a"] = 20
+    async with running(recorder) as loop:
+        loop.add("a")
+        loop.add("b")
+        await until(lambda: len(recorder.begins("a")) == 21)
+    begins = recorder.begins("a")
+    pauses = [after - before for before, after in zip(begins, begins[1:], strict=False)]
+    assert all(
+        0.5 * expected - 1e-6 <= pause <= expected + 1e-6
+        for expected, pause in zip(
+            [min(limits.RETRY_LAST, limits.RETRY_FIRST * 2**n) for n in range(20)], pauses, strict=True
+        )
+    )
+    assert len(recorder.begins("b")) == 1
+
+
+async def test_a_change_ends_the_pause_after_a_failure() -> None:
+    recorder = Recorder(seconds=0)
+    recorder.failures["a"] = 15
+    async with running(recorder) as loop:
+        loop.add("a")
+        await until(lambda: len(recorder.begins("a")) == 14)
+        before = asyncio.get_running_loop().time()
+        loop.add("a")
+        await asyncio.sleep(0.01)
+        assert recorder.begins("a")[-1] == pytest.approx(before, abs=0.011)
+
+
+async def test_run_waits_for_a_run_that_begins_after_the_call() -> None:
+    recorder = Recorder()
+    async with running(recorder) as loop:
+        loop.add("a")
+        await asyncio.sleep(0.5)
+        asked = asyncio.get_running_loop().time()
+        await loop.run("a")
+        assert recorder.begins("a")[-1] >= asked
+        assert recorder.events[-1][1] == "end"
+
+
+async def test_run_raises_what_the_run_raises_and_the_key_is_repeated() -> None:
+    recorder = Recorder(seconds=0)
+    recorder.failures["a"] = 1
+    async with running(recorder) as loop:
+        with pytest.raises(ValueError, match="a"):
+            await loop.run("a")
+        await until(lambda: len(recorder.begins("a")) == 2)
+
+
+async def test_a_waiter_that_gives_up_disturbs_nobody() -> None:
+    recorder = Recorder()
+    async with running(recorder) as loop:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await loop.run("a")
+        await until(lambda: loop.idle)
+        await loop.run("a")
+
+
+async def test_settled_waits_for_what_was_asked_before() -> None:
+    recorder = Recorder()
+    async with running(recorder, width=1) as loop:
+        for key in "abc":
+            loop.add(key)
+        await asyncio.sleep(0)
+        await loop.settled()
+        assert [key for key, what, _ in recorder.events if what == "end"] == ["a", "b", "c"]
+        await loop.settled()
+
+
+async def test_add_after_waits() -> None:
+    recorder = Recorder(seconds=0)
+    async with running(recorder) as loop:
+        loop.add_after("a", 7)
+        loop.add_after("a", 3)
+        await until(lambda: bool(recorder.begins("a")))
+        assert recorder.begins("a") == [pytest.approx(7, abs=1)]
+
+
+async def test_everything_is_looked_at_again() -> None:
+    recorder = Recorder(seconds=0)
+    loop = Loop("test", recorder)
+    async with asyncio.TaskGroup() as group:
+        loop.start(group, lambda: ["a", "b"])
+        await asyncio.sleep(limits.RESYNC_EVERY * 2.5)
+        await loop.stop()
+    assert len(recorder.begins("a")) == len(recorder.begins("b")) == 2
+
+
+async def test_stop_cancels_what_runs_and_answers_who_waits() -> None:
+    recorder = Recorder(seconds=1000)
+    loop = Loop("test", recorder, width=1)
+    async with asyncio.TaskGroup() as group:
+        loop.start(group)
+
+        async def wait(key: str) -> None:
+            with pytest.raises(Unavailable):
+                await loop.run(key)
+
+        waiting = [group.create_task(wait("a")), group.create_task(wait("b"))]
+        await asyncio.sleep(1)
+        await loop.stop()
+        await asyncio.wait(waiting)
+        loop.add("c")
+        with pytest.raises(Unavailable):
+            await loop.run("c")
+    assert len(recorder.events) == 2
+
+
+async def test_a_group_that_ends_ends_the_loop() -> None:
+    recorder = Recorder(seconds=1000)
+    loop = Loop("test", recorder)
+
+    class StopError(Exception):
+        pass
+
+    with pytest.raises(ExceptionGroup):
+        async with asyncio.TaskGroup() as group:
+            loop.start(group)
+            loop.add("a")
+            await asyncio.sleep(1)
+            raise StopError
+    loop.add("b")
+    assert len(recorder.begins("a")) == 1
+    assert not recorder.begins("b")

@@ -6,7 +6,6 @@ import gc
 import json
 import logging
 import os
-import resource
 import signal
 import sys
 import time
@@ -16,13 +15,12 @@ from typing import Any
 
 import uvloop
 
-from apiext import cli
+from apiext import cli, edge
 from apiext.admission.chain import Chain, Plugin
 from apiext.admission.lifecycle import NAMESPACES, NamespaceLifecycle
-from apiext.catalog.builtin.resources import builtin_resources
 from apiext.catalog.served import Catalog, LiveCatalog
 from apiext.config import Config
-from apiext.controllers.all import Controllers
+from apiext.controllers import startup
 from apiext.documents.document import View
 from apiext.etcd.binaries import NoBinary
 from apiext.etcd.client import Etcd
@@ -45,13 +43,17 @@ class EtcdUnreachableError(Exception):
     """etcd did not answer within --etcd-wait."""
 
 
-class PortInUseError(Exception):
-    """Somebody else listens where we were told to."""
-
+HOOKS = (
+    "poststarthook/generic-apiserver-start-informers",
+    "poststarthook/start-apiextensions-informers",
+    "poststarthook/start-apiextensions-controllers",
+    "poststarthook/crd-informer-synced",
+)
+"""Readiness checks that upstream has and that here are one fact: every stored definition is served."""
 
 EXITS: tuple[tuple[type[BaseException], int], ...] = (
     (EtcdUnreachableError, cli.EXIT_ETCD),
-    (PortInUseError, cli.EXIT_PORT),
+    (edge.PortInUseError, cli.EXIT_PORT),
     (NoBinary, cli.EXIT_ETCD),
     (ServerError, cli.EXIT_ETCD),
     (DirectoryInUse, cli.EXIT_FAILURE),
@@ -62,9 +64,6 @@ EXITS: tuple[tuple[type[BaseException], int], ...] = (
 def run(config: Config, warn: Warn) -> int:
     """Serve until SIGTERM or SIGINT; return the exit code (command-line.md)."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="apiext: %(levelname)s %(name)s: %(message)s")
-    with contextlib.suppress(ValueError, OSError):
-        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # a watch is a connection
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
             runner.run(Application(config, warn).serve())
@@ -157,22 +156,31 @@ class Application:
         live = LiveCatalog(Catalog())
         async with asyncio.TaskGroup() as group:
             await store.start(group)
-            for served in builtin_resources():
-                live.current = live.current.with_resource(served)
-                store.add(served.group_resource, served.namespaced)
-            control = Controllers(store, live, compaction_interval=config.compaction_interval)
-            await control.start(group)
-            verbs = Verbs(live, store, self._admission(store, live), control.serving, now, asyncio.get_running_loop().time)
-            server = await self._listen(verbs, control)
+            control = await startup.start(group, store, live, now, compact_every=config.compaction_interval)
+            clock = asyncio.get_running_loop().time
+            verbs = Verbs(live, store, self._admission(store, live), control.serving, now, clock)
+            known = edge.identity(config)
+            server = await edge.listen(config, verbs, known, self._checks(store, control))
+            kubeconfig = edge.write_kubeconfig(config, known, server.url)
             await control.wait_synced()
             gc.collect()
             gc.freeze()  # schemas and catalog live as long as the server
-            server.ready = True
-            self._announce(server, endpoints)
+            self._announce(server.url, kubeconfig, endpoints)
             await self._stop.wait()
-            await self._shut_down(server)
+            await server.wait_closed()
             await control.stop()
             await store.stop()
+
+    def _checks(self, store: CachedStore, control: startup.Controllers) -> dict[str, Callable[[], str]]:
+        """Return the health checks by upstream's names; each says what is wrong (HLT-002)."""
+
+        def etcd() -> str:
+            return "" if store.connected else "etcd does not answer"
+
+        def synced() -> str:
+            return "" if control.synced() else "not every stored definition is served yet"
+
+        return {"etcd": etcd, "etcd-readiness": etcd, "informer-sync": synced} | dict.fromkeys(HOOKS, synced)
 
     def _admission(self, store: CachedStore, live: LiveCatalog) -> Chain:
         """Return the plug-ins that are not turned off."""
@@ -191,13 +199,13 @@ class Application:
             plugins.append(NamespaceLifecycle(find))
         return Chain(plugins)
 
-    def _announce(self, server: Any, endpoints: list[str]) -> None:
+    def _announce(self, url: str, kubeconfig: Path, endpoints: list[str]) -> None:
         """Write the ready file and say what to type next."""
         config = self._config
         facts: dict[str, Any] = {
-            "url": server.url,
+            "url": url,
             "pid": os.getpid(),
-            "kubeconfig": str(self._kubeconfig_path()),
+            "kubeconfig": str(kubeconfig),
             "etcd": {
                 "endpoints": endpoints,
                 "prefix": config.etcd.prefix,
@@ -215,17 +223,14 @@ class Application:
         where = "own etcd" if self._child is not None else ", ".join(endpoints)
         mode = "http, no authentication" if config.insecure else "https, every authenticated user may do everything"
         lines = (
-            f"apiext is ready after {took} ms: {server.url} (Kubernetes {config.kubernetes_version}; {mode})",
+            f"apiext is ready after {took} ms: {url} (Kubernetes {config.kubernetes_version}; {mode})",
             f"objects are kept in {where} under {config.etcd.prefix}",
             "",
             "You can use it now:",
-            f"  export KUBECONFIG={self._kubeconfig_path()}",
+            f"  export KUBECONFIG={kubeconfig}",
             "  kubectl get crd",
         )
         print("\n".join(lines), file=sys.stderr, flush=True)
-
-    def _kubeconfig_path(self) -> Path:
-        return Path(self._config.kubeconfig or self._config.data_dir / "admin.kubeconfig").absolute()
 
 
 def write_atomically(path: Path, text: str, mode: int) -> None:

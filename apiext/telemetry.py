@@ -1,4 +1,4 @@
-"""Counts of what happens: integer adds in slots made once, and their Prometheus text when somebody scrapes (MTR rows)."""
+"""Counts of what happens: adds to slots made once, and their Prometheus text at a scrape (MTR rows)."""
 
 import os
 import resource

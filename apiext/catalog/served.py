@@ -73,8 +73,8 @@ class ServedVersion:
     is the same as a document. ``encode(document)`` is what is stored. ``normalize(document)`` prunes, coerces and
     defaults a request body in place of decoding it, and returns the document with the paths of unknown fields; it
     raises ValueError with Go-like text for a body that cannot be this kind. ``validate(new, old)`` and
-    ``warnings(new, old)`` judge a whole object; old is None on create. ``name_messages(name, prefix)`` tells what is
-    wrong with a name (None: it must be a DNS-1123 subdomain). ``accept(document)`` prunes and coerces what a conversion
+    ``warnings(new, old)`` judge a whole object; old is None on create. ``name_messages(name)`` tells what is wrong
+    with a name (None: it must be a DNS-1123 subdomain). ``accept(document)`` prunes and coerces what a conversion
     webhook returned in this version.
     """
 
@@ -103,7 +103,7 @@ class ServedVersion:
     open_api: Mapping[str, Any] | None = None
     storage_version_hash: str = ""
     merge_keys: Mapping[str, str] = field(default_factory=dict)  # lists that strategic merge patch merges by key
-    name_messages: Callable[[str, bool], list[str]] | None = None
+    name_messages: Callable[[str], list[str]] | None = None
     accept: Callable[[Document], Document] = _same
 
     @property

@@ -2,13 +2,14 @@
 
 import hashlib
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
 
-from apiext.crd.definition import FINALIZER, Names, names_of
+from apiext.crd.conditions import find
+from apiext.crd.definition import ESTABLISHED, NAMES_ACCEPTED, CustomResourceDefinition, from_document
+from apiext.crd.encoding import V1BETA1
 from apiext.meta.names import GroupResource
 from apiext.storage.collection import Collection
 from apiext.storage.history import Change
@@ -18,6 +19,7 @@ log = logging.getLogger(__name__)
 
 DEFINITIONS = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
 
+_OUTLINE = ("group", "scope", "names", "preserveUnknownFields")
 _PROSE = frozenset(("description", "title", "externalDocs", "example"))
 _SCHEMA_MAPS = frozenset(("properties", "patternProperties", "definitions", "dependencies"))
 _SCHEMA_LISTS = frozenset(("allOf", "anyOf", "oneOf"))
@@ -26,43 +28,54 @@ _SCHEMAS = frozenset(("items", "additionalProperties", "additionalItems", "not",
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """A stored definition as controllers see it; ``digest`` covers everything that serving it depends on."""
+    """A stored definition as controllers see it.
+
+    ``outline`` is the definition without versions and conversion. ``digest`` covers everything that serving it depends
+    on. A ``suspect`` schema may break rules that v1 enforces (CND-007). ``size`` is in bytes stored.
+    """
 
     name: str
     revision: int
-    uid: str
-    generation: int
-    group: str
-    plural: str
-    namespaced: bool
-    deleting: bool
+    outline: CustomResourceDefinition
     finalizers: tuple[str, ...]
-    conditions: Mapping[str, tuple[str, str, str]]  # type → (status, reason, message)
     digest: bytes
-    size: int  # bytes stored
-    suspect: bool  # its schema may break rules that v1 enforces (CND-007)
-    names: Names
-    accepted: Names
-    annotations: Mapping[str, str]
+    size: int
+    suspect: bool
+
+    @property
+    def uid(self) -> str:
+        """metadata.uid."""
+        return self.outline.uid
+
+    @property
+    def generation(self) -> int:
+        """metadata.generation."""
+        return self.outline.generation
+
+    @property
+    def deleting(self) -> bool:
+        """Whether it has a deletionTimestamp."""
+        return self.outline.deleting
 
     @property
     def resource(self) -> GroupResource:
         """The resource that it defines."""
-        return GroupResource(self.group, self.plural)
+        return GroupResource(self.outline.group, self.outline.names.plural)
 
     @property
     def established(self) -> bool:
         """Whether discovery may list it (CND-005)."""
-        return self.holds("Established")
+        return self.outline.is_true(ESTABLISHED)
 
     @property
     def served(self) -> bool:
         """Whether its endpoints are served (CND-005)."""
-        return (self.holds("NamesAccepted") or self.established) and self.name == str(self.resource)
+        return (self.outline.is_true(NAMES_ACCEPTED) or self.established) and self.name == str(self.resource)
 
-    def holds(self, condition: str) -> bool:
-        """Whether a condition is True."""
-        return self.conditions.get(condition, ("", "", ""))[0] == "True"
+    def reason(self, condition: str) -> str:
+        """Return the reason of a condition, empty without one."""
+        found = find(self.outline.conditions, condition)
+        return str(found.get("reason") or "") if found is not None else ""
 
 
 class Definitions:
@@ -150,34 +163,25 @@ def read(entry: Entry) -> Facts | None:
 
 def _read(entry: Entry, document: Any) -> Facts:
     metadata, spec, status = document["metadata"], document["spec"], document.get("status") or {}
-    old_form = document.get("apiVersion") == "apiextensions.k8s.io/v1beta1"
+    outline = from_document({**document, "spec": {key: spec[key] for key in _OUTLINE if key in spec}})
+    names = outline.names
+    outline = replace(  # with what a stored definition may leave out (CRD-002)
+        outline,
+        name=entry.name,
+        scope=outline.scope or "Namespaced",
+        names=replace(
+            names, singular=names.singular or names.kind.lower(), list_kind=names.list_kind or f"{names.kind}List"
+        ),
+    )
+    old_form = document.get("apiVersion") == V1BETA1
     return Facts(
         name=entry.name,
         revision=entry.revision,
-        uid=str(metadata.get("uid", "")),
-        generation=int(metadata.get("generation") or 0),
-        group=str(spec["group"]),
-        plural=str(spec["names"]["plural"]),
-        namespaced=spec.get("scope", "Namespaced") == "Namespaced",
-        deleting=bool(metadata.get("deletionTimestamp")),
+        outline=outline,
         finalizers=tuple(metadata.get("finalizers") or ()),
-        conditions={
-            str(one["type"]): (str(one["status"]), str(one.get("reason", "")), str(one.get("message", "")))
-            for one in status.get("conditions") or ()
-        },
-        digest=_digest({"spec": spec, "accepted": status.get("acceptedNames"), "uid": metadata.get("uid")}),
+        digest=_digest({"spec": spec, "accepted": status.get("acceptedNames"), "uid": outline.uid}),
         size=len(entry.raw),
         suspect=not old_form or spec.get("preserveUnknownFields") is not False,
-        names=_completed(names_of(spec["names"])),
-        accepted=names_of(status.get("acceptedNames")),
-        annotations=metadata.get("annotations") or {},
-    )
-
-
-def _completed(names: Names) -> Names:
-    """Return the names with those that a stored definition may leave out (CRD-002)."""
-    return replace(
-        names, singular=names.singular or names.kind.lower(), list_kind=names.list_kind or f"{names.kind}List"
     )
 
 

@@ -4,8 +4,11 @@ from collections.abc import Callable
 
 from apiext.catalog.served import LiveCatalog
 from apiext.controllers.definitions import Definitions
-from apiext.controllers.statuses import Statuses
-from apiext.crd.conditions import set_condition
+from apiext.controllers.statuses import Statuses, say
+from apiext.crd.conditions import condition
+from apiext.crd.definition import ESTABLISHED
+
+TOLD = condition(ESTABLISHED, "True", "InitialNamesAccepted", "the initial names have been accepted")
 
 
 class Establishing:
@@ -24,7 +27,7 @@ class Establishing:
         facts = self._definitions.get(name)
         if facts is None or facts.deleting or facts.established or not facts.served:
             return False
-        served = self._live.current.resource(facts.group, facts.plural)
+        served = self._live.current.resource(facts.resource.group, facts.resource.resource)
         return served is not None and served.uid == facts.uid
 
     async def reconcile(self, name: str) -> None:
@@ -32,10 +35,4 @@ class Establishing:
         entry = self._definitions.entry(name)
         if entry is None or not self.wanted(name):
             return
-        message = "the initial names have been accepted"
-        await self._statuses.amend(
-            entry,
-            lambda document: set_condition(
-                document, "Established", "True", "InitialNamesAccepted", message, self._clock()
-            ),
-        )
+        await self._statuses.amend(entry, lambda document: say(document, TOLD, self._clock()))

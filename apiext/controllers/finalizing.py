@@ -8,18 +8,21 @@ from apiext.catalog.served import LiveCatalog
 from apiext.controllers.definitions import Definitions, Facts
 from apiext.controllers.guards import Guards
 from apiext.controllers.instances import Sweep
-from apiext.controllers.statuses import Statuses
-from apiext.crd.conditions import set_condition
-from apiext.crd.definition import FINALIZER
-from apiext.documents.document import Document
+from apiext.controllers.statuses import Statuses, say
+from apiext.crd.conditions import condition
+from apiext.crd.definition import FINALIZER, TERMINATING
+from apiext.documents.document import Document, View
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.store import Guard, OutOfSpace, StoreError
 
-IN_PROGRESS = ("True", "InstanceDeletionInProgress", "CustomResource deletion is in progress")
-COMPLETED = ("False", "InstanceDeletionCompleted", "removed all instances")
-NEVER_ESTABLISHED = ("False", "NeverEstablished", "resource was never established")
-OVERLAPPING = ("False", "OverlappingBuiltInResource", "instances overlap with built-in resources in storage")
-STUCK = (
+IN_PROGRESS = condition(TERMINATING, "True", "InstanceDeletionInProgress", "CustomResource deletion is in progress")
+COMPLETED = condition(TERMINATING, "False", "InstanceDeletionCompleted", "removed all instances")
+NEVER_ESTABLISHED = condition(TERMINATING, "False", "NeverEstablished", "resource was never established")
+OVERLAPPING = condition(
+    TERMINATING, "False", "OverlappingBuiltInResource", "instances overlap with built-in resources in storage"
+)
+STUCK = condition(
+    TERMINATING,
     "True",
     "InstanceDeletionCheck",
     "could not confirm zero CustomResources remaining: timed out waiting for the condition",
@@ -77,7 +80,7 @@ class Finalizing:
         await self._release(facts, COMPLETED if facts.established else NEVER_ESTABLISHED)
 
     def _overlaps(self, facts: Facts) -> bool:
-        found = self._live.current.resource(facts.group, facts.plural)
+        found = self._live.current.resource(facts.resource.group, facts.resource.resource)
         return found is not None and found.builtin
 
     async def _sweep(self, facts: Facts, guard: Guard) -> Sweep:
@@ -85,7 +88,7 @@ class Finalizing:
         if known is not None and known[0] == facts.uid:
             return known[2]
         self._close(facts.name)
-        collection = self._store.add(facts.resource, facts.namespaced)
+        collection = self._store.add(facts.resource, facts.outline.namespaced)
         await collection.wait_ready()
         await self._store.fresh()
         sweep = Sweep(
@@ -103,28 +106,27 @@ class Finalizing:
         cached = self._guards.cached(name)
         return Guard(guard.key, max(guard.revision, cached.revision if cached is not None else 0))
 
-    async def _release(self, facts: Facts, condition: tuple[str, str, str]) -> None:
+    async def _release(self, facts: Facts, told: View) -> None:
         """Remove the finalizer with the last condition in one write; the last finalizer takes the definition along."""
         entry = self._definitions.entry(facts.name)
         now = self._definitions.get(facts.name)
         if entry is None or now is None or now.uid != facts.uid or not now.deleting:
             return
         if set(now.finalizers) - {FINALIZER}:
-            await self._statuses.amend(entry, lambda document: self._finished(document, condition))
+            await self._statuses.amend(entry, lambda document: self._finished(document, told))
             self._close(facts.name)
             return
         if await self._statuses.remove(entry):
             self._close(facts.name)
             await self._guards.release(facts.name)
 
-    def _finished(self, document: Document, condition: tuple[str, str, str]) -> Document:
+    def _finished(self, document: Document, told: View) -> Document:
         metadata = document["metadata"]
         metadata["finalizers"] = [one for one in metadata["finalizers"] if one != FINALIZER]
-        return set_condition(document, "Terminating", *condition, self._clock())
+        return say(document, told, self._clock())
 
     async def _say_in_progress(self, facts: Facts) -> None:
-        reason = facts.conditions.get("Terminating", ("", "", ""))[1]
-        if reason in (IN_PROGRESS[1], STUCK[1]):
+        if facts.reason(TERMINATING) in (IN_PROGRESS["reason"], STUCK["reason"]):
             return
         try:
             await self._say(facts.name, IN_PROGRESS)
@@ -133,7 +135,7 @@ class Finalizing:
 
     async def _say_failed(self, name: str, message: str) -> None:
         try:
-            await self._say(name, ("True", "InstanceDeletionFailed", message))
+            await self._say(name, condition(TERMINATING, "True", "InstanceDeletionFailed", message))
         except StoreError:
             return  # the error told is the one that counts
 
@@ -147,12 +149,10 @@ class Finalizing:
         else:
             await self._say(name, STUCK)
 
-    async def _say(self, name: str, condition: tuple[str, str, str]) -> None:
+    async def _say(self, name: str, told: View) -> None:
         entry = self._definitions.entry(name)
         if entry is not None:
-            await self._statuses.amend(
-                entry, lambda document: set_condition(document, "Terminating", *condition, self._clock())
-            )
+            await self._statuses.amend(entry, lambda document: say(document, told, self._clock()))
 
     def _close(self, name: str) -> None:
         known = self._sweeps.pop(name, None)

@@ -4,11 +4,12 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from functools import partial
 from itertools import islice
 from typing import Any
 
 from apiext import limits
-from apiext.storage.store import Unavailable
+from apiext.storage.store import StoreError, Unavailable
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +30,7 @@ class Loop:
         self._width = width
         self._group: asyncio.TaskGroup | None = None
         self._ready: dict[str, None] = {}  # keys to run, in order of arrival
-        self._running: dict[str, asyncio.Task[None]] = {}
+        self._running: dict[str, asyncio.Task[Exception | None]] = {}
         self._failures: dict[str, int] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
@@ -114,12 +115,13 @@ class Loop:
         free = (key for key in self._ready if key not in self._running)
         for key in list(islice(free, self._width - len(self._running))):
             del self._ready[key]
-            task = self._spawn(self._once(key, self._waiting.pop(key, [])))
+            task = self._spawn(self._once(key))
             if task is None:
                 return
             self._running[key] = task
+            task.add_done_callback(partial(self._ran, key, self._waiting.pop(key, [])))
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
+    def _spawn(self, work: Coroutine[Any, Any, Exception | None]) -> asyncio.Task[Exception | None] | None:
         assert self._group is not None
         try:
             return self._group.create_task(work)
@@ -128,28 +130,27 @@ class Loop:
             self._stopped = True
             return None
 
-    async def _once(self, key: str, waiting: list[asyncio.Future[None]]) -> None:
-        error: Exception | None = None
+    async def _once(self, key: str) -> Exception | None:
         try:
             await self._reconcile(key)
-            self._failures.pop(key, None)
-        except asyncio.CancelledError:
-            error = Unavailable(f"{self._name} is stopping")
-            raise
         except Exception as failure:  # the outermost filter of background work
-            error = failure
             self._retry(key, failure)
-        finally:
-            del self._running[key]
-            self._answer(waiting, error)
-            self._pump()
+            return failure
+        self._failures.pop(key, None)
+        return None
+
+    def _ran(self, key: str, waiting: list[asyncio.Future[None]], task: asyncio.Task[Exception | None]) -> None:
+        del self._running[key]
+        error = Unavailable(f"{self._name} is stopping") if task.cancelled() else task.result()
+        self._answer(waiting, error)
+        self._pump()
 
     def _retry(self, key: str, failure: Exception) -> None:
         count = self._failures.get(key, 0)
         self._failures[key] = count + 1
         pause = min(limits.RETRY_LAST, limits.RETRY_FIRST * 2 ** min(count, 30)) * random.uniform(0.5, 1.0)  # noqa: S311
-        # A lost race heals by itself; only what lasts is worth a line with a traceback.
-        level = logging.DEBUG if count < 3 else logging.WARNING
+        # A store that did not answer or a lost race heals by itself; only what lasts is worth a line.
+        level = logging.DEBUG if isinstance(failure, StoreError) and count < 3 else logging.WARNING
         log.log(level, "%s of %s failed (%s), again in %.3f s", self._name, key, failure, pause, exc_info=failure)
         if not self._stopped and key not in self._ready:
             self._timers.pop(key, None)

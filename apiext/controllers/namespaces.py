@@ -7,14 +7,13 @@ from uuid import uuid4
 
 from apiext.catalog.served import LiveCatalog, ServedResource
 from apiext.controllers.instances import Sweep
-from apiext.controllers.serving import Serving
-from apiext.controllers.statuses import Statuses
-from apiext.crd.conditions import set_condition
+from apiext.controllers.statuses import Statuses, say
+from apiext.crd.conditions import condition
 from apiext.documents.document import Document
 from apiext.meta.names import GroupResource
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.collection import Collection
-from apiext.storage.store import Guard, GuardChanged, KeyExists, StoreError
+from apiext.storage.store import Guard, KeyExists, StoreError
 
 NAMESPACES = GroupResource("", "namespaces")
 ALWAYS = ("default", "kube-system", "kube-public", "kube-node-lease")
@@ -45,12 +44,11 @@ class Namespaces:
     """Empties namespaces that are being deleted: every object of every namespaced resource, then the namespace."""
 
     def __init__(
-        self, store: CachedStore, live: LiveCatalog, serving: Serving, collection: Collection, clock: Callable[[], str]
+        self, store: CachedStore, live: LiveCatalog, collection: Collection, clock: Callable[[], str]
     ) -> None:
+        self.collection = collection
         self._store = store
         self._live = live
-        self._serving = serving
-        self._collection = collection
         self._statuses = Statuses(store, live, collection, "v1")
         self._clock = clock
         self._sweeps: dict[str, dict[GroupResource, Sweep]] = {}
@@ -61,24 +59,31 @@ class Namespaces:
         served = self._live.current.lookup("", "v1", "namespaces")
         assert served is not None
         for name in ALWAYS:
-            if self._collection.get("", name) is not None:
+            if self.collection.get("", name) is not None:
                 continue
             try:
-                await self._store.create(self._collection, "", name, served.encode(namespace(name, self._clock())))
+                await self._store.create(self.collection, "", name, served.encode(namespace(name, self._clock())))
             except KeyExists:
                 continue  # another server was first
 
-    def terminating(self) -> list[str]:
-        """Return the names of the namespaces that are being deleted."""
-        return list(self._sweeps)
+    def wanted(self, name: str) -> bool:
+        """Whether there is something to do about a namespace."""
+        if name in self._sweeps:
+            return True
+        entry = self.collection.get("", name)
+        return entry is not None and b'"deletionTimestamp"' in entry.raw
 
-    def names(self) -> list[str]:
-        """Return the names of all namespaces."""
-        return [entry.name for entry in self._collection.readable()]
+    def terminating(self) -> list[str]:
+        """Return the names of the namespaces that may have something to do."""
+        return [entry.name for entry in self.collection.readable() if b'"deletionTimestamp"' in entry.raw]
+
+    def emptying(self) -> list[str]:
+        """Return the names of the namespaces that are being emptied now."""
+        return list(self._sweeps)
 
     async def reconcile(self, name: str) -> None:
         """Bring the deletion as far as it goes now; changes of its objects ask again."""
-        entry = self._collection.get("", name)
+        entry = self.collection.get("", name)
         document = self._statuses.decode(entry) if entry is not None else None
         if entry is None or document is None or not document["metadata"].get("deletionTimestamp"):
             self._close(name)
@@ -88,13 +93,12 @@ class Namespaces:
         await self._follow(name)
         sweeps = self._sweeps.get(name, {})
         failures = {resource: errors for resource, sweep in sweeps.items() if (errors := await sweep.run())}
-        await self._refresh(failures)
         await self._store.fresh()
         if not failures and not any(sweep.remaining for sweep in sweeps.values()):
             await self._release(name)
             return
         told = conditions(sweeps, failures)
-        entry = self._collection.get("", name)
+        entry = self.collection.get("", name)
         if entry is not None:
             await self._statuses.amend(entry, lambda current: self._told(current, told))
         for errors in failures.values():
@@ -133,14 +137,9 @@ class Namespaces:
 
         return guard
 
-    async def _refresh(self, failures: Mapping[GroupResource, list[StoreError]]) -> None:
-        for resource, errors in failures.items():
-            if any(isinstance(error, GuardChanged) for error in errors):
-                await self._serving.refresh(resource.group, resource.resource)
-
     async def _release(self, name: str) -> None:
         """Remove our finalizer; the last one takes the namespace along."""
-        entry = self._collection.get("", name)
+        entry = self.collection.get("", name)
         if entry is None:
             self._close(name)
             return
@@ -153,8 +152,8 @@ class Namespaces:
 
     def _told(self, document: Document, told: Mapping[str, tuple[str, str, str]]) -> Document:
         now = self._clock()
-        for kind, (status, reason, message) in told.items():
-            document = set_condition(document, kind, status, reason, message, now)
+        for kind, words in told.items():
+            document = say(document, condition(kind, *words), now)
         return document
 
     def _close(self, name: str) -> None:

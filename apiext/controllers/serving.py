@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from apiext import limits
@@ -55,6 +55,12 @@ class Serving:
         self._synced = asyncio.Event()
         self._doubted: dict[str, int] = {}  # guards that say terminating before their definition does: revisions
         self._listeners: list[Callable[[str], None]] = []
+
+    def serve_builtin(self, resources: Iterable[ServedResource]) -> None:
+        """Put built-in resources into the catalog unless they are there (design.md §8, 6)."""
+        for served in resources:
+            if self._live.current.resource(served.group, served.resource) is None:
+                self._live.current = self._live.current.with_resource(served)
 
     def start(self, group: asyncio.TaskGroup) -> None:
         """Follow definitions and guards, and serve everything stored; both collections are ready and fresh."""
@@ -157,7 +163,7 @@ class Serving:
     def _build(self, entry: Entry) -> ServedResource:
         """Compile a stored definition; pure, and safe in a thread."""
         decoded = self._decode(entry)
-        return replace(compile_definition(decoded, guard_revision=0), identity=shape(entry.raw))
+        return replace(compile_definition(decoded), identity=shape(entry.raw))
 
     def _decode(self, entry: Entry) -> View:
         resource = self._definitions.collection.resource
@@ -181,7 +187,7 @@ class Serving:
     def _serve(self, facts: Facts, permit: Permit) -> None:
         compiled = self._compiled[facts.name]
         terminating = facts.deleting or permit.state == TERMINATING
-        before = self._live.current.resource(facts.group, facts.plural)
+        before = self._resource(facts.resource)
         after = replace(
             compiled.resource,
             versions=compiled.versions(terminating),
@@ -223,7 +229,7 @@ class Serving:
         self._withdraw(name)
         self._doubted.pop(name, None)
         resource = _resource_of(name)
-        if self._live.current.resource(resource.group, resource.resource) is None:
+        if self._resource(resource) is None:
             self._store.drop(resource)
         await self._guards.release(name)
 
@@ -231,7 +237,7 @@ class Serving:
         """Take a definition's resource out of the catalog and end its watches."""
         self._compiled.pop(name, None)
         resource = _resource_of(name)
-        served = self._live.current.resource(resource.group, resource.resource)
+        served = self._resource(resource)
         if served is None or served.builtin:
             return
         self._live.current = self._live.current.without_resource(resource.group, resource.resource)
@@ -260,8 +266,11 @@ class Serving:
         return compiled is not None and compiled.digest == facts.digest
 
     def _is_builtin(self, facts: Facts) -> bool:
-        found = self._live.current.resource(facts.group, facts.plural)
+        found = self._resource(facts.resource)
         return found is not None and found.builtin
+
+    def _resource(self, resource: GroupResource) -> ServedResource | None:
+        return self._live.current.resource(resource.group, resource.resource)
 
     def _everything(self) -> list[str]:
         guarded = (entry.name for entry in self._guards.collection.readable())

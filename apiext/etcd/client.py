@@ -41,7 +41,9 @@ def prefix_end(prefix: bytes) -> bytes:
     return cut[:-1] + bytes((cut[-1] + 1,)) if cut else b"\x00"
 
 
-def _dialer(transport: str) -> Dial:
+def _dialer(transport: str | Dial) -> Dial:
+    if callable(transport):
+        return transport
     if transport == "native":
         from apiext.etcd.dial import dial  # one of two: the other would cost the start
 
@@ -62,7 +64,7 @@ class Etcd:
         self,
         endpoints: Sequence[str],
         *,
-        transport: str = "native",
+        transport: str | Dial = "native",
         tls: TLS | None = None,
         user: str = "",
         password: str = "",

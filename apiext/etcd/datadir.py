@@ -1,4 +1,4 @@
-"""The private child's directory: who holds it, which child runs on it, and whether the last one was stopped in order."""
+"""The private child's directory: who holds it, which child runs on it, whether the last one was stopped in order."""
 
 import fcntl
 import os

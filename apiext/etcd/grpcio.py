@@ -9,7 +9,8 @@ import grpc.aio
 
 from apiext.etcd.dial import CONNECT_TIMEOUT
 from apiext.etcd.errors import CANCELLED, UNAVAILABLE, EtcdError
-from apiext.etcd.h2 import MAX_MESSAGE, PING_EVERY, PING_WAIT
+from apiext.etcd.h2 import PING_EVERY, PING_WAIT
+from apiext.etcd.h2call import MAX_MESSAGE
 from apiext.etcd.transport import TLS, Endpoint, Spawn, Transport
 
 _OPTIONS = (
@@ -20,7 +21,6 @@ _OPTIONS = (
     ("grpc.enable_retries", 0),  # a repeated Txn must be our decision
     ("grpc.use_local_subchannel_pool", 1),  # else two channels share one connection
 )
-_FAILED = frozenset({grpc.ChannelConnectivity.TRANSIENT_FAILURE, grpc.ChannelConnectivity.SHUTDOWN})
 
 
 def _error(fault: grpc.aio.AioRpcError) -> EtcdError:
@@ -156,19 +156,22 @@ class GrpcTransport:
         if not self.live and self._open <= 0 and not self.gone.done():
             self.gone.set_result(None)
 
-    async def watch_over(self) -> None:
-        """Notice when the connection goes; then close it: endpoints are our choice, not grpc's."""
-        channel = self._channel
+    async def notice_loss(self) -> None:
+        """Drain when the connection goes: which endpoint comes next is our choice, not grpc's."""
+        state = self._channel.get_state(try_to_connect=False)
+        while state is grpc.ChannelConnectivity.READY:
+            await self._channel.wait_for_state_change(state)
+            state = self._channel.get_state(try_to_connect=False)
+        self.drain()
+
+    async def close_at_end(self, notice: object) -> None:
+        """Close the channel when the last call is done, or when the client is closed."""
         try:
-            state = channel.get_state(try_to_connect=False)
-            while self.live and state is grpc.ChannelConnectivity.READY:
-                change = asyncio.ensure_future(channel.wait_for_state_change(state))
-                await asyncio.wait((change, self.lost), return_when=asyncio.FIRST_COMPLETED)
-                state = channel.get_state(try_to_connect=False)
-            self.drain()
             await asyncio.wait([self.gone])
         finally:
-            await channel.close()
+            if isinstance(notice, asyncio.Task):
+                notice.cancel()
+            await self._channel.close()
             self.abort()
 
 
@@ -191,7 +194,7 @@ async def dial(endpoint: Endpoint, tls: TLS, spawn: Spawn) -> Transport:
         if isinstance(error, TimeoutError):
             raise EtcdError(UNAVAILABLE, f"{endpoint}: no connection in {CONNECT_TIMEOUT:g}s", sent=False) from error
         raise
-    spawn(transport.watch_over())
+    spawn(transport.close_at_end(spawn(transport.notice_loss())))
     return transport
 
 

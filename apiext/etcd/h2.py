@@ -4,73 +4,43 @@ import asyncio
 import socket
 from collections import deque
 from collections.abc import Callable
+from typing import cast
 
 from apiext.etcd import frames
 from apiext.etcd.errors import (
     CANCELLED,
     DEADLINE_EXCEEDED,
-    INTERNAL,
     RESOURCE_EXHAUSTED,
     UNAVAILABLE,
     UNKNOWN,
     EtcdError,
 )
 from apiext.etcd.frames import ProtocolFault, frame, window_update
+from apiext.etcd.h2call import MAX_MESSAGE, Call, OnEnd, OnMessage
 
 RECEIVE_WINDOW = 1 << 24  # bytes in flight to us, per stream and per connection
-MAX_MESSAGE = 1 << 29  # bytes of one answer
 SWEEP = 0.25  # seconds between two looks at deadlines
 PING_EVERY = 10.0  # seconds of silence while calls are open; etcd punishes less than 5
 PING_WAIT = 5.0  # seconds without any byte after a PING: the peer is gone
 
-OnMessage = Callable[[bytes], None]
-OnEnd = Callable[[EtcdError], None]
 
+class H2Stream:
+    """An open two-way call (the Stream port)."""
 
-class Call:
-    """One call; ``stream`` is 0 while it waits for a free stream."""
+    __slots__ = ("_call", "_connection")
 
-    __slots__ = (
-        "answer",
-        "body",
-        "connection",
-        "deadline",
-        "done_out",
-        "on_end",
-        "on_message",
-        "out",
-        "parts",
-        "path",
-        "size",
-        "stream",
-        "unacked",
-        "window",
-    )
-
-    def __init__(self, connection: "Connection", path: str, deadline: float) -> None:
-        self.connection = connection
-        self.path = path
-        self.deadline = deadline
-        self.stream = 0
-        self.window = 0
-        self.answer: asyncio.Future[bytes] | None = None  # of a unary call
-        self.on_message: OnMessage | None = None  # of a stream
-        self.on_end: OnEnd | None = None
-        self.body: bytes | bytearray | None = None  # first bytes of a unary answer; the rest of a stream's
-        self.parts: list[bytes] | None = None
-        self.size = 0
-        self.unacked = 0
-        self.out = b""  # what the windows did not let out yet
-        self.done_out = True
+    def __init__(self, connection: "Connection", call: Call) -> None:
+        self._connection = connection
+        self._call = call
 
     def send(self, message: bytes) -> None:
-        """Queue a message of a stream."""
-        self.connection.send(self, message)
+        """Queue a message; nothing once the stream has ended."""
+        self._connection.send(self._call, message)
 
     def cancel(self) -> None:
-        """End a stream without a word to its ``on_end``."""
-        self.on_end = None
-        self.connection.reset(self, EtcdError(CANCELLED, "cancelled"))
+        """End the stream without a word to its ``on_end``."""
+        self._call.on_end = None
+        self._connection.reset(self._call, EtcdError(CANCELLED, "cancelled"))
 
 
 class Connection(asyncio.Protocol):
@@ -120,7 +90,7 @@ class Connection(asyncio.Protocol):
 
     def unary(self, path: str, message: bytes, timeout: float) -> asyncio.Future[bytes]:
         """Return the future of the answer (the Transport port)."""
-        call = Call(self, path, self.loop.time() + timeout)
+        call = Call(path, self.loop.time() + timeout)
         answer = call.answer = self.loop.create_future()
         if not self.live:
             answer.set_exception(EtcdError(UNAVAILABLE, "connection closed", sent=False))
@@ -130,16 +100,16 @@ class Connection(asyncio.Protocol):
             self._start(call, message)
         return answer
 
-    def stream(self, path: str, on_message: OnMessage, on_end: OnEnd) -> Call:
+    def stream(self, path: str, on_message: OnMessage, on_end: OnEnd) -> H2Stream:
         """Open a two-way stream (the Transport port); fails at once when the connection takes no more."""
         if not self.live or len(self._calls) >= self._max_streams:
             raise EtcdError(UNAVAILABLE, "connection closed" if not self.live else "no free stream", sent=False)
-        call = Call(self, path, 0.0)
+        call = Call(path, 0.0)
         call.on_message, call.on_end = on_message, on_end
         call.done_out = False
         block = self._open(call)
         self._put(frame(frames.HEADERS, frames.END_HEADERS, call.stream, block))
-        return call
+        return H2Stream(self, call)
 
     def send(self, call: Call, message: bytes) -> None:
         """Queue a message on an open stream."""
@@ -230,13 +200,12 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Say hello: no push, no header table (equal response headers are then equal bytes), wide windows."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        sock = transport.get_extra_info("socket")
+        stream = self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
+        sock = stream.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         ours = {frames.HEADER_TABLE_SIZE: 0, frames.ENABLE_PUSH: 0, frames.INITIAL_WINDOW_SIZE: RECEIVE_WINDOW}
-        transport.write(frames.PREFACE + frames.settings(ours) + window_update(0, RECEIVE_WINDOW - 65_535))
+        stream.write(frames.PREFACE + frames.settings(ours) + window_update(0, RECEIVE_WINDOW - 65_535))
         self._sweeper = self.loop.call_later(SWEEP, self._sweep)
 
     def data_received(self, data: bytes) -> None:
@@ -278,49 +247,21 @@ class Connection(asyncio.Protocol):
         call.unacked += size
         if flags & frames.PADDED:
             payload = frames.unpad(payload)
-        if call.on_message is not None:
-            self._feed(call, call.on_message, payload)
-        elif call.body is None:
-            call.body = payload  # the usual case: one frame is the whole message
-        elif call.parts is None and len(call.body) < 5:
-            call.body += payload
-        elif call.parts is None:
-            call.parts = [bytes(call.body[5:]), payload]  # no second copy of a big answer
+        if call.on_message is None:
+            call.collect(payload)
+            if call.size > MAX_MESSAGE:
+                self.reset(call, EtcdError(RESOURCE_EXHAUSTED, "the answer is too large"))
         else:
-            call.parts.append(payload)
-        call.size += len(payload)
-        if call.stream not in self._calls:  # ended by its own listener
+            fault = call.feed(payload)
+            if fault is not None:
+                self.reset(call, fault)
+        if call.stream not in self._calls:  # ended just now, perhaps by its own listener
             return
         if flags & frames.END_STREAM:
             self._finish(call, EtcdError(UNAVAILABLE, "the stream ended without trailers"))
-        elif call.size > MAX_MESSAGE and call.on_message is None:
-            self.reset(call, EtcdError(RESOURCE_EXHAUSTED, "the answer is too large"))
         elif call.unacked > RECEIVE_WINDOW >> 2:
             self._put(window_update(stream, call.unacked))
             call.unacked = 0
-
-    def _feed(self, call: Call, on_message: OnMessage, payload: bytes) -> None:
-        rest = call.body
-        if rest is None:
-            data: bytes | bytearray = payload
-        else:
-            rest += payload
-            data = rest
-        at, size = 0, len(data)
-        while size - at >= 5 and call.stream in self._calls:
-            end = at + 5 + int.from_bytes(data[at + 1 : at + 5], "big")
-            if data[at] or end - at > MAX_MESSAGE:
-                self.reset(call, EtcdError(INTERNAL, "a message of the stream is compressed or too large"))
-                return
-            if end > size:
-                break
-            on_message(bytes(data[at + 5 : end]))
-            at = end
-        # a bytearray, so that a long message grows in amortised time
-        if at == size:
-            call.body = None
-        elif at or rest is None:
-            call.body = bytearray(data[at:])
 
     def _on_headers(self, flags: int, stream: int, payload: bytes) -> None:
         if flags & frames.PADDED:
@@ -404,6 +345,7 @@ class Connection(asyncio.Protocol):
     def _on_goaway(self, _flags: int, _stream: int, payload: bytes) -> None:
         last = int.from_bytes(payload[:4], "big") & frames.MAX_STREAM_ID
         text = f"the server goes away: {payload[8:80].decode('ascii', 'replace') or 'shutdown'}"
+        self.live = False  # before calls end, so that no queued one takes their place
         for call in [call for call in self._calls.values() if call.stream > last]:
             self._finish(call, EtcdError(UNAVAILABLE, text, sent=False))
         self.drain()
@@ -420,30 +362,18 @@ class Connection(asyncio.Protocol):
         self._calls.pop(call.stream, None)
         answer = call.answer
         if answer is None:
+            call.on_message = None
             if call.on_end is not None:
                 call.on_end(error or EtcdError(UNAVAILABLE, "the server ended the stream"))
         elif not answer.done():
             if error is None:
-                self._answer(call, answer)
+                call.settle(answer)
             else:
                 answer.set_exception(error)
         if self._queued:
             self._start_queued()
         if not self.live and not self._calls:
             self._close()
-
-    def _answer(self, call: Call, answer: asyncio.Future[bytes]) -> None:
-        head = call.body
-        if head is None or len(head) < 5:
-            answer.set_exception(EtcdError(INTERNAL, "the answer has no message"))
-        elif head[0]:
-            answer.set_exception(EtcdError(INTERNAL, "the answer is compressed"))
-        else:
-            body = bytes(head[5:]) if call.parts is None else b"".join(call.parts)
-            if len(body) == int.from_bytes(head[1:5], "big"):
-                answer.set_result(body)
-            else:
-                answer.set_exception(EtcdError(INTERNAL, "the answer is not one message"))
 
     # -- the end of the connection -------------------------------------------------------------------------------
 

@@ -52,7 +52,8 @@ class KeptLease:
             raise
 
     async def _refresh(self, transport: Transport) -> EtcdError:
-        over = self._over = asyncio.get_running_loop().create_future()
+        over: asyncio.Future[EtcdError] = asyncio.get_running_loop().create_future()
+        self._over = over
         stream = transport.stream(messages.LEASE_KEEP_ALIVE, self._on_message, self._on_end)
         request = messages.LeaseKeepAliveRequest(ID=self.id).SerializeToString()
         try:

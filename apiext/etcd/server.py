@@ -52,12 +52,13 @@ def flags(binary: Binary) -> list[str]:
         f"--initial-cluster=apiext={peer}",
         f"--heartbeat-interval={HEARTBEAT}",
         f"--election-timeout={ELECTION}",
-        f"--snapshot-count={SNAPSHOT_COUNT}",
         f"--quota-backend-bytes={QUOTA}",
         "--auto-compaction-retention=0",  # the store compacts: it knows which revisions it still needs
         "--logger=zap",
         "--log-level=warn",
         "--log-outputs=stderr",
+        # from 3.6 on it is the default, and the flag is on its way out
+        *([f"--snapshot-count={SNAPSHOT_COUNT}"] if binary.version < (3, 6, 0) else []),
         *([f"{progress}={PROGRESS}"] if progress else []),
     ]
 
@@ -119,7 +120,8 @@ class EtcdServer:
         await self._scope.close()
         if await self._terminate():
             self._directory.forget_child()
-            self._directory.mark_clean()
+            if self._child is None or self._child.poll() in {0, -signal.SIGTERM}:
+                self._directory.mark_clean()
         else:
             log.error("etcd (process %d) does not stop; it is left running", self.pid)
         self._directory.unlock()
@@ -165,7 +167,7 @@ class EtcdServer:
                 stdout=output,
                 stderr=output,
                 start_new_session=True,  # Ctrl-C is for us: we drain first
-                preexec_fn=_die_with_parent(),
+                preexec_fn=_die_with_parent(),  # noqa: PLW1509 - one system call; threads come later than the first start
             )
         self._child, self.pid, self.adopted = child, child.pid, False
         directory.remember_child(child.pid)
@@ -221,7 +223,7 @@ class EtcdServer:
             try:
                 await self._spawn()
             except (ServerError, OSError) as error:
-                log.error("etcd does not start again: %s", error)  # noqa: TRY400 - the text is the whole story
+                log.error("etcd does not start again: %s", error)
 
     async def _terminate(self) -> bool:
         """End the child in order; tell whether it is gone."""

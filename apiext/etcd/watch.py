@@ -118,7 +118,7 @@ class Watch:
         loop = asyncio.get_running_loop()
         pause = FIRST_PAUSE
         resuming = False
-        while not self.ended:
+        while True:
             transport = await self._channel.connection(float("inf"))
             began = loop.time()
             try:
@@ -154,7 +154,8 @@ class Watch:
             await asyncio.wait((over, created), timeout=TRY, return_when=asyncio.FIRST_COMPLETED)
             if not over.done() and not created.done():
                 return EtcdError(DEADLINE_EXCEEDED, "the watch was not opened in time")
-            return await over
+            error: EtcdError = await over
+            return error
         finally:
             self.connected = False
             stream, self._stream = self._stream, None

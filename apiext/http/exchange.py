@@ -1,4 +1,4 @@
-"""One request and its answer as the core sees them: no type of the HTTP library, so that all of it runs without sockets."""
+"""One request and its answer as the core sees them: no type of the HTTP library, no socket."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +23,6 @@ class Connection(Protocol):
     """What the core may ask of the connection that a request came on."""
 
     certificate_user: User | None
-    peer: str
 
     async def read_body(self, limit: int) -> bytes:
         """Return the body; raises StatusError 413 over ``limit`` bytes, 408 when it does not come."""
@@ -62,7 +61,11 @@ class StreamReply:
 
 
 class Exchange:
-    """A request on its way through the filters; each filter adds what it found out."""
+    """A request on its way through the filters; each filter adds what it found out.
+
+    ``labels`` are verb, group, version, resource, subresource and scope as metrics show them; routes set them once the
+    resource is known, so that no URL can make up new ones.
+    """
 
     __slots__ = (
         "audit_id",
@@ -70,6 +73,7 @@ class Exchange:
         "deadline",
         "headers",
         "info",
+        "labels",
         "method",
         "path",
         "query",
@@ -89,6 +93,12 @@ class Exchange:
         self.info: RequestInfo | None = None
         self.deadline = 0.0
         self.warnings: list[str] = []
+        self.labels: tuple[str, str, str, str, str, str] = (method, "", "", "", "", "")
+
+    @property
+    def dry_run(self) -> str:
+        """The dryRun parameter as metrics label it."""
+        return "All" if self.query.get("dryRun") == ["All"] else ""
 
     @property
     def accept(self) -> str:

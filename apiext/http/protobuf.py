@@ -39,7 +39,7 @@ def _load() -> descriptor_pool.DescriptorPool:
     pool = descriptor_pool.DescriptorPool()
     raw = (Path(__file__).parent / "pb" / "k8s.binpb").read_bytes()
     for file in descriptor_pb2.FileDescriptorSet.FromString(raw).file:
-        pool.Add(file)  # type: ignore[no-untyped-call]
+        pool.Add(file)
     return pool
 
 
@@ -47,7 +47,7 @@ _POOL = _load()
 
 
 def _class(name: str) -> Any:
-    return message_factory.GetMessageClass(_POOL.FindMessageTypeByName(f"k8s.{name}"))  # type: ignore[no-untyped-call]
+    return message_factory.GetMessageClass(_POOL.FindMessageTypeByName(f"k8s.{name}"))
 
 
 _UNKNOWN = _class("Unknown")
@@ -221,7 +221,7 @@ def _fill(message: Any, value: Any) -> None:
 
 
 def _set(message: Any, field: Any, item: Any) -> None:
-    target = getattr(message, field.name) if field.message_type is not None or field.is_repeated else None
+    target: Any = getattr(message, field.name) if field.message_type is not None or field.is_repeated else None
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         of_messages = field.message_type.fields_by_name["value"].message_type is not None
         for key, member in item.items():

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
 
 import orjson
 
@@ -25,6 +24,7 @@ PARTIAL = "PartialObjectMetadata"
 PARTIAL_LIST = "PartialObjectMetadataList"
 _INTERNAL = "Internal error occurred: "
 _NOT_SHOWN = frozenset(("Status", "DeleteOptions"))  # documents that no representation changes
+
 
 @dataclass(frozen=True, slots=True)
 class Subject:

@@ -43,12 +43,19 @@ VerbHandler = Callable[["Resources", Exchange, Target], Awaitable[Answer]]
 class Resources:
     """Answers requests for objects and collections."""
 
-    def __init__(self, operations: Operations, telemetry: Telemetry, clock: SecondClock, compressor: Compressor) -> None:
+    def __init__(
+        self,
+        operations: Operations,
+        telemetry: Telemetry,
+        clock: SecondClock,
+        compressor: Compressor,
+        min_watch_timeout: float = limits.MIN_WATCH_TIMEOUT,
+    ) -> None:
         self.operations = operations
         self.telemetry = telemetry
         self.clock = clock
         self.compressor = compressor
-        self.min_watch_timeout = limits.MIN_WATCH_TIMEOUT
+        self.min_watch_timeout = min_watch_timeout
 
     async def answer(self, exchange: Exchange, target: Target) -> Answer:
         """Answer a request whose verb the endpoint has."""
@@ -100,9 +107,7 @@ async def _watch(resources: Resources, exchange: Exchange, target: Target) -> An
     head = stream_head(content, resources.clock.line(), exchange.audit_id, exchange.warnings)
     sink = exchange.connection.open_stream(head, streams.first_columns(subject))
     try:
-        sink.watcher = await resources.operations.watch(
-            _call(exchange, target), streams.frames(subject, events), sink
-        )
+        sink.watcher = await resources.operations.watch(_call(exchange, target), streams.frames(subject, events), sink)
     except StatusError as error:
         if error.code not in _IN_STREAM:
             sink.discard()

@@ -45,8 +45,13 @@ class SecondClock:
         return self._line
 
 
-def head(reply: Reply, date: bytes, audit_id: str, *, close: bool, length: int) -> bytes:
-    """Return status line and headers of a complete answer, with the empty line."""
+def head(
+    reply: Reply, date: bytes, audit_id: str, *, close: bool, length: int, version: tuple[int, int] = (1, 1)
+) -> bytes:
+    """Return status line and headers of a complete answer, with the empty line.
+
+    ``version`` is the request's: a kept connection must be announced to HTTP/1.0 clients.
+    """
     lines = [REASONS.get(reply.code) or f"HTTP/1.1 {reply.code} Unknown\r\n".encode()]
     lines.append(f"Audit-Id: {audit_id}\r\n".encode("latin-1", "replace"))
     if not any(name == "Cache-Control" for name, _ in reply.headers):
@@ -57,6 +62,8 @@ def head(reply: Reply, date: bytes, audit_id: str, *, close: bool, length: int) 
     lines += [f"{name}: {value}\r\n".encode("utf-8", "replace") for name, value in reply.headers]
     if close:
         lines.append(b"Connection: close\r\n")
+    elif version < (1, 1):
+        lines.append(b"Connection: keep-alive\r\n")
     lines.append(b"\r\n" if reply.code in _BODYLESS else b"Content-Length: %d\r\n\r\n" % length)
     return b"".join(lines)
 

@@ -1,4 +1,4 @@
-"""What carries the frames of one watch to its client: chunks, the paused flag, the end of the stream (RV-010, RV-014)."""
+"""What carries the frames of one watch to its client: chunks, the paused flag, the end (RV-010, RV-014)."""
 
 import asyncio
 from typing import Protocol
@@ -91,12 +91,14 @@ class WatchSink:
         if self.closed:
             return
         self.write(data)
-        if self.closed:
-            return
         self._columns = b""
+        self.clean = self._finished()
+        self.lost()
+
+    def _finished(self) -> bool:
+        """Send the last chunk and tell whether the client was still there."""
         self.write(LAST_CHUNK)
-        self.clean = not self.closed
-        self._close()
+        return not self.closed
 
     def lost(self) -> None:
         """Take note that the client is gone."""

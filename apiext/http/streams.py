@@ -8,15 +8,17 @@ import orjson
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import encode
 from apiext.http import negotiation, protobuf
-from apiext.http.sinks import chunk
 from apiext.http.representations import Subject, definitions, partial, row, table
+from apiext.http.sinks import chunk
 from apiext.meta import status
 from apiext.meta.status import StatusError
 from apiext.storage.store import Entry
 from apiext.telemetry import Slot
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
-_OPEN = {kind: b'{"type":"%b","object":' % kind.encode() for kind in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR")}
+_OPEN = {
+    kind: b'{"type":"%b","object":' % kind.encode() for kind in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR")
+}
 
 
 def json_frame(kind: str, view: bytes) -> bytes:
@@ -25,7 +27,7 @@ def json_frame(kind: str, view: bytes) -> bytes:
     return b"%x\r\n%b%b}\n\r\n" % (len(head) + len(view) + 2, head, view)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Frames:
     """How one representation of one resource version looks on the wire; equal keys mean equal bytes."""
 

@@ -4,12 +4,13 @@ A path is its rendered text (``spec.versions[0].name``); the empty path renders 
 """
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-import orjson
+from apiext.documents.encoding import encode
 
 REQUIRED = "FieldValueRequired"
 INVALID = "FieldValueInvalid"
@@ -84,11 +85,16 @@ def forbidden(path: str, detail: str) -> FieldError:
 
 def too_long(path: str, limit: int) -> FieldError:
     """Return the error of a text over its limit in bytes."""
-    return FieldError(TOO_LONG, path, f"Too long: may not be more than {limit} bytes")
+    if limit < 0:
+        return FieldError(TOO_LONG, path, "Too long: value is too long")
+    noun = "byte" if limit == 1 else "bytes"
+    return FieldError(TOO_LONG, path, f"Too long: may not be more than {limit} {noun}")
 
 
 def too_many(path: str, count: int, limit: int) -> FieldError:
     """Return the error of a list or map with too many entries."""
+    if limit < 0:
+        return FieldError(TOO_MANY, path, f"Too many: {count}: has too many items")
     noun = "item" if limit == 1 else "items"
     return FieldError(TOO_MANY, path, f"Too many: {count}: must have at most {limit} {noun}")
 
@@ -164,4 +170,11 @@ def go_value(value: Any) -> str:
         return str(value)
     if isinstance(value, float):
         return go_float(value)
-    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
+    try:
+        text = encode(value).decode()
+    except TypeError:  # nested deeper than orjson goes
+        return "(nested too deeply to show)"
+    return _HTML.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+_HTML = re.compile("[<>&\u2028\u2029]")  # what Go's JSON escapes besides the rest

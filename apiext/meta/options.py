@@ -181,24 +181,25 @@ class WriteOptions:
             found.append(forbidden("force", "may not be specified for non-apply patch"))
         if apply and not self.field_manager:
             found.append(required("fieldManager", "is required for apply patch"))
-        found += _manager_errors(self.field_manager)
+        found += field_manager_errors(self.field_manager)
         found += _dry_run_errors(self.dry_run_values)
         if self.field_validation not in ("", "Ignore", "Strict", "Warn"):
             found.append(not_supported("fieldValidation", self.field_validation, ("", "Ignore", "Strict", "Warn")))
         return found
 
 
-def _manager_errors(manager: str) -> list[FieldError]:
+def field_manager_errors(manager: str, path: str = "fieldManager") -> list[FieldError]:
+    """Return what is wrong with the name of a field manager: too long, or characters that do not print."""
     if not manager or (manager.isascii() and manager.isprintable() and len(manager) <= _MAX_MANAGER):
         return []
     found: list[FieldError] = []
     if len(manager.encode(errors="replace")) > _MAX_MANAGER:
-        found.append(too_long("fieldManager", _MAX_MANAGER))
+        found.append(too_long(path, _MAX_MANAGER))
     position = 0
     for char in manager:
         if not char.isprintable():
             text = f"invalid character U+{ord(char):04X} (at position {position})"
-            found.append(invalid("fieldManager", manager, text))
+            found.append(invalid(path, manager, text))
         position += len(char.encode(errors="replace"))
     return found
 

@@ -55,6 +55,7 @@ _IS_LABEL = re.compile(_LABEL).fullmatch
 _IS_SUBDOMAIN = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*").fullmatch
 _IS_LABEL_1035 = re.compile(_LABEL_1035).fullmatch
 _IS_QUALIFIED = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?").fullmatch
+_IS_PLAIN = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?").fullmatch
 
 
 def too_long(limit: int) -> str:
@@ -115,6 +116,11 @@ def label_value(text: str) -> list[str]:
     if text and not _IS_QUALIFIED(text):
         faults.append(_VALUE_ERROR)
     return faults
+
+
+def is_plain(text: str) -> bool:
+    """Tell whether the text is right both as a qualified name without prefix and as a label value."""
+    return _IS_PLAIN(text) is not None
 
 
 def path_segment(text: str) -> list[str]:

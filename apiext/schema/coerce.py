@@ -9,7 +9,15 @@ from apiext.meta.names import parse_group_version
 from apiext.meta.syntax import dns1035_label, path_segment
 from apiext.schema.structural import Structural
 
-_CONTAINERS = frozenset((dict, list))
+
+class CoerceError(ValueError):
+    """An embedded resource whose type or metadata cannot be read; the text is that of the field error."""
+
+    def __init__(self, error: FieldError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 _KIND_TEXT = "may have mixed case, but should otherwise match: "
 
 
@@ -34,7 +42,7 @@ def coerce(
 ) -> list[str]:
     """Bring embedded resources at and below a node into form, in place; return paths of unknown metadata, sorted.
 
-    ValueError with upstream's text when a type is wrong, unless ``drop_invalid``. ``root`` takes the value itself for
+    CoerceError with upstream's text when a type is wrong, unless ``drop_invalid``. ``root`` takes the value itself for
     an embedded resource.
     """
     unknown: list[str] = []
@@ -45,16 +53,16 @@ def coerce(
 def _coerce(node: Structural, value: Any, path: str, drop: bool, unknown: list[str], root: bool) -> None:
     if not (root or matters(node)):
         return
-    if value.__class__ is dict:
+    if isinstance(value, dict):
         if root or node.embedded:
             _type_meta(value, path, drop)
             if "metadata" in value:
                 _metadata(value, path, drop, unknown)
         for name, below, where in _members(node, value, path):
             _coerce(below, value[name], where, drop, unknown, False)
-    elif value.__class__ is list and node.items is not None:
+    elif isinstance(value, list) and node.items is not None:
         for index, part in enumerate(value):
-            if part.__class__ in _CONTAINERS:
+            if isinstance(part, (dict, list)):
                 _coerce(node.items, part, item(path, index), drop, unknown, False)
 
 
@@ -62,7 +70,7 @@ def _members(node: Structural, value: Document, path: str) -> list[tuple[str, St
     """Return the members that are containers with a schema: name, schema, path."""
     found: list[tuple[str, Structural, str]] = []
     for name, part in value.items():
-        if part.__class__ in _CONTAINERS:
+        if isinstance(part, (dict, list)):
             below = node.properties.get(name)
             if below is not None:
                 found.append((name, below, child(path, name)))
@@ -73,9 +81,9 @@ def _members(node: Structural, value: Document, path: str) -> list[tuple[str, St
 
 def _type_meta(value: Document, path: str, drop: bool) -> None:
     for name in ("apiVersion", "kind"):
-        if name in value and value[name].__class__ is not str:
+        if name in value and not isinstance(value[name], str):
             if not drop:
-                raise ValueError(str(invalid(child(path, name), value[name], "must be a string")))
+                raise CoerceError(invalid(child(path, name), value[name], "must be a string"))
             del value[name]
 
 
@@ -86,8 +94,8 @@ def _metadata(value: Document, path: str, drop: bool, unknown: list[str]) -> Non
         made, extra = objectmeta.coerce(metadata, where)
     except ValueError as error:
         if not drop:
-            raise ValueError(str(invalid(where, metadata, str(error)))) from error
-        if metadata.__class__ is dict:
+            raise CoerceError(invalid(where, metadata, str(error))) from error
+        if isinstance(metadata, dict):
             value["metadata"] = objectmeta.repair(metadata)
         return
     value["metadata"] = made
@@ -99,14 +107,14 @@ def errors(node: Structural, value: Any, path: str = "", *, root: bool = False) 
     found: list[FieldError] = []
     if not (root or matters(node)):
         return found
-    if value.__class__ is dict:
+    if isinstance(value, dict):
         if root or node.embedded:
             found += _resource_errors(value, path)
         for name, below, where in _members(node, value, path):
             found += errors(below, value[name], where)
-    elif value.__class__ is list and node.items is not None:
+    elif isinstance(value, list) and node.items is not None:
         for index, part in enumerate(value):
-            if part.__class__ in _CONTAINERS:
+            if isinstance(part, (dict, list)):
                 found += errors(node.items, part, item(path, index))
     return found
 
@@ -123,7 +131,7 @@ def _resource_errors(value: Document, path: str) -> list[FieldError]:
 
 
 def _api_version_errors(text: Any, path: str) -> list[FieldError]:
-    if text.__class__ is not str:
+    if not isinstance(text, str):
         return [invalid(path, text, "must be a string")]
     if not text:
         return [invalid(path, text, "must not be empty")]
@@ -133,7 +141,7 @@ def _api_version_errors(text: Any, path: str) -> list[FieldError]:
 
 
 def _kind_errors(text: Any, path: str) -> list[FieldError]:
-    if text.__class__ is not str:
+    if not isinstance(text, str):
         return [invalid(path, text, "must be a string")]
     if not text:
         return [invalid(path, text, "must not be empty")]

@@ -13,24 +13,26 @@ from apiext.schema.structural import Structural
 Defaulter = Callable[[Any], bool]
 """Fills defaults into a dict or list in place; returns whether any were missing."""
 
-_CONTAINERS = frozenset((dict, list))
-
 
 class Default:
-    """A default made ready: pruned, with the defaults below it filled in, and its size in bytes."""
+    """A default made ready: pruned, with the defaults below it filled in, and its size in bytes.
 
-    __slots__ = ("fresh", "nullable", "value", "weight")
+    ``pruned`` tells whether it had unknown fields, which a definition may no longer have (DEF-002).
+    """
+
+    __slots__ = ("fresh", "nullable", "pruned", "value", "weight")
 
     def __init__(self, node: Structural) -> None:
         value = clone(node.default)
-        if value.__class__ in _CONTAINERS:
-            pruner(node)(value)  # DEF-005
+        self.pruned = False
+        if isinstance(value, (dict, list)):
+            self.pruned = bool(pruner(node)(value))  # DEF-005
             fill = defaulter(node)
             if fill is not None:
                 fill(value)
         self.value = value
         self.nullable = node.nullable
-        self.fresh = value.__class__ in _CONTAINERS
+        self.fresh = isinstance(value, (dict, list))
         self.weight = _size(value)
 
     def copy(self) -> Any:

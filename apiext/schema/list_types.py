@@ -8,7 +8,6 @@ import orjson
 from apiext.meta.fields import FieldError, duplicate, invalid
 from apiext.schema.structural import Structural
 
-_CONTAINERS = frozenset((dict, list))
 _UNSET = object()
 
 
@@ -32,23 +31,23 @@ def errors(node: Structural, value: Any, path: str = "") -> Iterator[FieldError]
     """Yield what is not unique, in document order."""
     if not matters(node):
         return
-    if value.__class__ is dict:
+    if isinstance(value, dict):
         of_maps = node.map_values
         for name, item in value.items():
-            if item.__class__ in _CONTAINERS:
+            if isinstance(item, (dict, list)):
                 if of_maps is not None:
                     yield from errors(of_maps, item, f"{path}[{name}]")
                 child = node.properties.get(name)
                 if child is not None:
                     yield from errors(child, item, f"{path}.{name}" if path else name)
-    elif value.__class__ is list:
+    elif isinstance(value, list):
         check = _CHECKS.get(node.list_type)
         if check is not None:
             yield from check(node, value, path)
         if matters(node.items):
             assert node.items is not None
             for index, item in enumerate(value):
-                if item.__class__ in _CONTAINERS:
+                if isinstance(item, (dict, list)):
                     yield from errors(node.items, item, f"{path}[{index}]")
 
 
@@ -57,7 +56,7 @@ def _repeated(values: Sequence[Any]) -> list[int]:
     seen: dict[Hashable, int] = {}
     found: list[int] = []
     for index, value in enumerate(values):
-        key = json_text(value) if value.__class__ in _CONTAINERS else (value.__class__, value)
+        key = json_text(value) if isinstance(value, (dict, list)) else (value.__class__, value)
         times = seen.get(key, 0)
         seen[key] = times + 1
         if times == 1:
@@ -73,7 +72,7 @@ def _set(node: Structural, value: list[Any], path: str) -> Iterator[FieldError]:
 
 def _map(node: Structural, value: list[Any], path: str) -> Iterator[FieldError]:
     for index, item in enumerate(value):
-        if item is not None and item.__class__ is not dict:
+        if item is not None and not isinstance(item, dict):
             yield invalid(f"{path}[{index}]", item, "must be an object for an array of list-type map")
             return
     if len(value) <= 1:
@@ -107,19 +106,19 @@ def _slow_text(value: Any) -> str:
     stack: list[Any] = [value]
     while stack:
         item = stack.pop()
-        if item.__class__ is tuple:
+        if isinstance(item, tuple):
             parts.append(item[0])
-        elif item.__class__ is dict:
+        elif isinstance(item, dict):
             stack.append(("}",))
             for name in sorted(item, reverse=True):
                 stack += [(",",), item[name], (f"{name!r}:",)]
             parts.append("{")
-        elif item.__class__ is list:
+        elif isinstance(item, list):
             stack.append(("]",))
             for part in reversed(item):
                 stack += [(",",), part]
             parts.append("[")
-        elif item.__class__ is float and item.is_integer() and abs(item) < 1e21:
+        elif isinstance(item, float) and item.is_integer() and abs(item) < 1e21:
             parts.append(str(int(item)))
         else:
             parts.append(repr(item))

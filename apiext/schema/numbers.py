@@ -57,9 +57,9 @@ def in_range(value: float, kind: str, name: str) -> bool:
     return True
 
 
-def _range_error(prefix: str, kind: str, name: str, path: str) -> FieldError:
+def _range_error(prefix: str, kind: str, name: str, path: str, base: str) -> FieldError:
     what = f"with format {name}" if name else "(default format)"
-    return invalid("", "", f"{prefix} value must be of type {kind} {what} in {path}")
+    return invalid(base, "", f"{prefix} value must be of type {kind} {what} in {path}")
 
 
 def _show(value: float) -> str:
@@ -90,12 +90,12 @@ def _minimum(path: str, field: str, value: float, bound: float, exclusive: bool)
     return invalid(field, value, f"{path} in body should be {words} {_show(bound)}")
 
 
-def errors(node: Structural, value: float, path: str, field: str) -> list[FieldError]:
-    """Return what is wrong with an int or float, in upstream's order."""
+def errors(node: Structural, value: float, path: str, field: str, base: str = "") -> list[FieldError]:
+    """Return what is wrong with an int or float, in upstream's order; ``base`` is the field of range errors."""
     kind, name = _number_type(node)
     found: list[FieldError | None] = []
     if not in_range(value, kind, name):
-        found.append(_range_error("Checked", kind, name, path))
+        found.append(_range_error("Checked", kind, name, path, base))
     for prefix, bound, check in (
         ("MultipleOf", node.multiple_of, _multiple),
         ("Minimum boundary", node.minimum, _with(_minimum, node.exclusive_minimum)),
@@ -104,7 +104,7 @@ def errors(node: Structural, value: float, path: str, field: str) -> list[FieldE
         if bound is None:
             continue
         if not in_range(bound, kind, name):
-            found.append(_range_error(prefix, kind, name, path))
+            found.append(_range_error(prefix, kind, name, path, base))
             found.append(check(path, field, float(value), bound))
         else:
             native = to_int64(bound) if isinstance(value, int) else bound
@@ -122,18 +122,18 @@ def integer_test(node: Structural) -> Callable[[int], bool] | None:
     bounds = [bound for bound in (node.multiple_of, node.minimum, node.maximum) if bound is not None]
     if not all(in_range(bound, kind, name) for bound in bounds):
         return lambda _: False
-    low, high = _INTEGERS.get(name, (_MIN_INT64, _MAX_INT64)) if kind == "integer" else (None, None)
+    low, high = _INTEGERS.get(name, (_MIN_INT64, _MAX_INT64)) if kind == "integer" else (_MIN_INT64, _MAX_INT64)
     if node.minimum is not None:
-        low = max(to_int64(node.minimum) + node.exclusive_minimum, _MIN_INT64 if low is None else low)
+        low = max(low, to_int64(node.minimum) + node.exclusive_minimum)
     if node.maximum is not None:
-        high = min(to_int64(node.maximum) - node.exclusive_maximum, _MAX_INT64 if high is None else high)
+        high = min(high, to_int64(node.maximum) - node.exclusive_maximum)
     if node.multiple_of is not None:
         return lambda value: not errors(node, value, "", "")
-    if (low is None or low == _MIN_INT64) and (high is None or high == _MAX_INT64):
+    if (low, high) == (_MIN_INT64, _MAX_INT64):
         return None
-    if high is None or high == _MAX_INT64:
+    if high == _MAX_INT64:
         return lambda value: value >= low
-    if low is None or low == _MIN_INT64:
+    if low == _MIN_INT64:
         return lambda value: value <= high
     return lambda value: low <= value <= high
 

@@ -1,45 +1,12 @@
 """Reads a v1 JSONSchemaProps document into structural nodes."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 from apiext.documents.document import View
 from apiext.schema import formats
 from apiext.schema.structural import EMPTY, Structural, intern
-
-_PLAIN: tuple[tuple[str, str], ...] = (
-    ("type", "type"),
-    ("nullable", "nullable"),
-    ("x-kubernetes-int-or-string", "int_or_string"),
-    ("x-kubernetes-preserve-unknown-fields", "preserve"),
-    ("x-kubernetes-embedded-resource", "embedded"),
-    ("x-kubernetes-list-type", "list_type"),
-    ("x-kubernetes-map-type", "map_type"),
-    ("exclusiveMaximum", "exclusive_maximum"),
-    ("exclusiveMinimum", "exclusive_minimum"),
-    ("pattern", "pattern"),
-)
-_OPTIONAL: tuple[tuple[str, str], ...] = (
-    ("maxLength", "max_length"),
-    ("minLength", "min_length"),
-    ("maxItems", "max_items"),
-    ("minItems", "min_items"),
-    ("maxProperties", "max_properties"),
-    ("minProperties", "min_properties"),
-    ("default", "default"),
-)
-_FLOATS: tuple[tuple[str, str], ...] = (
-    ("maximum", "maximum"),
-    ("minimum", "minimum"),
-    ("multipleOf", "multiple_of"),
-)
-_LISTS: tuple[tuple[str, str], ...] = (
-    ("required", "required"),
-    ("enum", "enum"),
-    ("x-kubernetes-list-map-keys", "list_keys"),
-)
-_JUNCTORS: tuple[tuple[str, str], ...] = (("allOf", "all_of"), ("anyOf", "any_of"), ("oneOf", "one_of"))
 
 
 def parse(schema: View | None, *, strip_formats: bool = True) -> Structural:
@@ -53,42 +20,81 @@ def parse(schema: View | None, *, strip_formats: bool = True) -> Structural:
 
 def _node(schema: View, strip: bool) -> Structural:
     values: dict[str, Any] = {}
-    for name, target in _PLAIN:
-        if schema.get(name):
-            values[target] = schema[name]
-    for name, target in _OPTIONAL:
-        if schema.get(name) is not None:
-            values[target] = schema[name]
-    for name, target in _FLOATS:
-        if schema.get(name) is not None:
-            values[target] = float(schema[name])
-    for name, target in _LISTS:
-        if schema.get(name):
-            values[target] = tuple(schema[name])
-    for name, target in _JUNCTORS:
-        if schema.get(name):
-            values[target] = tuple(_node(branch, strip) for branch in schema[name])
-    if isinstance(schema.get("not"), Mapping):
-        values["not_"] = _node(schema["not"], strip)
-    if isinstance(schema.get("items"), Mapping):
-        values["items"] = _node(schema["items"], strip)
-    properties = schema.get("properties")
-    if properties:
-        values["properties"] = _members(properties, strip)
-    additional = schema.get("additionalProperties")
-    if additional is not None:
-        values["additional"] = _node(additional, strip) if isinstance(additional, Mapping) else bool(additional)
-    text = schema.get("format")
-    if text and (not strip or formats.has_effect(_types(values), text)):
-        values["format"] = text
+    for name, value in schema.items():
+        row = _KEYWORDS.get(name)
+        if row is not None and value is not None:
+            target, read = row
+            values[target] = read(value, strip)
+    text = values.get("format")
+    if text and strip and not formats.has_effect(_types(values), text):
+        del values["format"]
     return intern(**values)
 
 
 def _members(properties: View, strip: bool) -> Mapping[str, Structural]:
     found: dict[str, Structural] = {}
     for name, schema in properties.items():
-        found[name] = _node(schema, strip)
+        found[name] = _node(schema or {}, strip)
     return MappingProxyType(found) if found else EMPTY
+
+
+def _branches(schemas: Sequence[View], strip: bool) -> tuple[Structural, ...]:
+    return tuple([_node(schema or {}, strip) for schema in schemas])
+
+
+def _below(schema: Any, strip: bool) -> Structural | None:
+    return _node(schema, strip) if isinstance(schema, Mapping) else None
+
+
+def _map_values(schema: Any, strip: bool) -> Structural | bool:
+    return _node(schema, strip) if isinstance(schema, Mapping) else bool(schema)
+
+
+def _as_is(value: Any, _: bool) -> Any:
+    return value
+
+
+def _float(value: Any, _: bool) -> float:
+    return float(value)
+
+
+def _tuple(value: Sequence[Any], _: bool) -> tuple[Any, ...]:
+    return tuple(value)
+
+
+_KEYWORDS: Mapping[str, tuple[str, Callable[[Any, bool], Any]]] = {
+    "type": ("type", _as_is),
+    "nullable": ("nullable", _as_is),
+    "x-kubernetes-int-or-string": ("int_or_string", _as_is),
+    "x-kubernetes-preserve-unknown-fields": ("preserve", _as_is),
+    "x-kubernetes-embedded-resource": ("embedded", _as_is),
+    "x-kubernetes-list-type": ("list_type", _as_is),
+    "x-kubernetes-list-map-keys": ("list_keys", _tuple),
+    "x-kubernetes-map-type": ("map_type", _as_is),
+    "properties": ("properties", _members),
+    "additionalProperties": ("additional", _map_values),
+    "items": ("items", _below),
+    "default": ("default", _as_is),
+    "enum": ("enum", _tuple),
+    "format": ("format", _as_is),
+    "maximum": ("maximum", _float),
+    "exclusiveMaximum": ("exclusive_maximum", _as_is),
+    "minimum": ("minimum", _float),
+    "exclusiveMinimum": ("exclusive_minimum", _as_is),
+    "multipleOf": ("multiple_of", _float),
+    "maxLength": ("max_length", _as_is),
+    "minLength": ("min_length", _as_is),
+    "pattern": ("pattern", _as_is),
+    "maxItems": ("max_items", _as_is),
+    "minItems": ("min_items", _as_is),
+    "maxProperties": ("max_properties", _as_is),
+    "minProperties": ("min_properties", _as_is),
+    "required": ("required", _tuple),
+    "allOf": ("all_of", _branches),
+    "anyOf": ("any_of", _branches),
+    "oneOf": ("one_of", _branches),
+    "not": ("not_", _below),
+}
 
 
 def _types(values: Mapping[str, Any]) -> tuple[str, ...]:

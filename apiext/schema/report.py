@@ -20,6 +20,7 @@ from apiext.meta.fields import (
 )
 from apiext.schema import numbers, strings, validate
 from apiext.schema.budget import STEPS
+from apiext.schema.formats import string_check
 from apiext.schema.ratchet import Link
 from apiext.schema.structural import Structural
 from apiext.schema.values import in_enum, type_fault
@@ -93,9 +94,9 @@ class Reporter:
         if kind is str:
             for error in strings.errors(node, value, path, field) + strings.format_errors(node, value, path, field):
                 found.add(error)
-            found.checks += 1 + bool(node.format and strings.string_check(node.format))
+            found.checks += 1 + bool(node.format and string_check(node.format))
         elif kind is int or kind is float:
-            for error in numbers.errors(node, value, path, field):
+            for error in numbers.errors(node, value, path, field, self.base):
                 found.add(error)
             found.checks += 2
         elif kind is list:

@@ -29,7 +29,7 @@ class Structural:
     list_type: str = ""
     list_keys: tuple[str, ...] = ()
     map_type: str = ""
-    properties: Mapping[str, "Structural"] = EMPTY
+    properties: Mapping[str, "Structural"] = field(default_factory=lambda: EMPTY)
     additional: Union["Structural", bool, None] = None
     items: Union["Structural", None] = None
     default: Any = None
@@ -76,8 +76,7 @@ class Structural:
         return (*self.all_of, *self.any_of, *self.one_of, *((self.not_,) if self.not_ is not None else ()))
 
 
-_NAMES = tuple(item.name for item in fields(Structural) if item.name != "compiled")
-_DEFAULTS = {item.name: item.default for item in fields(Structural) if item.name != "compiled"}
+_DEFAULTS = {item.name: item.default for item in fields(Structural)} | {"properties": EMPTY}
 _JSON = frozenset(("default", "enum"))
 _NODES: weakref.WeakValueDictionary[tuple[Any, ...], Structural] = weakref.WeakValueDictionary()
 

@@ -60,7 +60,7 @@ def _all(checks: list[Test]) -> Any:
     every = tuple(checks)
 
     def test(value: Any) -> bool:
-        for check in every:  # half the time of all()
+        for check in every:  # noqa: SIM110 (twice as fast as all)
             if not check(value):
                 return False
         return True
@@ -129,15 +129,11 @@ def _objects(node: Structural) -> list[Test]:
     if node.required:
         checks.append(frozenset(node.required).issubset)
     if node.additional is False:
-        checks.append(_only(frozenset(node.properties)))
+        checks.append(frozenset(node.properties).issuperset)
     test = _members_test(node)
     if test is not None:
         checks.append(test)
     return checks
-
-
-def _only(names: frozenset[str]) -> Test:
-    return lambda value: names.issuperset(value)
 
 
 def _members_test(node: Structural) -> Test | None:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from sys import intern
 from typing import Any, NamedTuple
 
 import orjson
@@ -16,7 +17,7 @@ from apiext.storage.progress import Progress
 from apiext.storage.pump import Pump
 from apiext.storage.segments import Segments
 from apiext.storage.snapshot import Piece, Snapshot
-from apiext.storage.store import Entry, Malformed, Viewer
+from apiext.storage.store import Entry, Malformed, NotReady, Viewer
 from apiext.storage.watching import Sink, WatchGroup
 
 log = logging.getLogger(__name__)
@@ -50,18 +51,25 @@ def json_object(value: bytes) -> bytes:
     """Return the value if it is a JSON object; ValueError says why not."""
     document: Any = orjson.loads(value)
     if not isinstance(document, dict):
-        raise ValueError("the value is not a JSON object")
+        raise ValueError("the value is not a JSON object")  # noqa: TRY004 - what decoders raise
     return value
 
 
 class Collection:
-    """The state of one resource at the cache's revision, once ``ready``. Reading never waits."""
+    """The state of one resource at the cache's revision, once ``ready``; reading never waits, before it is NotReady."""
 
     def __init__(
-        self, resource: GroupResource, namespaced: bool, decoder: Decoder | None, progress: Progress, pump: Pump
+        self,
+        resource: GroupResource,
+        namespaced: bool,
+        prefix: str,
+        decoder: Decoder | None,
+        progress: Progress,
+        pump: Pump,
     ) -> None:
         self.resource = resource
         self.namespaced = namespaced
+        self.prefix = prefix
         self.ready = False
         self.dropped = False
         self.history = History(0)
@@ -93,8 +101,8 @@ class Collection:
         """Return the object as cached; raises Malformed for one that cannot be read (RV-020)."""
         key = f"{namespace}/{name}" if namespace else name
         entry = self._state.index.get(key)
-        if entry is None and self.broken and key in self.broken:
-            raise Malformed(key, self.broken[key].reason)
+        if entry is None:
+            self._readable(key, f"{key}\0")
         return entry
 
     def entries(self, namespace: str | None = None) -> Sequence[Entry]:
@@ -147,10 +155,16 @@ class Collection:
         return pieces, 0, ""
 
     def _readable(self, low: str, high: str) -> None:
+        if not self.ready:
+            raise NotReady(f"{self.resource} is not in the cache")
         if self.broken:
             for key, broken in self.broken.items():
                 if low <= key and (not high or key < high):
-                    raise Malformed(key, broken.reason)
+                    raise Malformed(key, broken.reason, broken.revision)
+
+    def unchanged_since(self, revision: int) -> bool:
+        """Tell whether the state is also that of the earlier revision."""
+        return self.ready and self._floor <= revision <= self.revision and self.history.unchanged_since(revision)
 
     # -- following
 
@@ -167,7 +181,7 @@ class Collection:
 
         return end
 
-    def watch(  # noqa: PLR0913 - the three switches of a watch request
+    def watch(
         self,
         group: WatchGroup,
         start: int | None,
@@ -183,6 +197,7 @@ class Collection:
         now. ``initial``: the current objects as ADDED first, ``start`` is ignored. ``announce``: a bookmark that marks
         the end of those, as ``bookmarks`` when None (RV-009, RV-012, RV-013).
         """
+        self._readable("\0", "\0")
         history = self.history
         cursor = history.end if initial or start is None else history.position(start)
         its_group, watcher = self.fanout.attach(group, sink, bookmarks, cursor)
@@ -208,8 +223,11 @@ class Collection:
         cached = self._state.index.get(key)
         if cached is not None and cached.revision == revision:
             return cached
-        namespace, _, name = key.rpartition("/")
-        return Entry(namespace, name, revision, value if self.pending.get(key) == value else self.decode(value))
+        return _entry(key, revision, value if self.pending.get(key) == value else self.decode(value))
+
+    def known(self, key: str) -> Entry | None:
+        """Return the cached entry of a key within the collection."""
+        return self._state.index.get(key)
 
     def apply(self, key: str, revision: int, value: bytes | None) -> None:
         """Take a change from the root watch; value None is a deletion."""
@@ -234,8 +252,7 @@ class Collection:
             self._break(key, Broken(revision, str(error), previous))
             return
         self.broken.pop(key, None)
-        namespace, _, name = key.rpartition("/")
-        entry = Entry(namespace, name, revision, raw)
+        entry = _entry(key, revision, raw)
         state.put(key, entry)
         self._publish(Change("ADDED" if previous is None else "MODIFIED", entry, previous, revision))
 
@@ -255,28 +272,30 @@ class Collection:
             except Exception:  # outermost: a listener's fault must not cost the others their events
                 log.exception("a listener of %s failed", self.resource)
 
-    def load(self, entries: list[Entry], broken: dict[str, Broken], revision: int) -> None:
-        """Become exactly this state at the revision; tell subscribers the differences, end watches with 410."""
-        before, gone = self._state.index, self.broken
-        self._state = Snapshot((relative(entry.namespace, entry.name), entry) for entry in entries)
-        self.fanout.end(None)
+    def load(self, entries: list[Entry], broken: dict[str, Broken], revision: int) -> list[Change]:
+        """Become exactly this state at the revision, ending watches with 410; ``announce`` what is returned."""
+        before = dict(self._state.index) if self._listeners or self.broken else {}
+        for key, old in self.broken.items():
+            if old.last is not None:
+                before[key] = old.last
+        self.fanout.end(None, revision)
         self.history.reset(revision)
         self._floor = revision
-        after = self._state.index
-        for key, old in gone.items():
-            if old.last is not None:
-                before.setdefault(key, old.last)
-        self.broken = {key: Broken(b.revision, b.reason, b.last or before.get(key)) for key, b in broken.items()}
-        for key, bad in self.broken.items():
-            log.warning("%s %s at revision %d cannot be read: %s", self.resource, key, bad.revision, bad.reason)
+        self._state = Snapshot((relative(entry.namespace, entry.name), entry) for entry in entries)
+        self.broken = {}
+        for key, bad in broken.items():
+            self._break(key, Broken(bad.revision, bad.reason, before.get(key)))
         self.ready = True
-        self._filled.set()
-        if self._listeners:
-            for change in _differences(before, after, self.broken, revision):
-                self._tell(change)
+        return _differences(before, self._state.index, self.broken, revision) if self._listeners else []
+
+    def announce(self, changes: list[Change]) -> None:
+        """Tell subscribers what a load changed, then take what the root watch brought meanwhile."""
+        for change in changes:
+            self._tell(change)
         early, self.early = self.early, []
-        for key, at, value in early:
-            self.apply(key, at, value)
+        for key, revision, value in early:
+            self.apply(key, revision, value)
+        self._filled.set()
 
     def unload(self) -> None:
         """The collection is dropped: end its watches, let waiters go."""
@@ -293,6 +312,11 @@ class Collection:
         if self._listed == 0:
             for chunk in self._state.chunks():
                 chunk.forget()
+
+
+def _entry(key: str, revision: int, raw: bytes) -> Entry:
+    namespace, _, name = key.rpartition("/")
+    return Entry(intern(namespace), name, revision, raw)
 
 
 def _differences(

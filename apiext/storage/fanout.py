@@ -10,6 +10,8 @@ from apiext.storage.pump import Pump
 from apiext.storage.snapshot import Piece
 from apiext.storage.watching import Sink, WatchGroup, event_of
 
+__all__ = ["Fanout", "Group", "Sink", "WatchGroup", "Watcher"]
+
 _BLOCK_EVENTS = 512  # changes looked at for one block
 _BLOCK_COST = 8  # deliveries that making a block is worth in a slice
 _MEMO = 4  # blocks remembered while watchers of a group catch up
@@ -18,7 +20,18 @@ _MEMO = 4  # blocks remembered while watchers of a group catch up
 class Watcher:
     """One watch: a cursor, and the sink it feeds. ``synced`` watchers share the cursor of their group."""
 
-    __slots__ = ("_group", "_initial", "announce", "bookmarks", "cursor", "ended", "queued", "reached", "sink", "synced")
+    __slots__ = (
+        "_group",
+        "_initial",
+        "announce",
+        "bookmarks",
+        "cursor",
+        "ended",
+        "queued",
+        "reached",
+        "sink",
+        "synced",
+    )
 
     def __init__(self, group: "Group", sink: Sink, bookmarks: bool) -> None:
         self._group = group
@@ -185,10 +198,10 @@ class Group:
         self._data = b""
         self.end(b"")
 
-    def end(self, data: bytes | None) -> None:
+    def end(self, data: bytes | None, oldest: int = 0) -> None:
         """End all watches with these bytes; None: with the group's 410, each at its revision."""
         for watcher in list(self.members):
-            self._finish(watcher, data)
+            self._finish(watcher, data, oldest)
 
     def bookmark_soon(self) -> None:
         """Write a bookmark to those who want one, when the pass under way is over."""
@@ -291,9 +304,9 @@ class Group:
         watcher.synced = True
         self._synced[watcher] = None
 
-    def _finish(self, watcher: Watcher, data: bytes | None) -> None:
+    def _finish(self, watcher: Watcher, data: bytes | None, oldest: int = 0) -> None:
         if data is None:
-            data = self.spec.expired(self.revision_of(watcher), self._fanout.history.floor)
+            data = self.spec.expired(self.revision_of(watcher), oldest or self._fanout.history.floor)
         self.leave(watcher)
         watcher.sink.end(data)
 
@@ -379,10 +392,10 @@ class Fanout:
         for group in self._groups.values():
             group.bookmark_soon()
 
-    def end(self, data: bytes | None) -> None:
-        """End all watches with these bytes; None: each with its 410."""
+    def end(self, data: bytes | None, oldest: int = 0) -> None:
+        """End all watches with these bytes; None: each with its 410, which names the oldest revision left."""
         for group in list(self._groups.values()):
-            group.end(data)
+            group.end(data, oldest)
 
     def forget(self, group: Group) -> None:
         """Drop a group that has no watchers."""

@@ -37,6 +37,7 @@ class History:
         "_extra_bytes",
         "_revisions",
         "_sizes",
+        "_young",
         "end",
         "first",
         "floor",
@@ -51,6 +52,7 @@ class History:
         self._base = 0
         self._extra = 0
         self._extra_bytes = 0
+        self._young = False
         self.first = 0
         self.end = 0
         self.floor = floor
@@ -74,6 +76,7 @@ class History:
         self._changes[:0] = changes
         self._revisions[:0] = [change.revision for change in changes]
         self._sizes[:0] = sizes
+        self._young = True
         self._extra += len(changes)
         self._extra_bytes += sum(sizes)
         self._bytes += sum(sizes)
@@ -82,9 +85,12 @@ class History:
         self.floor = floor
 
     def relax(self) -> None:
-        """Bring a history that was lengthened by ``prepend`` back to its bounds."""
-        self._extra = self._extra_bytes = 0
-        self._trim()
+        """Bring a history that was lengthened by ``prepend`` back to its bounds, at the second call after that."""
+        if self._young:
+            self._young = False
+        elif self._extra:
+            self._extra = self._extra_bytes = 0
+            self._trim()
 
     def reset(self, floor: int) -> None:
         """Forget all changes: what happened before ``floor`` is not known any more."""

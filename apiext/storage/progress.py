@@ -15,21 +15,24 @@ class Progress:
     brought: foreign keys moved the store, and the watch must be asked for a sign.
     """
 
-    __slots__ = ("_nudge", "_order", "_timer", "_waiters", "revision")
+    __slots__ = ("_foreign", "_nudge", "_order", "_timer", "_waiters", "revision")
 
     def __init__(self, nudge: Callable[[int, int], None]) -> None:
         self.revision = 0
+        self._foreign = False
         self._nudge = nudge
         self._order = count()
         self._timer: asyncio.TimerHandle | None = None
         self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
 
-    def advance(self, revision: int) -> None:
-        """Everything up to the revision is applied."""
+    def advance(self, revision: int, by_event: bool = True) -> None:
+        """Everything up to the revision is applied; ``by_event``: a change of ours said so, not etcd when asked."""
         if revision <= self.revision:
             return
         self.revision = revision
         waiters = self._waiters
+        if waiters:
+            self._foreign = not by_event
         while waiters and waiters[0][0] <= revision:
             _release(heappop(waiters)[2])
         if not waiters and self._timer is not None:
@@ -50,7 +53,8 @@ class Progress:
         waiter = (revision, next(self._order), done)
         heappush(self._waiters, waiter)
         if self._timer is None:
-            self._timer = loop.call_later(limits.PROGRESS_AFTER, self._ask, 1)
+            # once foreign keys are known to move the store, waiting for an event first is lost time
+            self._timer = loop.call_later(0 if self._foreign else limits.PROGRESS_AFTER, self._ask, 1)
         late = loop.call_later(timeout, _release, done)
         try:
             await done

@@ -150,10 +150,11 @@ class FutureRevision(StoreError):
 class Malformed(StoreError):
     """A stored value is not a JSON object, so its object and every list with it cannot be read (RV-020, ETC-006)."""
 
-    def __init__(self, key: str, reason: str) -> None:
-        super().__init__(key, reason)
+    def __init__(self, key: str, reason: str, revision: int = 0) -> None:
+        super().__init__(key, reason, revision)
         self.key = key
         self.reason = reason
+        self.revision = revision
 
 
 class TooLarge(StoreError):
@@ -166,6 +167,10 @@ class OutOfSpace(StoreError):
 
 class Unavailable(StoreError):
     """The store did not answer; nothing was written."""
+
+
+class NotReady(Unavailable):
+    """The collection is not filled yet, or was dropped (RV-019)."""
 
 
 class UnknownOutcome(StoreError):

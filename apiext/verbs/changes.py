@@ -58,7 +58,7 @@ def strategic_change(call: Call, raw: bytes, validation: str) -> Change:
     patch, duplicates = _decode(raw)
     if not isinstance(patch, dict):
         raise _wrong_root(patch, "map[string]interface {}")
-    lists = MERGE_KEYS | call.served.merge_keys
+    lists = {**MERGE_KEYS, **call.served.merge_keys}
 
     def change(shown: View) -> Document:
         try:

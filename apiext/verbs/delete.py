@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from apiext.admission.attributes import Attributes
+from apiext.crd import conditions
 from apiext.documents.document import Document, View
-from apiext.documents.encoding import encode
 from apiext.meta import status
 from apiext.meta.names import GroupResource
 from apiext.meta.options import DeleteOptions
@@ -72,7 +72,7 @@ async def _attempt(verbs: Verbs, call: Call, collection: Collection, entry: Entr
             options.dry_run,
             None,
             old,
-        )  # fmt: skip
+        )
     )
     kept = await marker(verbs, call, old, options)
     if kept is None:
@@ -188,16 +188,14 @@ async def _mark_definition(verbs: Verbs, call: Call, document: Document, options
 
 def set_terminating(document: Document, now: str) -> Document:
     """Set the Terminating condition that the first delete leaves (CND-009)."""
-    from apiext.crd import conditions
-
-    return conditions.set_condition(
-        document,
+    terminating = conditions.condition(
         "Terminating",
         "True",
         "InstanceDeletionPending",
         "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
-        now,
     )
+    known = (document.get("status") or {}).get("conditions")
+    return conditions.with_status(document, conditions=conditions.with_condition(known, terminating, now))
 
 
 async def _mark_namespace(verbs: Verbs, call: Call, document: Document, options: DeleteOptions) -> Document | None:
@@ -243,8 +241,3 @@ def as_list(call: Call, documents: list[Document], revision: int) -> Document:
         "metadata": {"resourceVersion": str(revision)},
         "items": documents,
     }
-
-
-def encoded(document: View) -> bytes:
-    """Return the JSON of a document."""
-    return encode(document)

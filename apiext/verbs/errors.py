@@ -26,6 +26,8 @@ def as_status(error: store.StoreError) -> status.StatusError:
         return status.expired(COMPACTED)
     if isinstance(error, store.FutureRevision):
         return status.too_large_resource_version(error.asked, error.current)
+    if isinstance(error, store.Malformed):
+        return status.internal(f"unable to read {error.key}: {error.reason}")
     if isinstance(error, store.TooLarge):
         return status.unknown("etcdserver: request is too large")
     if isinstance(error, store.OutOfSpace):

@@ -1,6 +1,7 @@
 """Get and list: where to read, at what revision, which part (design.md §6, RV rows)."""
 
 from apiext.meta import status
+from apiext.meta.fields import go_quote
 from apiext.meta.options import ListOptions
 from apiext.storage import continuation, readplan
 from apiext.storage.collection import Collection
@@ -47,7 +48,12 @@ def parse_revision(text: str) -> int:
     try:
         return readplan.parse_revision(text)
     except ValueError as error:
-        raise status.unknown(str(error)) from error
+        raise status.unknown(bad_revision(text, error)) from error
+
+
+def bad_revision(text: str, error: Exception) -> str:
+    """Return the text of a resourceVersion that is no number."""
+    return f"resourceVersion: Invalid value: {go_quote(text)}: {error}"
 
 
 async def list_page(verbs: Verbs, call: Call, options: ListOptions) -> Page:
@@ -57,6 +63,9 @@ async def list_page(verbs: Verbs, call: Call, options: ListOptions) -> Page:
     ask = ListAsk(options.resource_version, options.resource_version_match, options.limit, options.continue_token)
     try:
         plan = readplan.plan(ask)
+    except readplan.BadRevision as error:
+        text = f"invalid resource version: {bad_revision(options.resource_version, error)}"
+        raise status.bad_request(text) from error
     except ValueError as error:
         raise status.bad_request(str(error)) from error
     with translated():
@@ -94,7 +103,7 @@ async def _exact(verbs: Verbs, call: Call, collection: Collection, plan: ReadPla
         start, remaining = part.next, part.remaining
         if not start or (plan.limit and len(found) >= plan.limit):
             break
-    token = continuation.encode(plan.revision, start) if start else ""
+    token = continuation.encode(start, plan.revision) if start else ""
     return Page(plan.revision, entries=found, token=token, remaining=_shown(remaining, token, selection))
 
 
@@ -103,14 +112,13 @@ SOURCES = {
     "fresh": _fresh,
     "at_least": _at_least,
     "exact": _exact,
-    "exact_or_latest": _fresh,
 }
 
 
 def _expired_continue(plan: ReadPlan) -> status.StatusError:
     """410 with a token that goes on at the newest revision (RV-007)."""
     error = status.expired(CONTINUE_EXPIRED)
-    error.continue_token = continuation.encode(-1, plan.after)
+    error.continue_token = continuation.encode(plan.after, -1)
     return error
 
 
@@ -123,7 +131,7 @@ def _cut(call: Call, collection: Collection, plan: ReadPlan, selection: Selectio
     revision = collection.revision
     if selection.matches is None:
         part = collection.segments(call.served.view, call.namespace, plan.after, plan.limit)
-        token = continuation.encode(revision, part.next) if part.next else ""
+        token = continuation.encode(part.next, revision) if part.next else ""
         return Page(revision, segments=part, token=token, remaining=_shown(part.remaining, token, selection))
     if selection.name and (call.namespace is not None or not call.served.namespaced):
         one = collection.get(call.namespace or "", selection.name)
@@ -138,11 +146,11 @@ def _cut(call: Call, collection: Collection, plan: ReadPlan, selection: Selectio
             break
     if plan.limit and len(found) > plan.limit:
         return _trimmed(call, collection, revision, found[: plan.limit])
-    token = continuation.encode(revision, start) if start else ""
+    token = continuation.encode(start, revision) if start else ""
     return Page(revision, entries=found, token=token)
 
 
 def _trimmed(call: Call, collection: Collection, revision: int, found: list[Entry]) -> Page:
     last = found[-1]
     key = last.name if call.namespace is not None or not collection.namespaced else f"{last.namespace}/{last.name}"
-    return Page(revision, entries=found, token=continuation.encode(revision, key + "\0"))
+    return Page(revision, entries=found, token=continuation.encode(key + "\0", revision))

@@ -17,10 +17,21 @@ from apiext.verbs.write import collection_of
 class Frames(Protocol):
     """How one representation looks on the wire; http makes it."""
 
-    key: Hashable
-    frame: Callable[[str, Entry], bytes]
-    bookmark: Callable[[int, bool], bytes]
-    expired: Callable[[int, int], bytes]
+    @property
+    def key(self) -> Hashable:
+        """Equal for representations that look the same."""
+
+    @property
+    def frame(self) -> Callable[[str, Entry], bytes]:
+        """(event, entry) → bytes on the wire."""
+
+    @property
+    def bookmark(self) -> Callable[[int, bool], bytes]:
+        """(revision, end of the initial events) → bytes on the wire."""
+
+    @property
+    def expired(self) -> Callable[[int, int], bytes]:
+        """(asked, oldest) → the ERROR 410 that ends a stream which fell behind."""
 
 
 async def open_watch(verbs: Verbs, call: Call, options: ListOptions, frames: Frames, sink: Sink) -> Watcher:

@@ -1,12 +1,12 @@
 """The one write loop: read, change, judge, commit, and again when somebody came between (design.md §5)."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from apiext.admission.attributes import Attributes
-from apiext.catalog.served import ServedResource
+from apiext.catalog.served import ServedResource, ServedVersion
 from apiext.documents.document import Document, View
-from apiext.documents.encoding import encode
 from apiext.meta import fields, objectmeta, status
 from apiext.meta.options import WriteOptions
 from apiext.storage.collection import Collection
@@ -282,7 +282,7 @@ def _judge(call: Call, new: Document, old: View | None) -> None:
     identity.check_kind(call, new)
     status_only = call.endpoint.name == "status" and not served.typed
     if old is None:
-        errors = objectmeta.validate(new["metadata"], served.namespaced)
+        errors = objectmeta.validate(new["metadata"], served.namespaced, _name_rule(served))
         call.warnings.extend(objectmeta.warnings(new["metadata"], None))
     else:
         errors = objectmeta.validate_update(new["metadata"], old["metadata"], served.namespaced)
@@ -291,6 +291,11 @@ def _judge(call: Call, new: Document, old: View | None) -> None:
     if errors:
         raise status.invalid(served.group_kind, str(new["metadata"].get("name", "")), errors)
     call.warnings.extend(served.warnings(new, old))
+
+
+def _name_rule(served: ServedVersion) -> Callable[[str], list[str]]:
+    rule = served.name_messages
+    return objectmeta.dns1123_subdomain if rule is None else lambda name: rule(name, False)
 
 
 def _warn_of_owners(call: Call, document: Document) -> None:
@@ -309,8 +314,3 @@ def _attributes(call: Call, operation: str, options: WriteOptions, new: View | N
         operation, served.group_resource, served.version, served.group_kind, call.endpoint.name,
         call.namespace, name, call.user, options.dry_run, new, old,
     )  # fmt: skip
-
-
-def encoded(document: View) -> bytes:
-    """Return the JSON of an answer that is no stored object."""
-    return encode(document)

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.support.definitions import serve
+from tests.support.definitions import definition, serve
 from tests.support.http_client import DEFINITIONS, JSON_PATCH, MERGE, Client
 
 YAML = {"Content-Type": "application/yaml"}
@@ -75,8 +75,10 @@ def test_yaml(widgets_path: tuple[Client, str], body: str) -> None:
         b'\xef\xbb\xbf{"kind":"Widget"}',
         b'{"kind":"Widget","apiVersion":1' + b"0" * 1_000_000 + b"}",
     ],
-    ids=["empty", "half", "list", "null", "string", "nan", "infinity", "deep object", "deep list", "cut", "utf-8", "bom",
-         "long number"],
+    ids=[
+        "empty", "half", "list", "null", "string", "nan", "infinity", "deep object", "deep list", "cut", "utf-8", "bom",
+        "long number",
+    ],
 )  # fmt: skip
 def test_json(widgets_path: tuple[Client, str], body: bytes) -> None:
     refused(*widgets_path, body, {"Content-Type": "application/json"})
@@ -160,7 +162,10 @@ def test_list_options(widgets_path: tuple[Client, str], query: dict[str, str]) -
 @pytest.mark.rows("SRV-001")
 @pytest.mark.parametrize(
     "tail",
-    ["/..%2f..%2fsecret", "/%00", "/a%2fb", "/../../../etc/passwd", "//", "/a/b/c", "/%zz", "/" + "x" * 300, "/%e2%80%ae"],
+    [
+        "/..%2f..%2fsecret", "/%00", "/a%2fb", "/../../../etc/passwd", "//", "/a/b/c", "/%zz", "/" + "x" * 300,
+        "/%e2%80%ae",
+    ],
 )  # fmt: skip
 def test_paths(widgets_path: tuple[Client, str], tail: str) -> None:
     client, path = widgets_path
@@ -185,7 +190,7 @@ def raw_exchange(url: str, data: bytes) -> bytes:
         b"GARBAGE\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: x\r\nX-A: " + b"a" * 200_000 + b"\r\n\r\n",
         b"GET /" + b"a" * 1_000_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"POST /api/v1/namespaces HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"POST /apis HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
         b"POST /api/v1/namespaces HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
         b"TRACE /api/v1/namespaces HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
         b"GET /api/v1/namespaces HTTP/1.1\r\nHost: x\r\n" + b"X-A: b\r\n" * 10_000 + b"\r\n",
@@ -200,12 +205,8 @@ def test_broken_http(widgets_path: tuple[Client, str], data: bytes) -> None:
 
 
 def test_a_hostile_pattern_costs_little(api: Client) -> None:
-    schema = {
-        "type": "object",
-        "properties": {
-            "spec": {"type": "object", "properties": {"color": {"type": "string", "pattern": "^(([a-z])+.)+[A-Z]([a-z])+$"}}}
-        },
-    }  # fmt: skip
+    color = {"type": "string", "pattern": "^(([a-z])+.)+[A-Z]([a-z])+$"}
+    schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": {"color": color}}}}
     widgets = serve(api, schema={"openAPIV3Schema": schema})
     started = time.monotonic()
     api.post(widgets.path(), widgets.make("a", color="a" * 40_000)).expect(422)
@@ -214,27 +215,6 @@ def test_a_hostile_pattern_costs_little(api: Client) -> None:
 
 @pytest.mark.rows("STR-010")
 def test_a_pattern_must_be_a_linear_one(api: Client) -> None:
-    body = {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": "widgets.look.example.com"},
-        "spec": {
-            "group": "look.example.com",
-            "scope": "Namespaced",
-            "names": {"plural": "widgets", "kind": "Widget"},
-            "versions": [
-                {
-                    "name": "v1",
-                    "served": True,
-                    "storage": True,
-                    "schema": {
-                        "openAPIV3Schema": {
-                            "type": "object",
-                            "properties": {"spec": {"type": "string", "pattern": "(?=a)b"}},
-                        }
-                    },
-                }
-            ],
-        },
-    }
+    schema = {"type": "object", "properties": {"spec": {"type": "string", "pattern": "(?=a)b"}}}
+    body = definition("look.example.com", schema={"openAPIV3Schema": schema})
     assert "must be a valid regular expression" in api.post(DEFINITIONS, body).expect(422)["message"]

@@ -80,12 +80,9 @@ def test_what_others_write_is_seen_at_once(api: Client, own_etcd: Etcd) -> None:
     widgets = serve(api)
     made = widgets.create("a", color="red")
     since = made["metadata"]["resourceVersion"]
-    foreign = {
-        **made,
-        "metadata": {**made["metadata"], "name": "b", "resourceVersion": None, "uid": "0f9c7a4e-0000-4000-8000-000000000001"},
-        "spec": {"color": "blue", "unknown": 1},
-    }  # fmt: skip
-    del foreign["metadata"]["resourceVersion"]
+    metadata = {**made["metadata"], "name": "b", "uid": "0f9c7a4e-0000-4000-8000-000000000001"}
+    del metadata["resourceVersion"]
+    foreign = {**made, "metadata": metadata, "spec": {"color": "blue", "unknown": 1}}
     with api.watch(widgets.path(), resourceVersion=since) as watch:
         put(own_etcd, f"{PREFIX}/{widgets.group}/widgets/default/b", json.dumps(foreign))
         event = watch.next("ADDED")

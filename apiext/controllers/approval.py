@@ -1,0 +1,37 @@
+"""The approval condition of definitions in protected groups (CND-008)."""
+
+from collections.abc import Callable
+
+from apiext.controllers.definitions import Definitions
+from apiext.controllers.statuses import Statuses, say
+from apiext.crd.approval import approval_condition, is_protected
+from apiext.crd.conditions import find, same_condition
+from apiext.crd.definition import APPROVAL
+from apiext.documents.document import Document
+
+
+class Approval:
+    """Says of each definition in a protected group whether it is approved."""
+
+    def __init__(self, definitions: Definitions, statuses: Statuses, clock: Callable[[], str]) -> None:
+        self._definitions = definitions
+        self._statuses = statuses
+        self._clock = clock
+
+    def wanted(self, name: str) -> bool:
+        """Whether the definition's group is protected."""
+        facts = self._definitions.get(name)
+        return facts is not None and is_protected(facts.outline.group)
+
+    async def reconcile(self, name: str) -> None:
+        """Write the condition when it is not what the annotation says."""
+        entry = self._definitions.entry(name)
+        if entry is not None and self.wanted(name):
+            await self._statuses.amend(entry, self._amend)
+
+    def _amend(self, document: Document) -> Document | None:
+        told = approval_condition(document)
+        conditions = (document.get("status") or {}).get("conditions")
+        if told is None or same_condition(find(conditions, APPROVAL), told):
+            return None
+        return say(document, told, self._clock())

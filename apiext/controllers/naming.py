@@ -1,0 +1,64 @@
+"""The NamesAccepted condition: which names the definitions of a group get (CND-001…003)."""
+
+from collections.abc import Callable
+
+from apiext.controllers.definitions import Definitions, Facts
+from apiext.controllers.statuses import Statuses
+from apiext.crd.conditions import find, same_condition, with_condition, with_status
+from apiext.crd.definition import NAMES_ACCEPTED, CustomResourceDefinition
+from apiext.crd.naming import decide_names
+from apiext.documents.document import Document
+
+
+
+class Naming:
+    """Decides the names of one group at a time.
+
+    Those that waited longest come first. So two servers that decide at the same time never give a name to two
+    definitions: whoever sees the later definition sees the earlier one too, and an acceptance in between makes the
+    other's write fail.
+    """
+
+    def __init__(self, definitions: Definitions, statuses: Statuses, clock: Callable[[], str]) -> None:
+        self._definitions = definitions
+        self._statuses = statuses
+        self._clock = clock
+
+    async def reconcile(self, group: str) -> None:
+        """Write what is not decided yet; a name that became free is a change that asks again."""
+        passed: set[str] = set()
+        while True:
+            facts = self._next(group, passed)
+            if facts is None:
+                return
+            passed.add(facts.name)
+            await self._decide(facts)
+
+    def _next(self, group: str, passed: set[str]) -> Facts | None:
+        """Return the definition to decide next, by what is stored now."""
+        for facts in self._definitions.of_group(group):
+            if facts.name not in passed and not facts.deleting and not _is_decided(facts.outline):
+                return facts
+        return None
+
+    async def _decide(self, facts: Facts) -> None:
+        entry = self._definitions.entry(facts.name)
+        if entry is None or entry.revision != facts.revision:
+            return
+        group = [other.outline for other in self._definitions.of_group(facts.outline.group)]
+        naming = decide_names(facts.outline, group)
+        same = same_condition(find(facts.outline.conditions, NAMES_ACCEPTED), naming.names_condition)
+        if same and naming.accepted == facts.outline.accepted:
+            return
+
+        def amend(document: Document) -> Document:
+            conditions = (document.get("status") or {}).get("conditions")
+            for told in (naming.names_condition, naming.established_condition):
+                conditions = with_condition(conditions, told, self._clock())
+            return with_status(document, acceptedNames=naming.accepted.document(), conditions=conditions)
+
+        await self._statuses.amend(entry, amend)
+
+
+def _is_decided(definition: CustomResourceDefinition) -> bool:
+    return definition.names == definition.accepted and definition.is_true(NAMES_ACCEPTED)

@@ -1,0 +1,144 @@
+"""All controllers together: who is asked about which change, and the order of start and stop."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+
+from apiext import limits
+from apiext.catalog.builtin import builtin_resources
+from apiext.catalog.served import LiveCatalog
+from apiext.controllers.approval import Approval
+from apiext.controllers.compaction import Compaction
+from apiext.controllers.definitions import DEFINITIONS, Definitions, group_of
+from apiext.controllers.establishing import Establishing
+from apiext.controllers.finalizing import Finalizing
+from apiext.controllers.guards import GUARDS, Guards
+from apiext.controllers.loop import Loop
+from apiext.controllers.namespaces import NAMESPACES, Namespaces
+from apiext.controllers.naming import Naming
+from apiext.controllers.nonstructural import NonStructural
+from apiext.controllers.serving import Serving
+from apiext.controllers.statuses import Statuses
+from apiext.storage.cached_store import CachedStore
+from apiext.storage.history import Change
+from apiext.storage.store import StoreError
+
+log = logging.getLogger(__name__)
+
+
+class Controllers:
+    """The running controllers; ``serving`` is what verbs ask about definitions."""
+
+    def __init__(self, store: CachedStore, live: LiveCatalog, clock: Callable[[], str], compact_every: float) -> None:
+        definitions = Definitions(store.add(DEFINITIONS, namespaced=False))
+        guards = Guards(store, store.add(GUARDS, namespaced=False), definitions)
+        statuses = Statuses(store, live, definitions.collection, "v1")
+        self._definitions = definitions
+        self._guards = guards
+        self._namespaces = Namespaces(store, live, store.add(NAMESPACES, namespaced=False), clock)
+        self.serving = Serving(store, live, definitions, guards)
+        self._establishing = Establishing(live, definitions, statuses, clock)
+        self._finalizing = Finalizing(store, live, definitions, guards, statuses, clock)
+        self._approval = Approval(definitions, statuses, clock)
+        self._nonstructural = NonStructural(definitions, statuses, clock)
+        self._loops = {
+            "naming": Loop("naming", Naming(definitions, statuses, clock).reconcile, width=8),
+            "establishing": Loop("establishing", self._establishing.reconcile, width=16),
+            "approval": Loop("approval", self._approval.reconcile, width=2),
+            "nonstructural": Loop("nonstructural", self._nonstructural.reconcile, width=1),
+            "finalizing": Loop("finalizing", self._finalizing.reconcile, width=4),
+            "namespaces": Loop("namespaces", self._namespaces.reconcile, width=4),
+        }
+        self._first = Loop("first namespaces", lambda _: self._namespaces.create_missing(), width=1)
+        self._compaction = Compaction(store, compact_every)
+
+    async def start(self, group: asyncio.TaskGroup, store: CachedStore) -> None:
+        """Wait for the stored definitions, then start everything."""
+        for collection in (self._definitions.collection, self._guards.collection, self._namespaces.collection):
+            await collection.wait_ready()
+        await store.fresh()
+        self._definitions.start()
+        self.serving.listen(self._served)
+        self.serving.start(group)
+        self._finalizing.wake = self._loops["finalizing"].add
+        self._finalizing.wake_after = self._loops["finalizing"].add_after
+        self._namespaces.wake = self._loops["namespaces"].add
+        self._definitions.collection.subscribe(lambda change: self._defined(change.entry.name))
+        self._namespaces.collection.subscribe(self._namespace_changed)
+        for name, loop in self._loops.items():
+            loop.start(group, self._keys(name))
+        for name in self._definitions.names():
+            self._defined(name)
+        for name in self._namespaces.terminating():
+            self._loops["namespaces"].add(name)
+        self._first.start(group)
+        try:
+            await self._first.run("")
+        except StoreError as error:
+            log.warning("the first namespaces are not there yet: %s", error)  # the loop goes on trying
+        self._compaction.start(group)
+
+    def synced(self) -> bool:
+        """Whether all stored definitions are served: the server may be ready (HLT-003)."""
+        return self.serving.synced()
+
+    async def wait_synced(self) -> None:
+        """Wait until ``synced()``."""
+        await self.serving.wait_synced()
+
+    async def stop(self) -> None:
+        """Stop all controllers, those that write first; what they left undone is done after the next start."""
+        for loop in (self._first, *self._loops.values()):
+            await loop.stop()
+        await self.serving.stop()
+        await self._compaction.stop()
+
+    def _keys(self, loop: str) -> Callable[[], Iterable[str]]:
+        if loop == "namespaces":
+            return self._namespaces.terminating
+        return self._definitions.groups if loop == "naming" else self._definitions.names
+
+    def _defined(self, name: str) -> None:
+        """A definition came, changed or went."""
+        loops = self._loops
+        loops["naming"].add(group_of(name))
+        self._served(name)
+        for kind, controller in (
+            ("finalizing", self._finalizing),
+            ("approval", self._approval),
+            ("nonstructural", self._nonstructural),
+        ):
+            if controller.wanted(name):
+                loops[kind].add(name)
+
+    def _served(self, name: str) -> None:
+        """What is served of a definition may have changed."""
+        if self._establishing.wanted(name):
+            self._loops["establishing"].add(name)
+        for namespace in self._namespaces.emptying():
+            self._loops["namespaces"].add(namespace)
+
+    def _namespace_changed(self, change: Change) -> None:
+        if self._namespaces.wanted(change.entry.name):
+            self._loops["namespaces"].add(change.entry.name)
+
+
+async def start(
+    group: asyncio.TaskGroup,
+    store: CachedStore,
+    live: LiveCatalog,
+    clock: Callable[[], str],
+    *,
+    compact_every: float = limits.COMPACT_EVERY,
+) -> Controllers:
+    """Start all controllers in the group, over a store that is started. Raises store errors.
+
+    Built-in resources are put into the catalog and the store, unless they are there. ``clock()`` is the time as
+    metadata shows it. Returns once the controllers run; ``wait_synced`` waits for all stored definitions.
+    """
+    for served in builtin_resources():
+        store.add(served.group_resource, served.namespaced)
+    controllers = Controllers(store, live, clock, compact_every)
+    controllers.serving.serve_builtin(builtin_resources())
+    await controllers.start(group, store)
+    return controllers

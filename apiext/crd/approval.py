@@ -1,0 +1,70 @@
+"""Definitions in protected groups need an approval (CRD-038, CND-008)."""
+
+import re
+from collections.abc import Callable
+
+from apiext.crd.conditions import condition
+from apiext.crd.definition import APPROVAL
+from apiext.documents.document import Document, View
+from apiext.meta.fields import FieldError, go_quote, invalid, required
+
+ANNOTATION = "api-approved.kubernetes.io"
+PATH = f"metadata.annotations[{ANNOTATION}]"
+_PROTECTED = ("k8s.io", "kubernetes.io")
+_NEEDED = f"protected groups must have approval annotation {go_quote(ANNOTATION)}"
+_SEE = "see https://github.com/kubernetes/enhancements/pull/1111"
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#\s]+([/?#]\S*)?").fullmatch
+
+MISSING, BYPASSED, APPROVED, INVALID = "missing", "bypassed", "approved", "invalid"
+
+
+def is_protected(group: str) -> bool:
+    """Return whether the group belongs to the Kubernetes community."""
+    return any(group == name or group.endswith(f".{name}") for name in _PROTECTED)
+
+
+def approval_state(annotations: View | None) -> tuple[str, str]:
+    """Return the state of approval (missing, bypassed, approved, invalid) and its reason in words."""
+    annotation = (annotations or {}).get(ANNOTATION) or ""
+    if not annotation:
+        return MISSING, f"{_NEEDED}, {_SEE}"
+    if annotation.startswith("unapproved"):
+        return BYPASSED, f"not approved: {go_quote(annotation)}"
+    if _URL(annotation):
+        return APPROVED, f"approved in {annotation}"
+    return INVALID, f'{_NEEDED} with either a URL or a reason starting with "unapproved", {_SEE}'
+
+
+_ERRORS: dict[str, Callable[[str, str], FieldError]] = {
+    MISSING: lambda value, reason: required(PATH, reason),
+    INVALID: lambda value, reason: invalid(PATH, value, reason),
+}
+
+
+def approval_errors(new: View, old: View | None) -> list[FieldError]:
+    """Return what is wrong with the approval; a state that did not change is never wrong (CRD-038)."""
+    if not is_protected((new.get("spec") or {}).get("group") or ""):
+        return []
+    annotations = (new.get("metadata") or {}).get("annotations") or {}
+    state, reason = approval_state(annotations)
+    if old is not None and approval_state((old.get("metadata") or {}).get("annotations"))[0] == state:
+        return []
+    error = _ERRORS.get(state)
+    return [error(annotations.get(ANNOTATION, ""), reason)] if error else []
+
+
+_CONDITIONS = {
+    MISSING: ("False", "MissingAnnotation"),
+    BYPASSED: ("False", "UnapprovedAnnotation"),
+    APPROVED: ("True", "ApprovedAnnotation"),
+    INVALID: ("False", "InvalidAnnotation"),
+}
+
+
+def approval_condition(document: View) -> Document | None:
+    """Return the condition that a definition in a protected group has, None for other groups (CND-008)."""
+    if not is_protected((document.get("spec") or {}).get("group") or ""):
+        return None
+    state, reason = approval_state((document.get("metadata") or {}).get("annotations"))
+    status, short = _CONDITIONS[state]
+    return condition(APPROVAL, status, short, reason)

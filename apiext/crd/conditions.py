@@ -1,0 +1,53 @@
+"""Conditions of a definition: found, set, removed, with their transition times (CND-010)."""
+
+from collections.abc import Sequence
+
+from apiext.documents.document import Document, View
+
+
+def find(conditions: Sequence[View] | None, kind: str) -> View | None:
+    """Return the condition of a type, None when it is not there."""
+    return next((item for item in conditions or () if item.get("type") == kind), None)
+
+
+def is_true(document: View, kind: str) -> bool:
+    """Return whether a definition's condition is there with status True."""
+    found = find((document.get("status") or {}).get("conditions"), kind)
+    return found is not None and found.get("status") == "True"
+
+
+def condition(kind: str, status: str, reason: str, message: str) -> Document:
+    """Return a condition without its transition time; status is True, False or Unknown."""
+    return {"type": kind, "status": status, "reason": reason, "message": message}
+
+
+def with_condition(conditions: Sequence[View] | None, new: View, now: str) -> list[View]:
+    """Return the conditions with one set: in its place, or appended (CND-010).
+
+    ``now`` becomes the transition time when the status changes, or when there was none.
+    """
+    found = list(conditions or ())
+    for index, old in enumerate(found):
+        if old.get("type") != new["type"]:
+            continue
+        kept = old.get("lastTransitionTime") if old.get("status") == new["status"] else None
+        found[index] = {**old, **new, "lastTransitionTime": kept or now}
+        return found
+    return [*found, {**new, "lastTransitionTime": now}]
+
+
+def without_condition(conditions: Sequence[View] | None, kind: str) -> list[View]:
+    """Return the conditions without those of a type."""
+    return [item for item in conditions or () if item.get("type") != kind]
+
+
+def same_condition(old: View | None, new: View) -> bool:
+    """Return whether a condition says what the new one would, transition time aside."""
+    if old is None:
+        return False
+    return all((old.get(name) or "") == (new.get(name) or "") for name in ("type", "status", "reason", "message"))
+
+
+def with_status(document: View, **changed: object) -> Document:
+    """Return the definition with fields of its status replaced."""
+    return {**document, "status": {**(document.get("status") or {}), **changed}}

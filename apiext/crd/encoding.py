@@ -1,0 +1,106 @@
+"""The v1 form and the stored form of a definition, and the way between them (CRD-005…007, ETC-003, B1-006).
+
+The stored form is v1beta1: what all versions have in common stands at the top of the spec. Upstream's internal form,
+in whose words errors are given, has the same shape, so validation reads the stored form too.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from apiext.crd import defaults, typed, types
+from apiext.crd.definition import GROUP
+from apiext.documents.document import Document, View
+
+V1 = f"{GROUP}/v1"
+V1BETA1 = f"{GROUP}/v1beta1"
+_HOISTED = (
+    ("schema", "validation"),
+    ("subresources", "subresources"),
+    ("additionalPrinterColumns", "additionalPrinterColumns"),
+    ("selectableFields", "selectableFields"),
+)
+
+
+def to_storage(document: View) -> Document:
+    """Return the v1beta1 form of a decoded v1 definition; shares what it does not change."""
+    return {**document, "apiVersion": V1BETA1, "spec": _hoisted(document["spec"])}
+
+
+def _hoisted(spec: View) -> Document:
+    found: Document = {name: value for name, value in spec.items() if name not in ("versions", "conversion")}
+    found["preserveUnknownFields"] = bool(spec.get("preserveUnknownFields"))
+    versions = [_with_columns(version, "jsonPath", "JSONPath") for version in spec.get("versions") or ()]
+    if spec.get("versions") is not None:
+        found["versions"] = versions
+    if versions:
+        found["version"] = versions[0]["name"]
+    for below, above in _HOISTED:
+        if versions and all(version.get(below) == versions[0].get(below) for version in versions):
+            if versions[0].get(below) is not None:
+                found[above] = versions[0][below]
+            for version in versions:
+                version.pop(below, None)
+    if "conversion" in spec:
+        found["conversion"] = _flat_conversion(spec["conversion"])
+    return found
+
+
+def _flat_conversion(conversion: View) -> Document:
+    flat: Document = {"strategy": conversion.get("strategy", "")}
+    webhook = conversion.get("webhook") or {}
+    if webhook.get("clientConfig") is not None:
+        flat["webhookClientConfig"] = webhook["clientConfig"]
+    if webhook.get("conversionReviewVersions") is not None:
+        flat["conversionReviewVersions"] = webhook["conversionReviewVersions"]
+    return flat
+
+
+def from_stored_form(document: View) -> Document:
+    """Return the v1 form of a decoded and defaulted v1beta1 definition; shares what it does not change."""
+    spec = document["spec"]
+    known = (*(above for _, above in _HOISTED), "versions", "version", "conversion", "preserveUnknownFields")
+    found: Document = {name: value for name, value in spec.items() if name not in known}
+    versions: Sequence[View] = spec.get("versions") or ()
+    if not versions and spec.get("version"):
+        versions = ({"name": spec["version"], "served": True, "storage": True},)
+    common = {below: spec[above] for below, above in _HOISTED if spec.get(above) is not None}
+    if "versions" in spec or versions:
+        found["versions"] = [_with_columns({**version, **common}, "JSONPath", "jsonPath") for version in versions]
+    else:
+        found["versions"] = None
+    if spec.get("preserveUnknownFields"):
+        found["preserveUnknownFields"] = True
+    if "conversion" in spec:
+        found["conversion"] = _deep_conversion(spec["conversion"])
+    return {**document, "apiVersion": V1, "spec": found}
+
+
+def _deep_conversion(conversion: View) -> Document:
+    deep: Document = {"strategy": conversion.get("strategy", "")}
+    client, reviews = conversion.get("webhookClientConfig"), conversion.get("conversionReviewVersions")
+    if client is not None or reviews is not None:
+        deep["webhook"] = {} if client is None else {"clientConfig": client}
+        deep["webhook"]["conversionReviewVersions"] = reviews
+    return deep
+
+
+def _with_columns(version: View, old: str, new: str) -> Document:
+    columns: Any = version.get("additionalPrinterColumns")
+    if not columns:
+        return dict(version)
+    renamed = [{new if name == old else name: value for name, value in column.items()} for column in columns]
+    return {**version, "additionalPrinterColumns": renamed}
+
+
+def from_storage(document: View) -> Document:
+    """Return the v1 form of a stored definition, be it v1beta1 or v1, with defaults filled in.
+
+    Fields of a wrong type keep what Go's decoder would make of them; raises ValueError when nothing can be made.
+    """
+    if document.get("apiVersion") == V1:
+        decoded, _ = typed.decode(types.V1, document)
+        return defaults.default_v1(decoded)
+    decoded, _ = typed.decode(types.V1BETA1, document)
+    return from_stored_form(defaults.default_v1beta1(decoded))
+
+

@@ -1,0 +1,178 @@
+"""Rules of ``spec.conversion``: strategy, webhook address, review versions, CA bundle (CRD-035…037)."""
+
+import base64
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from cryptography import x509
+
+from apiext.documents.document import View
+from apiext.meta.fields import FieldError, child, forbidden, go_quote, invalid, item, not_supported, required
+from apiext.meta.syntax import dns1035_label, dns1123_subdomain
+
+STRATEGIES = ("None", "Webhook")
+REVIEW_VERSIONS = ("v1", "v1beta1")
+_FORM = "; desired format: https://host[/path]"
+_UNUSED = "should not be set when strategy is not set to Webhook"
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*").fullmatch
+_PEM = re.compile(rb"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
+
+
+def conversion_errors(conversion: View, path: str, *, recognized: bool, check_bundle: bool) -> Iterator[FieldError]:
+    """Yield what is wrong with a conversion in the stored form.
+
+    ``recognized`` asks for a review version that we speak, ``check_bundle`` for a CA bundle that can be parsed.
+    """
+    strategy = conversion.get("strategy") or ""
+    if not strategy:
+        yield required(child(path, "strategy"))
+    elif strategy not in STRATEGIES:
+        yield not_supported(child(path, "strategy"), strategy, STRATEGIES)
+    client, reviews = conversion.get("webhookClientConfig"), conversion.get("conversionReviewVersions")
+    at_client, at_reviews = child(path, "webhookClientConfig"), child(path, "conversionReviewVersions")
+    if strategy != "Webhook":
+        if client is not None:
+            yield forbidden(at_client, _UNUSED)
+        if reviews:
+            yield forbidden(at_reviews, _UNUSED)
+        return
+    if client is None:
+        yield required(at_client, "required when strategy is set to Webhook")
+    else:
+        yield from _client_errors(client, at_client, check_bundle)
+    yield from _review_errors(reviews or (), at_reviews, recognized)
+
+
+def _client_errors(client: View, path: str, check_bundle: bool) -> Iterator[FieldError]:
+    url, service = client.get("url"), client.get("service")
+    if (url is None) == (service is None):
+        yield required(path, "exactly one of url or service is required")
+    elif url is not None:
+        yield from url_errors(url, child(path, "url"))
+    else:
+        yield from _service_errors(service or {}, child(path, "service"))
+    bundle = client.get("caBundle")
+    if check_bundle and bundle:
+        fault = bundle_fault(bundle)
+        if fault:
+            yield invalid(child(path, "caBundle"), bundle, f"unable to load root certificates: {fault}")
+
+
+def _review_errors(reviews: Sequence[str], path: str, recognized: bool) -> Iterator[FieldError]:
+    if not reviews:
+        yield required(path)
+        return
+    for index, review in enumerate(reviews):
+        if review in reviews[:index]:
+            yield invalid(item(path, index), review, "duplicate version")
+            continue
+        for fault in dns1035_label(review):
+            yield invalid(item(path, index), review, fault)
+    if recognized and not recognizes(reviews):
+        yield invalid(path, list(reviews), f"must include at least one of {', '.join(REVIEW_VERSIONS)}")
+
+
+def recognizes(reviews: Sequence[str]) -> bool:
+    """Return whether any of the review versions is one that we speak."""
+    return any(review in REVIEW_VERSIONS for review in reviews)
+
+
+def url_errors(url: str, path: str) -> Iterator[FieldError]:
+    """Yield what is wrong with a webhook's URL (CRD-036); upstream shows the offending part as the value."""
+    try:
+        parts = split_url(url)
+    except ValueError as error:
+        yield required(path, f"url must be a valid URL: {error}{_FORM}")
+        return
+    if parts["scheme"] != "https":
+        yield invalid(path, parts["scheme"], f"'https' is the only allowed URL scheme{_FORM}")
+    if not parts["host"]:
+        yield invalid(path, "", f"host must be specified{_FORM}")
+    if parts["user"] is not None:
+        yield invalid(path, parts["user"], "user information is not permitted in the URL")
+    if parts["fragment"]:
+        yield invalid(path, parts["fragment"], "fragments are not permitted in the URL")
+    if parts["query"]:
+        yield invalid(path, parts["query"], "query parameters are not permitted in the URL")
+
+
+def split_url(url: str) -> dict[str, Any]:
+    """Return scheme, user (None when absent), host, query and fragment as Go's url.Parse finds them.
+
+    Raises ValueError with Go's text.
+    """
+    if any(ord(char) < 0x20 or ord(char) == 0x7F for char in url):
+        raise ValueError(f"parse {go_quote(url)}: net/url: invalid control character in URL")
+    rest, _, fragment = url.partition("#")
+    head, colon, tail = rest.partition(":")
+    scheme = ""
+    if colon and "/" not in head and "?" not in head:
+        if not head:
+            raise ValueError(f"parse {go_quote(url)}: missing protocol scheme")
+        if _SCHEME(head):
+            scheme, rest = head.lower(), tail
+        elif head[0].isalpha():
+            raise ValueError(f"parse {go_quote(url)}: first path segment in URL cannot contain colon")
+        else:
+            raise ValueError(f"parse {go_quote(url)}: first path segment in URL cannot contain colon")
+    rest, _, query = rest.partition("?")
+    user: str | None = None
+    host = ""
+    if rest.startswith("//"):
+        host = rest[2:].partition("/")[0]
+        if "@" in host:
+            user, _, host = host.rpartition("@")
+        _check_host(url, host)
+    return {"scheme": scheme, "user": user, "host": host, "query": query, "fragment": fragment}
+
+
+def _check_host(url: str, host: str) -> None:
+    for char in host:
+        if char in ' "<>\\^`{|}':
+            raise ValueError(f"parse {go_quote(url)}: invalid character {go_quote(char)} in host name")
+    port = host.rpartition("]")[2].partition(":") if host.startswith("[") else host.partition(":")
+    if port[1] and port[2] and not port[2].isdigit():
+        raise ValueError(f"parse {go_quote(url)}: invalid port {go_quote(':' + port[2])} after host")
+
+
+def _service_errors(service: View, path: str) -> Iterator[FieldError]:
+    # upstream: name and namespace are handed over in each other's place, so errors name the other field
+    if not service.get("name"):
+        yield required(child(path, "namespace"))
+    if not service.get("namespace"):
+        yield required(child(path, "name"))
+    port = service.get("port", 443)
+    if not 1 <= port <= 65535:
+        yield invalid(child(path, "port"), port, "port is not valid: must be between 1 and 65535, inclusive")
+    yield from _service_path_errors(service.get("path"), child(path, "path"))
+
+
+def _service_path_errors(given: str | None, path: str) -> Iterator[FieldError]:
+    if given is None or given in ("", "/"):
+        return
+    if given == "//":
+        yield invalid(path, given, "segment[0] may not be empty")
+        return
+    if not given.startswith("/"):
+        yield invalid(path, given, "must start with a '/'")
+    for index, segment in enumerate(given[1:].removesuffix("/").split("/")):
+        if not segment:
+            yield invalid(path, given, f"segment[{index}] may not be empty")
+            continue
+        for fault in dns1123_subdomain(segment):
+            yield invalid(path, given, f"segment[{index}]: {fault}")
+
+
+def bundle_fault(bundle: str) -> str:
+    """Return why a CA bundle (base64 of PEM) cannot be used, empty when it can (CRD-037)."""
+    pem = base64.b64decode(bundle)
+    blocks = _PEM.findall(pem)
+    if not blocks:
+        return "unable to parse bytes as PEM block"
+    for block in blocks:
+        try:
+            x509.load_pem_x509_certificate(block)
+        except ValueError as error:
+            return str(error)
+    return ""

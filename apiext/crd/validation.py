@@ -1,0 +1,304 @@
+"""What is wrong with a definition: on create, on update against the stored one, on status writes (CRD-020…040, UPD).
+
+Everything is judged in the stored form, whose paths are those of upstream's errors (CRD-005). Metadata is judged
+elsewhere, but for the name, which must spell plural and group.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from apiext.crd.approval import approval_errors
+from apiext.crd.conditions import is_true
+from apiext.crd.definition import ESTABLISHED
+from apiext.crd.encoding import to_storage
+from apiext.crd.internal_text import versions_text
+from apiext.crd.rules_of_conversion import bundle_fault, conversion_errors, recognizes
+from apiext.crd.rules_of_parts import (
+    column_errors,
+    deprecation_errors,
+    invalid_json,
+    name_errors,
+    selectable_errors,
+    stored_version_errors,
+    subresource_errors,
+)
+from apiext.crd.rules_of_root import root_errors, validator_error
+from apiext.documents.document import View
+from apiext.meta.fields import FieldError, child, forbidden, invalid, item, not_supported, required
+from apiext.meta.syntax import dns1035_label, dns1123_subdomain
+from apiext.schema import definitions, options, rules_of_structure
+from apiext.schema.parse import parse
+
+SCOPES = ("Cluster", "Namespaced")
+_PRESERVE = (
+    "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead"
+)
+_PARTS = (  # at the top of the spec, in a version, in words
+    ("validation", "schema", "schemas"),
+    ("subresources", "subresources", "subresources"),
+    ("additionalPrinterColumns", "additionalPrinterColumns", "additionalPrinterColumns"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Which rules hold: all for a new v1 definition, fewer where the stored one broke them already (UPD-002)."""
+
+    recognized_reviews: bool = True
+    fixed_names: bool = False
+    schema_needed: bool = True
+    bundle_checked: bool = False
+    preserve_forbidden: bool = True
+    schema: options.Options = field(default_factory=options.Options)
+
+
+V1 = Rules()
+V1BETA1 = Rules(
+    schema_needed=False,
+    preserve_forbidden=False,
+    schema=options.Options(structural=False, valid_types=False, pruned_defaults=False, atomic_sets=False),
+)
+
+
+def validate(new: View, old: View | None) -> list[FieldError]:
+    """Return what is wrong with a v1 definition; ``old`` is the stored one on update."""
+    return validate_stored_form(to_storage(new), to_storage(old) if old is not None else None, V1)
+
+
+def validate_v1beta1(new: View, old: View | None) -> list[FieldError]:
+    """Return what is wrong with a v1beta1 definition (B1-004)."""
+    return validate_stored_form(new, old, V1BETA1)
+
+
+def validate_stored_form(new: View, old: View | None, rules: Rules) -> list[FieldError]:
+    """Return what is wrong with a definition in the stored form, held to the rules of its API version."""
+    if old is not None:
+        rules = ratcheted(old, rules)
+    spec, status = new["spec"], new.get("status") or {}
+    errors = _metadata_name_errors(new) if old is None else []
+    errors += _spec_errors(spec, rules, "spec")
+    if old is not None:
+        errors += _fixed_errors(spec, old["spec"], rules)
+    errors += name_errors(status.get("acceptedNames") or {}, "status.acceptedNames")
+    errors += stored_version_errors(status.get("storedVersions"), spec.get("versions") or (), "status.storedVersions")
+    errors += approval_errors(new, old)
+    if rules.preserve_forbidden and spec.get("preserveUnknownFields"):
+        errors.append(invalid("spec.preserveUnknownFields", True, _PRESERVE))
+    return errors
+
+
+def validate_status(new: View, old: View | None) -> list[FieldError]:
+    """Return what is wrong with a definition written through its status: the accepted names only (CRD-039)."""
+    return list(name_errors((new.get("status") or {}).get("acceptedNames") or {}, "status.acceptedNames"))
+
+
+def ratcheted(old: View, rules: Rules) -> Rules:
+    """Return the rules for an update of a stored definition: what it broke already may stay broken (UPD-001, UPD-002)."""
+    spec = old["spec"]
+    conversion = spec.get("conversion") or {}
+    client = conversion.get("webhookClientConfig") or {}
+    established = is_true(old, ESTABLISHED)
+    return replace(
+        rules,
+        recognized_reviews=recognizes(conversion.get("conversionReviewVersions") or ("v1",)),
+        fixed_names=established,
+        schema_needed=rules.schema_needed and not _lacks_schema(spec),
+        bundle_checked=established and not bundle_fault(client.get("caBundle") or ""),
+        preserve_forbidden=rules.preserve_forbidden and not spec.get("preserveUnknownFields"),
+        schema=_both(rules.schema, definitions.ratchets([schema for schema, _ in schemas_of(spec)])),
+    )
+
+
+def _both(left: options.Options, right: options.Options) -> options.Options:
+    return options.Options(
+        structural=left.structural and right.structural,
+        valid_types=left.valid_types and right.valid_types,
+        pruned_defaults=left.pruned_defaults and right.pruned_defaults,
+        atomic_sets=left.atomic_sets and right.atomic_sets,
+        map_keys=left.map_keys and right.map_keys,
+    )
+
+
+def schemas_of(spec: View) -> list[tuple[View, str]]:
+    """Return the schemas of a spec in the stored form, each with the path of its openAPIV3Schema."""
+    places = [(spec.get("validation"), "spec.validation")]
+    places += [
+        (version.get("schema"), f"spec.versions[{index}].schema")
+        for index, version in enumerate(spec.get("versions") or ())
+    ]
+    return [
+        (holder["openAPIV3Schema"], f"{path}.openAPIV3Schema")
+        for holder, path in places
+        if holder and holder.get("openAPIV3Schema") is not None
+    ]
+
+
+def _schema(holder: View | None) -> View | None:
+    return (holder or {}).get("openAPIV3Schema")
+
+
+def _lacks_schema(spec: View) -> bool:
+    if _schema(spec.get("validation")) is not None:
+        return False
+    return any(_schema(version.get("schema")) is None for version in spec.get("versions") or ())
+
+
+def _metadata_name_errors(document: View) -> list[FieldError]:
+    name, spec = (document.get("metadata") or {}).get("name"), document["spec"]
+    if not name or name == f"{spec['names']['plural']}.{spec['group']}":
+        return []
+    return [invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group')]
+
+
+def _fixed_errors(spec: View, old: View, rules: Rules) -> Iterator[FieldError]:
+    fixed = [("group", spec["group"], old["group"]), ("names.plural", spec["names"]["plural"], old["names"]["plural"])]
+    if rules.fixed_names:
+        fixed += [("scope", spec["scope"], old["scope"]), ("names.kind", spec["names"]["kind"], old["names"]["kind"])]
+    for path, value, before in fixed:
+        if value != before:
+            yield invalid(f"spec.{path}", value, "field is immutable")
+
+
+def _spec_errors(spec: View, rules: Rules, path: str) -> list[FieldError]:
+    preserve = bool(spec.get("preserveUnknownFields"))
+    errors = list(_group_errors(spec["group"], child(path, "group")))
+    scope = spec.get("scope") or ""
+    if scope not in SCOPES:
+        where = child(path, "scope")
+        errors.append(not_supported(where, scope, SCOPES) if scope else required(where))
+    errors += _missing_schema_errors(spec, rules, preserve, child(path, "versions"))
+    schemas = [schema for schema, _ in schemas_of(spec)]
+    with_defaults = any(map(options.has_defaults, schemas))
+    if with_defaults and preserve:
+        text = "must be false in order to use defaults in the schema"
+        errors.append(invalid(child(path, "preserveUnknownFields"), True, text))
+    if not preserve or with_defaults or any(map(options.has_extensions, schemas)):
+        rules = replace(rules, schema=replace(rules.schema, structural=True))
+    errors += _version_errors(spec, rules, path)
+    errors += _exclusive_errors(spec, path)
+    errors += _version_list_errors(spec, path)
+    names = spec["names"]
+    for name in ("plural", "singular", "kind", "listKind"):
+        if not names.get(name):
+            errors.append(required(child(child(path, "names"), name)))
+    errors += name_errors(names, child(path, "names"))
+    status_anywhere = any(
+        _has_status(spec.get("subresources") or version.get("subresources")) for version in spec.get("versions") or ()
+    )
+    errors += _part_errors(spec, path, "validation", status_anywhere, rules)
+    errors += _conversion_errors(spec, rules, preserve, child(path, "conversion"))
+    return errors
+
+
+def _group_errors(group: str, path: str) -> Iterator[FieldError]:
+    if not group:
+        yield required(path)
+    elif faults := dns1123_subdomain(group):
+        yield invalid(path, group, ",".join(faults))
+    elif "." not in group:
+        yield invalid(path, group, "should be a domain with at least one dot")
+
+
+def _missing_schema_errors(spec: View, rules: Rules, preserve: bool, path: str) -> Iterator[FieldError]:
+    if _schema(spec.get("validation")) is not None or not (rules.schema_needed or not preserve):
+        return
+    detail = "" if rules.schema_needed else "because otherwise all fields are pruned"
+    for index, version in enumerate(spec.get("versions") or ()):
+        if _schema(version.get("schema")) is None and (rules.schema_needed or version["served"]):
+            yield required(f"{item(path, index)}.schema.openAPIV3Schema", detail)
+
+
+def _has_status(subresources: View | None) -> bool:
+    return (subresources or {}).get("status") is not None
+
+
+def _version_errors(spec: View, rules: Rules, path: str) -> Iterator[FieldError]:
+    for index, version in enumerate(spec.get("versions") or ()):
+        where = item(child(path, "versions"), index)
+        if faults := dns1035_label(version["name"]):
+            yield invalid(child(where, "name"), version["name"], ",".join(faults))
+        yield from deprecation_errors(version, where)
+        has_status = _has_status(spec.get("subresources") or version.get("subresources"))
+        yield from _part_errors(version, where, "schema", has_status, rules)
+
+
+def _part_errors(holder: View, path: str, schema: str, status: bool, rules: Rules) -> Iterator[FieldError]:
+    """Yield what is wrong with the parts that a spec and a version both have; ``schema`` is the schema's name there."""
+    yield from _schema_errors(holder.get(schema), child(path, schema), status, rules)
+    yield from subresource_errors(holder.get("subresources"), child(path, "subresources"))
+    yield from column_errors(holder.get("additionalPrinterColumns") or (), child(path, "additionalPrinterColumns"))
+    yield from _selectable_errors(holder, path, schema)
+
+
+def _schema_errors(holder: View | None, path: str, status: bool, rules: Rules) -> list[FieldError]:
+    schema = _schema(holder)
+    if schema is None:
+        return []
+    where = child(path, "openAPIV3Schema")
+    errors = list(root_errors(schema, where, status=status))
+    inner = definitions.definition_errors(schema, where, rules.schema)
+    if errors:  # said only when nothing else is wrong (STR-012)
+        inner = [] if len(inner) == 1 and rules_of_structure.unsupported(schema) and not inner[0].reason else inner
+    return errors + inner or validator_error(schema, path)
+
+
+_TOP_SELECTABLE = "may only be set when validations.schema is included"
+_VERSION_SELECTABLE = "may only be set when `version.schema.openAPIV3Schema` is not included"
+
+
+def _selectable_errors(holder: View, path: str, schema: str) -> Iterator[FieldError]:
+    selectable: Sequence[Any] = holder.get("selectableFields") or ()
+    if not selectable:
+        return
+    found, where = _schema(holder.get(schema)), child(path, "selectableFields")
+    if found is None:
+        yield invalid(where, "", _TOP_SELECTABLE if schema == "validation" else _VERSION_SELECTABLE)
+        return
+    unsupported = rules_of_structure.unsupported(found)
+    if unsupported:  # the reference crashes here (DIS-20)
+        yield invalid(child(path, "schema.openAPIV3Schema"), "", unsupported)
+        return
+    yield from selectable_errors(selectable, parse(found), where)
+
+
+def _exclusive_errors(spec: View, path: str) -> Iterator[FieldError]:
+    versions = spec.get("versions") or ()
+    for above, below, words in _PARTS:
+        own = [version[below] for version in versions if version.get(below)]
+        if spec.get(above) is not None and own:
+            yield forbidden(child(path, above), f"top-level and per-version {words} are mutually exclusive")
+    for above, below, words in _PARTS:
+        own = [version.get(below) for version in versions]
+        if own and own[0] and all(value == own[0] for value in own):
+            text = f"per-version {words} may not all be set to identical values (top-level {above} should be used instead)"
+            yield invalid_json(child(path, "versions"), versions_text(versions), text)
+
+
+def _version_list_errors(spec: View, path: str) -> Iterator[FieldError]:
+    versions = spec.get("versions")
+    names = [version["name"] for version in versions or ()]
+    where = child(path, "versions")
+    if len(set(names)) != len(names):
+        yield invalid_json(where, versions_text(versions), "must contain unique version names")
+    if sum(version["storage"] for version in versions or ()) != 1:
+        text = "must have exactly one version marked as storage version"
+        yield invalid_json(where, versions_text(versions), text)
+    version = spec.get("version") or ""
+    if version:
+        if faults := dns1035_label(version):
+            yield invalid(child(path, "version"), version, ",".join(faults))
+        if names and names[0] != version:
+            yield invalid(child(path, "version"), version, "must match the first version in spec.versions")
+
+
+def _conversion_errors(spec: View, rules: Rules, preserve: bool, path: str) -> Iterator[FieldError]:
+    conversion = spec.get("conversion")
+    if conversion is None:
+        return
+    if conversion.get("strategy") != "None" and preserve:
+        text = "must be None if spec.preserveUnknownFields is true"
+        yield invalid(child(path, "strategy"), conversion.get("strategy") or "", text)
+    yield from conversion_errors(
+        conversion, path, recognized=rules.recognized_reviews, check_bundle=rules.bundle_checked
+    )

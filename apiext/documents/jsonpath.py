@@ -1,0 +1,324 @@
+"""JSONPath in client-go's dialect: compiled once, missing keys allowed, bounded (TAB-007)."""
+
+import operator
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from apiext.documents.document import View
+
+Find = Callable[[View], list[Any]]
+Step = Callable[[list[Any]], list[Any]]
+
+_MAX_RESULTS = 100_000  # values of one step: recursive descents multiply
+_SIMPLE = re.compile(r"(?:\.[A-Za-z0-9_/-]+)+\Z")
+_QUOTED_KEY = re.compile(r"'([^']*)'\Z")
+_SLICE = re.compile(r"(-?[0-9]*)(:-?[0-9]*)?(:-?[0-9]*)?\Z")
+_COMPARISON = re.compile(r"([^!<>=]+)([!<>=]+)(.+)\Z", re.DOTALL)
+_NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]*)?")
+_WORD = re.compile(r"[A-Za-z0-9_]+")
+_TERMINATORS = frozenset(" \t\r\n.,[]$@{}")
+_OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+class JSONPathError(ValueError):
+    """A path that cannot be parsed."""
+
+
+class _NoResult(Exception):
+    """Finding failed where upstream reports an error; the path then finds nothing."""
+
+
+def compile(path: str) -> Find:
+    """Return a function that finds the values of a path like ``.spec.items[0].name`` in a document.
+
+    Raises JSONPathError. What upstream calls an error while finding (an index out of bounds) finds nothing.
+    """
+    if _SIMPLE.match(path):
+        return _simple(path.split(".")[1:])
+    steps = list(_Parser(path).steps())
+
+    def find(document: View) -> list[Any]:
+        try:
+            return _run(steps, [document])
+        except _NoResult:
+            return []
+
+    return find
+
+
+def _simple(names: Sequence[str]) -> Find:
+    *parents, last = names
+
+    def find(document: View) -> list[Any]:
+        at: Any = document
+        for name in parents:
+            at = at.get(name)
+            if at.__class__ is not dict:
+                return []
+        return [at[last]] if last in at else []
+
+    return find
+
+
+def _run(steps: Sequence[Step], values: list[Any]) -> list[Any]:
+    for step in steps:
+        values = step(values)
+        if len(values) > _MAX_RESULTS:
+            raise _NoResult
+    return values
+
+
+class _Parser:
+    """Reads one path; each step maps the values found so far to the next ones."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+
+    def steps(self) -> Iterator[Step]:
+        """Yield the steps of the path."""
+        text = self._text
+        recursive = False
+        while self._at < len(text):
+            char = text[self._at]
+            if text.startswith("[?(", self._at):
+                yield self._filter()
+            elif text.startswith("..", self._at):
+                if recursive:
+                    raise JSONPathError("invalid multiple recursive descent")
+                self._at += 2
+                yield _descend
+                recursive = True
+                if self._at < len(text) and (text[self._at].isalnum() or text[self._at] == "_"):
+                    yield self._field()
+                    recursive = False
+                continue
+            elif char == "[":
+                yield from self._brackets()
+            elif char == ".":
+                self._at += 1
+                yield self._field()
+            elif char in "'\"":
+                yield _constant(self._quoted(char))
+            elif char in " @$":
+                self._at += 1
+                continue
+            else:
+                yield self._literal()
+            recursive = False
+
+    def _field(self) -> Step:
+        """Read a field name up to the next terminator; a backslash takes the next character as it is."""
+        start = self._at
+        while self._at < len(self._text) and self._text[self._at] not in _TERMINATORS:
+            self._at += 2 if self._text[self._at] == "\\" else 1
+        name = self._text[start : self._at]
+        return _all if name == "*" else _named(name.replace("\\", ""))
+
+    def _quoted(self, quote: str) -> str:
+        end = self._at + 1
+        while end < len(self._text) and self._text[end] != quote:
+            end += 2 if self._text[end] == "\\" else 1
+        if end >= len(self._text):
+            raise JSONPathError("unterminated quoted string")
+        inner = self._text[self._at + 1 : end]
+        self._at = end + 1
+        return inner.replace("\\", "")
+
+    def _literal(self) -> Step:
+        number = _NUMBER.match(self._text, self._at)
+        if number is not None:
+            self._at = number.end()
+            text = number.group()
+            return _constant(float(text) if "." in text else int(text))
+        word = _WORD.match(self._text, self._at)
+        if word is None:
+            raise JSONPathError(f"unrecognized character in action: {self._text[self._at]!r}")
+        self._at = word.end()
+        if word.group() not in ("true", "false"):
+            raise JSONPathError(f"unrecognized identifier {word.group()}")
+        return _constant(word.group() == "true")
+
+    def _brackets(self) -> Iterator[Step]:
+        end = self._text.find("]", self._at)
+        if end < 0:
+            raise JSONPathError("unterminated array")
+        inner = self._text[self._at + 1 : end]
+        self._at = end + 1
+        if "," in inner:
+            paths = [list(_Parser(f"[{part.strip(' ')}]").steps()) for part in inner.split(",")]
+            yield _union(paths)
+        elif key := _QUOTED_KEY.match(inner):
+            yield from _Parser(f".{key.group(1)}").steps()
+        else:
+            yield _part(inner)
+
+    def _filter(self) -> Step:
+        start = self._at = self._at + 3
+        quote = ""
+        closed = False
+        while True:
+            if self._at >= len(self._text):
+                raise JSONPathError("unterminated filter")
+            char = self._text[self._at]
+            self._at += 1
+            if char in "'\"":
+                if not quote:
+                    quote = char
+                elif char == quote and self._text[self._at - 2] != "\\":
+                    closed = True
+            elif char == ")" and bool(quote) == closed:
+                break
+        condition = self._text[start : self._at - 1]
+        if self._text[self._at : self._at + 1] != "]":
+            raise JSONPathError("unclosed array expect ]")
+        self._at += 1
+        return _condition(condition)
+
+
+def _condition(text: str) -> Step:
+    comparison = _COMPARISON.match(text)
+    if comparison is None:
+        return _having(list(_Parser(text).steps()))
+    left, sign, right = comparison.groups()
+    if sign not in _OPERATORS:
+        raise JSONPathError(f"unrecognized filter operator {sign}")
+    return _comparing(list(_Parser(left).steps()), _OPERATORS[sign], list(_Parser(right).steps()))
+
+
+def _named(name: str) -> Step:
+    def step(values: list[Any]) -> list[Any]:
+        return [value[name] for value in values if isinstance(value, dict) and name in value]
+
+    return step
+
+
+def _constant(value: Any) -> Step:
+    return lambda _: [value]
+
+
+def _all(values: list[Any]) -> list[Any]:
+    found: list[Any] = []
+    for value in values:
+        found += _children(value)
+    return found
+
+
+def _children(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return [value[key] for key in sorted(value)]
+    return value if isinstance(value, list) else []
+
+
+def _descend(values: list[Any]) -> list[Any]:
+    """Return the containers among the values and below them, parents first."""
+    found: list[Any] = []
+    waiting = values[::-1]
+    while waiting:
+        value = waiting.pop()
+        children = _children(value)
+        if children:
+            found.append(value)
+            waiting += children[::-1]
+        if len(found) > _MAX_RESULTS:
+            raise _NoResult
+    return found
+
+
+def _union(paths: Sequence[Sequence[Step]]) -> Step:
+    return lambda values: [found for steps in paths for found in _run(steps, values)]
+
+
+def _lists(values: list[Any]) -> Iterator[list[Any]]:
+    for value in values:
+        if value is None:
+            continue
+        if not isinstance(value, list):
+            raise _NoResult
+        yield value
+
+
+def _part(text: str) -> Step:
+    """Return the step of an index or slice."""
+    match = _SLICE.match(":" if text == "*" else text)
+    if match is None:
+        raise JSONPathError(f"invalid array index {text}")
+    first, second, third = match.groups()
+    start = _bound(first)
+    if second is None:
+        return _element(start or 0)
+    return _slice(start or 0, _bound(second[1:]), _bound((third or ":")[1:]))
+
+
+def _bound(text: str) -> int | None:
+    if text == "-":
+        raise JSONPathError("array index - is not a number")
+    return int(text) if text else None
+
+
+def _element(index: int) -> Step:
+    def step(values: list[Any]) -> list[Any]:
+        found = []
+        for items in _lists(values):
+            if not -len(items) <= index < len(items):
+                raise _NoResult
+            found.append(items[index])
+        return found
+
+    return step
+
+
+def _slice(start: int, stop: int | None, stride: int | None) -> Step:
+    def step(values: list[Any]) -> list[Any]:
+        found: list[Any] = []
+        for items in _lists(values):
+            size = len(items)
+            low = start + size if start < 0 else start
+            high = size if stop is None else stop + size if stop < 0 else stop
+            if low == high:
+                return found  # upstream: an empty slice ends the step
+            if not 0 <= low < size or not 0 <= high <= size or low > high or (stride is not None and stride <= 0):
+                raise _NoResult
+            found += items[low : high : stride or 1]
+        return found
+
+    return step
+
+
+def _having(steps: Sequence[Step]) -> Step:
+    def exists(item: Any) -> bool:
+        try:
+            return bool(_run(steps, [item]))
+        except _NoResult:
+            return False
+
+    return lambda values: [item for items in _lists(values) for item in items if exists(item)]
+
+
+def _comparing(left: Sequence[Step], compare: Callable[[Any, Any], bool], right: Sequence[Step]) -> Step:
+    def passes(item: Any) -> bool:
+        lefts = _run(left, [item])
+        rights = _run(right, [item]) if lefts else []
+        if not lefts or not rights:
+            return False
+        if len(lefts) > 1 or len(rights) > 1:
+            raise _NoResult
+        one, other = lefts[0], rights[0]
+        if one.__class__ is not other.__class__ or one.__class__ not in _COMPARABLE:
+            raise _NoResult
+        if one.__class__ is bool and compare not in (operator.eq, operator.ne):
+            raise _NoResult
+        return compare(one, other)
+
+    return lambda values: [item for items in _lists(values) for item in items if passes(item)]
+
+
+_COMPARABLE = frozenset((str, int, float, bool))

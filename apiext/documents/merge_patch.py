@@ -1,0 +1,30 @@
+"""RFC 7386 merge patches (WRI-007)."""
+
+from typing import Any
+
+from apiext.documents.document import Document, View, clone
+
+
+def apply(document: View, patch: View) -> Document:
+    """Return the document with the patch merged in; it shares nothing with the arguments."""
+    return {
+        **{key: clone(value) for key, value in document.items() if key not in patch},
+        **{key: _merged(document.get(key), value) for key, value in patch.items() if value is not None},
+    }
+
+
+def _merged(old: Any, new: Any) -> Any:
+    if isinstance(new, dict):
+        return apply(old, new) if isinstance(old, dict) else _without_nulls(new)
+    if isinstance(new, list):
+        return clone(new) if isinstance(old, dict) else _without_nulls(new)
+    return new
+
+
+def _without_nulls(value: Any) -> Any:
+    """Return a copy without null members; upstream: also inside lists, where only elements may be null."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [_without_nulls(item) for item in value]
+    return value

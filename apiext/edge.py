@@ -1,0 +1,93 @@
+"""How the edge is set up from the configuration: listener, credentials, certificates, health checks, kubeconfig."""
+
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from apiext.auth import authentication, certificates
+from apiext.auth.authentication import Authenticator, Credentials, Everyone
+from apiext.auth.authorization import always_allow
+from apiext.auth.user import SUPERUSER
+from apiext.config import Config
+from apiext.http.health import Check, Health
+from apiext.http.operations import VerbOperations
+from apiext.http.server import HttpServer, Settings, tls_context
+from apiext.telemetry import Telemetry
+from apiext.verbs.call import Verbs
+
+
+class PortInUseError(Exception):
+    """Somebody else listens where we were told to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What the server shows and what it accepts: TLS, credentials, and those of its own admin kubeconfig."""
+
+    tls: ssl.SSLContext | None
+    authenticator: Authenticator
+    ca_file: Path | None
+    token: str
+
+
+def identity(config: Config) -> Identity:
+    """Make or load certificates and tokens; nothing of either with --insecure."""
+    if config.insecure:
+        return Identity(None, Everyone(), None, "")
+    directory = Path(config.cert_dir) if config.cert_dir else config.data_dir / "pki"
+    if config.tls_cert_file:
+        serving = certificates.Serving(Path(config.tls_cert_file), Path(config.tls_private_key_file), None)
+    else:
+        serving = certificates.serving_pair(directory, config.bind_address, config.tls_sans)
+    token = config.token or certificates.admin_token(config.data_dir)
+    users = {token: SUPERUSER}
+    if config.token_auth_file:
+        users |= authentication.read_token_file(Path(config.token_auth_file))
+    context = tls_context(str(serving.certificate), str(serving.key), config.client_ca_file)
+    return Identity(context, Credentials(users), serving.ca, token)
+
+
+async def listen(config: Config, verbs: Verbs, known: Identity, checks: dict[str, Callable[[], str]]) -> HttpServer:
+    """Open the listener; /readyz stays false until every check passes."""
+    telemetry = Telemetry()
+    health = Health([Check(name, probe, ENDPOINTS_OF.get(name, ("readyz",))) for name, probe in checks.items()])
+    server = HttpServer(
+        VerbOperations(verbs),
+        known.authenticator,
+        always_allow,
+        health,
+        Settings(
+            host=config.bind_address,
+            port=config.port,
+            tls=known.tls,
+            version=f"v{config.kubernetes_version}",
+            anonymous=config.anonymous_auth,
+            shutdown_delay=config.shutdown_delay,
+            request_timeout=config.request_timeout,
+            min_watch_timeout=config.min_request_timeout,
+            max_inflight=config.max_inflight,
+            max_mutating=config.max_mutating_inflight,
+        ),
+        telemetry,
+    )
+    try:
+        await server.start()
+    except OSError as error:
+        raise PortInUseError(
+            f"cannot listen on {config.bind_address}:{config.port}: {error.strerror or error}; "
+            "choose another --port, or 0 for a free one"
+        ) from error
+    return server
+
+
+ENDPOINTS_OF = {"etcd": ("healthz", "livez", "readyz")}
+"""Checks that more than readiness asks."""
+
+
+def write_kubeconfig(config: Config, known: Identity, url: str) -> Path:
+    """Write the admin kubeconfig, readable by its owner only (clients.md §9.1)."""
+    path = Path(config.kubeconfig or config.data_dir / "admin.kubeconfig").absolute()
+    ca = known.ca_file.read_bytes() if known.ca_file is not None else None
+    certificates.write_kubeconfig(path, url, ca=ca, token=known.token)
+    return path

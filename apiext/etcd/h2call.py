@@ -1,0 +1,95 @@
+"""One call on an HTTP/2 connection: its flow-control state, and its messages put together from frames."""
+
+import asyncio
+from collections.abc import Callable
+
+from apiext.etcd.errors import INTERNAL, EtcdError
+
+MAX_MESSAGE = 1 << 29  # bytes of one answer
+
+OnMessage = Callable[[bytes], None]
+OnEnd = Callable[[EtcdError], None]
+
+
+class Call:
+    """One call; ``stream`` is 0 while it waits for a free stream."""
+
+    __slots__ = (
+        "_parts",
+        "answer",
+        "body",
+        "deadline",
+        "done_out",
+        "on_end",
+        "on_message",
+        "out",
+        "path",
+        "size",
+        "stream",
+        "unacked",
+        "window",
+    )
+
+    def __init__(self, path: str, deadline: float) -> None:
+        self.path = path
+        self.deadline = deadline
+        self.stream = 0
+        self.window = 0  # bytes that we may send
+        self.unacked = 0  # bytes that came in and were not given back to the peer's window
+        self.size = 0  # bytes of a unary answer so far
+        self.answer: asyncio.Future[bytes] | None = None  # of a unary call
+        self.on_message: OnMessage | None = None  # of a stream
+        self.on_end: OnEnd | None = None
+        self.body: bytes | bytearray | None = None  # the first bytes of a unary answer; what is left over of a stream
+        self._parts: list[bytes] | None = None
+        self.out = b""  # what the windows did not let out yet
+        self.done_out = True
+
+    def collect(self, payload: bytes) -> None:
+        """Take a piece of a unary answer."""
+        self.size += len(payload)
+        if self.body is None:
+            self.body = payload  # the usual case: one frame is the whole answer
+        elif self._parts is not None:
+            self._parts.append(payload)
+        elif len(self.body) < 5:
+            self.body += payload
+        else:
+            self._parts = [bytes(self.body[5:]), payload]  # without its prefix: no second copy of a big answer
+
+    def settle(self, answer: asyncio.Future[bytes]) -> None:
+        """Give out the unary answer, which must be exactly one message."""
+        head = self.body
+        if head is None or len(head) < 5:
+            answer.set_exception(EtcdError(INTERNAL, "the answer has no message"))
+        elif head[0]:
+            answer.set_exception(EtcdError(INTERNAL, "the answer is compressed"))
+        else:
+            body = bytes(head[5:]) if self._parts is None else b"".join(self._parts)
+            if len(body) == int.from_bytes(head[1:5], "big"):
+                answer.set_result(body)
+            else:
+                answer.set_exception(EtcdError(INTERNAL, "the answer is not one message"))
+
+    def feed(self, payload: bytes) -> EtcdError | None:
+        """Take a piece of a stream and give out its whole messages; return what makes the stream unreadable."""
+        rest = self.body
+        if rest is None:
+            data: bytes | bytearray = payload
+        else:
+            rest += payload
+            data = rest
+        at, size = 0, len(data)
+        while size - at >= 5 and self.on_message is not None:
+            end = at + 5 + int.from_bytes(data[at + 1 : at + 5], "big")
+            if data[at] or end - at > MAX_MESSAGE:
+                return EtcdError(INTERNAL, "a message of the stream is compressed or too large")
+            if end > size:
+                break
+            self.on_message(bytes(data[at + 5 : end]))
+            at = end
+        if at == size:
+            self.body = None
+        elif at or rest is None:
+            self.body = bytearray(data[at:])  # grows in amortised time
+        return None

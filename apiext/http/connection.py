@@ -1,0 +1,362 @@
+"""One HTTP/1.1 connection: aiohttp's parser and keep-alive, our answers written straight to the transport (http.md §7).
+
+The names with a leading underscore are aiohttp's; each has a contract test, and the versions allowed are pinned.
+"""
+
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from aiohttp import web
+from aiohttp.http import HttpProcessingError, RawRequestMessage
+from aiohttp.http_exceptions import LineTooLong
+from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
+from aiohttp.web_protocol import _ErrInfo
+
+from apiext import limits
+from apiext.auth.authentication import user_of_certificate
+from apiext.auth.user import User
+from apiext.http import responses
+from apiext.http.exchange import Exchange, Reply, StreamReply
+from apiext.http.fastpath import FastPath
+from apiext.http.filters import Handler, audit_id
+from apiext.http.sinks import WatchSink
+from apiext.meta import status
+from apiext.meta.status import StatusError
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
+log = logging.getLogger(__name__)
+
+_JOIN_BELOW = 64 * 1024  # bytes of a body that is sent in one piece with its head
+_SLOW_BODY = "Timeout: the body of the request did not arrive in time"
+_USER_TIMEOUT_MS = 30_000  # a peer that acknowledges nothing for so long is dead
+
+
+class Service(Protocol):
+    """What connections share."""
+
+    answer: Handler
+    clock: responses.SecondClock
+    compressor: responses.Compressor
+    fast: FastPath | None
+    active: int
+
+    def request_done(self) -> None:
+        """Take note that a request which counted in ``active`` has its answer."""
+
+
+class Finished:
+    """Tells aiohttp that the answer was written; it only looks at ``keep_alive``."""
+
+    __slots__ = ("keep_alive",)
+
+    def __init__(self, keep_alive: bool) -> None:
+        self.keep_alive = keep_alive
+
+    async def prepare(self, request: object) -> None:
+        """Do nothing: the head went out."""
+
+    async def write_eof(self) -> None:
+        """Do nothing: the body went out."""
+
+
+class Request:
+    """The little of a request that aiohttp's loop needs, and the message itself."""
+
+    __slots__ = ("_task", "continued", "message", "payload", "protocol")
+
+    def __init__(
+        self,
+        message: RawRequestMessage,
+        payload: StreamReader,
+        protocol: "ApiHandler",
+        writer: object,
+        task: object,
+    ) -> None:
+        self.message = message
+        self.payload = payload
+        self.protocol = protocol
+        self.continued = False
+        self._task = task
+
+    def _finish(self) -> None:
+        """Release nothing: there are no temporary files here."""
+
+    def _cancel(self, error: BaseException) -> None:
+        """Wake a reader of the body: the client is gone."""
+        self.payload.set_exception(error)
+
+
+class ApiHandler(web.RequestHandler):
+    """A connection. A GET that can be answered at once is answered in ``data_received``; others take aiohttp's way."""
+
+    __slots__ = ("_request", "_service", "_sink", "certificate_user", "seen_headers", "seen_plain")
+
+    def __init__(self, manager: web.Server, service: Service, *, loop: "AbstractEventLoop", **settings: Any) -> None:
+        super().__init__(manager, loop=loop, **settings)
+        self._service = service
+        self._sink: WatchSink | None = None
+        self._request: Request | None = None
+        self.certificate_user: User | None = None
+        self.seen_headers: object = None
+        self.seen_plain = False
+
+    # --- life of the connection ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Set TCP options, find the client certificate's user, and give the first head its time."""
+        super().connection_made(transport)
+        found = transport.get_extra_info("ssl_object")
+        if found is not None:
+            certificate = cast(ssl.SSLObject, found).getpeercert(True)
+            self.certificate_user = user_of_certificate(certificate) if certificate else None
+        _set_option(transport, socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", _USER_TIMEOUT_MS)
+        if self._keepalive_handle is not None:
+            self._keepalive_handle.cancel()
+        self._next_keepalive_close_time = self._loop.time() + limits.HEAD_TIMEOUT
+        self._keepalive_handle = self._loop.call_at(self._next_keepalive_close_time, self._process_keepalive)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Let go of the watch on this connection."""
+        sink = self._sink
+        if sink is not None:
+            self._sink = None
+            sink.lost()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """The transport has too much waiting: stop the watch's deliveries."""
+        super().pause_writing()
+        if self._sink is not None:
+            self._sink.pause()
+
+    def resume_writing(self) -> None:
+        """The transport has drained."""
+        super().resume_writing()
+        if self._sink is not None:
+            self._sink.resume()
+
+    def end_watch(self) -> None:
+        """End the watch on this connection properly."""
+        if self._sink is not None:
+            self._sink.end(b"")
+
+    # --- the way without a task ---
+
+    def data_received(self, data: bytes) -> None:
+        """Answer a GET at once if nothing is waiting before it; else queue it as the parent does."""
+        fast = self._service.fast
+        waiter = self._waiter
+        if (
+            fast is None
+            or waiter is None
+            or waiter.done()
+            or self._messages
+            or self._payload_parser is not None
+            or self._upgraded
+            or self._paused
+            or self._close
+            or self._force_close
+            or self._parser is None
+        ):
+            super().data_received(data)
+            return
+        try:
+            messages, upgraded, tail = self._parser.feed_data(data)
+        except HttpProcessingError as error:
+            messages, upgraded, tail = [(_ErrInfo(400, error, error.message), EMPTY_PAYLOAD)], False, b""
+        if len(messages) == 1 and not upgraded and self._answered(fast, *messages[0]):
+            return
+        self._queue(messages)
+        self._upgraded = upgraded
+        if upgraded and tail:
+            self._message_tail = tail
+
+    def _answered(self, fast: FastPath, message: Any, payload: StreamReader) -> bool:
+        if (
+            not isinstance(message, RawRequestMessage)
+            or message.method != "GET"
+            or payload is not EMPTY_PAYLOAD
+            or message.should_close
+        ):
+            return False
+        reply = fast.answer(message.path, cast(Any, message.headers), message.raw_headers, self)
+        transport = self.transport
+        if reply is None or transport is None:
+            return False
+        assert self._parser is not None
+        self._request_count += 1
+        self._parser.message_consumed()
+        self._next_keepalive_close_time = self._loop.time() + self._keepalive_timeout
+        transport.write(reply)
+        return True
+
+    def _queue(self, messages: Sequence[Any]) -> None:
+        if not messages:
+            return
+        self._request_count += len(messages)
+        self._messages.extend(messages)
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+        if not self._buffer_paused and len(self._messages) >= self._max_msg_queue_size:
+            self._pause_reading_for_buffer()
+
+    # --- the way through filters and routes ---
+
+    async def answer(self, request: Request) -> Finished:
+        """Answer one request and write it; returns when the answer is out, for a watch when it has ended."""
+        service = self._service
+        self._request = request
+        message = request.message
+        exchange = Exchange(message.method, message.path, cast(Any, message.headers), self, self._loop.time())
+        service.active += 1
+        try:
+            reply = await service.answer(exchange)
+            if isinstance(reply, Reply):
+                await service.compressor.apply(exchange, reply)
+                return await self._send(exchange.audit_id, reply)
+        finally:
+            service.active -= 1
+            service.request_done()
+        return await self._follow(reply)
+
+    async def _follow(self, reply: StreamReply) -> Finished:
+        """Wait for the end of a watch; its events are written by the storage layer."""
+        assert self._request is not None
+        try:
+            await reply.stream.done
+        finally:
+            self._sink = None
+        return Finished(reply.stream.clean and not self._closing())
+
+    def _closing(self) -> bool:
+        """Whether this answer is the last on the connection."""
+        return self._close or self._request is None or self._request.message.should_close
+
+    async def _send(self, audit: str, reply: Reply) -> Finished:
+        """Write an answer, and wait until the transport has room again."""
+        request, transport = self._request, self.transport
+        if request is None or transport is None or transport.is_closing():
+            raise ConnectionResetError("the client is gone")
+        close = self._closing() or self._leave_body(request)
+        head = responses.head(
+            reply, self._service.clock.line(), audit, close=close, length=reply.size, version=request.message.version
+        )
+        parts = () if request.message.method == "HEAD" else reply.parts
+        if sum(map(len, parts)) < _JOIN_BELOW:
+            transport.write(b"".join((head, *parts)))
+        else:
+            transport.writelines([head, *parts])
+            if self._paused:
+                await self._drain_helper()
+        return Finished(not close)
+
+    def _leave_body(self, request: Request) -> bool:
+        """Whether the body stays unread because its client waits for a 100 that it will not get."""
+        if request.continued or request.payload.is_eof() or not _expects_continue(request.message):
+            return False
+        request.payload.feed_eof()
+        return True
+
+    async def read_body(self, limit: int) -> bytes:
+        """Return the body; StatusError 413 over ``limit`` bytes, 408 when it does not arrive in time."""
+        request = self._request
+        assert request is not None
+        payload = request.payload
+        if payload is EMPTY_PAYLOAD:
+            return b""
+        length = request.message.headers.get("Content-Length", "")
+        if length and int(length) > limit:
+            raise status.too_large(limit)
+        if not payload.is_eof() and _expects_continue(request.message) and self.transport is not None:
+            request.continued = True
+            self.transport.write(responses.CONTINUE)
+        try:
+            if payload.is_eof():
+                return _bounded(payload.read_nowait(), limit)
+            async with asyncio.timeout(limits.BODY_TIMEOUT):
+                return await _read(payload, limit)
+        except TimeoutError as error:
+            raise StatusError(408, "Timeout", _SLOW_BODY) from error
+        except web.RequestPayloadError as error:
+            raise status.bad_request("the body of the request could not be read") from error
+
+    def open_stream(self, head: bytes, columns: bytes) -> WatchSink:
+        """Return the sink of a watch on this connection, with buffers that notice a slow client early (http.md 4.4)."""
+        transport = self.transport
+        if transport is None:
+            raise ConnectionResetError("the client is gone")
+        _set_option(transport, socket.SOL_SOCKET, "SO_SNDBUF", limits.WATCH_SEND_BUFFER)
+        transport.set_write_buffer_limits(high=limits.WATCH_HIGH_WATER)
+        self._sink = WatchSink(transport, head, columns, self._loop.create_future())
+        return self._sink
+
+    # --- what goes wrong below the routes ---
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answer what no handler saw: a head that cannot be parsed, or a bug in this module; then close."""
+        transport = self.transport
+        if transport is None or isinstance(exc, ConnectionError):
+            raise ConnectionResetError("the client is gone")
+        if status >= 500:
+            log.error("connection failed", exc_info=exc)
+        error = _parse_error(status, exc)
+        raw = responses.encoded(error.document(), "application/json")
+        reply = Reply(error.code, parts=(raw,))
+        head = responses.head(reply, self._service.clock.line(), audit_id(""), close=True, length=len(raw))
+        transport.write(head + raw)
+        return cast(web.StreamResponse, Finished(False))
+
+    def log_exception(self, *args: Any, **kw: Any) -> None:
+        """Log a failure, unless it only says that the client went away."""
+        if not isinstance(kw.get("exc_info"), ConnectionError):
+            log.error(*args, **kw)
+
+
+def _parse_error(code: int, error: BaseException | None) -> StatusError:
+    if isinstance(error, LineTooLong):
+        return StatusError(431, "BadRequest", f"a line of the request head is longer than {limits.MAX_LINE} bytes")
+    if code < 500:
+        return StatusError(400, "BadRequest", "the request is not valid HTTP")
+    return StatusError(code, "InternalError", "Internal error occurred: the connection failed")
+
+
+def _expects_continue(message: RawRequestMessage) -> bool:
+    return message.headers.get("Expect", "").lower() == "100-continue"
+
+
+def _bounded(data: bytes, limit: int) -> bytes:
+    if len(data) > limit:
+        raise status.too_large(limit)
+    return data
+
+
+async def _read(payload: StreamReader, limit: int) -> bytes:
+    found = bytearray()
+    while piece := await payload.readany():
+        found += piece
+        if len(found) > limit:
+            raise status.too_large(limit)
+    return bytes(found)
+
+
+def _set_option(transport: asyncio.BaseTransport, level: int, name: str, value: int) -> None:
+    """Set a socket option if the platform and the kind of socket have it."""
+    option = getattr(socket, name, None)
+    found = transport.get_extra_info("socket")
+    if option is not None and found is not None:
+        with contextlib.suppress(OSError):
+            found.setsockopt(level, option, value)

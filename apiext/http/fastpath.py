@@ -1,0 +1,151 @@
+"""GET of one cached object, answered without a task: the facts of filters and routes at a tenth of their cost.
+
+Only ``GET /…/<plural>/<name>?resourceVersion=0`` in plain JSON comes here; everything else takes the ordinary way.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Protocol
+
+from apiext.auth.authorization import always_allow
+from apiext.auth.user import User
+from apiext.catalog.served import Catalog, ServedVersion
+from apiext.http import negotiation, routes
+from apiext.http.exchange import Headers, Reply
+from apiext.http.filters import Gate, audit_id
+from apiext.http.operations import Operations
+from apiext.http.responses import SecondClock
+from apiext.meta import requestinfo
+from apiext.meta.status import StatusError
+from apiext.storage.store import Entry, Viewer
+from apiext.telemetry import Distribution, Slot
+
+_TAIL = "?resourceVersion=0"
+_MEMO = 4096  # collection paths whose road is remembered
+_HEAD = b"HTTP/1.1 200 OK\r\nCache-Control: no-cache, private\r\nContent-Type: application/json\r\n%bAudit-Id: "
+
+
+class Caller(Protocol):
+    """The connection a request came on; it remembers the headers judged last and the verdict."""
+
+    certificate_user: User | None
+    seen_headers: object
+    seen_plain: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Road:
+    """How to the objects under one collection path, and where their requests are counted."""
+
+    served: ServedVersion
+    viewer: Viewer
+    namespace: str
+    requests: Slot
+    seconds: Distribution
+    sizes: Distribution
+
+
+class FastPath:
+    """Answers cached GETs from a memo of collection paths that lives as long as the catalog's current value."""
+
+    def __init__(self, operations: Operations, gate: Gate, clock: SecondClock) -> None:
+        self._operations = operations
+        self._cached: Callable[[ServedVersion, str, str], Entry | None] = operations.cached
+        self._gate = gate
+        self._clock = clock
+        self._catalog: Catalog | None = None
+        self._roads: dict[str, Road | None] = {}
+        self._date = b""
+        self._head = b""
+        self._attempts = gate.telemetry.authentications.slot("success")
+        self.open = gate.authorizer is always_allow  # other modes judge each request by its attributes
+
+    def answer(self, target: str, headers: Headers, raw_headers: object, caller: Caller) -> bytes | None:
+        """Return the whole answer to a GET, None when it has to go the ordinary way."""
+        if not target.endswith(_TAIL):
+            return None
+        began = perf_counter()
+        if raw_headers != caller.seen_headers:  # equal headers on one connection: the same user, the same wish
+            caller.seen_plain = self._is_plain(headers, caller)
+            caller.seen_headers = raw_headers
+        if not caller.seen_plain:
+            return None
+        catalog = self._operations.catalog.current
+        if catalog is not self._catalog:
+            self._roads.clear()
+            self._catalog = catalog
+        path, _, name = target[: -len(_TAIL)].rpartition("/")
+        road = self._roads[path] if path in self._roads else self._learn(path, catalog)
+        if road is None or not name or "%" in name or "?" in name:
+            return None
+        view = self._view(road, name)
+        if view is None:
+            return None
+        size = len(view) + 1
+        reply = b"%b%b\r\nContent-Length: %d\r\n\r\n%b\n" % (
+            self._start(),
+            audit_id(headers.get("Audit-Id", "")).encode(),
+            size,
+            view,
+        )
+        self._attempts.value += 1
+        road.requests.value += 1
+        road.sizes.observe(size)
+        road.seconds.observe(perf_counter() - began)
+        return reply
+
+    def _view(self, road: Road, name: str) -> bytes | None:
+        entry = self._cached(road.served, road.namespace, name)
+        if entry is None:
+            return None
+        try:
+            return entry.view(road.viewer)
+        except Exception:  # whatever it is, the ordinary way says it properly
+            return None
+
+    def _start(self) -> bytes:
+        date = self._clock.line()
+        if date is not self._date:
+            self._date = date
+            self._head = _HEAD % date
+        return self._head
+
+    def _is_plain(self, headers: Headers, caller: Caller) -> bool:
+        """Whether requests with these headers are a known user's, and answered with views as they are."""
+        try:
+            wanted = negotiation.output(headers.get("Accept", ""), typed=False)
+            self._gate.user(headers.get("Authorization", ""), caller.certificate_user, "/apis")
+        except StatusError:
+            return False
+        pretty = negotiation.wants_pretty((), headers.get("User-Agent", ""))
+        return self.open and wanted.plain and not pretty and not headers.get("Expect", "")
+
+    def _learn(self, path: str, catalog: Catalog) -> Road | None:
+        """Remember where a collection path leads; None for paths that are no collection of plain objects."""
+        if len(self._roads) >= _MEMO:
+            self._roads.clear()
+        road = self._roads[path] = self._find(path, catalog)
+        return road
+
+    def _find(self, path: str, catalog: Catalog) -> Road | None:
+        if "%" in path or "//" in path or "/." in path or not path.startswith("/"):
+            return None
+        info = requestinfo.parse("GET", f"{path}/name", {})
+        if not info.is_resource or info.verb != "get" or info.name != "name" or info.subresource:
+            return None
+        target = routes.find(catalog, info)
+        if isinstance(target, Reply) or target.served.deprecation_warning or target.endpoint.kind:
+            return None
+        if "get" not in target.endpoint.verbs:
+            return None
+        labels = routes.labels(info, target.served, "GET")
+        telemetry = self._gate.telemetry
+        return Road(
+            target.served,
+            target.served.view,
+            info.namespace or "",
+            telemetry.requests.slot(labels[0], "", *labels[1:], "apiserver", "200"),
+            telemetry.seconds.slot(labels[0], "", *labels[1:], "apiserver"),
+            telemetry.sizes.slot(*labels, "apiserver"),
+        )

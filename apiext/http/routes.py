@@ -1,0 +1,192 @@
+"""Which path is answered by what: resources from the catalog, discovery, OpenAPI, health, version, metrics."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from apiext.catalog.served import Catalog, ServedResource, ServedVersion
+from apiext.http import health, published, responses
+from apiext.http.exchange import Exchange, Reply, StreamReply
+from apiext.http.health import Health
+from apiext.http.resources import Resources, Target
+from apiext.meta import status
+from apiext.meta.names import GroupResource
+from apiext.meta.requestinfo import RequestInfo
+from apiext.telemetry import Telemetry
+
+Answer = Reply | StreamReply
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+ACROSS_NAMESPACES = frozenset(("list", "watch"))
+NOT_ALLOWED = "the server does not allow this method on the requested resource"
+_BY_NAME = frozenset(("create", "update", "patch"))  # upstream routes these only with, or only without, a name
+_READS = frozenset(("GET", "HEAD"))
+_METRIC_VERBS = {
+    "get": "GET",
+    "list": "LIST",
+    "watch": "WATCH",
+    "create": "POST",
+    "update": "PUT",
+    "patch": "PATCH",
+    "delete": "DELETE",
+    "deletecollection": "DELETECOLLECTION",
+}
+
+
+@dataclass(slots=True)
+class Routes:
+    """Everything that answers, and the one function that finds which."""
+
+    resources: Resources
+    health: Health
+    telemetry: Telemetry
+    version: Mapping[str, str]
+
+    async def answer(self, exchange: Exchange) -> Answer:
+        """Answer a request that got through the filters."""
+        info = exchange.info
+        assert info is not None
+        catalog = self.resources.operations.catalog.current  # read once
+        if any(part in {".", ".."} for part in exchange.path.split("/")):
+            return responses.page_not_found()
+        if info.is_resource:
+            return await self._resource(exchange, info, catalog)
+        parts = exchange.path.strip("/").split("/")
+        fixed = FIXED.get(parts[0])
+        reply = fixed(self, exchange, parts, catalog) if fixed is not None else None
+        return reply if reply is not None else self._no_such_path(catalog)
+
+    # --- resources ---
+
+    async def _resource(self, exchange: Exchange, info: RequestInfo, catalog: Catalog) -> Answer:
+        target = find(catalog, info)
+        if isinstance(target, Reply):
+            return target
+        served = target.served
+        exchange.labels = labels(info, served, _verb_label(exchange, info))
+        if info.verb not in target.endpoint.verbs:
+            if served.typed:
+                raise status.StatusError(405, "MethodNotAllowed", NOT_ALLOWED, {})
+            raise status.method_not_supported(served.group_resource, info.verb)
+        if served.deprecation_warning:
+            self.telemetry.deprecated.slot(
+                served.group, served.version, served.resource, info.subresource, ""
+            ).value = 1
+        return await self.resources.answer(exchange, target)
+
+    # --- the rest ---
+
+    def _no_such_path(self, catalog: Catalog) -> Reply:
+        return responses.json_reply({"paths": self._paths(catalog)}, 404)
+
+    def _paths(self, catalog: Catalog) -> list[str]:
+        fixed = {"/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/version"}
+        return sorted(fixed | set(self.health.paths()) | set(published.paths(catalog)))
+
+    def root(self, exchange: Exchange, parts: list[str], catalog: Catalog) -> Reply | None:
+        """Answer ``/``."""
+        return responses.json_reply({"paths": self._paths(catalog)})
+
+    def probe(self, exchange: Exchange, parts: list[str], catalog: Catalog) -> Reply | None:
+        """Answer a health endpoint (HLT-001)."""
+        return self.health.answer(parts[0], "/".join(parts[1:]), exchange.query)
+
+    def show_version(self, exchange: Exchange, parts: list[str], catalog: Catalog) -> Reply | None:
+        """Answer ``/version`` (DIS-109)."""
+        return responses.json_reply(self.version) if len(parts) == 1 else None
+
+    def metrics(self, exchange: Exchange, parts: list[str], catalog: Catalog) -> Reply | None:
+        """Answer ``/metrics`` and ``/metrics/slis`` (MTR-001)."""
+        if parts[1:] == ["slis"]:
+            return Reply(200, METRICS_TYPE, (self._slis().encode(),))
+        if len(parts) > 1:
+            return None
+        return Reply(200, METRICS_TYPE, (self.telemetry.text().encode(),), compressible=True)
+
+    def _slis(self) -> str:
+        lines = [
+            "# HELP kubernetes_healthcheck This metric records the result of a single healthcheck.",
+            "# TYPE kubernetes_healthcheck gauge",
+        ]
+        for endpoint in health.ENDPOINTS:
+            for check in self.health.of(endpoint):
+                value = 0 if check.probe() else 1
+                lines.append(f'kubernetes_healthcheck{{name="{check.name}",type="{endpoint}"}} {value}')
+        return "\n".join(lines) + "\n"
+
+    def discover(self, exchange: Exchange, parts: list[str], catalog: Catalog) -> Reply | None:
+        """Answer ``/api``, ``/apis`` and what is below them (DIS-101…108)."""
+        builtin = len(parts) < 2 or parts[0] == "api" or is_builtin(catalog, parts[1])
+        if builtin and exchange.method not in _READS:
+            raise status.StatusError(405, "MethodNotAllowed", NOT_ALLOWED, {})
+        reply = published.discovery(exchange, parts, catalog)
+        if reply is not None:
+            return reply
+        if builtin:
+            raise status.resource_not_found()
+        return responses.page_not_found()
+
+    def openapi(self, exchange: Exchange, parts: list[str], catalog: Catalog) -> Reply | None:
+        """Answer ``/openapi/v2`` and ``/openapi/v3`` (OAS-001, OAS-002)."""
+        return published.openapi(exchange, parts[1:], catalog)
+
+
+Fixed = Callable[[Routes, Exchange, list[str], Catalog], Reply | None]
+
+FIXED: Mapping[str, Fixed] = {
+    "": Routes.root,
+    "healthz": Routes.probe,
+    "livez": Routes.probe,
+    "readyz": Routes.probe,
+    "version": Routes.show_version,
+    "metrics": Routes.metrics,
+    "api": Routes.discover,
+    "apis": Routes.discover,
+    "openapi": Routes.openapi,
+}
+"""First part of a path that is no resource → what answers; None means that the path does not exist."""
+
+
+def is_builtin(catalog: Catalog, group: str) -> bool:
+    """Whether a group is the server's own: its unknown paths are a Status, those of others plain text (recorded)."""
+    built_in: frozenset[str] = catalog.remember("http.builtin groups", _builtin_groups)
+    return group in built_in
+
+
+def _builtin_groups(catalog: Catalog) -> frozenset[str]:
+    return frozenset(group for (group, _), served in catalog.resources.items() if served.builtin)
+
+
+def find(catalog: Catalog, info: RequestInfo) -> Target | Reply:
+    """Return what a resource URL names, or the 404 page; raises a Status 404 where upstream does (SRV-001…003)."""
+    builtin = info.prefix == "api" or is_builtin(catalog, info.group)
+    resource = catalog.resource(info.group, info.resource)
+    served = resource.versions.get(info.version) if resource is not None and resource.established else None
+    if resource is None or served is None or not _in_scope(served, info, resource):
+        if builtin:
+            raise status.resource_not_found()
+        return responses.page_not_found()
+    endpoint = served.endpoints.get(info.subresource)
+    if endpoint is None or info.rest:
+        if builtin:
+            raise status.resource_not_found()
+        raise status.not_found(GroupResource(served.group, served.resource), info.name)
+    if builtin and not info.subresource and bool(info.name) is (info.verb == "create") and info.verb in _BY_NAME:
+        raise status.StatusError(405, "MethodNotAllowed", NOT_ALLOWED, {})
+    return Target(resource, served, endpoint)
+
+
+def _in_scope(served: ServedVersion, info: RequestInfo, resource: ServedResource) -> bool:
+    if not served.namespaced:
+        return info.namespace is None
+    return info.namespace is not None or (info.verb in ACROSS_NAMESPACES)
+
+
+def _verb_label(exchange: Exchange, info: RequestInfo) -> str:
+    if info.verb == "patch" and exchange.headers.get("Content-Type", "").startswith("application/apply-patch"):
+        return "APPLY"
+    return _METRIC_VERBS.get(info.verb, exchange.method if exchange.method.isalpha() else "")
+
+
+def labels(info: RequestInfo, served: ServedVersion, verb: str) -> tuple[str, str, str, str, str, str]:
+    """Return the metric labels of a request for a resource."""
+    scope = "resource" if info.name else "namespace" if info.namespace else "cluster"
+    return (verb, served.group, served.version, served.resource, info.subresource, scope)

@@ -1,0 +1,206 @@
+"""The listener: aiohttp's low-level server around our routes, and its orderly end (http.md §7, §9, LIM-003)."""
+
+import asyncio
+import logging
+import os
+import resource
+import ssl
+from dataclasses import dataclass
+from typing import Any, cast
+
+from aiohttp import http_parser, web
+
+from apiext import limits
+from apiext.auth.authentication import Authenticator
+from apiext.auth.authorization import Authorizer
+from apiext.http import responses
+from apiext.http.connection import ApiHandler, Request
+from apiext.http.fastpath import FastPath
+from apiext.http.filters import FILTERS, Gate, Handler, compose
+from apiext.http.health import Health, version_document
+from apiext.http.operations import Operations
+from apiext.http.resources import Resources
+from apiext.http.routes import Routes
+from apiext.telemetry import Telemetry
+
+log = logging.getLogger(__name__)
+
+BACKLOG = 4096
+NO_FAST_PATH = "APIEXT_NO_FAST_PATH"
+_DRAIN = 3.0  # seconds for requests under way
+_CLOSE = 1.0  # seconds for connections to take what was written
+_HANDSHAKE = 10.0  # seconds of a TLS handshake
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How the server listens. ``tls`` is None for plain http; seconds where not said otherwise."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    tls: ssl.SSLContext | None = None
+    version: str = "v1.35.0"
+    anonymous: bool = False
+    fast_path: bool = True
+    reuse_port: bool = False
+    shutdown_delay: float = 0.0
+    request_timeout: float = limits.REQUEST_TIMEOUT
+    min_watch_timeout: float = limits.MIN_WATCH_TIMEOUT
+    max_inflight: int = limits.MAX_INFLIGHT
+    max_mutating: int = limits.MAX_MUTATING_INFLIGHT
+
+
+def tls_context(certificate: str, key: str, client_ca: str = "") -> ssl.SSLContext:
+    """Return a context for these PEM files: TLS 1.2 and newer, HTTP/1.1 only, client certificates if asked for."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    context.load_cert_chain(certificate, key)
+    if client_ca:
+        context.load_verify_locations(client_ca)
+        context.verify_mode = ssl.CERT_OPTIONAL  # a certificate that does not verify ends the handshake
+    return context
+
+
+class _Listener(web.Server):
+    """aiohttp's server, making our kind of connections."""
+
+    def __init__(self, service: "HttpServer", **settings: Any) -> None:
+        super().__init__(_answer, request_factory=cast(Any, Request), **settings)
+        self._service = service
+
+    def __call__(self) -> web.RequestHandler:
+        return ApiHandler(self, self._service, loop=self._loop, **self._kwargs)
+
+
+async def _answer(request: web.BaseRequest) -> web.StreamResponse:
+    ours = cast(Request, request)
+    return cast(web.StreamResponse, await ours.protocol.answer(ours))
+
+
+class HttpServer:
+    """Serves the API over HTTP/1.1.
+
+    ``start`` listens; ``url`` and ``port`` are known then. ``begin_shutdown`` makes /readyz false; ``wait_closed``
+    does the rest of an orderly end.
+    """
+
+    def __init__(
+        self,
+        operations: Operations,
+        authenticator: Authenticator,
+        authorizer: Authorizer,
+        health: Health,
+        settings: Settings,
+        telemetry: Telemetry,
+    ) -> None:
+        self.settings = settings
+        self.health = health
+        self.telemetry = telemetry
+        self.clock = responses.SecondClock()
+        self.compressor = responses.Compressor()
+        self.active = 0
+        self.port = 0
+        gate = Gate(
+            authenticator,
+            authorizer,
+            telemetry,
+            settings.anonymous,
+            settings.request_timeout,
+            settings.max_inflight,
+            settings.max_mutating,
+        )
+        resources = Resources(operations, telemetry, self.clock, self.compressor, settings.min_watch_timeout)
+        routes = Routes(resources, health, telemetry, version_document(settings.version))
+        self.answer: Handler = compose(gate, FILTERS, routes.answer)
+        wanted = settings.fast_path and os.environ.get(NO_FAST_PATH, "") in {"", "0"}
+        self.fast: FastPath | None = FastPath(operations, gate, self.clock) if wanted else None
+        self._gate = gate
+        self._listener: _Listener | None = None
+        self._server: asyncio.Server | None = None
+        self._idle = asyncio.Event()
+        telemetry.on_scrape.append(self._gauges)
+
+    @property
+    def url(self) -> str:
+        """Where clients find the server."""
+        host = self.settings.host
+        shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
+        return f"{'https' if self.settings.tls else 'http'}://{shown}:{self.port}"
+
+    async def start(self) -> None:
+        """Listen; raises OSError when the address is taken."""
+        if http_parser.HttpRequestParser is http_parser.HttpRequestParserPy:
+            raise RuntimeError("aiohttp runs without its C parser, which is not safe against smuggling and too slow")
+        raise_file_limit()
+        loop = asyncio.get_running_loop()
+        self._listener = _Listener(
+            self,
+            keepalive_timeout=limits.KEEPALIVE,
+            access_log=None,
+            auto_decompress=False,
+            max_line_size=limits.MAX_LINE,
+            max_field_size=limits.MAX_LINE,
+        )
+        settings = self.settings
+        self._server = await loop.create_server(
+            self._listener,
+            settings.host,
+            settings.port,
+            ssl=settings.tls,
+            backlog=BACKLOG,
+            reuse_port=settings.reuse_port or None,
+            ssl_handshake_timeout=_HANDSHAKE if settings.tls else None,
+        )
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    def request_done(self) -> None:
+        """Take note that a request has its answer."""
+        if not self.active:
+            self._idle.set()
+
+    def begin_shutdown(self) -> None:
+        """Say on /readyz that the end is near; requests are still served."""
+        self.health.shutting_down = True
+
+    async def wait_closed(self, drain: float = _DRAIN) -> None:
+        """Stop accepting, let requests finish, end watches properly, close; under five seconds by default."""
+        self.begin_shutdown()
+        if self.settings.shutdown_delay:
+            await asyncio.sleep(self.settings.shutdown_delay)
+        server, listener = self._server, self._listener
+        if server is None or listener is None:
+            return
+        server.close()
+        listener.pre_shutdown()
+        await self._drained(drain)
+        for handler in listener.connections:
+            cast(ApiHandler, handler).end_watch()
+        await listener.shutdown(_CLOSE)  # closing flushes what was written
+        try:
+            async with asyncio.timeout(_CLOSE):
+                await server.wait_closed()
+        except TimeoutError:
+            log.warning("some clients did not read to the end of their answers")
+        self.compressor.close()
+        self._server = self._listener = None
+
+    async def _drained(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                while self.active:
+                    self._idle.clear()
+                    await self._idle.wait()
+        except TimeoutError:
+            log.warning("%d requests were still under way at the end", self.active)
+
+    def _gauges(self, telemetry: Telemetry) -> None:
+        telemetry.inflight.slot("readOnly").value = self._gate.reading
+        telemetry.inflight.slot("mutating").value = self._gate.mutating
+
+
+def raise_file_limit() -> None:
+    """Allow as many open files as the system lets this process have: each watch is a connection."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

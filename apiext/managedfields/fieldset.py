@@ -1,0 +1,143 @@
+"""Sets of field paths with their algebra; the representation is FieldsV1 itself, a tree of dictionaries.
+
+A node is a dictionary: ``{}`` is a member without children, ``{".": {}, …}`` a member with children, anything else
+only leads to members below. The root is no member; the empty set is ``{}``. Sets are values: no function changes one.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from apiext.managedfields.path import SELF
+
+FieldSet = Mapping[str, Any]
+Node = Mapping[str, Any]
+
+EMPTY: FieldSet = {}
+
+
+def is_member(node: Node) -> bool:
+    """Tell whether the path that leads to a node is in the set."""
+    return not node or SELF in node
+
+
+def _children(node: Node) -> dict[str, Any]:
+    return {element: child for element, child in node.items() if element != SELF}
+
+
+def _node(member: bool, children: dict[str, Any]) -> dict[str, Any] | None:
+    """Return a node, None when neither it nor anything below is a member."""
+    if not children:
+        return {} if member else None
+    return {SELF: {}, **children} if member else children
+
+
+def _combine(
+    left: FieldSet, right: FieldSet, keep: Callable[[bool, bool], bool], elements: Callable[[FieldSet, FieldSet], Any]
+) -> dict[str, Any]:
+    """Return the set of paths for which ``keep(in left, in right)``, looking at ``elements`` of each level."""
+    result: dict[str, Any] = {}
+    for element in elements(left, right):
+        if element == SELF:
+            continue
+        a, b = left.get(element), right.get(element)
+        member = keep(a is not None and is_member(a), b is not None and is_member(b))
+        below = _combine(a or EMPTY, b or EMPTY, keep, elements)
+        node = _node(member, below)
+        if node is not None:
+            result[element] = node
+    return result
+
+
+def union(left: FieldSet, right: FieldSet) -> FieldSet:
+    """Return the paths in either set."""
+    if not left or not right:
+        return left or right
+    return _combine(left, right, lambda a, b: a or b, lambda a, b: {**a, **b})
+
+
+def intersection(left: FieldSet, right: FieldSet) -> FieldSet:
+    """Return the paths in both sets."""
+    if not left or not right:
+        return EMPTY
+    return _combine(left, right, lambda a, b: a and b, lambda a, b: a.keys() & b.keys())
+
+
+def difference(left: FieldSet, right: FieldSet) -> FieldSet:
+    """Return the paths in left that are not in right."""
+    if not left or not right:
+        return left
+    return _combine(left, right, lambda a, b: a and not b, lambda a, b: a)
+
+
+def recursive_difference(left: FieldSet, right: FieldSet) -> FieldSet:
+    """Return the paths in left that are neither in right nor below a member of right."""
+    result: dict[str, Any] = {}
+    for element, node in left.items():
+        if element == SELF:
+            continue
+        other = right.get(element)
+        if other is None:
+            result[element] = node
+        elif not is_member(other):
+            kept = _node(is_member(node), dict(recursive_difference(_children(node), other)))
+            if kept is not None:
+                result[element] = kept
+    return result
+
+
+def contains(paths: FieldSet, path: Sequence[str]) -> bool:
+    """Tell whether a path is in the set."""
+    node: Node = paths
+    for element in path:
+        found = node.get(element)
+        if found is None:
+            return False
+        node = found
+    return bool(path) and is_member(node)
+
+
+def insert(paths: FieldSet, path: Sequence[str]) -> FieldSet:
+    """Return the set with one more path."""
+    return union(paths, of([path]))
+
+
+def of(paths: Sequence[Sequence[str]]) -> dict[str, Any]:
+    """Return the set of these paths."""
+    root: dict[str, Any] = {}
+    for path in paths:
+        node, fresh = root, True
+        for depth, element in enumerate(path):
+            child = node.get(element)
+            if child is None:
+                child = node[element] = {}
+                fresh = True
+            else:
+                if not child and depth < len(path) - 1:
+                    child[SELF] = {}
+                fresh = False
+            node = child
+        if path and not fresh and node:
+            node[SELF] = {}
+    return root
+
+
+def paths(tree: FieldSet, prefix: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield every path of the set, parents before children."""
+    for element, node in tree.items():
+        if element == SELF:
+            continue
+        here = (*prefix, element)
+        if is_member(node):
+            yield here
+        yield from paths(node, here)
+
+
+def leaves(tree: FieldSet) -> FieldSet:
+    """Return the paths that have no member below them (upstream: Set.Leaves)."""
+    result: dict[str, Any] = {}
+    for element, node in tree.items():
+        if element == SELF:
+            continue
+        below = leaves(node)
+        result[element] = below
+    return result

@@ -1,0 +1,43 @@
+"""FieldsV1 on the wire: reading what clients send with bounds, writing it in upstream's order (SSA-002)."""
+
+from typing import Any
+
+from apiext.managedfields.fieldset import FieldSet
+from apiext.managedfields.path import SELF, ElementError, check, order
+
+MAX_DEPTH = 200  # levels of a set (structured-merge-diff has no bound; a body of 3 MiB could nest further)
+
+
+class FieldsError(ValueError):
+    """A fieldsV1 that cannot be read."""
+
+
+def decode(tree: Any, depth: int = 0) -> FieldSet:
+    """Return the set of a decoded fieldsV1, elements in canonical form; FieldsError otherwise."""
+    if not isinstance(tree, dict):
+        raise FieldsError("fieldsV1 must be an object")
+    if depth > MAX_DEPTH:
+        raise FieldsError(f"fieldsV1 is nested deeper than {MAX_DEPTH} levels")
+    result: dict[str, Any] = {}
+    for element, below in tree.items():
+        if element == SELF:
+            if depth:
+                result[SELF] = {}
+            continue
+        try:
+            result[check(element)] = decode(below, depth + 1)
+        except ElementError as error:
+            raise FieldsError(str(error)) from error
+    if result.keys() == {SELF}:
+        return {}
+    return result
+
+
+def encode(paths: FieldSet) -> dict[str, Any]:
+    """Return the fieldsV1 of a set: ``.`` first, then fields, keys, values, indices, each sorted."""
+    result: dict[str, Any] = {}
+    if SELF in paths:
+        result[SELF] = {}
+    for element in sorted((name for name in paths if name != SELF), key=order):
+        result[element] = encode(paths[element])
+    return result

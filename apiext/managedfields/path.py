@@ -1,0 +1,88 @@
+"""Path elements: how one step into an object is written in FieldsV1, and how error texts show it (SSA-002, SSA-008).
+
+An element is its wire text: ``f:name`` a field, ``k:{"name":"a"}`` a list item by keys, ``v:"a"`` an item of a set,
+``i:0`` an item by index. The text is the identity, so sets of paths are plain dictionaries of strings.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from apiext.meta.fields import go_quote
+
+SELF = "."
+
+
+def field(name: str) -> str:
+    """Return the element of a named field."""
+    return f"f:{name}"
+
+
+def key(values: Mapping[str, Any]) -> str:
+    """Return the element of the item whose keys have these values; keys are sorted."""
+    return "k:" + orjson.dumps(values, option=orjson.OPT_SORT_KEYS).decode()
+
+
+def value(item: Any) -> str:
+    """Return the element of an item of a set."""
+    return "v:" + orjson.dumps(item, option=orjson.OPT_SORT_KEYS).decode()
+
+
+def index(position: int) -> str:
+    """Return the element of an item by its place."""
+    return f"i:{position}"
+
+
+class ElementError(ValueError):
+    """A text that is no path element."""
+
+
+def check(element: str) -> str:
+    """Return the element in its canonical form; ElementError for anything else (B-13)."""
+    kind, text = element[:2], element[2:]
+    if kind == "f:":
+        return element
+    if kind == "i:" and text.lstrip("-").isdigit():
+        return element
+    if kind in ("v:", "k:"):
+        try:
+            decoded = orjson.loads(text)
+        except ValueError as error:
+            raise ElementError(f"invalid path element {element!r}") from error
+        if kind == "v:":
+            return value(decoded)
+        if isinstance(decoded, dict):
+            return key(decoded)
+    raise ElementError(f"unsupported element: {element!r}")
+
+
+_ORDER = {"f:": 0, "k:": 1, "v:": 2, "i:": 3}
+
+
+def order(element: str) -> tuple[int, str]:
+    """Return the sort key of an element: fields, keys, values, indices (upstream: PathElement.Compare)."""
+    return (_ORDER.get(element[:2], -1), element[2:])
+
+
+def shown(path: Sequence[str]) -> str:
+    """Return a path as error texts show it: ``.spec.list[name="a"].v``."""
+    return "".join(_shown(element) for element in path)
+
+
+def _shown(element: str) -> str:
+    kind, text = element[:2], element[2:]
+    if kind == "f:":
+        return f".{text}"
+    if kind == "i:":
+        return f"[{text}]"
+    decoded = orjson.loads(text)
+    if kind == "v:":
+        return f"[={_literal(decoded)}]"
+    return "[" + ",".join(f"{name}={_literal(decoded[name])}" for name in sorted(decoded)) + "]"
+
+
+def _literal(item: Any) -> str:
+    if isinstance(item, str):
+        return go_quote(item)
+    return orjson.dumps(item, option=orjson.OPT_SORT_KEYS).decode()

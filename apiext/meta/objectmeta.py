@@ -1,0 +1,422 @@
+"""Object metadata: decoding as Go's ObjectMeta does, repairing what is stored, and its rules (MET-001…003, WRI-003)."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from apiext import limits
+from apiext.documents.document import Document, View
+from apiext.documents.encoding import DecodeError, json_kind
+from apiext.meta import time
+from apiext.meta.fields import INVALID, FieldError, forbidden, go_quote, invalid, required, too_long
+from apiext.meta.names import parse_group_version
+from apiext.meta.options import field_manager_errors
+from apiext.meta.syntax import (
+    dns1123_label,
+    dns1123_subdomain,
+    is_plain,
+    label_value,
+    path_segment,
+    qualified_name,
+)
+
+__all__ = [
+    "coerce",
+    "dns1123_label",
+    "dns1123_subdomain",
+    "path_segment",
+    "qualified_name",
+    "repair",
+    "validate",
+    "validate_update",
+    "warnings",
+]
+
+NameValidator = Callable[[str], list[str]]
+_INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
+
+
+class _Where:
+    """Where a value is being read: Go's struct and dotted path for errors, our path for unknown fields."""
+
+    __slots__ = ("go_path", "path", "struct", "unknown")
+
+    def __init__(self, path: str, go_path: str, struct: str, unknown: list[str]) -> None:
+        self.path = path
+        self.go_path = go_path
+        self.struct = struct
+        self.unknown = unknown
+
+    def wrong(self, value: Any, name: str, go: str) -> DecodeError:
+        """Return the error of a member of the wrong type."""
+        kind = json_kind(value)
+        if kind == "number" and go == "int64":
+            kind = f"number {value}"
+        return DecodeError(
+            f"json: cannot unmarshal {kind} into Go struct field {self.struct}.{self.go_path}{name} of type {go}"
+        )
+
+
+Reader = Callable[[Any, str, _Where], Any]
+"""value, member name, where → normalised value, or None when Go would leave it out; raises DecodeError."""
+
+
+def _string(go: str = "string", *, kept: bool = False) -> Reader:
+    def read(value: Any, name: str, where: _Where) -> Any:
+        if value.__class__ is not str:
+            raise where.wrong(value, name, go)
+        return value if value or kept else None
+
+    return read
+
+
+def _int64(value: Any, name: str, where: _Where) -> Any:
+    if value.__class__ is not int or not _INT_MIN <= value <= _INT_MAX:
+        raise where.wrong(value, name, "int64")
+    return value
+
+
+def _generation(value: Any, name: str, where: _Where) -> Any:
+    return _int64(value, name, where) or None
+
+
+def _bool(value: Any, name: str, where: _Where) -> Any:
+    if value.__class__ is not bool:
+        raise where.wrong(value, name, "bool")
+    return value
+
+
+def _time(value: Any, name: str, where: _Where) -> Any:
+    del name, where  # Go's error of a time does not say where
+    if value.__class__ is not str:
+        raise DecodeError(f"json: cannot unmarshal {json_kind(value)} into Go value of type string")
+    try:
+        return time.normalize(value) or None
+    except ValueError as error:
+        raise DecodeError(str(error)) from error
+
+
+def _strings_map(value: Any, name: str, where: _Where) -> Any:
+    if value.__class__ is not dict:
+        raise where.wrong(value, name, "map[string]string")
+    for item in value.values():
+        if item.__class__ is not str and item is not None:
+            raise where.wrong(item, name, "string")
+    if None in value.values():
+        return {key: item or "" for key, item in value.items()}
+    return value or None
+
+
+def _strings(value: Any, name: str, where: _Where) -> Any:
+    if value.__class__ is not list:
+        raise where.wrong(value, name, "[]string")
+    for item in value:
+        if item.__class__ is not str and item is not None:
+            raise where.wrong(item, name, "string")
+    if None in value:
+        return [item or "" for item in value]
+    return value or None
+
+
+def _structs(go: str, members: Mapping[str, Reader], always: Sequence[str] = ()) -> Reader:
+    """Return the reader of a list of structs; ``always`` are members that Go writes even when empty."""
+
+    def read(value: Any, name: str, where: _Where) -> Any:
+        if value.__class__ is not list:
+            raise where.wrong(value, name, f"[]v1.{go}")
+        found = []
+        for index, item in enumerate(value):
+            if item is not None and item.__class__ is not dict:
+                raise where.wrong(item, name, f"v1.{go}")
+            inner = _Where(f"{where.path}.{name}[{index}]", f"{where.go_path}{name}.", go, where.unknown)
+            entry = _struct(item or {}, members, inner)
+            for member in always:
+                entry.setdefault(member, "")
+            found.append(entry)
+        return found or None
+
+    return read
+
+
+def _anything(value: Any, name: str, where: _Where) -> Any:
+    del name, where
+    return value
+
+
+_OWNER: Mapping[str, Reader] = {
+    "apiVersion": _string(kept=True),
+    "kind": _string(kept=True),
+    "name": _string(kept=True),
+    "uid": _string("types.UID", kept=True),
+    "controller": _bool,
+    "blockOwnerDeletion": _bool,
+}
+_MANAGED: Mapping[str, Reader] = {
+    "manager": _string(),
+    "operation": _string("v1.ManagedFieldsOperationType"),
+    "apiVersion": _string(),
+    "time": _time,
+    "fieldsType": _string(),
+    "fieldsV1": _anything,
+    "subresource": _string(),
+}
+_MEMBERS: Mapping[str, Reader] = {
+    "name": _string(),
+    "generateName": _string(),
+    "namespace": _string(),
+    "selfLink": _string(),
+    "uid": _string("types.UID"),
+    "resourceVersion": _string(),
+    "generation": _generation,
+    "creationTimestamp": _time,
+    "deletionTimestamp": _time,
+    "deletionGracePeriodSeconds": _int64,
+    "labels": _strings_map,
+    "annotations": _strings_map,
+    "ownerReferences": _structs("OwnerReference", _OWNER, ("apiVersion", "kind", "name", "uid")),
+    "finalizers": _strings,
+    "managedFields": _structs("ManagedFieldsEntry", _MANAGED),
+}
+
+
+def _struct(given: View, members: Mapping[str, Reader], where: _Where) -> Document:
+    found: Document = {}
+    for name, value in given.items():
+        read = members.get(name)
+        if read is None:
+            where.unknown.append(f"{where.path}.{name}")
+            continue
+        if value is None:
+            continue
+        kept = read(value, name, where)
+        if kept is not None:
+            found[name] = kept
+    return found
+
+
+def coerce(metadata: Any, path: str = "metadata", go_path: str = "") -> tuple[Document, list[str]]:
+    """Return metadata as Go's ObjectMeta would write it, and the sorted paths of unknown fields (MET-001, MET-003).
+
+    ``path`` leads the unknown paths; ``go_path`` (``metadata.`` for Go types) leads Go's dotted path in errors. Raises
+    DecodeError with Go's text. Values of the argument are shared with the result.
+    """
+    if metadata is None:
+        return {}, []
+    if metadata.__class__ is not dict:
+        raise DecodeError(f"json: cannot unmarshal {json_kind(metadata)} into Go value of type v1.ObjectMeta")
+    unknown: list[str] = []
+    where = _Where(path, go_path, "ObjectMeta", unknown)
+    try:
+        found = _struct(metadata, _MEMBERS, where)
+    except DecodeError:
+        # upstream reads the members in sorted order and reports the first fault
+        _struct(dict(sorted(metadata.items())), _MEMBERS, where)
+        raise
+    return found, sorted(unknown)
+
+
+def repair(metadata: Any) -> Document:
+    """Return stored metadata normalised, its malformed and unknown members left out one by one (MET-002).
+
+    A generation of 0 is left out; who reads custom objects from storage makes it 1.
+    """
+    if metadata.__class__ is not dict:
+        return {}
+    where = _Where("metadata", "", "ObjectMeta", [])
+    try:
+        return _struct(metadata, _MEMBERS, where)
+    except DecodeError:
+        pass
+    found: Document = {}
+    for name, value in metadata.items():
+        try:
+            found |= _struct({name: value}, _MEMBERS, where)
+        except DecodeError:
+            continue
+    return found
+
+
+def validate(
+    metadata: View, namespaced: bool, name_validator: NameValidator = dns1123_subdomain, path: str = "metadata"
+) -> list[FieldError]:
+    """Return what is wrong with metadata by itself, in upstream's order (WRI-003, VAL-013)."""
+    found: list[FieldError] = []
+    generate_name, name = metadata.get("generateName"), metadata.get("name")
+    if generate_name:
+        faults = name_validator(_without_trailing_dash(generate_name))
+        found += [invalid(f"{path}.generateName", generate_name, fault) for fault in faults]
+    if name:
+        found += [invalid(f"{path}.name", name, fault) for fault in name_validator(name)]
+    else:
+        found.append(required(f"{path}.name", "name or generateName is required"))
+    found += _namespace_errors(metadata.get("namespace"), namespaced, f"{path}.namespace")
+    if metadata.get("generation", 0) < 0:
+        found.append(invalid(f"{path}.generation", metadata["generation"], "must be greater than or equal to 0"))
+    found += _common_errors(metadata, path, finalizers=True)
+    return found
+
+
+def validate_update(
+    new: View, old: View, namespaced: bool, path: str = "metadata", *, needs_version: bool = False
+) -> list[FieldError]:
+    """Return what is wrong with changed metadata (WRI-003, WRI-004).
+
+    upstream: the rules of a change run twice (once for all resources, once for the kind), so each appears twice.
+    ``needs_version`` also asks for a resourceVersion.
+    """
+    changed = _change_errors(new, old, path, needs_version=needs_version)
+    found = validate(new, namespaced, path_segment, path)
+    if found:
+        changed += _common_errors(new, path, finalizers=False)
+    return found + changed + changed
+
+
+def warnings(new: View, old: View | None, path: str = "metadata") -> list[str]:
+    """Return warnings about finalizers that were not there before (VAL-015)."""
+    finalizers = new.get("finalizers")
+    if not finalizers:
+        return []
+    before = frozenset((old or {}).get("finalizers") or ())
+    found: dict[str, None] = {}
+    for name in finalizers:
+        if name in before or name in _KNOWN_FINALIZERS or "/" in name:
+            continue
+        including = " including a path (/)" if "." in name else ""
+        found[
+            f"{path}.finalizers: {go_quote(name)}: prefer a domain-qualified finalizer name{including} to avoid "
+            "accidental conflicts with other finalizer writers"
+        ] = None
+    return list(found)
+
+
+_KNOWN_FINALIZERS = frozenset(("orphan", "foregroundDeletion", "kubernetes"))
+
+
+def _without_trailing_dash(name: str) -> str:
+    """Return a name prefix as it is checked: a trailing dash stands for the letters to come."""
+    return f"{name[:-2]}a" if len(name) > 1 and name.endswith("-") else name
+
+
+def _namespace_errors(namespace: str | None, namespaced: bool, path: str) -> list[FieldError]:
+    if not namespaced:
+        return [forbidden(path, "not allowed on this type")] if namespace else []
+    if not namespace:
+        return [required(path)]
+    return [invalid(path, namespace, fault) for fault in dns1123_label(namespace)]
+
+
+def _common_errors(metadata: View, path: str, *, finalizers: bool) -> list[FieldError]:
+    found: list[FieldError] = []
+    if labels := metadata.get("labels"):
+        found += label_errors(labels, f"{path}.labels")
+    if annotations := metadata.get("annotations"):
+        found += annotation_errors(annotations, f"{path}.annotations")
+    if owners := metadata.get("ownerReferences"):
+        found += _owner_errors(owners, f"{path}.ownerReferences")
+    if finalizers and metadata.get("finalizers"):
+        found += _finalizer_errors(metadata["finalizers"], f"{path}.finalizers")
+    for index, entry in enumerate(metadata.get("managedFields") or ()):
+        found += _managed_errors(entry, f"{path}.managedFields[{index}]")
+    return found
+
+
+def label_errors(labels: Mapping[str, str], path: str) -> list[FieldError]:
+    """Return what is wrong with labels, keys and values, by sorted key."""
+    found: list[FieldError] = []
+    for key in sorted(labels):
+        if is_plain(key) and is_plain(labels[key]):
+            continue
+        found += [invalid(path, key, fault) for fault in qualified_name(key)]
+        found += [invalid(path, labels[key], fault) for fault in label_value(labels[key])]
+    return found
+
+
+def annotation_errors(annotations: Mapping[str, str], path: str) -> list[FieldError]:
+    """Return what is wrong with annotations: their keys whatever their case, and the bytes of all."""
+    found = [invalid(path, key, fault) for key in sorted(annotations) for fault in qualified_name(key.lower())]
+    size = sum(map(len, annotations)) + sum(map(len, annotations.values()))
+    if size * 4 > limits.MAX_ANNOTATIONS:  # characters have at most four bytes
+        size = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
+    if size > limits.MAX_ANNOTATIONS:
+        found.append(too_long(path, limits.MAX_ANNOTATIONS))
+    return found
+
+
+def _owner_errors(owners: Sequence[View], path: str) -> list[FieldError]:
+    found: list[FieldError] = []
+    controller = ""
+    for owner in owners:
+        api_version = owner.get("apiVersion", "")
+        parsed = parse_group_version(api_version)
+        if parsed is None or not parsed.version:
+            found.append(invalid(f"{path}.apiVersion", api_version, "version must not be empty"))
+        found += [
+            invalid(f"{path}.{name}", "", "must not be empty")
+            for name in ("kind", "name", "uid")
+            if not owner.get(name)
+        ]
+        if api_version == "v1" and owner.get("kind") == "Event":
+            found.append(_invalid_owners(path, owner, "/v1, Kind=Event is disallowed from being an owner"))
+        if owner.get("controller") is True:
+            current = f"{owner.get('kind', '')}/{owner.get('name', '')}"
+            if controller:
+                text = 'Only one reference can have Controller set to true. Found "true" in references for '
+                found.append(_invalid_owners(path, list(owners), f"{text}{controller} and {current}"))
+            else:
+                controller = current
+    return found
+
+
+def _invalid_owners(path: str, value: Any, detail: str) -> FieldError:
+    """Return the error about owners, shown with their members in Go's order."""
+    ordered = [_go_order(owner) for owner in value] if isinstance(value, list) else _go_order(value)
+    return FieldError(INVALID, path, f"Invalid value: {orjson.dumps(ordered).decode()}: {detail}")
+
+
+def _go_order(owner: View) -> Document:
+    return {name: owner[name] for name in _OWNER if name in owner}
+
+
+def _finalizer_errors(finalizers: Sequence[str], path: str) -> list[FieldError]:
+    found = [invalid(path, name, fault) for name in finalizers for fault in qualified_name(name)]
+    if "orphan" in finalizers and "foregroundDeletion" in finalizers:
+        text = "finalizer orphan and foregroundDeletion cannot be both set"
+        found.append(invalid(path, list(finalizers), text))
+    return found
+
+
+def _managed_errors(entry: View, path: str) -> list[FieldError]:
+    found: list[FieldError] = []
+    operation, kind = entry.get("operation", ""), entry.get("fieldsType", "")
+    if operation not in ("Apply", "Update"):
+        found.append(invalid(f"{path}.operation", operation, "must be `Apply` or `Update`"))
+    if kind and kind != "FieldsV1":
+        found.append(invalid(f"{path}.fieldsType", kind, "must be `FieldsV1`"))
+    found += field_manager_errors(entry.get("manager", ""), f"{path}.manager")
+    if len(entry.get("subresource", "")) > _MAX_SUBRESOURCE:
+        found.append(too_long(f"{path}.subresource", _MAX_SUBRESOURCE))
+    return found
+
+
+_MAX_SUBRESOURCE = 256  # bytes (upstream: MaxSubresourceNameLength)
+_IMMUTABLE = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
+
+
+def _change_errors(new: View, old: View, path: str, *, needs_version: bool) -> list[FieldError]:
+    found: list[FieldError] = []
+    if old.get("deletionTimestamp"):
+        extra = sorted(set(new.get("finalizers") or ()) - set(old.get("finalizers") or ()))
+        if extra:
+            listed = ", ".join(go_quote(name) for name in extra)
+            text = "no new finalizers can be added if the object is being deleted, found new finalizers []string"
+            found.append(forbidden(f"{path}.finalizers", f"{text}{{{listed}}}"))
+    if needs_version and not new.get("resourceVersion"):
+        found.append(invalid(f"{path}.resourceVersion", "", "must be specified for an update"))
+    if new.get("generation", 0) < old.get("generation", 0):
+        found.append(invalid(f"{path}.generation", new.get("generation", 0), "must not be decremented"))
+    for name in _IMMUTABLE:
+        if new.get(name) != old.get(name):
+            value = new.get(name, "" if name in ("name", "namespace", "uid") else None)
+            found.append(invalid(f"{path}.{name}", value, "field is immutable"))
+    return found

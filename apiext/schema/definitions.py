@@ -1,0 +1,88 @@
+"""Everything that is wrong with the schema of a definition, and what its writer is warned of."""
+
+from collections.abc import Iterable, Sequence
+
+from apiext import limits
+from apiext.documents.document import View
+from apiext.meta.fields import FieldError, forbidden, invalid
+from apiext.schema import defaults_check, formats, rules_of_schema, rules_of_structure
+from apiext.schema.default import Default, ready
+from apiext.schema.options import STRICT, Options, has_defaults, has_invalid_types
+from apiext.schema.parse import parse
+from apiext.schema.structural import Structural
+from apiext.schema.traverse import subschemas, too_deep
+
+
+def definition_errors(schema: View, path: str, options: Options = STRICT) -> list[FieldError]:
+    """Return what is wrong with a version's schema, upstream's texts and order (SCH, STR and DEF rows).
+
+    ``path`` is that of the schema (``spec.validation.openAPIV3Schema``). Structural errors come first and keep defaults
+    from being checked (STR-011); that a schema cannot be structural at all is said when nothing else is wrong.
+    """
+    if too_deep(schema):
+        return [forbidden(path, f"must not be nested deeper than {limits.MAX_SCHEMA_NESTING} levels")]
+    found: list[FieldError] = []
+    unsupported = ""
+    if options.structural:
+        unsupported = rules_of_structure.unsupported(schema)
+        if not unsupported:
+            found = rules_of_structure.errors(schema, path)
+            if not found and has_defaults(schema):
+                root = parse(schema, strip_formats=False)
+                found = defaults_check.errors(root, path, pruned=options.pruned_defaults)
+    found = found + rules_of_schema.errors(schema, path, options)
+    if not found and unsupported:
+        return [invalid(path, "", unsupported)]
+    return _first(found, path)
+
+
+def _first(found: list[FieldError], path: str) -> list[FieldError]:
+    if len(found) <= limits.MAX_FIELD_ERRORS:
+        return found
+    more = f"too many errors: {len(found) - limits.MAX_FIELD_ERRORS} more are not shown"
+    return [*found[: limits.MAX_FIELD_ERRORS], forbidden(path, more)]
+
+
+def ratchets(schemas: Iterable[View | None]) -> Options:
+    """Return the rules for an update of a definition, given the schemas of the stored one (UPD-002)."""
+    given = [schema for schema in schemas if schema is not None]
+    structural = all(rules_of_structure.is_structural(schema) for schema in given)
+    inner = [node for schema in given for node in subschemas(schema)]
+    return Options(
+        structural=structural,
+        valid_types=not has_invalid_types(given),
+        pruned_defaults=not any(_unpruned(schema) for schema in given),
+        atomic_sets=not any(rules_of_schema.non_atomic_items(node, "") for node in inner),
+        map_keys=not any(rules_of_schema.map_key_errors(node, "") for node in inner),
+    )
+
+
+def _unpruned(schema: View) -> bool:
+    if not has_defaults(schema) or not rules_of_structure.is_structural(schema):
+        return False
+    stack: list[Structural] = [parse(schema)]
+    while stack:
+        node = stack.pop()
+        made: Default | None = ready(node)
+        if made is not None and made.pruned:
+            return True
+        stack += node.properties.values()
+        stack += [below for below in (node.items, node.map_values) if below is not None]
+    return False
+
+
+def unknown_formats(schemas: Sequence[View | None]) -> list[str]:
+    """Return the formats without effect in the schemas, each once, in order of appearance (UPD-009)."""
+    found: dict[str, None] = {}
+    for schema in schemas:
+        for node in subschemas(schema):
+            name = node.get("format")
+            if name and not formats.has_effect((node["type"],) if node.get("type") else (), name):
+                found[name] = None
+    return list(found)
+
+
+def format_warnings(new: Sequence[View | None], old: Sequence[View | None] = ()) -> list[str]:
+    """Return the warnings about formats that the old schemas did not have already (UPD-009)."""
+    known = frozenset(unknown_formats(old))
+    return [f'unrecognized format "{name}"' for name in unknown_formats(new) if name not in known]

@@ -1,0 +1,48 @@
+"""Which rules a definition is held to: all of them, less what its stored form already broke (UPD-002)."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from apiext.documents.document import View
+from apiext.schema.traverse import subschemas
+
+TYPES = ("array", "boolean", "integer", "number", "object", "string")
+_EXTENSIONS = (
+    "x-kubernetes-embedded-resource",
+    "x-kubernetes-int-or-string",
+    "x-kubernetes-list-map-keys",
+    "x-kubernetes-validations",
+)
+_MARKS = ("x-kubernetes-preserve-unknown-fields", "x-kubernetes-list-type")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Rules that can be off on updates; each is on for a new definition."""
+
+    structural: bool = True
+    valid_types: bool = True
+    pruned_defaults: bool = True
+    atomic_sets: bool = True
+    map_keys: bool = True
+
+
+STRICT = Options()
+
+
+def has_defaults(schema: View | None) -> bool:
+    """Tell whether a schema has a default anywhere (CRD-028, STR-001)."""
+    return any(found.get("default") is not None for found in subschemas(schema))
+
+
+def has_extensions(schema: View | None) -> bool:
+    """Tell whether a schema uses an extension that needs structural schemas (STR-001)."""
+    return any(
+        any(found.get(name) for name in _EXTENSIONS) or any(found.get(name) is not None for name in _MARKS)
+        for found in subschemas(schema)
+    )
+
+
+def has_invalid_types(schemas: Iterable[View | None]) -> bool:
+    """Tell whether any of the schemas names a type that does not exist."""
+    return any(found.get("type") and found["type"] not in TYPES for schema in schemas for found in subschemas(schema))

@@ -1,0 +1,280 @@
+"""What every node of a definition's schema must satisfy, structural or not (SCH-001…014)."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from apiext.documents.document import View
+from apiext.meta.fields import FieldError, child, forbidden, invalid, item, not_supported, required
+from apiext.schema.field_paths import PathError, follow
+from apiext.schema.options import STRICT, TYPES, Options
+from apiext.schema.parse import parse
+from apiext.schema.structural import META_FIELDS
+
+_SUSPECT = frozenset(
+    (
+        "default",
+        "id",
+        "additionalItems",
+        "patternProperties",
+        "definitions",
+        "dependencies",
+        "$ref",
+        "uniqueItems",
+        "additionalProperties",
+        "items",
+        "x-kubernetes-preserve-unknown-fields",
+        "x-kubernetes-embedded-resource",
+        "x-kubernetes-map-type",
+        "x-kubernetes-list-type",
+        "x-kubernetes-list-map-keys",
+        "x-kubernetes-validations",
+    )
+)
+"""Keywords that can break a rule by themselves; a node without them and with a known type breaks none."""
+
+_FINE_TYPES = frozenset(("", None, *TYPES))
+_REASONS = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired")
+_NEWLINE = re.compile(r"[\n\r]")
+_LIST_TYPE, _MAP_TYPE = "x-kubernetes-list-type", "x-kubernetes-map-type"
+_KEYS = "x-kubernetes-list-map-keys"
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a node stands: whether defaults are allowed, why not, and whether it describes resource metadata."""
+
+    no_defaults: str = ""
+    in_metadata: bool = False
+
+
+_ROOT = _Place()
+
+
+def errors(schema: View, path: str, options: Options = STRICT) -> list[FieldError]:
+    """Return the violations of every node, a node before the schemas inside it."""
+    found: list[FieldError] = []
+    stack: list[tuple[Any, str, _Place, bool]] = [(schema, path, _ROOT, True)]
+    while stack:
+        node, where, place, root = stack.pop()
+        if not isinstance(node, Mapping):
+            continue
+        if not (_SUSPECT.isdisjoint(node) and node.get("type") in _FINE_TYPES):
+            for rule in _RULES:
+                found.extend(rule(node, where, place, options))
+        stack.extend(reversed(list(_inside(node, where, place, root))))
+    return found
+
+
+def _inside(node: View, path: str, place: _Place, root: bool) -> Iterator[tuple[Any, str, _Place, bool]]:
+    """Yield the schemas inside a node, each with its path and place."""
+    if isinstance(node.get("additionalProperties"), Mapping):
+        below = place
+        if place.in_metadata:
+            below = replace(place, no_defaults="inside additionalProperties applying to object metadata")
+        yield node["additionalProperties"], child(path, "additionalProperties"), below, False
+    base = child(path, "properties")
+    for name, schema in (node.get("properties") or {}).items():
+        below = place
+        if name in META_FIELDS and (root or node.get("x-kubernetes-embedded-resource")):
+            reason = f"in top-level {name}" if root else place.no_defaults
+            below = _Place(reason, in_metadata=True)
+        yield schema, item(base, name), below, False
+    yield node.get("not"), child(path, "not"), place, False
+    for name in ("allOf", "oneOf", "anyOf", "items"):
+        if isinstance(node.get(name), list):
+            for index, schema in enumerate(node[name]):
+                yield schema, item(child(path, name), index), place, False
+    yield node.get("items"), child(path, "items"), place, False
+    for name in ("definitions", "dependencies"):
+        for key, schema in (node.get(name) or {}).items():
+            yield schema, item(child(path, name), key), place, False
+
+
+def _standard(node: View, path: str, place: _Place, options: Options) -> Iterator[FieldError]:
+    kind = node.get("type")
+    if options.valid_types and kind and kind not in TYPES:
+        yield not_supported(child(path, "type"), kind, TYPES)
+    if node.get("default") is not None and place.no_defaults:
+        yield forbidden(child(path, "default"), f"must not be set {place.no_defaults}")
+    for name, broken in _UNSUPPORTED.items():
+        if name in node and broken(node[name]):
+            yield forbidden(child(path, name), f"{name} is not supported")
+    if kind == "null":
+        yield forbidden(child(path, "type"), "type cannot be set to null, use nullable as an alternative")
+    if isinstance(node.get("items"), list) and node["items"]:
+        yield forbidden(child(path, "items"), "items must be a schema object and not an array")
+    if place.in_metadata and node.get("x-kubernetes-embedded-resource"):
+        yield forbidden(child(path, "x-kubernetes-embedded-resource"), "must not be used inside of resource meta")
+
+
+def _given(value: Any) -> bool:
+    return value is not None
+
+
+_UNSUPPORTED: Mapping[str, Callable[[Any], bool]] = {
+    "id": bool,
+    "additionalItems": _given,
+    "patternProperties": bool,
+    "definitions": bool,
+    "dependencies": _given,
+    "$ref": _given,
+}
+
+
+def _forms(node: View, path: str, place: _Place, options: Options) -> Iterator[FieldError]:
+    if node.get("uniqueItems"):
+        text = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
+        yield forbidden(child(path, "uniqueItems"), text)
+    additional = node.get("additionalProperties")
+    if additional is not None and additional is not True and node.get("properties"):
+        yield forbidden(child(path, "additionalProperties"), "additionalProperties and properties are mutual exclusive")
+    if node.get("x-kubernetes-preserve-unknown-fields") is False:
+        yield invalid(child(path, "x-kubernetes-preserve-unknown-fields"), False, "must be true or undefined")
+
+
+def _map_type(node: View, path: str, place: _Place, options: Options) -> Iterator[FieldError]:
+    map_type = node.get(_MAP_TYPE)
+    if map_type is None:
+        return
+    yield from _wrong_type(node, path, "object", _MAP_TYPE)
+    if map_type not in ("atomic", "granular"):
+        yield not_supported(child(path, _MAP_TYPE), map_type, ("atomic", "granular"))
+
+
+def _wrong_type(node: View, path: str, wanted: str, keyword: str) -> Iterator[FieldError]:
+    kind = node.get("type") or ""
+    text = f"must be {wanted} if {keyword} is specified"
+    if not kind:
+        yield required(child(path, "type"), text)
+    elif kind != wanted:
+        yield invalid(child(path, "type"), kind, text)
+
+
+def _list_type(node: View, path: str, place: _Place, options: Options) -> Iterator[FieldError]:
+    list_type, keys = node.get(_LIST_TYPE), node.get(_KEYS) or []
+    if list_type is not None:
+        wrong = list(_wrong_type(node, path, "array", _LIST_TYPE))
+        yield from wrong or (non_atomic_items(node, path) if options.atomic_sets else ())
+        if list_type not in ("atomic", "set", "map"):
+            yield not_supported(child(path, _LIST_TYPE), list_type, ("atomic", "set", "map"))
+    if keys and list_type != "map":
+        text = "must be map if x-kubernetes-list-map-keys is non-empty"
+        where = child(path, _LIST_TYPE)
+        yield required(where, text) if list_type is None else invalid(where, list_type, text)
+
+
+def non_atomic_items(node: View, path: str) -> list[FieldError]:
+    """Return the violations of items of a set that are not atomic (SCH-008)."""
+    items = node.get("items")
+    if node.get(_LIST_TYPE) != "set" or not isinstance(items, Mapping):
+        return []
+    text = "must be atomic as item of a list with x-kubernetes-list-type=set"
+    where, shown = child(path, "items"), items.get(_LIST_TYPE)
+    if items.get("type") == "array" and shown is not None and shown != "atomic":
+        return [invalid(child(where, _LIST_TYPE), shown, text)]
+    if items.get("type") == "object" and items.get(_MAP_TYPE) != "atomic":
+        return [invalid(child(where, _MAP_TYPE), shown, text)]  # upstream: shows the list type
+    return []
+
+
+def _list_map(node: View, path: str, place: _Place, options: Options) -> Iterator[FieldError]:
+    if node.get(_LIST_TYPE) != "map":
+        return
+    keys, items = node.get(_KEYS) or [], node.get("items")
+    where = child(path, "items")
+    if not keys:
+        yield required(child(path, _KEYS), "must not be empty if x-kubernetes-list-type is map")
+    if items is None:
+        yield required(where, "must have a schema if x-kubernetes-list-type is map")
+    elif not isinstance(items, Mapping):
+        yield invalid(where, items, "must only have a single schema if x-kubernetes-list-type is map")
+    elif items.get("type") != "object":
+        text = "must be object if parent array's x-kubernetes-list-type is map"
+        yield invalid(child(where, "type"), items.get("type") or "", text)
+    else:
+        yield from _keys(keys, items, path)
+
+
+def _keys(keys: list[str], items: View, path: str) -> Iterator[FieldError]:
+    properties = items.get("properties") or {}
+    seen: set[str] = set()
+    for key in keys:
+        if key not in properties:
+            yield invalid(child(path, _KEYS), keys, "entries must all be names of item properties")
+        elif (properties[key] or {}).get("type") in ("array", "object"):
+            where = child(item(child(child(path, "items"), "properties"), key), "type")
+            text = "must be a scalar type if parent array's x-kubernetes-list-type is map"
+            yield invalid(where, "object", text)  # upstream: shows the type of the items
+        if key in seen:
+            yield invalid(child(path, _KEYS), keys, "must not contain duplicate entries")
+        seen.add(key)
+
+
+def map_key_errors(node: View, path: str) -> list[FieldError]:
+    """Return the violations of SCH-010: keys required or defaulted, keys and items not nullable."""
+    list_type, items = node.get(_LIST_TYPE), node.get("items")
+    if list_type not in ("set", "map") or not isinstance(items, Mapping):
+        return []
+    where = child(path, "items")
+    found: list[FieldError] = []
+    if items.get("nullable"):
+        found.append(forbidden(child(where, "nullable"), f"cannot be nullable when {_LIST_TYPE} is {list_type}"))
+    if list_type == "set":
+        return found
+    must, properties = items.get("required") or [], items.get("properties") or {}
+    text = "this property is in x-kubernetes-list-map-keys, so it "
+    for key in node.get(_KEYS) or []:
+        schema = properties.get(key)
+        if schema is None:
+            continue
+        place = item(child(where, "properties"), key)
+        if key not in must and schema.get("default") is None:
+            found.append(required(child(place, "default"), text + "must have a default or be a required property"))
+        if schema.get("nullable"):
+            found.append(forbidden(child(place, "nullable"), text + "cannot be nullable"))
+    return found
+
+
+def _map_keys(node: View, path: str, place: _Place, options: Options) -> list[FieldError]:
+    return map_key_errors(node, path) if options.map_keys else []
+
+
+def _validations(node: View, path: str, place: _Place, options: Options) -> Iterator[FieldError]:
+    for index, rule in enumerate(node.get("x-kubernetes-validations") or []):
+        where = item(child(path, "x-kubernetes-validations"), index)
+        yield from _rule_text(rule, where)
+        if (rule.get("messageExpression") or "x").strip() == "":
+            yield required(child(where, "messageExpression"), "messageExpression must be non-empty if specified")
+        if rule.get("reason") is not None and rule["reason"] not in _REASONS:
+            yield not_supported(child(where, "reason"), rule["reason"], _REASONS)
+        yield from _field_path(node, rule.get("fieldPath") or "", child(where, "fieldPath"))
+
+
+def _rule_text(rule: View, where: str) -> Iterator[FieldError]:
+    text, message = rule.get("rule") or "", rule.get("message") or ""
+    if not text.strip():
+        yield required(child(where, "rule"), "rule is not specified")
+    elif message and not message.strip():
+        yield invalid(child(where, "message"), message, "must be non-empty if specified")
+    elif _NEWLINE.search(message.strip()):
+        yield invalid(child(where, "message"), message, "must not contain line breaks")
+    elif _NEWLINE.search(text.strip()) and not message.strip():
+        yield required(child(where, "message"), "message must be specified if rule contains line breaks")
+
+
+def _field_path(node: View, path: str, where: str) -> Iterator[FieldError]:
+    if not path:
+        return
+    if not path.strip():
+        yield invalid(where, path, "must be non-empty if specified")
+    if _NEWLINE.search(path):
+        yield invalid(where, path, "must not contain line breaks")
+    try:
+        follow(path, parse(node))
+    except PathError:
+        yield invalid(where, path, "must be a valid path")
+
+
+_RULES = (_standard, _forms, _map_type, _list_type, _list_map, _map_keys, _validations)

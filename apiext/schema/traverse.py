@@ -1,0 +1,47 @@
+"""Walks over schema documents: every schema inside a schema, whatever the keyword."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from apiext import limits
+from apiext.documents.document import View
+
+_ONE = ("not", "items", "additionalProperties", "additionalItems")
+_MANY = ("allOf", "anyOf", "oneOf", "items")
+_NAMED = ("properties", "patternProperties", "definitions", "dependencies")
+
+
+def subschemas(schema: View | None) -> Iterator[View]:
+    """Yield the schema and every schema inside it (SCH-014)."""
+    stack: list[Any] = [schema]
+    while stack:
+        found = stack.pop()
+        if not isinstance(found, Mapping):
+            continue
+        yield found
+        stack.extend(found.get(name) for name in _ONE)
+        for name in _MANY:
+            if isinstance(found.get(name), list):
+                stack.extend(found[name])
+        for name in _NAMED:
+            if isinstance(found.get(name), Mapping):
+                stack.extend(found[name].values())
+
+
+def too_deep(schema: View) -> bool:
+    """Tell whether objects and lists are nested deeper than MAX_SCHEMA_NESTING."""
+    level: list[Any] = [schema]
+    for _ in range(limits.MAX_SCHEMA_NESTING):
+        below: list[Any] = []
+        for found in level:
+            parts = found.values() if isinstance(found, Mapping) else found
+            below.extend(part for part in parts if part.__class__ is dict or part.__class__ is list)
+        if not below:
+            return False
+        level = below
+    return True
+
+
+def is_set(value: Any) -> bool:
+    """Tell whether a keyword's value is not Go's zero value."""
+    return value is not None and value is not False and value not in ("", [], {})

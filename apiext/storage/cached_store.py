@@ -1,0 +1,426 @@
+"""The store: writes go to etcd, reads come from collections that one watch on the whole prefix keeps up to date."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+
+from apiext import limits
+from apiext.etcd.client import Etcd, WatchHandle, prefix_end
+from apiext.etcd.errors import Closed, EtcdError
+from apiext.etcd.values import DELETE, Batch, WriteResult
+from apiext.meta.names import GroupResource
+from apiext.storage.backfill import backfill
+from apiext.storage.collection import Collection, Decoder, Slice
+from apiext.storage.compaction import Compactor
+from apiext.storage.etcd_store import EtcdStore, State
+from apiext.storage.fanout import Watcher
+from apiext.storage.history import Change
+from apiext.storage.keys import Keys, bounds, relative
+from apiext.storage.progress import Progress
+from apiext.storage.pump import Pump
+from apiext.storage.store import (
+    Entry,
+    FutureRevision,
+    Guard,
+    GuardChanged,
+    KeyExists,
+    Malformed,
+    RevisionChanged,
+    StoreError,
+    Unavailable,
+)
+from apiext.storage.watching import Sink, WatchGroup
+
+log = logging.getLogger(__name__)
+
+_FIRST_PAUSE, _LAST_PAUSE = 0.05, 2.0  # seconds between tries of a fill
+_ASKS_BEFORE_TOUCH = 3  # unanswered progress requests
+_NOBODY = "\0"  # a key that nobody has: reading it at a revision tells whether that is still there
+
+
+class CachedStore:
+    """Objects of many resources below one prefix of one etcd.
+
+    What is read from a ready collection is the state at ``revision``. Everything runs on one loop; a read and its
+    revision belong together as long as nothing is awaited in between.
+    """
+
+    def __init__(self, etcd: Etcd, keys: Keys) -> None:
+        self.etcd = etcd
+        self.keys = keys
+        self._store = EtcdStore(etcd)
+        self._progress = Progress(self._nudge)
+        self._pump = Pump()
+        self._compactor = Compactor(etcd)
+        self._collections: dict[str, Collection] = {}
+        self._root: WatchHandle | None = None
+        self._group: asyncio.TaskGroup | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._valid = asyncio.Event()
+        self._epoch = 0
+        self._asking = False
+        self._filling = asyncio.Semaphore(limits.FILL_PARALLEL)
+
+    # -- life
+
+    async def start(self, group: asyncio.TaskGroup) -> None:
+        """Open the root watch and begin to fill the collections added so far; raises Unavailable."""
+        self._group = group
+        head = await self._store.head()
+        self._progress.restart(head)
+        self._open(head)
+        self._valid.set()
+        for col in self._collections.values():
+            self._spawn(self._fill(col))
+        self._timer = asyncio.get_running_loop().call_later(limits.BOOKMARK_EVERY, self._tick)
+
+    async def stop(self) -> None:
+        """End watches and tasks; the etcd client stays open."""
+        if self._root is not None:
+            self._root.cancel()
+            self._root = None
+        if self._timer is not None:
+            self._timer.cancel()
+        for col in list(self._collections.values()):
+            col.unload()
+        self._collections.clear()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._progress.close()
+
+    @property
+    def revision(self) -> int:
+        """The revision that all ready collections are at."""
+        return self._progress.revision
+
+    @property
+    def connected(self) -> bool:
+        """Whether the cache is being kept up to date."""
+        root = self._root
+        return self._valid.is_set() and root is not None and root.connected
+
+    # -- collections
+
+    def add(self, resource: GroupResource, namespaced: bool, decoder: Decoder | None = None) -> Collection:
+        """Return the collection of a resource, made and filled in the background if it is new."""
+        path = self.keys.path(resource)
+        col = self._collections.get(path)
+        if col is not None and col.namespaced is namespaced:
+            return col
+        if col is not None:
+            self.drop(resource)
+        prefix = self.keys.collection(resource)
+        col = Collection(resource, namespaced, prefix, decoder, self._progress, self._pump)
+        self._collections[path] = col
+        if self._group is not None:
+            self._spawn(self._fill(col))
+        return col
+
+    def collection(self, resource: GroupResource) -> Collection | None:
+        """Return the collection of a resource that was added."""
+        return self._collections.get(self.keys.path(resource))
+
+    def drop(self, resource: GroupResource) -> None:
+        """End the resource's watches and forget its objects."""
+        col = self._collections.pop(self.keys.path(resource), None)
+        if col is not None:
+            col.unload()
+
+    # -- reading
+
+    async def fresh(self) -> int:
+        """Wait until the cache shows everything that was written before this call; returns its revision then.
+
+        Raises Unavailable when etcd does not answer, or the cache does not follow within limits.FRESH_WAIT.
+        """
+        while True:
+            epoch = await self._whole()
+            head = await self._store.head()
+            if epoch != self._epoch:
+                continue
+            if self._progress.revision < head and not await self._progress.reach(head):
+                raise Unavailable(f"the cache is at revision {self.revision} and the store at {head}")
+            if epoch == self._epoch:
+                return self._progress.revision
+
+    async def at_least(self, revision: int) -> None:
+        """Wait until the cache has reached a revision; FutureRevision after limits.FRESH_WAIT (RV-002)."""
+        await self._whole()
+        if not await self._progress.reach(revision):
+            raise FutureRevision(revision, self.revision)
+
+    async def current(self, col: Collection, namespace: str, name: str) -> Entry | None:
+        """Read one object from etcd, linearizably; Malformed, Unavailable."""
+        key = relative(namespace, name)
+        kv = await self._store.get(col.prefix + key)
+        if kv is None:
+            return None
+        try:
+            return col.entry_of(key, kv.mod_revision, kv.value)
+        except ValueError as error:
+            raise Malformed(key, str(error), kv.mod_revision) from error
+
+    async def at_revision(
+        self, col: Collection, namespace: str | None, revision: int, *, after: str = "", limit: int = 0
+    ) -> Slice:
+        """Return objects exactly as they were at a revision, from the key ``after`` on, as tokens carry it.
+
+        Raises Compacted, FutureRevision (after waiting as at_least), Malformed, Unavailable.
+        """
+        await self.at_least(revision)
+        if col.unchanged_since(revision):
+            await self._store.get(_NOBODY, revision)  # the cache would not know that the revision was compacted
+            if col.unchanged_since(revision):
+                return col.page(namespace, after, limit)._replace(revision=revision)
+        prefix = col.prefix + bounds(namespace)[0]
+        state = await self._store.read(col, prefix, revision, start=after, limit=limit)
+        for key, broken in state.broken.items():
+            raise Malformed(key, broken.reason, broken.revision)
+        return Slice(state.entries, revision, state.remaining, state.following)
+
+    async def watch(
+        self,
+        col: Collection,
+        group: WatchGroup,
+        start: int | None,
+        sink: Sink,
+        *,
+        initial: bool = False,
+        bookmarks: bool = False,
+        announce: bool | None = None,
+    ) -> Watcher:
+        """Open a watch as Collection.watch does, from any revision that etcd retains; Compacted, Unavailable."""
+        if start is not None and not initial:
+            await self.history(col, start)
+        return col.watch(group, start, sink, initial=initial, bookmarks=bookmarks, announce=announce)
+
+    async def history(self, col: Collection, start: int) -> None:
+        """Make the changes after a revision known to the collection, reading etcd's history if need be."""
+        if start < col.history.floor:
+            await backfill(self.etcd, col, self.keys.root, start, self._touch)
+
+    # -- writing
+
+    async def create(self, col: Collection, namespace: str, name: str, raw: bytes, guard: Guard | None = None) -> Entry:
+        """Write an object that must not exist.
+
+        Raises KeyExists, GuardChanged, TooLarge, OutOfSpace, Unavailable (nothing written), UnknownOutcome.
+        """
+        return await self._put(col, (namespace, name), raw, 0, guard)
+
+    async def update(
+        self, col: Collection, namespace: str, name: str, raw: bytes, expected: int, guard: Guard | None = None
+    ) -> Entry:
+        """Write an object that must have the revision expected; RevisionChanged, and as create."""
+        return await self._put(col, (namespace, name), raw, expected, guard)
+
+    async def delete(
+        self, col: Collection, namespace: str, name: str, expected: int, guard: Guard | None = None
+    ) -> Entry:
+        """Delete an object that must have the revision expected; returns its last state under the deletion's.
+
+        Raises RevisionChanged, GuardChanged, Unavailable (nothing written), UnknownOutcome.
+        """
+        key = relative(namespace, name)
+        last = col.known(key)
+        result = await self._store.delete(col.prefix + key, expected, guard)
+        if not result.ok:
+            raise _refusal(col, key, result, expected, guard)
+        await self._applied(result.revision)
+        if last is None or last.revision != expected:
+            kv = await self._store.get(col.prefix + key, result.revision - 1)
+            last = Entry(namespace, name, expected, kv.value if kv is not None else b"{}")
+        return last.with_revision(result.revision)
+
+    async def get_key(self, key: str) -> tuple[bytes, int] | None:
+        """Return the value and revision of a key outside of collections, such as a guard."""
+        kv = await self._store.get(key)
+        return None if kv is None else (kv.value, kv.mod_revision)
+
+    async def put_key(self, key: str, value: bytes, expected: int) -> int:
+        """Write such a key if it has the revision expected (0: is absent); returns its new one, or RevisionChanged."""
+        return _key_outcome(key, await self._store.put(key, value, expected, None))
+
+    async def delete_key(self, key: str, expected: int) -> int:
+        """Delete such a key if it has the revision expected; returns the deletion's revision, or RevisionChanged."""
+        return _key_outcome(key, await self._store.delete(key, expected, None))
+
+    async def compact(self) -> int:
+        """Take one turn of compaction; returns the revision compacted to, 0 for none (OPS-002)."""
+        return await self._compactor.turn()
+
+    async def compact_loop(self, every: float = limits.COMPACT_EVERY) -> None:
+        """Compact every so many seconds to where the store was one turn before, until cancelled (OPS-002)."""
+        while True:
+            await asyncio.sleep(every)
+            await self.compact()
+
+    async def _put(
+        self, col: Collection, name: tuple[str, str], raw: bytes, expected: int, guard: Guard | None
+    ) -> Entry:
+        key = relative(*name)
+        col.pending[key] = raw
+        try:
+            result = await self._store.put(col.prefix + key, raw, expected, guard)
+            if result.ok:
+                await self._applied(result.revision)
+        finally:
+            if col.pending.get(key) is raw:
+                del col.pending[key]
+        if not result.ok:
+            raise _refusal(col, key, result, expected, guard)
+        entry = col.known(key)
+        if entry is not None and entry.revision == result.revision:
+            return entry
+        return Entry(*name, result.revision, raw)
+
+    async def _applied(self, revision: int) -> None:
+        # a cache that does not follow must not turn a write that happened into a failure
+        if self._progress.revision < revision:
+            await self._progress.reach(revision)
+
+    # -- the root watch
+
+    def _open(self, revision: int) -> None:
+        root = self.keys.root.encode()
+        self._root = self.etcd.watch(root, prefix_end(root), revision + 1, on_batch=self._on_batch, on_end=self._on_end)
+
+    def _on_batch(self, batch: Batch) -> None:
+        cut = len(self.keys.root)
+        collections = self._collections
+        for event in batch.events:
+            kv = event.kv
+            key = kv.key[cut:].decode("utf-8", "replace")
+            first = key.find("/")
+            second = key.find("/", first + 1)
+            col = collections.get(key[:second]) if second > 0 else None
+            if col is None:
+                col, second = collections.get(key[:first]), first
+            if col is not None:
+                col.apply(key[second + 1 :], kv.mod_revision, None if event.kind == DELETE else kv.value)
+        self._progress.advance(batch.revision, by_event=not batch.progress)
+
+    def _on_end(self, error: EtcdError) -> None:
+        if self._root is None or isinstance(error, Closed):
+            return
+        log.error("the watch of the store ended, everything is read again: %s", error)
+        self._epoch += 1
+        self._valid.clear()
+        self._spawn(self._refill())
+
+    async def _refill(self) -> None:
+        """Read all filled collections at one revision, and go on from there."""
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                head = await self._store.head()
+                filled = [col for col in self._collections.values() if col.ready]
+                states = [await self._store.read(col, col.prefix, head) for col in filled]
+                break
+            except StoreError as error:
+                log.warning("the store could not be read again: %s", error)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LAST_PAUSE)
+        changes = [_load(col, state, head) for col, state in zip(filled, states, strict=True) if not col.dropped]
+        self._progress.restart(head)
+        self._open(head)
+        self._valid.set()
+        for col, differences in changes:
+            col.announce(differences)
+
+    async def _fill(self, col: Collection) -> None:
+        """Read a collection at one revision while events of later ones are kept for it."""
+        pause = _FIRST_PAUSE
+        while not col.dropped:
+            await self._valid.wait()
+            epoch = self._epoch
+            try:
+                async with self._filling:
+                    col.early.clear()
+                    state = await self._store.read(col, col.prefix, 0)
+                reached = await self._progress.reach(state.revision)
+                if reached and epoch == self._epoch and not col.dropped:
+                    loaded, differences = _load(col, state, state.revision)
+                    loaded.announce(differences)
+                    return
+            except StoreError as error:
+                log.warning("%s could not be read: %s", col.resource, error)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LAST_PAUSE)
+
+    # -- keeping going
+
+    async def _whole(self) -> int:
+        """Wait while the store is read again; returns the epoch."""
+        if not self._valid.is_set():
+            try:
+                async with asyncio.timeout(limits.FRESH_WAIT):
+                    await self._valid.wait()
+            except TimeoutError as error:
+                raise Unavailable("the cache is being read again") from error
+        return self._epoch
+
+    def _nudge(self, revision: int, times: int) -> None:
+        if not self._asking and self._valid.is_set():
+            self._asking = True
+            self._spawn(self._ask(revision, times))
+
+    async def _ask(self, revision: int, times: int) -> None:
+        """Make the root watch tell that it has come to a revision, if that revision has happened."""
+        try:
+            head = await self._store.head()
+            if head < revision or self.revision >= revision or self._root is None:
+                return
+            if times > _ASKS_BEFORE_TOUCH or not self._root.request_progress():
+                await self._touch()
+        except StoreError as error:
+            log.warning("no progress of the watch: %s", error)
+        finally:
+            self._asking = False
+
+    async def _touch(self) -> None:
+        """Write a key of our own, so that its event says that everything before it has been seen."""
+        try:
+            kv = await self._store.get(self.keys.progress)
+            await self._store.put(self.keys.progress, b"{}\n", kv.mod_revision if kv else 0, None)
+        except StoreError as error:
+            log.warning("no progress of the watch: %s", error)
+
+    def _tick(self) -> None:
+        for col in list(self._collections.values()):
+            col.tick()
+        self._timer = asyncio.get_running_loop().call_later(limits.BOOKMARK_EVERY, self._tick)
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        assert self._group is not None
+        task = self._group.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _load(col: Collection, state: State, revision: int) -> tuple[Collection, list[Change]]:
+    return col, col.load(state.entries, state.broken, revision)
+
+
+def _refusal(col: Collection, key: str, result: WriteResult, expected: int, guard: Guard | None) -> StoreError:
+    if guard is not None and result.guards and result.guards[0] != guard.revision:
+        return GuardChanged(guard.key)
+    if result.current is None:
+        return RevisionChanged(None)
+    kv = result.current
+    try:
+        current = col.entry_of(key, kv.mod_revision, kv.value)
+    except ValueError:
+        namespace, _, name = key.rpartition("/")
+        current = Entry(namespace, name, kv.mod_revision, kv.value)
+    return RevisionChanged(current) if expected else KeyExists(current)
+
+
+def _key_outcome(key: str, result: WriteResult) -> int:
+    if result.ok:
+        return result.revision
+    kv = result.current
+    raise RevisionChanged(Entry("", key, kv.mod_revision, kv.value) if kv else None)

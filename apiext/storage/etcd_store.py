@@ -1,0 +1,135 @@
+"""etcd's calls in the store's words: keys and errors of etcd never go further up than this."""
+
+from apiext import limits
+from apiext.etcd import errors
+from apiext.etcd.client import Etcd, prefix_end
+from apiext.etcd.values import KeyValue, RangeResult, WriteResult
+from apiext.storage.collection import Broken, Collection
+from apiext.storage.keys import split_relative
+from apiext.storage.store import (
+    Compacted,
+    Entry,
+    FutureRevision,
+    Guard,
+    OutOfSpace,
+    StoreError,
+    TooLarge,
+    Unavailable,
+    UnknownOutcome,
+)
+
+_PAGE_BYTES = 4 * 1024 * 1024  # bytes of a page when values are large
+_FIRST_PAGE = 50  # objects of a first page, whose sizes nobody knows yet
+
+_KINDS: tuple[tuple[type[errors.EtcdError], type[StoreError]], ...] = (
+    (errors.TooLarge, TooLarge),
+    (errors.OutOfSpace, OutOfSpace),
+    (errors.UnknownOutcome, UnknownOutcome),
+)
+
+
+def translated(error: errors.EtcdError, asked: int = 0, current: int = 0) -> StoreError:
+    """Return the store's word for an error of etcd; whatever has no word of its own is Unavailable."""
+    if isinstance(error, errors.Compacted):
+        return Compacted(asked, error.oldest)
+    if isinstance(error, errors.FutureRevision):
+        return FutureRevision(asked, current)
+    for of, kind in _KINDS:
+        if isinstance(error, of):
+            return kind(error.message)
+    return Unavailable(str(error))
+
+
+class State:
+    """What lies in a collection at one revision: entries in key order, and the values that cannot be read."""
+
+    __slots__ = ("broken", "entries", "following", "remaining", "revision")
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.broken: dict[str, Broken] = {}
+        self.revision = 0
+        self.remaining = 0
+        self.following = ""
+
+
+class EtcdStore:
+    """Objects read from and written to etcd, without a cache."""
+
+    def __init__(self, etcd: Etcd) -> None:
+        self.etcd = etcd
+
+    async def put(self, key: str, raw: bytes, expected: int, guard: Guard | None) -> WriteResult:
+        """Write a value if the key has the revision expected (0: is absent) and the guard holds."""
+        guards = ((guard.key.encode(), guard.revision),) if guard else ()
+        try:
+            if expected:
+                return await self.etcd.update(key.encode(), raw, expected, guards=guards)
+            return await self.etcd.create(key.encode(), raw, guards=guards)
+        except errors.EtcdError as error:
+            raise translated(error) from error
+
+    async def delete(self, key: str, expected: int, guard: Guard | None) -> WriteResult:
+        """Delete a key if it has the revision expected and the guard holds."""
+        guards = ((guard.key.encode(), guard.revision),) if guard else ()
+        try:
+            return await self.etcd.delete(key.encode(), expected, guards=guards)
+        except errors.EtcdError as error:
+            raise translated(error) from error
+
+    async def get(self, key: str, revision: int = 0) -> KeyValue | None:
+        """Return one key, now or at a revision; Compacted, FutureRevision, Unavailable."""
+        try:
+            return await self.etcd.get(key.encode(), revision=revision)
+        except errors.EtcdError as error:
+            raise translated(error, revision) from error
+
+    async def head(self) -> int:
+        """Return a revision not older than this call."""
+        try:
+            return await self.etcd.head_revision()
+        except errors.EtcdError as error:
+            raise translated(error) from error
+
+    async def read(self, col: Collection, prefix: str, revision: int, *, start: str = "", limit: int = 0) -> State:
+        """Read the keys below a prefix, a collection's or a namespace's, in pages at one revision (0: now).
+
+        ``start`` is relative to the prefix; ``limit`` 0 reads all. Raises Compacted, FutureRevision, Unavailable.
+        """
+        state = State()
+        state.revision = revision
+        low, end = (prefix + start).encode(), prefix_end(prefix.encode())
+        size = min(limit or _FIRST_PAGE, limits.ETCD_PAGE)
+        while True:
+            page = await self._page(low, end, size, state.revision)
+            state.revision = state.revision or page.revision
+            _take(col, page, state)
+            seen = len(page.kvs)
+            left = limit - len(state.entries) - len(state.broken) if limit else limits.ETCD_PAGE
+            if not page.more or left <= 0:
+                break
+            low = page.kvs[-1].key + b"\0"
+            average = sum(len(kv.value) for kv in page.kvs) // seen + 1
+            size = max(1, min(limits.ETCD_PAGE, left, 2 * size, _PAGE_BYTES // average))
+        if page.more:
+            state.remaining = page.count - seen
+            state.following = page.kvs[-1].key.decode()[len(prefix) :] + "\0"
+        return state
+
+    async def _page(self, low: bytes, end: bytes, size: int, revision: int) -> RangeResult:
+        try:
+            return await self.etcd.range(low, end, limit=size, revision=revision)
+        except errors.EtcdError as error:
+            raise translated(error, revision) from error
+
+
+def _take(col: Collection, page: RangeResult, state: State) -> None:
+    cut = len(col.prefix)
+    for kv in page.kvs:
+        key = kv.key[cut:].decode("utf-8", "replace")
+        if not split_relative(key, col.namespaced):
+            continue
+        try:
+            state.entries.append(col.entry_of(key, kv.mod_revision, kv.value))
+        except ValueError as error:
+            state.broken[key] = Broken(kv.mod_revision, str(error), None)

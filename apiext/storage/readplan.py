@@ -1,0 +1,87 @@
+"""Where a list is read, and at which revision: the table of RV-003, RV-005…007."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from apiext.storage import continuation
+
+Source = Literal["cache", "fresh", "at_least", "exact"]
+
+
+class BadRevision(ValueError):
+    """A resourceVersion that is no number; the text is upstream's inner one (400)."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(f'strconv.ParseUint: parsing "{text}": invalid syntax')
+
+
+class RevisionWithToken(ValueError):
+    """A resourceVersion beside a token (400, RV-006)."""
+
+    def __init__(self) -> None:
+        super().__init__("specifying resource version is not allowed when using continue")
+
+
+@dataclass(frozen=True, slots=True)
+class ListAsk:
+    """What a list request says: resourceVersion, resourceVersionMatch, limit (0: none), continue."""
+
+    resource_version: str = ""
+    match: str = ""
+    limit: int = 0
+    token: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPlan:
+    """Where to read.
+
+    ``cache``: as it is. ``fresh``: after CachedStore.fresh. ``at_least`` a revision: after CachedStore.at_least.
+    ``exact`` at a revision: CachedStore.at_revision. ``after`` is where to begin, as tokens carry it.
+    """
+
+    source: Source
+    revision: int = 0
+    after: str = ""
+    limit: int = 0
+
+
+def plan(ask: ListAsk) -> ReadPlan:
+    """Return how to read for a list; raises BadToken, BadRevision, RevisionWithToken.
+
+    The request was validated before (RV-004): no match without a revision, no Exact at "0".
+    """
+    limit = max(0, ask.limit)
+    if ask.token:
+        if ask.resource_version not in {"", "0"}:
+            raise RevisionWithToken
+        start, revision = continuation.decode(ask.token)
+        if revision < 0:
+            return ReadPlan("fresh", 0, start, limit)
+        return ReadPlan("exact", revision, start, limit)
+    if not ask.resource_version:
+        return ReadPlan("fresh", 0, "", limit)
+    revision = parse_revision(ask.resource_version)
+    if revision == 0:
+        return ReadPlan("cache")  # upstream: a limit is ignored at resourceVersion 0
+    exact = ask.match == "Exact" or (ask.match == "" and limit > 0)
+    return ReadPlan("exact" if exact else "at_least", revision, "", limit)
+
+
+def parse_revision(text: str) -> int:
+    """Return a resourceVersion as a number, "" as 0; raises BadRevision."""
+    if not text:
+        return 0
+    if not (text.isascii() and text.isdigit()):
+        raise BadRevision(text)
+    number = int(text) if len(text) <= 20 else 2**64
+    if number >= 2**64:
+        raise OutOfRange(text)
+    return number
+
+
+class OutOfRange(BadRevision):
+    """A resourceVersion beyond 64 bits."""
+
+    def __init__(self, text: str) -> None:
+        ValueError.__init__(self, f'strconv.ParseUint: parsing "{text}": value out of range')

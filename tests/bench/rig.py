@@ -1,0 +1,153 @@
+"""Knows how a server is set up to be measured, and reads what it used from the operating system."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import sysconfig
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from tests.bench import wire
+from tests.support.definitions import establish
+from tests.support.http_client import Client
+from tests.support.processes import Etcd, Server, running_etcd, start_server, stop
+
+TICK = os.sysconf("SC_CLK_TCK")
+SPIN_REFERENCE = 0.30  # seconds of the spin loop on the machine of the goals
+PLURAL, GROUP = "benches", "bench.example.com"
+RULES = [{"rule": "self.p00.size() < 100"}, {"rule": "self.n00 <= self.n01"}]
+
+
+def spin() -> float:
+    """Return the seconds of a fixed loop: how fast this interpreter on this machine is just now."""
+    best = 1e9
+    for _ in range(3):
+        began, total = time.process_time(), 0
+        for number in range(5_000_000):
+            total += number & 7
+        best = min(best, time.process_time() - began)
+    return best
+
+
+def interpreter() -> str:
+    """Return the version and build of the interpreter."""
+    arguments = sysconfig.get_config_var("CONFIG_ARGS") or ""
+    build = "PGO" if "--enable-optimizations" in arguments else "no PGO"
+    return f"CPython {sys.version.split()[0]} ({build})"
+
+
+def definition(number: int | None = None, rules: bool = True) -> dict[str, Any]:
+    """Return a definition of 80 properties, with two CEL rules if asked."""
+    plural, kind = (PLURAL, "Bench") if number is None else (f"b{number:03}s", f"B{number:03}")
+    properties: dict[str, Any] = {f"p{index:02}": {"type": "string", "maxLength": 1000} for index in range(60)}
+    properties |= {f"n{index:02}": {"type": "integer", "default": index} for index in range(20)}
+    spec: dict[str, Any] = {"type": "object", "properties": properties}
+    if rules:
+        spec["x-kubernetes-validations"] = RULES
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced",
+            "names": {"plural": plural, "kind": kind},
+            "versions": [
+                {
+                    "name": "v1", "served": True, "storage": True, "subresources": {"status": {}},
+                    "schema": {"openAPIV3Schema": {"type": "object", "properties": {
+                        "spec": spec, "status": {"type": "object", "properties": {"phase": {"type": "string"}}},
+                    }}},
+                }
+            ],
+        },
+    }  # fmt: skip
+
+
+def thing(name: str, turn: int = 0, **metadata: Any) -> bytes:
+    """Return an object of about 1 KiB; ``turn`` makes one unlike the one before."""
+    spec: dict[str, Any] = {f"p{index:02}": f"value {index:02} of {name}"[:24] for index in range(26)}
+    spec |= {"p59": f"turn {turn}", "n00": 1, "n01": 2}
+    document = {
+        "apiVersion": f"{GROUP}/v1", "kind": "Bench", "metadata": {"name": name, **metadata}, "spec": spec,
+    }  # fmt: skip
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+@dataclass
+class Rig:
+    """A running server, and what there is to know about its process."""
+
+    server: Server
+    etcd: Etcd
+    directory: Path
+    flags: list[str]
+    rules: bool = False
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens."""
+        parts = urlsplit(self.server.url)
+        return parts.hostname or "127.0.0.1", parts.port or 80
+
+    @property
+    def api(self) -> Client:
+        """A plain client."""
+        return Client(self.server.url)
+
+    def path(self, name: str = "") -> str:
+        """Return the path of the collection, or of an object."""
+        base = f"/apis/{GROUP}/v1/namespaces/default/{PLURAL}"
+        return f"{base}/{name}" if name else base
+
+    def cpu(self) -> float:
+        """Return the seconds of CPU, user and system, that the server process has used."""
+        fields = Path(f"/proc/{self.server.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICK
+
+    def rss(self) -> float:
+        """Return the resident memory of the server process in MiB."""
+        for line in Path(f"/proc/{self.server.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) / 1024
+        raise AssertionError("no VmRSS")
+
+    def define(self) -> None:
+        """Establish the definition that is measured with, with CEL rules if the server takes them."""
+        from tests.support.http_client import DEFINITIONS
+
+        self.rules = self.api.post(DEFINITIONS, definition(), dryRun="All").status == 201
+        establish(self.api, definition(rules=self.rules))
+
+    def fill(self, count: int, start: int = 0) -> None:
+        """Create objects o00000, o00001, …"""
+        names = (f"o{number:05}" for number in range(start, start + count))
+        wire.run(self.address, (wire.request("POST", self.path(), thing(name)) for name in names), 16)
+
+    def restart(self) -> float:
+        """Stop and start the server on the same data; return the seconds to ready."""
+        assert self.server.process is not None
+        stop(self.server.process)
+        began = time.perf_counter()
+        self.server = start_server(self.directory, self.flags)
+        return time.perf_counter() - began
+
+
+@contextlib.contextmanager
+def rig() -> Iterator[Rig]:
+    """Run a server with default flags on plain http over an etcd of its own."""
+    with contextlib.ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="apiext-bench-")))
+        etcd = stack.enter_context(running_etcd(directory / "etcd"))
+        flags = ["--insecure", "--port=0", f"--etcd-servers={etcd.url}"]
+        made = Rig(start_server(directory / "server", flags), etcd, directory / "server", flags)
+        stack.callback(lambda: stop(made.server.process) if made.server.process else None)
+        yield made

@@ -1,0 +1,166 @@
+"""Knows HTTP/1.1 on raw sockets, cheap enough that the load generator is not what is measured."""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+PIECE = 1 << 20
+
+
+def request(method: str, path: str, body: bytes = b"", headers: str = "") -> bytes:
+    """Return the bytes of a request."""
+    kind = "Content-Type: application/merge-patch+json\r\n" if method == "PATCH" else ""
+    length = (
+        f"Content-Length: {len(body)}\r\n{kind or 'Content-Type: application/json' + chr(13) + chr(10)}" if body else ""
+    )
+    return f"{method} {path} HTTP/1.1\r\nHost: bench\r\n{length}{headers}\r\n".encode() + body
+
+
+@dataclass
+class Run:
+    """What a run of requests did: how many, in how many seconds, bytes of the last body, seconds of each request."""
+
+    count: int = 0
+    seconds: float = 0.0
+    size: int = 0
+    took: list[float] = field(default_factory=list)
+
+
+class Line:
+    """One kept-alive connection with one request under way."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self.socket = socket.create_connection(address)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.began = 0.0
+        self._head = b""
+        self._left = -1
+
+    def send(self, data: bytes) -> None:
+        """Send a request."""
+        self.began = time.perf_counter()
+        self._head, self._left = b"", -1
+        self.socket.sendall(data)
+
+    def receive(self) -> int:
+        """Read what is there; return the size of the body when the answer is complete, else -1."""
+        data = self.socket.recv(PIECE)
+        if not data:
+            raise ConnectionError("the server hung up")
+        if self._left < 0:
+            self._head += data
+            end = self._head.find(b"\r\n\r\n")
+            if end < 0:
+                return -1
+            head, rest = self._head[:end].lower(), len(self._head) - end - 4
+            if not head.startswith(b"http/1.1 2"):
+                raise AssertionError(self._head[:2000].decode("utf-8", "replace"))
+            at = head.index(b"content-length:") + 15
+            self.size = int(head[at : (head.find(b"\r\n", at) + 1 or len(head) + 1) - 1])
+            self._left = self.size - rest
+        else:
+            self._left -= len(data)
+        return self.size if self._left == 0 else -1
+
+    def ask(self, data: bytes) -> int:
+        """Send a request and wait for its answer; return the size of the body."""
+        self.send(data)
+        while (size := self.receive()) < 0:
+            pass
+        return size
+
+
+def run(address: tuple[str, int], requests: Iterable[bytes], lines: int = 1) -> Run:
+    """Send requests over some connections, the next on each when its answer is there."""
+    todo, done = iter(requests), Run()
+    poll = select.epoll()
+    open_lines: dict[int, Line] = {}
+    began = time.perf_counter()
+    for _ in range(lines):
+        _begin(address, todo, open_lines, poll)
+    while open_lines:
+        for number, _ in poll.poll():
+            line = open_lines[number]
+            size = line.receive()
+            if size < 0:
+                continue
+            done.count += 1
+            done.size = size
+            done.took.append(time.perf_counter() - line.began)
+            following = next(todo, None)
+            if following is None:
+                poll.unregister(number)
+                open_lines.pop(number).socket.close()
+            else:
+                line.send(following)
+    done.seconds = time.perf_counter() - began
+    poll.close()
+    return done
+
+
+def _begin(address: tuple[str, int], todo: Iterator[bytes], lines: dict[int, Line], poll: select.epoll) -> None:
+    first = next(todo, None)
+    if first is not None:
+        line = Line(address)
+        lines[line.socket.fileno()] = line
+        poll.register(line.socket.fileno(), select.EPOLLIN)
+        line.send(first)
+
+
+class Watchers:
+    """Many open watches whose bytes are counted and thrown away."""
+
+    def __init__(self, address: tuple[str, int], path: str, count: int) -> None:
+        self._poll = select.epoll()
+        self._sockets: dict[int, socket.socket] = {}
+        self.received: dict[int, int] = {}
+        self._buffer = bytearray(PIECE)
+        for _ in range(count):
+            sock = socket.create_connection(address)
+            sock.sendall(request("GET", path))
+            self._sockets[sock.fileno()] = sock
+        for number, sock in self._sockets.items():
+            head = b""
+            while b"\r\n\r\n" not in head:
+                head += sock.recv(65536)
+            if not head.startswith(b"HTTP/1.1 200"):
+                raise AssertionError(head[:500])
+            self.received[number] = len(head) - head.index(b"\r\n\r\n") - 4
+            sock.setblocking(False)
+            self._poll.register(number, select.EPOLLIN)
+
+    def receive(self, wait: float) -> bool:
+        """Read what has come within ``wait`` seconds; return whether anything has."""
+        ready = self._poll.poll(wait)
+        for number, _ in ready:
+            sock = self._sockets[number]
+            while True:
+                try:
+                    got = sock.recv_into(self._buffer)
+                except BlockingIOError:
+                    break
+                if got == 0:
+                    raise ConnectionError("the server ended a watch")
+                self.received[number] += got
+                if got < PIECE:
+                    break
+        return bool(ready)
+
+    def until(self, size: int, within: float = 120.0) -> None:
+        """Read until every watch has had so many bytes; AssertionError when some never get them."""
+        end = time.monotonic() + within
+        while min(self.received.values()) < size:
+            self.receive(1.0)
+            if time.monotonic() > end:
+                behind = sum(got < size for got in self.received.values())
+                raise AssertionError(f"{behind} watchers were not sent everything")
+
+    def close(self) -> None:
+        """Hang up all."""
+        self._poll.close()
+        for sock in self._sockets.values():
+            sock.close()

@@ -1,0 +1,76 @@
+"""Knows which kubectls are there, and runs one as a user would."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.shared import ROOT
+
+MANIFESTS = Path(__file__).with_name("manifests")
+
+
+def found() -> dict[str, str]:
+    """Return a short name → path for $KUBECTL_PATHS, PATH's kubectl, its versioned neighbours and Debian's."""
+    paths = [path for path in os.environ.get("KUBECTL_PATHS", "").split(os.pathsep) if path]
+    if on_path := shutil.which("kubectl"):
+        real = Path(on_path).resolve()
+        neighbours = (
+            sorted(real.parent.glob("kubectl.1.*")) if real.parent.parts[-2:] == ("google-cloud-sdk", "bin") else []
+        )
+        # the one of the Cloud SDK only picks among its neighbours
+        paths += [str(path) for path in neighbours] or [on_path]
+    debian = ROOT / ".venv" / "debian" / "usr" / "bin" / "kubectl"
+    paths += [str(debian)] if debian.exists() else []
+    return {name: path for path in dict.fromkeys(paths) if (name := _version(path))}
+
+
+def _version(path: str) -> str:
+    told = subprocess.run([path, "version", "--client", "-o", "yaml"], capture_output=True, text=True, check=False)
+    version = re.search(r"gitVersion: v?(\d+\.\d+\.\d+)", told.stdout)
+    return version[1] if version else ""
+
+
+@dataclass
+class Kubectl:
+    """One kubectl against one server, with a home of its own so that no cache is shared."""
+
+    path: str
+    version: tuple[int, ...]
+    kubeconfig: str
+    home: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment it runs in."""
+        return {**os.environ, "HOME": str(self.home), "KUBECONFIG": self.kubeconfig}
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start a command that goes on, such as a watch."""
+        return subprocess.Popen(
+            [self.path, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=MANIFESTS,
+            env=self.environment, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end."""
+        return subprocess.run(
+            [self.path, *arguments], capture_output=True, text=True, cwd=MANIFESTS, timeout=60, check=False,
+            env={**self.environment, **environment}, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    def __call__(self, *arguments: str, **environment: str) -> str:
+        """Run a command that must succeed; return what it prints."""
+        ended = self.run(*arguments, **environment)
+        assert ended.returncode == 0, f"kubectl {' '.join(arguments)}: {ended.stdout}{ended.stderr}"
+        return ended.stdout
+
+    def fails(self, *arguments: str) -> str:
+        """Run a command that must fail; return what it says."""
+        ended = self.run(*arguments)
+        assert ended.returncode != 0, f"kubectl {' '.join(arguments)} succeeded: {ended.stdout}"
+        return ended.stderr

@@ -1,0 +1,79 @@
+"""Knows what a run notes down: acknowledged writes, reads, what each watcher was sent."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Write:
+    """An acknowledged write: the object, the revision in the answer, and the mark it carries."""
+
+    name: str
+    revision: int
+    token: str
+
+
+@dataclass(frozen=True)
+class Read:
+    """A consistent read: the newest revision acknowledged before it was sent, and the one it showed."""
+
+    what: str
+    floor: int
+    shown: int
+
+
+@dataclass(frozen=True)
+class Delivered:
+    """One event as a watcher got it."""
+
+    kind: str
+    name: str
+    revision: int
+
+
+@dataclass
+class Watched:
+    """What one resuming watcher got, from the first revision on."""
+
+    since: int
+    events: list[Delivered] = field(default_factory=list)
+    resumed: int = 0
+
+
+@dataclass
+class History:
+    """Everything noted in a run; lists are only appended to, so threads need no lock for them."""
+
+    writes: list[Write] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
+    reads: list[Read] = field(default_factory=list)
+    watched: list[Watched] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+    unknown: int = 0
+    kills: int = 0
+    ready: list[float] = field(default_factory=list)
+    _floors: dict[str, int] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def acknowledge(self, write: Write) -> None:
+        """Note an acknowledged write; reads that begin from now on must show it."""
+        with self._lock:
+            self.writes.append(write)
+            for what in (write.name, ""):
+                self._floors[what] = max(self._floors.get(what, 0), write.revision)
+
+    def floor(self, name: str = "") -> int:
+        """Return the newest acknowledged revision of an object, or of all."""
+        return self._floors.get(name, 0)
+
+    def unsure(self) -> None:
+        """Note a write whose outcome nobody was told."""
+        with self._lock:
+            self.unknown += 1
+
+    @property
+    def resumed(self) -> int:
+        """How often a watch was opened again where it had been cut."""
+        return sum(watched.resumed for watched in self.watched)

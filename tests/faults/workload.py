@@ -1,0 +1,226 @@
+"""Knows the load: writers that compare and swap, create and delete; watchers that resume where they were cut."""
+
+from __future__ import annotations
+
+import http.client
+import itertools
+import json
+import random
+import threading
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+from tests.faults.history import Delivered, History, Read, Watched, Write
+from tests.support.waiting import pause
+
+COUNTERS = 3
+BROKEN = (OSError, http.client.HTTPException)
+LAST = "the-last"
+
+
+class Line:
+    """A kept-alive connection that comes back after each cut."""
+
+    def __init__(self, url: str, over: threading.Event) -> None:
+        address = urlsplit(url)
+        self._address = (address.hostname or "", address.port or 80)
+        self._over = over
+        self._connection: http.client.HTTPConnection | None = None
+
+    def connect(self) -> http.client.HTTPConnection:
+        """Return an open connection, waiting while nobody listens; ConnectionError when the run is over."""
+        while self._connection is None:
+            connection = http.client.HTTPConnection(*self._address, timeout=20)
+            try:
+                connection.connect()
+                self._connection = connection
+            except OSError:
+                if self._over.is_set():
+                    raise
+                pause(0.02)
+        return self._connection
+
+    def close(self) -> None:
+        """Hang up."""
+        if self._connection:
+            self._connection.close()
+            self._connection = None
+
+    def send(self, method: str, path: str, body: Any = None) -> tuple[int, dict[str, Any]] | None:
+        """Return status and answer; None when the connection broke after the request may have been sent."""
+        connection = self.connect()
+        try:
+            data = None if body is None else json.dumps(body)
+            connection.request(method, path, data, {"Content-Type": "application/json"} if data else {})
+            response = connection.getresponse()
+            return response.status, json.loads(response.read())
+        except (*BROKEN, ValueError):
+            self.close()
+            return None
+
+
+class Load:
+    """One run's load on one resource."""
+
+    def __init__(self, url: str, collection: str, api_version: str, kind: str, seed: int) -> None:
+        self.url, self.collection = url, collection
+        self.head = {"apiVersion": api_version, "kind": kind}
+        self.history = History()
+        self.over = threading.Event()
+        self.seed = seed
+        self._threads: list[threading.Thread] = []
+
+    # ------------------------------------------------------------------ running
+
+    def start(self, writers: int, watchers: int) -> None:
+        """Make the counters, then set writers and watchers going."""
+        line = Line(self.url, self.over)
+        since = 0
+        for number in range(COUNTERS):
+            since = self._create(line, f"counter-{number}", count=0, previous="0") or since
+        line.close()
+        for _ in range(watchers):
+            watched = Watched(since)
+            self.history.watched.append(watched)
+            self._run(self._watch, watched)
+        for number in range(writers):
+            self._run(self._write, number)
+
+    def _run(self, target: Any, *arguments: Any) -> None:
+        def guarded() -> None:
+            try:
+                target(*arguments)
+            except Exception as failure:
+                if not self.over.is_set():
+                    self.history.wrong.append(f"{target.__name__} died of {failure!r}")
+
+        thread = threading.Thread(target=guarded, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def finish(self) -> None:
+        """Stop the writers, write one last object for the watchers to end with, and wait for all."""
+        self.over.set()
+        writers = self._threads[len(self.history.watched) :]
+        for thread in writers:
+            thread.join(30)
+        line = Line(self.url, self.over)
+        if self._create(line, LAST, count=0, previous="0") is None:
+            self.history.wrong.append("the last write was not acknowledged, though nobody killed the server")
+        line.close()
+        for thread in self._threads:
+            thread.join(30)
+            if thread.is_alive():
+                self.history.wrong.append("a watcher or writer did not end: the last event was not delivered")
+
+    # ------------------------------------------------------------------ writers
+
+    def _write(self, number: int) -> None:
+        line, choose = Line(self.url, self.over), random.Random(f"{self.seed}/{number}")
+        names = (f"w{number}-{count}" for count in itertools.count())
+        made: list[str] = []
+        while not self.over.is_set():
+            dice = choose.random()
+            if dice < 0.70:
+                self._increment(line, f"counter-{choose.randrange(COUNTERS)}", number)
+            elif dice < 0.85:
+                name = next(names)
+                if self._create(line, name, count=0, previous="0"):
+                    made.append(name)
+            elif dice < 0.95 and made:
+                self._delete(line, made.pop(choose.randrange(len(made))))
+            else:
+                self._list(line)
+        line.close()
+
+    def _create(self, line: Line, name: str, **spec: Any) -> int | None:
+        body = {**self.head, "metadata": {"name": name}, "spec": {"token": f"create {name}", **spec}}
+        answer = line.send("POST", self.collection, body)
+        return self._acknowledged(answer, name, f"create {name}", 201)
+
+    def _acknowledged(
+        self, answer: tuple[int, dict[str, Any]] | None, name: str, token: str, wanted: int
+    ) -> int | None:
+        if answer is None or answer[0] >= 500:
+            self.history.unsure()
+            return None
+        status, document = answer
+        if status == wanted:
+            revision = int(document["metadata"]["resourceVersion"])
+            self.history.acknowledge(Write(name, revision, token))
+            return revision
+        if status != 409:
+            self.history.wrong.append(f"writing {name}: {status} {document.get('message')}")
+        return None
+
+    def _increment(self, line: Line, name: str, number: int) -> None:
+        floor = self.history.floor(name)
+        answer = line.send("GET", f"{self.collection}/{name}")
+        if answer is None or answer[0] >= 500:
+            return
+        status, document = answer
+        if status != 200:
+            self.history.wrong.append(f"reading {name}: {status} {document.get('message')}")
+            return
+        read = document["metadata"]["resourceVersion"]
+        self.history.reads.append(Read(name, floor, int(read)))
+        count = document["spec"]["count"] + 1
+        token = f"{number}: {count} after {read}"
+        document["spec"] = {"count": count, "previous": read, "token": token}
+        self._acknowledged(line.send("PUT", f"{self.collection}/{name}", document), name, token, 200)
+
+    def _delete(self, line: Line, name: str) -> None:
+        answer = line.send("DELETE", f"{self.collection}/{name}")
+        if answer is None or answer[0] >= 500:
+            self.history.unsure()
+        elif answer[0] != 200:
+            self.history.wrong.append(f"deleting {name}: {answer[0]} {answer[1].get('message')}")
+        else:
+            self.history.deleted.append(name)
+
+    def _list(self, line: Line) -> None:
+        floor = self.history.floor()
+        answer = line.send("GET", self.collection)
+        if answer is None or answer[0] >= 500:
+            return
+        self.history.reads.append(Read("list", floor, int(answer[1]["metadata"]["resourceVersion"])))
+
+    # ------------------------------------------------------------------ watchers
+
+    def _watch(self, watched: Watched) -> None:
+        line, since, opened = Line(self.url, self.over), watched.since, False
+        while True:
+            for event in self._stream(line, since):
+                if event is None:
+                    watched.resumed += opened
+                    opened = True
+                    continue
+                watched.events.append(event)
+                since = event.revision
+                if event.name == LAST:
+                    line.close()
+                    return
+            line.close()
+            pause(0.02)
+
+    def _stream(self, line: Line, since: int) -> Iterator[Delivered | None]:
+        """Yield None once the watch is open, then its events until it is cut."""
+        connection = line.connect()
+        try:
+            connection.request("GET", f"{self.collection}?watch=true&resourceVersion={since}")
+            response = connection.getresponse()
+            if response.status != 200:
+                if response.status < 500:
+                    self.history.wrong.append(f"watching from {since}: {response.status} {response.read()[:200]!r}")
+                return
+            yield None
+            while (raw := response.readline()).endswith(b"\n"):
+                event = json.loads(raw)
+                if event["type"] == "ERROR":
+                    self.history.wrong.append(f"watching from {since}: {event['object']}")
+                    return
+                metadata = event["object"]["metadata"]
+                yield Delivered(event["type"], metadata["name"], int(metadata["resourceVersion"]))
+        except BROKEN:
+            return

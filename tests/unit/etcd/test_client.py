@@ -1,0 +1,369 @@
+"""The client's calls over a scripted etcd: results, errors, retries, and writes whose answer was lost."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from apiext.etcd import errors, messages
+from apiext.etcd.client import Etcd, KeyValue, WriteResult, prefix_end
+from apiext.etcd.errors import EtcdError, UnknownOutcome
+from tests.unit.etcd.mini import LOST, SLOW, UNSENT, Fault, Mini
+
+pytestmark = pytest.mark.looptime
+
+A, B = "http://a:2379", "http://b:2379"
+
+
+@asynccontextmanager
+async def client(mini: Mini, *endpoints: str, user: str = "", password: str = "") -> AsyncIterator[Etcd]:
+    etcd = Etcd(endpoints or [A], transport=mini.dial, user=user, password=password)
+    await etcd.start()
+    try:
+        yield etcd
+    finally:
+        await etcd.close()
+
+
+async def test_writes_and_reads() -> None:
+    mini = Mini()
+    async with client(mini) as etcd:
+        assert await etcd.get(b"/k") is None
+        assert await etcd.create(b"/k", b"1") == WriteResult(True, 2)
+        first = KeyValue(b"/k", b"1", 2, 2, 1)
+        assert await etcd.create(b"/k", b"2") == WriteResult(False, 2, first)
+        assert await etcd.update(b"/k", b"2", 9) == WriteResult(False, 2, first)
+        assert await etcd.update(b"/k", b"2", 2) == WriteResult(True, 3)
+        assert await etcd.get(b"/k") == KeyValue(b"/k", b"2", 3, 2, 2)
+        assert await etcd.update(b"/new", b"0", 0) == WriteResult(True, 4)
+        found = await etcd.range(b"/", prefix_end(b"/"))
+        assert ([kv.key for kv in found.kvs], found.count, found.revision, found.more) == (
+            [b"/k", b"/new"],
+            2,
+            4,
+            False,
+        )
+        assert await etcd.delete(b"/k", 2) == WriteResult(False, 4, KeyValue(b"/k", b"2", 3, 2, 2))
+        assert await etcd.delete(b"/k", 3) == WriteResult(True, 5)
+        assert await etcd.delete(b"/k", 3) == WriteResult(False, 5)
+        assert await etcd.head_revision() == 5
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+async def test_guards(count: int) -> None:
+    mini = Mini()
+    there = mini.put(b"/g0", b"")
+    guards = [(b"/g0", there), (b"/g1", 0), (b"/g2", 0)][:count]
+    wrong = [(b"/g0", 77), *guards[1:]]
+    async with client(mini) as etcd:
+        refused = await etcd.create(b"/k", b"1", guards=wrong)
+        assert refused == WriteResult(False, 2, None, (there, 0, 0)[:count])
+        assert await etcd.create(b"/k", b"1", guards=guards) == WriteResult(True, 3)
+        assert (await etcd.delete(b"/k", 3, guards=wrong)).guards == (there, 0, 0)[:count]
+        # a template that was used with guards leaves none behind
+        assert await etcd.delete(b"/k", 3, guards=guards) == WriteResult(True, 4)
+        assert await etcd.create(b"/k", b"1") == WriteResult(True, 5)
+
+
+async def test_lease_does_not_stick_to_the_template() -> None:
+    templates = messages.Templates()
+    with_lease = messages.TxnRequest.FromString(templates.put(b"/k", b"v", 0, (), 99))
+    without = messages.TxnRequest.FromString(templates.put(b"/k", b"v", 0, (), 0))
+    assert with_lease.success[0].request_put.lease == 99
+    assert without.success[0].request_put.lease == 0
+
+
+async def test_txn_of_several_keys() -> None:
+    mini = Mini()
+    async with client(mini) as etcd:
+        done = await etcd.txn([(b"/a", 0), (b"/b", 0)], puts=[(b"/a", b"1"), (b"/b", b"2")])
+        assert done == WriteResult(True, 2)
+        assert await etcd.txn([(b"/a", 0), (b"/b", 2)], deletes=[b"/a"]) == WriteResult(False, 2, None, (2, 2))
+        mini.faults.append(Fault(messages.TXN, LOST))
+        with pytest.raises(UnknownOutcome):
+            await etcd.txn([(b"/a", 2)], deletes=[b"/a"])
+
+
+# -- a write whose answer was lost: name → (verb, applied, what others did meanwhile, what comes out)
+
+IN_DOUBT = {
+    "create that happened": ("create", True, None, WriteResult(True, 3)),
+    "create that did not": ("create", False, None, None),
+    "create, and another's value is there": ("create", False, lambda mini: mini.put(b"/new", b"theirs"), None),
+    "update that happened": ("update", True, None, WriteResult(True, 3)),
+    "update that did not is sent again": ("update", False, None, WriteResult(True, 3)),
+    "update, and then another's": ("update", True, lambda mini: mini.put(b"/k", b"theirs"), None),
+    "update, and then a deletion": ("update", True, lambda mini: mini.delete(b"/k"), None),
+    "deletion that happened": ("delete", True, None, None),
+    "deletion that did not is sent again": ("delete", False, None, WriteResult(True, 3)),
+    "deletion forestalled by an update": (
+        "delete",
+        False,
+        lambda mini: mini.put(b"/k", b"theirs"),
+        WriteResult(False, 3, KeyValue(b"/k", b"theirs", 3, 2, 2)),
+    ),
+    "deletion, and a new object": ("delete", True, lambda mini: mini.put(b"/k", b"theirs"), None),
+}
+
+
+@pytest.mark.parametrize("error", [LOST, SLOW, None], ids=["lost", "election", "deadline"])
+@pytest.mark.parametrize("name", IN_DOUBT)
+async def test_answer_lost(name: str, error: EtcdError | None) -> None:
+    verb, applied, others, outcome = IN_DOUBT[name]
+    mini = Mini()
+    mini.put(b"/k", b"old")
+    async with client(mini, A, B) as etcd:
+        write = {
+            "create": lambda: etcd.create(b"/new", b"mine"),
+            "update": lambda: etcd.update(b"/k", b"mine", 2),
+            "delete": lambda: etcd.delete(b"/k", 2),
+        }[verb]
+        mini.faults.append(Fault(messages.TXN, error, applied, then=lambda: others and others(mini)))
+        if outcome is None:
+            with pytest.raises(UnknownOutcome):
+                await write()
+        else:
+            assert await write() == outcome
+
+
+async def test_answer_lost_twice() -> None:
+    mini = Mini()
+    mini.put(b"/k", b"old")
+    async with client(mini) as etcd:
+        mini.faults += [Fault(messages.TXN, LOST), Fault(messages.TXN, LOST, applied=True)]
+        assert await etcd.update(b"/k", b"mine", 2) == WriteResult(True, 3)
+
+
+async def test_twin_that_happens_late() -> None:
+    mini = Mini()
+    mini.put(b"/k", b"old")
+    async with client(mini) as etcd:
+        # the first try happens between the read that decides and the second try
+        late = messages.Templates().put(b"/k", b"mine", 2, (), 0)
+        mini.faults += [
+            Fault(messages.TXN, LOST),
+            Fault(messages.TXN, UNSENT, then=lambda: mini.call(messages.TXN, late)),
+        ]
+        assert await etcd.update(b"/k", b"mine", 2) == WriteResult(True, 3)
+
+
+async def test_guard_changed_after_a_lost_answer() -> None:
+    mini = Mini()
+    mini.put(b"/k", b"old")
+    async with client(mini) as etcd:
+        mini.faults.append(Fault(messages.TXN, LOST, then=lambda: mini.put(b"/g", b"new")))
+        assert await etcd.update(b"/k", b"mine", 2, guards=[(b"/g", 0)]) == WriteResult(
+            False, 3, KeyValue(b"/k", b"old", 2, 2, 1), (3,)
+        )
+
+
+async def test_blind_after_a_lost_answer() -> None:
+    mini = Mini()
+    async with client(mini) as etcd:
+
+        def all_down() -> None:
+            mini.down.add(A)
+            mini.cut()
+
+        mini.faults.append(Fault(messages.TXN, LOST, applied=True, then=all_down))
+        with pytest.raises(UnknownOutcome):
+            await etcd.create(b"/k", b"mine")
+
+
+async def test_write_that_was_never_sent_is_sent_again() -> None:
+    mini = Mini()
+    async with client(mini, A, B) as etcd:
+        mini.faults += [Fault(messages.TXN, UNSENT), Fault(messages.TXN, UNSENT)]
+        assert await etcd.create(b"/k", b"v") == WriteResult(True, 2)
+        assert mini.count(messages.TXN) == 3
+
+
+async def test_nothing_to_write_to() -> None:
+    mini = Mini()
+    async with client(mini, A, B) as etcd:
+        mini.down |= {A, B}
+        mini.cut()
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(errors.Unavailable) as caught:
+            await etcd.create(b"/k", b"v")
+        assert not caught.value.sent
+        assert asyncio.get_running_loop().time() - began == pytest.approx(10, abs=1)
+        with pytest.raises(errors.Unavailable):
+            await etcd.get(b"/k")
+        assert not etcd.connected
+        mini.down.clear()
+        assert await etcd.create(b"/k", b"v") == WriteResult(True, 2)
+
+
+REFUSALS = [
+    (3, "etcdserver: request is too large", errors.TooLarge),
+    (8, "etcdserver: mvcc: database space exceeded", errors.OutOfSpace),
+    (8, "etcdserver: too many requests", errors.Overloaded),
+    (7, "etcdserver: permission denied", errors.AuthError),
+]
+
+
+@pytest.mark.parametrize(("code", "text", "kind"), REFUSALS)
+async def test_refused_writes_are_not_repeated(code: int, text: str, kind: type[EtcdError]) -> None:
+    mini = Mini()
+    async with client(mini) as etcd:
+        mini.faults.append(Fault(messages.TXN, EtcdError(code, text)))
+        with pytest.raises(kind):
+            await etcd.create(b"/k", b"v")
+        assert mini.count(messages.TXN) == 1
+
+
+async def test_refusal_after_a_lost_answer_leaves_the_doubt() -> None:
+    mini = Mini()
+    mini.put(b"/k", b"old")
+    async with client(mini) as etcd:
+        mini.faults += [
+            Fault(messages.TXN, LOST),
+            Fault(messages.TXN, EtcdError(8, "etcdserver: mvcc: database space exceeded")),
+        ]
+        with pytest.raises(UnknownOutcome):
+            await etcd.update(b"/k", b"v", 2)
+
+
+async def test_reads_at_revisions() -> None:
+    mini = Mini()
+    async with client(mini) as etcd:
+        with pytest.raises(errors.FutureRevision):
+            await etcd.get(b"/k", revision=99)
+        mini.revision, mini.compacted = 20, 10
+        with pytest.raises(errors.Compacted):
+            await etcd.get(b"/k", revision=5)
+
+
+@pytest.mark.parametrize("fault", [LOST, UNSENT, SLOW, EtcdError(2, "etcdserver: server stopped")])
+async def test_reads_are_repeated(fault: EtcdError) -> None:
+    mini = Mini()
+    mini.put(b"/k", b"v")
+    async with client(mini, A, B) as etcd:
+        mini.faults += [Fault(messages.RANGE, fault), Fault(messages.RANGE, fault)]
+        found = await etcd.get(b"/k")
+        assert found is not None
+        assert found.value == b"v"
+
+
+async def test_silent_member_is_left() -> None:
+    mini = Mini()
+    async with client(mini, A, B) as etcd:
+        mini.faults.append(Fault(messages.RANGE, None))
+        began = asyncio.get_running_loop().time()
+        await etcd.get(b"/k")
+        assert asyncio.get_running_loop().time() - began < 4
+        assert mini.calls[-1] == (B, messages.RANGE)
+
+
+async def test_member_that_answers_others_is_kept() -> None:
+    mini = Mini()
+    async with client(mini, A, B) as etcd:
+        mini.faults.append(Fault(messages.RANGE, None))
+        slow = asyncio.gather(etcd.get(b"/k"))
+        await asyncio.sleep(1)
+        await etcd.get(b"/other")
+        await slow
+        assert {endpoint for endpoint, _ in mini.calls} == {A}
+
+
+async def test_start_without_an_etcd() -> None:
+    mini = Mini(down={A, B})
+    etcd = Etcd([A, B], transport=mini.dial)
+    with pytest.raises(errors.Unavailable, match="http://b:2379: refused"):
+        await etcd.start()
+    with pytest.raises(errors.Closed):
+        await etcd.head_revision()
+
+
+@pytest.mark.parametrize("endpoints", [[], ["ftp://x"], ["http://"], ["unix://"]])
+def test_bad_endpoints(endpoints: list[str]) -> None:
+    with pytest.raises(ValueError, match="etcd"):
+        Etcd(endpoints)
+
+
+def test_unknown_transport() -> None:
+    with pytest.raises(ValueError, match="carrier pigeon"):
+        Etcd([A], transport="carrier pigeon")
+
+
+# -- credentials
+
+
+async def test_login() -> None:
+    mini = Mini(password="secret")
+    async with client(mini, user="root", password="secret") as etcd:
+        await etcd.create(b"/k", b"v")
+        assert mini.count(messages.AUTHENTICATE) == 2  # one for each connection
+
+
+async def test_token_that_runs_out_is_renewed_once() -> None:
+    mini = Mini(password="secret")
+    async with client(mini, user="root", password="secret") as etcd:
+        mini.token = "t2"
+        done = await asyncio.gather(*(etcd.create(b"/k%d" % n, b"v") for n in range(20)), etcd.get(b"/k"))
+        assert all(result.ok for result in done[:20] if isinstance(result, WriteResult))
+        assert mini.count(messages.AUTHENTICATE) == 3
+
+
+async def test_wrong_password_is_said_at_once() -> None:
+    mini = Mini(password="secret")
+    etcd = Etcd([A], transport=mini.dial, user="root", password="guess")
+    with pytest.raises(errors.AuthError):
+        await etcd.start()
+    assert asyncio.get_running_loop().time() < 1
+
+
+# -- the head
+
+
+async def test_probes_are_shared() -> None:
+    mini = Mini()
+    async with client(mini) as etcd:
+        before = mini.count(messages.RANGE)
+        early = [asyncio.gather(etcd.head_revision()) for _ in range(50)]
+        assert await asyncio.gather(*early) == [[1]] * 50
+        assert mini.count(messages.RANGE) - before <= 2
+
+
+async def test_probe_begins_after_the_question() -> None:
+    mini = Mini()
+    async with client(mini) as etcd:
+        first = asyncio.gather(etcd.head_revision())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        # its probe is on the way: one who asks after this write must see it
+        written = (await etcd.create(b"/k", b"v")).revision
+        assert await etcd.head_revision() >= written
+        await first
+
+
+async def test_cancelled_questions_hurt_nobody() -> None:
+    mini = Mini()
+    async with client(mini) as etcd:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(etcd.head_revision()) for _ in range(4)]
+            await asyncio.sleep(0)
+            tasks[0].cancel()
+            tasks[2].cancel()
+        assert [task.result() for task in (tasks[1], tasks[3])] == [1, 1]
+        assert await etcd.head_revision() == 1
+
+
+async def test_probe_that_fails_tells_all() -> None:
+    mini = Mini()
+    async with client(mini) as etcd:
+        mini.down.add(A)
+        mini.cut()
+        answers = await asyncio.gather(*(etcd.head_revision() for _ in range(3)), return_exceptions=True)
+        assert [type(answer) for answer in answers] == [errors.Unavailable] * 3
+        mini.down.clear()
+        assert await etcd.head_revision() == 1
+
+
+@pytest.mark.parametrize(
+    ("prefix", "end"), [(b"/a/", b"/a0"), (b"a\xff", b"b"), (b"\xff\xff", b"\0"), (b"", b"\0"), (b"a\xfe", b"a\xff")]
+)
+def test_prefix_end(prefix: bytes, end: bytes) -> None:
+    assert prefix_end(prefix) == end

@@ -1,0 +1,569 @@
+"""The HTTP/2 transport against a scripted server: every item of the risks that an own transport has."""
+
+import asyncio
+
+import hpack
+import pytest
+
+from apiext.etcd import errors, frames, h2
+from apiext.etcd.errors import EtcdError
+from apiext.etcd.frames import frame, settings, window_update
+from apiext.etcd.h2 import Connection
+from tests.unit.etcd.peer import OK_HEAD, OK_TRAILERS, Frame, Peer, connected, message, turn
+
+PATH = "/etcdserverpb.KV/Range"
+
+
+def kinds(heard: list[Frame]) -> list[int]:
+    return [frame.kind for frame in heard]
+
+
+def body_of(heard: list[Frame], stream: int) -> bytes:
+    return b"".join(frame.payload for frame in heard if frame.kind == frames.DATA and frame.stream == stream)
+
+
+async def failure(answer: asyncio.Future[bytes]) -> EtcdError:
+    with pytest.raises(EtcdError) as caught:
+        await answer
+    return caught.value
+
+
+async def test_greeting() -> None:
+    peer = Peer(Connection("etcd:2379", "http", asyncio.get_running_loop()))
+    hello, window = await peer.heard()
+    values = dict(frames.SETTING.iter_unpack(hello.payload))
+    assert values == {
+        frames.HEADER_TABLE_SIZE: 0,
+        frames.ENABLE_PUSH: 0,
+        frames.INITIAL_WINDOW_SIZE: h2.RECEIVE_WINDOW,
+    }
+    assert window.kind == frames.WINDOW_UPDATE
+    assert not peer.connection.ready.done()
+    peer.greet()
+    assert peer.connection.ready.done()
+    (ack,) = await peer.heard()
+    assert (ack.kind, ack.flags) == (frames.SETTINGS, frames.ACK)
+
+
+async def test_unary() -> None:
+    peer = await connected()
+    answer = peer.connection.unary(PATH, b"question", 3.0)
+    head, data = await peer.heard()
+    assert peer.read_head(head.payload) == {
+        b":method": b"POST",
+        b":scheme": b"http",
+        b":path": PATH.encode(),
+        b":authority": b"etcd:2379",
+        b"content-type": b"application/grpc",
+        b"te": b"trailers",
+    }
+    assert head.flags == frames.END_HEADERS
+    assert (data.flags, data.payload) == (frames.END_STREAM, message(b"question"))
+    peer.say(peer.answer(1, b"answer"))
+    assert await answer == b"answer"
+
+
+async def test_one_write_for_all_calls_of_a_turn() -> None:
+    peer = await connected()
+    answers = [peer.connection.unary(PATH, b"q%d" % n, 3.0) for n in range(10)]
+    heard = await peer.heard()
+    assert [body_of(heard, 2 * n + 1) for n in range(10)] == [message(b"q%d" % n) for n in range(10)]
+    # answered backwards: streams are independent
+    peer.say(*(peer.answer(2 * n + 1, b"a%d" % n) for n in reversed(range(10))))
+    assert [await answer for answer in answers] == [b"a%d" % n for n in range(10)]
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 3, 7, 8, 9, 10, 4096])
+async def test_split_at_every_byte(pieces: int) -> None:
+    peer = Peer(Connection("etcd:2379", "http", asyncio.get_running_loop()))
+    peer.say(settings({frames.MAX_FRAME_SIZE: 16_384}), pieces=pieces)
+    answer = peer.connection.unary(PATH, b"q", 3.0)
+    big = bytes(range(256)) * 20
+    peer.say(
+        frame(frames.PING, 0, 0, b"12345678"),
+        peer.head(1),
+        frame(frames.DATA, 0, 1, message(big)[:3]),
+        frame(frames.DATA, 0, 1, message(big)[3:4]),
+        frame(frames.DATA, 0, 1, message(big)[4:100]),
+        frame(frames.DATA, 0, 1, b""),
+        frame(frames.DATA, 0, 1, message(big)[100:]),
+        peer.trailers(1),
+        pieces=pieces,
+    )
+    assert await answer == big
+    pongs = [f for f in await peer.heard() if f.kind == frames.PING]
+    assert [(pong.flags, pong.payload) for pong in pongs] == [(frames.ACK, b"12345678")]
+
+
+async def test_message_over_many_frames_gives_the_window_back() -> None:
+    peer = await connected()
+    answer = peer.connection.unary(PATH, b"q", 3.0)
+    await peer.heard()
+    body = b"abcdefgh" * (1 << 20)
+    data = message(body)
+    peer.say(peer.head(1), *(frame(frames.DATA, 0, 1, data[at : at + 16_384]) for at in range(0, len(data), 16_384)))
+    heard = await peer.heard()
+    given = {stream: sum(int.from_bytes(f.payload, "big") for f in heard if f.stream == stream) for stream in (0, 1)}
+    assert set(kinds(heard)) == {frames.WINDOW_UPDATE}
+    assert all(len(data) - h2.RECEIVE_WINDOW // 4 - 16_384 <= amount <= len(data) for amount in given.values())
+    peer.say(peer.trailers(1))
+    assert await answer == body
+
+
+async def test_data_of_a_forgotten_stream_counts_for_the_connection() -> None:
+    peer = await connected()
+    chunk = frame(frames.DATA, 0, 7, bytes(16_384))
+    peer.say(*([chunk] * (h2.RECEIVE_WINDOW // 4 // 16_384 + 1)))
+    (update,) = await peer.heard()
+    assert (update.kind, update.stream) == (frames.WINDOW_UPDATE, 0)
+
+
+async def test_continuation() -> None:
+    peer = await connected()
+    answer = peer.connection.unary(PATH, b"q", 3.0)
+    head, tail = peer.block(OK_HEAD), peer.block(OK_TRAILERS)
+    peer.say(
+        frame(frames.HEADERS, 0, 1, head[:1]),
+        frame(frames.CONTINUATION, 0, 1, head[1:2]),
+        frame(frames.CONTINUATION, frames.END_HEADERS, 1, head[2:]),
+        frame(frames.DATA, 0, 1, message(b"x")),
+        frame(frames.HEADERS, frames.END_STREAM, 1, b""),
+        frame(frames.CONTINUATION, frames.END_HEADERS, 1, tail),
+    )
+    assert await answer == b"x"
+
+
+BROKEN = {
+    "interrupted header block": [frame(frames.HEADERS, 0, 1, b"\x88"), frame(frames.PING, 0, 0, bytes(8))],
+    "continuation of nothing": [frame(frames.CONTINUATION, frames.END_HEADERS, 1, b"\x88")],
+    "continuation of another": [
+        frame(frames.HEADERS, 0, 1, b"\x88"),
+        frame(frames.CONTINUATION, frames.END_HEADERS, 3, b""),
+    ],
+    "endless continuation": [frame(frames.HEADERS, 0, 1, b"\x88")]
+    + [frame(frames.CONTINUATION, 0, 1, bytes(16_384))] * 17,
+    "padding longer than the frame": [frame(frames.DATA, frames.PADDED, 1, b"\x05abc")],
+    "empty padded frame": [frame(frames.DATA, frames.PADDED, 1)],
+    "frame too large": [(16_385).to_bytes(3, "big") + bytes(6)],
+    "headers that do not decode": [frame(frames.HEADERS, frames.END_HEADERS, 1, b"\xff\xff\xff\xff\xff\xff")],
+    "grpc-status that is no number": [
+        frame(frames.HEADERS, 5, 1, b"\x00\x0bgrpc-status\x01x"),
+    ],
+    "data without a stream": [frame(frames.DATA, 0, 0, b"x")],
+    "push": [frame(frames.PUSH_PROMISE, frames.END_HEADERS, 1, b"\x00\x00\x00\x02\x88")],
+    "settings of a wrong size": [frame(frames.SETTINGS, 0, 0, bytes(5))],
+    "window out of range": [settings({frames.INITIAL_WINDOW_SIZE: 1 << 31})],
+    "frame size out of range": [settings({frames.MAX_FRAME_SIZE: 1})],
+    "http/1": [b"HTTP/1.1 400 Bad Request\r\n\r\n"],
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+async def test_protocol_faults_end_the_connection(name: str) -> None:
+    peer = await connected()
+    answer = peer.connection.unary(PATH, b"q", 3.0)
+    await peer.heard()
+    peer.say(*BROKEN[name])
+    error = await failure(answer)
+    assert error.code == errors.UNAVAILABLE
+    assert error.sent
+    assert "protocol error" in error.message
+    heard = await peer.heard()
+    assert kinds(heard)[-1] == frames.GOAWAY
+    assert peer.closed
+    assert peer.connection.lost.done()
+    assert peer.connection.gone.done()
+
+
+async def test_not_http2_at_all() -> None:
+    peer = Peer(Connection("etcd:2379", "http", asyncio.get_running_loop()))
+    peer.say(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    with pytest.raises(EtcdError) as caught:
+        await peer.connection.ready
+    assert not caught.value.sent
+
+
+@pytest.mark.parametrize("padding", [0, 1, 200])
+async def test_padding(padding: int) -> None:
+    peer = await connected()
+    answer = peer.connection.unary(PATH, b"q", 3.0)
+    pad, filling = bytes((padding,)), bytes(padding)
+    priority = bytes(5)
+    peer.say(
+        frame(frames.HEADERS, 4 | 8 | 0x20, 1, pad + priority + peer.block(OK_HEAD) + filling),
+        frame(frames.DATA, frames.PADDED, 1, pad + message(b"hello")[:6] + filling),
+        frame(frames.DATA, frames.PADDED, 1, pad + message(b"hello")[6:] + filling),
+        frame(frames.HEADERS, 1 | 4 | 8, 1, pad + peer.block(OK_TRAILERS) + filling),
+    )
+    assert await answer == b"hello"
+
+
+async def test_unknown_frames_are_ignored() -> None:
+    peer = await connected()
+    answer = peer.connection.unary(PATH, b"q", 3.0)
+    peer.say(frame(0xAA, 0xFF, 1, b"what"), frame(frames.PRIORITY, 0, 1, bytes(5)), peer.answer(1, b"a"))
+    assert await answer == b"a"
+
+
+# -- flow control
+
+
+async def test_window_of_the_stream() -> None:
+    peer = await connected({frames.INITIAL_WINDOW_SIZE: 10})
+    peer.connection.unary(PATH, b"x" * 95, 3.0)
+    heard = await peer.heard()
+    assert kinds(heard) == [frames.HEADERS, frames.DATA]
+    assert len(heard[1].payload) == 10
+    peer.say(window_update(1, 40))
+    (more,) = await peer.heard()
+    assert (len(more.payload), more.flags) == (40, 0)
+    peer.say(window_update(1, 1000))
+    (rest,) = await peer.heard()
+    assert (len(rest.payload), rest.flags) == (50, frames.END_STREAM)
+
+
+async def test_window_of_the_connection_is_shared() -> None:
+    peer = await connected({frames.INITIAL_WINDOW_SIZE: 1 << 20})
+    for _ in range(3):
+        peer.connection.unary(PATH, b"x" * 30_000, 3.0)
+    heard = await peer.heard()
+    assert sum(len(f.payload) for f in heard if f.kind == frames.DATA) == 65_535
+    peer.say(window_update(0, 100_000))
+    heard += await peer.heard()
+    assert [body_of(heard, stream) for stream in (1, 3, 5)] == [message(b"x" * 30_000)] * 3
+    assert all(len(f.payload) <= 16_384 for f in heard)
+
+
+async def test_window_shrinks_mid_flight() -> None:
+    peer = await connected({frames.INITIAL_WINDOW_SIZE: 1000})
+    peer.connection.unary(PATH, b"x" * 1995, 3.0)
+    assert len(body_of(await peer.heard(), 1)) == 1000
+    peer.say(settings({frames.INITIAL_WINDOW_SIZE: 100}))  # the window is now 900 below zero
+    assert kinds(await peer.heard()) == [frames.SETTINGS]
+    peer.say(window_update(1, 900))
+    assert await peer.heard() == []
+    peer.say(window_update(1, 1))
+    assert len(body_of(await peer.heard(), 1)) == 1
+    peer.say(settings({frames.INITIAL_WINDOW_SIZE: 5000}))
+    assert len(body_of(await peer.heard(), 1)) == 999
+
+
+async def test_larger_frames_when_the_server_takes_them() -> None:
+    peer = await connected({frames.MAX_FRAME_SIZE: 65_536})
+    peer.connection.unary(PATH, b"x" * 40_000, 3.0)
+    assert [len(f.payload) for f in (await peer.heard())[1:]] == [40_005]
+
+
+@pytest.mark.looptime
+async def test_window_that_never_opens_meets_the_deadline() -> None:
+    peer = await connected({frames.INITIAL_WINDOW_SIZE: 0})
+    answer = peer.connection.unary(PATH, b"q", 1.0)
+    error = await failure(answer)
+    assert error.code == errors.DEADLINE_EXCEEDED
+    heard = await peer.heard()
+    assert kinds(heard) == [frames.HEADERS, frames.RST_STREAM]
+    # the connection is usable, and the dead call takes no part in it
+    peer.say(settings({frames.INITIAL_WINDOW_SIZE: 100}))
+    again = peer.connection.unary(PATH, b"q", 1.0)
+    assert body_of(await peer.heard(), 3) == message(b"q")
+    peer.say(peer.answer(3, b"a"))
+    assert await again == b"a"
+
+
+# -- ends of calls
+
+
+async def test_trailers_only() -> None:
+    peer = await connected()
+    answer = peer.connection.unary(PATH, b"q", 3.0)
+    fields = [*OK_HEAD, (b"grpc-status", b"11"), (b"grpc-message", b"etcdserver: 100%25 gone%0A")]
+    peer.say(peer.head(1, fields, end=True))
+    error = await failure(answer)
+    assert (error.code, error.message, error.sent) == (11, "etcdserver: 100% gone\n", True)
+
+
+@pytest.mark.parametrize(("status", "code"), [(b"503", errors.UNAVAILABLE), (b"401", errors.UNAUTHENTICATED)])
+async def test_answer_of_a_proxy(status: bytes, code: int) -> None:
+    peer = await connected()
+    answer = peer.connection.unary(PATH, b"q", 3.0)
+    peer.say(peer.head(1, [(b":status", status)]))
+    error = await failure(answer)
+    assert error.code == code
+    assert status.decode() in error.message
+    assert kinds(await peer.heard())[-1] == frames.RST_STREAM
+    peer.say(frame(frames.DATA, frames.END_STREAM, 1, b"<html>"))
+
+
+async def test_informational_headers_are_skipped() -> None:
+    peer = await connected()
+    answer = peer.connection.unary(PATH, b"q", 3.0)
+    peer.say(peer.head(1, [(b":status", b"103")]), peer.answer(1, b"a"))
+    assert await answer == b"a"
+
+
+BAD_BODIES = {
+    "no message": b"",
+    "half a prefix": b"\0\0",
+    "compressed": message(b"zzz", compressed=1),
+    "too short": message(b"abc")[:-1],
+    "two messages": message(b"a") + message(b"b"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_BODIES)
+async def test_bad_framing_of_the_answer(name: str) -> None:
+    peer = await connected()
+    answer = peer.connection.unary(PATH, b"q", 3.0)
+    peer.say(peer.head(1), frame(frames.DATA, 0, 1, BAD_BODIES[name]), peer.trailers(1))
+    assert (await failure(answer)).code == errors.INTERNAL
+
+
+async def test_end_without_trailers() -> None:
+    peer = await connected()
+    answer = peer.connection.unary(PATH, b"q", 3.0)
+    peer.say(peer.head(1), frame(frames.DATA, frames.END_STREAM, 1, message(b"a")))
+    error = await failure(answer)
+    assert (error.code, error.sent) == (errors.UNAVAILABLE, True)
+
+
+async def test_end_without_status() -> None:
+    peer = await connected()
+    answer = peer.connection.unary(PATH, b"q", 3.0)
+    peer.say(peer.head(1), frame(frames.DATA, 0, 1, message(b"a")), peer.head(1, [(b"x", b"y")], end=True))
+    assert (await failure(answer)).code == errors.UNKNOWN
+
+
+@pytest.mark.parametrize(("code", "sent"), [(frames.REFUSED_STREAM, False), (frames.CANCEL, True), (11, True)])
+async def test_reset_by_the_server(code: int, sent: bool) -> None:
+    peer = await connected()
+    answer = peer.connection.unary(PATH, b"q", 3.0)
+    peer.say(frame(frames.RST_STREAM, 0, 1, code.to_bytes(4, "big")))
+    error = await failure(answer)
+    assert (error.code, error.sent) == (errors.UNAVAILABLE, sent)
+    assert peer.connection.live
+
+
+@pytest.mark.looptime
+async def test_cancelled_caller_frees_the_stream() -> None:
+    peer = await connected({frames.MAX_CONCURRENT_STREAMS: 1})
+    first = peer.connection.unary(PATH, b"q", 30.0)
+    second = peer.connection.unary(PATH, b"r", 30.0)
+    third = peer.connection.unary(PATH, b"s", 30.0)
+    await peer.heard()
+    first.cancel()
+    second.cancel()
+    await asyncio.sleep(1)
+    heard = await peer.heard()
+    assert [(f.kind, f.stream) for f in heard] == [(frames.RST_STREAM, 1), (frames.HEADERS, 3), (frames.DATA, 3)]
+    assert heard[2].payload == message(b"s")
+    peer.say(peer.answer(1, b"late"), peer.answer(3, b"t"))
+    assert await third == b"t"
+
+
+# -- limits of the connection
+
+
+async def test_calls_over_the_limit_wait_their_turn() -> None:
+    peer = await connected({frames.MAX_CONCURRENT_STREAMS: 2})
+    answers = [peer.connection.unary(PATH, b"q%d" % n, 3.0) for n in range(5)]
+    assert [f.stream for f in await peer.heard() if f.kind == frames.HEADERS] == [1, 3]
+    peer.say(peer.answer(3, b"b"))
+    assert [f.stream for f in await peer.heard() if f.kind == frames.HEADERS] == [5]
+    peer.say(settings({frames.MAX_CONCURRENT_STREAMS: 10}))
+    assert [f.stream for f in await peer.heard() if f.kind == frames.HEADERS] == [7, 9]
+    peer.say(*(peer.answer(stream, b"x") for stream in (1, 5, 7, 9)))
+    assert [await answer for answer in answers] == [b"x", b"b", b"x", b"x", b"x"]
+
+
+@pytest.mark.looptime
+async def test_deadline_in_the_queue_was_never_sent() -> None:
+    peer = await connected({frames.MAX_CONCURRENT_STREAMS: 1})
+    first = peer.connection.unary(PATH, b"q", 10.0)
+    queued = peer.connection.unary(PATH, b"q", 1.0)
+    error = await failure(queued)
+    assert (error.code, error.sent) == (errors.DEADLINE_EXCEEDED, False)
+    assert not first.done()
+    assert (await failure(first)).sent
+
+
+async def test_no_free_stream_for_a_watch() -> None:
+    peer = await connected({frames.MAX_CONCURRENT_STREAMS: 0})
+    with pytest.raises(EtcdError) as caught:
+        peer.connection.stream(PATH, lambda _: None, lambda _: None)
+    assert not caught.value.sent
+
+
+async def test_stream_ids_run_out() -> None:
+    peer = await connected()
+    peer.connection._next_id = frames.MAX_STREAM_ID  # two thousand million calls later
+    answer = peer.connection.unary(PATH, b"q", 3.0)
+    assert not peer.connection.live
+    assert peer.connection.lost.done()
+    assert not (await failure(peer.connection.unary(PATH, b"q", 3.0))).sent
+    peer.say(peer.answer(frames.MAX_STREAM_ID, b"last"))
+    assert await answer == b"last"
+    await turn()
+    assert peer.closed
+
+
+async def test_goaway_with_a_low_last_id() -> None:
+    peer = await connected({frames.MAX_CONCURRENT_STREAMS: 3})
+    ended: list[EtcdError] = []
+    low, high = (peer.connection.unary(PATH, b"q", 3.0) for _ in range(2))
+    peer.connection.stream(PATH, lambda _: None, ended.append)
+    queued = peer.connection.unary(PATH, b"q", 3.0)
+    await peer.heard()
+    peer.say(frame(frames.GOAWAY, 0, 0, (1).to_bytes(4, "big") + (0).to_bytes(4, "big") + b"max_age"))
+    assert not (await failure(high)).sent
+    assert not (await failure(queued)).sent
+    assert [(error.code, error.sent) for error in ended] == [(errors.UNAVAILABLE, False)]
+    assert not peer.closed
+    assert peer.connection.lost.done()
+    peer.say(peer.answer(1, b"still"))
+    assert await low == b"still"
+    await turn()
+    assert peer.closed
+    assert peer.connection.gone.done()
+
+
+async def test_goaway_ends_streams_so_that_the_server_can_stop() -> None:
+    peer = await connected()
+    ended: list[EtcdError] = []
+    peer.connection.stream(PATH, lambda _: None, ended.append)
+    await peer.heard()
+    peer.say(frame(frames.GOAWAY, 0, 0, frames.MAX_STREAM_ID.to_bytes(4, "big") + bytes(4)))
+    assert kinds(await peer.heard()) == [frames.RST_STREAM]
+    assert len(ended) == 1
+    assert peer.closed
+
+
+async def test_connection_lost() -> None:
+    peer = await connected()
+    ended: list[EtcdError] = []
+    answer = peer.connection.unary(PATH, b"q", 3.0)
+    peer.connection.stream(PATH, lambda _: None, ended.append)
+    peer.close()
+    error = await failure(answer)
+    assert (error.code, error.sent) == (errors.UNAVAILABLE, True)
+    assert len(ended) == 1
+    assert not (await failure(peer.connection.unary(PATH, b"q", 3.0))).sent
+
+
+@pytest.mark.looptime
+async def test_silent_server_is_pinged_and_given_up() -> None:
+    peer = await connected()
+    ended: list[EtcdError] = []
+    peer.connection.stream(PATH, lambda _: None, ended.append)
+    await peer.heard()
+    await asyncio.sleep(h2.PING_EVERY + 1)
+    assert kinds(await peer.heard()) == [frames.PING]
+    peer.say(frame(frames.PING, frames.ACK, 0, bytes(8)))
+    await asyncio.sleep(h2.PING_EVERY + 1)
+    assert kinds(await peer.heard()) == [frames.PING]
+    assert not ended
+    await asyncio.sleep(h2.PING_WAIT + 1)
+    assert peer.aborted
+    assert len(ended) == 1
+
+
+@pytest.mark.looptime
+async def test_idle_connection_is_not_pinged() -> None:
+    peer = await connected()
+    await asyncio.sleep(100)
+    assert await peer.heard() == []
+
+
+# -- streams
+
+
+async def test_stream_both_ways() -> None:
+    peer = await connected()
+    got: list[bytes] = []
+    ended: list[EtcdError] = []
+    stream = peer.connection.stream(PATH, got.append, ended.append)
+    stream.send(b"one")
+    stream.send(b"two")
+    heard = await peer.heard()
+    assert peer.read_head(heard[0].payload)[b"hasleader"] == b"true"
+    assert body_of(heard, 1) == message(b"one") + message(b"two")
+    assert not any(f.flags & frames.END_STREAM for f in heard)
+    both = message(b"a" * 1000) + message(b"") + message(b"b")
+    peer.say(peer.head(1))
+    for at in range(0, len(both), 3):
+        peer.say(frame(frames.DATA, 0, 1, both[at : at + 3]))
+    assert got == [b"a" * 1000, b"", b"b"]
+    peer.say(peer.trailers(1, 14, "etcdserver: no leader"))
+    assert [(error.code, error.message) for error in ended] == [(14, "etcdserver: no leader")]
+    stream.send(b"too late")
+    stream.cancel()
+    assert await peer.heard() == []
+
+
+async def test_stream_cancelled_by_its_own_listener() -> None:
+    peer = await connected()
+    got: list[bytes] = []
+    ended: list[EtcdError] = []
+
+    def listen(body: bytes) -> None:
+        got.append(body)
+        stream.cancel()
+
+    stream = peer.connection.stream(PATH, listen, ended.append)
+    await peer.heard()
+    peer.say(peer.head(1), frame(frames.DATA, frames.END_STREAM, 1, message(b"a") + message(b"b")))
+    assert got == [b"a"]
+    assert ended == []
+    assert kinds(await peer.heard()) == [frames.RST_STREAM]
+
+
+async def test_compressed_message_of_a_stream() -> None:
+    peer = await connected()
+    ended: list[EtcdError] = []
+    peer.connection.stream(PATH, lambda _: None, ended.append)
+    peer.say(peer.head(1), frame(frames.DATA, 0, 1, message(b"x", compressed=1)))
+    assert [error.code for error in ended] == [errors.INTERNAL]
+
+
+async def test_stream_gives_its_window_back() -> None:
+    peer = await connected()
+    got: list[bytes] = []
+    peer.connection.stream(PATH, got.append, lambda _: None)
+    await peer.heard()
+    peer.say(peer.head(1))
+    chunk = frame(frames.DATA, 0, 1, message(bytes(16_000)))
+    peer.say(*([chunk] * 1100))
+    assert len(got) == 1100
+    given = sum(int.from_bytes(f.payload, "big") for f in await peer.heard() if f.stream == 1)
+    assert given >= 1100 * 16_000 - h2.RECEIVE_WINDOW // 4 - 16_384
+
+
+# -- headers
+
+
+async def test_token_of_any_length() -> None:
+    peer = await connected()
+    for number, length in enumerate((1, 126, 127, 128, 254, 255, 4000)):
+        peer.connection.set_token("t" * length)
+        peer.connection.unary(PATH, b"q", 3.0)
+        head, _ = await peer.heard()
+        assert peer.read_head(head.payload)[b"token"] == b"t" * length, number
+
+
+async def test_server_that_uses_a_header_table_all_the_same() -> None:
+    peer = await connected()
+    encoder = hpack.Encoder()  # indexes what it sends, so that equal bytes mean different things later
+    for number in range(6):
+        stream = 2 * number + 1
+        answer = peer.connection.unary(PATH, b"q", 3.0)
+        code = b"0" if number % 2 else b"9"
+        head = encoder.encode(OK_HEAD)
+        trailers = encoder.encode([(b"grpc-status", code), (b"grpc-message", b"m%d" % (number // 2))])
+        peer.say(
+            frame(frames.HEADERS, frames.END_HEADERS, stream, head),
+            frame(frames.DATA, 0, stream, message(b"a")),
+            frame(frames.HEADERS, frames.END_HEADERS | frames.END_STREAM, stream, trailers),
+        )
+        if number % 2:
+            assert await answer == b"a"
+        else:
+            assert (await failure(answer)).message == f"m{number // 2}"

@@ -1,0 +1,363 @@
+"""Watches over a scripted etcd: each change once and in order, whatever happens to the connections."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import looptime
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apiext.etcd import errors, messages
+from apiext.etcd.client import Batch, Etcd, WatchHandle
+from apiext.etcd.errors import EtcdError
+from apiext.etcd.watch import RELIST_GAP
+from tests.unit.etcd.mini import Mini
+
+A, B = "http://a:2379", "http://b:2379"
+
+
+class Listener:
+    """What a watch has told."""
+
+    def __init__(self) -> None:
+        self.batches: list[Batch] = []
+        self.ends: list[EtcdError] = []
+
+    def watch(self, etcd: Etcd, start: int, prev_kv: bool = False) -> WatchHandle:
+        return etcd.watch(b"/", b"0", start, prev_kv=prev_kv, on_batch=self.batches.append, on_end=self.ends.append)
+
+    @property
+    def revisions(self) -> list[int]:
+        return [event.kv.mod_revision for batch in self.batches for event in batch.events]
+
+
+@asynccontextmanager
+async def client(mini: Mini, *endpoints: str) -> AsyncIterator[Etcd]:
+    etcd = Etcd(endpoints or [A], transport=mini.dial)
+    await etcd.start()
+    try:
+        yield etcd
+    finally:
+        await etcd.close()
+
+
+@pytest.mark.looptime
+async def test_from_now() -> None:
+    mini = Mini()
+    mini.put(b"/before", b"")
+    async with client(mini) as etcd:
+        heard = Listener()
+        watch = heard.watch(etcd, 0)
+        await asyncio.sleep(1)
+        assert (watch.connected, watch.watermark) == (True, 2)
+        mini.put(b"/k", b"1")
+        mini.put(b"/k", b"2")
+        mini.delete(b"/k")
+        first, second, third = (batch.events[0] for batch in heard.batches)
+        assert (first.kind, first.kv.value, first.kv.version, first.prev) == (0, b"1", 1, None)
+        assert (second.kind, second.kv.value, second.kv.create_revision) == (0, b"2", 3)
+        assert (third.kind, third.kv.key, third.kv.mod_revision) == (1, b"/k", 5)
+        assert [batch.revision for batch in heard.batches] == [3, 4, 5]
+        assert watch.watermark == 5
+
+
+@pytest.mark.looptime
+async def test_from_a_revision_with_previous_values() -> None:
+    mini = Mini()
+    for value in (b"1", b"2"):
+        mini.put(b"/k", value)
+    mini.delete(b"/k")
+    async with client(mini) as etcd:
+        heard = Listener()
+        heard.watch(etcd, 3, prev_kv=True)
+        await asyncio.sleep(1)
+        (batch,) = heard.batches
+        assert [(event.kv.mod_revision, event.prev and event.prev.value) for event in batch.events] == [
+            (3, b"1"),
+            (4, b"2"),
+        ]
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("repeat", [False, True])
+async def test_resumes_without_gap_or_twin(repeat: bool) -> None:
+    mini = Mini(repeat_events=repeat)
+    async with client(mini, A, B) as etcd:
+        heard = Listener()
+        watch = heard.watch(etcd, 0)
+        await asyncio.sleep(1)
+        for _ in range(5):
+            mini.put(b"/k", b"x")
+            mini.cut()
+            assert not watch.connected
+            mini.put(b"/k", b"y")
+            await asyncio.sleep(5)
+        assert heard.revisions == list(range(2, 12))
+        assert heard.ends == []
+
+
+@pytest.mark.looptime
+async def test_waits_while_there_is_no_etcd() -> None:
+    mini = Mini()
+    async with client(mini) as etcd:
+        heard = Listener()
+        heard.watch(etcd, 0)
+        await asyncio.sleep(1)
+        mini.down.add(A)
+        mini.cut()
+        mini.put(b"/k", b"x")
+        await asyncio.sleep(300)
+        mini.down.clear()
+        await asyncio.sleep(5)
+        assert heard.revisions == [2]
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("size", [1, 2, 3, 100])
+async def test_fragments_never_split_a_revision(size: int) -> None:
+    mini = Mini(fragments=size)
+    async with client(mini) as etcd:
+        for _ in range(3):
+            await etcd.txn([], puts=[(b"/a", b"1"), (b"/b", b"1"), (b"/c", b"1")])
+        heard = Listener()
+        heard.watch(etcd, 2)
+        await asyncio.sleep(1)
+        assert heard.revisions == [2, 2, 2, 3, 3, 3, 4, 4, 4]
+        for batch in heard.batches:
+            assert len(batch.events) % 3 == 0
+            assert batch.revision == batch.events[-1].kv.mod_revision
+
+
+@pytest.mark.looptime
+async def test_compacted() -> None:
+    mini = Mini()
+    for _ in range(10):
+        mini.put(b"/k", b"x")
+    mini.compacted = 8
+    async with client(mini) as etcd:
+        heard = Listener()
+        watch = heard.watch(etcd, 3)
+        await asyncio.sleep(1)
+        (error,) = heard.ends
+        assert isinstance(error, errors.Compacted)
+        assert error.oldest == 8
+        assert not watch.connected
+        assert mini.links[-1].streams == set()
+
+
+@pytest.mark.looptime
+async def test_compacted_while_away() -> None:
+    mini = Mini()
+    async with client(mini) as etcd:
+        heard = Listener()
+        heard.watch(etcd, 0)
+        await asyncio.sleep(1)
+        mini.cut()
+        for _ in range(10):
+            mini.put(b"/k", b"x")
+        mini.compacted = 9
+        await asyncio.sleep(5)
+        assert [type(error) for error in heard.ends] == [errors.Compacted]
+        assert heard.revisions == []
+
+
+@pytest.mark.looptime
+async def test_too_far_behind() -> None:
+    mini = Mini()
+    async with client(mini) as etcd:
+        heard = Listener()
+        heard.watch(etcd, 0)
+        await asyncio.sleep(1)
+        mini.cut()
+        mini.revision += RELIST_GAP + 1
+        await asyncio.sleep(5)
+        assert [type(error) for error in heard.ends] == [errors.FarBehind]
+
+
+REPLACED = {
+    "another cluster": {"cluster_id": 8},
+    "older": {"revision": 3},
+    "restored and written on": {"term": 1, "revision": 50},
+}
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("name", REPLACED)
+async def test_store_replaced(name: str) -> None:
+    mini = Mini(revision=10, term=5)
+    async with client(mini) as etcd:
+        heard, other = Listener(), Listener()
+        heard.watch(etcd, 0)
+        other.watch(etcd, 0)
+        await asyncio.sleep(1)
+        mini.cut()
+        for field, value in REPLACED[name].items():
+            setattr(mini, field, value)
+        await asyncio.sleep(5)
+        assert [type(error) for error in (*heard.ends, *other.ends)] == [errors.StoreReplaced] * 2
+        # a new watch goes on in the new store
+        heard.watch(etcd, 0)
+        await asyncio.sleep(1)
+        mini.put(b"/k", b"x")
+        assert heard.revisions == [mini.revision]
+
+
+@pytest.mark.looptime
+async def test_store_replaced_is_seen_by_a_probe() -> None:
+    mini = Mini(revision=10)
+    async with client(mini) as etcd:
+        heard = Listener()
+        heard.watch(etcd, 0)
+        await asyncio.sleep(1)
+        mini.revision = 4
+        assert await etcd.head_revision() == 4
+        assert [type(error) for error in heard.ends] == [errors.StoreReplaced]
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(("version", "trusted"), [("3.5.13", True), ("3.5.12", False), ("3.4.31", True)])
+async def test_progress(version: str, trusted: bool) -> None:
+    mini = Mini(version=version)
+    async with client(mini) as etcd:
+        heard = Listener()
+        watch = heard.watch(etcd, 0)
+        assert not watch.request_progress()
+        await asyncio.sleep(1)
+        mini.revision = 9
+        assert etcd.progress_requests_ok is trusted
+        assert watch.request_progress() is trusted
+        await asyncio.sleep(1)
+        assert heard.batches == ([Batch([], 9, True)] if trusted else [])
+        assert watch.watermark == (9 if trusted else 1)
+
+
+@pytest.mark.looptime
+async def test_cancel() -> None:
+    mini = Mini()
+    async with client(mini) as etcd:
+        heard = Listener()
+        open_one, early = heard.watch(etcd, 0), heard.watch(etcd, 0)
+        early.cancel()
+        await asyncio.sleep(1)
+        open_one.cancel()
+        open_one.cancel()
+        mini.put(b"/k", b"x")
+        await asyncio.sleep(1)
+        assert (heard.batches, heard.ends) == ([], [])
+        assert mini.links[-1].streams == set()
+        assert not open_one.request_progress()
+
+
+@pytest.mark.looptime
+async def test_cancel_from_the_callback() -> None:
+    mini = Mini()
+    async with client(mini) as etcd:
+        heard = Listener()
+
+        def on_batch(batch: Batch) -> None:
+            heard.batches.append(batch)
+            watch.cancel()
+
+        watch = etcd.watch(b"/", b"0", 0, on_batch=on_batch, on_end=heard.ends.append)
+        await asyncio.sleep(1)
+        mini.put(b"/k", b"x")
+        mini.put(b"/k", b"y")
+        await asyncio.sleep(1)
+        assert (heard.revisions, heard.ends) == ([2], [])
+
+
+@pytest.mark.looptime
+async def test_close_tells_open_watches() -> None:
+    mini = Mini()
+    heard = Listener()
+    async with client(mini) as etcd:
+        heard.watch(etcd, 0)
+        await asyncio.sleep(1)
+    assert [type(error) for error in heard.ends] == [errors.Closed]
+    heard.watch(etcd, 0)
+    await asyncio.sleep(1)
+    assert [type(error) for error in heard.ends] == [errors.Closed] * 2
+
+
+@pytest.mark.looptime
+async def test_member_that_does_not_open_the_watch_is_left() -> None:
+    mini = Mini(mute_watches=True)
+    async with client(mini, A, B) as etcd:
+        heard = Listener()
+        heard.watch(etcd, 0)
+        await asyncio.sleep(1)
+        mini.mute_watches = False
+        await asyncio.sleep(5)
+        mini.put(b"/k", b"x")
+        assert heard.revisions == [2]
+        assert [endpoint for endpoint, path in mini.calls if path == messages.WATCH] == [A, B]
+
+
+CANCELS = {
+    "etcdserver: no leader": None,
+    "the server is unwell": None,
+    "etcdserver: permission denied": errors.AuthError,
+    "mvcc: required revision has been compacted": errors.Compacted,
+}
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("reason", CANCELS)
+async def test_cancelled_by_the_server(reason: str) -> None:
+    mini = Mini()
+    async with client(mini, A, B) as etcd:
+        heard = Listener()
+        heard.watch(etcd, 0)
+        await asyncio.sleep(1)
+        (stream,) = (stream for link in mini.links for stream in link.streams)
+        stream.say(messages.WatchResponse(canceled=True, cancel_reason=reason))
+        mini.put(b"/k", b"x")
+        await asyncio.sleep(5)
+        expected = CANCELS[reason]
+        assert [type(error) for error in heard.ends] == ([expected] if expected else [])
+        assert heard.revisions == ([] if expected else [2])
+
+
+STEPS = st.lists(
+    st.sampled_from(["put", "put", "delete", "pair", "cut", "wait", "repeat", "fragment", "progress"]), max_size=40
+)
+
+
+@given(STEPS)
+def test_every_change_once_and_in_order(steps: list[str]) -> None:
+    async def story() -> tuple[list[tuple[int, int, bytes]], list[tuple[int, int, bytes]]]:
+        mini = Mini()
+        async with client(mini, A, B) as etcd:
+            heard = Listener()
+            heard.watch(etcd, 2)
+            for step in steps:
+                if step == "put":
+                    mini.put(b"/k", b"x")
+                elif step == "delete" and b"/k" in mini.kvs:
+                    mini.delete(b"/k")
+                elif step == "pair":
+                    await etcd.txn([], puts=[(b"/a", b"1"), (b"/b", b"2")])
+                elif step == "cut":
+                    mini.cut()
+                elif step == "wait":
+                    await asyncio.sleep(0.1)
+                elif step == "repeat":
+                    mini.repeat_events = not mini.repeat_events
+                elif step == "fragment":
+                    mini.fragments = 1 - mini.fragments
+                elif step == "progress":
+                    for link in mini.links:
+                        for stream in link.streams:
+                            if stream.next:
+                                stream.say(messages.WatchResponse())
+            await asyncio.sleep(10)
+            told = [(e.kv.mod_revision, e.kind, e.kv.key) for batch in heard.batches for e in batch.events]
+            revisions = [batch.revision for batch in heard.batches]
+            assert revisions == sorted(set(revisions))
+            return told, [(revision, event.type, event.kv.key) for revision, event in mini.history]
+
+    with asyncio.Runner(loop_factory=looptime.new_event_loop) as runner:
+        told, happened = runner.run(story())
+    assert told == happened

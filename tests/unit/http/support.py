@@ -1,0 +1,318 @@
+"""A small API to serve in tests: one resource held in a dictionary, and a client that sees bytes."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import orjson
+
+from apiext.auth.authentication import Everyone
+from apiext.auth.authorization import always_allow
+from apiext.catalog.served import ALL_VERBS, Catalog, Column, Endpoint, LiveCatalog, ServedResource, ServedVersion
+from apiext.documents.document import Document, View
+from apiext.http.health import Health
+from apiext.http.server import HttpServer, Settings
+from apiext.meta import status
+from apiext.storage.store import Entry
+from apiext.telemetry import Telemetry
+from apiext.verbs.call import Body, Call, Outcome, Page
+
+GROUP, VERSION, PLURAL = "example.com", "v1", "widgets"
+COLLECTION = f"/apis/{GROUP}/{VERSION}/namespaces/d/{PLURAL}"
+
+
+def splice(raw: bytes, revision: int) -> bytes:
+    """Put the revision into stored bytes."""
+    document = orjson.loads(raw)
+    document["metadata"]["resourceVersion"] = str(revision)
+    return orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
+
+
+def endpoint(name: str = "", verbs: tuple[str, ...] = ALL_VERBS, kind: str = "") -> Endpoint:
+    """Return a lens that shows everything."""
+
+    def project(stored: View) -> View:
+        return {"kind": kind, "metadata": stored["metadata"]} if kind else stored
+
+    return Endpoint(name, verbs, project, lambda _, new: dict(new), lambda new, _: new, kind=kind)
+
+
+def version(**changes: Any) -> ServedVersion:
+    """Return a served version of widgets."""
+    plain = ServedVersion(
+        GROUP,
+        VERSION,
+        PLURAL,
+        "Widget",
+        "WidgetList",
+        namespaced=True,
+        view=splice,
+        decode=lambda raw, revision: orjson.loads(splice(raw, revision)),
+        encode=orjson.dumps,
+        normalize=lambda document: (document, []),
+        endpoints={"": endpoint(), "status": endpoint("status", ("get", "update", "patch"))},
+        columns=(
+            Column("Name", "string", "name", "the name", cell=lambda view: view["metadata"]["name"]),
+            Column("X", "integer", description="x", cell=lambda view: (view.get("spec") or {}).get("x")),
+        ),
+    )
+    return replace(plain, **changes)
+
+
+def resource(served: ServedVersion, **changes: Any) -> ServedResource:
+    """Return the resource with one version."""
+    plain = ServedResource(served.group, served.resource, served.namespaced, {served.version: served}, served.version)
+    return replace(plain, **changes)
+
+
+NAMESPACES = version(
+    group="",
+    resource="namespaces",
+    kind="Namespace",
+    list_kind="NamespaceList",
+    namespaced=False,
+    typed=True,
+    endpoints={"": endpoint()},
+)
+
+
+def catalog() -> Catalog:
+    """Return a catalog with widgets and namespaces."""
+    return Catalog().with_resource(resource(version())).with_resource(resource(NAMESPACES, builtin=True))
+
+
+@dataclass
+class Shelf:
+    """Operations over a dictionary; the revision counts writes."""
+
+    catalog: LiveCatalog = field(default_factory=lambda: LiveCatalog(catalog()))
+    entries: dict[tuple[str, str, str], Entry] = field(default_factory=dict)
+    watches: list["ShelfWatch"] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    bodies: list[Any] = field(default_factory=list)
+    revision: int = 10
+    gate: asyncio.Event | None = None
+    fails: BaseException | None = None
+    opening: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def put(self, name: str, namespace: str = "d", plural: str = PLURAL, **spec: Any) -> Entry:
+        """Store an object and tell the watches."""
+        self.revision += 1
+        kind, api = ("Namespace", "v1") if plural == "namespaces" else ("Widget", f"{GROUP}/{VERSION}")
+        metadata = {"name": name, "uid": f"uid-{name}"} | ({"namespace": namespace} if namespace else {})
+        raw = orjson.dumps({"apiVersion": api, "kind": kind, "metadata": metadata, "spec": spec})
+        known = (plural, namespace, name) in self.entries
+        entry = self.entries[plural, namespace, name] = Entry(namespace, name, self.revision, raw)
+        self.publish("MODIFIED" if known else "ADDED", entry)
+        return entry
+
+    def publish(self, event: str, entry: Entry) -> None:
+        """Send one event to every watch."""
+        for watch in list(self.watches):
+            watch.send(event, entry)
+
+    def cached(self, served: ServedVersion, namespace: str, name: str) -> Entry | None:
+        """Return what is on the shelf."""
+        return self.entries.get((served.resource, namespace, name))
+
+    async def _turn(self, call: Call) -> None:
+        self.calls.append(call)
+        if self.gate is not None:
+            await self.gate.wait()
+        if self.fails is not None:
+            raise self.fails
+
+    async def get(self, call: Call) -> Entry:
+        """Return one object."""
+        await self._turn(call)
+        found = self.entries.get((call.served.resource, call.namespace or "", call.name))
+        if found is None:
+            raise status.not_found(call.served.group_resource, call.name)
+        return found
+
+    async def list(self, call: Call) -> Page:
+        """Return all objects of a collection, as entries."""
+        await self._turn(call)
+        found = [
+            entry
+            for (plural, namespace, _), entry in sorted(self.entries.items())
+            if plural == call.served.resource and call.namespace in {None, namespace}
+        ]
+        limit = int(call.query.get("limit", ["0"])[0])
+        if 0 < limit < len(found):
+            return Page(self.revision, entries=found[:limit], token="next", remaining=len(found) - limit)
+        return Page(self.revision, entries=found)
+
+    async def watch(self, call: Call, frames: Any, sink: Any) -> "ShelfWatch":
+        """Send every put from now on."""
+        await self._turn(call)
+        watch = ShelfWatch(self, frames, sink)
+        self.watches.append(watch)
+        self.opening.set()
+        return watch
+
+    async def create(self, call: Call, body: Body) -> Outcome:
+        """Store the body's object."""
+        await self._turn(call)
+        self.bodies.append(body)
+        name = body.document["metadata"]["name"]
+        return Outcome(201, entry=self.put(name, call.namespace or "", call.served.resource))
+
+    async def update(self, call: Call, body: Body) -> Outcome:
+        """Echo the body."""
+        await self._turn(call)
+        self.bodies.append(body)
+        return Outcome(200, document=body.document)
+
+    async def patch(self, call: Call, media_type: str, raw: bytes) -> Outcome:
+        """Remember the patch and return the object."""
+        await self._turn(call)
+        self.bodies.append((media_type, raw))
+        return Outcome(200, entry=await self.get(call))
+
+    async def delete(self, call: Call, options: Document | None) -> Outcome:
+        """Answer a Status."""
+        await self._turn(call)
+        self.bodies.append(options)
+        return Outcome(200, document=status.success({"name": call.name, "kind": call.served.resource}))
+
+    async def delete_collection(self, call: Call, options: Document | None) -> Outcome:
+        """Answer an empty list."""
+        await self._turn(call)
+        self.bodies.append(options)
+        return Outcome(200, document={"kind": call.served.list_kind, "apiVersion": "x/v1", "metadata": {}, "items": []})
+
+
+@dataclass
+class ShelfWatch:
+    """A watcher of the shelf."""
+
+    shelf: Shelf
+    frames: Any
+    sink: Any
+    missed: list[bytes] = field(default_factory=list)
+
+    def send(self, event: str, entry: Entry) -> None:
+        """Write an event, or keep it while the sink is paused."""
+        data = self.frames.frame(event, entry)
+        if self.sink.paused:
+            self.missed.append(data)
+        else:
+            self.sink.write(data)
+
+    def resume(self) -> None:
+        """Write what was missed."""
+        missed, self.missed = self.missed, []
+        if missed:
+            self.sink.write(b"".join(missed))
+
+    def bookmark_now(self) -> None:
+        """Write a bookmark."""
+        self.sink.write(self.frames.bookmark(self.shelf.revision, False))
+
+    def close(self) -> None:
+        """Forget the sink."""
+        if self in self.shelf.watches:
+            self.shelf.watches.remove(self)
+
+
+@asynccontextmanager
+async def serving(shelf: Shelf, *, health: Health | None = None, **options: Any) -> AsyncIterator[HttpServer]:
+    """Serve a shelf on a free port; ``authenticator``, ``authorizer`` and Settings fields by name."""
+    authenticator = options.pop("authenticator", Everyone())
+    authorizer = options.pop("authorizer", always_allow)
+    server = HttpServer(
+        shelf, authenticator, authorizer, health or Health(), Settings(**options), options.pop("telemetry", Telemetry())
+    )
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.wait_closed(drain=0.2)
+
+
+@dataclass
+class Answer:
+    """What came back."""
+
+    code: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        """The body as JSON."""
+        return orjson.loads(self.body)
+
+
+class Client:
+    """A bare HTTP/1.1 client over one connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    def send(self, method: str, path: str, body: bytes = b"", **headers: str) -> None:
+        """Send a request; header names have underscores for dashes."""
+        lines = [f"{method} {path} HTTP/1.1", "Host: x"]
+        lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+        if body:
+            lines.append(f"Content-Length: {len(body)}")
+        self.writer.write("\r\n".join((*lines, "", "")).encode() + body)
+
+    async def head(self) -> tuple[int, dict[str, str]]:
+        """Read status line and headers."""
+        raw = await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), 5)
+        first, *lines = raw.decode("latin-1").split("\r\n")[:-2]
+        pairs = [line.split(": ", 1) for line in lines]
+        headers: dict[str, str] = {}
+        for name, value in pairs:
+            headers[name] = f"{headers[name]}|{value}" if name in headers else value
+        return int(first.split()[1]), headers
+
+    async def receive(self, method: str = "GET") -> Answer:
+        """Read one whole answer."""
+        code, headers = await self.head()
+        if headers.get("Transfer-Encoding") == "chunked":
+            return Answer(code, headers, b"".join([piece async for piece in self.chunks()]))
+        length = 0 if method == "HEAD" or code == 304 else int(headers["Content-Length"])
+        return Answer(code, headers, await asyncio.wait_for(self.reader.readexactly(length), 5))
+
+    async def chunk(self) -> bytes:
+        """Read one chunk; empty is the end."""
+        size = int(await asyncio.wait_for(self.reader.readline(), 5), 16)
+        data = await self.reader.readexactly(size + 2)
+        return data[:-2]
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """Read chunks to the end."""
+        while piece := await self.chunk():
+            yield piece
+
+    async def ask(self, method: str, path: str, body: bytes = b"", **headers: str) -> Answer:
+        """Send a request and read the answer."""
+        self.send(method, path, body, **headers)
+        return await self.receive(method)
+
+
+@asynccontextmanager
+async def connected(server: HttpServer, tls: Any = None) -> AsyncIterator[Client]:
+    """Connect to a server."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=tls)
+    try:
+        yield Client(reader, writer)
+    finally:
+        writer.close()
+        try:
+            await writer.wait_closed()
+        except ConnectionError:
+            pass
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let the loop run until a condition holds."""
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0)

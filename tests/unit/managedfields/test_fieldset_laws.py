@@ -1,0 +1,66 @@
+"""FieldSet is a set algebra over paths and survives its wire form (SSA-002)."""
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apiext.managedfields import fieldset, fieldsv1, path
+
+pytestmark = pytest.mark.rows("SSA-002")
+
+ELEMENTS = st.sampled_from(
+    [path.field("a"), path.field("b"), path.key({"name": "x", "n": 1}), path.value("v"), path.value(2), path.index(0)]
+)
+PATHS = st.sets(st.lists(ELEMENTS, min_size=1, max_size=4).map(tuple), max_size=12)
+
+
+def as_set(tree: fieldset.FieldSet) -> set[tuple[str, ...]]:
+    return set(fieldset.paths(tree))
+
+
+@given(PATHS)
+def test_a_set_holds_its_paths(paths: set[tuple[str, ...]]) -> None:
+    tree = fieldset.of(sorted(paths))
+    assert as_set(tree) == paths
+    assert all(fieldset.contains(tree, one) for one in paths)
+
+
+@given(PATHS, PATHS)
+def test_the_algebra_is_that_of_sets(left: set[tuple[str, ...]], right: set[tuple[str, ...]]) -> None:
+    a, b = fieldset.of(sorted(left)), fieldset.of(sorted(right))
+    assert as_set(fieldset.union(a, b)) == left | right
+    assert as_set(fieldset.intersection(a, b)) == left & right
+    assert as_set(fieldset.difference(a, b)) == left - right
+    assert a == fieldset.of(sorted(left)), "operands are not changed"
+
+
+@given(PATHS, PATHS)
+def test_recursive_difference_takes_whole_branches(left: set[tuple[str, ...]], right: set[tuple[str, ...]]) -> None:
+    kept = {one for one in left if not any(one[:n] in right for n in range(1, len(one) + 1))}
+    found = fieldset.recursive_difference(fieldset.of(sorted(left)), fieldset.of(sorted(right)))
+    assert as_set(found) == kept
+
+
+@given(PATHS)
+def test_leaves_have_nothing_below(paths: set[tuple[str, ...]]) -> None:
+    wanted = {one for one in paths if not any(other[: len(one)] == one and other != one for other in paths)}
+    assert as_set(fieldset.leaves(fieldset.of(sorted(paths)))) == wanted
+
+
+@given(PATHS)
+def test_the_wire_form_is_the_set(paths: set[tuple[str, ...]]) -> None:
+    tree = fieldset.of(sorted(paths))
+    wire = orjson.dumps(fieldsv1.encode(tree))
+    assert as_set(fieldsv1.decode(orjson.loads(wire))) == paths
+
+
+@pytest.mark.parametrize("bad", [[], {"x:y": {}}, {"v:{": {}}, {"k:1": {}}, {"f:a": 1}])
+def test_broken_fields_are_refused(bad: object) -> None:
+    with pytest.raises(fieldsv1.FieldsError):
+        fieldsv1.decode(bad)
+
+
+def test_paths_are_shown_as_upstream_shows_them() -> None:
+    steps = [path.field("spec"), path.field("list"), path.key({"name": "a", "port": 1}), path.value("x"), path.index(3)]
+    assert path.shown(steps) == '.spec.list[name="a",port=1][="x"][3]'

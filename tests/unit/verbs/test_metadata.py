@@ -1,0 +1,84 @@
+"""System metadata: what the server fills in, keeps and wipes."""
+
+import re
+from typing import Any
+
+import pytest
+
+from apiext.verbs import metadata
+
+NOW = "2026-01-02T03:04:05Z"
+
+
+@pytest.mark.rows("WRI-001")
+def test_create_wipes_what_only_the_server_sets() -> None:
+    document: dict[str, Any] = {
+        "metadata": {
+            "name": "a",
+            "uid": "mine",
+            "creationTimestamp": "1999-01-01T00:00:00Z",
+            "deletionTimestamp": "1999-01-01T00:00:00Z",
+            "deletionGracePeriodSeconds": 3,
+            "selfLink": "/x",
+        }
+    }
+    metadata.fill_on_create(document, NOW)
+    uid = document["metadata"].pop("uid")
+    assert re.fullmatch(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", uid)
+    assert document == {"metadata": {"name": "a", "creationTimestamp": NOW}}
+
+
+@pytest.mark.rows("WRI-002")
+@pytest.mark.parametrize(("prefix", "kept"), [("web-", 4), ("x" * 70, 58)])
+def test_a_generated_name_is_a_prefix_and_five_characters(prefix: str, kept: int) -> None:
+    name = metadata.generate_name(prefix)
+    assert name[:kept] == prefix[:kept]
+    assert re.fullmatch("[bcdfghjklmnpqrstvwxz2456789]{5}", name[kept:])
+
+
+@pytest.mark.rows("WRI-004")
+def test_update_keeps_what_a_body_leaves_out() -> None:
+    old = {"metadata": {"name": "a", "uid": "u", "creationTimestamp": NOW, "generation": 3, "deletionTimestamp": NOW}}
+    new: dict[str, Any] = {"metadata": {"name": "a", "creationTimestamp": "2000-01-01T00:00:00Z", "generation": 99}}
+    metadata.fill_on_update(new, old)
+    assert new == old
+
+
+@pytest.mark.rows("WRI-017")
+def test_a_marked_object_counts_one_generation() -> None:
+    document: dict[str, Any] = {"metadata": {"generation": 1}}
+    metadata.mark_as_deleting(document, NOW)
+    wanted = {"generation": 2, "deletionTimestamp": NOW, "deletionGracePeriodSeconds": 0}
+    assert document["metadata"] == wanted
+    metadata.mark_as_deleting(document, "2027-01-01T00:00:00Z")
+    assert document["metadata"] == wanted, "a second delete changes nothing"
+
+
+POLICIES: list[tuple[list[str], str, bool | None, list[str]]] = [
+    ([], "", None, []),
+    (["x"], "", None, ["x"]),
+    ([], "Background", None, []),
+    (["orphan", "x"], "Background", None, ["x"]),
+    ([], "Orphan", None, ["orphan"]),
+    ([], "Foreground", None, ["foregroundDeletion"]),
+    (["foregroundDeletion"], "Orphan", None, ["orphan"]),
+    (["orphan"], "", None, ["orphan"]),
+    (["foregroundDeletion"], "", None, ["foregroundDeletion"]),
+    (["foregroundDeletion"], "", False, []),
+    ([], "", True, ["orphan"]),
+    (["orphan"], "", False, []),
+]
+
+
+@pytest.mark.rows("WRI-018")
+@pytest.mark.parametrize(("now", "policy", "orphan", "wanted"), POLICIES)
+def test_propagation(now: list[str], policy: str, orphan: bool | None, wanted: list[str]) -> None:
+    assert metadata.propagation_finalizers(now, policy, orphan) == wanted
+
+
+@pytest.mark.rows("WRI-015")
+def test_repeated_owners_are_dropped_and_named() -> None:
+    owner = {"uid": "u1", "name": "a"}
+    document: dict[str, Any] = {"metadata": {"ownerReferences": [owner, {"uid": "u2"}, dict(owner)]}}
+    assert metadata.dedup_owners(document) == ["u1"]
+    assert document["metadata"]["ownerReferences"] == [owner, {"uid": "u2"}]

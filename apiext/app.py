@@ -18,8 +18,9 @@ import uvloop
 from apiext import cli, edge
 from apiext.admission.chain import Chain, Plugin
 from apiext.admission.lifecycle import NAMESPACES, NamespaceLifecycle
+from apiext.catalog.builtin.resources import builtin_resources
 from apiext.catalog.served import Catalog, LiveCatalog
-from apiext.config import Config
+from apiext.config import V1BETA1, Config
 from apiext.controllers import startup
 from apiext.documents.document import View
 from apiext.etcd.binaries import NoBinary
@@ -156,7 +157,8 @@ class Application:
         live = LiveCatalog(Catalog())
         async with asyncio.TaskGroup() as group:
             await store.start(group)
-            control = await startup.start(group, store, live, now, compact_every=config.compaction_interval)
+            builtin = builtin_resources(v1beta1=config.enabled(V1BETA1, default=True))
+            control = await startup.start(group, store, live, now, builtin, compact_every=config.compaction_interval)
             clock = asyncio.get_running_loop().time
             verbs = Verbs(live, store, self._admission(store, live), control.serving, now, clock)
             known = edge.identity(config)

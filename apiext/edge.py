@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from apiext.auth import authentication, certificates
+from apiext.auth import authentication, certificates, kubeconfig
 from apiext.auth.authentication import Authenticator, Credentials, Everyone
 from apiext.auth.authorization import always_allow
 from apiext.auth.user import SUPERUSER
@@ -27,25 +27,35 @@ class Identity:
 
     tls: ssl.SSLContext | None
     authenticator: Authenticator
-    ca_file: Path | None
+    ca: bytes
     token: str
 
 
 def identity(config: Config) -> Identity:
     """Make or load certificates and tokens; nothing of either with --insecure."""
     if config.insecure:
-        return Identity(None, Everyone(), None, "")
-    directory = Path(config.cert_dir) if config.cert_dir else config.data_dir / "pki"
-    if config.tls_cert_file:
-        serving = certificates.Serving(Path(config.tls_cert_file), Path(config.tls_private_key_file), None)
-    else:
-        serving = certificates.serving_pair(directory, config.bind_address, config.tls_sans)
-    token = config.token or certificates.admin_token(config.data_dir)
+        return Identity(None, Everyone(), b"", "")
+    serving = _serving(config)
+    token = config.token or certificates.load_token(config.data_dir / "admin.token")
     users = {token: SUPERUSER}
     if config.token_auth_file:
         users |= authentication.read_token_file(Path(config.token_auth_file))
     context = tls_context(str(serving.certificate), str(serving.key), config.client_ca_file)
     return Identity(context, Credentials(users), serving.ca, token)
+
+
+def _serving(config: Config) -> certificates.Serving:
+    """Return the serving certificate: the one given, the one in --cert-dir, or our own (clients.md §7.1, §9.2)."""
+    if config.tls_cert_file:
+        given = Path(config.tls_cert_file)
+        return certificates.Serving(given, Path(config.tls_private_key_file), given.read_bytes())
+    if config.cert_dir and (Path(config.cert_dir) / "apiserver.crt").exists():
+        given = Path(config.cert_dir) / "apiserver.crt"
+        return certificates.Serving(given, given.with_suffix(".key"), given.read_bytes())
+    directory = config.data_dir / "pki"
+    authority = certificates.load_authority(directory)
+    names = certificates.serving_names(config.bind_address, config.tls_sans)
+    return certificates.load_serving(directory, authority, names)
 
 
 async def listen(config: Config, verbs: Verbs, known: Identity, checks: dict[str, Callable[[], str]]) -> HttpServer:
@@ -88,6 +98,5 @@ ENDPOINTS_OF = {"etcd": ("healthz", "livez", "readyz")}
 def write_kubeconfig(config: Config, known: Identity, url: str) -> Path:
     """Write the admin kubeconfig, readable by its owner only (clients.md §9.1)."""
     path = Path(config.kubeconfig or config.data_dir / "admin.kubeconfig").absolute()
-    ca = known.ca_file.read_bytes() if known.ca_file is not None else None
-    certificates.write_kubeconfig(path, url, ca=ca, token=known.token)
+    kubeconfig.write(path, kubeconfig.Access(url, known.ca, known.token))
     return path

@@ -91,9 +91,7 @@ def _endpoints(version: Version) -> Mapping[str, Endpoint]:
     return found
 
 
-def _version(
-    definition: CustomResourceDefinition, version: Version, storage: Storage, schema: Schema
-) -> ServedVersion:
+def _version(definition: CustomResourceDefinition, version: Version, storage: Storage, schema: Schema) -> ServedVersion:
     names = definition.accepted if definition.accepted.kind else definition.names
     codec = custom_codec(storage, version.name, exact=not (version.status and _defaults_status(version.schema)))
     return ServedVersion(

@@ -5,6 +5,9 @@ from typing import Any
 from apiext.catalog.accessors import AccessorError, nested, split_path, with_nested
 from apiext.catalog.columns import SCALE_COLUMNS
 from apiext.catalog.served import ALL_VERBS, Endpoint
+from apiext.crd import typed
+from apiext.crd.typed import Field, Integer, Struct
+from apiext.crd.types import METADATA, TEXT, always
 from apiext.documents.document import Document, View, clone
 from apiext.meta.fields import FieldError, invalid
 
@@ -164,41 +167,21 @@ def decode_scale(document: Document) -> tuple[Document, list[str]]:
 
     Raises ValueError with Go's text when a value has the wrong type.
     """
-    unknown: list[str] = []
-    shown: Document = {name: document[name] for name in ("kind", "apiVersion") if name in document}
-    shown["metadata"] = document.get("metadata") or {}
-    for part, known in _SCALE_FIELDS.items():
-        given = document.get(part)
-        if given is not None:
-            shown[part] = _scale_part(part, given, known, unknown)
-    unknown += [name for name in document if name not in _SCALE_MEMBERS]
-    return shown, unknown
+    decoded, unknown = typed.decode(SCALE, document)
+    return decoded, unknown
 
 
-_SCALE_FIELDS = {"spec": {"replicas": int}, "status": {"replicas": int, "selector": str}}
-_SCALE_MEMBERS = frozenset(("kind", "apiVersion", "metadata", *_SCALE_FIELDS))
-_JSON_NAMES = {dict: "object", list: "array", str: "string", bool: "bool", int: "number", float: "number"}
-
-
-def _scale_part(part: str, given: Any, known: dict[str, type], unknown: list[str]) -> Document:
-    if not isinstance(given, dict):
-        found, owner = _JSON_NAMES[given.__class__], f"v1.Scale{part.capitalize()}"
-        raise ValueError(f"json: cannot unmarshal {found} into Go struct field Scale.{part} of type {owner}")  # noqa: TRY004
-    shown: Document = {}
-    for name, value in given.items():
-        if name not in known:
-            unknown.append(f"{part}.{name}")
-        elif value is None:
-            continue
-        elif value.__class__ is not known[name] or (known[name] is int and not -_MAX_INT32 - 1 <= value <= _MAX_INT32):
-            found = _JSON_NAMES[value.__class__]
-            shown_value = f"{found} {value}" if found == "number" and known[name] is int else found
-            wanted = "int32" if known[name] is int else "string"
-            where = f"Scale{part.capitalize()}.{part}.{name}"
-            raise ValueError(f"json: cannot unmarshal {shown_value} into Go struct field {where} of type {wanted}")
-        else:
-            shown[name] = value
-    return shown
+_COUNT = Integer("int32", 32)
+SCALE = Struct(
+    "Scale",
+    {
+        "kind": Field(TEXT),
+        "apiVersion": Field(TEXT),
+        "metadata": always(METADATA),
+        "spec": always(Struct("ScaleSpec", {"replicas": Field(_COUNT)})),
+        "status": always(Struct("ScaleStatus", {"replicas": always(_COUNT), "selector": Field(TEXT)})),
+    },
+)
 
 
 def scale_errors(settings: View, document: View, *, spec: bool = True) -> list[FieldError]:

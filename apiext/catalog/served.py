@@ -47,9 +47,9 @@ class Endpoint:
     ``project(stored)`` is what a client of the endpoint sees. ``embed(existing, shown)`` is the whole object with the
     shown part put back. ``prepare(new, old)`` undoes what this endpoint may not change and sets the generation; old is
     None on create. ``kind``, ``group`` and ``version`` are those of the shown object, empty for the resource's own.
-    ``normalize`` decodes a body of another kind (None: the version's own). ``columns`` are those of its table, empty for
-    the version's own. ``unreadable(stored)`` is the message of the 500 that a get answers, empty when it can be shown;
-    ``embed`` raises ValueError with the message of a 400.
+    ``normalize`` decodes a body of another kind (None: the version's own). ``columns`` are those of its table, empty
+    for the version's own. ``unreadable(stored)`` is the message of the 500 that a get answers, empty when there is
+    none; ``embed`` raises ValueError with the message of a 400.
     """
 
     name: str

@@ -26,10 +26,10 @@ class Shape(Protocol):
     def prune(self, document: Document) -> list[str]:
         """Drop unknown fields in place."""
 
-    def drop_nulls(self, document: Document) -> None:
+    def drop_nulls(self, document: Document) -> object:
         """Drop null members that nothing allows."""
 
-    def coerce_embedded(self, document: Document) -> None:
+    def coerce_embedded(self, document: Document) -> object:
         """Bring embedded resources into shape."""
 
 

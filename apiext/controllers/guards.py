@@ -141,5 +141,3 @@ def parse(raw: bytes, revision: int) -> Permit:
         return Permit(str(value["uid"]), str(value["state"]), int(value.get("generation") or 0), revision)
     except (ValueError, KeyError, TypeError, AttributeError):
         return Permit("", "", 0, revision)
-
-

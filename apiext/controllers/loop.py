@@ -148,7 +148,7 @@ class Loop:
     def _retry(self, key: str, failure: Exception) -> None:
         count = self._failures.get(key, 0)
         self._failures[key] = count + 1
-        pause = min(limits.RETRY_LAST, limits.RETRY_FIRST * 2 ** min(count, 30)) * random.uniform(0.5, 1.0)  # noqa: S311
+        pause = min(limits.RETRY_LAST, limits.RETRY_FIRST * 2 ** min(count, 30)) * random.uniform(0.5, 1.0)
         # A store that did not answer or a lost race heals by itself; only what lasts is worth a line.
         level = logging.DEBUG if isinstance(failure, StoreError) and count < 3 else logging.WARNING
         log.log(level, "%s of %s failed (%s), again in %.3f s", self._name, key, failure, pause, exc_info=failure)
@@ -157,7 +157,7 @@ class Loop:
             self.add_after(key, pause)
 
     def _schedule_resync(self) -> None:
-        pause = limits.RESYNC_EVERY * random.uniform(0.9, 1.1)  # noqa: S311
+        pause = limits.RESYNC_EVERY * random.uniform(0.9, 1.1)
         self._resync = asyncio.get_running_loop().call_later(pause, self._add_all)
 
     def _add_all(self) -> None:

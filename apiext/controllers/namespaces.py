@@ -43,9 +43,7 @@ _FINE: Mapping[str, tuple[str, str, str]] = {
 class Namespaces:
     """Empties namespaces that are being deleted: every object of every namespaced resource, then the namespace."""
 
-    def __init__(
-        self, store: CachedStore, live: LiveCatalog, collection: Collection, clock: Callable[[], str]
-    ) -> None:
+    def __init__(self, store: CachedStore, live: LiveCatalog, collection: Collection, clock: Callable[[], str]) -> None:
         self.collection = collection
         self._store = store
         self._live = live
@@ -191,7 +189,9 @@ def conditions(
         text = f"Failed to delete all resource types, {len(failures)} remaining: {listed}"
         told["NamespaceDeletionContentFailure"] = ("True", "ContentDeletionFailed", text)
     if remaining:
-        listed = ", ".join(f"{resource} has {count} resource instances" for resource, count in sorted(remaining.items()))
+        listed = ", ".join(
+            f"{resource} has {count} resource instances" for resource, count in sorted(remaining.items())
+        )
         text = f"Some resources are remaining: {listed}"
         told["NamespaceContentRemaining"] = ("True", "SomeResourcesRemain", text)
     if held:

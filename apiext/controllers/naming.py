@@ -10,7 +10,6 @@ from apiext.crd.naming import decide_names
 from apiext.documents.document import Document
 
 
-
 class Naming:
     """Decides the names of one group at a time.
 
@@ -32,7 +31,8 @@ class Naming:
             if facts is None:
                 return
             passed.add(facts.name)
-            await self._decide(facts)
+            if not await self._decide(facts):
+                return  # somebody came between: that change asks again, and those behind wait for it
 
     def _next(self, group: str, passed: set[str]) -> Facts | None:
         """Return the definition to decide next, by what is stored now."""
@@ -41,15 +41,15 @@ class Naming:
                 return facts
         return None
 
-    async def _decide(self, facts: Facts) -> None:
+    async def _decide(self, facts: Facts) -> bool:
         entry = self._definitions.entry(facts.name)
         if entry is None or entry.revision != facts.revision:
-            return
+            return False
         group = [other.outline for other in self._definitions.of_group(facts.outline.group)]
         naming = decide_names(facts.outline, group)
         same = same_condition(find(facts.outline.conditions, NAMES_ACCEPTED), naming.names_condition)
         if same and naming.accepted == facts.outline.accepted:
-            return
+            return True
 
         def amend(document: Document) -> Document:
             conditions = (document.get("status") or {}).get("conditions")
@@ -57,7 +57,7 @@ class Naming:
                 conditions = with_condition(conditions, told, self._clock())
             return with_status(document, acceptedNames=naming.accepted.document(), conditions=conditions)
 
-        await self._statuses.amend(entry, amend)
+        return await self._statuses.amend(entry, amend) is not None
 
 
 def _is_decided(definition: CustomResourceDefinition) -> bool:

@@ -2,11 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from apiext import limits
-from apiext.catalog.builtin import builtin_resources
-from apiext.catalog.served import LiveCatalog
+from apiext.catalog.served import LiveCatalog, ServedResource
 from apiext.controllers.approval import Approval
 from apiext.controllers.compaction import Compaction
 from apiext.controllers.definitions import DEFINITIONS, Definitions, group_of
@@ -128,6 +127,7 @@ async def start(
     store: CachedStore,
     live: LiveCatalog,
     clock: Callable[[], str],
+    builtin: Sequence[ServedResource],
     *,
     compact_every: float = limits.COMPACT_EVERY,
 ) -> Controllers:
@@ -136,9 +136,9 @@ async def start(
     Built-in resources are put into the catalog and the store, unless they are there. ``clock()`` is the time as
     metadata shows it. Returns once the controllers run; ``wait_synced`` waits for all stored definitions.
     """
-    for served in builtin_resources():
+    for served in builtin:
         store.add(served.group_resource, served.namespaced)
     controllers = Controllers(store, live, clock, compact_every)
-    controllers.serving.serve_builtin(builtin_resources())
+    controllers.serving.serve_builtin(builtin)
     await controllers.start(group, store)
     return controllers

@@ -40,7 +40,10 @@ class Statuses:
         return served.decode(entry.raw, entry.revision)
 
     async def amend(self, entry: Entry, amendment: Amendment) -> Entry | None:
-        """Store what the amendment makes of this very state; None when it was not written. Raises store errors."""
+        """Store what the amendment makes of this very state; None when it makes nothing, or somebody came between.
+
+        Raises store errors.
+        """
         resource = self._resource
         served = self._live.current.lookup(resource.group, self._version, resource.resource)
         assert served is not None
@@ -50,7 +53,7 @@ class Statuses:
         document["metadata"].pop("resourceVersion", None)
         raw = served.encode(document)
         if raw == entry.raw:
-            return None
+            return entry
         try:
             return await self._store.update(self._collection, entry.namespace, entry.name, raw, entry.revision)
         except RevisionChanged:

@@ -102,5 +102,3 @@ def from_storage(document: View) -> Document:
         return defaults.default_v1(decoded)
     decoded, _ = typed.decode(types.V1BETA1, document)
     return from_stored_form(defaults.default_v1beta1(decoded))
-
-

@@ -1,4 +1,4 @@
-"""Definitions as upstream's internal types print in errors: JSON with Go's field names, zero values included (DIS-04)."""
+"""Definitions as upstream's internal types print in errors: JSON with Go's field names and zero values (DIS-04)."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

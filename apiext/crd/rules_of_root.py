@@ -28,7 +28,7 @@ def root_errors(schema: View, path: str, *, status: bool) -> Iterator[FieldError
 
 def _status_errors(schema: View, path: str) -> Iterator[FieldError]:
     for go_name, name in SCHEMA_FIELDS:
-        if schema.get(name) is None or schema[name] == "" or schema[name] is False and name in _FLAGS:
+        if name not in schema:
             continue
         if go_name == "Type" and schema["type"] != "object":
             yield invalid(child(path, "type"), schema["type"], _OBJECT)
@@ -36,9 +36,6 @@ def _status_errors(schema: View, path: str) -> Iterator[FieldError]:
         if go_name not in _ALLOWED_NAMES:
             yield invalid_json(path, schema_text(schema), f"only [{_ALLOWED}] fields {_ONLY}")
             return
-
-
-_FLAGS = frozenset(("nullable", "exclusiveMaximum", "exclusiveMinimum", "uniqueItems"))
 
 
 def validator_error(schema: View, path: str) -> list[FieldError]:

@@ -50,10 +50,15 @@ class Decoding:
 
 
 class GoType(Protocol):
-    """A type of the tables; ``zero`` is what an absent field prints as."""
+    """A type of the tables."""
 
-    go: str
-    zero: Any
+    @property
+    def go(self) -> str:
+        """The type's name in errors."""
+
+    @property
+    def zero(self) -> Any:
+        """What an absent field prints as."""
 
     def decode(self, value: Any, path: str, into: Decoding) -> Any:
         """Return the value as Go holds it; faults and unknown fields go into the decoding."""

@@ -197,9 +197,7 @@ def _subresources(package: str) -> Struct:
         package=package,
     )
     status = Struct("CustomResourceSubresourceStatus", {}, package=package)
-    return Struct(
-        "CustomResourceSubresources", {"status": pointer(status), "scale": pointer(scale)}, package=package
-    )
+    return Struct("CustomResourceSubresources", {"status": pointer(status), "scale": pointer(scale)}, package=package)
 
 
 def _names(package: str) -> Struct:

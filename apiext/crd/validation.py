@@ -4,9 +4,8 @@ Everything is judged in the stored form, whose paths are those of upstream's err
 elsewhere, but for the name, which must spell plural and group.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from apiext.crd.approval import approval_errors
 from apiext.crd.conditions import is_true
@@ -31,9 +30,7 @@ from apiext.schema import definitions, options, rules_of_structure
 from apiext.schema.parse import parse
 
 SCOPES = ("Cluster", "Namespaced")
-_PRESERVE = (
-    "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead"
-)
+_PRESERVE = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead"
 _PARTS = (  # at the top of the spec, in a version, in words
     ("validation", "schema", "schemas"),
     ("subresources", "subresources", "subresources"),
@@ -94,7 +91,7 @@ def validate_status(new: View, old: View | None) -> list[FieldError]:
 
 
 def ratcheted(old: View, rules: Rules) -> Rules:
-    """Return the rules for an update of a stored definition: what it broke already may stay broken (UPD-001, UPD-002)."""
+    """Return the rules for an update: what the stored definition broke already may stay broken (UPD-001, UPD-002)."""
     spec = old["spec"]
     conversion = spec.get("conversion") or {}
     client = conversion.get("webhookClientConfig") or {}
@@ -238,8 +235,9 @@ def _schema_errors(holder: View | None, path: str, status: bool, rules: Rules) -
     where = child(path, "openAPIV3Schema")
     errors = list(root_errors(schema, where, status=status))
     inner = definitions.definition_errors(schema, where, rules.schema)
-    if errors:  # said only when nothing else is wrong (STR-012)
-        inner = [] if len(inner) == 1 and rules_of_structure.unsupported(schema) and not inner[0].reason else inner
+    unsupported = rules_of_structure.unsupported(schema) if errors else ""
+    if unsupported and inner == [invalid(where, "", unsupported)]:  # said only when nothing else is wrong (STR-012)
+        inner = []
     return errors + inner or validator_error(schema, path)
 
 
@@ -248,7 +246,7 @@ _VERSION_SELECTABLE = "may only be set when `version.schema.openAPIV3Schema` is 
 
 
 def _selectable_errors(holder: View, path: str, schema: str) -> Iterator[FieldError]:
-    selectable: Sequence[Any] = holder.get("selectableFields") or ()
+    selectable = holder.get("selectableFields") or ()
     if not selectable:
         return
     found, where = _schema(holder.get(schema)), child(path, "selectableFields")
@@ -271,7 +269,9 @@ def _exclusive_errors(spec: View, path: str) -> Iterator[FieldError]:
     for above, below, words in _PARTS:
         own = [version.get(below) for version in versions]
         if own and own[0] and all(value == own[0] for value in own):
-            text = f"per-version {words} may not all be set to identical values (top-level {above} should be used instead)"
+            text = (
+                f"per-version {words} may not all be set to identical values (top-level {above} should be used instead)"
+            )
             yield invalid_json(child(path, "versions"), versions_text(versions), text)
 
 

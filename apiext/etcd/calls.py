@@ -21,6 +21,11 @@ LONG_TRY = 10.0  # seconds of one try of a range or a compaction
 MAINTENANCE_TRY = 60.0  # seconds of a defragmentation
 
 
+def now() -> float:
+    """Return the loop's time."""
+    return asyncio.get_running_loop().time()
+
+
 class Login:
     """The credentials of a client; without a user it does nothing."""
 
@@ -50,7 +55,7 @@ class Login:
                 return
             transport.set_token("")
             await self.greet(transport)
-            self._renewed = {transport: asyncio.get_running_loop().time()}
+            self._renewed = {transport: now()}
 
 
 class Caller:
@@ -63,34 +68,20 @@ class Caller:
 
     async def read(self, path: str, message: bytes, timeout: float = TRY) -> bytes:
         """Return the answer of a call that may be repeated; the errors of errors.py."""
-        transport = self.channel.live
-        if transport is None:
-            deadline = asyncio.get_running_loop().time() + self.patience
-            transport = await self.channel.connection(deadline)
-        try:
-            return await transport.unary(path, message, timeout)
-        except EtcdError as error:
-            return await self._read_again(path, message, timeout, transport, error)
-
-    async def _read_again(
-        self, path: str, message: bytes, timeout: float, transport: Transport, error: EtcdError
-    ) -> bytes:
-        loop = asyncio.get_running_loop()
-        began = loop.time()
+        began = now()
         deadline = began + self.patience
         pause = FIRST_PAUSE
         while True:
-            await self.recover(transport, error, began)
-            if loop.time() + pause > deadline:
-                raise Unavailable(UNAVAILABLE, f"etcd does not answer: {error.message}")
-            await asyncio.sleep(jittered(pause))
-            pause = min(pause * 2, 1.0)
-            transport = await self.channel.connection(deadline)
-            began = loop.time()
+            transport = self.channel.live or await self.channel.connection(deadline)
             try:
                 return await transport.unary(path, message, timeout)
-            except EtcdError as again:
-                error = again
+            except EtcdError as error:
+                await self.recover(transport, error, began)
+                if now() + pause > deadline:
+                    raise Unavailable(UNAVAILABLE, f"etcd does not answer: {error.message}") from error
+            await asyncio.sleep(jittered(pause))
+            pause = min(pause * 2, 1.0)
+            began = now()
 
     async def recover(self, transport: Transport, error: EtcdError, began: float) -> None:
         """Prepare another try after an error of a call begun at ``began``; raise it when it is final."""
@@ -102,7 +93,7 @@ class Caller:
 
     def avoid(self, transport: Transport, error: EtcdError, began: float) -> None:
         """Leave a connection whose member seems dead or cut off."""
-        if error.code == DEADLINE_EXCEEDED and error.sent and transport.heard < began:
+        if error.code == DEADLINE_EXCEEDED and error.sent and transport.heard <= began:
             self.channel.retire(transport, "no byte within a call's deadline")
         elif len(self.channel.endpoints) > 1 and is_cut_off(error):
             self.channel.retire(transport, error.message)

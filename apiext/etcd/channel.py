@@ -59,6 +59,8 @@ class Channel:
         if transport.live:
             log.warning("leaving an etcd connection: %s", reason)
             self.reason = reason
+            if self.live is transport:
+                self.live = None
             transport.drain()
 
     async def close(self, patience: float) -> None:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from apiext.etcd import messages
-from apiext.etcd.calls import LONG_TRY, MAINTENANCE_TRY, TRY, Caller, Login
+from apiext.etcd.calls import LONG_TRY, MAINTENANCE_TRY, TRY, Caller, Login, now
 from apiext.etcd.channel import Channel
 from apiext.etcd.errors import Closed, EtcdError, Unavailable, UnknownOutcome, classify
 from apiext.etcd.lineage import Lineage
@@ -95,7 +95,7 @@ class Etcd:
         self._streams.start()
         try:
             await self.head_revision()
-            deadline = asyncio.get_running_loop().time() + self._caller.patience
+            deadline = now() + self._caller.patience
             await self._streams.connection(deadline)
         except BaseException:
             await self.close()
@@ -221,15 +221,14 @@ class Etcd:
         return await self._write(self._templates.delete(key, expected, guards), key, None, expected)
 
     async def _write(self, request: bytes, key: bytes, value: bytes | None, expected: int) -> WriteResult:
-        transport, error = self._calls.live, None
-        result = None
+        transport, error, result, began = self._calls.live, None, None, now()
         if transport is not None:
             try:
                 result = read_result(await transport.unary(messages.TXN, request, TRY))
             except EtcdError as caught:
                 error = caught
         if result is None:
-            result = await self._writer.write(Attempt(request, key, value, expected), transport, error)
+            result = await self._writer.write(Attempt(request, key, value, expected, began), transport, error)
         if result.ok:
             self._lineage.saw(result.revision)
         return result
@@ -253,7 +252,7 @@ class Etcd:
             put.key, put.value = key, value
         for key in deletes:
             request.success.add().request_delete_range.key = key
-        deadline = asyncio.get_running_loop().time() + self._caller.patience
+        deadline = now() + self._caller.patience
         transport = await self._calls.connection(deadline)
         try:
             raw = await transport.unary(messages.TXN, request.SerializeToString(), TRY)
@@ -335,7 +334,7 @@ class Etcd:
 
     async def stream_connection(self) -> Transport:
         """Return the connection for streams (leases keep themselves alive on it)."""
-        return await self._streams.connection(asyncio.get_running_loop().time() + self._caller.patience)
+        return await self._streams.connection(now() + self._caller.patience)
 
     async def alarms(self) -> list[Alarm]:
         """Return the alarms that are raised."""

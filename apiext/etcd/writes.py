@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import dataclass
 
 from apiext.etcd import messages
-from apiext.etcd.calls import TRY, Caller
+from apiext.etcd.calls import TRY, Caller, now
 from apiext.etcd.channel import FIRST_PAUSE, jittered
 from apiext.etcd.errors import (
     FAILED_PRECONDITION,
@@ -47,6 +47,7 @@ class Attempt:
     key: bytes
     value: bytes | None
     expected: int
+    began: float  # loop time of the last try
     in_doubt: bool = False  # whether an earlier try may have happened
 
 
@@ -70,16 +71,14 @@ class Writer:
 
     async def write(self, attempt: Attempt, transport: Transport | None, error: EtcdError | None) -> WriteResult:
         """Bring a write to its end after a first try that had no connection (None) or failed."""
-        loop = asyncio.get_running_loop()
-        began = loop.time() - TRY
-        deadline = loop.time() + self._caller.patience
+        deadline = now() + self._caller.patience
         pause = FIRST_PAUSE
         while True:
             if error is not None and transport is not None:
-                settled = await self._after(attempt, transport, error, began)
+                settled = await self._after(attempt, transport, error)
                 if settled is not None:
                     return settled
-                if loop.time() + pause > deadline:
+                if now() + pause > deadline:
                     raise self._gave_up(attempt, error)
                 await asyncio.sleep(jittered(pause))
                 pause = min(pause * 2, 1.0)
@@ -87,7 +86,7 @@ class Writer:
                 transport = await self._caller.channel.connection(deadline)
             except Unavailable as gone:
                 raise self._gave_up(attempt, gone) from gone
-            began = loop.time()
+            attempt.began = now()
             try:
                 raw = await transport.unary(messages.TXN, attempt.request, TRY)
             except EtcdError as caught:
@@ -95,20 +94,18 @@ class Writer:
             else:
                 return self._judge(attempt, read_result(raw))
 
-    async def _after(
-        self, attempt: Attempt, transport: Transport, error: EtcdError, began: float
-    ) -> WriteResult | None:
+    async def _after(self, attempt: Attempt, transport: Transport, error: EtcdError) -> WriteResult | None:
         """Return what became of the write, None when it may be sent again."""
         if not error.sent:
-            self._caller.avoid(transport, error, began)
+            self._caller.avoid(transport, error, attempt.began)
             return None
         if error.code in _REFUSALS:
             if attempt.in_doubt:
                 raise UnknownOutcome(error.code, f"the write is in doubt: {error.message}") from error
-            await self._caller.recover(transport, error, began)  # raises unless a new login may help
+            await self._caller.recover(transport, error, attempt.began)  # raises unless a new login may help
             return None
         attempt.in_doubt = True
-        self._caller.avoid(transport, error, began)
+        self._caller.avoid(transport, error, attempt.began)
         return self._judge_by_read(attempt, error, await self._look(attempt, error))
 
     async def _look(self, attempt: Attempt, error: EtcdError) -> KeyValue | None:

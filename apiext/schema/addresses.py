@@ -1,10 +1,8 @@
-"""Addresses as Go parses them: IP, CIDR, MAC, request URI and mail address (VAL-006)."""
+"""IP, CIDR and MAC addresses as Go parses them (VAL-006)."""
 
 import re
-from functools import partial
 
 _HEX = frozenset("0123456789abcdefABCDEF")
-_UNQUOTED_SPACE = " \t"
 
 
 def _ipv4_bytes(text: str) -> bool:
@@ -84,6 +82,7 @@ _MACS = tuple(
         rf"[0-9a-fA-F]{{2}}(?::[0-9a-fA-F]{{2}}){{{size - 1}}}",
         rf"[0-9a-fA-F]{{2}}(?:-[0-9a-fA-F]{{2}}){{{size - 1}}}",
         rf"[0-9a-fA-F]{{4}}(?:\.[0-9a-fA-F]{{4}}){{{size // 2 - 1}}}",
+        rf"[0-9a-fA-F]{{{size * 2}}}",
     )
 )
 
@@ -93,71 +92,6 @@ def mac(text: str) -> bool:
     return any(pattern.match(text) for pattern in _MACS)
 
 
-_SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*\Z")
-_BAD_ESCAPE = re.compile(r"%(?![0-9a-fA-F]{2})")
-_HOST_ESCAPE = re.compile(r"%([0-9a-fA-F]{2})")
-_PORT = re.compile(r"(?::[0-9]*)?\Z")
-_USER_INFO = re.compile(r"[A-Za-z0-9\-._:~!$&'()*+,;=%@]*\Z")
-_HOST = re.compile(r"[A-Za-z0-9\-_.~!$&'()*+,;=:\[\]<>\"%\u0080-\U0010ffff]*\Z")
-
-
-def request_uri(text: str) -> bool:
-    """Tell whether Go's url.ParseRequestURI takes the text: an absolute URI or an absolute path."""
-    if not text or any(ord(char) < 0x20 or ord(char) == 0x7F for char in text):
-        return False
-    if text == "*":
-        return True
-    parts = _split_scheme(text)
-    if parts is None:
-        return False
-    scheme, rest = parts
-    rest = rest.partition("?")[0]
-    if not rest.startswith("/"):
-        return bool(scheme)  # opaque
-    if rest.startswith("//") and (scheme or not rest.startswith("///")):
-        authority, slash, path = rest[2:].partition("/")
-        if scheme or not rest.startswith("///"):
-            return (_viewless(scheme) or _authority(authority)) and _BAD_ESCAPE.search(slash + path) is None
-    return _BAD_ESCAPE.search(rest) is None
-
-
-def _viewless(_: str) -> bool:
-    return False
-
-
-def _split_scheme(text: str) -> tuple[str, str] | None:
-    """Return scheme and rest, the scheme empty for a path; None when neither is possible."""
-    for place, char in enumerate(text):
-        if char.isascii() and char.isalpha():
-            continue
-        if char in "0123456789+-.":
-            if place == 0:
-                return ("", text) if text.startswith("/") else None
-            continue
-        if char == ":":
-            return (text[:place], text[place + 1 :]) if place else None
-        break
-    return ("", text) if text.startswith("/") else None
-
-
-def _authority(text: str) -> bool:
-    user, at, host = text.rpartition("@")
-    if at and (_USER_INFO.match(user) is None or _BAD_ESCAPE.search(user)):
-        return False
-    return _host(host)
-
-
-def _host(host: str) -> bool:
-    if host.startswith("["):
-        end = host.rfind("]")
-        return end > 0 and _PORT.match(host[end + 1 :]) is not None and _HOST.match(host[:end]) is not None
-    colon = host.rfind(":")
-    if colon >= 0 and _PORT.match(host[colon:]) is None:
-        return False
-    if _BAD_ESCAPE.search(host) or _HOST.match(host) is None:
-        return False
-    # an escape in a host may only stand for a byte outside ASCII
-    return all(int(code, 16) >= 0x80 for code in _HOST_ESCAPE.findall(host))
-
-
-email = partial(bool)
+def strict_ip(text: str) -> bool:
+    """Tell whether the text is an IP address without leading zeros and without a zone."""
+    return ipv6(text) or (_first_sign(text) == "." and _ipv4_bytes(text) and not _padded(text))

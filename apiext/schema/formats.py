@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 from datetime import date
 
-from apiext.schema import addresses
+from apiext.schema import addresses, mail, uris
 from apiext.schema.patterns import searcher
 
 INTEGER_FORMATS = frozenset(("int32", "int64"))
@@ -141,8 +141,8 @@ _LABEL = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 
 CHECKS: dict[str, Callable[[str], bool]] = {
     "bsonobjectid": _matches(r"[0-9a-fA-F]{24}"),
-    "uri": addresses.request_uri,
-    "email": addresses.email,
+    "uri": uris.request_uri,
+    "email": mail.email,
     "hostname": _hostname,
     "ipv4": addresses.ipv4,
     "ipv6": addresses.ipv6,

@@ -1,1 +1,1 @@
-"""Built-in resources, served by the same code as custom ones."""
+"""The resources that are there without a definition."""

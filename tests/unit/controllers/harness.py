@@ -13,8 +13,9 @@ from apiext.catalog.served import Catalog, LiveCatalog, ServedResource
 from apiext.controllers.definitions import DEFINITIONS
 from apiext.controllers.namespaces import NAMESPACES, namespace
 from apiext.controllers.startup import Controllers, start
-from apiext.crd.conditions import set_condition
-from apiext.crd.definition import FINALIZER
+from apiext.controllers.statuses import say
+from apiext.crd.conditions import condition
+from apiext.crd.definition import FINALIZER, TERMINATING
 from apiext.documents.document import Document
 from apiext.meta.names import GroupResource
 from apiext.storage.cached_store import CachedStore
@@ -85,8 +86,8 @@ class Server:
             document["metadata"]["deletionTimestamp"] = NOW
             document["metadata"]["finalizers"] = [*document["metadata"].get("finalizers", []), FINALIZER]
             message = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"
-            marked = set_condition(document, "Terminating", "True", "InstanceDeletionPending", message, NOW)
-            document.update(marked)
+            told = condition(TERMINATING, "True", "InstanceDeletionPending", message)
+            document.update(say(document, told, NOW))
 
         await self.change(name, mark, guard)
 
@@ -162,7 +163,7 @@ async def server(etcd: FakeEtcd, *, wait: bool = True) -> AsyncIterator[Server]:
 async def until(condition: Callable[[], object], within: float = 10.0) -> None:
     """Wait for a condition that other tasks bring about."""
     async with asyncio.timeout(within):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - polling what the outside sees
             await asyncio.sleep(0.001)
 
 

@@ -1,6 +1,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from itertools import pairwise
 
 import pytest
 
@@ -50,7 +51,7 @@ async def running(recorder: Recorder, **options: int) -> AsyncIterator[Loop]:
 
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(10_000):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - looptime: this is how time passes
             await asyncio.sleep(0.5)
 
 
@@ -84,7 +85,7 @@ async def test_a_failure_is_repeated_with_growing_pauses_and_kills_nothing() -> 
         loop.add("b")
         await until(lambda: len(recorder.begins("a")) == 21)
     begins = recorder.begins("a")
-    pauses = [after - before for before, after in zip(begins, begins[1:], strict=False)]
+    pauses = [after - before for before, after in pairwise(begins)]
     assert all(
         0.5 * expected - 1e-6 <= pause <= expected + 1e-6
         for expected, pause in zip(
@@ -190,15 +191,19 @@ async def test_a_group_that_ends_ends_the_loop() -> None:
     recorder = Recorder(seconds=1000)
     loop = Loop("test", recorder)
 
-    class StopError(Exception):
-        pass
-
-    with pytest.raises(ExceptionGroup):
+    async def live_and_die() -> None:
         async with asyncio.TaskGroup() as group:
             loop.start(group)
             loop.add("a")
             await asyncio.sleep(1)
-            raise StopError
+            raise EndError
+
+    with pytest.raises(ExceptionGroup):
+        await live_and_die()
     loop.add("b")
     assert len(recorder.begins("a")) == 1
     assert not recorder.begins("b")
+
+
+class EndError(Exception):
+    pass

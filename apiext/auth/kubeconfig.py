@@ -1,0 +1,57 @@
+"""The kubeconfig of the administrator: written once per start, whole or not at all (clients.md §9.1)."""
+
+import base64
+from dataclasses import dataclass
+from pathlib import Path
+
+from apiext.auth.certificates import write_private
+from apiext.documents.document import Document
+from apiext.documents.encoding import encode_yaml
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How to reach a server: its URL, its authority (PEM), and a token or a client certificate with its key (PEM)."""
+
+    server: str
+    ca: bytes = b""
+    token: str = ""
+    certificate: bytes = b""
+    key: bytes = b""
+
+
+def document(access: Access, name: str = "apiext") -> Document:
+    """Return a kubeconfig with one cluster, one context, and a user if there is a credential."""
+    cluster: Document = {"server": access.server}
+    if access.ca:
+        cluster["certificate-authority-data"] = _base64(access.ca)
+    user = _user(access)
+    context: Document = {"cluster": name, "namespace": "default"} | ({"user": name} if user else {})
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": name, "cluster": cluster}],
+        "contexts": [{"name": name, "context": context}],
+        "current-context": name,
+        "users": [{"name": name, "user": user}] if user else [],
+    }
+
+
+def _user(access: Access) -> Document:
+    if access.token:
+        return {"token": access.token}
+    if access.certificate:
+        return {
+            "client-certificate-data": _base64(access.certificate),
+            "client-key-data": _base64(access.key),
+        }
+    return {}
+
+
+def write(file: Path, access: Access, name: str = "apiext") -> None:
+    """Write the kubeconfig, readable by its owner only; raises OSError."""
+    write_private(file, encode_yaml(document(access, name)))
+
+
+def _base64(raw: bytes) -> str:
+    return base64.b64encode(raw).decode()

@@ -1,0 +1,115 @@
+"""customresourcedefinitions as a served resource (CRD-001, UPD-004…012)."""
+
+from collections.abc import Callable
+
+from apiext.catalog.builtin.open_api import open_api
+from apiext.catalog.columns import CREATED_AT, NAME
+from apiext.catalog.endpoints import SUBRESOURCE_VERBS, same, shown_as_stored, taken_whole
+from apiext.catalog.selectable import selectable_fields
+from apiext.catalog.served import Endpoint, ServedResource, ServedVersion
+from apiext.catalog.typed import Step, typed_codec
+from apiext.crd import decoding, encoding, validation, warnings
+from apiext.crd.definition import GROUP, KIND, PLURAL
+from apiext.documents.document import Document, View, clone
+from apiext.meta.fields import FieldError
+
+VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+Judge = Callable[[View, View | None], list[FieldError]]
+
+
+def definitions_resource(*, v1beta1: bool) -> ServedResource:
+    """Return the resource; v1 is always served."""
+    versions = {"v1": _v1()}
+    if v1beta1:
+        versions["v1beta1"] = _v1beta1()
+    return ServedResource(GROUP, PLURAL, False, versions, "v1", builtin=True, all_versions=versions)
+
+
+def _empty_status() -> Document:
+    return {"conditions": None, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": None}
+
+
+def _with_storage_version(status: View, spec: View) -> Document:
+    """Return the status with the storage version among the stored ones (UPD-006)."""
+    stored = list(status.get("storedVersions") or ())
+    written = next((version["name"] for version in spec.get("versions") or () if version["storage"]), None)
+    if written is not None and written not in stored:
+        stored.append(written)
+    return {**status, "storedVersions": stored or None}
+
+
+def _prepare(new: Document, old: View | None) -> Document:
+    metadata = new.setdefault("metadata", {})
+    if old is None:
+        new["status"] = _with_storage_version(_empty_status(), new["spec"])
+        metadata["generation"] = 1
+        return new
+    before = old["metadata"].get("generation", 0)
+    metadata["generation"] = before + (not same(new["spec"], old["spec"]))
+    new["status"] = _with_storage_version(clone(old.get("status") or _empty_status()), new["spec"])
+    return new
+
+
+def _prepare_status(new: Document, old: View | None) -> Document:
+    assert old is not None, "the status endpoint has no create"
+    # upstream: metadata sent to the status endpoint is kept but for the generation (UPD-008)
+    metadata = {**new.get("metadata", {}), "generation": old["metadata"].get("generation", 0)}
+    return {**new, "metadata": metadata, "spec": clone(old["spec"])}
+
+
+_ENDPOINTS = {
+    "": Endpoint("", VERBS, shown_as_stored, taken_whole, _prepare),
+    "status": Endpoint("status", SUBRESOURCE_VERBS, shown_as_stored, taken_whole, _prepare_status),
+}
+
+
+def _v1() -> ServedVersion:
+    return _version("v1", encoding.from_storage, encoding.to_storage, decoding.decode_v1, validation.validate)
+
+
+def _v1beta1() -> ServedVersion:
+    return _version(
+        "v1beta1",
+        lambda stored: encoding.to_storage(encoding.from_storage(stored)),
+        lambda document: {**document, "apiVersion": encoding.V1BETA1},
+        decoding.decode_v1beta1,
+        validation.validate_v1beta1,
+        deprecation=warnings.V1BETA1_DEPRECATED,
+    )
+
+
+def _version(
+    version: str,
+    read: Step,
+    write: Step,
+    decode: Callable[[Document], tuple[Document, list[str]]],
+    validate: Judge,
+    *,
+    deprecation: str = "",
+) -> ServedVersion:
+    codec = typed_codec(f"{GROUP}/{version}", KIND, read=read, write=write, same=False)
+    return ServedVersion(
+        group=GROUP,
+        version=version,
+        resource=PLURAL,
+        kind=KIND,
+        list_kind=f"{KIND}List",
+        namespaced=False,
+        view=codec.view,
+        decode=codec.decode,
+        encode=codec.encode,
+        normalize=decode,
+        endpoints=_ENDPOINTS,
+        columns=(NAME, CREATED_AT),
+        validate=validate,
+        validate_status=validation.validate_status,
+        warnings=warnings.stored_form_warnings if deprecation else warnings.warnings,
+        singular="customresourcedefinition",
+        short_names=("crd", "crds"),
+        categories=("api-extensions",),
+        verbs=VERBS,
+        deprecation_warning=deprecation,
+        selectable=selectable_fields((), namespaced=True),
+        typed=True,
+        open_api=open_api(KIND),
+    )

@@ -1,0 +1,159 @@
+"""namespaces as a served resource (NSP-001…006)."""
+
+from typing import Any
+
+from apiext.catalog.builtin.open_api import open_api
+from apiext.catalog.columns import CREATED_DESCRIPTION, NAME, age
+from apiext.catalog.endpoints import SUBRESOURCE_VERBS, shown_as_stored, taken_whole
+from apiext.catalog.served import Column, Endpoint, ServedResource, ServedVersion
+from apiext.catalog.typed import typed_codec
+from apiext.crd import typed
+from apiext.crd.typed import List, Struct, Text, Time
+from apiext.crd.types import METADATA, TEXT, always
+from apiext.documents.document import Document, View, clone
+from apiext.meta.fields import FieldError, invalid
+from apiext.meta.syntax import dns1123_label, qualified_name
+
+KIND = "Namespace"
+FINALIZER = "kubernetes"
+NAME_LABEL = "kubernetes.io/metadata.name"
+VERBS = ("create", "delete", "get", "list", "patch", "update", "watch")
+_STANDARD_FINALIZERS = (FINALIZER, "orphan", "foregroundDeletion")
+_CONDITION = Struct(
+    "NamespaceCondition",
+    {
+        "type": always(Text("v1.NamespaceConditionType")),
+        "status": always(Text("v1.ConditionStatus")),
+        "lastTransitionTime": typed.Field(Time()),
+        "reason": typed.Field(TEXT),
+        "message": typed.Field(TEXT),
+    },
+)
+_SPEC = Struct("NamespaceSpec", {"finalizers": typed.Field(List(Text("v1.FinalizerName")))})
+_STATUS = Struct(
+    "NamespaceStatus",
+    {"phase": typed.Field(Text("v1.NamespacePhase")), "conditions": typed.Field(List(_CONDITION))},
+)
+TYPE = Struct(
+    KIND,
+    {
+        "kind": typed.Field(TEXT),
+        "apiVersion": typed.Field(TEXT),
+        "metadata": always(METADATA),
+        "spec": always(_SPEC),
+        "status": always(_STATUS),
+    },
+)
+
+
+def namespaces_resource() -> ServedResource:
+    """Return the resource."""
+    versions = {"v1": _v1()}
+    return ServedResource("", "namespaces", False, versions, "v1", builtin=True, all_versions=versions)
+
+
+def default(document: Document) -> Document:
+    """Fill in what every namespace has: the label of its name (NSP-002)."""
+    metadata = document["metadata"]
+    if metadata.get("name"):
+        metadata["labels"] = {**(metadata.get("labels") or {}), NAME_LABEL: metadata["name"]}
+    return document
+
+
+def _decode(document: Document) -> tuple[Document, list[str]]:
+    decoded, unknown = typed.decode(TYPE, document)
+    return default(decoded), unknown
+
+
+def _read(stored: View) -> Document:
+    decoded: Document = typed.decode(TYPE, stored)[0]
+    return default(decoded)
+
+
+def _prepare(new: Document, old: View | None) -> Document:
+    if old is not None:
+        new["spec"], new["status"] = clone(old.get("spec") or {}), clone(old.get("status") or {})
+        return _without_generation(new)
+    finalizers = list((new.get("spec") or {}).get("finalizers") or ())
+    if FINALIZER not in finalizers:
+        finalizers.append(FINALIZER)
+    new["spec"], new["status"] = {"finalizers": finalizers}, {"phase": "Active"}
+    default(new)  # a generated name is known only now
+    return _without_generation(new)
+
+
+def _without_generation(document: Document) -> Document:
+    document["metadata"].pop("generation", None)  # upstream: namespaces have none
+    return document
+
+
+def _keeping(part: str) -> Any:
+    def prepare(new: Document, old: View | None) -> Document:
+        assert old is not None, "this endpoint has no create"
+        return _without_generation({**new, part: clone(old.get(part) or {})})
+
+    return prepare
+
+
+_ENDPOINTS = {
+    "": Endpoint("", VERBS, shown_as_stored, taken_whole, _prepare),
+    "status": Endpoint("status", SUBRESOURCE_VERBS, shown_as_stored, taken_whole, _keeping("spec")),
+    "finalize": Endpoint("finalize", ("update",), shown_as_stored, taken_whole, _keeping("status")),
+}
+
+
+def _validate(new: View, old: View | None) -> list[FieldError]:
+    errors: list[FieldError] = []
+    for index, name in enumerate((new.get("spec") or {}).get("finalizers") or ()):
+        path = f"spec.finalizers[{index}]"
+        errors += [invalid(path, name, fault) for fault in qualified_name(name)]
+        if "/" not in name and name not in _STANDARD_FINALIZERS:
+            errors.append(invalid(path, name, "name is neither a standard finalizer name nor is it fully qualified"))
+    return errors
+
+
+def _validate_status(new: View, old: View | None) -> list[FieldError]:
+    deleting = bool((new.get("metadata") or {}).get("deletionTimestamp"))
+    wanted, state = ("Terminating", "not empty") if deleting else ("Active", "empty")
+    phase = (new.get("status") or {}).get("phase") or ""
+    if phase == wanted:
+        return []
+    return [invalid("status.Phase", phase, f"may only be '{wanted}' if `deletionTimestamp` is {state}")]
+
+
+def _phase(document: View) -> str:
+    return (document.get("status") or {}).get("phase") or ""
+
+
+def _v1() -> ServedVersion:
+    codec = typed_codec("v1", KIND, read=_read, write=dict, same=True)
+    return ServedVersion(
+        group="",
+        version="v1",
+        resource="namespaces",
+        kind=KIND,
+        list_kind="NamespaceList",
+        namespaced=False,
+        view=codec.view,
+        decode=codec.decode,
+        encode=codec.encode,
+        normalize=_decode,
+        endpoints=_ENDPOINTS,
+        columns=(
+            NAME,
+            Column("Status", "string", description="The status of the namespace", cell=_phase),
+            Column("Age", "string", description=CREATED_DESCRIPTION, cell=age),
+        ),
+        validate=_validate,
+        validate_status=_validate_status,
+        singular="namespace",
+        short_names=("ns",),
+        verbs=VERBS,
+        selectable={
+            "metadata.name": lambda document: str((document.get("metadata") or {}).get("name", "")),
+            "status.phase": _phase,
+        },
+        typed=True,
+        open_api=open_api(KIND),
+        name_messages=dns1123_label,
+    )

@@ -1,0 +1,182 @@
+"""Mail addresses as Go's net/mail parses them, RFC 5322 with its allowances (VAL-006)."""
+
+import base64
+import binascii
+import re
+
+from apiext.schema.addresses import strict_ip
+
+_SPACE = " \t"
+_DOT_ATOM = re.compile(r"[^\x00-\x20\x7f()<>\[\]:;@\\,\"]+")
+_QUOTED = re.compile(r'"((?:[^\x00-\x08\x0a-\x1f\x7f"\\]|\\[^\x00-\x08\x0a-\x1f\x7f])*)"')
+_LITERAL = re.compile(r"\[([^\x00-\x20\x7f\[\]\\]*)\]")
+_CHARSETS = frozenset(("utf-8", "iso-8859-1", "us-ascii"))
+_Q_TEXT = re.compile(r"(?:=[0-9a-fA-F]{2}|[ -<>-~\n\r\t])*\Z")
+
+
+class _NotMail(Exception):
+    """The text is no single address."""
+
+
+class _Scanner:
+    """Reads one address; what is left is ``rest``."""
+
+    __slots__ = ("rest",)
+
+    def __init__(self, text: str) -> None:
+        self.rest = text
+
+    def skip_space(self) -> None:
+        self.rest = self.rest.lstrip(_SPACE)
+
+    def take(self, char: str) -> bool:
+        """Take a character if it is next."""
+        if self.rest.startswith(char):
+            self.rest = self.rest[1:]
+            return True
+        return False
+
+    def match(self, pattern: re.Pattern[str]) -> re.Match[str]:
+        """Take what a pattern matches."""
+        found = pattern.match(self.rest)
+        if found is None:
+            raise _NotMail
+        self.rest = self.rest[found.end() :]
+        return found
+
+    def comment(self) -> str:
+        """Take the rest of a comment whose parenthesis is open."""
+        depth, place, text = 1, 0, self.rest
+        while place < len(text) and depth:
+            if text[place] == "\\" and place + 1 < len(text):
+                place += 1
+            elif text[place] == "(":
+                depth += 1
+            elif text[place] == ")":
+                depth -= 1
+            place += 1
+        if depth:
+            raise _NotMail
+        self.rest = text[place:]
+        return text[: place - 1].replace("\\", "")
+
+    def skip_comments(self) -> None:
+        """Skip spaces and comments."""
+        self.skip_space()
+        while self.take("("):
+            self.comment()
+            self.skip_space()
+
+    def address_spec(self) -> None:
+        """Take local part, @ and domain."""
+        self.skip_space()
+        if self.rest.startswith('"'):
+            if not self.match(_QUOTED)[1]:
+                raise _NotMail
+        else:
+            self.atom()
+        if not self.take("@"):
+            raise _NotMail
+        self.skip_space()
+        if self.rest.startswith("["):
+            if not strict_ip(self.match(_LITERAL)[1]):
+                raise _NotMail
+        else:
+            self.atom()
+
+    def atom(self) -> None:
+        """Take a dot-atom."""
+        text = self.match(_DOT_ATOM)[0]
+        if text.startswith(".") or text.endswith(".") or ".." in text:
+            raise _NotMail
+
+    def phrase(self) -> None:
+        """Take the words of a display name; what cannot be a word ends it."""
+        words = 0
+        while True:
+            if words:
+                self.skip_comments()
+            self.skip_space()
+            if not self.rest:
+                return
+            try:
+                if self.rest.startswith('"'):
+                    self.match(_QUOTED)
+                elif _foreign(self.match(_DOT_ATOM)[0]):
+                    raise _NotMail
+            except _NotMail:
+                if words:
+                    return
+                raise
+            words += 1
+
+    def mailbox(self, groups: bool) -> int:
+        """Take one address or, if allowed, a group; return how many addresses it has."""
+        self.skip_space()
+        if not self.rest:
+            raise _NotMail
+        start = self.rest
+        try:
+            self.address_spec()
+        except _NotMail:
+            self.rest = start
+        else:
+            self.skip_space()
+            if self.take("(") and any(_foreign(word) for word in re.split(r"[ \t]+", self.comment())):
+                raise _NotMail
+            return 1
+        if not self.rest.startswith("<"):
+            self.phrase()
+        self.skip_space()
+        if groups and self.take(":"):
+            return self.group()
+        if not self.take("<"):
+            raise _NotMail
+        self.address_spec()
+        if not self.take(">"):
+            raise _NotMail
+        return 1
+
+    def group(self) -> int:
+        """Take the addresses of a group; return how many there are."""
+        self.skip_space()
+        if self.take(";"):
+            self.skip_comments()
+            return 0
+        count = 0
+        while True:
+            self.skip_space()
+            count += self.mailbox(groups=False)
+            self.skip_comments()
+            if self.take(";"):
+                self.skip_comments()
+                return count
+            if not self.take(","):
+                raise _NotMail
+
+
+def _foreign(word: str) -> bool:
+    """Tell whether a word is well encoded (RFC 2047) in a charset that Go does not know."""
+    if len(word) < 8 or not word.startswith("=?") or not word.endswith("?=") or word.count("?") != 4:
+        return False
+    charset, encoding, text = word[2:-2].split("?")
+    if not charset or encoding not in ("B", "b", "Q", "q") or charset.lower() in _CHARSETS:
+        return False
+    if encoding in "Qq":
+        return _Q_TEXT.match(text) is not None
+    try:
+        base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return False
+    return True
+
+
+def email(text: str) -> bool:
+    """Tell whether Go's mail.ParseAddress takes the text: one address, with or without a name."""
+    scanner = _Scanner(text)
+    try:
+        count = scanner.mailbox(groups=True)
+        scanner.skip_comments()
+    except _NotMail:
+        return False
+    return not scanner.rest and count == 1

@@ -1,0 +1,351 @@
+"""From a stored definition to a served resource and back, through all controllers together."""
+
+import asyncio
+
+import orjson
+import pytest
+
+from apiext.catalog.served import TERMINATING_VERBS
+from apiext.controllers.definitions import DEFINITIONS
+from apiext.documents.document import Document
+from apiext.meta.names import GroupResource
+from apiext.storage.history import Change
+from tests.support.fake_etcd import FakeEtcd
+from tests.support.sinks import RecordingSink, watch_group
+from tests.unit.controllers.harness import PREFIX, Server, conditions, crd, server, until, widget
+
+NAME = "widgets.example.com"
+WIDGETS = GroupResource("example.com", "widgets")
+
+
+def history_of(one: Server, name: str) -> list[dict[str, tuple[str, str, str]]]:
+    """Follow the conditions of a definition through all its states."""
+    seen: list[dict[str, tuple[str, str, str]]] = []
+
+    def note(change: Change) -> None:
+        if change.entry.name == name:
+            seen.append(conditions(orjson.loads(change.entry.raw)))
+
+    one.collection(DEFINITIONS).subscribe(note)
+    return seen
+
+
+@pytest.mark.rows("CND-002", "CND-004", "CND-010")
+async def test_names_are_accepted_then_it_is_established() -> None:
+    async with server(FakeEtcd()) as one:
+        seen = history_of(one, NAME)
+        await one.define(crd(names={"shortNames": ["wd"], "categories": ["all"]}))
+        await one.established(NAME)
+        fine = ("True", "NoConflicts", "no conflicts found")
+        text = "the initial names have been accepted"
+        assert seen == [
+            {},
+            {"NamesAccepted": fine, "Established": ("False", "Installing", text)},
+            {"NamesAccepted": fine, "Established": ("True", "InitialNamesAccepted", text)},
+        ]
+        document = one.definition(NAME)
+        assert document is not None
+        assert document["metadata"]["generation"] == 1
+        assert document["status"]["acceptedNames"] == {
+            "plural": "widgets",
+            "singular": "widget",
+            "shortNames": ["wd"],
+            "kind": "Widget",
+            "listKind": "WidgetList",
+            "categories": ["all"],
+        }
+
+
+@pytest.mark.rows("CND-004", "CND-005")
+async def test_who_sees_established_can_use_and_discover_the_resource() -> None:
+    async with server(FakeEtcd()) as one:
+        served: dict[str, tuple[bool, bool]] = {}
+
+        def note(change: Change) -> None:
+            told = conditions(orjson.loads(change.entry.raw)).get("Established", ("", "", ""))[0]
+            found = one.served(NAME)
+            served[told] = (found is not None, found is not None and found.established)
+
+        one.collection(DEFINITIONS).subscribe(note)
+        await one.define(crd())
+        await one.established(NAME)
+        assert served == {"": (False, False), "False": (False, False), "True": (True, True)}
+        assert one.live.current.groups()["example.com"] == ["v1"]
+
+
+@pytest.mark.rows("CND-001", "CND-002", "CND-003", "CND-005")
+async def test_a_name_in_use_is_refused_until_it_is_free() -> None:
+    async with server(FakeEtcd()) as one:
+        await one.define(crd(names={"shortNames": ["wd"]}))
+        await one.established(NAME)
+        await one.define(crd("things", names={"kind": "Widget", "listKind": "ThingList", "shortNames": ["wd", "t"]}))
+        await until(lambda: conditions(one.definition("things.example.com")))
+        assert conditions(one.definition("things.example.com")) == {
+            "NamesAccepted": ("False", "KindConflict", '"Widget" is already in use'),
+            "Established": ("False", "NotAccepted", "not all names are accepted"),
+        }
+        assert one.served("things.example.com") is None
+
+        def rename(document: Document) -> None:
+            document["spec"]["names"]["kind"] = "Thing"
+            document["metadata"]["generation"] += 1
+
+        await one.change("things.example.com", rename)
+        await until(lambda: conditions(one.definition("things.example.com"))["NamesAccepted"][1] != "KindConflict")
+        told = conditions(one.definition("things.example.com"))["NamesAccepted"]
+        assert told == ("False", "ShortNamesConflict", '"wd" is already in use')
+
+        def free(document: Document) -> None:
+            document["spec"]["names"]["shortNames"] = []
+            document["metadata"]["generation"] += 1
+
+        await one.change(NAME, free)
+        await one.established("things.example.com")
+
+        def conflict(document: Document) -> None:
+            document["spec"]["names"]["singular"] = "widget"
+            document["metadata"]["generation"] += 1
+
+        await one.change("things.example.com", conflict)
+        await until(lambda: conditions(one.definition("things.example.com"))["NamesAccepted"][0] == "False")
+        told_now = conditions(one.definition("things.example.com"))
+        assert told_now["NamesAccepted"] == ("False", "SingularConflict", '"widget" is already in use')
+        assert told_now["Established"][0] == "True"
+        assert one.served("things.example.com") is not None
+
+
+async def test_deleting_a_definition_frees_its_names() -> None:
+    async with server(FakeEtcd()) as one:
+        await one.define(crd())
+        await one.established(NAME)
+        await one.define(crd("things", names={"kind": "Widget"}))
+        await until(lambda: conditions(one.definition("things.example.com")))
+        await one.delete_definition(NAME)
+        await one.established("things.example.com")
+
+
+async def test_many_definitions_of_one_group_at_once() -> None:
+    async with server(FakeEtcd()) as one:
+        names = [f"things{number}" for number in range(40)]
+        await asyncio.gather(*(one.define(crd(name, names={"kind": f"K{name}", "singular": ""})) for name in names))
+        for name in names:
+            await one.established(f"{name}.example.com")
+
+
+@pytest.mark.rows("SRV-015")
+@pytest.mark.parametrize(
+    ("change", "ends"),
+    [
+        ("description", False),
+        ("label", False),
+        ("schema", True),
+        ("version", True),
+        ("short name", True),
+    ],
+)
+async def test_watches_end_when_the_meaning_changes_and_only_then(change: str, ends: bool) -> None:
+    async with server(FakeEtcd()) as one:
+        await one.define(crd())
+        before = await one.established(NAME)
+        sink = RecordingSink()
+        one.collection(WIDGETS).watch(watch_group(), None, sink)
+
+        def apply(document: Document) -> None:
+            version = document["spec"]["versions"][0]
+            schema = version["schema"]["openAPIV3Schema"]
+            if change == "label":
+                document["metadata"]["labels"] = {"a": "b"}
+                return
+            document["metadata"]["generation"] += 1
+            if change == "description":
+                schema["description"] = "another thing"
+            elif change == "schema":
+                schema["properties"] = {"description": {"type": "string"}}
+            elif change == "version":
+                document["spec"]["versions"].append({**version, "name": "v2", "storage": False})
+            else:
+                document["spec"]["names"]["shortNames"] = ["wd"]
+
+        entry = await one.change(NAME, apply)
+        await one.controllers.serving.seen(entry.revision)
+        await until(lambda: conditions(one.definition(NAME)))
+        await until(lambda: sink.ended is ends if ends else one.served(NAME) is not None)
+        after = one.served(NAME)
+        assert after is not None
+        assert (before.identity != after.identity) is ends
+        assert sink.ended is ends
+
+
+@pytest.mark.rows("CND-009", "DEL-001", "DEL-003", "DEL-005")
+async def test_deletion_removes_the_objects_then_the_definition_then_the_guard() -> None:
+    etcd = FakeEtcd()
+    async with server(etcd) as one:
+        await one.define(crd())
+        served = await one.established(NAME)
+        for number in range(100):
+            await one.put(served, widget(f"w{number}", f"ns{number % 3}"))
+        sink = RecordingSink()
+        one.collection(WIDGETS).watch(watch_group(), None, sink)
+        seen = history_of(one, NAME)
+        await one.delete_definition(NAME)
+        await one.gone(NAME)
+        assert [told["Terminating"][1] for told in seen] == [
+            "InstanceDeletionPending",
+            "InstanceDeletionInProgress",
+            "InstanceDeletionInProgress",
+        ]
+        await until(lambda: not etcd.state(f"{PREFIX}/.apiext/guards/"))
+        assert not etcd.state(f"{PREFIX}/example.com/")
+        assert one.store.collection(WIDGETS) is None
+        assert sink.ended
+        await one.define(crd())
+        await one.established(NAME)
+        await until(lambda: one.collection(WIDGETS).ready)
+        assert one.collection(WIDGETS).count(None) == 0
+
+
+@pytest.mark.rows("DEL-003", "DEL-004")
+async def test_finalizers_of_objects_hold_the_deletion() -> None:
+    etcd = FakeEtcd()
+    async with server(etcd) as one:
+        await one.define(crd())
+        served = await one.established(NAME)
+        await one.put(served, widget("free"))
+        await one.put(served, widget("held", finalizers=("example.com/keep",)))
+        await one.delete_definition(NAME)
+        widgets = one.collection(WIDGETS)
+        await until(lambda: widgets.get("d", "free") is None)
+        await until(lambda: b'"deletionTimestamp"' in widgets.get("d", "held").raw)  # type: ignore[union-attr]
+        held = widgets.get("d", "held")
+        assert held is not None
+        metadata = orjson.loads(held.raw)["metadata"]
+        assert (metadata["generation"], metadata["deletionGracePeriodSeconds"]) == (2, 0)
+        await until(lambda: conditions(one.definition(NAME))["Terminating"][1] == "InstanceDeletionInProgress")
+        terminating = one.served(NAME)
+        assert terminating is not None
+        assert terminating.terminating
+        assert terminating.versions["v1"].verbs == TERMINATING_VERBS
+        held = await one.replace(terminating, held, lambda document: document.update(spec={"x": 1}))
+        await one.store.delete(widgets, "d", "held", held.revision)
+        await one.gone(NAME)
+
+
+@pytest.mark.rows("CND-009")
+async def test_a_definition_that_was_never_established_goes_at_once() -> None:
+    async with server(FakeEtcd()) as one:
+        await one.define(crd())
+        await one.established(NAME)
+        await one.define(crd("things", names={"kind": "Widget"}))
+        await until(lambda: conditions(one.definition("things.example.com")))
+        await one.delete_definition("things.example.com")
+        await one.gone("things.example.com")
+
+
+@pytest.mark.rows("CND-009")
+async def test_other_finalizers_keep_the_definition_and_see_the_end_of_the_cleanup() -> None:
+    async with server(FakeEtcd()) as one:
+        document = crd()
+        document["metadata"]["finalizers"] = ["example.com/mine"]
+        await one.define(document)
+        served = await one.established(NAME)
+        await one.put(served, widget("a"))
+        await one.delete_definition(NAME)
+        await until(lambda: conditions(one.definition(NAME))["Terminating"][0] == "False")
+        left = one.definition(NAME)
+        assert left is not None
+        assert left["metadata"]["finalizers"] == ["example.com/mine"]
+        assert conditions(left)["Terminating"] == ("False", "InstanceDeletionCompleted", "removed all instances")
+        assert one.collection(WIDGETS).count(None) == 0
+
+
+@pytest.mark.rows("CND-009")
+async def test_a_definition_over_a_built_in_resource_deletes_nothing() -> None:
+    async with server(FakeEtcd()) as one:
+        await one.define(crd())
+        await one.established(NAME)
+        name = "customresourcedefinitions.apiextensions.k8s.io"
+        await one.define(crd("customresourcedefinitions", "apiextensions.k8s.io", scope="Cluster"))
+        await until(lambda: conditions(one.definition(name)))
+        before = one.served(name)
+        assert before is not None
+        assert before.builtin
+        await one.delete_definition(name)
+        await until(lambda: one.definition(name) is None)
+        assert one.definition(NAME) is not None
+        assert one.served(name) is before
+
+
+@pytest.mark.rows("CND-008")
+async def test_protected_groups_tell_their_approval() -> None:
+    async with server(FakeEtcd()) as one:
+        document = crd("gateways", "gateway.networking.k8s.io")
+        document["metadata"]["annotations"] = {"api-approved.kubernetes.io": "unapproved, a test"}
+        await one.define(document)
+        name = document["metadata"]["name"]
+        await one.established(name)
+        kind = "KubernetesAPIApprovalPolicyConformant"
+        await until(lambda: kind in conditions(one.definition(name)))
+        assert conditions(one.definition(name))[kind] == (
+            "False",
+            "UnapprovedAnnotation",
+            'not approved: "unapproved, a test"',
+        )
+
+        def approve(document: Document) -> None:
+            document["metadata"]["annotations"]["api-approved.kubernetes.io"] = "https://example.com/1"
+
+        await one.change(name, approve)
+        await until(lambda: conditions(one.definition(name))[kind][0] == "True")
+        assert conditions(one.definition(name))[kind][2] == "approved in https://example.com/1"
+
+
+@pytest.mark.rows("CND-007")
+async def test_schemas_of_old_writers_are_judged() -> None:
+    async with server(FakeEtcd()) as one:
+        document = crd(schema={"type": "object", "properties": {"spec": {"properties": {"a": {}}}}})
+        document["spec"]["preserveUnknownFields"] = True
+        await one.define(document)
+        await until(lambda: "NonStructuralSchema" in conditions(one.definition(NAME)))
+        status, reason, message = conditions(one.definition(NAME))["NonStructuralSchema"]
+        assert (status, reason) == ("True", "Violations")
+        assert "spec.preserveUnknownFields: Invalid value: true: must be false" in message
+        assert "spec.versions[0].schema.openAPIV3Schema.properties[spec].type: Required value" in message
+
+        def repair(document: Document) -> None:
+            document["spec"]["preserveUnknownFields"] = False
+            document["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = {"type": "object"}
+            document["metadata"]["generation"] += 1
+
+        await one.change(NAME, repair)
+        await until(lambda: "NonStructuralSchema" not in conditions(one.definition(NAME)))
+
+
+@pytest.mark.rows("ETC-006")
+async def test_definitions_that_others_wrote_are_guarded_and_served() -> None:
+    etcd = FakeEtcd()
+    async with server(etcd) as one:
+        document = crd()
+        document["status"]["acceptedNames"] = document["spec"]["names"]
+        document["status"]["conditions"] = [
+            {"type": "Established", "status": "True", "reason": "x", "message": "y", "lastTransitionTime": None}
+        ]
+        etcd.put(f"{PREFIX}/apiextensions.k8s.io/customresourcedefinitions/{NAME}", orjson.dumps(document))
+        await until(lambda: one.served(NAME))
+        served = one.served(NAME)
+        assert served is not None
+        assert etcd.state(served.guard_key)[served.guard_key][0] == served.guard_revision
+        etcd.remove(f"{PREFIX}/apiextensions.k8s.io/customresourcedefinitions/{NAME}")
+        await one.gone(NAME)
+        await until(lambda: not etcd.state(f"{PREFIX}/.apiext/guards/"))
+
+
+async def test_a_value_that_is_no_definition_disturbs_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    etcd = FakeEtcd()
+    root = f"{PREFIX}/apiextensions.k8s.io/customresourcedefinitions"
+    etcd.put(f"{root}/bad.example.com", b"no json")
+    etcd.put(f"{root}/worse.example.com", b'{"spec": 1}')
+    async with server(etcd) as one:
+        await one.define(crd())
+        await one.established(NAME)
+        assert one.controllers.synced()
+    assert "worse.example.com cannot be read" in caplog.text

@@ -1,0 +1,315 @@
+"""Watchers of one collection: shared frames, slices, laggards, bookmarks."""
+
+import asyncio
+
+import pytest
+
+from apiext import limits
+from apiext.meta.names import GroupResource
+from apiext.storage.collection import Collection
+from apiext.storage.progress import Progress
+from apiext.storage.pump import Pump
+from apiext.storage.store import Compacted, Entry, NotReady
+from tests.support.sinks import RecordingSink, Seen, line, watch_group
+
+GROUP = watch_group(key="all")
+
+
+class Feed:
+    """A collection without a store: changes are put in by hand."""
+
+    def __init__(self, revision: int = 10) -> None:
+        self.progress = Progress(lambda revision, times: None)
+        things = GroupResource("example.com", "things")
+        self.col = Collection(things, True, "/r/example.com/things/", None, self.progress, Pump())
+        self.col.announce(self.col.load([], {}, revision))
+        self.progress.restart(revision)
+        self.revision = revision
+
+    def put(self, *keys: str, raw: bytes = b"{}") -> int:
+        for key in keys:
+            self.revision += 1
+            self.col.apply(key, self.revision, raw)
+        self.progress.advance(self.revision)
+        return self.revision
+
+    def remove(self, key: str) -> int:
+        self.revision += 1
+        self.col.apply(key, self.revision, None)
+        self.progress.advance(self.revision)
+        return self.revision
+
+
+async def turns(number: int = 50) -> None:
+    for _ in range(number):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+def feed() -> Feed:
+    return Feed()
+
+
+@pytest.fixture
+def small_ring(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "EVENT_RING", 5)
+
+
+@pytest.mark.rows("RV-010")
+async def test_a_frame_is_made_once_for_all_and_a_pass_is_one_write(feed: Feed) -> None:
+    made: list[int] = []
+
+    def frame(kind: str, entry: Entry) -> bytes:
+        made.append(entry.revision)
+        return line(kind, entry.name, entry.revision)
+
+    group = watch_group(frame=frame, key="shared")
+    sinks = [RecordingSink() for _ in range(10)]
+    for sink in sinks:
+        feed.col.watch(group, None, sink)
+    await turns()
+    feed.put("n/a", "n/b", "n/a")
+    await turns()
+    assert made == [11, 12, 13]
+    for sink in sinks:
+        assert sink.writes == 1
+        assert sink.events == [Seen("ADDED", "a", 11), Seen("ADDED", "b", 12), Seen("MODIFIED", "a", 13)]
+
+
+@pytest.mark.rows("RV-018")
+async def test_a_pass_is_sliced(feed: Feed) -> None:
+    sinks = [RecordingSink() for _ in range(3 * limits.PUMP_SLICE)]
+    for sink in sinks:
+        feed.col.watch(GROUP, None, sink)
+    await turns(200)
+    feed.put("n/a")
+    served = []
+    for _ in range(8):
+        await asyncio.sleep(0)
+        served.append(sum(bool(sink.seen) for sink in sinks))
+    steps = [after - before for before, after in zip([0, *served], served, strict=False)]
+    assert max(steps) <= limits.PUMP_SLICE
+    assert served[-1] == len(sinks)
+
+
+async def test_events_that_come_during_a_pass_form_the_next(feed: Feed) -> None:
+    sinks = [RecordingSink() for _ in range(2 * limits.PUMP_SLICE)]
+    for sink in sinks:
+        feed.col.watch(GROUP, None, sink)
+    await turns(200)
+    feed.put("n/a")
+    await asyncio.sleep(0)
+    feed.put("n/b", "n/c")
+    late = RecordingSink()
+    feed.col.watch(GROUP, 11, late)
+    await turns(200)
+    assert {sink.writes for sink in sinks} == {2}
+    assert late.events == [Seen("ADDED", "n/b", 12), Seen("ADDED", "n/c", 13)]
+
+
+@pytest.mark.rows("RV-018")
+async def test_a_paused_watcher_catches_up_in_one_write(feed: Feed) -> None:
+    slow, quick = RecordingSink(), RecordingSink()
+    watcher = feed.col.watch(GROUP, None, slow)
+    feed.col.watch(GROUP, None, quick)
+    await turns()
+    slow.paused = True
+    for name in "abc":
+        feed.put(f"n/{name}")
+        await turns()
+    assert (slow.writes, quick.writes) == (0, 3)
+    assert watcher.revision == 10
+    slow.paused = False
+    watcher.resume()
+    watcher.resume()
+    await turns()
+    assert slow.writes == 1
+    assert slow.events == quick.events
+    assert watcher.revision == 13
+
+
+@pytest.mark.rows("RV-018")
+@pytest.mark.usefixtures("small_ring")
+async def test_a_watcher_that_fell_out_of_the_ring_is_told_410(feed: Feed) -> None:
+    slow, stuck, quick = RecordingSink(), RecordingSink(), RecordingSink()
+    watcher = feed.col.watch(GROUP, None, slow)
+    feed.col.watch(GROUP, None, stuck)
+    feed.col.watch(GROUP, None, quick)
+    await turns()
+    feed.put("n/first")
+    await turns()
+    slow.paused = stuck.paused = True
+    for number in range(8):
+        feed.put(f"n/o{number}")
+        await turns()
+    slow.paused = False
+    watcher.resume()
+    await turns()
+    assert slow.seen[1:] == [Seen("ERROR", "410", 11, "14")]
+    assert slow.ended
+    assert not stuck.ended
+    feed.col.tick()
+    assert stuck.seen[1:] == [Seen("ERROR", "410", 11, "14")]
+    assert len(quick.events) == 9
+    assert feed.col.watchers == 1
+
+
+@pytest.mark.rows("RV-009")
+@pytest.mark.usefixtures("small_ring")
+async def test_the_ring_reaches_back_so_far(feed: Feed) -> None:
+    feed.put(*(f"n/o{number}" for number in range(8)))
+    with pytest.raises(Compacted) as found:
+        feed.col.watch(GROUP, 12, RecordingSink())
+    assert (found.value.asked, found.value.oldest) == (12, 13)
+    sink = RecordingSink()
+    feed.col.watch(GROUP, 13, sink)
+    await turns()
+    assert [seen.revision for seen in sink.events] == [14, 15, 16, 17, 18]
+
+
+async def test_a_closed_watcher_gets_nothing(feed: Feed) -> None:
+    sinks = [RecordingSink() for _ in range(2 * limits.PUMP_SLICE)]
+    watchers = [feed.col.watch(GROUP, None, sink) for sink in sinks]
+    await turns(200)
+    feed.put("n/a")
+    await asyncio.sleep(0)
+    for watcher in watchers:
+        watcher.close()
+        watcher.close()
+    served = sum(sink.writes for sink in sinks)
+    assert 0 < served < len(sinks)
+    await turns()
+    assert sum(sink.writes for sink in sinks) == served
+    assert feed.col.watchers == 0
+
+
+@pytest.mark.rows("RV-012")
+async def test_bookmarks_go_to_those_who_want_them(feed: Feed) -> None:
+    wanting, plain, paused = RecordingSink(), RecordingSink(), RecordingSink()
+    feed.col.watch(GROUP, None, wanting, bookmarks=True)
+    feed.col.watch(GROUP, None, plain)
+    watcher = feed.col.watch(GROUP, None, paused, bookmarks=True)
+    await turns()
+    paused.paused = True
+    feed.progress.advance(20)
+    feed.col.tick()
+    await turns()
+    assert (wanting.seen, plain.seen) == ([Seen("BOOKMARK", "", 20)], [])
+    feed.revision = 20
+    feed.put("n/a")
+    paused.paused = False
+    watcher.resume()
+    await turns()
+    assert paused.seen == [Seen("ADDED", "n/a", 21, "{}")]
+    feed.col.tick()
+    await turns()
+    assert paused.seen[-1] == Seen("BOOKMARK", "", 21)
+
+
+@pytest.mark.rows("RV-012")
+async def test_a_bookmark_now_follows_what_was_delivered(feed: Feed) -> None:
+    sinks = [RecordingSink() for _ in range(2 * limits.PUMP_SLICE)]
+    watchers = [feed.col.watch(GROUP, None, sink) for sink in sinks]
+    await turns(200)
+    feed.put("n/a")
+    await asyncio.sleep(0)
+    feed.put("n/b")  # not in the pass that is under way
+    unserved = next(number for number, sink in enumerate(sinks) if not sink.seen)
+    watchers[unserved].bookmark_now()
+    assert [seen[:3] for seen in sinks[unserved].seen] == [("ADDED", "n/a", 11), ("BOOKMARK", "", 11)]
+    await turns(200)
+    assert [seen[:3] for seen in sinks[unserved].seen[2:]] == [("ADDED", "n/b", 12)]
+    watchers[0].bookmark_now()
+    assert sinks[0].seen[-1] == Seen("BOOKMARK", "", 12)
+
+
+async def test_a_namespace_group_skips_the_others(feed: Feed) -> None:
+    one, two = RecordingSink(), RecordingSink()
+    feed.col.watch(watch_group("one"), None, one)
+    watcher = feed.col.watch(watch_group("two"), None, two)
+    await turns()
+    feed.put("one/a", "two/a", "one/b", "one/c")
+    await turns()
+    feed.put("one/d")
+    assert [seen.key for seen in two.events] == ["two/a"]
+    assert watcher.revision == 15
+    await turns()
+    assert [seen.key for seen in one.events] == ["one/a", "one/b", "one/c", "one/d"]
+
+
+async def test_a_frame_that_cannot_be_made_ends_its_group_only(feed: Feed, caplog: pytest.LogCaptureFixture) -> None:
+    def broken(kind: str, entry: Entry) -> bytes:
+        raise RuntimeError("no frame")
+
+    bad, good = RecordingSink(), RecordingSink()
+    feed.col.watch(watch_group(frame=broken), None, bad)
+    feed.col.watch(GROUP, None, good)
+    await turns()
+    feed.put("n/a")
+    await turns()
+    assert bad.ended
+    assert good.events == [Seen("ADDED", "n/a", 11)]
+    assert "no frame" in caplog.text
+
+
+async def test_a_listener_that_fails_does_not_stop_the_others(feed: Feed, caplog: pytest.LogCaptureFixture) -> None:
+    def broken(change: object) -> None:
+        raise RuntimeError("bad listener")
+
+    heard: list[int] = []
+    feed.col.subscribe(broken)
+    feed.col.subscribe(lambda change: heard.append(change.revision))
+    feed.put("n/a")
+    assert heard == [11]
+    assert "bad listener" in caplog.text
+
+
+@pytest.mark.rows("RV-013")
+async def test_initial_events_are_made_once_and_wait_for_a_slow_reader(feed: Feed) -> None:
+    made: list[str] = []
+
+    def frame(kind: str, entry: Entry) -> bytes:
+        made.append(entry.name)
+        return line(kind, entry.name, entry.revision)
+
+    feed.put(*(f"n/o{number:03}" for number in range(250)))
+    group = watch_group(frame=frame, key="initial")
+    slow, quick = RecordingSink(), RecordingSink()
+    slow.paused = True
+    watcher = feed.col.watch(group, None, slow, initial=True, bookmarks=True)
+    feed.col.watch(group, None, quick, initial=True, bookmarks=True)
+    await turns()
+    assert slow.writes == 0
+    feed.put("n/later")
+    slow.paused = False
+    watcher.resume()
+    await turns()
+    assert len(made) == 251
+    for sink in (slow, quick):
+        assert [seen.type for seen in sink.seen] == ["ADDED"] * 250 + ["END", "ADDED"]
+        assert sink.seen[250].revision == 260
+
+
+@pytest.mark.rows("RV-019")
+async def test_a_collection_that_is_not_filled_says_so() -> None:
+    things = GroupResource("example.com", "things")
+    col = Collection(things, True, "/r/example.com/things/", None, Progress(lambda revision, times: None), Pump())
+    for read in (lambda: col.get("n", "a"), col.entries, lambda: col.page(None, "", 0)):
+        with pytest.raises(NotReady):
+            read()
+    with pytest.raises(NotReady):
+        col.watch(GROUP, None, RecordingSink())
+
+
+async def test_memory_of_frames_and_lists_is_given_back(feed: Feed) -> None:
+    def view(raw: bytes, revision: int) -> bytes:
+        return raw
+
+    feed.put(*(f"n/o{number:03}" for number in range(250)))
+    assert feed.col.segments(view).size
+    assert feed.col.segments(view).pending == 0
+    feed.col.tick()
+    assert feed.col.segments(view).pending == 0
+    for _ in range(2):
+        feed.col.tick()
+    assert feed.col.segments(view).pending == 250

@@ -1,0 +1,115 @@
+"""Laws of watching: whatever the order of things, a watcher sees each change once, in order, and true bookmarks."""
+
+import asyncio
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from apiext import limits
+from apiext.storage.fanout import Watcher
+from apiext.storage.history import Change
+from apiext.storage.store import Entry
+from apiext.storage.watching import WatchGroup, event_of
+from tests.support.sinks import RecordingSink, Seen, fold, watch_group
+from tests.unit.storage.test_fanout import Feed, turns
+
+pytestmark = pytest.mark.rows("RV-017", "RV-012", "SEL-002")
+
+
+def odd(entry: Entry) -> bool:
+    return entry.raw == b'{"n":1}'
+
+
+GROUPS: tuple[WatchGroup, ...] = (
+    watch_group(key="all"),
+    watch_group("a", key="in a"),
+    watch_group(selects=odd, key="odd"),
+    watch_group("b", selects=odd, key="odd in b"),
+)
+
+
+class Client:
+    """A watcher that pauses and resumes at random, and what it should have seen."""
+
+    def __init__(self, feed: Feed, random: Random) -> None:
+        self.group = random.choice(GROUPS)
+        self.sink = RecordingSink()
+        self.initial = random.random() < 0.3
+        self.after = feed.revision if self.initial else random.randint(10, feed.revision)
+        self.state = {
+            f"{entry.namespace}/{entry.name}": entry.revision
+            for entry in feed.col.entries(self.group.namespace)
+            if self.group.selects is None or self.group.selects(entry)
+        }
+        start = None if self.initial else self.after
+        self.watcher: Watcher = feed.col.watch(self.group, start, self.sink, initial=self.initial, bookmarks=True)
+
+    def expected(self, changes: list[Change]) -> list[Seen]:
+        live = [event_of(self.group, change) for change in changes if change.revision > self.after]
+        events = [Seen("ADDED", key, revision) for key, revision in self.state.items()] if self.initial else []
+        return events + [
+            Seen(kind, f"{entry.namespace}/{entry.name}", entry.revision) for kind, entry in filter(None, live)
+        ]
+
+    def check_bookmarks(self, changes: list[Change]) -> None:
+        """Nothing at or before a bookmark comes after it, and all of it came before."""
+        seen = [item for item in self.sink.seen if item.type != "END"]
+        for place, item in enumerate(seen):
+            if item.type == "BOOKMARK":
+                assert all(later.revision > item.revision for later in seen[place + 1 :] if later.type != "BOOKMARK")
+                due = [event for event in self.expected(changes) if event.revision <= item.revision]
+                came = [event for event in seen[:place] if event.type != "BOOKMARK"]
+                assert len(came) >= len(due)
+
+
+async def story(seed: int) -> None:
+    random = Random(seed)
+    feed = Feed()
+    changes: list[Change] = []
+    feed.col.subscribe(changes.append)
+    clients: list[Client] = []
+    for _ in range(random.randint(5, 120)):
+        for _ in range(random.choice((1, 1, 3, 30))):
+            key = f"{random.choice('ab')}/{random.randrange(6)}"
+            if random.random() < 0.3:
+                feed.remove(key)
+            else:
+                feed.put(key, raw=b'{"n":%d}' % random.randrange(2))
+        if random.random() < 0.3:
+            clients.append(Client(feed, random))
+        if clients and random.random() < 0.5:
+            client = random.choice(clients)
+            client.sink.paused = not client.sink.paused
+            if not client.sink.paused:
+                client.watcher.resume()
+        if clients and random.random() < 0.2:
+            random.choice(clients).watcher.bookmark_now()
+        if random.random() < 0.1:
+            feed.col.tick()
+        await turns(random.choice((0, 1, 2, 20)))
+    for client in clients:
+        if client.sink.paused:
+            client.sink.paused = False
+            client.watcher.resume()
+    for _ in range(20_000):
+        if all(client.watcher.revision == feed.revision for client in clients):
+            break
+        await asyncio.sleep(0)
+    for client in clients:
+        assert client.sink.events == client.expected(changes)
+        assert client.watcher.revision == feed.revision
+        client.check_bookmarks(changes)
+        if client.initial and client.group.selects is None:
+            now = {f"{e.namespace}/{e.name}": e.revision for e in feed.col.entries(client.group.namespace)}
+            assert fold(client.sink.seen) == now
+
+
+@given(st.integers(0, 2**32), st.sampled_from([(2, 64), (1000, 200), (1000, 262144)]))
+@settings(max_examples=40)
+def test_every_change_is_seen_once_in_order(seed: int, bounds: tuple[int, int]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "PUMP_SLICE", bounds[0])
+        patch.setattr(limits, "PUMP_BLOCK", bounds[1])
+        asyncio.run(story(seed))

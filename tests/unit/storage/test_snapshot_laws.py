@@ -1,0 +1,124 @@
+"""Laws of the sorted state and of list bytes: both equal the naive way."""
+
+import gzip
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apiext import limits
+from apiext.storage.keys import bounds
+from apiext.storage.segments import Segments
+from apiext.storage.snapshot import Snapshot
+from apiext.storage.store import Entry
+
+NAMESPACES = ("a", "a-b", "a.b", "ab", "b")
+
+
+def view(raw: bytes, revision: int) -> bytes:
+    return b'{"raw":%s,"v":"1","rv":%d}' % (raw, revision)
+
+
+def other_view(raw: bytes, revision: int) -> bytes:
+    return b'{"v":"two","rv":%d,"raw":%s}' % (revision, raw)
+
+
+def churn(seed: int, names: int, changes: int) -> Iterator[tuple[Snapshot, dict[str, Entry], Random]]:
+    """Yield a snapshot and its model as dict, now and then while random changes go into both."""
+    random = Random(seed)
+    model: dict[str, Entry] = {}
+    for number in range(random.randrange(names)):
+        model[f"{random.choice(NAMESPACES)}/o{random.randrange(names):04}"] = Entry("", "", number, b"%d" % number)
+    model = dict(sorted(model.items()))
+    snapshot = Snapshot(model.items())
+    weight = random.random()
+    for number in range(changes):
+        key = f"{random.choice(NAMESPACES)}/o{random.randrange(names):04}"
+        if random.random() < weight:
+            entry = Entry(*key.split("/"), 10_000 + number, b"%d" % number)
+            assert snapshot.put(key, entry) is model.get(key)
+            model[key] = entry
+        else:
+            assert snapshot.remove(key) is model.pop(key, None)
+        if random.random() < 0.05:
+            yield snapshot, dict(sorted(model.items())), random
+    yield snapshot, dict(sorted(model.items())), random
+
+
+def between(model: dict[str, Entry], low: str, high: str) -> list[Entry]:
+    return [entry for key, entry in model.items() if low <= key and (not high or key < high)]
+
+
+@given(st.integers(0, 2**32), st.sampled_from([5, 300, 2000]))
+def test_a_snapshot_is_a_sorted_dict(seed: int, names: int) -> None:
+    for snapshot, model, random in churn(seed, names, 400):
+        assert snapshot.index == model
+        assert snapshot.entries() == list(model.values())
+        assert len(snapshot) == snapshot.count() == len(model)
+        low, high = bounds(random.choice(NAMESPACES))
+        assert snapshot.entries(low, high) == between(model, low, high)
+        assert snapshot.count(low, high) == len(between(model, low, high))
+        start = low + f"o{random.randrange(names):04}\0"
+        assert snapshot.entries(start, high) == between(model, start, high)
+        sizes = [len(chunk.keys) for chunk in snapshot.chunks()]
+        assert all(0 < size <= 2 * limits.SEGMENT for size in sizes)
+
+
+@given(st.integers(0, 2**32), st.sampled_from([5, 300, 2000]))
+@pytest.mark.rows("RV-021")
+def test_segments_are_the_views_joined(seed: int, names: int) -> None:
+    for snapshot, model, random in churn(seed, names, 300):
+        viewer = random.choice((view, view, other_view))
+        low, high = random.choice((("", ""), bounds(random.choice(NAMESPACES)), (f"a/o{names // 3:04}\0", "")))
+        naive = b",".join(viewer(entry.raw, entry.revision) for entry in between(model, low, high))
+        segments = Segments(snapshot.pieces(low, high), viewer)
+        assert segments.count == len(between(model, low, high))
+        assert b"".join(segments.parts) == naive
+        assert segments.size == len(naive)
+        assert segments.pending == 0
+        if random.random() < 0.5:
+            packed = b"".join(segments.gzip(b'{"items":[', b"]}\n"))
+            assert gzip.decompress(packed) == b'{"items":[' + naive + b"]}\n"
+            whole = [piece for piece in snapshot.pieces(low, high) if piece.whole]
+            assert (segments.uncompressed < len(naive)) if whole else (segments.uncompressed <= len(naive))
+
+
+def test_one_change_makes_one_view() -> None:
+    made: list[int] = []
+
+    def counting(raw: bytes, revision: int) -> bytes:
+        made.append(revision)
+        return raw
+
+    entries = [(f"n/o{number:04}", Entry("n", f"o{number:04}", number, b"%d" % number)) for number in range(1000)]
+    snapshot = Snapshot(entries)
+    assert b"".join(Segments(snapshot.pieces(), counting).parts) == b",".join(b"%d" % number for number in range(1000))
+    assert len(made) == 1000
+    kept = snapshot.pieces()
+    snapshot.put("n/o0500", Entry("n", "o0500", 2000, b"new"))
+    snapshot.put("n/o0500a", Entry("n", "o0500a", 2001, b"newer"))
+    snapshot.remove("n/o0502")
+    text = b"".join(Segments(snapshot.pieces(), counting).parts)
+    assert b",499,new,newer,501,503," in text
+    assert len(made) <= 1000 + 4
+    assert b",499,500,501,502," in b"".join(Segments(kept, counting).parts)  # what was asked for before
+
+
+async def test_views_are_made_in_slices() -> None:
+    snapshot = Snapshot((f"o{number:05}", Entry("", f"o{number:05}", number, b"1")) for number in range(1000))
+    segments = Segments(snapshot.pieces(), view)
+    assert segments.pending == 1000
+    await segments.prepare()
+    assert segments.pending == 0
+    assert b"".join(segments.parts).count(b"rv") == 1000
+
+
+def test_a_snapshot_merges_what_became_small() -> None:
+    snapshot = Snapshot((f"o{number:05}", Entry("", f"o{number:05}", number, b"1")) for number in range(5000))
+    for number in range(5000):
+        if number % 50:
+            snapshot.remove(f"o{number:05}")
+    assert len(snapshot) == 100
+    assert len(list(snapshot.chunks())) <= 8

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Iterator
 
@@ -25,6 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    asyncio.set_event_loop(None)  # else looptime's look for a loop makes one that nobody closes
     config.pluginmanager.register(BehaviourRows(), "behaviour-rows")
 
 

@@ -22,10 +22,13 @@ from apiext.schema.compile import CompiledSchema
 Schema = Callable[[], CompiledSchema]
 
 
-def compile_definition(document: View, *, guard_key: str = "", guard_revision: int = 0) -> ServedResource:
+def compile_definition(
+    document: View, *, guard_key: str = "", guard_revision: int = 0, shape: str = ""
+) -> ServedResource:
     """Return what the definition (v1 form) serves; pure, and cheap since schemas are compiled when first used.
 
-    Names are the accepted ones; whether it is to be served at all is the caller's question (CND-005).
+    Names are the accepted ones; whether it is to be served at all is the caller's question (CND-005). ``shape`` is the
+    identity to give it, by default one that changes with everything.
     """
     definition = from_document(document)
     schemas: dict[str, Schema] = {
@@ -48,7 +51,7 @@ def compile_definition(document: View, *, guard_key: str = "", guard_revision: i
         terminating=definition.deleting or definition.is_true(TERMINATING),
         guard_key=guard_key,
         guard_revision=guard_revision,
-        identity=identity(document),
+        identity=shape or identity(document),
         all_versions=versions,
         conversion=definition.webhook,
     )

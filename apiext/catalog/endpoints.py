@@ -6,9 +6,10 @@ from apiext.catalog.accessors import AccessorError, nested, split_path, with_nes
 from apiext.catalog.columns import SCALE_COLUMNS
 from apiext.catalog.served import ALL_VERBS, Endpoint
 from apiext.crd import typed
-from apiext.crd.typed import Field, Integer, Struct
+from apiext.crd.typed import INT32, Field, Struct
 from apiext.crd.types import METADATA, TEXT, always
 from apiext.documents.document import Document, View, clone
+from apiext.documents.errors import DecodeError
 from apiext.meta.fields import FieldError, invalid
 
 SUBRESOURCE_VERBS = ("get", "patch", "update")
@@ -165,21 +166,29 @@ def _replicas(count: int, *, omit_zero: bool) -> Document:
 def decode_scale(document: Document) -> tuple[Document, list[str]]:
     """Return a Scale body with only its own fields, and the paths of the others.
 
-    Raises ValueError with Go's text when a value has the wrong type.
+    Raises ValueError with the whole message when the body is no Scale or a value has the wrong type.
     """
-    decoded, unknown = typed.decode(SCALE, document)
+    if document.get("kind", "Scale") != "Scale" or document.get("apiVersion", "autoscaling/v1") != "autoscaling/v1":
+        raise ValueError(UNDECODABLE_SCALE)
+    try:
+        decoded, unknown = typed.decode(SCALE, document)
+    except DecodeError as error:
+        raise ValueError(UNDECODABLE_SCALE) from error
     return decoded, unknown
 
 
-_COUNT = Integer("int32", 32)
+UNDECODABLE_SCALE = 'no kind is registered for the type v1.Scale in scheme "pkg/runtime/scheme.go:111"'
+"""upstream: what it says of every undecodable Scale, unknown fields under strict validation included."""
+
+
 SCALE = Struct(
     "Scale",
     {
         "kind": Field(TEXT),
         "apiVersion": Field(TEXT),
         "metadata": always(METADATA),
-        "spec": always(Struct("ScaleSpec", {"replicas": Field(_COUNT)})),
-        "status": always(Struct("ScaleStatus", {"replicas": always(_COUNT), "selector": Field(TEXT)})),
+        "spec": always(Struct("ScaleSpec", {"replicas": Field(INT32)})),
+        "status": always(Struct("ScaleStatus", {"replicas": always(INT32), "selector": Field(TEXT)})),
     },
 )
 

@@ -65,7 +65,7 @@ class Endpoint:
     unreadable: Callable[[View], str] = _readable
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class ServedVersion:
     """One version of a resource, with everything that reading and writing it needs, as closures.
 

@@ -10,16 +10,17 @@ from apiext.meta import objectmeta
 Step = Callable[[View], Document]
 
 
-def typed_codec(api_version: str, kind: str, *, read: Step, write: Step, same: bool) -> Codec:
+def typed_codec(api_version: str, kind: str, *, read: Step, own: Step, write: Step, same: bool) -> Codec:
     """Return the closures of a typed version.
 
-    ``read`` turns a stored document into the version's form, ``write`` turns it back; ``same`` tells that both are one
-    form, so that stored bytes may be spliced.
+    ``read`` turns what anybody stored into the version's form, ``own`` does so with what this codec wrote, and
+    ``write`` turns it back; ``same`` tells that both are one form, so that stored bytes may be spliced.
     """
     splices = Splices()
 
     def decode(raw: bytes, revision: int) -> Document:
-        document = read(parse(raw))
+        stored = parse(raw)
+        document = own(stored) if splices.knows(raw) else read(stored)
         metadata = objectmeta.repair(document.get("metadata") or {})
         return with_revision({**document, "apiVersion": api_version, "kind": kind, "metadata": metadata}, revision)
 
@@ -39,6 +40,8 @@ def typed_codec(api_version: str, kind: str, *, read: Step, write: Step, same: b
         metadata = objectmeta.repair(document.get("metadata") or {})
         metadata.pop("resourceVersion", None)
         metadata.pop("selfLink", None)
-        return encode_json(write({**document, "metadata": metadata})) + b"\n"
+        raw = encode_json(write({**document, "metadata": metadata})) + b"\n"
+        splices.note(raw, metadata.get("uid"))
+        return raw
 
     return Codec(view, decode, encode, lambda document: document)

@@ -23,10 +23,14 @@ _ATTEMPTS = 16  # times that a definition may change while it is compiled, befor
 
 
 class _Compiled:
-    """A definition compiled: of which content, and its versions as discovery lists them in both states."""
+    """A definition compiled: of which content, and its versions as discovery lists them in both states.
 
-    def __init__(self, digest: bytes, resource: ServedResource) -> None:
+    ``raw`` is a stored state with that content.
+    """
+
+    def __init__(self, digest: bytes, raw: bytes, resource: ServedResource) -> None:
         self.digest = digest
+        self.raw = raw
         self.resource = resource
         self._terminating: Mapping[str, ServedVersion] | None = None
 
@@ -154,16 +158,19 @@ class Serving:
         entry = self._definitions.entry(facts.name)
         if entry is None or entry.revision != facts.revision:
             return
-        if facts.size <= limits.COMPILE_INLINE:
-            resource = self._build(entry)
+        before = self._compiled.get(facts.name)
+        if facts.size <= limits.COMPILE_INLINE or not self.synced():
+            resource = self._build(entry, facts, before)
         else:
-            resource = await asyncio.to_thread(self._build, entry)
-        self._compiled[facts.name] = _Compiled(facts.digest, resource)
+            resource = await asyncio.to_thread(self._build, entry, facts, before)
+        self._compiled[facts.name] = _Compiled(facts.digest, entry.raw, resource)
 
-    def _build(self, entry: Entry) -> ServedResource:
-        """Compile a stored definition; pure, and safe in a thread."""
-        decoded = self._decode(entry)
-        return replace(compile_definition(decoded), identity=shape(entry.raw))
+    def _build(self, entry: Entry, facts: Facts, before: _Compiled | None) -> ServedResource:
+        """Compile a stored definition; pure, and safe in a thread. Watches go on when its shape is the same."""
+        identity = facts.digest.hex()
+        if before is not None and shape(before.raw) == shape(entry.raw):
+            identity = before.resource.identity
+        return compile_definition(self._decode(entry), shape=identity)
 
     def _decode(self, entry: Entry) -> View:
         resource = self._definitions.collection.resource
@@ -186,6 +193,9 @@ class Serving:
 
     def _serve(self, facts: Facts, permit: Permit) -> None:
         compiled = self._compiled[facts.name]
+        entry = self._definitions.entry(facts.name)
+        if entry is not None:
+            compiled.raw = entry.raw  # the cache has these bytes anyway, older ones it would not need
         terminating = facts.deleting or permit.state == TERMINATING
         before = self._resource(facts.resource)
         after = replace(
@@ -226,23 +236,31 @@ class Serving:
 
     async def _forget(self, name: str) -> None:
         """The definition is gone: so are its resource, its cache and its guard (DEL-005)."""
-        self._withdraw(name)
         self._doubted.pop(name, None)
         resource = _resource_of(name)
+        collection = self._store.collection(resource)
+        if self._unlist(name) is not None and collection is not None:
+            await collection.watches_served(limits.LAST_EVENTS)  # the DELETED of the last objects among them
         if self._resource(resource) is None:
             self._store.drop(resource)
         await self._guards.release(name)
 
     def _withdraw(self, name: str) -> None:
-        """Take a definition's resource out of the catalog and end its watches."""
+        """Serve a definition's resource no more, and end its watches."""
+        served = self._unlist(name)
+        if served is not None:
+            self._end_watches(served)
+
+    def _unlist(self, name: str) -> ServedResource | None:
+        """Take a definition's resource out of the catalog; returns it if it was there."""
         self._compiled.pop(name, None)
         resource = _resource_of(name)
         served = self._resource(resource)
         if served is None or served.builtin:
-            return
+            return None
         self._live.current = self._live.current.without_resource(resource.group, resource.resource)
-        self._end_watches(served)
         self._tell(name)
+        return served
 
     def _end_watches(self, served: ServedResource) -> None:
         collection = self._store.collection(served.group_resource)

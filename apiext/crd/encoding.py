@@ -32,7 +32,7 @@ def _hoisted(spec: View) -> Document:
     versions = [_with_columns(version, "jsonPath", "JSONPath") for version in spec.get("versions") or ()]
     if spec.get("versions") is not None:
         found["versions"] = versions
-    if versions:
+    if versions and versions[0]["name"]:
         found["version"] = versions[0]["name"]
     for below, above in _HOISTED:
         if versions and all(version.get(below) == versions[0].get(below) for version in versions):

@@ -5,7 +5,6 @@ on, so that the first fault is told (``json: cannot unmarshal …``); a type wit
 """
 
 import base64
-import binascii
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +18,18 @@ from apiext.meta import time
 _EXACT = 2**53  # integers up to here are floats without loss
 _NOT_BASE64 = re.compile(r"[^A-Za-z0-9+/=\r\n]")
 ABSENT: Any = object()
+"""What a decoder returns for a value that it ignores."""
+
+
+class Mismatch(DecodeError):
+    """A JSON value of the wrong type for its place."""
+
+    def __init__(self, found: str, go: str, owner: str, fields: tuple[str, ...]) -> None:
+        place = f"struct field {owner}.{'.'.join(fields)}" if owner else "value"
+        super().__init__(f"json: cannot unmarshal {found} into Go {place} of type {go}")
+        self.found = found
+        self.go = go
+        self.fields = fields
 
 
 @dataclass(slots=True)
@@ -28,20 +39,12 @@ class Decoding:
     owner: str = ""  # the struct whose field is being filled
     fields: tuple[str, ...] = ()  # the fields on the way, as Go names them: no indices, no map keys
     unknown: list[str] = field(default_factory=list)
-    fault: str = ""
+    fault: DecodeError | None = None
     silent: bool = False  # inside a type with its own decoder, which knows no strict mode
 
     def mismatch(self, value: Any, go: str, *, shown: str = "") -> None:
-        """Remember a value of the wrong type, if it is the first one."""
-        if self.fault:
-            return
-        found = shown or json_kind(value)
-        if self.owner:
-            self.fault = (
-                f"json: cannot unmarshal {found} into Go struct field {self.owner}.{'.'.join(self.fields)} of type {go}"
-            )
-        else:
-            self.fault = f"json: cannot unmarshal {found} into Go value of type {go}"
+        """Remember a value of the wrong type, if it is the first fault."""
+        self.fault = self.fault or Mismatch(shown or json_kind(value), go, self.owner, self.fields)
 
     def note(self, path: str) -> None:
         """Note the path of a field that Go does not know."""
@@ -98,20 +101,25 @@ class Bool:
 
 @dataclass(frozen=True, slots=True)
 class Integer:
-    """An integer of 32 or 64 bits."""
+    """An integer within its bounds."""
 
     go: str = "int64"
-    bits: int = 64
+    low: int = -(2**63)
+    high: int = 2**63 - 1
     zero: Any = 0
 
     def decode(self, value: Any, path: str, into: Decoding) -> Any:
         """Return the integer; a fraction or a larger one is named in the fault."""
-        if value.__class__ is int and -(1 << self.bits - 1) <= value < 1 << self.bits - 1:
+        if value.__class__ is int and self.low <= value <= self.high:
             return value
         if value is not None:
             number = value.__class__ in (int, float)
             into.mismatch(value, self.go, shown=f"number {value}" if number else "")
         return 0
+
+
+INT32 = Integer("int32", -(2**31), 2**31 - 1)
+_BYTE = Integer("uint8", 0, 255)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,14 +151,17 @@ class Bytes:
         """Return the base64 text in its standard form."""
         if value is None:
             return None
+        if value.__class__ is list:
+            return base64.b64encode(bytes(_BYTE.decode(item, path, into) for item in value)).decode()
         if value.__class__ is not str:
             into.mismatch(value, self.go)
             return None
         compact = value.replace("\r", "").replace("\n", "")
         try:
             return base64.b64encode(base64.b64decode(compact, validate=True)).decode()
-        except binascii.Error:
-            into.fault = into.fault or f"illegal base64 data at input byte {_base64_fault(value)}"
+        except ValueError:
+            fault = DecodeError(f"illegal base64 data at input byte {_base64_fault(value)}")
+            into.fault = into.fault or fault
             return None
 
 
@@ -186,7 +197,7 @@ class Time:
         if value is None:
             return None
         if value.__class__ is not str:
-            raise DecodeError(f"json: cannot unmarshal {json_kind(value)} into Go value of type string")
+            raise Mismatch(json_kind(value), "string", into.owner, into.fields)
         try:
             return time.normalize(value) or None
         except ValueError as error:
@@ -280,7 +291,9 @@ class Struct:
             if item is None and known.pointer:
                 continue
             into.owner, into.fields = self.name, (*above, key)
-            found[key] = known.type.decode(item, here, into)
+            decoded = known.type.decode(item, here, into)
+            if decoded is not ABSENT:
+                found[key] = decoded
         into.owner, into.fields = owner, above
         return self.finish(found)
 
@@ -317,14 +330,17 @@ class Special:
 
 
 def nested(type_: GoType, value: Any, into: Decoding) -> Any:
-    """Decode a value as a new document within a special type: unknown fields are dropped silently there.
+    """Decode a value as a document of its own within a special type: unknown fields are dropped silently there.
 
-    Raises DecodeError with the first fault; Go then names the field of the outer struct as well.
+    Raises DecodeError with the first fault, whose path Go completes by the way that led here.
     """
     inner = Decoding(silent=True)
-    decoded = type_.decode(value, "", inner)
-    if inner.fault:
-        raise DecodeError(inner.fault)
+    try:
+        decoded = type_.decode(value, "", inner)
+        if inner.fault is not None:
+            raise inner.fault
+    except Mismatch as fault:
+        raise Mismatch(fault.found, fault.go, into.owner, (*into.fields, *fault.fields)) from fault
     return decoded
 
 
@@ -335,6 +351,6 @@ def decode(type_: GoType, value: Any) -> tuple[Any, list[str]]:
     """
     into = Decoding()
     decoded = type_.decode(value, "", into)
-    if into.fault:
-        raise DecodeError(into.fault)
+    if into.fault is not None:
+        raise into.fault
     return decoded, into.unknown

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from apiext.crd.typed import (
+    ABSENT,
+    INT32,
     Bool,
     Bytes,
     Decoding,
@@ -56,7 +58,7 @@ class _Metadata:
         try:
             found, unknown = objectmeta.coerce(value, path, "metadata.")
         except DecodeError as error:
-            into.fault = into.fault or str(error)
+            into.fault = into.fault or error
             return {}
         for name in unknown:
             into.note(name)
@@ -81,7 +83,7 @@ def schema_type(package: str) -> Struct:
     def or_array(value: Any, into: Decoding) -> Any:
         if value.__class__ is dict:
             return nested(props, value, into)
-        return nested(many, value, into) or None if value.__class__ is list else None
+        return (nested(many, value, into) if value.__class__ is list else None) or ABSENT
 
     def or_strings(value: Any, into: Decoding) -> Any:
         if value.__class__ is dict:
@@ -164,7 +166,7 @@ def _column(package: str, path: str) -> Struct:
             "type": always(TEXT),
             "format": Field(TEXT),
             "description": Field(TEXT),
-            "priority": Field(Integer("int32", 32)),
+            "priority": Field(INT32),
             path: always(TEXT),
         },
         package=package,
@@ -178,7 +180,7 @@ def _client_config(package: str) -> Struct:
             "namespace": always(TEXT),
             "name": always(TEXT),
             "path": pointer(TEXT),
-            "port": pointer(Integer("int32", 32)),
+            "port": pointer(INT32),
         },
         package=package,
     )

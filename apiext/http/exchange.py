@@ -74,6 +74,7 @@ class Exchange:
         "headers",
         "info",
         "labels",
+        "long_running",
         "method",
         "path",
         "query",
@@ -92,13 +93,14 @@ class Exchange:
         self.user: User = ANONYMOUS
         self.info: RequestInfo | None = None
         self.deadline = 0.0
+        self.long_running = False
         self.warnings: list[str] = []
         self.labels: tuple[str, str, str, str, str, str] = (method, "", "", "", "", "")
 
     @property
     def dry_run(self) -> str:
         """The dryRun parameter as metrics label it."""
-        return "All" if self.query.get("dryRun") == ["All"] else ""
+        return "All" if self.query and self.query.get("dryRun") == ["All"] else ""
 
     @property
     def accept(self) -> str:

@@ -140,12 +140,4 @@ class FastPath:
         if "get" not in target.endpoint.verbs:
             return None
         labels = routes.labels(info, target.served, "GET")
-        telemetry = self._gate.telemetry
-        return Road(
-            target.served,
-            target.served.view,
-            info.namespace or "",
-            telemetry.requests.slot(labels[0], "", *labels[1:], "apiserver", "200"),
-            telemetry.seconds.slot(labels[0], "", *labels[1:], "apiserver"),
-            telemetry.sizes.slot(*labels, "apiserver"),
-        )
+        return Road(target.served, target.served.view, info.namespace or "", *self._gate.counters(labels, "", 200))

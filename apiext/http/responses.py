@@ -22,6 +22,11 @@ TEXT = "text/plain; charset=utf-8"
 NOT_FOUND_TEXT = b"404 page not found\n"
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _CACHE = b"Cache-Control: no-cache, private\r\n"
+_JSON = negotiation.JSON
+_USUAL = {
+    code: b"HTTP/1.1 %d %b\r\n%bContent-Type: application/json\r\n" % (code, HTTPStatus(code).phrase.encode(), _CACHE)
+    for code in (200, 201, 404, 409)
+}
 _BODYLESS = frozenset((204, 304))
 
 
@@ -52,6 +57,10 @@ def head(
 
     ``version`` is the request's: a kept connection must be announced to HTTP/1.0 clients.
     """
+    if reply.content_type == _JSON and not reply.headers and not close and version >= (1, 1):
+        start = _USUAL.get(reply.code)
+        if start is not None:
+            return b"%b%bAudit-Id: %b\r\nContent-Length: %d\r\n\r\n" % (start, date, audit_id.encode(), length)
     lines = [REASONS.get(reply.code) or f"HTTP/1.1 {reply.code} Unknown\r\n".encode()]
     lines.append(f"Audit-Id: {audit_id}\r\n".encode("latin-1", "replace"))
     if not any(name == "Cache-Control" for name, _ in reply.headers):

@@ -45,7 +45,7 @@ class Routes:
         info = exchange.info
         assert info is not None
         catalog = self.resources.operations.catalog.current  # read once
-        if any(part in {".", ".."} for part in exchange.path.split("/")):
+        if "/." in exchange.path and any(part in {".", ".."} for part in exchange.path.split("/")):
             return responses.page_not_found()
         if info.is_resource:
             return await self._resource(exchange, info, catalog)

@@ -128,6 +128,11 @@ class HttpServer:
         shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
         return f"{'https' if self.settings.tls else 'http'}://{shown}:{self.port}"
 
+    @property
+    def accepting(self) -> bool:
+        """Whether new connections are taken."""
+        return self._server is not None and self._server.is_serving()
+
     async def start(self) -> None:
         """Listen; raises OSError when the address is taken."""
         if http_parser.HttpRequestParser is http_parser.HttpRequestParserPy:
@@ -195,8 +200,8 @@ class HttpServer:
             log.warning("%d requests were still under way at the end", self.active)
 
     def _gauges(self, telemetry: Telemetry) -> None:
-        telemetry.inflight.slot("readOnly").value = self._gate.reading
-        telemetry.inflight.slot("mutating").value = self._gate.mutating
+        telemetry.inflight.slot("readOnly").value = self._gate.running[False]
+        telemetry.inflight.slot("mutating").value = self._gate.running[True]
 
 
 def raise_file_limit() -> None:

@@ -58,14 +58,14 @@ _IS_QUALIFIED = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?").fullma
 _IS_PLAIN = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?").fullmatch
 
 
-def too_long(limit: int) -> str:
-    """Return the text about a name over its limit in bytes."""
-    return f"must be no more than {limit} bytes"
+def too_long(limit: int, unit: str = "bytes") -> str:
+    """Return the text about a name over its limit in bytes; upstream says characters of DNS names."""
+    return f"must be no more than {limit} {unit}"
 
 
 def dns1123_label(text: str) -> list[str]:
     """Return what is wrong with an RFC 1123 label (namespace names)."""
-    faults = _length(text, MAX_LABEL)
+    faults = _length(text, MAX_LABEL, "characters")
     if not _IS_LABEL(text):
         faults.append("must not contain dots" if dns_like(text) else _LABEL_ERROR)
     return faults
@@ -73,7 +73,7 @@ def dns1123_label(text: str) -> list[str]:
 
 def dns1123_subdomain(text: str) -> list[str]:
     """Return what is wrong with an RFC 1123 subdomain (object names, groups)."""
-    faults = _length(text, MAX_SUBDOMAIN)
+    faults = _length(text, MAX_SUBDOMAIN, "characters")
     if not dns_like(text):
         faults.append(_SUBDOMAIN_ERROR)
     return faults
@@ -81,7 +81,7 @@ def dns1123_subdomain(text: str) -> list[str]:
 
 def dns1035_label(text: str) -> list[str]:
     """Return what is wrong with an RFC 1035 label (plural names, versions)."""
-    faults = _length(text, MAX_LABEL)
+    faults = _length(text, MAX_LABEL, "characters")
     if not _IS_LABEL_1035(text):
         faults.append(_LABEL_1035_ERROR)
     return faults
@@ -130,6 +130,6 @@ def path_segment(text: str) -> list[str]:
     return [f"may not contain '{char}'" for char in "/%" if char in text]
 
 
-def _length(text: str, limit: int) -> list[str]:
+def _length(text: str, limit: int, unit: str = "bytes") -> list[str]:
     size = len(text) if text.isascii() else len(text.encode())
-    return [too_long(limit)] if size > limit else []
+    return [too_long(limit, unit)] if size > limit else []

@@ -92,7 +92,7 @@ class _Scanner:
 
     def phrase(self) -> None:
         """Take the words of a display name; what cannot be a word ends it."""
-        words = 0
+        words, encoded = 0, False  # upstream: words in an encoding count only once a plain word follows
         while True:
             if words:
                 self.skip_comments()
@@ -100,15 +100,29 @@ class _Scanner:
             if not self.rest:
                 return
             try:
-                if self.rest.startswith('"'):
-                    self.match(_QUOTED)
-                elif _foreign(self.match(_DOT_ATOM)[0]):
-                    raise _NotMail
+                kind = self.word()
             except _NotMail:
-                if words:
+                if words or encoded:
                     return
                 raise
-            words += 1
+            if kind is None:
+                words, encoded = words + 1 + encoded, False
+            else:
+                encoded = encoded or kind
+
+    def word(self) -> bool | None:
+        """Take a word: None for a plain one, else whether the encoded one has any text."""
+        if self.rest.startswith('"'):
+            self.match(_QUOTED)
+            return None
+        text = self.match(_DOT_ATOM)[0]
+        found = _encoded(text)
+        if found is None:
+            return None
+        charset, content = found
+        if charset not in _CHARSETS:
+            raise _NotMail
+        return bool(content)
 
     def mailbox(self, groups: bool) -> int:
         """Take one address or, if allowed, a group; return how many addresses it has."""
@@ -156,19 +170,24 @@ class _Scanner:
 
 
 def _foreign(word: str) -> bool:
-    """Tell whether a word is well encoded (RFC 2047) in a charset that Go does not know."""
+    found = _encoded(word)
+    return found is not None and found[0] not in _CHARSETS
+
+
+def _encoded(word: str) -> tuple[str, str] | None:
+    """Return charset and text of a well encoded word (RFC 2047), or None."""
     if len(word) < 8 or not word.startswith("=?") or not word.endswith("?=") or word.count("?") != 4:
-        return False
+        return None
     charset, encoding, text = word[2:-2].split("?")
-    if not charset or encoding not in ("B", "b", "Q", "q") or charset.lower() in _CHARSETS:
-        return False
+    if not charset or encoding not in ("B", "b", "Q", "q"):
+        return None
     if encoding in "Qq":
-        return _Q_TEXT.match(text) is not None
+        return (charset.lower(), text) if _Q_TEXT.match(text) else None
     try:
         base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        return False
-    return True
+        return None
+    return charset.lower(), text
 
 
 def email(text: str) -> bool:

@@ -1,5 +1,6 @@
 """Regular expressions in RE2's language, always linear in time; refusals carry Go's texts (STR-010)."""
 
+import re
 from collections.abc import Callable
 from functools import lru_cache
 
@@ -7,7 +8,7 @@ from re2 import _re2
 
 _OPTIONS = _re2.RE2.Options()
 _OPTIONS.log_errors = False
-_OPTIONS.max_mem = 16 * 1024 * 1024  # bytes of one program and its caches
+_OPTIONS.max_mem = 8 * 1024 * 1024  # bytes of one program and its caches
 _ANYWHERE = _re2.RE2.Anchor.UNANCHORED
 _NOTHING = (-1, -1)
 
@@ -28,22 +29,44 @@ _GO_TEXTS = {
 }
 
 
-@lru_cache(maxsize=4096)
+_TOKEN = re.compile(r"\\Q.*?(?:\\E|\Z)|\\.", re.DOTALL)
+_GROUP_NAME = re.compile(r"[A-Za-z0-9_]+\Z")
+
+
+@lru_cache(maxsize=1024)
 def _program(pattern: str) -> Callable[..., list[tuple[int, int]]]:
     """Return the match function of a pattern; ValueError with Go's text when it is refused."""
     program = _re2.RE2(pattern.encode("utf-8", "surrogatepass"), _OPTIONS)
     if not program.ok():
         raise ValueError(_refusal(pattern, program.error().decode("utf-8", "replace")))
+    if "\\C" in pattern and any(token == "\\C" for token in _TOKEN.findall(pattern)):
+        raise ValueError("error parsing regexp: invalid escape sequence: `\\C`")
+    for name, _ in program.NamedCapturingGroups():
+        if not _GROUP_NAME.match(name.decode("utf-8", "replace")):
+            raise ValueError(f"error parsing regexp: invalid named capture: `{_named(pattern, name.decode())}`")
     match: Callable[..., list[tuple[int, int]]] = program.Match
     return match
 
 
 def _refusal(pattern: str, error: str) -> str:
-    reason, colon, part = error.partition(": ")
+    reason, _, part = error.partition(": ")
     if reason.startswith("pattern too large"):
         return "error parsing regexp: expression too large"
+    if part in ("(?<=", "(?<!"):  # Go reads a named group there
+        reason, part = "invalid named capture group", _up_to_name(pattern[pattern.find(part) :])
     text = _GO_TEXTS.get(reason, reason)
-    return f"error parsing regexp: {text}: `{part}`" if colon else f"error parsing regexp: {text}"
+    return f"error parsing regexp: {text}: `{part}`"
+
+
+def _up_to_name(rest: str) -> str:
+    """Return the pattern from a named group on, up to the end of its name if it has one."""
+    name, end, _ = rest.partition(">")
+    return name + end
+
+
+def _named(pattern: str, name: str) -> str:
+    start = max(pattern.find(f"(?P<{name}>"), pattern.find(f"(?<{name}>"))
+    return _up_to_name(pattern[start:])
 
 
 def refusal(pattern: str) -> str:

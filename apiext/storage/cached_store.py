@@ -60,6 +60,7 @@ class CachedStore:
         self._valid = asyncio.Event()
         self._epoch = 0
         self._asking = False
+        self._touched = 0
         self._filling = asyncio.Semaphore(limits.FILL_PARALLEL)
 
     # -- life
@@ -326,6 +327,7 @@ class CachedStore:
             pause = min(2 * pause, _LAST_PAUSE)
         changes = [_load(col, state, head) for col, state in zip(filled, states, strict=True) if not col.dropped]
         self._progress.restart(head)
+        self._touched = 0
         self._open(head)
         self._valid.set()
         for col, differences in changes:
@@ -383,9 +385,13 @@ class CachedStore:
 
     async def _touch(self) -> None:
         """Write a key of our own, so that its event says that everything before it has been seen."""
+        if self._touched > self.revision:
+            return  # the last one has not been seen yet
         try:
             kv = await self._store.get(self.keys.progress)
-            await self._store.put(self.keys.progress, b"{}\n", kv.mod_revision if kv else 0, None)
+            self._touched = (
+                await self._store.put(self.keys.progress, b"{}\n", kv.mod_revision if kv else 0, None)
+            ).revision
         except StoreError as error:
             log.warning("no progress of the watch: %s", error)
 

@@ -211,6 +211,13 @@ class Collection:
         """End all watches, after these bytes if given."""
         self.fanout.end(error or b"")
 
+    async def watches_served(self, patience: float) -> None:
+        """Wait until every watcher that can be written to has all changes; at most ``patience`` seconds."""
+        loop = asyncio.get_running_loop()
+        late = loop.time() + patience
+        while self.fanout.busy and loop.time() < late:  # noqa: ASYNC110 - the pump, too, works in turns of the loop
+            await asyncio.sleep(0)
+
     @property
     def watchers(self) -> int:
         """How many watches are open."""
@@ -221,7 +228,7 @@ class Collection:
     def entry_of(self, key: str, revision: int, value: bytes) -> Entry:
         """Return the entry of a stored value; the cached one if it is the same. Raises ValueError."""
         cached = self._state.index.get(key)
-        if cached is not None and cached.revision == revision:
+        if cached is not None and cached.revision == revision and cached.raw == value:
             return cached
         return _entry(key, revision, value if self.pending.get(key) == value else self.decode(value))
 

@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from apiext.documents.encoding import decode_json
+
 _VERSION = "meta.k8s.io/v1"
 _ALPHABET = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
 LATEST = -1
@@ -28,7 +30,7 @@ class Continuation(NamedTuple):
 
 def encode(start: str, revision: int) -> str:
     """Return the token of a page (RV-005)."""
-    text = orjson.dumps({"v": _VERSION, "rv": revision, "start": start})
+    text = orjson.dumps({"v": _VERSION, "rv": revision, "start": f"/{start}"})
     return base64.urlsafe_b64encode(text).rstrip(b"=").decode()
 
 
@@ -64,7 +66,7 @@ def _document(token: str) -> dict[str, Any]:
         raise BadToken(f"continue key is not valid: illegal base64 data at input byte {len(data) - 1}")
     raw = base64.urlsafe_b64decode(data + b"=" * (-len(data) % 4))
     try:
-        document = orjson.loads(raw)
+        document, _ = decode_json(raw)
     except ValueError as error:
         raise BadToken(f"continue key is not valid: {error}") from error
     if not isinstance(document, dict):
@@ -73,7 +75,7 @@ def _document(token: str) -> dict[str, Any]:
 
 
 def _quote(document: dict[str, Any]) -> str:
-    return f'"{document.get("v", "")}"'
+    return str(document.get("v", ""))
 
 
 def _clean(key: str) -> str:

@@ -403,6 +403,11 @@ class Fanout:
             del self._groups[group.spec.key]
 
     @property
+    def busy(self) -> bool:
+        """Whether a watcher that can be written to has something coming."""
+        return any(group.busy for group in self._groups.values())
+
+    @property
     def watchers(self) -> int:
         """How many watches are open."""
         return sum(len(group.members) for group in self._groups.values())

@@ -56,6 +56,7 @@ def plan(ask: ListAsk) -> ReadPlan:
         if ask.resource_version not in {"", "0"}:
             raise RevisionWithToken
         start, revision = continuation.decode(ask.token)
+        limit = 0 if ask.resource_version == "0" else limit  # upstream: a limit is ignored at resourceVersion 0
         if revision < 0:
             return ReadPlan("fresh", 0, start, limit)
         return ReadPlan("exact", revision, start, limit)

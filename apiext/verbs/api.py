@@ -113,6 +113,12 @@ def write_options(call: Call, name: str) -> WriteOptions:
 
 def delete_options(call: Call, document: Document | None) -> DeleteOptions:
     """Return the options of a delete: the body's if there is one, else the query's (WRI-018, WRI-020)."""
+    kind = (document or {}).get("kind") or "DeleteOptions"
+    if kind != "DeleteOptions":
+        version = (document or {}).get("apiVersion", "")
+        raise status.bad_request(
+            f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:111"'
+        )
     try:
         found = DeleteOptions.parse(call.query) if document is None else DeleteOptions.from_document(document)
     except OptionsError as error:

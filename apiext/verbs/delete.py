@@ -1,7 +1,6 @@
 """Deletes: preconditions, finalizers, propagation, resources that go in their own way, whole collections."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 
 from apiext.admission.attributes import Attributes
 from apiext.crd import conditions
@@ -19,14 +18,6 @@ from apiext.verbs.write import check_deadline, collection_of, guard_of, refresh
 DEFINITIONS = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
 NAMESPACES = GroupResource("", "namespaces")
 CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
-
-
-@dataclass(slots=True)
-class Deletion:
-    """What one delete comes to: the object to keep with its marks, or None when it may go now."""
-
-    kept: Document | None
-    status_only: bool = True  # answer a Status once the object is gone
 
 
 async def delete(verbs: Verbs, call: Call, options: DeleteOptions) -> Outcome:
@@ -167,6 +158,7 @@ async def _mark(verbs: Verbs, call: Call, document: Document, options: DeleteOpt
         metadata.set_finalizers(document, wanted)
     if not document["metadata"].get("deletionTimestamp"):
         metadata.mark_as_deleting(document, verbs.clock())
+    document["metadata"].setdefault("deletionGracePeriodSeconds", 0)  # upstream: the first delete of a CRD sets none
     document["metadata"].pop("resourceVersion", None)
     return document
 
@@ -238,6 +230,6 @@ def as_list(call: Call, documents: list[Document], revision: int) -> Document:
     return {
         "apiVersion": call.served.api_version,
         "kind": call.served.list_kind,
-        "metadata": {"resourceVersion": str(revision)},
+        "metadata": {"continue": "", "resourceVersion": str(revision)},
         "items": documents,
     }

@@ -2,6 +2,7 @@
 
 from apiext.catalog.served import Endpoint, ServedVersion
 from apiext.documents.document import Document, View
+from apiext.documents.encoding import json_kind
 from apiext.meta import fields, status
 from apiext.meta.names import GroupKind, parse_group_version
 from apiext.verbs.call import Body, Call
@@ -35,18 +36,35 @@ def check_type(call: Call, body: Body) -> None:
         document["kind"] = document.get("kind") or kind
     given_kind, given_version = document.get("kind"), document.get("apiVersion", "")
     if not isinstance(given_kind, str) or not given_kind:
-        shown = body.raw.decode("utf-8", "replace")
-        text = f"Object 'Kind' is missing in '{shown}'"
+        text = _no_kind(body, given_kind)
         raise status.bad_request(
             f"the object provided is unrecognized (must be of type {kind}): {text} ({summary(body.raw)})"
         )
     if given_version != api_version:
+        _warn_of_other_version(call, document, str(given_version))
         raise wrong_version(str(given_version), api_version)
     if (call.served.typed or call.endpoint.kind) and given_kind != kind:
         raise status.bad_request(
             f'{given_kind} in version "{call.served.version}" cannot be handled as a {kind}: no kind "{given_kind}" is '
             f'registered for version "{given_version}" in scheme "pkg/runtime/scheme.go:111"'
         )
+
+
+def _warn_of_other_version(call: Call, document: View, given: str) -> None:
+    """upstream: nothing is known of a version that is not there, so all of the object is unknown in it."""
+    version = parse_group_version(given)
+    if call.served.typed or version is None or version.group != call.served.group:
+        return
+    if document.get("kind") == call.served.kind and version.version not in call.resource.versions:
+        known = ("apiVersion", "kind", "metadata")
+        call.warnings.extend(f'unknown field "{name}"' for name in sorted(document) if name not in known)
+
+
+def _no_kind(body: Body, given: object) -> str:
+    if given in (None, ""):
+        return f"Object 'Kind' is missing in '{body.raw.decode('utf-8', 'replace')}'"
+    found = f"json: cannot unmarshal {json_kind(given)} into Go struct field .kind of type string"
+    return f"couldn't get version/kind; json parse error: {found}"
 
 
 def wrong_version(given: str, expected: str) -> status.StatusError:

@@ -1,6 +1,7 @@
 """Watch: where a stream starts, what it selects, and how it falls back to the store's own history (RV-009…016)."""
 
 from collections.abc import Callable, Hashable
+from dataclasses import replace
 from typing import Protocol
 
 from apiext.meta.options import ListOptions
@@ -60,7 +61,7 @@ async def open_watch(verbs: Verbs, call: Call, options: ListOptions, frames: Fra
                 announce=bool(options.send_initial_events) and options.allow_watch_bookmarks,
             )  # fmt: skip
         if start > verbs.store.revision:
-            await verbs.store.at_least(start)
+            group = _from_the_future(group, start)
         return await verbs.store.watch(collection, group, start, sink, bookmarks=options.allow_watch_bookmarks)
 
 
@@ -76,3 +77,12 @@ async def _start(verbs: Verbs, options: ListOptions) -> int | None:
         await verbs.store.at_least(revision)
         return None
     return revision
+
+
+def _from_the_future(group: WatchGroup, start: int) -> WatchGroup:
+    """Return the group without what happens up to a revision that has not happened yet (recorded: it just waits)."""
+
+    def frame(event: str, entry: Entry) -> bytes:
+        return group.frame(event, entry) if entry.revision > start else b""
+
+    return replace(group, key=(group.key, start), frame=frame)

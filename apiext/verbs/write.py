@@ -104,9 +104,6 @@ async def _prepared(verbs: Verbs, call: Call, document: Document, options: Write
 async def _commit_create(
     verbs: Verbs, call: Call, collection: Collection, new: Document, options: WriteOptions
 ) -> Outcome:
-    if new["metadata"].get("resourceVersion"):
-        raise status.unknown("resourceVersion should not be set on objects to be created")
-    new["metadata"].pop("resourceVersion", None)
     namespace, name = new["metadata"].get("namespace", ""), new["metadata"]["name"]
     if options.dry_run:
         with translated():
@@ -114,6 +111,9 @@ async def _commit_create(
         if existing is not None:
             raise KeyExists(existing)
         return Outcome(201, document=new)
+    if new["metadata"].get("resourceVersion"):
+        raise status.unknown("resourceVersion should not be set on objects to be created")
+    new["metadata"].pop("resourceVersion", None)
     raw = call.served.encode(new)
     try:
         entry = await verbs.store.create(collection, namespace, name, raw, guard_of(call.resource))
@@ -206,13 +206,13 @@ async def _remove(verbs: Verbs, wanted: Update, collection: Collection, entry: E
     if wanted.options.dry_run:
         return Outcome(200, document=_shown(call, new, entry.revision))
     try:
-        gone = await verbs.store.delete(collection, entry.namespace, entry.name, entry.revision)
+        await verbs.store.delete(collection, entry.namespace, entry.name, entry.revision)
     except RevisionChanged:
         raise
     except Exception:
         with translated():
             raise
-    return Outcome(200, document=_shown(call, new, gone.revision))
+    return Outcome(200, document=_shown(call, new, entry.revision))
 
 
 def _answer(call: Call, code: int, entry: Entry, new: Document, dry_run: bool) -> Outcome:
@@ -231,7 +231,7 @@ async def _desired(verbs: Verbs, wanted: Update, old: Document, revision: int) -
     """Return the object to store: changed, admitted, put back, filled in, judged (design.md §5 steps 9–14)."""
     call = wanted.call
     shown_before = call.endpoint.project(old)
-    _check_uid(wanted, old)
+    _check_uid(verbs, wanted, old)
     shown = wanted.change(shown_before)
     identity.settle_namespace(call, shown)
     attributes = _attributes(call, "UPDATE", wanted.options, shown, shown_before)
@@ -252,11 +252,18 @@ async def _desired(verbs: Verbs, wanted: Update, old: Document, revision: int) -
     return new
 
 
-def _check_uid(wanted: Update, old: View) -> None:
+def _check_uid(verbs: Verbs, wanted: Update, old: View) -> None:
+    """409 when a PUT means another object of that name (ERR-06)."""
     uid = old["metadata"].get("uid", "")
-    if wanted.uid and wanted.uid != uid:
-        text = f"Precondition failed: UID in precondition: {wanted.uid}, UID in object meta: {uid}"
-        raise status.conflict(wanted.call.served.group_resource, wanted.call.name, text)
+    if not wanted.uid or wanted.uid == uid:
+        return
+    resource = wanted.call.served.group_resource
+    key = verbs.store.keys.object(resource, wanted.call.namespace or "", wanted.call.name)
+    text = (
+        f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: "
+        f"Precondition failed: UID in precondition: {wanted.uid}, UID in object meta: {uid}"
+    )
+    raise status.conflict(resource, wanted.call.name, text)
 
 
 def _check_revision(wanted: Update, shown: View, revision: int) -> None:
@@ -283,13 +290,13 @@ def _judge(call: Call, new: Document, old: View | None) -> None:
     status_only = call.endpoint.name == "status" and not served.typed
     if old is None:
         errors = objectmeta.validate(new["metadata"], served.namespaced, _name_rule(served))
-        call.warnings.extend(objectmeta.warnings(new["metadata"], None))
     else:
         errors = objectmeta.validate_update(new["metadata"], old["metadata"], served.namespaced)
-        call.warnings.extend(objectmeta.warnings(new["metadata"], old["metadata"]))
     errors = [*errors, *(served.validate_status if status_only else served.validate)(new, old)]
     if errors:
         raise status.invalid(served.group_kind, str(new["metadata"].get("name", "")), errors)
+    if not served.typed:  # upstream: only custom objects are told about their finalizers
+        call.warnings.extend(objectmeta.warnings(new["metadata"], old["metadata"] if old is not None else None))
     call.warnings.extend(served.warnings(new, old))
 
 

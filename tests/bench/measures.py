@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
 import itertools
 import multiprocessing
 import time
@@ -81,24 +80,19 @@ def get(bench: Rig) -> Iterator[Figure]:
 
 def lists(bench: Rig) -> Iterator[Figure]:
     """LIST at three sizes, plain and compressed, one object written before each."""
-    for size in (100, 1_000, NAMES):
-        bench.fill(max(0, size - _count(bench)), _count(bench))
-        rounds = max(5, min(200, 30_000 // size))
-        size_now, cost = _lists(bench, rounds, "", "")
-        yield Figure(
-            f"LIST {size:,}, identity", cost * 1e3, "ms CPU", _ten_megabytes(4.0, size_now) if size == NAMES else 0
-        )
-    size_plain, cost = _lists(bench, 5, "", "")
-    bench.restart()
-    wire.run(bench.address, [wire.request("GET", bench.path())])
-    before = bench.cpu()
-    packed = wire.run(bench.address, [wire.request("GET", bench.path(), headers=GZIP)])
-    yield Figure(f"LIST {NAMES:,}, gzip cold", (bench.cpu() - before) * 1e3, "ms CPU", _ten_megabytes(12.0, size_plain))
-    yield Figure(f"LIST {NAMES:,}, bytes identity", size_plain / 1e6, "MB")
-    yield Figure(f"LIST {NAMES:,}, bytes gzip", packed.size / 1e6, "MB")
-    _, cost = _lists(bench, 30, "", GZIP)
-    yield Figure(f"LIST {NAMES:,}, gzip warm", cost * 1e3, "ms CPU", _ten_megabytes(0.7, size_plain))
-    _, cost = _lists(bench, 100, "?limit=500", "")
+    size = 0
+    for count, rounds in ((100, 1_000), (1_000, 300), (NAMES, 60)):
+        bench.fill(count - _count(bench), _count(bench))
+        size, cost = _lists(bench, rounds)
+        goal = _ten_megabytes(4.0, size) if count == NAMES else 0
+        yield Figure(f"LIST {count:,}, identity", cost * 1e3, "ms CPU", goal)
+    yield Figure(f"LIST {NAMES:,}, identity, size", size / 1e6, "MB")
+    packed, cost = _cold(bench, 4)
+    yield Figure(f"LIST {NAMES:,}, gzip, size", packed / 1e6, "MB")
+    yield Figure(f"LIST {NAMES:,}, gzip cold", cost * 1e3, "ms CPU", _ten_megabytes(12.0, size))
+    _, cost = _lists(bench, 100, headers=GZIP)
+    yield Figure(f"LIST {NAMES:,}, gzip warm", cost * 1e3, "ms CPU", _ten_megabytes(0.7, size))
+    _, cost = _lists(bench, 500, query="?limit=500")
     yield Figure("LIST 500 (limit), consistent", cost * 1e3, "ms CPU", 0.6)
 
 
@@ -109,25 +103,41 @@ def _ten_megabytes(goal: float, size: int) -> float:
 
 def _count(bench: Rig) -> int:
     page = bench.api.get(bench.path(), limit=1).expect(200)
-    return len(page["items"]) + page["metadata"].get("remainingItemCount", 0)
+    return len(page["items"]) + int(page["metadata"].get("remainingItemCount", 0))
 
 
-def _lists(bench: Rig, rounds: int, query: str, headers: str) -> tuple[int, float]:
-    """Return the size of the answer and seconds of server CPU of a LIST alone, the write before it not counted."""
-    line, total, size = wire.Line(bench.address), 0.0, 0
+def _lists(bench: Rig, rounds: int, query: str = "", headers: str = "") -> tuple[int, float]:
+    """Return the size of a LIST and its seconds of server CPU: rounds of a write and a LIST, less those of a write."""
+    line, turns = wire.Line(bench.address), itertools.count()
     ask = wire.request("GET", bench.path() + query, headers=headers)
-    line.ask(ask)
-    for turn in range(rounds):
-        line.ask(wire.request("PATCH", bench.path(f"o{turn % 100:05}"), b'{"spec":{"p58":"%d"}}' % time.time_ns()))
-        before = bench.cpu()
-        for _ in range(LISTS_PER_WRITE[bool(headers)]):
-            size = line.ask(ask)
-        total += bench.cpu() - before
+    size = line.ask(ask)
+
+    def write() -> None:
+        turn = next(turns)
+        line.ask(wire.request("PATCH", bench.path(f"o{turn % 100:05}"), b'{"spec":{"p58":"turn %d"}}' % turn))
+
+    before = bench.cpu()
+    for _ in range(rounds):
+        write()
+    between = bench.cpu()
+    for _ in range(rounds):
+        write()
+        size = line.ask(ask)
+    after = bench.cpu()
     line.socket.close()
-    return size, total / rounds / LISTS_PER_WRITE[bool(headers)]
+    return size, max(0.0, (after - between) - (between - before)) / rounds
 
 
-LISTS_PER_WRITE = {False: 1, True: 1}
+def _cold(bench: Rig, rounds: int) -> tuple[int, float]:
+    """Return size and seconds of CPU of the first compressed LIST after a start; the plain one has come before."""
+    total, size = 0.0, 0
+    for _ in range(rounds):
+        bench.restart()
+        wire.run(bench.address, [wire.request("GET", bench.path())])
+        before = bench.cpu()
+        size = wire.run(bench.address, [wire.request("GET", bench.path(), headers=GZIP)]).size
+        total += bench.cpu() - before
+    return size, total / rounds
 
 
 def latency(bench: Rig) -> Iterator[Figure]:
@@ -219,7 +229,6 @@ def _fan_out(bench: Rig, count: int) -> Iterator[Figure]:
     reader = context.Process(target=_read_watches, args=(theirs, bench.address, path, count), daemon=True)
     reader.start()
     assert ours.recv() == "open"
-    until(lambda: True, "")
     if count == 1_000:
         yield Figure("idle watcher memory", (bench.rss() - memory) * 1024 / count, "KiB", 14.0)
     model = wire.Watchers(bench.address, path, 1)
@@ -361,8 +370,3 @@ def run(names: list[str]) -> Iterator[tuple[str, Figure]]:
                 bench.define()
             for figure in MEASURES[name](bench):
                 yield name, figure
-
-
-def unpack(data: bytes) -> bytes:
-    """Return the plain bytes of a gzip answer."""
-    return gzip.decompress(data)

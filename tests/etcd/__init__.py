@@ -1,0 +1,1 @@
+"""The etcd client, the private child and the store against real etcds."""

@@ -7,14 +7,14 @@ from apiext.catalog.columns import CREATED_AT, NAME
 from apiext.catalog.endpoints import SUBRESOURCE_VERBS, same, shown_as_stored, taken_whole
 from apiext.catalog.selectable import selectable_fields
 from apiext.catalog.served import Endpoint, ServedResource, ServedVersion
-from apiext.catalog.typed import Step, typed_codec
+from apiext.catalog.typed import typed_codec
+from apiext.catalog.viewing import Codec
 from apiext.crd import decoding, encoding, validation, warnings
 from apiext.crd.definition import GROUP, KIND, PLURAL
 from apiext.documents.document import Document, View, clone
 from apiext.meta.fields import FieldError
 
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
-Judge = Callable[[View, View | None], list[FieldError]]
 
 
 def definitions_resource(*, v1beta1: bool) -> ServedResource:
@@ -64,30 +64,45 @@ _ENDPOINTS = {
 
 
 def _v1() -> ServedVersion:
-    return _version("v1", encoding.from_storage, encoding.to_storage, decoding.decode_v1, validation.validate)
+    codec = typed_codec(
+        encoding.V1,
+        KIND,
+        read=encoding.from_storage,
+        own=encoding.from_stored_form,
+        write=encoding.to_storage,
+        same=False,
+    )
+    return _version("v1", codec, decoding.decode_v1, validation.validate, warnings.warnings)
 
 
 def _v1beta1() -> ServedVersion:
+    codec = typed_codec(
+        encoding.V1BETA1,
+        KIND,
+        read=lambda stored: encoding.to_storage(encoding.from_storage(stored)),
+        own=dict,
+        write=lambda document: {**document, "apiVersion": encoding.V1BETA1},
+        same=False,
+    )
     return _version(
         "v1beta1",
-        lambda stored: encoding.to_storage(encoding.from_storage(stored)),
-        lambda document: {**document, "apiVersion": encoding.V1BETA1},
+        codec,
         decoding.decode_v1beta1,
         validation.validate_v1beta1,
+        warnings.stored_form_warnings,
         deprecation=warnings.V1BETA1_DEPRECATED,
     )
 
 
 def _version(
     version: str,
-    read: Step,
-    write: Step,
+    codec: Codec,
     decode: Callable[[Document], tuple[Document, list[str]]],
-    validate: Judge,
+    validate: Callable[[View, View | None], list[FieldError]],
+    warn: Callable[[View, View | None], list[str]],
     *,
     deprecation: str = "",
 ) -> ServedVersion:
-    codec = typed_codec(f"{GROUP}/{version}", KIND, read=read, write=write, same=False)
     return ServedVersion(
         group=GROUP,
         version=version,
@@ -103,7 +118,7 @@ def _version(
         columns=(NAME, CREATED_AT),
         validate=validate,
         validate_status=validation.validate_status,
-        warnings=warnings.stored_form_warnings if deprecation else warnings.warnings,
+        warnings=warn,
         singular="customresourcedefinition",
         short_names=("crd", "crds"),
         categories=("api-extensions",),

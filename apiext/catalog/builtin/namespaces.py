@@ -126,7 +126,7 @@ def _phase(document: View) -> str:
 
 
 def _v1() -> ServedVersion:
-    codec = typed_codec("v1", KIND, read=_read, write=dict, same=True)
+    codec = typed_codec("v1", KIND, read=_read, own=dict, write=dict, same=True)
     return ServedVersion(
         group="",
         version="v1",

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import orjson
 
+from apiext.catalog.builtin.resources import builtin_resources
 from apiext.catalog.served import Catalog, LiveCatalog, ServedResource
 from apiext.controllers.definitions import DEFINITIONS
 from apiext.controllers.namespaces import NAMESPACES, namespace
@@ -150,7 +151,7 @@ async def server(etcd: FakeEtcd, *, wait: bool = True) -> AsyncIterator[Server]:
     store, live = CachedStore(etcd, Keys(PREFIX)), LiveCatalog(Catalog())
     async with asyncio.TaskGroup() as group:
         await store.start(group)
-        controllers = await start(group, store, live, lambda: NOW, compact_every=0)
+        controllers = await start(group, store, live, lambda: NOW, builtin_resources(), compact_every=0)
         if wait:
             await controllers.wait_synced()
         try:

@@ -184,8 +184,9 @@ async def test_deletion_removes_the_objects_then_the_definition_then_the_guard()
         served = await one.established(NAME)
         for number in range(100):
             await one.put(served, widget(f"w{number}", f"ns{number % 3}"))
-        sink = RecordingSink()
-        one.collection(WIDGETS).watch(watch_group(), None, sink)
+        sinks = [RecordingSink() for _ in range(500)]
+        for sink in sinks:
+            one.collection(WIDGETS).watch(watch_group(), None, sink)
         seen = history_of(one, NAME)
         await one.delete_definition(NAME)
         await one.gone(NAME)
@@ -196,8 +197,10 @@ async def test_deletion_removes_the_objects_then_the_definition_then_the_guard()
         ]
         await until(lambda: not etcd.state(f"{PREFIX}/.apiext/guards/"))
         assert not etcd.state(f"{PREFIX}/example.com/")
-        assert one.store.collection(WIDGETS) is None
-        assert sink.ended
+        await until(lambda: one.store.collection(WIDGETS) is None)
+        for sink in sinks:
+            assert sink.ended
+            assert [seen.type for seen in sink.events] == ["DELETED"] * 100  # F-18: the last ones come before the end
         await one.define(crd())
         await one.established(NAME)
         await until(lambda: one.collection(WIDGETS).ready)

@@ -68,7 +68,7 @@ class Peer(asyncio.Transport):
     def say(self, *parts: bytes, pieces: int = 0) -> None:
         """Let the client receive frames, in one piece or in pieces of so many bytes."""
         data = b"".join(parts)
-        for at in range(0, len(data), pieces or len(data)):
+        for at in range(0, len(data), pieces or len(data) or 1):
             if not self.closed:
                 self.connection.data_received(data[at : at + (pieces or len(data))])
 

@@ -1,12 +1,14 @@
 """A small API to serve in tests: one resource held in a dictionary, and a client that sees bytes."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+import functools
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
+import uvloop
 
 from apiext.auth.authentication import Everyone
 from apiext.auth.authorization import always_allow
@@ -305,10 +307,8 @@ async def connected(server: HttpServer, tls: Any = None) -> AsyncIterator[Client
         yield Client(reader, writer)
     finally:
         writer.close()
-        try:
+        with suppress(ConnectionError):
             await writer.wait_closed()
-        except ConnectionError:
-            pass
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -316,3 +316,14 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(5):
         while not condition():
             await asyncio.sleep(0)
+
+
+def on_uvloop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """Run a test on the loop that the server runs on."""
+
+    @functools.wraps(test)
+    def run(**arguments: Any) -> None:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(test(**arguments))  # type: ignore[arg-type]
+
+    return run

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from apiext.documents.document import clone
+from apiext.documents.encoding import decode_json
 from apiext.schema.compile import compile_schema
 from apiext.schema.definitions import definition_errors
 
@@ -32,7 +33,7 @@ def body_of(step: dict[str, Any]) -> Any:
         return None
     text = _LONG.sub(lambda match: "a" * int(match[1]), text)
     try:
-        return json.loads(text)
+        return decode_json(text.encode())[0]
     except ValueError:
         return None
 
@@ -43,9 +44,7 @@ def schemas_of(definition: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     found = [(version.get("schema") or {}).get("openAPIV3Schema") for version in versions]
     if found and all(schema == found[0] for schema in found):
         return [("spec.validation.openAPIV3Schema", found[0])] if found[0] else []
-    return [
-        (f"spec.versions[{index}].schema.openAPIV3Schema", schema) for index, schema in enumerate(found) if schema
-    ]
+    return [(f"spec.versions[{index}].schema.openAPIV3Schema", schema) for index, schema in enumerate(found) if schema]
 
 
 def causes(answer: dict[str, Any]) -> set[tuple[str, str, str]]:
@@ -90,9 +89,7 @@ class World:
 
     def schema_of(self, path: str) -> tuple[Any, bool] | None:
         """Return the schema of an object's path, and whether the path is that of its status."""
-        match = re.match(
-            r"/apis/([^/]+)/([^/]+)/(?:namespaces/[^/]+/)?([^/?]+)(?:/[^/?]+)?(/status)?(?:\?|$)", path
-        )
+        match = re.match(r"/apis/([^/]+)/([^/]+)/(?:namespaces/[^/]+/)?([^/?]+)(?:/[^/?]+)?(/status)?(?:\?|$)", path)
         found = self.schemas.get((match[1], match[2], match[3])) if match else None
         return (found, bool(match and match[4])) if found else None
 

@@ -215,6 +215,7 @@ async def test_a_bookmark_now_follows_what_was_delivered(feed: Feed) -> None:
     await asyncio.sleep(0)
     feed.put("n/b")  # not in the pass that is under way
     unserved = next(number for number, sink in enumerate(sinks) if not sink.seen)
+    assert (watchers[unserved].revision, watchers[0].revision) == (10, 11)
     watchers[unserved].bookmark_now()
     assert [seen[:3] for seen in sinks[unserved].seen] == [("ADDED", "n/a", 11), ("BOOKMARK", "", 11)]
     await turns(200)

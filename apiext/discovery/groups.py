@@ -1,0 +1,129 @@
+"""The legacy discovery documents: groups, versions and resources (DIS-101…105, DIS-108)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from apiext.catalog.served import TERMINATING_VERBS, Catalog, Endpoint, ServedResource, ServedVersion
+from apiext.documents.document import Document
+from apiext.meta.names import sort_versions
+
+CORE = ""
+_ORDER = {"status": 0, "scale": 1}  # subresources as upstream lists them (DIS-112)
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """One resource in one version, as discovery shows it."""
+
+    resource: ServedResource
+    version: ServedVersion
+
+    @property
+    def verbs(self) -> tuple[str, ...]:
+        """The verbs; fewer while the definition is being deleted (DEL-004)."""
+        if not self.resource.terminating:
+            return self.version.verbs
+        return tuple(verb for verb in self.version.verbs if verb in TERMINATING_VERBS)
+
+    def subresources(self) -> list[Endpoint]:
+        """Return the subresources in upstream's order."""
+        found = [endpoint for name, endpoint in self.version.endpoints.items() if name]
+        return sorted(found, key=lambda endpoint: (_ORDER.get(endpoint.name, len(_ORDER)), endpoint.name))
+
+
+ByVersion = Mapping[str, Mapping[str, Sequence[Published]]]
+
+
+def published(catalog: Catalog) -> ByVersion:
+    """Return what is established as group → version → resources: groups and versions in their order, resources by name.
+
+    The groups of the server itself come first (DIS-107); the core group is the empty name.
+    """
+    return catalog.remember("discovery.published", _published)  # type: ignore[no-any-return]  # an untyped cache
+
+
+def _published(catalog: Catalog) -> ByVersion:
+    groups: dict[str, dict[str, list[Published]]] = {}
+    own: set[str] = set()
+    for (group, _), resource in sorted(catalog.resources.items()):
+        if not resource.established:
+            continue
+        if resource.builtin:
+            own.add(group)
+        versions = groups.setdefault(group, {})
+        for name, version in resource.versions.items():
+            versions.setdefault(name, []).append(Published(resource, version))
+    order = sorted((group not in own, group) for group, versions in groups.items() if versions)
+    return {group: {name: groups[group][name] for name in sort_versions(list(groups[group]))} for _, group in order}
+
+
+def core_versions(catalog: Catalog, address: str) -> Document:
+    """Return the APIVersions document of ``/api``; ``address`` is the server's host and port."""
+    return {
+        "kind": "APIVersions",
+        "versions": list(published(catalog).get(CORE, ())),
+        "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}],
+    }
+
+
+def group_list(catalog: Catalog) -> Document:
+    """Return the APIGroupList document of ``/apis`` (DIS-108)."""
+    groups = [_group(name, versions) for name, versions in published(catalog).items() if name != CORE]
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
+
+
+def group(catalog: Catalog, name: str) -> Document | None:
+    """Return the APIGroup document of ``/apis/<group>``, None when there is no such group."""
+    versions = published(catalog).get(name) if name != CORE else None
+    if versions is None:
+        return None
+    return {"kind": "APIGroup", "apiVersion": "v1", **_group(name, versions)}
+
+
+def _group(name: str, versions: Mapping[str, object]) -> Document:
+    listed = [{"groupVersion": f"{name}/{version}", "version": version} for version in versions]
+    return {"name": name, "versions": listed, "preferredVersion": listed[0]}
+
+
+def resource_list(catalog: Catalog, group: str, version: str) -> Document | None:
+    """Return the APIResourceList document of a group-version, None when nothing is served there (DIS-105)."""
+    found = published(catalog).get(group, {}).get(version)
+    if found is None:
+        return None
+    return {
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": f"{group}/{version}" if group else version,
+        "resources": [entry for one in found for entry in _entries(one)],
+    }
+
+
+def _entries(one: Published) -> list[Document]:
+    """Return the entry of a resource and those of its subresources (DIS-102)."""
+    served = one.version
+    entry: Document = {
+        "name": served.resource,
+        "singularName": served.singular,
+        "namespaced": served.namespaced,
+        "kind": served.kind,
+        "verbs": list(one.verbs),
+    }
+    if served.short_names:
+        entry["shortNames"] = list(served.short_names)
+    if served.categories:
+        entry["categories"] = list(served.categories)
+    if served.storage_version_hash and one.resource.storage is not None:
+        entry["storageVersionHash"] = served.storage_version_hash
+    return [entry, *(_subentry(served, endpoint) for endpoint in one.subresources())]
+
+
+def _subentry(served: ServedVersion, endpoint: Endpoint) -> Document:
+    entry: Document = {
+        "name": f"{served.resource}/{endpoint.name}",
+        "singularName": "",
+        "namespaced": served.namespaced,
+    }
+    if endpoint.kind:
+        entry |= {"group": endpoint.group, "version": endpoint.version}
+    entry |= {"kind": endpoint.kind or served.kind, "verbs": list(endpoint.verbs)}
+    return entry

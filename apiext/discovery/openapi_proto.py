@@ -1,0 +1,182 @@
+"""An OpenAPI v2 document as protobuf: the same members under gnostic's message types (OAS-001)."""
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import orjson
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+from apiext.documents.document import View
+
+_METHODS = ("get", "put", "post", "delete", "patch")
+_PLAIN = {  # schema keyword → field
+    "$ref": "_ref",
+    "format": "format",
+    "title": "title",
+    "description": "description",
+    "multipleOf": "multiple_of",
+    "maximum": "maximum",
+    "exclusiveMaximum": "exclusive_maximum",
+    "minimum": "minimum",
+    "exclusiveMinimum": "exclusive_minimum",
+    "maxLength": "max_length",
+    "minLength": "min_length",
+    "pattern": "pattern",
+    "maxItems": "max_items",
+    "minItems": "min_items",
+    "uniqueItems": "unique_items",
+    "maxProperties": "max_properties",
+    "minProperties": "min_properties",
+}
+_INT64_MAX = 2**63 - 1
+
+
+@cache
+def _document_class() -> Any:
+    # private: another OpenAPI library in the process may register the same names in the default pool
+    pool = descriptor_pool.DescriptorPool()
+    raw = (Path(__file__).parent / "pb" / "openapi_v2.binpb").read_bytes()
+    for file in descriptor_pb2.FileDescriptorSet.FromString(raw).file:
+        pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("openapi.v2.Document"))
+
+
+def document(
+    paths: Mapping[str, View],
+    definitions: Mapping[str, View],
+    parameters: Mapping[str, View],
+    *,
+    title: str = "",
+    version: str = "",
+) -> bytes:
+    """Return a serialised Document of JSON-form parts; without a title it is a part to be appended to another."""
+    message = _document_class()()
+    if title:
+        message.swagger = "2.0"
+        message.info.title, message.info.version = title, version
+    for name, item in paths.items():
+        found = message.paths.path.add(name=name)
+        _path_item(found.value, item)
+    for name, schema in definitions.items():
+        found = message.definitions.additional_properties.add(name=name)
+        _schema(found.value, schema)
+    for name, parameter in parameters.items():
+        found = message.parameters.additional_properties.add(name=name)
+        _parameter(found.value, parameter)
+    serialised: bytes = message.SerializeToString(deterministic=True)
+    return serialised
+
+
+def _path_item(message: Any, item: View) -> None:
+    for method in _METHODS:
+        if method in item:
+            _operation(getattr(message, method), item[method])
+    for parameter in item.get("parameters", ()):
+        _parameters_item(message.parameters.add(), parameter)
+
+
+def _operation(message: Any, operation: View) -> None:
+    message.description = operation["description"]
+    message.operation_id = operation["operationId"]
+    for name in ("tags", "produces", "consumes", "schemes"):
+        getattr(message, name).extend(operation[name])
+    for parameter in operation.get("parameters", ()):
+        _parameters_item(message.parameters.add(), parameter)
+    for code, response in operation["responses"].items():
+        value = message.responses.response_code.add(name=code).value.response
+        value.description = response["description"]
+        if "schema" in response:
+            _schema(value.schema.schema, response["schema"])
+    _extensions(message, operation)
+
+
+def _parameters_item(message: Any, parameter: View) -> None:
+    if "$ref" in parameter:
+        setattr(message.json_reference, "_ref", parameter["$ref"])  # noqa: B010  # a field name that looks private
+    else:
+        _parameter(message.parameter, parameter)
+
+
+def _parameter(message: Any, parameter: View) -> None:
+    if parameter["in"] == "body":
+        body = message.body_parameter
+        _schema(body.schema, parameter["schema"])
+    elif parameter["in"] == "path":
+        body = message.non_body_parameter.path_parameter_sub_schema
+    else:
+        body = message.non_body_parameter.query_parameter_sub_schema
+    if parameter["in"] != "body":
+        body.description, body.type, body.unique_items = parameter["description"], parameter["type"], True
+    body.name = parameter["name"]
+    setattr(body, "in", parameter["in"])
+    if parameter.get("required"):
+        body.required = True
+
+
+def _schema(message: Any, schema: View) -> None:
+    for keyword, value in schema.items():
+        if keyword in _PLAIN:
+            _set(message, _PLAIN[keyword], value)
+        elif keyword in _NESTED:
+            _NESTED[keyword](message, value)
+    _extensions(message, schema)
+
+
+def _set(message: Any, field: str, value: Any) -> None:
+    if field.startswith(("min_", "max_")):
+        value = min(int(value), _INT64_MAX)
+    setattr(message, field, value)
+
+
+def _properties(message: Any, properties: Mapping[str, View]) -> None:
+    message.properties.SetInParent()
+    for name in sorted(properties):
+        _schema(message.properties.additional_properties.add(name=name).value, properties[name])
+
+
+def _items(message: Any, items: View) -> None:
+    _schema(message.items.schema.add(), items)
+
+
+def _additional(message: Any, values: Any) -> None:
+    if isinstance(values, bool):
+        message.additional_properties.boolean = values
+    else:
+        message.additional_properties.schema.SetInParent()
+        _schema(message.additional_properties.schema, values)
+
+
+def _type(message: Any, name: str) -> None:
+    message.type.value.append(name)
+
+
+def _required(message: Any, names: list[str]) -> None:
+    message.required.extend(names)
+
+
+def _enum(message: Any, values: list[Any]) -> None:
+    for value in values:
+        message.enum.add(yaml=_yaml(value))
+
+
+_NESTED: Mapping[str, Callable[[Any, Any], None]] = {
+    "properties": _properties,
+    "items": _items,
+    "additionalProperties": _additional,
+    "type": _type,
+    "required": _required,
+    "enum": _enum,
+}
+
+
+def _extensions(message: Any, values: View) -> None:
+    for name, value in values.items():
+        if name.startswith("x-"):
+            message.vendor_extension.add(name=name).value.yaml = _yaml(value)
+
+
+def _yaml(value: Any) -> str:
+    """Return a value as YAML; JSON on one line is YAML."""
+    return orjson.dumps(value).decode() + "\n"

@@ -1,0 +1,187 @@
+"""How the schema of a served version is published in OpenAPI v3 and v2 (OAS-003…006, OAS-010)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from apiext.catalog.served import ServedVersion
+from apiext.discovery import types
+from apiext.documents.document import Document, View
+
+V2_PREFIX = "#/definitions/"
+V3_PREFIX = "#/components/schemas/"
+_PRESERVE = "x-kubernetes-preserve-unknown-fields"
+_EMBEDDED = "x-kubernetes-embedded-resource"
+_INT_OR_STRING = "x-kubernetes-int-or-string"
+_INT_OR_STRING_BRANCHES = [{"type": "integer"}, {"type": "string"}]
+_JUNCTORS = ("allOf", "anyOf", "oneOf", "not")
+_AS_IS = (
+    "description",
+    "type",
+    "title",
+    "nullable",
+    "format",
+    "maximum",
+    "exclusiveMaximum",
+    "minimum",
+    "exclusiveMinimum",
+    "maxLength",
+    "minLength",
+    "pattern",
+    "maxItems",
+    "minItems",
+    "uniqueItems",
+    "multipleOf",
+    "enum",
+    "maxProperties",
+    "minProperties",
+    "required",
+    "$ref",
+    _PRESERVE,
+    _EMBEDDED,
+    _INT_OR_STRING,
+    "x-kubernetes-list-map-keys",
+    "x-kubernetes-list-type",
+    "x-kubernetes-map-type",
+    "x-kubernetes-validations",
+)
+_ZERO_COUNTS = frozenset(("maximum", "minimum", "maxLength", "minLength", "maxItems", "minItems", "multipleOf"))
+
+
+def object_schema(served: ServedVersion, *, v2: bool) -> Document:
+    """Return the published schema of a kind; without a (structural) schema it is a bare object (OAS-003)."""
+    schema = served.open_api
+    if not schema or (v2 and schema.get(_PRESERVE)):
+        found: Document = {"type": "object"}  # properties here would make kubectl refuse all others
+    else:
+        found = _published(schema, v2)
+        properties = found.setdefault("properties", {})
+        properties["apiVersion"] = {"description": types.API_VERSION, "type": "string"}
+        properties["kind"] = {"description": types.KIND, "type": "string"}
+        properties["metadata"] = _described_reference(types.METADATA, types.OBJECT_META, v2)
+    return found | _extensions(served, served.kind)
+
+
+def list_schema(served: ServedVersion, *, v2: bool) -> Document:
+    """Return the published schema of a kind's list (OAS-006)."""
+    item = {"$ref": reference(types.model_name(served, served.kind), v2)}
+    return {
+        "description": f"{served.list_kind} is a list of {served.kind}",
+        "type": "object",
+        "required": ["items"],
+        "properties": {
+            "apiVersion": {"description": types.API_VERSION, "type": "string"},
+            "items": {
+                "description": f"List of {served.resource}. More info: "
+                "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md",
+                "type": "array",
+                "items": item,
+            },
+            "kind": {"description": types.KIND, "type": "string"},
+            "metadata": _described_reference(types.LIST_METADATA, types.LIST_META, v2),
+        },
+    } | _extensions(served, served.list_kind)
+
+
+def reference(model: str, v2: bool) -> str:
+    """Return the reference to a model."""
+    return (V2_PREFIX if v2 else V3_PREFIX) + model
+
+
+def _extensions(served: ServedVersion, kind: str) -> Document:
+    found: Document = {
+        "x-kubernetes-group-version-kind": [{"group": served.group, "kind": kind, "version": served.version}]
+    }
+    fields = [{"fieldPath": path} for path in served.selectable if not path.startswith("metadata.")]
+    if fields:
+        found["x-kubernetes-selectable-fields"] = fields
+    return found
+
+
+def _described_reference(description: str, model: str, v2: bool) -> Document:
+    target = {"$ref": reference(model, v2)}
+    return {"description": description, **target} if v2 else {"description": description, "allOf": [target]}
+
+
+def _published(schema: View, v2: bool) -> Document:
+    """Return what is published of a schema: known keywords only, int-or-string spelled out, embedded types added."""
+    found: Document = {key: schema[key] for key in _AS_IS if _counts(key, schema.get(key))}
+    if "default" in schema and not v2 and schema["default"] is not None:
+        found["default"] = schema["default"]
+    _below(found, schema, v2)
+    if v2:
+        _reduce(found, schema)
+    else:
+        _unfold(found)
+    if found.get(_EMBEDDED) and not (v2 and found.get(_PRESERVE)):
+        _embed(found, v2)
+    return found
+
+
+def _counts(key: str, value: Any) -> bool:
+    """Tell whether Go would write the value: empty ones are left out, zeros of pointers are not."""
+    return value is not None and (bool(value) or (key in _ZERO_COUNTS and value == 0 and value is not False))
+
+
+def _below(found: Document, schema: View, v2: bool) -> None:
+    if schema.get("properties"):
+        found["properties"] = {name: _published(below, v2) for name, below in schema["properties"].items()}
+    if isinstance(schema.get("items"), Mapping):
+        found["items"] = _published(schema["items"], v2)
+    values = schema.get("additionalProperties")
+    if isinstance(values, Mapping):
+        found["additionalProperties"] = _published(values, v2)
+    elif values is not None:
+        found["additionalProperties"] = values
+    if v2:
+        return
+    for key in _JUNCTORS:
+        branches = schema.get(key)
+        if isinstance(branches, Mapping):
+            found[key] = _published(branches, v2)
+        elif branches:
+            found[key] = [_published(branch, v2) for branch in branches]
+
+
+def _unfold(found: Document) -> None:
+    """Say what an int-or-string is in terms that every reader knows (OAS-004)."""
+    if not found.get(_INT_OR_STRING) or found.get("anyOf") == _INT_OR_STRING_BRANCHES:
+        return
+    if "anyOf" not in found:
+        found["anyOf"] = list(_INT_OR_STRING_BRANCHES)
+        return
+    branches = found.get("allOf", [])
+    if not branches or branches[0].get("anyOf") != _INT_OR_STRING_BRANCHES:
+        found["allOf"] = [{"anyOf": list(_INT_OR_STRING_BRANCHES)}, *branches]
+
+
+def _reduce(found: Document, schema: View) -> None:
+    """Take away what OpenAPI v2, or kubectl's reading of it, cannot bear (OAS-005)."""
+    if found.pop("nullable", False):
+        for key in ("type", "items", "properties"):
+            found.pop(key, None)
+    if found.get(_PRESERVE):
+        found.pop("items", None)
+        found.pop("properties", None)
+        if found.get("type") == "object":
+            del found["type"]
+    if found.get("type") == "array" and "items" not in found:
+        del found["type"]
+    if "required" not in found:
+        return
+    properties = schema.get("properties") or {} if "properties" in found else {}
+    values = schema.get("additionalProperties")
+    nullable = {name for name, below in properties.items() if below.get("nullable")}
+    kept = [name for name in found["required"] if name not in nullable]
+    if not kept or (isinstance(values, Mapping) and values.get("nullable")):
+        del found["required"]
+    else:
+        found["required"] = kept
+
+
+def _embed(found: Document, v2: bool) -> None:
+    properties = found.setdefault("properties", {})
+    properties["apiVersion"] = {"description": types.EMBEDDED_API_VERSION, "type": "string"}
+    properties["kind"] = {"description": types.EMBEDDED_KIND, "type": "string"}
+    properties["metadata"] = _described_reference(types.METADATA, types.OBJECT_META, v2)
+    required = found.get("required", [])
+    found["required"] = [*required, *(name for name in ("kind", "apiVersion") if name not in required)]

@@ -1,0 +1,244 @@
+"""Our calls on both transports, with etcd3 as the witness of what they did."""
+
+import asyncio
+import random
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from apiext.etcd import errors
+from apiext.etcd.client import Batch, Etcd, WatchHandle, prefix_end
+from apiext.etcd.errors import EtcdError
+from apiext.etcd.lease import KeptLease
+from tests.etcd.conftest import RealEtcd
+from tests.etcd.witness import witness
+
+
+@pytest.fixture
+def prefix() -> bytes:
+    """A part of the store that no other test touches."""
+    return b"/" + uuid.uuid4().hex.encode() + b"/"
+
+
+@pytest.fixture
+def seer(etcd: RealEtcd) -> Any:
+    with witness("127.0.0.1", etcd.port) as independent:
+        yield independent
+
+
+class Listener:
+    """What a watch has told, and a way to wait for it."""
+
+    def __init__(self) -> None:
+        self.batches: list[Batch] = []
+        self.ends: list[EtcdError] = []
+        self._changed = asyncio.Event()
+
+    def on_batch(self, batch: Batch) -> None:
+        self.batches.append(batch)
+        self._changed.set()
+
+    def on_end(self, error: EtcdError) -> None:
+        self.ends.append(error)
+        self._changed.set()
+
+    def watch(self, client: Etcd, prefix: bytes, start: int, prev_kv: bool = False) -> WatchHandle:
+        return client.watch(
+            prefix, prefix_end(prefix), start, prev_kv=prev_kv, on_batch=self.on_batch, on_end=self.on_end
+        )
+
+    @property
+    def events(self) -> list[tuple[int, int, bytes]]:
+        return [(e.kv.mod_revision, e.kind, e.kv.key) for batch in self.batches for e in batch.events]
+
+    async def until(self, count: int) -> None:
+        async with asyncio.timeout(20):
+            while len(self.events) < count and not self.ends:
+                self._changed.clear()
+                await self._changed.wait()
+
+
+async def until(happened: Callable[[], bool]) -> None:
+    """Wait for what nobody announces."""
+    async with asyncio.timeout(20):
+        while not happened():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def test_witness_sees_what_we_write(client: Etcd, seer: Any, prefix: bytes) -> None:
+    created = await client.create(prefix + b"k", b"1")
+    value, meta = seer.get(prefix + b"k")
+    assert (value, meta.mod_revision, meta.create_revision, meta.version) == (
+        b"1",
+        created.revision,
+        created.revision,
+        1,
+    )
+    refused = await client.create(prefix + b"k", b"2")
+    assert (refused.ok, refused.current.value if refused.current else None) == (False, b"1")
+    updated = await client.update(prefix + b"k", b"2", created.revision)
+    assert updated.revision > created.revision
+    assert seer.get(prefix + b"k")[0] == b"2"
+    assert not (await client.delete(prefix + b"k", created.revision)).ok
+    deleted = await client.delete(prefix + b"k", updated.revision)
+    assert deleted.revision > updated.revision
+    assert seer.get(prefix + b"k") == (None, None)
+
+
+async def test_we_see_what_the_witness_writes(client: Etcd, seer: Any, prefix: bytes) -> None:
+    heard = Listener()
+    start = await client.head_revision()
+    heard.watch(client, prefix, start + 1, prev_kv=True)
+    seer.put(prefix + b"a", b"1")
+    seer.put(prefix + b"a", b"2")
+    seer.delete(prefix + b"a")
+    await heard.until(3)
+    first, second, third = (event for batch in heard.batches for event in batch.events)
+    assert (first.kind, first.kv.value, first.prev) == (0, b"1", None)
+    assert (second.kind, second.kv.value, second.prev and second.prev.value) == (0, b"2", b"1")
+    assert (third.kind, third.prev and third.prev.value) == (1, b"2")
+    found = await client.get(prefix + b"a", revision=second.kv.mod_revision)
+    assert found == second.kv
+
+
+async def test_guards(client: Etcd, seer: Any, prefix: bytes) -> None:
+    seer.put(prefix + b"guard", b"")
+    revision = seer.get(prefix + b"guard")[1].mod_revision
+    guards = [(prefix + b"guard", revision)]
+    assert (await client.create(prefix + b"k", b"1", guards=guards)).ok
+    seer.put(prefix + b"guard", b"")
+    moved = seer.get(prefix + b"guard")[1].mod_revision
+    refused = await client.create(prefix + b"l", b"1", guards=guards)
+    assert (refused.ok, refused.current, refused.guards) == (False, None, (moved,))
+
+
+SIZES = [0, 1, 16_300, 16_384, 16_400, 65_400, 65_535, 65_600, 300_000, 1_048_576, 1_500_000]
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_values_of_any_size(client: Etcd, seer: Any, prefix: bytes, size: int) -> None:
+    value = random.Random(size).randbytes(size)
+    assert (await client.create(prefix + b"k", value)).ok
+    assert seer.get(prefix + b"k")[0] == value
+    found = await client.get(prefix + b"k")
+    assert found is not None
+    assert found.value == value
+
+
+async def test_ranges(client: Etcd, prefix: bytes) -> None:
+    end = prefix_end(prefix)
+    done = await asyncio.gather(*(client.create(prefix + b"%04d" % n, bytes(5000)) for n in range(600)))
+    whole = await client.range(prefix, end)
+    assert [kv.key for kv in whole.kvs] == [prefix + b"%04d" % n for n in range(600)]
+    assert (whole.count, whole.more) == (600, False)
+    head = whole.revision
+    assert head >= max(result.revision for result in done)
+    page = await client.range(prefix + b"0010", end, limit=5, revision=head)
+    assert ([kv.key[-4:] for kv in page.kvs], page.more) == ([b"0010", b"0011", b"0012", b"0013", b"0014"], True)
+    assert page.count == 590
+    bare = await client.range(prefix, end, keys_only=True, limit=1)
+    assert (bare.kvs[0].value, bare.kvs[0].mod_revision) == (b"", whole.kvs[0].mod_revision)
+    counted = await client.range(prefix, end, count_only=True)
+    assert (counted.kvs, counted.count) == ([], 600)
+    assert (await client.range(prefix, end, serializable=True)).count == 600
+
+
+async def test_refusals(client: Etcd, prefix: bytes) -> None:
+    with pytest.raises(errors.TooLarge):
+        await client.create(prefix + b"k", bytes(1_700_000))
+    head = await client.head_revision()
+    with pytest.raises(errors.FutureRevision):
+        await client.get(prefix, revision=head + 1000)
+    first = (await client.create(prefix + b"k", b"1")).revision
+    second = (await client.update(prefix + b"k", b"2", first)).revision
+    await client.compact(second)
+    with pytest.raises(errors.Compacted):
+        await client.get(prefix + b"k", revision=first)
+    with pytest.raises(errors.Compacted):
+        await client.compact(first)
+    heard = Listener()
+    heard.watch(client, prefix, first)
+    await heard.until(99)
+    (error,) = heard.ends
+    assert isinstance(error, errors.Compacted)
+    assert error.oldest == second
+
+
+async def test_history_in_fragments(client: Etcd, prefix: bytes) -> None:
+    start = await client.head_revision()
+    for n in range(6):
+        await client.create(prefix + b"%d" % n, random.Random(n).randbytes(1_000_000))
+    heard = Listener()
+    heard.watch(client, prefix, start + 1)
+    await heard.until(6)
+    assert [key for _, _, key in heard.events] == [prefix + b"%d" % n for n in range(6)]
+    values = [event.kv.value for batch in heard.batches for event in batch.events]
+    assert values == [random.Random(n).randbytes(1_000_000) for n in range(6)]
+
+
+async def test_load_with_cancellations(client: Etcd, seer: Any, prefix: bytes) -> None:
+    heard = Listener()
+    start = await client.head_revision()
+    heard.watch(client, prefix, start + 1)
+    rng = random.Random(5)
+    done: dict[bytes, tuple[int, bytes]] = {}
+
+    async def write(n: int) -> None:
+        value = rng.randbytes(rng.choice([0, 10, 1000, 20_000, 120_000]))
+        result = await client.create(prefix + b"%d" % n, value)
+        done[prefix + b"%d" % n] = (result.revision, value)
+
+    async def writer(numbers: list[int]) -> None:
+        for n in numbers:
+            task = group.create_task(write(n))
+            if rng.random() < 0.15:
+                await asyncio.sleep(0)
+                task.cancel()
+            await asyncio.wait([task])
+
+    async with asyncio.TaskGroup() as group:
+        for lane in range(48):
+            group.create_task(writer(list(range(lane, 480, 48))))
+    stored = {meta.key: (meta.mod_revision, value) for value, meta in seer.get_prefix(prefix)}
+    assert len(stored) >= len(done) > 300
+    assert {key: stored[key] for key in done} == done
+    await heard.until(len(stored))
+    assert heard.events == sorted((revision, 0, key) for key, (revision, _) in stored.items())
+
+
+async def test_progress(client: Etcd, prefix: bytes) -> None:
+    heard = Listener()
+    watch = heard.watch(client, prefix, 0)
+    await until(lambda: watch.connected)
+    assert watch.request_progress() is client.progress_requests_ok
+    assert watch.watermark > 0
+
+
+async def test_leases(client: Etcd, prefix: bytes) -> None:
+    lease = await client.lease_grant(60)
+    await client.create(prefix + b"k", b"", lease=lease)
+    await client.lease_revoke(lease)
+    assert await client.get(prefix + b"k") is None
+
+
+async def test_kept_lease(client: Etcd, prefix: bytes) -> None:
+    async with asyncio.TaskGroup() as group:
+        kept = KeptLease(client, 2)
+        task = group.create_task(kept.run())
+        await kept.granted.wait()
+        await client.create(prefix + b"k", b"", lease=kept.id)
+        await asyncio.sleep(3.5)
+        assert await client.get(prefix + b"k") is not None
+        task.cancel()
+    assert await client.get(prefix + b"k") is None
+
+
+async def test_maintenance(client: Etcd, etcd: RealEtcd) -> None:
+    status = await client.status()
+    assert status.version == etcd.binary.text
+    assert status.leader == status.member_id
+    assert status.db_size >= status.db_size_in_use > 0
+    assert await client.alarms() == []
+    await client.defragment()

@@ -1,0 +1,246 @@
+"""The client when the etcd under it is killed, frozen, full, closed to strangers or behind TLS."""
+
+import asyncio
+import base64
+import datetime
+import json
+import os
+import signal
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from apiext.etcd import errors
+from apiext.etcd.client import TLS, Etcd, prefix_end
+from apiext.etcd.server import EtcdServer
+from tests.etcd.conftest import BINARIES, TRANSPORTS, RealEtcd, running
+from tests.etcd.test_calls import Listener, until
+
+pytestmark = pytest.mark.parametrize("transport", TRANSPORTS)
+NEWEST = max(BINARIES, key=lambda binary: (binary.durable, binary.version))
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+async def test_restarts_under_writers(tmp_path: Path, transport: str, how: signal.Signals) -> None:
+    server = await EtcdServer.start(tmp_path / "store", binary=str(NEWEST.path))
+    client = Etcd(server.endpoints, transport=transport)
+    await client.start()
+    heard = Listener()
+    heard.watch(client, b"/", 2)
+    acknowledged: dict[bytes, int] = {}
+    doubtful: set[bytes] = set()
+    stop = asyncio.Event()
+
+    async def writer(lane: int) -> None:
+        n = 0
+        while not stop.is_set():
+            key = b"/%d/%d" % (lane, n)
+            n += 1
+            try:
+                result = await client.create(key, key)
+                assert result.ok
+                acknowledged[key] = result.revision
+            except (errors.UnknownOutcome, errors.Unavailable):
+                doubtful.add(key)
+
+    async with asyncio.TaskGroup() as group:
+        for lane in range(32):
+            group.create_task(writer(lane))
+        for _ in range(3):
+            await asyncio.sleep(0.4)
+            pid = server.pid
+            os.kill(pid, how)
+            await until(lambda before=pid: server.pid != before and client.connected)
+        await asyncio.sleep(0.3)
+        stop.set()
+    stored = {kv.key: kv.mod_revision for kv in (await client.range(b"/", prefix_end(b"/"))).kvs}
+    assert {key: stored.get(key) for key in acknowledged} == acknowledged
+    assert set(stored) <= set(acknowledged) | doubtful
+    assert len(acknowledged) > 100
+    await heard.until(len(stored))
+    assert heard.events == sorted((revision, 0, key) for key, revision in stored.items())
+    assert heard.ends == []
+    await client.close()
+    await server.stop()
+
+
+async def test_frozen(tmp_path: Path, transport: str) -> None:
+    with running(NEWEST, tmp_path) as etcd:
+        client = Etcd([etcd.url], transport=transport, patience=4)
+        await client.start()
+        heard = Listener()
+        heard.watch(client, b"/", 0)
+        first = await client.create(b"/k", b"1")
+        await heard.until(1)
+        etcd.process.send_signal(signal.SIGSTOP)
+        results = await asyncio.gather(
+            client.get(b"/k"), client.update(b"/k", b"2", first.revision), return_exceptions=True
+        )
+        assert [type(result) for result in results] == [errors.Unavailable, errors.UnknownOutcome]
+        etcd.process.send_signal(signal.SIGCONT)
+        async with asyncio.timeout(20):
+            while True:
+                try:
+                    found = await client.get(b"/k")
+                    break
+                except errors.Unavailable:
+                    continue
+        assert found is not None
+        again = await client.update(b"/k", b"3", found.mod_revision)
+        assert again.ok or (again.current is not None and again.current.value == b"2")
+        await heard.until(2)
+        assert heard.ends == []
+        await client.close()
+
+
+async def test_second_endpoint(tmp_path: Path, transport: str) -> None:
+    with running(NEWEST, tmp_path) as etcd:
+        client = Etcd(["http://127.0.0.1:1", etcd.url], transport=transport)
+        await client.start()
+        assert (await client.create(b"/k", b"1")).ok
+        await client.close()
+
+
+async def test_nobody_there(transport: str) -> None:
+    client = Etcd(["http://127.0.0.1:1"], transport=transport, patience=1)
+    with pytest.raises(errors.Unavailable) as caught:
+        await client.start()
+    assert "127.0.0.1:1" in caught.value.message
+    assert not caught.value.sent
+
+
+async def test_not_an_etcd(transport: str) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(100)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as web:
+        port = web.sockets[0].getsockname()[1]
+        client = Etcd([f"http://127.0.0.1:{port}"], transport=transport, patience=1)
+        with pytest.raises(errors.Unavailable):
+            await client.start()
+
+
+async def fill(client: Etcd, revision: int) -> None:
+    for _ in range(100):
+        revision = (await client.update(b"/k", bytes(300_000), revision)).revision
+
+
+async def test_out_of_space_and_back(tmp_path: Path, transport: str) -> None:
+    with running(NEWEST, tmp_path, "--quota-backend-bytes=3000000") as etcd:
+        client = Etcd([etcd.url], transport=transport)
+        await client.start()
+        revision = (await client.create(b"/k", bytes(300_000))).revision
+        with pytest.raises(errors.OutOfSpace):
+            await fill(client, revision)
+        (alarm,) = await client.alarms()
+        assert alarm.kind == "NOSPACE"
+        found = await client.get(b"/k")
+        assert found is not None
+        revision = (await client.delete(b"/k", found.mod_revision)).revision
+        await client.compact(revision)
+        await client.defragment()
+        await client.disarm(alarm)
+        assert await client.alarms() == []
+        assert (await client.create(b"/k", b"small")).ok
+        await client.close()
+
+
+def post(etcd: RealEtcd, path: str, **body: Any) -> Any:
+    request = urllib.request.Request(f"{etcd.url}/v3/{path}", json.dumps(body).encode())
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return json.load(answer)
+
+
+async def test_user_and_password(tmp_path: Path, transport: str) -> None:
+    with running(NEWEST, tmp_path) as etcd:
+        early = Etcd([etcd.url], transport=transport, user="root", password="secret")
+        await early.start()  # nobody is asked for a password yet
+        await early.create(b"/before", b"")
+        for name, password in (("root", "secret"), ("poor", "mouse")):
+            post(etcd, "auth/user/add", name=name, password=password)
+        post(etcd, "auth/role/add", name="root")
+        post(etcd, "auth/user/grant", user="root", role="root")
+        post(etcd, "auth/enable")
+        client = Etcd([etcd.url], transport=transport, user="root", password="secret")
+        await client.start()
+        heard = Listener()
+        heard.watch(client, b"/", await client.head_revision() + 1)
+        assert (await client.create(b"/k", b"1")).ok
+        await heard.until(1)
+        assert (await early.create(b"/l", b"1")).ok  # logs in when it is asked to
+        for user, password in (("root", "guess"), ("nobody", ""), ("poor", "mouse"), ("", "")):
+            stranger = Etcd([etcd.url], transport=transport, user=user, password=password, patience=1)
+            with pytest.raises(errors.EtcdError) as caught:
+                await stranger.start()
+            assert isinstance(caught.value, errors.AuthError) or not user
+        etcd.stop()
+        etcd.start()  # forgets its tokens
+        assert (await client.create(b"/m", b"1")).ok
+        await heard.until(3)
+        assert [key for _, _, key in heard.events] == [b"/k", b"/l", b"/m"]
+        await early.close()
+        await client.close()
+
+
+def certificate(directory: Path, name: str, issuer: Any = None) -> Any:
+    """Write NAME.pem and NAME.key for localhost, signed by an issuer or by itself; return (certificate, key)."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.datetime.now(datetime.UTC)
+    signer, signing_key = issuer or (None, key)
+    names = [x509.DNSName("localhost"), x509.DNSName("etcd.example")]
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(signer.subject if signer else subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + datetime.timedelta(hours=1))
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.BasicConstraints(ca=signer is None, path_length=None), critical=True)
+        .sign(signing_key, hashes.SHA256())
+    )
+    (directory / f"{name}.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    (directory / f"{name}.key").write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return made, key
+
+
+async def test_tls_with_client_certificates(tmp_path: Path, transport: str) -> None:
+    authority = certificate(tmp_path, "ca")
+    for name in ("server", "client"):
+        certificate(tmp_path, name, authority)
+    certificate(tmp_path, "other")
+    flags = ["--cert-file=server.pem", "--key-file=server.key", "--trusted-ca-file=ca.pem", "--client-cert-auth"]
+    with running(NEWEST, tmp_path, *flags, scheme="https") as etcd:
+        url = f"https://127.0.0.1:{etcd.port}"
+        pem = {name: str(tmp_path / name) for name in ("ca.pem", "client.pem", "client.key", "other.pem", "other.key")}
+        good = TLS(pem["ca.pem"], pem["client.pem"], pem["client.key"], "etcd.example")
+        client = Etcd([url], transport=transport, tls=good)
+        await client.start()
+        value = base64.b64encode(bytes(500_000))
+        assert (await client.create(b"/k", value)).ok
+        found = await client.get(b"/k")
+        assert found is not None
+        assert found.value == value
+        await client.close()
+        wrong = {
+            "another authority": TLS(pem["other.pem"], pem["client.pem"], pem["client.key"], "etcd.example"),
+            "no certificate": TLS(pem["ca.pem"], server_name="etcd.example"),
+            "another name": TLS(pem["ca.pem"], pem["client.pem"], pem["client.key"], "else.example"),
+        }
+        for name, tls in wrong.items():
+            stranger = Etcd([url], transport=transport, tls=tls, patience=0.5)
+            with pytest.raises(errors.Unavailable):
+                await stranger.start()
+            assert not stranger.connected, name

@@ -1,0 +1,230 @@
+"""Several stores over one real etcd under writes, compaction and restarts: watches tell what a witness saw (K-4)."""
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+from random import Random
+
+import pytest
+
+from apiext.etcd.client import Batch, Etcd, prefix_end
+from apiext.etcd.errors import Compacted as CompactedAlready
+from apiext.etcd.values import DELETE
+from apiext.storage.cached_store import CachedStore
+from apiext.storage.collection import Collection
+from apiext.storage.keys import Keys
+from apiext.storage.store import Compacted, Entry, KeyExists, RevisionChanged
+from apiext.storage.watching import WatchGroup
+from tests.support import processes
+from tests.support.sinks import RecordingSink, Seen, watch_group
+from tests.support.store_contract import THINGS, body
+
+pytestmark = pytest.mark.rows("RV-011", "RV-012", "RV-017", "SEL-002")
+
+SECONDS = 2.0
+
+
+@pytest.fixture(scope="module")
+def member(tmp_path_factory: pytest.TempPathFactory) -> Iterator[processes.Etcd]:
+    """One etcd for all tests here."""
+    with processes.running_etcd(tmp_path_factory.mktemp("etcd")) as etcd:
+        yield etcd
+
+
+@pytest.fixture
+async def clients(member: processes.Etcd) -> AsyncIterator[list[Etcd]]:
+    """Two servers' clients and the witness's."""
+    made = [Etcd([member.url]) for _ in range(3)]
+    for client in made:
+        await client.start()
+    yield made
+    for client in made:
+        await client.close()
+
+
+class Witness:
+    """Every event below the collection's prefix, from a watch that the stores have no part in."""
+
+    def __init__(self) -> None:
+        self.log: list[tuple[str, int, bytes | None]] = []
+        self._news = asyncio.Event()
+
+    async def reached(self, revision: int) -> None:
+        """Wait until the witness has seen the revision."""
+        while not self.log or self.log[-1][1] < revision:
+            self._news.clear()
+            await self._news.wait()
+
+    def on_batch(self, batch: Batch) -> None:
+        for event in batch.events:
+            name = event.kv.key.decode().split("/things/")[1]
+            self.log.append((name, event.kv.mod_revision, None if event.kind == DELETE else event.kv.value))
+        self._news.set()
+
+    def expected(self, watch: "Watch") -> list[Seen]:
+        """Return what a watch must show: the naive reading of the log, state by state."""
+        state: dict[str, bytes] = {}
+        events: list[Seen] = []
+        for key, revision, value in self.log:
+            before = state.get(key)
+            if value is None:
+                state.pop(key, None)
+            else:
+                state[key] = value
+            if revision <= watch.start or not key.startswith(watch.prefix):
+                continue
+            old = before is not None and watch.picks(before)
+            new = value is not None and watch.picks(value)
+            if old or new:
+                kind = "MODIFIED" if old and new else "ADDED" if new else "DELETED"
+                shown = value if new else before
+                assert shown is not None
+                events.append(Seen(kind, key, revision, shown.decode()))
+        return events
+
+
+class Watch:
+    """One watch and its choice."""
+
+    def __init__(self, random: Random, start: int) -> None:
+        self.start = start
+        self.prefix = random.choice(("", "one/"))
+        self.wanted = random.choice((None, b"1"))
+        self.sink = RecordingSink()
+
+    def picks(self, raw: bytes) -> bool:
+        return self.wanted is None or b'"n":"%s"' % self.wanted in raw
+
+    @property
+    def group(self) -> WatchGroup:
+        selects: Callable[[Entry], bool] | None = (lambda entry: self.picks(entry.raw)) if self.wanted else None
+        namespace = self.prefix.rstrip("/") or None
+        return watch_group(namespace, selects, key=f"{self.prefix} {self.wanted}")
+
+    def check(self, witness: Witness) -> None:
+        seen = [item for item in self.sink.seen if item.type in {"ADDED", "MODIFIED", "DELETED"}]
+        expected = witness.expected(self)
+        last = self.sink.seen[-1] if self.sink.ended and self.sink.seen else None
+        if last is not None and last.type == "ERROR":
+            assert seen == expected[: len(seen)]
+        else:
+            assert seen == expected
+        for place, item in enumerate(self.sink.seen):
+            if item.type == "BOOKMARK":
+                for later in self.sink.seen[place + 1 :]:
+                    assert later.revision > item.revision - (later.type == "BOOKMARK")
+
+
+async def write(store: CachedStore, col: Collection, random: Random, until: float) -> None:
+    """Create, update and delete a few objects in races with others."""
+    loop = asyncio.get_running_loop()
+    while loop.time() < until:
+        namespace, name = random.choice(("one", "two")), f"o{random.randrange(8)}"
+        entry = col.get(namespace, name)
+        try:
+            if entry is None:
+                await store.create(col, namespace, name, body(n=random.randrange(2), u=random.random()))
+            elif random.random() < 0.3:
+                await store.delete(col, namespace, name, entry.revision)
+            else:
+                raw = body(n=random.randrange(2), u=random.random())
+                await store.update(col, namespace, name, raw, entry.revision)
+        except (KeyExists, RevisionChanged):
+            pass
+
+
+async def watch(store: CachedStore, col: Collection, random: Random, until: float) -> list[Watch]:
+    """Open watches at past and present revisions, with pauses and bookmarks."""
+    opened: list[Watch] = []
+    loop = asyncio.get_running_loop()
+    while loop.time() < until:
+        made = Watch(random, max(1, store.revision - random.choice((0, 0, 5, 100, 1000))))
+        try:
+            watcher = await store.watch(col, made.group, made.start, made.sink, bookmarks=True)
+        except Compacted:
+            continue
+        finally:
+            await asyncio.sleep(random.random() / 50)
+        opened.append(made)
+        for _ in range(random.randrange(3)):
+            made.sink.paused = True
+            await asyncio.sleep(random.random() / 100)
+            made.sink.paused = False
+            watcher.resume()
+            watcher.bookmark_now()
+    return opened
+
+
+async def restart(
+    etcd: Etcd, keys: Keys, group: asyncio.TaskGroup, random: Random, until: float
+) -> tuple[list[CachedStore], list[Watch]]:
+    """Start further servers, and resume watches on them from before their time."""
+    loop = asyncio.get_running_loop()
+    stores: list[CachedStore] = []
+    opened: list[Watch] = []
+    while loop.time() < until:
+        store = CachedStore(etcd, keys)
+        await store.start(group)
+        stores.append(store)
+        col = store.add(THINGS, True)
+        await col.wait_ready()
+        made = Watch(random, max(1, store.revision - random.choice((1, 10, 200))))
+        with contextlib.suppress(Compacted):
+            await store.watch(col, made.group, made.start, made.sink)
+            opened.append(made)
+        await asyncio.sleep(0.2)
+    return stores, opened
+
+
+async def compact(etcd: Etcd, until: float) -> None:
+    """Forget what is older than a few hundred revisions, all the time."""
+    loop = asyncio.get_running_loop()
+    while loop.time() < until:
+        await asyncio.sleep(0.1)
+        with contextlib.suppress(CompactedAlready):
+            await etcd.compact(max(1, await etcd.head_revision() - 300))
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_watches_tell_what_happened(clients: list[Etcd], seed: int) -> None:
+    random = Random(seed)
+    keys = Keys(uuid.uuid4().hex)
+    witness = Witness()
+    prefix = keys.collection(THINGS).encode()
+    head = await clients[2].head_revision()
+    clients[2].watch(
+        prefix, prefix_end(prefix), head + 1, on_batch=witness.on_batch, on_end=lambda error: witness.log.clear()
+    )
+    until = asyncio.get_running_loop().time() + SECONDS
+    async with asyncio.TaskGroup() as group:
+        stores = [CachedStore(client, keys) for client in clients[:2]]
+        for store in stores:
+            await store.start(group)
+        cols = [store.add(THINGS, True) for store in stores]
+        for col in cols:
+            await col.wait_ready()
+        async with asyncio.TaskGroup() as work:
+            pairs = list(zip(stores, cols, strict=True))
+            for store, col in pairs * 4:
+                work.create_task(write(store, col, Random(random.random()), until))
+            watches = [work.create_task(watch(store, col, Random(random.random()), until)) for store, col in pairs]
+            further = work.create_task(restart(clients[0], keys, group, Random(random.random()), until))
+            work.create_task(compact(clients[2], until))
+        last = await stores[0].create(cols[0], "one", "last", body(n=1))
+        more, opened = further.result()
+        for task in watches:
+            opened += task.result()
+        async with asyncio.timeout(10):
+            await witness.reached(last.revision)
+        for made in opened:
+            await made.sink.reached(last.revision)
+            made.check(witness)
+        assert len(opened) > 20
+        found = await clients[2].range(prefix, prefix_end(prefix))
+        state = {item.key.decode(): item.mod_revision for item in found.kvs}
+        for store in (*stores, *more):
+            await store.at_least(last.revision)
+            same = store.add(THINGS, True).entries()
+            assert {keys.object(THINGS, entry.namespace, entry.name): entry.revision for entry in same} == state
+            await store.stop()

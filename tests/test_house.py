@@ -1,0 +1,158 @@
+"""The rules of the house that are not run by another tool."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.support.behaviour import all_rows
+from tests.support.shared import ROOT
+
+PACKAGE = ROOT / "apiext"
+GENERATED = "pb"
+MODULE_LINES, FUNCTION_LINES = 500, 60
+UPSTREAM = re.compile(r"# upstream: (.+)")
+# A path of somebody's machine, or the name of a place that only one machine knows.
+MACHINE = re.compile(r"(?<![\w.$}\])/-])/(?:root|home|Users|work|mnt|workspace)/\w|\.internal\b")
+
+
+def listed(*patterns: str) -> list[str]:
+    """Return the project's files, committed or about to be, as git sees them."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *patterns]
+    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if told.returncode:
+        pytest.skip("not a git checkout: the files of the project are not known")
+    return [name for name in told.stdout.splitlines() if (ROOT / name).is_file()]
+
+
+def modules() -> Iterator[Path]:
+    """Yield the hand-written modules of the package and of the tests."""
+    for top in (PACKAGE, ROOT / "tests"):
+        yield from (path for path in sorted(top.rglob("*.py")) if GENERATED not in path.parts)
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", modules(), ids=name_of)
+def test_modules_and_functions_fit_a_reader(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    lines = len(text.splitlines())
+    assert lines <= MODULE_LINES, f"{lines} lines: split it"
+    long = [
+        f"{node.name} ({node.end_lineno - node.lineno + 1} lines)"
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.end_lineno is not None
+        and node.end_lineno - node.lineno + 1 > FUNCTION_LINES
+    ]
+    assert not long
+
+
+def test_each_package_says_what_it_is_and_holds_no_code() -> None:
+    for path in sorted(PACKAGE.rglob("__init__.py")):
+        if GENERATED in path.parts:
+            continue
+        body = ast.parse(path.read_text(encoding="utf-8")).body
+        assert body, f"{name_of(path)} is empty: one sentence says what the package is"
+        assert isinstance(body[0], ast.Expr), f"{name_of(path)} has no docstring"
+        kept = [
+            node for node in body[1:] if not isinstance(node, ast.Import | ast.ImportFrom | ast.Assign | ast.AnnAssign)
+        ]
+        assert not kept, f"{name_of(path)} holds code"
+
+
+def test_the_architecture_names_each_package() -> None:
+    text = (ROOT / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    packages = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
+    assert not {name for name in packages if f"`{name}`" not in text}
+
+
+def test_the_architecture_stays_short() -> None:
+    lines = (ROOT / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 220, "at most four pages: what changes rarely"
+
+
+def test_each_script_has_its_line() -> None:
+    text = (ROOT / "scripts" / "README.md").read_text(encoding="utf-8")
+    scripts = [path.name for path in (ROOT / "scripts").iterdir() if path.is_file() and path.suffix != ".md"]
+    assert not [name for name in scripts if f"`{name}`" not in text]
+
+
+def test_decisions_are_numbered_and_say_price() -> None:
+    pages = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+    assert [page.name[:4] for page in pages] == [f"{number:04}" for number in range(1, len(pages) + 1)]
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        for heading in ("## Context", "## Decision", "## Price"):
+            assert heading in text, f"{page.name} has no {heading}"
+
+
+def test_generated_code_is_fresh() -> None:
+    script = ROOT / "scripts" / "gen-proto"
+    assert script.exists(), "scripts/gen-proto makes the modules below pb/"
+    told = subprocess.run(
+        [sys.executable, str(script), "--check"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert told.returncode == 0, told.stdout + told.stderr
+
+
+def test_compatibility_tags_have_cases() -> None:
+    tags = {
+        (name_of(path), found[1].strip())
+        for path in modules()
+        if PACKAGE in path.parents
+        for found in UPSTREAM.finditer(path.read_text(encoding="utf-8"))
+    }
+    cases = "\n".join(
+        path.read_text(encoding="utf-8")
+        for path in (ROOT / "tests").rglob("*")
+        if path.suffix in (".py", ".yaml") and path.name != "test_house.py" and "reference" not in path.parts
+    )
+    assert not {tag for tag in tags if tag[1] not in cases}
+
+
+def test_nothing_names_a_machine() -> None:
+    found = []
+    for name in listed():
+        path = ROOT / name
+        if path.suffix in (".binpb", ".png") or path == Path(__file__) or "reference" in path.parts:
+            continue
+        found += [
+            f"{name}:{number}: {line.strip()[:120]}"
+            for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1)
+            if MACHINE.search(line)
+        ]
+    assert not found
+
+
+def test_the_rows_are_those_of_the_behaviour_map() -> None:
+    assert len(all_rows()) == 420
+    map_of_rows = ROOT.parent / "shared" / "spec" / "behaviour.md"
+    if map_of_rows.exists():
+        known = set(re.findall(r"^- \*\*([A-Z0-9]+-\d+)\*\*", map_of_rows.read_text(encoding="utf-8"), re.M))
+        assert known == all_rows()
+
+
+def test_compose_starts_what_is_documented() -> None:
+    compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
+    etcd, server = compose["services"]["etcd"], compose["services"]["apiext"]
+    assert etcd["healthcheck"]["test"][0] == "CMD", "the etcd image has no shell: the exec form is needed"
+    assert server["depends_on"]["etcd"]["condition"] == "service_healthy"
+    assert server["healthcheck"]["test"][:3] == ["CMD", "apiext", "check"]
+    assert server["read_only"] is True
+    assert "--etcd-servers=http://etcd:2379" in server["command"]
+    volumes = {volume.split(":")[0] for service in (etcd, server) for volume in service["volumes"]}
+    assert volumes == set(compose["volumes"])
+    dockerfile = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    user = re.findall(r"^USER (\d+)", dockerfile, re.M)
+    assert user, "the image runs as a numeric user"
+    assert int(user[-1]) > 0

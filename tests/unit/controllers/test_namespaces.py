@@ -1,0 +1,176 @@
+"""Namespaces that always exist, and the emptying of those that are being deleted."""
+
+from contextlib import AsyncExitStack
+
+import orjson
+import pytest
+
+from apiext.controllers.namespaces import ALWAYS, NAMESPACES
+from apiext.documents.document import Document
+from apiext.meta.names import GroupResource
+from tests.support.fake_etcd import FakeEtcd
+from tests.unit.controllers.harness import PREFIX, Server, conditions, crd, server, until, widget
+
+WIDGETS = GroupResource("example.com", "widgets")
+
+
+def stored(one: Server, name: str) -> Document | None:
+    entry = one.collection(NAMESPACES).get("", name)
+    return orjson.loads(entry.raw) if entry is not None else None
+
+
+@pytest.mark.rows("NSP-002", "NSP-003")
+async def test_some_namespaces_exist_from_the_start() -> None:
+    etcd = FakeEtcd()
+    async with server(etcd) as one:
+        found = stored(one, "kube-node-lease")
+        assert found is not None
+        assert {key: found[key] for key in ("spec", "status")} == {
+            "spec": {"finalizers": ["kubernetes"]},
+            "status": {"phase": "Active"},
+        }
+        assert found["metadata"]["labels"] == {"kubernetes.io/metadata.name": "kube-node-lease"}
+        before = etcd.state(f"{PREFIX}/namespaces/")
+        assert len(before) == len(ALWAYS)
+    async with AsyncExitStack() as stack:
+        for _ in range(2):
+            await stack.enter_async_context(server(etcd))
+        assert etcd.state(f"{PREFIX}/namespaces/") == before
+
+
+@pytest.mark.rows("NSP-005")
+async def test_a_deleted_namespace_takes_its_objects_along_and_no_others() -> None:
+    etcd = FakeEtcd()
+    async with server(etcd) as one:
+        await one.define(crd())
+        await one.define(crd("gadgets", "other.com"))
+        await one.define(crd("rooms", "other.com", scope="Cluster"))
+        served = await one.established("widgets.example.com")
+        other = await one.established("gadgets.other.com")
+        await one.established("rooms.other.com")
+        await one.define_namespace("d")
+        for number in range(30):
+            await one.put(served, widget(f"w{number}"))
+            await one.put(other, widget(f"g{number}"))
+        await one.put(served, widget("kept", "e"))
+        await one.delete_namespace("d")
+        await until(lambda: stored(one, "d") is None)
+        assert list(etcd.state(f"{PREFIX}/example.com/")) == [f"{PREFIX}/example.com/widgets/e/kept"]
+        assert not etcd.state(f"{PREFIX}/other.com/gadgets/")
+
+
+@pytest.mark.rows("NSP-005")
+async def test_finalizers_hold_a_namespace_and_the_conditions_say_so() -> None:
+    async with server(FakeEtcd()) as one:
+        await one.define(crd())
+        served = await one.established("widgets.example.com")
+        await one.define_namespace("d")
+        await one.put(served, widget("held", finalizers=("example.com/keep",)))
+        await one.put(served, widget("free"))
+        await one.delete_namespace("d")
+        await until(lambda: conditions(stored(one, "d")))
+        assert conditions(stored(one, "d")) == {
+            "NamespaceDeletionDiscoveryFailure": (
+                "False",
+                "ResourcesDiscovered",
+                "All resources successfully discovered",
+            ),
+            "NamespaceDeletionGroupVersionParsingFailure": (
+                "False",
+                "ParsedGroupVersions",
+                "All legacy kube types successfully parsed",
+            ),
+            "NamespaceDeletionContentFailure": (
+                "False",
+                "ContentDeleted",
+                "All content successfully deleted, may be waiting on finalization",
+            ),
+            "NamespaceContentRemaining": (
+                "True",
+                "SomeResourcesRemain",
+                "Some resources are remaining: widgets.example.com has 1 resource instances",
+            ),
+            "NamespaceFinalizersRemaining": (
+                "True",
+                "SomeFinalizersRemain",
+                "Some content in the namespace has finalizers remaining: example.com/keep in 1 resource instances",
+            ),
+        }
+        widgets = one.collection(WIDGETS)
+        assert widgets.get("d", "free") is None
+        held = widgets.get("d", "held")
+        assert held is not None
+        assert b'"deletionTimestamp"' in held.raw
+        await one.store.delete(widgets, "d", "held", held.revision)
+        await until(lambda: stored(one, "d") is None)
+
+
+async def test_a_definition_that_goes_lets_the_namespace_go() -> None:
+    async with server(FakeEtcd()) as one:
+        await one.define(crd())
+        served = await one.established("widgets.example.com")
+        await one.define_namespace("d")
+        await one.put(served, widget("held", finalizers=("example.com/keep",)))
+        await one.delete_namespace("d")
+        await until(lambda: conditions(stored(one, "d")))
+        await one.delete_definition("widgets.example.com")
+        held = one.collection(WIDGETS).get("d", "held")
+        assert held is not None
+        await one.store.delete(one.collection(WIDGETS), "d", "held", held.revision)
+        await one.gone("widgets.example.com")
+        await until(lambda: stored(one, "d") is None)
+
+
+async def test_other_finalizers_of_a_namespace_are_left_alone() -> None:
+    async with server(FakeEtcd()) as one:
+        entry = await one.define_namespace("d")
+        document = orjson.loads(entry.raw)
+        document["spec"]["finalizers"].append("example.com/mine")
+        raw = orjson.dumps(document)
+        await one.store.update(one.collection(NAMESPACES), "", "d", raw, entry.revision)
+        await one.delete_namespace("d")
+        await until(lambda: stored(one, "d")["spec"] == {"finalizers": ["example.com/mine"]})  # type: ignore[index]
+
+
+async def test_two_servers_empty_one_namespace() -> None:
+    etcd = FakeEtcd()
+    async with AsyncExitStack() as stack:
+        one = await stack.enter_async_context(server(etcd))
+        other = await stack.enter_async_context(server(etcd))
+        await one.define(crd())
+        served = await one.established("widgets.example.com")
+        await other.established("widgets.example.com")
+        await one.define_namespace("d")
+        for number in range(100):
+            await one.put(served, widget(f"w{number}"))
+        await one.delete_namespace("d")
+        await until(lambda: stored(one, "d") is None and stored(other, "d") is None)
+        assert not etcd.state(f"{PREFIX}/example.com/")
+
+
+async def test_a_restart_goes_on_with_a_namespace() -> None:
+    etcd = FakeEtcd()
+    async with server(etcd) as one:
+        await one.define(crd())
+        served = await one.established("widgets.example.com")
+        await one.define_namespace("d")
+        for number in range(50):
+            await one.put(served, widget(f"w{number}"))
+        await one.delete_namespace("d")
+    async with server(etcd) as again:
+        await until(lambda: stored(again, "d") is None)
+    assert not etcd.state(f"{PREFIX}/example.com/")
+
+
+async def test_objects_created_while_the_namespace_goes_are_deleted_too() -> None:
+    etcd = FakeEtcd()
+    async with server(etcd) as one:
+        await one.define(crd())
+        served = await one.established("widgets.example.com")
+        await one.define_namespace("d")
+        await one.put(served, widget("held", finalizers=("example.com/keep",)))
+        await one.delete_namespace("d")
+        await until(lambda: conditions(stored(one, "d")))
+        await one.put(served, widget("late"))
+        await until(lambda: one.collection(WIDGETS).get("d", "late") is None)
+        assert stored(one, "d") is not None

@@ -1,0 +1,83 @@
+"""Errors, versions and endpoints: the tables that decide what the client makes of what it meets."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from apiext.etcd import errors, versions
+from apiext.etcd.errors import EtcdError
+from apiext.etcd.lineage import Lineage
+from apiext.etcd.transport import Endpoint, parse_endpoint
+
+CASES = Path(__file__).parent / "cases"
+
+
+def load(name: str) -> list[dict[str, Any]]:
+    return list(yaml.safe_load((CASES / name).read_text()))
+
+
+@pytest.mark.parametrize("case", load("errors.yaml"), ids=lambda case: f"{case['code']} {case['text']}")
+def test_errors(case: dict[str, Any]) -> None:
+    error = EtcdError(case["code"], case["text"])
+    fault = errors.classify(error)
+    assert type(fault).__name__ == case["kind"]
+    assert (fault.code, fault.message, fault.sent) == (case["code"], case["text"], True)
+    assert errors.is_transient(error) is case["again"]
+    assert errors.stale_token(error) is case["login"]
+    assert errors.classify(fault) is fault
+
+
+def test_what_was_never_sent_may_always_be_tried_again() -> None:
+    assert errors.is_transient(EtcdError(13, "anything", sent=False))
+
+
+@pytest.mark.parametrize("case", load("versions.yaml"), ids=lambda case: case["text"])
+def test_versions(case: dict[str, Any]) -> None:
+    version = versions.parse_version(case["text"])
+    assert versions.is_durable(version) is case["durable"]
+    assert versions.answers_progress(version) is case["progress"]
+    assert versions.may_renumber(version) is case["renumbers"]
+    assert versions.progress_flag(version) == case["flag"]
+
+
+ENDPOINTS = {
+    "http://etcd:2379": Endpoint("http", "etcd", 2379),
+    "https://etcd": Endpoint("https", "etcd", 2379),
+    "127.0.0.1:4001": Endpoint("http", "127.0.0.1", 4001),
+    "http://[::1]:2379": Endpoint("http", "::1", 2379),
+    "unix:///run/etcd.sock:0": Endpoint("unix", path="/run/etcd.sock:0"),
+    "unix:/run/etcd.sock": Endpoint("unix", path="/run/etcd.sock"),
+}
+
+
+@pytest.mark.parametrize("text", ENDPOINTS)
+def test_endpoints(text: str) -> None:
+    assert parse_endpoint(text) == ENDPOINTS[text]
+
+
+def test_endpoint_texts() -> None:
+    assert str(parse_endpoint("http://[::1]:2379")) == "http://[::1]:2379"
+    assert str(parse_endpoint("unix:///run/a")) == "unix:///run/a"
+    assert parse_endpoint("unix:///run/a").authority == "localhost"
+
+
+def test_lineage_takes_answers_in_any_order() -> None:
+    lineage = Lineage()
+    assert lineage.judge(1, 2, 10, floor=0) is None
+    lineage.saw(20)
+    assert lineage.judge(1, 2, 15, floor=10) is None  # asked before 20 was known
+    assert lineage.revision == 20
+    assert lineage.judge(1, 3, 21, floor=20) is None
+    assert (lineage.term, lineage.revision) == (3, 21)
+
+
+def test_lineage_starts_over_in_a_replaced_store() -> None:
+    lineage = Lineage()
+    lineage.judge(1, 5, 100, floor=0)
+    assert "went back from revision 100 to 99" in str(lineage.judge(1, 5, 99, floor=100))
+    assert lineage.judge(1, 5, 99, floor=lineage.revision) is None
+    assert "raft term" in str(lineage.judge(1, 4, 500, floor=99))
+    assert "another cluster" in str(lineage.judge(2, 9, 1000, floor=500))
+    assert lineage.judge(2, 9, 1000, floor=1000) is None

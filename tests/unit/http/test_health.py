@@ -1,0 +1,68 @@
+"""Health answers."""
+
+import pytest
+
+from apiext.http.exchange import Reply
+from apiext.http.health import Check, Health, version_document
+
+pytestmark = pytest.mark.rows("HLT-001", "HLT-002")
+
+
+def body(reply: Reply | None) -> str:
+    assert reply is not None
+    assert reply.content_type == "text/plain; charset=utf-8"
+    assert ("X-Content-Type-Options", "nosniff") in reply.headers
+    assert ("Cache-Control", "no-store") in reply.headers
+    return b"".join(reply.parts).decode()
+
+
+def failing() -> Health:
+    return Health([Check("etcd", lambda: "gone"), Check("informer-sync", lambda: "", ("readyz",))])
+
+
+def test_well() -> None:
+    health = Health()
+    assert body(health.answer("livez", "", {})) == "ok"
+    assert body(health.answer("livez", "", {"verbose": [""]})) == "[+]ping ok\n[+]log ok\nlivez check passed\n"
+    assert health.ready()
+
+
+def test_failing() -> None:
+    reply = failing().answer("readyz", "", {})
+    assert reply is not None
+    assert reply.code == 500
+    assert body(reply) == (
+        "[+]ping ok\n[+]log ok\n[-]etcd failed: reason withheld\n[+]informer-sync ok\n[+]shutdown ok\n"
+        "readyz check failed\n"
+    )
+
+
+def test_excluded() -> None:
+    text = body(failing().answer("healthz", "", {"exclude": ["etcd", "nope"], "verbose": ["1"]}))
+    assert text == (
+        "[+]ping ok\n[+]log ok\n[+]etcd excluded: ok\n"
+        'warn: some health checks cannot be excluded: no matches for "nope"\nhealthz check passed\n'
+    )
+    assert body(failing().answer("healthz", "", {"exclude": ["etcd"]})) == "ok"
+
+
+def test_single() -> None:
+    assert body(failing().answer("livez", "ping", {})) == "ok"
+    assert body(failing().answer("livez", "etcd", {})) == "internal server error: gone\n"
+    assert failing().answer("livez", "informer-sync", {}) is None
+
+
+@pytest.mark.rows("LIM-003")
+def test_shutdown_fails_readiness_only() -> None:
+    health = Health()
+    health.shutting_down = True
+    assert "[-]shutdown failed: reason withheld" in body(health.answer("readyz", "", {}))
+    assert body(health.answer("livez", "", {})) == "ok"
+    assert not health.ready()
+
+
+@pytest.mark.rows("DIS-109")
+def test_version() -> None:
+    document = version_document("v1.35.2")
+    assert (document["major"], document["minor"], document["gitVersion"]) == ("1", "35", "v1.35.2")
+    assert document["minCompatibilityMinor"] == "34"

@@ -1,0 +1,114 @@
+"""Accept and Content-Type."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apiext.http import negotiation
+from apiext.http.negotiation import JSON, PROTOBUF, YAML
+from apiext.meta.status import StatusError
+
+CASES = yaml.safe_load((Path(__file__).parent / "cases" / "negotiation.yaml").read_text())
+SHORT = {"json": JSON, "yaml": YAML, "pb": PROTOBUF}
+
+
+@pytest.mark.rows("NEG-001", "NEG-002", "NEG-004", "TAB-001", "PAR-001", "ERR-15")
+@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+def test_accept(case: dict[str, Any]) -> None:
+    typed = case.get("typed", False)
+    if case["then"] == 406:
+        with pytest.raises(StatusError) as caught:
+            negotiation.output(case["accept"], typed=typed)
+        assert (caught.value.code, caught.value.reason) == (406, "NotAcceptable")
+        assert caught.value.message.endswith(f": {JSON}, {YAML}, {PROTOBUF}")
+        return
+    wanted = negotiation.output(case["accept"], typed=typed)
+    encoding, kind, version = case["then"]
+    assert (wanted.encoding, wanted.kind, wanted.version) == (SHORT[encoding], kind, version)
+
+
+@pytest.mark.rows("NEG-008", "RV-010")
+def test_streams() -> None:
+    assert negotiation.stream("application/json;stream=watch", typed=False).encoding == JSON
+    assert negotiation.stream(f"{PROTOBUF};stream=watch", typed=True).encoding == PROTOBUF
+    with pytest.raises(StatusError) as caught:
+        negotiation.stream("application/yaml", typed=False)
+    assert caught.value.message.endswith(f"{JSON};stream=watch, {PROTOBUF};stream=watch")
+
+
+@pytest.mark.rows("NEG-004", "ERR-15")
+@pytest.mark.parametrize(
+    ("header", "encoding"),
+    [
+        ("", JSON),
+        ("application/json", JSON),
+        ("Application/JSON; charset=utf-8", JSON),
+        ("application/yaml", YAML),
+        ("application/vnd.kubernetes.protobuf", PROTOBUF),
+        ("text/plain", None),
+        ("application/x-www-form-urlencoded", None),
+        (";;", None),
+        ("json", None),
+    ],
+)
+def test_body_encoding(header: str, encoding: str | None) -> None:
+    if encoding is not None:
+        assert negotiation.body_encoding(header) == encoding
+        return
+    with pytest.raises(StatusError) as caught:
+        negotiation.body_encoding(header)
+    assert caught.value.code == 415
+
+
+@pytest.mark.rows("SRV-012", "NEG-008", "WRI-007")
+@pytest.mark.parametrize(
+    ("header", "typed", "accepted"),
+    [
+        ("application/json-patch+json", False, True),
+        ("application/merge-patch+json; charset=utf-8", False, True),
+        ("application/apply-patch+yaml", False, True),
+        ("application/strategic-merge-patch+json", False, False),
+        ("application/strategic-merge-patch+json", True, True),
+        ("application/yaml", False, False),
+        ("", False, False),
+    ],
+)
+def test_patch_type(header: str, typed: bool, accepted: bool) -> None:
+    if accepted:
+        assert negotiation.patch_type(header, typed=typed) == header.partition(";")[0]
+        return
+    with pytest.raises(StatusError) as caught:
+        negotiation.patch_type(header, typed=typed)
+    assert caught.value.message.endswith(
+        "include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"
+    )
+
+
+@pytest.mark.rows("NEG-005")
+@pytest.mark.parametrize(
+    ("values", "agent", "pretty"),
+    [
+        ((), "curl/8.1", True),
+        ((), "Wget/1", True),
+        ((), "Mozilla/5.0 (X11)", True),
+        ((), "kubectl/v1.35", False),
+        (("true",), "kubectl", True),
+        (("1",), "kubectl", True),
+        (("0",), "curl/8", False),
+        (("maybe",), "curl/8", True),
+    ],
+)
+def test_pretty(values: tuple[str, ...], agent: str, pretty: bool) -> None:
+    assert negotiation.wants_pretty(values, agent) is pretty
+
+
+@given(st.text(alphabet="application/json*;,=q 0.1xv-+", max_size=60))
+def test_any_header_is_read(header: str) -> None:
+    for clause in negotiation.parse_accept(header):
+        assert clause.type is not None
+    qualities = [clause.quality for clause in negotiation.parse_accept(header)]
+    assert qualities == sorted(qualities, reverse=True)

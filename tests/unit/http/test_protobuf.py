@@ -1,0 +1,124 @@
+"""The k8s envelope and its messages."""
+
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apiext.documents.errors import DecodeError
+from apiext.http import protobuf
+
+pytestmark = pytest.mark.rows("NEG-002", "NEG-003")
+
+NAMESPACE = {
+    "apiVersion": "v1",
+    "kind": "Namespace",
+    "metadata": {
+        "name": "a",
+        "labels": {"kubernetes.io/metadata.name": "a"},
+        "creationTimestamp": "2026-11-21T10:00:00Z",
+        "deletionGracePeriodSeconds": 0,
+        "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller": False}],
+        "managedFields": [{"manager": "m", "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {}}}],
+    },
+    "spec": {"finalizers": ["kubernetes"]},
+    "status": {"phase": "Active"},
+}
+DEFINITION = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "widgets.example.com"},
+    "spec": {
+        "group": "example.com",
+        "names": {"plural": "widgets", "kind": "Widget"},
+        "scope": "Namespaced",
+        "conversion": {"strategy": "Webhook", "webhook": {"clientConfig": {"caBundle": "YWJj", "url": "https://x"}}},
+        "versions": [
+            {
+                "name": "v1",
+                "served": False,
+                "storage": True,
+                "subresources": {"status": {}},
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "properties": {
+                            "any": {},
+                            "list": {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"},
+                            "tuple": {"items": [{"type": "string"}, {"type": "integer"}]},
+                            "open": {"additionalProperties": True},
+                            "closed": {"additionalProperties": False},
+                            "map": {"additionalProperties": {"type": "string", "minLength": 0}},
+                            "deep": {"default": {"x": [1, None]}, "enum": ["a", 1, None], "minimum": 0.0},
+                            "ref": {"$ref": "#/x", "$schema": "y", "x-kubernetes-preserve-unknown-fields": True},
+                            "needs": {"dependencies": {"a": ["b"], "c": {"type": "object"}}},
+                            "rule": {"x-kubernetes-validations": [{"rule": "self > 0", "optionalOldSelf": False}]},
+                        },
+                    }
+                },
+            }
+        ],
+    },
+    "status": {"storedVersions": ["v1"], "acceptedNames": {"plural": "", "kind": ""}},
+}
+
+
+@pytest.mark.parametrize("document", [NAMESPACE, DEFINITION], ids=["namespace", "definition"])
+def test_there_and_back(document: dict[str, Any]) -> None:
+    raw = protobuf.encode(document)
+    assert raw.startswith(b"k8s\x00")
+    assert protobuf.decode(raw) == document
+    assert orjson.loads(protobuf.to_json(raw)) == document
+
+
+def test_zero_values_of_gogo_are_dropped() -> None:
+    # field 5 (uid) present and empty, 7 (generation) present and 0, 8 (creationTimestamp) an empty message
+    metadata = b"\x0a\x01a" + b"\x2a\x00" + b"\x38\x00" + b"\x42\x00"
+    message = b"\x0a" + bytes([len(metadata)]) + metadata
+    unknown = b"\x0a\x0f" + b"\x0a\x02v1" + b"\x12\x09Namespace" + b"\x12" + bytes([len(message)]) + message
+    assert protobuf.decode(b"k8s\x00" + unknown) == {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": "a"},
+    }
+
+
+def test_delete_options() -> None:
+    empty = b"k8s\x00" + b"\x0a\x13" + b"\x0a\x02v1" + b"\x12\x0dDeleteOptions"
+    assert protobuf.decode_delete_options(empty) == {"apiVersion": "v1", "kind": "DeleteOptions"}
+    full = empty + b"\x12\x0e" + b"\x08\x00" + b"\x22\x0aBackground"
+    assert protobuf.decode_delete_options(full)["gracePeriodSeconds"] == 0
+    assert protobuf.decode_delete_options(full)["propagationPolicy"] == "Background"
+
+
+@pytest.mark.parametrize("raw", [b"", b"hello", b"k8s\x00\xff\xff", b"k8s\x00\x0a\x02\x12\x00"])
+def test_what_is_no_object(raw: bytes) -> None:
+    with pytest.raises(DecodeError):
+        protobuf.decode(raw)
+
+
+def test_events_are_framed_by_length() -> None:
+    frame = protobuf.encode_event("ADDED", protobuf.encode(NAMESPACE))
+    assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+    assert b"ADDED" in frame
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_refused_or_read(raw: bytes) -> None:
+    try:
+        found = protobuf.decode(b"k8s\x00" + raw)
+    except DecodeError:
+        return
+    assert "kind" in found
+
+
+LABELS = st.dictionaries(st.text(max_size=5), st.text(max_size=5), min_size=1, max_size=3)
+
+
+@given(LABELS, st.lists(st.text(min_size=1, max_size=5), min_size=1, max_size=3), st.integers(1, 2**62))
+def test_metadata_survives(labels: dict[str, str], finalizers: list[str], generation: int) -> None:
+    metadata = {"name": "n", "labels": labels, "finalizers": finalizers, "generation": generation}
+    document = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+    assert protobuf.decode(protobuf.encode(document)) == document

@@ -1,0 +1,100 @@
+"""Heads, dates, warnings, gzip."""
+
+import gzip
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apiext import limits
+from apiext.http import responses
+from apiext.http.exchange import Reply
+
+
+@pytest.mark.rows("AUT-008")
+def test_usual_head() -> None:
+    head = responses.head(Reply(200), b"Date: now\r\n", "id-1", close=False, length=5)
+    assert head.split(b"\r\n") == [
+        b"HTTP/1.1 200 OK",
+        b"Cache-Control: no-cache, private",
+        b"Content-Type: application/json",
+        b"Date: now",
+        b"Audit-Id: id-1",
+        b"Content-Length: 5",
+        b"",
+        b"",
+    ]
+
+
+def test_head_with_more() -> None:
+    reply = Reply(429, headers=[("Retry-After", "1"), ("Cache-Control", "no-store")])
+    head = responses.head(reply, b"Date: now\r\n", "x", close=True, length=0).decode()
+    assert head.startswith("HTTP/1.1 429 Too Many Requests\r\n")
+    assert "Retry-After: 1\r\n" in head
+    assert head.count("Cache-Control") == 1
+    assert "Connection: close\r\n" in head
+    assert head.endswith("Content-Length: 0\r\n\r\n")
+
+
+def test_old_clients_are_told_that_the_connection_stays() -> None:
+    head = responses.head(Reply(200), b"", "x", close=False, length=0, version=(1, 0))
+    assert b"Connection: keep-alive\r\n" in head
+
+
+def test_not_modified_has_no_length() -> None:
+    assert b"Content-Length" not in responses.head(Reply(304, ""), b"", "x", close=False, length=0)
+
+
+def test_date_is_formatted_once_per_second() -> None:
+    times = iter([1_000_000.2, 1_000_000.9, 1_000_001.1])
+    clock = responses.SecondClock(lambda: next(times))
+    first, second, third = clock.line(), clock.line(), clock.line()
+    assert first == b"Date: Mon, 12 Jan 1970 13:46:40 GMT\r\n"
+    assert second is first
+    assert third != first
+
+
+@pytest.mark.rows("WRI-014", "WRI-013")
+def test_warnings() -> None:
+    assert responses.warning_values(['unknown field "spec.foo"']) == [r'299 - "unknown field \"spec.foo\""']
+    assert responses.warning_values(["a", "b", "a", ""]) == ['299 - "a"', '299 - "b"']
+    assert responses.warning_values(["a\r\nX-Evil: 1\x00"]) == ['299 - "aX-Evil: 1"']
+    assert responses.warning_values(["a\\b"]) == [r'299 - "a\\b"']
+
+
+@pytest.mark.rows("WRI-014")
+def test_warnings_are_cut_when_they_are_too_long_together() -> None:
+    texts = [f"{number:04}" + "x" * 400 for number in range(40)]
+    values = responses.warning_values(texts)
+    assert len(values) == limits.MAX_WARNINGS // limits.MAX_WARNING
+    assert all(len(value) == len('299 - ""') + limits.MAX_WARNING for value in values)
+    assert len(responses.warning_values(["x" * limits.MAX_WARNINGS])[0]) > limits.MAX_WARNING
+
+
+@given(st.lists(st.text(), max_size=30))
+def test_no_warning_breaks_the_head(texts: list[str]) -> None:
+    for value in responses.warning_values(texts):
+        assert "\r" not in value
+        assert "\n" not in value
+        assert value.startswith('299 - "')
+
+
+@pytest.mark.rows("RV-021")
+@pytest.mark.parametrize(
+    ("header", "taken"),
+    [
+        ("", False),
+        ("gzip", True),
+        ("deflate, GZIP;q=0.5", True),
+        ("br, gzip;q=0", False),
+        ("identity", False),
+        ("gzipped", False),
+    ],
+)
+def test_accept_encoding(header: str, taken: bool) -> None:
+    assert responses.accepts_gzip(header) is taken
+
+
+@given(st.lists(st.binary(max_size=300), max_size=5))
+def test_gzip_can_be_read(parts: list[bytes]) -> None:
+    assert gzip.decompress(b"".join(responses.gzip(parts))) == b"".join(parts)

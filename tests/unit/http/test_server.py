@@ -1,0 +1,347 @@
+"""The server over sockets: both ways of answering, bodies, limits, errors, the end."""
+
+import asyncio
+import ssl
+from pathlib import Path
+
+import orjson
+import pytest
+
+from apiext import limits
+from apiext.auth import certificates
+from apiext.auth.authentication import Credentials
+from apiext.auth.authorization import Attributes
+from apiext.auth.user import authenticated
+from apiext.http.server import tls_context
+from tests.unit.http.support import COLLECTION, Shelf, connected, on_uvloop, serving, until
+
+FAST = pytest.mark.parametrize("fast", [True, False], ids=["fast", "ordinary"])
+ONE = f"{COLLECTION}/a?resourceVersion=0"
+
+
+@FAST
+@on_uvloop
+async def test_get_from_the_cache(fast: bool) -> None:
+    shelf = Shelf()
+    entry = shelf.put("a", x=1)
+    async with serving(shelf, fast_path=fast) as server, connected(server) as client:
+        for given in ("", "mine"):
+            headers = {"Audit_Id": given} if given else {}
+            answer = await client.ask("GET", ONE, **headers)
+            assert answer.code == 200
+            assert answer.json["metadata"]["resourceVersion"] == str(entry.revision)
+            assert answer.body.endswith(b"}\n")
+            assert answer.headers["Content-Type"] == "application/json"
+            assert answer.headers["Cache-Control"] == "no-cache, private"
+            assert answer.headers["Audit-Id"] == given or (not given and len(answer.headers["Audit-Id"]) == 36)
+            assert "Date" in answer.headers
+        assert bool(shelf.calls) is not fast
+        scrape = await client.ask("GET", "/metrics")
+        assert (
+            b'apiserver_request_total{verb="GET",dry_run="",group="example.com",version="v1",resource="widgets",'
+            b'subresource="",scope="resource",component="apiserver",code="200"} 2'
+        ) in scrape.body
+
+
+@FAST
+@on_uvloop
+async def test_what_the_fast_way_leaves_alone(fast: bool) -> None:
+    shelf = Shelf()
+    shelf.put("a", x=1)
+    async with serving(shelf, fast_path=fast) as server, connected(server) as client:
+        assert (await client.ask("GET", ONE, User_Agent="curl/8")).body.startswith(b"{\n  ")
+        assert (await client.ask("GET", ONE, Accept="application/yaml")).headers["Content-Type"] == "application/yaml"
+        assert (await client.ask("GET", ONE, Accept="text/html")).code == 406
+        assert (await client.ask("GET", ONE.replace("/a?", "/zz?"))).code == 404
+        assert (await client.ask("GET", ONE.replace("widgets", "gadgets"))).body == b"404 page not found\n"
+        head = await client.ask("HEAD", ONE)
+        assert (head.code, head.body) == (200, b"")
+        assert int(head.headers["Content-Length"]) > 100
+        assert (await client.ask("GET", ONE.replace("/a?", "/%61?"))).code == 200
+        assert (await client.ask("GET", ONE.replace("namespaces/d/", ""))).code == 404
+        shelf.catalog.current = shelf.catalog.current.without_resource("example.com", "widgets")
+        assert (await client.ask("GET", ONE)).code == 404
+
+
+@FAST
+@on_uvloop
+async def test_pipelined_requests_are_answered_in_order(fast: bool) -> None:
+    shelf = Shelf()
+    for number in range(40):
+        shelf.put(f"n{number}")
+    async with serving(shelf, fast_path=fast) as server, connected(server) as client:
+        for number in range(40):
+            client.send("GET", f"{COLLECTION}/n{number}?resourceVersion=0")
+        names = [(await client.receive()).json["metadata"]["name"] for _ in range(40)]
+        assert names == [f"n{number}" for number in range(40)]
+
+
+@FAST
+@on_uvloop
+async def test_requests_in_pieces(fast: bool) -> None:
+    shelf = Shelf()
+    shelf.put("a")
+    async with serving(shelf, fast_path=fast) as server, connected(server) as client:
+        for piece in (b"GET " + ONE.encode(), b" HTTP/1.1\r\nHo", b"st: x\r\n\r\nGET " + ONE.encode()):
+            client.writer.write(piece)
+            await asyncio.sleep(0)
+        assert (await client.receive()).code == 200
+        client.writer.write(b" HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert (await client.receive()).code == 200
+
+
+@pytest.mark.rows("ERR-19", "AUT-002", "AUT-003")
+@FAST
+@on_uvloop
+async def test_tokens(fast: bool) -> None:
+    shelf = Shelf()
+    shelf.put("a")
+    known = Credentials({"secret": authenticated("alice")})
+    async with serving(shelf, authenticator=known, fast_path=fast) as server, connected(server) as client:
+        refused = await client.ask("GET", ONE)
+        assert (refused.code, refused.json["message"], refused.json["reason"]) == (401, "Unauthorized", "Unauthorized")
+        assert (await client.ask("GET", ONE, Authorization="Bearer wrong")).code == 401
+        assert (await client.ask("GET", ONE, Authorization="Bearer secret")).code == 200
+        assert (await client.ask("GET", ONE)).code == 401
+        for path in ("/healthz", "/livez", "/readyz", "/version"):
+            assert (await client.ask("GET", path)).code == 200
+        assert (await client.ask("GET", "/metrics")).code == 401
+        assert (await client.ask("GET", "/healthz", Authorization="Bearer wrong")).code == 401
+
+
+@pytest.mark.rows("ERR-18")
+@FAST
+@on_uvloop
+async def test_forbidden(fast: bool) -> None:
+    seen: list[Attributes] = []
+
+    def deny(attributes: Attributes) -> bool:
+        seen.append(attributes)
+        return False
+
+    shelf = Shelf()
+    shelf.put("a")
+    async with serving(shelf, authorizer=deny, fast_path=fast) as server, connected(server) as client:
+        answer = await client.ask("GET", ONE)
+        assert answer.code == 403
+        assert answer.json["message"] == (
+            'widgets.example.com "a" is forbidden: User "admin" cannot get resource "widgets" in API group '
+            '"example.com" in the namespace "d"'
+        )
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert (await client.ask("GET", "/x<")).json["message"] == 'forbidden: User "admin" cannot get path "/x&lt;"'
+    assert (seen[0].verb, seen[0].resource, seen[0].name) == ("get", "widgets", "a")
+
+
+@pytest.mark.rows("AUT-001")
+@on_uvloop
+async def test_client_certificates(tmp_path: Path) -> None:
+    authority = certificates.load_authority(tmp_path)
+    serving_pair = certificates.load_serving(tmp_path, authority, certificates.serving_names("127.0.0.1"))
+    ca = tmp_path / "ca.crt"
+    context = tls_context(str(serving_pair.certificate), str(serving_pair.key), str(ca))
+    pem, key = certificates.issue_client(authority, "alice", ["devs"])
+    (tmp_path / "client.pem").write_bytes(pem + key)
+    ours = ssl.create_default_context(cafile=str(ca))
+    ours.verify_flags |= ssl.VERIFY_X509_STRICT
+    ours.set_alpn_protocols(["h2", "http/1.1"])
+    shelf = Shelf()
+    shelf.put("a")
+    async with serving(shelf, authenticator=Credentials({}), tls=context) as server:
+        assert server.url.startswith("https://127.0.0.1:")
+        async with connected(server, ours) as client:
+            assert (await client.ask("GET", COLLECTION)).code == 401
+            assert client.writer.get_extra_info("ssl_object").selected_alpn_protocol() == "http/1.1"
+        ours.load_cert_chain(tmp_path / "client.pem")
+        async with connected(server, ours) as client:
+            assert (await client.ask("GET", COLLECTION)).code == 200
+            assert (await client.ask("GET", ONE)).code == 200
+    assert shelf.calls[0].user.name == "alice"
+    assert shelf.calls[0].user.groups == ("devs", "system:authenticated")
+
+
+@pytest.mark.rows("ERR-16", "WRI-025")
+@on_uvloop
+async def test_large_bodies() -> None:
+    shelf = Shelf()
+    async with serving(shelf) as server:
+        async with connected(server) as client:
+            answer = await client.ask("POST", COLLECTION, b"x" * (limits.MAX_BODY + 1), Content_Type="application/json")
+            assert answer.code == 413
+            assert answer.json["message"] == "Request entity too large: limit is 3145728"
+            assert answer.json["reason"] == "RequestEntityTooLarge"
+        async with connected(server) as client:
+            client.send("POST", COLLECTION, Transfer_Encoding="chunked")
+            for _ in range(49):
+                client.writer.write(b"10000\r\n" + b"x" * 65536 + b"\r\n")
+            client.writer.write(b"0\r\n\r\n")
+            assert (await client.receive()).code == 413
+        async with connected(server) as client:
+            body = orjson.dumps({"kind": "Widget", "metadata": {"name": "big"}, "spec": {"t": "x" * 2_000_000}})
+            assert (await client.ask("POST", COLLECTION, body)).code == 201
+
+
+@on_uvloop
+async def test_expect_continue() -> None:
+    shelf = Shelf()
+    body = b'{"metadata": {"name": "a"}}'
+    async with serving(shelf) as server:
+        async with connected(server) as client:
+            client.send("POST", COLLECTION, Expect="100-continue", Content_Length=str(len(body)))
+            assert (await client.head())[0] == 100
+            client.writer.write(body)
+            assert (await client.receive()).code == 201
+            assert (await client.ask("GET", ONE)).code == 200
+        async with connected(server) as client:  # refused before the body is wanted: no 100, and the end
+            client.send("POST", "/apis/none.example.com/v1/x", Expect="100-continue", Content_Length="99")
+            answer = await client.receive()
+            assert (answer.code, answer.headers["Connection"]) == (404, "close")
+            assert await asyncio.wait_for(client.reader.read(), 5) == b""
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: +3\r\n\r\nabc",
+        b"GET / HTTP/1.1\r\nHost : x\r\n\r\n",
+        b"nonsense\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    ],
+)
+@FAST
+@on_uvloop
+async def test_what_is_no_request(raw: bytes, fast: bool) -> None:
+    async with serving(Shelf(), fast_path=fast) as server, connected(server) as client:
+        client.writer.write(raw)
+        answer = await client.receive()
+        assert (answer.code, answer.json["reason"]) == (400, "BadRequest")
+        assert answer.json["kind"] == "Status"
+        assert answer.headers["Connection"] == "close"
+        assert await asyncio.wait_for(client.reader.read(), 5) == b""
+
+
+@on_uvloop
+async def test_long_heads() -> None:
+    async with serving(Shelf()) as server:
+        async with connected(server) as client:
+            assert (await client.ask("GET", "/healthz", Authorization="Bearer " + "x" * 60_000)).code == 200
+        async with connected(server) as client:
+            assert (await client.ask("GET", "/healthz", Authorization="Bearer " + "x" * 70_000)).code == 431
+
+
+@on_uvloop
+async def test_compressed_bodies_are_refused() -> None:
+    async with serving(Shelf()) as server, connected(server) as client:
+        answer = await client.ask("POST", COLLECTION, b"\x1f\x8b", Content_Encoding="gzip")
+        assert (answer.code, answer.json["reason"]) == (415, "UnsupportedMediaType")
+        assert (await client.ask("GET", "/healthz")).code == 200
+
+
+@pytest.mark.rows("LIM-001", "ERR-21")
+@on_uvloop
+async def test_too_many_at_a_time() -> None:
+    shelf = Shelf(gate=asyncio.Event())
+    shelf.put("a")
+    async with serving(shelf, max_inflight=1) as server, connected(server) as first, connected(server) as second:
+        first.send("GET", f"{COLLECTION}/a")
+        await until(lambda: bool(shelf.calls))
+        refused = await second.ask("GET", f"{COLLECTION}/a")
+        assert (refused.code, refused.headers["Retry-After"]) == (429, "1")
+        assert refused.json["message"] == "Too many requests, please try again later."
+        assert (await second.ask("POST", "/apis/none/v1/x")).code == 404  # writes have their own limit
+        assert shelf.gate is not None
+        shelf.gate.set()
+        assert (await first.receive()).code == 200
+        assert (await second.ask("GET", f"{COLLECTION}/a")).code == 200
+
+
+@pytest.mark.rows("WRI-024", "LIM-002", "ERR-20")
+@pytest.mark.parametrize(("query", "settings"), [("?timeout=10ms", {}), ("", {"request_timeout": 0.01})])
+@on_uvloop
+async def test_deadline(query: str, settings: dict[str, float]) -> None:
+    shelf = Shelf(gate=asyncio.Event())
+    async with serving(shelf, **settings) as server, connected(server) as client:
+        answer = await client.ask("GET", f"{COLLECTION}/a{query}")
+        assert answer.code == 504
+        assert answer.json["message"] == (
+            "Timeout: request did not complete within requested timeout - context deadline exceeded"
+        )
+        assert (await client.ask("GET", "/healthz")).code == 200
+
+
+@pytest.mark.rows("WRI-024")
+@on_uvloop
+async def test_timeout_that_is_none() -> None:
+    async with serving(Shelf()) as server, connected(server) as client:
+        answer = await client.ask("GET", f"{COLLECTION}?timeout=abc")
+        assert answer.code == 400
+        assert answer.json["message"] == (
+            'invalid timeout specified in the request URL - time: invalid duration "abc"'
+        )
+
+
+@pytest.mark.rows("AUT-007")
+@on_uvloop
+async def test_bugs_are_logged_and_answered(caplog: pytest.LogCaptureFixture) -> None:
+    async with serving(Shelf(fails=ZeroDivisionError("oops"))) as server, connected(server) as client:
+        answer = await client.ask("GET", COLLECTION, Audit_Id="find-me")
+        assert answer.code == 500
+        assert answer.json["message"] == "This request caused apiserver to panic. Look in the logs for details."
+        assert (await client.ask("GET", "/healthz")).code == 200
+    assert "find-me" in caplog.text
+    assert "oops" in caplog.text
+
+
+@on_uvloop
+async def test_clients_that_leave_are_no_news(caplog: pytest.LogCaptureFixture) -> None:
+    shelf = Shelf(gate=asyncio.Event())
+    async with serving(shelf) as server:
+        async with connected(server) as client:
+            client.send("GET", COLLECTION)
+            await until(lambda: bool(shelf.calls))
+        async with connected(server) as client:
+            client.send("POST", COLLECTION, Content_Length="100")
+            client.writer.write(b"half")
+        assert shelf.gate is not None
+        shelf.gate.set()
+        await until(lambda: server.active == 0)
+    assert caplog.text == ""
+
+
+@pytest.mark.rows("LIM-003")
+@on_uvloop
+async def test_shutdown_finishes_what_is_under_way() -> None:
+    shelf = Shelf(gate=asyncio.Event())
+    shelf.put("a")
+    async with serving(shelf) as server, connected(server) as client, connected(server) as idle:
+        assert (await idle.ask("GET", "/readyz")).code == 200
+        client.send("GET", f"{COLLECTION}/a")
+        await until(lambda: bool(shelf.calls))
+        server.begin_shutdown()
+        assert (await idle.ask("GET", "/readyz")).code == 500
+        async with asyncio.TaskGroup() as group:
+            group.create_task(server.wait_closed())
+            await until(lambda: not server.accepting)
+            with pytest.raises(OSError):
+                await asyncio.open_connection("127.0.0.1", server.port)
+            assert shelf.gate is not None
+            shelf.gate.set()
+            answer = await client.receive()
+        assert (answer.code, answer.headers["Connection"]) == (200, "close")
+        assert await asyncio.wait_for(idle.reader.read(), 5) == b""
+
+
+@pytest.mark.rows("LIM-003", "RV-010")
+@on_uvloop
+async def test_shutdown_ends_watches_properly() -> None:
+    shelf = Shelf()
+    async with serving(shelf) as server, connected(server) as client:
+        client.send("GET", f"{COLLECTION}?watch=true")
+        assert (await client.head())[0] == 200
+        await server.wait_closed()
+        assert await client.chunk() == b""
+        assert await asyncio.wait_for(client.reader.read(), 5) == b""
+    assert not shelf.watches

@@ -1,0 +1,251 @@
+"""Watches over sockets: frames, representations, ends, slow clients."""
+
+import asyncio
+import gzip
+import socket
+
+import orjson
+import pytest
+
+from apiext import limits
+from apiext.http.protobuf import decode
+from apiext.http.sinks import WatchSink, chunk, with_columns
+from apiext.meta import status
+from tests.unit.http.support import COLLECTION, Shelf, connected, on_uvloop, serving, until
+
+WATCH = f"{COLLECTION}?watch=true"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+PARTIAL = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
+
+
+@pytest.mark.rows("RV-010", "RV-014", "LIM-004")
+@on_uvloop
+async def test_events() -> None:
+    shelf = Shelf()
+    async with serving(shelf) as server, connected(server) as client:
+        client.send("GET", f"{WATCH}&timeoutSeconds=600")
+        code, headers = await client.head()  # flushed before the first event
+        assert (code, headers["Content-Type"], headers["Transfer-Encoding"]) == (200, "application/json", "chunked")
+        assert "Content-Length" not in headers
+        entry = shelf.put("a", x=1)
+        line = await client.chunk()
+        assert line.endswith(b"}\n")
+        event = orjson.loads(line)
+        assert event["type"] == "ADDED"
+        assert event["object"]["kind"] == "Widget"
+        assert event["object"]["metadata"]["resourceVersion"] == str(entry.revision)
+        shelf.put("a", x=2)
+        assert orjson.loads(await client.chunk())["type"] == "MODIFIED"
+        shelf.publish("DELETED", entry)
+        assert orjson.loads(await client.chunk())["type"] == "DELETED"
+        watch = shelf.watches[0]
+        watch.sink.write(watch.frames.bookmark(77, False) + watch.frames.bookmark(78, True))
+        assert orjson.loads(await client.chunk()) == {
+            "type": "BOOKMARK",
+            "object": {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"resourceVersion": "77"}},
+        }
+        ended = orjson.loads(await client.chunk())["object"]["metadata"]
+        assert ended == {"annotations": {"k8s.io/initial-events-end": "true"}, "resourceVersion": "78"}
+        watch.sink.end(watch.frames.expired(3, 9))
+        error = orjson.loads(await client.chunk())
+        assert (error["type"], error["object"]["reason"], error["object"]["code"]) == ("ERROR", "Expired", 410)
+        assert error["object"]["message"] == "too old resource version: 3 (9)"
+        assert await client.chunk() == b""
+        assert (await client.ask("GET", "/healthz")).code == 200  # the connection goes on
+
+
+@pytest.mark.rows("RV-014")
+@on_uvloop
+async def test_timeout_ends_the_stream_properly() -> None:
+    shelf = Shelf()
+    async with serving(shelf) as server, connected(server) as client:
+        answer = await client.ask("GET", f"{WATCH}&timeoutSeconds=1")
+        assert (answer.code, answer.body) == (200, b"")
+        assert (await client.ask("GET", "/healthz")).code == 200
+        assert not shelf.watches
+
+
+@pytest.mark.rows("TAB-005")
+@on_uvloop
+async def test_tables_have_columns_in_the_first_event_only() -> None:
+    shelf = Shelf()
+    async with serving(shelf) as server, connected(server) as client:
+        client.send("GET", WATCH, Accept=TABLE)
+        await client.head()
+        await until(lambda: bool(shelf.watches))
+        shelf.put("a", x=1)
+        shelf.put("b", x=2)
+        first, second = [orjson.loads(await client.chunk())["object"] for _ in range(2)]
+        assert [column["name"] for column in first["columnDefinitions"]] == ["Name", "X"]
+        assert second["columnDefinitions"] is None
+        assert [first["rows"][0]["cells"], second["rows"][0]["cells"]] == [["a", 1], ["b", 2]]
+        assert second["rows"][0]["object"]["kind"] == "PartialObjectMetadata"
+        assert second["metadata"]["resourceVersion"] == str(shelf.revision)
+        watch = shelf.watches[0]
+        watch.sink.write(watch.frames.bookmark(77, False))
+        bookmark = orjson.loads(await client.chunk())["object"]
+        assert bookmark["kind"] == "Table"
+        assert bookmark["rows"][0]["object"]["metadata"] == {"resourceVersion": "77"}
+
+
+@pytest.mark.rows("PAR-001")
+@on_uvloop
+async def test_metadata_only() -> None:
+    shelf = Shelf()
+    async with serving(shelf) as server, connected(server) as client:
+        client.send("GET", WATCH, Accept=PARTIAL)
+        await client.head()
+        await until(lambda: bool(shelf.watches))
+        shelf.put("a", x=1)
+        found = orjson.loads(await client.chunk())["object"]
+        assert (found["kind"], found["apiVersion"]) == ("PartialObjectMetadata", "meta.k8s.io/v1")
+        assert "spec" not in found
+        watch = shelf.watches[0]
+        watch.sink.write(watch.frames.bookmark(5, False))
+        assert orjson.loads(await client.chunk())["object"]["kind"] == "PartialObjectMetadata"
+
+
+@pytest.mark.rows("RV-010", "NEG-002")
+@on_uvloop
+async def test_protobuf_stream() -> None:
+    shelf = Shelf()
+    async with serving(shelf) as server, connected(server) as client:
+        client.send("GET", "/api/v1/namespaces?watch=1", Accept="application/vnd.kubernetes.protobuf, */*")
+        _, headers = await client.head()
+        assert headers["Content-Type"] == "application/vnd.kubernetes.protobuf;stream=watch"
+        await until(lambda: bool(shelf.watches))
+        shelf.put("a", "", "namespaces")
+        frame = await client.chunk()
+        assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+        assert decode(frame[frame.index(b"k8s\x00") :])["metadata"]["name"] == "a"
+
+
+@pytest.mark.rows("RV-009", "RV-002")
+@pytest.mark.parametrize(
+    ("error", "code"), [(status.expired("gone"), 200), (status.too_large_resource_version(9, 3), 200),
+                        (status.bad_request("no"), 400), (status.too_many_requests("wait"), 429)]
+)  # fmt: skip
+@on_uvloop
+async def test_errors_at_the_start(error: status.StatusError, code: int) -> None:
+    async with serving(Shelf(fails=error)) as server, connected(server) as client:
+        answer = await client.ask("GET", WATCH)
+        assert answer.code == code
+        document = answer.json["object"] if code == 200 else answer.json
+        assert (document["kind"], document["code"]) == ("Status", error.code)
+        assert (await client.ask("GET", "/healthz")).code == 200
+
+
+@pytest.mark.rows("NEG-008", "RV-016")
+@on_uvloop
+async def test_not_acceptable() -> None:
+    async with serving(Shelf()) as server, connected(server) as client:
+        answer = await client.ask("GET", WATCH, Accept="application/yaml")
+        assert (answer.code, answer.headers["Content-Type"]) == (406, "application/yaml")
+        assert b"application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch" in answer.body
+        assert (await client.ask("GET", f"{COLLECTION}?watch=0")).json["kind"] == "WidgetList"
+
+
+@on_uvloop
+async def test_a_client_that_leaves_is_forgotten() -> None:
+    shelf = Shelf()
+    async with serving(shelf) as server:
+        async with connected(server) as client:
+            client.send("GET", WATCH)
+            await client.head()
+            await until(lambda: bool(shelf.watches))
+        await until(lambda: not shelf.watches)
+
+
+@pytest.mark.rows("RV-018")
+@on_uvloop
+async def test_a_client_that_does_not_read_is_paused_and_catches_up() -> None:
+    shelf = Shelf()
+    async with serving(shelf) as server:
+        sock = socket.socket()
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sock.connect(("127.0.0.1", server.port))
+        reader, writer = await asyncio.open_connection(sock=sock, limit=4096)
+        writer.write(f"GET {WATCH} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        await until(lambda: bool(shelf.watches))
+        sink = shelf.watches[0].sink
+        count = 0
+        while not sink.paused:
+            shelf.put(f"n{count}", t="x" * 50_000)
+            count += 1
+            await asyncio.sleep(0)
+            assert count < 1000
+        assert count * 50_000 < limits.WATCH_HIGH_WATER + 20 * limits.WATCH_SEND_BUFFER
+        shelf.put("last")
+        received = b""
+        async with asyncio.timeout(20):
+            while b'"last"' not in received[-100_000:]:
+                received += await reader.read(65536)
+        assert received.count(b'"type":"ADDED"') == count + 1
+        writer.close()
+
+
+@pytest.mark.rows("RV-012")
+@on_uvloop
+async def test_a_bookmark_before_the_end() -> None:
+    shelf = Shelf()
+    async with serving(shelf) as server, connected(server) as client:
+        client.send("GET", f"{WATCH}&allowWatchBookmarks=true&timeoutSeconds=5")
+        await client.head()
+        await until(lambda: bool(shelf.watches))
+        sink = shelf.watches[0].sink
+        sink._last_bookmark(asyncio.get_running_loop())
+        assert orjson.loads(await client.chunk())["type"] == "BOOKMARK"
+
+
+class Wire:
+    """A transport that keeps what is written, or refuses it."""
+
+    def __init__(self) -> None:
+        self.data = b""
+        self.error: Exception | None = None
+
+    def write(self, data: bytes) -> None:
+        if self.error is not None:
+            raise self.error
+        self.data += data
+
+
+@pytest.mark.parametrize("error", [RuntimeError("closed"), ConnectionResetError()])
+async def test_a_sink_outlives_its_transport(error: Exception) -> None:
+    wire = Wire()
+    sink = WatchSink(wire, b"HEAD", b"", asyncio.get_running_loop().create_future())
+    sink.start()
+    sink.start()
+    sink.write(b"1")
+    assert wire.data == b"HEAD1"
+    wire.error = error
+    sink.write(b"2")
+    assert sink.closed
+    assert sink.done.done()
+    sink.end(b"3")
+    assert not sink.clean
+
+
+def test_columns_go_into_the_first_frame() -> None:
+    frame = chunk(b'{"columnDefinitions":null,"rows":[]}\n')
+    both = with_columns(frame + frame, b'"columnDefinitions":[1]')
+    assert both == chunk(b'{"columnDefinitions":[1],"rows":[]}\n') + frame
+
+
+@pytest.mark.rows("RV-021")
+@on_uvloop
+async def test_lists_are_compressed_and_watches_are_not() -> None:
+    shelf = Shelf()
+    for number in range(200):
+        shelf.put(f"n{number}", t="x" * 1000)
+    async with serving(shelf) as server, connected(server) as client:
+        plain = await client.ask("GET", COLLECTION)
+        assert (plain.headers["Vary"], "Content-Encoding" in plain.headers) == ("Accept-Encoding", False)
+        packed = await client.ask("GET", COLLECTION, Accept_Encoding="gzip")
+        assert packed.headers["Content-Encoding"] == "gzip"
+        assert gzip.decompress(packed.body) == plain.body
+        small = await client.ask("GET", f"{COLLECTION}?limit=3", Accept_Encoding="gzip")
+        assert "Content-Encoding" not in small.headers
+        client.send("GET", WATCH, Accept_Encoding="gzip")
+        _, headers = await client.head()
+        assert "Content-Encoding" not in headers

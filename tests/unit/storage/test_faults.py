@@ -1,0 +1,275 @@
+"""What the cache does when etcd compacts, is replaced, goes away or says nothing."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from apiext import limits
+from apiext.storage.cached_store import CachedStore
+from apiext.storage.collection import Collection
+from apiext.storage.history import Change
+from apiext.storage.keys import Keys
+from apiext.storage.store import Compacted, NotReady, Unavailable
+from tests.support.fake_etcd import FakeEtcd
+from tests.support.sinks import RecordingSink, Seen, fold, watch_group
+from tests.support.store_contract import ROOMS, THINGS, body
+
+pytestmark = pytest.mark.looptime
+
+
+class Rig:
+    """A started store over a fake etcd, with one filled collection."""
+
+    def __init__(self, etcd: FakeEtcd, store: CachedStore, col: Collection) -> None:
+        self.etcd = etcd
+        self.store = store
+        self.col = col
+
+    def key(self, name: str) -> str:
+        return self.store.keys.object(THINGS, "one", name)
+
+
+@pytest.fixture
+async def rig() -> AsyncIterator[Rig]:
+    etcd = FakeEtcd()
+    store = CachedStore(etcd, Keys("registry"))  # type: ignore[arg-type]
+    async with asyncio.TaskGroup() as group:
+        await store.start(group)
+        col = store.add(THINGS, True)
+        await col.wait_ready()
+        yield Rig(etcd, store, col)
+        await store.stop()
+
+
+def follow(rig: Rig) -> tuple[RecordingSink, list[Change]]:
+    sink, heard = RecordingSink(), list[Change]()
+    rig.col.watch(watch_group(), None, sink)
+    rig.col.subscribe(heard.append)
+    return sink, heard
+
+
+@pytest.mark.rows("RV-009")
+async def test_a_compaction_past_the_root_watch_reads_everything_again(rig: Rig) -> None:
+    a = await rig.store.create(rig.col, "one", "a", body(n=1))
+    b = await rig.store.create(rig.col, "one", "b", body(n=1))
+    kept = await rig.store.create(rig.col, "one", "kept", body(n=1))
+    sink, heard = follow(rig)
+    rig.etcd.hold()
+    rig.etcd.remove(rig.key("a"))
+    changed = rig.etcd.put(rig.key("b"), body(n=2))
+    made = rig.etcd.put(rig.key("c"), body(n=3))
+    rig.etcd.forget_before(made)
+    rig.etcd.release()
+    await sink.until(lambda it: it.ended)
+    head = await rig.store.fresh()
+    assert sink.seen == [Seen("ERROR", "410", kept.revision, str(head))]
+    assert [(change.kind, change.entry.name, change.entry.revision) for change in heard] == [
+        ("MODIFIED", "b", changed),
+        ("DELETED", "a", head),
+        ("ADDED", "c", made),
+    ]
+    assert heard[1].previous is a
+    assert heard[0].previous is b
+    assert rig.col.get("one", "kept") is kept
+    with pytest.raises(Compacted):
+        await rig.store.watch(rig.col, watch_group(), kept.revision, RecordingSink())
+    after, _ = follow(rig)
+    again = await rig.store.create(rig.col, "one", "d", body(n=1))
+    assert await after.reached(again.revision) == [Seen("ADDED", "one/d", again.revision)]
+
+
+async def test_a_store_that_went_back_in_time_replaces_everything(rig: Rig) -> None:
+    made = await rig.store.create(rig.col, "one", "a", body(n=1))
+    for number in range(5):
+        await rig.store.create(rig.col, "one", f"lost{number}", body(n=1))
+    sink, heard = follow(rig)
+    rig.etcd.replace(made.revision, {rig.key("a").encode(): body(n=0)})
+    assert sink.ended is False
+    assert not rig.store.connected
+    assert await rig.store.fresh() == made.revision
+    assert rig.store.connected
+    assert [entry.name for entry in rig.col.entries()] == ["a"]
+    assert sink.ended
+    assert sorted(change.kind for change in heard) == ["DELETED"] * 5 + ["MODIFIED"]
+    again = await rig.store.create(rig.col, "one", "b", body(n=1))
+    assert again.revision == made.revision + 1
+
+
+async def test_reads_wait_while_everything_is_read_again_and_fail_in_time(rig: Rig) -> None:
+    rig.etcd.down = True
+    rig.etcd.replace(50, {})
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    with pytest.raises(Unavailable):
+        await rig.store.fresh()
+    assert loop.time() - began == pytest.approx(limits.FRESH_WAIT)
+    rig.etcd.down = False
+    assert await rig.store.fresh() == 50
+
+
+@pytest.mark.rows("RV-017")
+async def test_a_read_is_refused_rather_than_stale(rig: Rig) -> None:
+    rig.etcd.hold()
+    rig.etcd.put(rig.key("a"), body(n=1))
+    with pytest.raises(Unavailable):
+        await rig.store.fresh()
+    rig.etcd.release()
+    await rig.store.fresh()
+    assert rig.col.get("one", "a") is not None
+    rig.etcd.down = True
+    with pytest.raises(Unavailable):
+        await rig.store.fresh()
+
+
+async def test_a_write_that_happened_is_no_failure_though_the_cache_does_not_follow(rig: Rig) -> None:
+    rig.etcd.hold()
+    made = await rig.store.create(rig.col, "one", "a", body(n=1))
+    assert rig.etcd.state(rig.key("a"))[rig.key("a")] == (made.revision, body(n=1))
+    assert rig.etcd.revision <= made.revision + 1  # not one sign of life after the other
+    gone = await rig.store.delete(rig.col, "one", "a", made.revision)
+    assert gone.raw == body(n=1)
+    rig.etcd.release()
+    await rig.store.fresh()
+    assert rig.col.get("one", "a") is None
+
+
+async def test_a_fill_is_tried_again(rig: Rig) -> None:
+    rig.etcd.put("/registry/example.com/rooms/attic", body(n=1))
+    rig.etcd.down = True
+    rooms = rig.store.add(ROOMS, False)
+    await asyncio.sleep(1)  # looptime: no real time passes
+    with pytest.raises(NotReady):
+        rooms.get("", "attic")
+    rig.etcd.down = False
+    await rooms.wait_ready()
+    assert rooms.get("", "attic") is not None
+
+
+async def test_a_fill_takes_what_was_written_between_its_pages(rig: Rig) -> None:
+    for number in range(180):
+        rig.etcd.put(f"/registry/example.com/rooms/r{number:03}", body(n=number))
+    rooms = rig.store.add(ROOMS, False)
+    heard: list[Change] = []
+    rooms.subscribe(heard.append)
+    pages = rig.etcd.calls.count("range")
+    while rig.etcd.calls.count("range") == pages:  # noqa: ASYNC110 - turns of the loop are what is counted
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    rig.etcd.put("/registry/example.com/rooms/r000", body(n=1000))
+    rig.etcd.remove("/registry/example.com/rooms/r179")
+    made = rig.etcd.put("/registry/example.com/rooms/r999", body(n=999))
+    await rooms.wait_ready()
+    await rig.store.fresh()
+    state = {key.rpartition("/")[2]: at for key, (at, _) in rig.etcd.state("/registry/example.com/rooms/").items()}
+    assert {entry.name: entry.revision for entry in rooms.entries()} == state
+    assert state["r999"] == made
+    events = [Seen(change.kind, change.entry.name, change.entry.revision) for change in heard]
+    assert fold(events) == state
+    assert rig.etcd.calls.count("range") - pages >= 2
+
+
+async def test_an_event_that_the_fill_has_seen_is_not_told_again(rig: Rig) -> None:
+    rig.etcd.hold()
+    made = rig.etcd.put("/registry/example.com/rooms/attic", body(n=1))
+    rooms = rig.store.add(ROOMS, False)
+    heard: list[Change] = []
+    rooms.subscribe(heard.append)
+    await asyncio.sleep(1)  # looptime: no real time passes
+    rig.etcd.release()
+    await rooms.wait_ready()
+    assert [(change.kind, change.revision) for change in heard] == [("ADDED", made)]
+    assert rooms.history.end == 0
+
+
+async def test_a_collection_dropped_while_it_is_filled(rig: Rig) -> None:
+    rooms = rig.store.add(ROOMS, False)
+    rig.store.drop(ROOMS)
+    await rooms.wait_ready()
+    assert rooms.dropped
+    with pytest.raises(NotReady):
+        rooms.entries()
+
+
+@pytest.mark.rows("RV-009", "RV-017")
+async def test_history_goes_back_further_than_the_ring(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "EVENT_RING", 5)
+    first = await rig.store.create(rig.col, "one", "o00", body(n=0))
+    expected = []
+    for number in range(1, 30):
+        made = await rig.store.create(rig.col, "one", f"o{number:02}", body(n=number))
+        expected.append(Seen("ADDED", f"one/o{number:02}", made.revision))
+    sinks = [RecordingSink() for _ in range(5)]
+    watches = rig.etcd.calls.count("head")
+    await asyncio.gather(*(rig.store.watch(rig.col, watch_group(key="all"), first.revision, sink) for sink in sinks))
+    later = await rig.store.create(rig.col, "one", "later", body(n=1))
+    expected.append(Seen("ADDED", "one/later", later.revision))
+    for sink in sinks:
+        assert await sink.reached(later.revision) == expected
+    assert rig.etcd.calls.count("head") == watches
+    assert len(rig.etcd.watches) == 1
+    rig.col.tick()
+    rig.col.tick()
+    with pytest.raises(Compacted):
+        rig.col.watch(watch_group(), first.revision, RecordingSink())
+
+
+async def test_history_that_is_too_much_is_a_new_list(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "EVENT_RING", 2)
+    monkeypatch.setattr(limits, "HISTORY_BYTES", 100)
+    first = await rig.store.create(rig.col, "one", "first", body(n=0))
+    for number in range(8):
+        await rig.store.create(rig.col, "one", f"o{number}", body(n=number))
+    with pytest.raises(Compacted):
+        await rig.store.watch(rig.col, watch_group(), first.revision, RecordingSink())
+    assert len(rig.etcd.watches) == 1
+
+
+@pytest.mark.rows("RV-012")
+async def test_bookmarks_come_by_the_clock() -> None:
+    etcd, sink = FakeEtcd(), RecordingSink()
+    store = CachedStore(etcd, Keys("registry"))  # type: ignore[arg-type]
+    async with asyncio.TaskGroup() as group:
+        await store.start(group)
+        col = store.add(THINGS, True)
+        await col.wait_ready()
+        col.watch(watch_group(), None, sink, bookmarks=True)
+        etcd.put("/registry/somebody/else", b"x")
+        await asyncio.sleep(2.5 * limits.BOOKMARK_EVERY)  # looptime: no real time passes
+        assert sink.seen == [Seen("BOOKMARK", "", etcd.revision)] * 2
+        await store.stop()
+
+
+@pytest.mark.rows("OPS-002")
+async def test_the_store_is_compacted_by_the_clock(rig: Rig) -> None:
+    made = await rig.store.create(rig.col, "one", "a", body(n=1))
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(rig.store.compact_loop())
+        await asyncio.sleep(1.5 * limits.COMPACT_EVERY)
+        assert rig.etcd.compacted == 0
+        rig.etcd.down = True
+        await asyncio.sleep(limits.COMPACT_EVERY)
+        rig.etcd.down = False
+        await asyncio.sleep(limits.COMPACT_EVERY)
+        assert rig.etcd.compacted > made.revision
+        task.cancel()
+    assert await rig.store.fresh() == rig.etcd.revision
+
+
+async def test_views_of_single_objects_are_bounded(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "VIEW_BYTES", 1000)
+    made: list[int] = []
+
+    def view(raw: bytes, revision: int) -> bytes:
+        made.append(revision)
+        return b"x" * 300
+
+    entries = [await rig.store.create(rig.col, "one", f"o{number}", body(n=1)) for number in range(6)]
+    for entry in entries:
+        entry.view(view)
+        entry.view(view)
+    assert len(made) == 6
+    entries[5].view(view)
+    assert len(made) == 6
+    entries[0].view(view)
+    assert len(made) == 7

@@ -1,0 +1,160 @@
+"""The small parts: keys, history, progress."""
+
+import asyncio
+
+import pytest
+
+from apiext import limits
+from apiext.meta.names import GroupResource
+from apiext.storage.history import Change, History
+from apiext.storage.keys import Keys, bounds, split_relative
+from apiext.storage.progress import Progress
+from apiext.storage.store import Compacted, Entry
+
+
+@pytest.mark.rows("ETC-001")
+@pytest.mark.parametrize(
+    ("prefix", "root"),
+    [
+        ("/registry", "/registry/"),
+        ("registry/apiextensions.kubernetes.io", "/registry/apiextensions.kubernetes.io/"),
+        ("3f1c", "/3f1c/"),
+        ("/registry/", "/registry/"),
+        ("", "/"),
+    ],
+)
+def test_keys(prefix: str, root: str) -> None:
+    keys = Keys(prefix)
+    tabs = GroupResource("example.com", "crontabs")
+    assert keys.collection(tabs) == f"{root}example.com/crontabs/"
+    assert keys.object(tabs, "default", "a") == f"{root}example.com/crontabs/default/a"
+    assert keys.object(tabs, "", "a") == f"{root}example.com/crontabs/a"
+    assert keys.object(GroupResource("", "namespaces"), "", "a") == f"{root}namespaces/a"
+    assert keys.guard("crontabs.example.com") == f"{root}.apiext/guards/crontabs.example.com"
+
+
+@pytest.mark.rows("ETC-008")
+@pytest.mark.parametrize(
+    ("key", "namespaced", "parts"),
+    [
+        ("a/b", True, ("a", "b")),
+        ("b", False, ("", "b")),
+        ("b", True, None),
+        ("a/b", False, None),
+        ("a/b/c", True, None),
+        ("/b", True, None),
+        ("a/", True, None),
+        ("", False, None),
+    ],
+)
+def test_keys_within_a_collection(key: str, namespaced: bool, parts: tuple[str, str] | None) -> None:
+    assert split_relative(key, namespaced) == parts
+
+
+def test_bounds_hold_a_namespace_and_nothing_else() -> None:
+    low, high = bounds("a")
+    assert all(low <= key < high for key in ("a/", "a/-", "a/zzz"))
+    assert not any(low <= key < high for key in ("a-b/x", "a.b/x", "a", "a0/x", "ab/x"))
+
+
+def change(revision: int, size: int = 2) -> Change:
+    return Change("MODIFIED", Entry("n", "a", revision, b"x" * size), None, revision)
+
+
+@pytest.mark.rows("RV-009")
+def test_history_is_bounded_by_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "EVENT_RING", 3)
+    history = History(10)
+    assert history.position(10) == history.end == 0
+    for revision in range(11, 5000):
+        history.append(change(revision))
+        assert history.end - history.first == min(3, history.end)
+        assert history.at(history.end - 1).revision == revision
+    assert history.floor == 4996
+    assert history.at(history.position(4997)).revision == 4998
+    assert history.position(4999) == history.end
+    with pytest.raises(Compacted) as found:
+        history.position(4995)
+    assert (found.value.asked, found.value.oldest) == (4995, 4996)
+
+
+def test_history_is_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "EVENT_RING_BYTES", 100_000)
+    history = History(0)
+    for revision in range(1, 100):
+        history.append(change(revision, 10_000))
+    assert history.end - history.first == 9
+    history.append(change(100, 1_000_000))
+    assert history.end - history.first == 1
+
+
+def test_history_grows_backwards_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "EVENT_RING", 3)
+    history = History(20)
+    for revision in (30, 31, 32, 33):
+        history.append(change(revision))
+    cursor = history.position(31)
+    assert (history.floor, history.unchanged_since(32), history.unchanged_since(33)) == (30, False, True)
+    history.prepend([change(revision) for revision in range(11, 31)], 10)
+    assert history.at(cursor).revision == 32
+    assert [history.at(at).revision for at in range(history.position(28), history.end)] == [29, 30, 31, 32, 33]
+    assert history.at(history.position(10)).revision == 11
+    history.append(change(34))
+    assert history.floor == 11
+    history.relax()
+    assert history.floor == 11
+    history.relax()
+    assert (history.floor, history.end - history.first) == (31, 3)
+    assert history.at(cursor).revision == 32
+    history.reset(50)
+    assert history.position(50) == history.end == history.first
+    history.append(change(51))
+    assert history.at(history.position(50)).revision == 51
+
+
+def test_a_history_that_is_held_keeps_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "EVENT_RING", 3)
+    history = History(0)
+    history.held = True
+    for revision in range(1, 11):
+        history.append(change(revision))
+    assert history.floor == 0
+    history.held = False
+    history.append(change(11))
+    assert history.floor == 8
+
+
+@pytest.mark.looptime
+async def test_waiting_for_a_revision() -> None:
+    asked: list[tuple[int, int]] = []
+    progress = Progress(lambda revision, times: asked.append((revision, times)))
+    progress.restart(5)
+    assert await progress.reach(5)
+    async with asyncio.TaskGroup() as group:
+        waits = [group.create_task(progress.reach(revision)) for revision in (9, 7, 8, 7)]
+        await asyncio.sleep(0)
+        progress.advance(7)
+        await asyncio.sleep(0)
+        assert [wait.done() for wait in waits] == [False, True, False, True]
+        progress.advance(6)
+        assert progress.revision == 7
+        waits[2].cancel()
+        progress.advance(20)
+    assert waits[0].result()
+    assert not asked
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    assert not await progress.reach(30)
+    assert loop.time() - began == pytest.approx(limits.FRESH_WAIT)
+    assert asked[:3] == [(30, 1), (30, 2), (30, 3)]
+    assert len(asked) < 15
+
+
+@pytest.mark.looptime
+async def test_a_closed_progress_lets_everybody_go() -> None:
+    progress = Progress(lambda revision, times: None)
+    async with asyncio.TaskGroup() as group:
+        wait = group.create_task(progress.reach(3))
+        await asyncio.sleep(0)
+        progress.close()
+    assert not wait.result()

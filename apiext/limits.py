@@ -53,3 +53,4 @@ MAX_VALIDATION_STEPS = 1_000_000  # branches of junctors tried on one object
 MAX_FIELD_ERRORS = 1_000  # causes of one answer from values; more are counted only
 MAX_SCHEMA_NESTING = 240  # nested objects and lists of a schema document: walks are recursive, JSON writers end at 254
 LAST_EVENTS = 2.0  # seconds that watches of a deleted definition have to be written their last events
+COMPILE_AT_ONCE = 16 * 1024  # bytes of a definition compiled while its change is being told

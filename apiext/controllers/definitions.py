@@ -83,7 +83,7 @@ class Definitions:
 
     def __init__(self, collection: Collection) -> None:
         self.collection = collection
-        self._facts: dict[str, Facts] = {}
+        self._facts: dict[str, tuple[Entry, Facts | None]] = {}
         self._groups: dict[str, dict[str, None]] = {}
 
     def start(self) -> None:
@@ -113,14 +113,9 @@ class Definitions:
             self._facts.pop(name, None)
             return None
         known = self._facts.get(name)
-        if known is not None and known.revision == entry.revision:
-            return known
-        facts = read(entry)
-        if facts is None:
-            self._facts.pop(name, None)
-        else:
-            self._facts[name] = facts
-        return facts
+        if known is None or known[0] is not entry:
+            known = self._facts[name] = (entry, read(entry))
+        return known[1]
 
     def names(self) -> list[str]:
         """Return the names of all stored definitions."""

@@ -111,6 +111,8 @@ class Namespaces:
         for resource in [resource for resource in sweeps if resource not in wanted]:
             sweeps.pop(resource).close()
         for resource, served in wanted.items():
+            if self._live.current.resource(resource.group, resource.resource) is None:
+                continue  # it went while we waited for another
             collection = self._store.add(resource, namespaced=True)
             await collection.wait_ready()
             if resource in sweeps and sweeps[resource].collection is collection:

@@ -165,6 +165,14 @@ class Serving:
             resource = await asyncio.to_thread(self._build, entry, facts, before)
         self._compiled[facts.name] = _Compiled(facts.digest, entry.raw, resource)
 
+    def _compile_small(self, facts: Facts) -> None:
+        """Compile at once what takes less than a turn of the loop: then who sees Established can use it here, too."""
+        entry = self._definitions.entry(facts.name)
+        if entry is None or facts.size > limits.COMPILE_AT_ONCE or self._is_compiled(facts) or self._is_builtin(facts):
+            return
+        resource = self._build(entry, facts, self._compiled.get(facts.name))
+        self._compiled[facts.name] = _Compiled(facts.digest, entry.raw, resource)
+
     def _build(self, entry: Entry, facts: Facts, before: _Compiled | None) -> ServedResource:
         """Compile a stored definition; pure, and safe in a thread. Watches go on when its shape is the same."""
         identity = facts.digest.hex()
@@ -271,8 +279,14 @@ class Serving:
         """A definition or a guard changed: follow at once when nothing needs waiting, else soon."""
         name = change.entry.name
         facts = self._definitions.get(name)
-        if facts is None or not facts.served or not self._settle(facts):
-            self._loop.add(name)
+        settled = False
+        try:
+            if facts is not None and facts.served and self._guards.matching(facts) is not None:
+                self._compile_small(facts)
+                settled = self._settle(facts)
+        finally:
+            if not settled:
+                self._loop.add(name)
 
     def _looked_at(self, name: str) -> None:
         self._pending.discard(name)

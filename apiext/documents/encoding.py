@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
-_MAX_NOTES = 100  # upstream: strict errors kept per document
+_MAX_NOTES = 100  # notes per document (upstream: strict errors kept)
 _SORTED = orjson.OPT_SORT_KEYS
 _STRICT = orjson.OPT_STRICT_INTEGER
 _FRACTION = re.compile(rb"\.(?<=[0-9]\.)[0-9]")  # quick signs of a float; literal first characters make them fast

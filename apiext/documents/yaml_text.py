@@ -37,7 +37,7 @@ _NOT_FINITE = {
     for sign in ("", "+", "-")
     if word[1] in "iI" or not sign
 }
-_MAX_NOTES = 100  # upstream: strict errors kept per document
+_MAX_NOTES = 100  # notes per document (upstream: strict errors kept)
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
 _MERGE: Any = object()  # the key << of a mapping
 

@@ -23,7 +23,8 @@ from apiext.auth.user import User
 from apiext.http import responses
 from apiext.http.exchange import Exchange, Reply, StreamReply
 from apiext.http.fastpath import FastPath
-from apiext.http.filters import Handler, audit_id
+from apiext.http.filters import Handler
+from apiext.http.gate import audit_id
 from apiext.http.sinks import WatchSink
 from apiext.meta import status
 from apiext.meta.status import StatusError

@@ -13,7 +13,7 @@ from apiext.auth.user import User
 from apiext.catalog.served import Catalog, ServedVersion
 from apiext.http import negotiation, routes
 from apiext.http.exchange import Headers, Reply
-from apiext.http.filters import Gate, audit_id
+from apiext.http.gate import Gate, audit_id
 from apiext.http.operations import Operations
 from apiext.http.responses import SecondClock
 from apiext.meta import requestinfo

@@ -1,6 +1,6 @@
 """Documents computed from the catalog: discovery and OpenAPI, with ETags (DIS-101…108, OAS-001, OAS-002)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
@@ -11,7 +11,7 @@ from apiext.documents.document import Document
 from apiext.http import negotiation
 from apiext.http.exchange import Exchange, Reply
 from apiext.http.negotiation import JSON, YAML, Wanted
-from apiext.http.responses import encoded, json_reply, text
+from apiext.http.responses import encoded, text
 
 V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 _V2_NAMES = (V2_PROTOBUF, "application/com.github.proto-openapi.spec.v2@v1.0+protobuf")
@@ -97,21 +97,20 @@ def _paths(catalog: Catalog) -> list[str]:
 # --- OpenAPI ---
 
 
-def openapi(exchange: Exchange, parts: Sequence[str], catalog: Catalog) -> Reply | None:
-    """Answer a path below ``/openapi``; None when nothing is there."""
-    answer = OPENAPI.get(parts[0]) if parts else None
-    return answer(exchange, parts[1:], catalog) if answer is not None else None
+def openapi(exchange: Exchange, parts: Sequence[str], catalog: Catalog, version: str) -> Reply | None:
+    """Answer a path below ``/openapi``; None when nothing is there. ``version`` is the emulated Kubernetes version."""
+    if list(parts) == ["v2"]:
+        return _v2(exchange, catalog, version)
+    return _v3(exchange, parts[1:], catalog) if parts and parts[0] == "v3" else None
 
 
-def _v2(exchange: Exchange, rest: Sequence[str], catalog: Catalog) -> Reply | None:
+def _v2(exchange: Exchange, catalog: Catalog, version: str) -> Reply:
     """Answer ``/openapi/v2``: JSON, or protobuf for kubectl; 406 for anything else (OAS-001)."""
-    if rest:
-        return None
     for clause in negotiation.parse_accept(exchange.accept or "*/*"):
         if clause.matches(JSON):
-            reply = _tagged(exchange, openapi_v2.json(catalog), JSON)
+            reply = _tagged(exchange, openapi_v2.document(catalog, version), JSON)
         elif any(clause.matches(name) for name in _V2_NAMES):
-            reply = _tagged(exchange, openapi_v2.protobuf(catalog), V2_PROTOBUF)
+            reply = _tagged(exchange, openapi_v2.protobuf(catalog, version), V2_PROTOBUF)
         else:
             continue
         reply.headers.append(("Vary", "Accept"))
@@ -136,7 +135,3 @@ def _v3(exchange: Exchange, rest: Sequence[str], catalog: Catalog) -> Reply | No
         until = format_datetime(datetime.now(UTC) + _FOR_EVER, usegmt=True)
         reply.headers += [("Cache-Control", "public, immutable"), ("Expires", until)]
     return reply
-
-
-OPENAPI: Mapping[str, Callable[[Exchange, Sequence[str], Catalog], Reply | None]] = {"v2": _v2, "v3": _v3}
-"""Version of OpenAPI → what answers."""

@@ -126,7 +126,8 @@ class Routes:
 
     def openapi(self, exchange: Exchange, parts: list[str], catalog: Catalog) -> Reply | None:
         """Answer ``/openapi/v2`` and ``/openapi/v3`` (OAS-001, OAS-002)."""
-        return published.openapi(exchange, parts[1:], catalog)
+        version = f"{self.version['major']}.{self.version['minor']}"
+        return published.openapi(exchange, parts[1:], catalog, version)
 
 
 Fixed = Callable[[Routes, Exchange, list[str], Catalog], Reply | None]

@@ -16,7 +16,8 @@ from apiext.auth.authorization import Authorizer
 from apiext.http import responses
 from apiext.http.connection import ApiHandler, Request
 from apiext.http.fastpath import FastPath
-from apiext.http.filters import FILTERS, Gate, Handler, compose
+from apiext.http.filters import FILTERS, Handler, compose
+from apiext.http.gate import Gate
 from apiext.http.health import Health, version_document
 from apiext.http.operations import Operations
 from apiext.http.resources import Resources

@@ -232,9 +232,19 @@ class CachedStore:
             raise _refusal(col, key, result, expected, guard)
         await self._applied(result.revision)
         if last is None or last.revision != expected:
-            kv = await self._store.get(col.prefix + key, result.revision - 1)
-            last = Entry(namespace, name, expected, kv.value if kv is not None else b"{}")
+            last = await self._before(col, key, result.revision)
         return last.with_revision(result.revision)
+
+    async def _before(self, col: Collection, key: str, revision: int) -> Entry:
+        """Return what a deletion deleted; an empty object if that can no longer be read, since it did happen."""
+        try:
+            kv = await self._store.get(col.prefix + key, revision - 1)
+            if kv is not None:
+                return col.entry_of(key, kv.mod_revision, kv.value)
+        except (StoreError, ValueError) as error:
+            log.warning("the last state of %s %s cannot be read: %s", col.resource, key, error)
+        namespace, _, name = key.rpartition("/")
+        return Entry(namespace, name, revision, b"{}")
 
     async def get_key(self, key: str) -> tuple[bytes, int] | None:
         """Return the value and revision of a key outside of collections, such as a guard."""

@@ -17,7 +17,7 @@ from apiext.storage.progress import Progress
 from apiext.storage.pump import Pump
 from apiext.storage.segments import Segments
 from apiext.storage.snapshot import Piece, Snapshot
-from apiext.storage.store import Entry, Malformed, NotReady, Viewer
+from apiext.storage.store import Entry, FutureRevision, Malformed, NotReady, Viewer
 from apiext.storage.watching import Sink, WatchGroup
 
 log = logging.getLogger(__name__)
@@ -193,12 +193,14 @@ class Collection:
     ) -> Watcher:
         """Open a watch; its first bytes are written in a later turn of the loop.
 
-        ``start``: events after that revision, Compacted if they are not in memory (see CachedStore.watch); None: from
-        now. ``initial``: the current objects as ADDED first, ``start`` is ignored. ``announce``: a bookmark that marks
+        ``start``: events after that revision, Compacted if they are not in memory (see CachedStore.watch), and
+        FutureRevision if it has not come yet; None: from now. ``initial``: the current objects as ADDED first, ``start`` is ignored. ``announce``: a bookmark that marks
         the end of those, as ``bookmarks`` when None (RV-009, RV-012, RV-013).
         """
         self._readable("\0", "\0")
         history = self.history
+        if start is not None and not initial and start > self.revision:
+            raise FutureRevision(start, self.revision)
         cursor = history.end if initial or start is None else history.position(start)
         its_group, watcher = self.fanout.attach(group, sink, bookmarks, cursor)
         if initial:

@@ -1,5 +1,7 @@
 """etcd's calls in the store's words: keys and errors of etcd never go further up than this."""
 
+import asyncio
+
 from apiext import limits
 from apiext.etcd import errors
 from apiext.etcd.client import Etcd, prefix_end
@@ -19,6 +21,7 @@ from apiext.storage.store import (
 )
 
 _PAGE_BYTES = 4 * 1024 * 1024  # bytes of a page when values are large
+_SLICE_BYTES = 512 * 1024  # bytes of values that are checked at a stretch
 _FIRST_PAGE = 50  # objects of a first page, whose sizes nobody knows yet
 
 _KINDS: tuple[tuple[type[errors.EtcdError], type[StoreError]], ...] = (
@@ -103,7 +106,7 @@ class EtcdStore:
         while True:
             page = await self._page(low, end, size, state.revision)
             state.revision = state.revision or page.revision
-            _take(col, page, state)
+            await _take(col, page, state)
             seen = len(page.kvs)
             left = limit - len(state.entries) - len(state.broken) if limit else limits.ETCD_PAGE
             if not page.more or left <= 0:
@@ -123,8 +126,8 @@ class EtcdStore:
             raise translated(error, revision) from error
 
 
-def _take(col: Collection, page: RangeResult, state: State) -> None:
-    cut = len(col.prefix)
+async def _take(col: Collection, page: RangeResult, state: State) -> None:
+    cut, taken = len(col.prefix), 0
     for kv in page.kvs:
         key = kv.key[cut:].decode("utf-8", "replace")
         if not split_relative(key, col.namespaced):
@@ -133,3 +136,7 @@ def _take(col: Collection, page: RangeResult, state: State) -> None:
             state.entries.append(col.entry_of(key, kv.mod_revision, kv.value))
         except ValueError as error:
             state.broken[key] = Broken(kv.mod_revision, str(error), None)
+        taken += len(kv.value)
+        if taken > _SLICE_BYTES:
+            taken = 0
+            await asyncio.sleep(0)

@@ -12,7 +12,7 @@ from apiext.storage.watching import Sink, WatchGroup, event_of
 
 __all__ = ["Fanout", "Group", "Sink", "WatchGroup", "Watcher"]
 
-_BLOCK_EVENTS = 512  # changes looked at for one block
+_BLOCK_EVENTS = 256  # changes looked at for one block
 _BLOCK_COST = 8  # deliveries that making a block is worth in a slice
 _MEMO = 4  # blocks remembered while watchers of a group catch up
 

@@ -48,8 +48,8 @@ class Segments:
     async def prepare(self) -> None:
         """Make all views, giving the loop its turn between slices of half limits.LOOP_BUDGET."""
         began = perf_counter()
-        for piece in self._pieces[len(self._joined) :]:
-            self._joined.append(_join(piece, self._viewer))
+        while len(self._joined) < len(self._pieces):
+            self._joined.append(_join(self._pieces[len(self._joined)], self._viewer))
             if perf_counter() - began > limits.LOOP_BUDGET / 2:
                 await asyncio.sleep(0)
                 began = perf_counter()

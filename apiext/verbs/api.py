@@ -51,6 +51,7 @@ async def update(verbs: Verbs, call: Call, body: Body) -> Outcome:
     wanted = write_options(call, "UpdateOptions")
     document = decoding.normalize_body(call, body, decoding.mode(wanted))
     identity.check_name(call, document)
+    identity.settle_namespace(call, document)
     uid = str(document["metadata"].get("uid") or "")
     change = write.Update(call, changes.replace(document), wanted, uid, unconditional=_own_kind(call.endpoint))
     return await write.update(verbs, change)
@@ -64,7 +65,7 @@ async def patch(verbs: Verbs, call: Call, media_type: str, raw: bytes) -> Outcom
     if maker is None:
         raise status.unsupported_media_type(accepted_patches(call))
     wanted = write_options(call, "PatchOptions")
-    change = write.Update(call, maker(call, raw, decoding.mode(wanted)), wanted, unconditional=True)
+    change = write.Update(call, maker(call, raw, decoding.mode(wanted)), wanted, unconditional=_own_kind(call.endpoint))
     return await write.update(verbs, change)
 
 

@@ -25,24 +25,33 @@ def json_patch_change(call: Call, raw: bytes, validation: str) -> Change:
     operations, duplicates = _decode(raw)
     if not isinstance(operations, list):
         raise _wrong_root(operations, "[]handlers.jsonPatchOp")
+    notes = [f"json patch {note}" for note in (*duplicates, *_checked(operations))]
 
     def change(shown: View) -> Document:
         try:
             patched = json_patch.apply(shown, operations)
-        except json_patch.PatchTooBig as error:
-            raise status.StatusError(413, "RequestEntityTooLarge", f"Request entity too large: {error}") from error
-        except json_patch.PatchMalformed as error:
-            raise status.bad_request(str(error)) from error
         except json_patch.PatchInvalid as error:
             raise status.unprocessable("the server rejected our request due to an error in our request") from error
-        return normalize_patched(call, patched, duplicates, validation)
+        return normalize_patched(call, patched, notes, validation)
 
     return change
+
+
+def _checked(operations: list[object]) -> list[str]:
+    """Return notes about unknown members; 400 and 413 for what is no list of operations or is too long (WRI-007)."""
+    try:
+        return json_patch.check(operations)
+    except json_patch.PatchTooBig as error:
+        raise status.StatusError(413, "RequestEntityTooLarge", f"Request entity too large: {error}") from error
+    except json_patch.PatchMalformed as error:
+        raise status.bad_request(f"error decoding patch: {error}") from error
 
 
 def merge_patch_change(call: Call, raw: bytes, validation: str) -> Change:
     """Return the change of an RFC 7386 patch (WRI-007)."""
     patch, duplicates = _decode(raw)
+    if patch is None:
+        raise status.bad_request("Invalid JSON Patch")
     if not isinstance(patch, dict):
         raise _wrong_root(patch, "map[string]interface {}")
 

@@ -36,7 +36,7 @@ def normalize_body(call: Call, body: Body, validation: str) -> Document:
     return document
 
 
-def normalize_patched(call: Call, patched: Document, duplicates: Sequence[str], validation: str) -> Document:
+def normalize_patched(call: Call, patched: Document, patch_notes: Sequence[str], validation: str) -> Document:
     """Normalise what a patch made; what is wrong with it is an error of the patch (WRI-007, WRI-013)."""
     _, kind = identity.expected_kind(call.served, call.endpoint)
     if call.served.typed or call.endpoint.kind:
@@ -48,11 +48,12 @@ def normalize_patched(call: Call, patched: Document, duplicates: Sequence[str], 
         document, unknown = _normalize(call, patched)
     except ValueError as error:
         raise _bad_patch(shown, str(error)) from error
-    notes = field_notes(unknown, duplicates)
+    notes = [*patch_notes, *field_notes(unknown, ())]
     if notes and validation == STRICT:
         raise _bad_patch(shown, f"strict decoding error: {', '.join(notes)}")
     if validation == WARN:
         call.warnings.extend(note for note in notes if note not in call.warnings)
+    identity.check_name(call, document)
     return document
 
 

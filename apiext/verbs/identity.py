@@ -27,10 +27,19 @@ def summary(raw: bytes) -> str:
     return (head.decode("utf-8", "replace") if raw[:1] == b"{" else head.hex()) + tail
 
 
+NO_SCALE = 'no kind is registered for the type v1.Scale in scheme "pkg/runtime/scheme.go:111"'
+"""What upstream says of every Scale body that it cannot take: its scheme for errors does not know the type."""
+
+
 def check_type(call: Call, body: Body) -> None:
     """Check apiVersion and kind of a body, completing those of typed resources from the URL."""
     document = body.document
     api_version, kind = expected_kind(call.served, call.endpoint)
+    if call.endpoint.kind and (document.get("kind") or kind, document.get("apiVersion") or api_version) != (
+        kind,
+        api_version,
+    ):
+        raise status.bad_request(NO_SCALE)
     if call.served.typed or call.endpoint.kind:
         document["apiVersion"] = document.get("apiVersion") or api_version
         document["kind"] = document.get("kind") or kind
@@ -77,6 +86,8 @@ def wrong_version(given: str, expected: str) -> status.StatusError:
 def cannot_be_handled(call: Call, document: View, text: str) -> status.StatusError:
     """400 for a body whose kind could be read and whose contents could not (ERR-11)."""
     _, kind = expected_kind(call.served, call.endpoint)
+    if call.endpoint.kind:
+        return status.bad_request(NO_SCALE)
     given = document.get("kind") or kind
     version = parse_group_version(str(document.get("apiVersion", "")))
     name = version.version if version is not None else ""
@@ -84,11 +95,15 @@ def cannot_be_handled(call: Call, document: View, text: str) -> status.StatusErr
 
 
 def check_kind(call: Call, document: View) -> None:
-    """422 for a custom object of another kind; nothing else is judged then (VAL-014)."""
-    kind = document.get("kind")
-    if kind == call.served.kind:
+    """422 for a custom object of another kind or version; nothing else is judged then (VAL-014)."""
+    kind, version = document.get("kind"), document.get("apiVersion")
+    errors = []
+    if kind != call.served.kind:
+        errors.append(fields.invalid("kind", kind, f"must be {call.served.kind}"))
+    if version != call.served.api_version:
+        errors.append(fields.invalid("apiVersion", version, f"must be {call.served.api_version}"))
+    if not errors:
         return
-    errors = [fields.invalid("kind", kind, f"must be {call.served.kind}")]
     name = str(document.get("metadata", {}).get("name", ""))
     raise status.invalid(GroupKind(call.served.group, str(kind)), name, errors)
 
@@ -103,11 +118,6 @@ def check_name(call: Call, document: View) -> None:
         )
     if name != call.name:
         raise status.bad_request(f"the name of the object ({name}) does not match the name on the URL ({call.name})")
-    given = metadata.get("namespace", "")
-    if call.served.namespaced and given and given != call.namespace:
-        raise status.bad_request(
-            f"the namespace of the object ({given}) does not match the namespace on the request ({call.namespace})"
-        )
 
 
 def settle_namespace(call: Call, document: Document) -> None:

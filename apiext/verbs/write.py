@@ -287,7 +287,7 @@ def _judge(call: Call, new: Document, old: View | None) -> None:
     """Validate: type, metadata, and what the resource itself says; warnings go to the call."""
     served = call.served
     identity.check_kind(call, new)
-    status_only = call.endpoint.name == "status" and not served.typed
+    status_only = call.endpoint.name == "status"
     if old is None:
         errors = objectmeta.validate(new["metadata"], served.namespaced, _name_rule(served))
     else:

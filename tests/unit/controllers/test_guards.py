@@ -13,7 +13,7 @@ from apiext.etcd import errors
 from apiext.etcd.values import WriteResult
 from apiext.meta.names import GroupResource
 from apiext.storage.store import Entry, GuardChanged, RevisionChanged, Unavailable
-from tests.support.fake_etcd import FakeEtcd, Guards
+from tests.support.fake_etcd import FakeEtcd, FakeWatch, Guards
 from tests.unit.controllers.harness import PREFIX, Server, conditions, crd, server, until, widget
 
 NAME = "widgets.example.com"
@@ -116,9 +116,20 @@ async def test_updates_go_on_while_terminating() -> None:
         await until(lambda: guard_of(etcd) is None)
 
 
+class LaggingEtcd(FakeEtcd):
+    """An etcd whose second watch hears of everything a little later."""
+
+    def watch(self, *span: object, **options: object) -> FakeWatch:
+        late = bool(self.watches)
+        watch = super().watch(*span, **options)  # type: ignore[arg-type]
+        if late:
+            watch.wake = lambda: asyncio.get_running_loop().call_later(0.004, watch.deliver)  # type: ignore[method-assign]
+        return watch
+
+
 async def test_creates_race_a_deletion_on_two_servers() -> None:
     for pause in range(12):
-        etcd = FakeEtcd()
+        etcd = LaggingEtcd()
         async with AsyncExitStack() as stack:
             one, other = await both(etcd, stack)
             await one.define(crd())

@@ -56,7 +56,7 @@ def version(**changes: Any) -> ServedVersion:
         normalize=lambda document: (document, []),
         endpoints={"": endpoint(), "status": endpoint("status", ("get", "update", "patch"))},
         columns=(
-            Column("Name", "string", "name", "the name", cell=lambda view: view["metadata"]["name"]),
+            Column("Name", "string", "name", "the name", cell=lambda view: view["metadata"].get("name", "")),
             Column("X", "integer", description="x", cell=lambda view: (view.get("spec") or {}).get("x")),
         ),
     )

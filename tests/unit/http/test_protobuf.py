@@ -21,7 +21,9 @@ NAMESPACE = {
         "creationTimestamp": "2026-11-21T10:00:00Z",
         "deletionGracePeriodSeconds": 0,
         "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller": False}],
-        "managedFields": [{"manager": "m", "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {}}}],
+        "managedFields": [
+            {"manager": "m", "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {}}}
+        ],
     },
     "spec": {"finalizers": ["kubernetes"]},
     "status": {"phase": "Active"},

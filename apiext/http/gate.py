@@ -1,0 +1,127 @@
+"""What filters share: who may do what, how much runs at a time, until when, and where it is counted."""
+
+import asyncio
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+from apiext import limits
+from apiext.auth.authentication import Authenticator, BadCredential
+from apiext.auth.authorization import Authorizer, is_public
+from apiext.auth.user import ANONYMOUS, User
+from apiext.meta import status
+from apiext.telemetry import Distribution, Slot, Telemetry
+
+Counters = tuple[Slot, Distribution, Distribution]
+
+_LOOK_EVERY = 0.25  # seconds between looks at the deadlines
+
+
+class AuditIds:
+    """Random UUIDs for requests that bring no Audit-Id, made from random bytes fetched many at a time."""
+
+    __slots__ = ("_at", "_text")
+
+    def __init__(self) -> None:
+        self._text = ""
+        self._at = 0
+
+    def next(self) -> str:
+        """Return a new version 4 UUID."""
+        at = self._at
+        text = self._text
+        if at >= len(text):
+            text = self._text = os.urandom(16 * 256).hex()
+            at = 0
+        self._at = at + 32
+        h = text[at : at + 32]
+        return f"{h[:8]}-{h[8:12]}-4{h[13:16]}-a{h[17:20]}-{h[20:]}"
+
+
+_IDS = AuditIds()
+
+
+def audit_id(given: str) -> str:
+    """Return the id of a request: the client's when it is short and printable, else a new one."""
+    if given and len(given) <= 64 and given.isascii() and given.isprintable():
+        return given
+    return _IDS.next()
+
+
+class Deadlines:
+    """The requests that must be over by some time, looked at four times a second: a timer each would cost more."""
+
+    __slots__ = ("_loop", "_timer", "_until")
+
+    def __init__(self) -> None:
+        self._until: dict[asyncio.Task[Any], float] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def add(self, task: asyncio.Task[Any], until: float) -> None:
+        """Cancel the task soon after ``until`` (loop time) unless it is removed before."""
+        self._until[task] = until
+        if self._timer is None:
+            self._loop = asyncio.get_running_loop()
+            self._timer = self._loop.call_later(_LOOK_EVERY, self._look)
+
+    def remove(self, task: asyncio.Task[Any]) -> bool:
+        """Forget a task; False when its time was over and it was cancelled."""
+        return self._until.pop(task, None) is not None
+
+    def _look(self) -> None:
+        assert self._loop is not None
+        now = self._loop.time()
+        for task in [task for task, until in self._until.items() if until <= now]:
+            del self._until[task]
+            task.cancel()
+        self._timer = self._loop.call_later(_LOOK_EVERY, self._look) if self._until else None
+
+
+@dataclass(slots=True)
+class Gate:
+    """What the filters need: who may do what, how much at a time, and where it is counted."""
+
+    authenticator: Authenticator
+    authorizer: Authorizer
+    telemetry: Telemetry
+    anonymous: bool = False
+    request_timeout: float = limits.REQUEST_TIMEOUT
+    max_inflight: int = limits.MAX_INFLIGHT
+    max_mutating: int = limits.MAX_MUTATING_INFLIGHT
+    deadlines: Deadlines = field(default_factory=Deadlines)
+    running: dict[bool, int] = field(default_factory=lambda: {False: 0, True: 0})
+    _counters: dict[Any, Counters] = field(default_factory=dict)
+
+    def most(self, mutating: bool) -> int:
+        """Return how many requests may run at a time; 0 means any number."""
+        return self.max_mutating if mutating else self.max_inflight
+
+    def counters(self, labels: tuple[str, ...], dry_run: str, code: int) -> Counters:
+        """Return where a request is counted: the counter, its duration, its size."""
+        key = (labels, dry_run, code)
+        found = self._counters.get(key)
+        if found is None:
+            verb, rest = labels[0], (*labels[1:], "apiserver")
+            found = self._counters[key] = (
+                self.telemetry.requests.slot(verb, dry_run, *rest, str(code)),
+                self.telemetry.seconds.slot(verb, dry_run, *rest),
+                self.telemetry.sizes.slot(verb, *rest),
+            )
+        return found
+
+    def user(self, authorization: str, certificate_user: User | None, path: str) -> User:
+        """Return who sends a request; 401 for a wrong credential, or for none where one is needed (AUT-002)."""
+        attempts = self.telemetry.authentications
+        try:
+            found = self.authenticator.authenticate(authorization, certificate_user)
+        except BadCredential as error:
+            attempts.slot("failure").value += 1
+            raise status.unauthorized() from error
+        if found is None:
+            if self.anonymous or is_public(path):
+                return ANONYMOUS
+            attempts.slot("failure").value += 1
+            raise status.unauthorized()
+        attempts.slot("success").value += 1
+        return found

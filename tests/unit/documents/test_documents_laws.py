@@ -1,0 +1,168 @@
+"""Laws of encoding and patches, checked on random documents and against plain models."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apiext.documents import json_patch, merge_patch
+from apiext.documents.document import clone
+from apiext.documents.encoding import DecodeError, decode_json, decode_yaml, encode, encode_yaml
+from apiext.documents.json_errors import syntax_error
+
+KEYS = st.sampled_from(["a", "b", "c/d", "e~f", "", "0", "ü", "é:"])
+SCALARS = (
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
+)
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
+VALUES = st.recursive(
+    SCALARS | TEXTS,
+    lambda below: st.lists(below, max_size=4) | st.dictionaries(KEYS | TEXTS, below, max_size=4),
+    max_leaves=12,
+)
+OBJECTS = st.dictionaries(KEYS | TEXTS, VALUES, max_size=4)
+
+
+def same(one: Any, other: Any) -> bool:
+    return encode([one]) == encode([other])
+
+
+@given(OBJECTS)
+def test_encoding_is_read_back(document: dict[str, Any]) -> None:
+    raw = encode(document)
+    again, notes = decode_json(raw)
+    assert notes == []
+    assert same(again, document)
+    assert encode(again) == raw
+
+
+@given(OBJECTS)
+def test_other_spellings_read_the_same(document: dict[str, Any]) -> None:
+    for text in (json.dumps(document), json.dumps(document, indent=3), json.dumps(document, ensure_ascii=False)):
+        again, notes = decode_json(text.encode())
+        assert notes == []
+        assert same(again, document)
+
+
+PLAIN = st.text(st.characters(min_codepoint=32, max_codepoint=126) | st.sampled_from("\néß"), max_size=8)
+PLAIN_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | PLAIN,
+    lambda below: st.lists(below, max_size=3) | st.dictionaries(PLAIN, below, max_size=3),
+    max_leaves=10,
+)
+
+
+@given(st.dictionaries(PLAIN, PLAIN_VALUES, max_size=3))
+def test_yaml_is_read_back(document: dict[str, Any]) -> None:
+    assert decode_yaml(encode_yaml(document)) == (document, [])
+
+
+@given(st.lists(st.tuples(KEYS, SCALARS), min_size=1, max_size=6))
+def test_duplicates_are_always_noticed(members: list[tuple[str, Any]]) -> None:
+    text = "{" + ", ".join(f"{json.dumps(key)} : {json.dumps(value)}" for key, value in members) + "}"
+    document, notes = decode_json(text.encode())
+    doubles = {key for key, _ in members if [name for name, _ in members].count(key) > 1}
+    assert set(notes) == {f'duplicate field "{key}"' for key in doubles}
+    assert list(document) == list(dict(members))
+
+
+@given(st.binary(max_size=30) | st.text('{}[]":,tfn0-1.e\\u d8ual', max_size=25).map(str.encode))
+def test_decoding_raises_nothing_but_its_own_error(raw: bytes) -> None:
+    fault = syntax_error(raw)
+    told = refusal(decode_json, raw)
+    assert told == fault or (fault is None and told)
+    refusal(decode_yaml, raw)
+
+
+def refusal(decode: Callable[[bytes], Any], raw: bytes) -> str | None:
+    """What is said about a text that cannot be decoded, None about one that can."""
+    try:
+        decode(raw)
+    except DecodeError as error:
+        return str(error)
+    return None
+
+
+def merged(target: Any, patch: Any) -> Any:
+    """RFC 7386, section 2, where lists hold no null members."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merged(result.get(key), value)
+    return result
+
+
+NO_NULLS = st.recursive(
+    st.booleans() | st.integers(0, 3),
+    lambda below: st.lists(below, max_size=3) | st.dictionaries(KEYS, below, max_size=3),
+    max_leaves=8,
+)
+PATCHES = st.recursive(
+    st.none() | NO_NULLS,
+    lambda below: st.dictionaries(KEYS, below, max_size=3),
+    max_leaves=8,
+).filter(lambda patch: isinstance(patch, dict))
+
+
+@given(OBJECTS, PATCHES)
+def test_merge_patches_are_those_of_the_standard(document: dict[str, Any], patch: dict[str, Any]) -> None:
+    before = clone(document), clone(patch)
+    result = merge_patch.apply(document, patch)
+    assert same(result, merged(document, patch))
+    assert same([document, patch], list(before))
+    assert same(merge_patch.apply(result, patch), result)
+
+
+def scramble(value: Any) -> None:
+    for item in list(value.values()) if isinstance(value, dict) else value:
+        if isinstance(item, dict | list):
+            scramble(item)
+    value.clear()
+
+
+@given(OBJECTS, PATCHES)
+def test_what_is_patched_may_be_changed(document: dict[str, Any], patch: dict[str, Any]) -> None:
+    before = clone(document), clone(patch)
+    scramble(merge_patch.apply(document, patch))
+    scramble(json_patch.apply(document, [{"op": "add", "path": "/a", "value": patch}]))
+    assert same([document, patch], list(before))
+
+
+def pointers(value: Any, path: str = "") -> list[str]:
+    """Every pointer into a value."""
+    found = [path]
+    members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in members:
+        found += pointers(item, f"{path}/{str(key).replace('~', '~0').replace('/', '~1')}")
+    return found
+
+
+def model_get(value: Any, path: str) -> Any:
+    for part in path.split("/")[1:]:
+        key = part.replace("~1", "/").replace("~0", "~")
+        value = value[int(key)] if isinstance(value, list) else value[key]
+    return value
+
+
+@given(OBJECTS.filter(bool), st.data())
+def test_json_patch_against_a_plain_model(document: dict[str, Any], data: st.DataObject) -> None:
+    path = data.draw(st.sampled_from(pointers(document)[1:]))
+    value = data.draw(VALUES)
+    found = model_get(document, path)
+    replaced = json_patch.apply(document, [{"op": "replace", "path": path, "value": value}])
+    assert same(model_get(replaced, path), value)
+    assert same(json_patch.apply(replaced, [{"op": "replace", "path": path, "value": found}]), document)
+    assert same(json_patch.apply(document, [{"op": "test", "path": path, "value": found}]), document)
+    removed = json_patch.apply(document, [{"op": "remove", "path": path}])
+    assert len(pointers(removed)) == len(pointers(document)) - len(pointers(found))
+    assert same(json_patch.apply(removed, [{"op": "add", "path": path, "value": found}]), document)
+    copied = json_patch.apply(document, [{"op": "copy", "from": path, "path": "/new place"}])
+    moved = json_patch.apply(document, [{"op": "move", "from": path, "path": "/new place"}])
+    assert same(copied["new place"], found)
+    assert same(moved, {**removed, "new place": found})

@@ -1,0 +1,180 @@
+"""Texts to documents and back: tables in cases/, bounds, and Go's numbers."""
+
+import time
+from typing import Any
+
+import orjson
+import pytest
+
+from apiext import limits
+from apiext.documents.encoding import (
+    DecodeError,
+    decode_json,
+    decode_yaml,
+    encode,
+    encode_in_order,
+    encode_yaml,
+    json_kind,
+    pretty,
+)
+from tests.support.cases import Case, case_name, load
+
+
+@pytest.mark.rows("ERR-11", "DEC-001")
+@pytest.mark.parametrize("case", load(__file__, "json_errors"), ids=case_name)
+def test_json_errors(case: Case) -> None:
+    with pytest.raises(DecodeError) as refused:
+        decode_json(case.text.encode())
+    assert str(refused.value) == case.error
+
+
+@pytest.mark.rows("DEC-003", "WRI-013")
+@pytest.mark.parametrize("case", load(__file__, "duplicates"), ids=case_name)
+def test_duplicates(case: Case) -> None:
+    assert decode_json(case.text.encode()) == (case.then, case.notes)
+
+
+@pytest.mark.rows("DEC-001", "WRI-013")
+@pytest.mark.parametrize("case", load(__file__, "yaml"), ids=case_name)
+def test_yaml(case: Case) -> None:
+    if case.error is not None:
+        with pytest.raises(DecodeError) as refused:
+            decode_yaml(case.text.encode())
+        assert str(refused.value) == case.error
+        return
+    document, notes = decode_yaml(case.text.encode())
+    assert orjson.dumps(document) == orjson.dumps(case.then)
+    assert notes == (case.notes or [])
+
+
+NUMBERS = [
+    ("9223372036854775807", 2**63 - 1),
+    ("-9223372036854775808", -(2**63)),
+    ("9223372036854775808", 2.0**63),
+    ("18446744073709551615", 2.0**64),
+    ("123456789012345678901234567890", 1.2345678901234568e29),
+    ("-0", 0),
+    ("1.0", 1.0),
+    ("1e3", 1000.0),
+]
+
+
+@pytest.mark.rows("DEC-001")
+@pytest.mark.parametrize(("text", "number"), NUMBERS)
+def test_integers_are_exact_and_the_rest_are_floats(text: str, number: float) -> None:
+    document, _ = decode_json(f'{{"n":{text}}}'.encode())
+    assert document == {"n": number}
+    assert document["n"].__class__ is number.__class__
+
+
+FLOATS = [
+    (1.0, "1"),
+    (-0.0, "-0"),
+    (1e16, "10000000000000000"),
+    (1e20, "100000000000000000000"),
+    (1e21, "1e+21"),
+    (1.5e300, "1.5e+300"),
+    (0.000001, "0.000001"),
+    (1e-7, "1e-7"),
+    (1.25e-7, "1.25e-7"),
+    (5e-324, "5e-324"),
+    (123456.789, "123456.789"),
+    (1.234e-5, "0.00001234"),
+]
+
+
+@pytest.mark.rows("DEC-001")
+@pytest.mark.parametrize(("number", "text"), FLOATS)
+def test_floats_print_as_go_prints_them(number: float, text: str) -> None:
+    assert encode({"a": number, "b": [number]}) == f'{{"a":{text},"b":[{text}]}}'.encode()
+
+
+@pytest.mark.rows("NEG-006")
+def test_keys_are_sorted_when_asked_for() -> None:
+    document = {"b": {"d": 1, "c": 2.0}, "a": None}
+    assert encode(document) == b'{"a":null,"b":{"c":2,"d":1}}'
+    assert encode_in_order(document) == b'{"b":{"d":1,"c":2},"a":null}'
+
+
+@pytest.mark.rows("NEG-005")
+def test_pretty_has_two_spaces() -> None:
+    assert pretty(b'{"b":[1,2.50,{}],"a":[]}') == b'{\n  "b": [\n    1,\n    2.5,\n    {}\n  ],\n  "a": []\n}'
+
+
+TEXTS = [
+    (b'{"k":"\xff\xfe"}', {"k": "\ufffd\ufffd"}),
+    (b'{"k":"\\ud800"}', {"k": "\ufffd"}),
+    (b'{"\\udc00k":1}', {"\ufffdk": 1}),
+    (b'{"k":"\\ud83d\\ude00"}', {"k": "\U0001f600"}),
+    (b'{"k":"\\u0000"}', {"k": "\x00"}),
+]
+
+
+@pytest.mark.parametrize(("raw", "document"), TEXTS)
+def test_broken_characters_are_replaced(raw: bytes, document: Any) -> None:
+    assert decode_json(raw) == (document, [])
+
+
+@pytest.mark.rows("DEC-001")
+@pytest.mark.parametrize("depth", [1_000, 10_000, 1_000_000])
+@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}")])
+def test_deep_nesting_is_refused_quickly(opening: str, closing: str, depth: int) -> None:
+    raw = (opening * depth + "1" + closing * depth).encode()
+    before = time.perf_counter()
+    with pytest.raises(DecodeError, match=f"invalid character '\\{opening[0]}' exceeded max depth"):
+        decode_json(raw)
+    assert time.perf_counter() - before < 1
+
+
+def test_brackets_in_texts_do_not_nest() -> None:
+    text = "[" * 1000 + '\\"{'
+    document = [{"a": "[{" * 400, "b\\": '"[['}] * 200 + [text]
+    assert decode_json(orjson.dumps(document)) == (document, [])
+
+
+def test_what_is_decoded_can_be_encoded() -> None:
+    deepest = "[" * limits.MAX_DEPTH + "]" * limits.MAX_DEPTH
+    document, _ = decode_json(deepest.encode())
+    assert encode(document) == deepest.encode()
+    with pytest.raises(DecodeError):
+        decode_json(f"[{deepest}]".encode())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: &a [x,x,x,x,x,x,x,x,x]\n"
+        + "".join(f"{c}: &{c} [{','.join([f'*{p}'] * 9)}]\n" for p, c in zip("abcdefghi", "bcdefghij", strict=True)),
+        "a: &a {b: 1}\nc: [" + "*a," * 2_000 + "]\n",
+        "[" * 100_000,
+        "- " * 5_000 + "x",
+        "{a: " * 5_000,
+    ],
+    ids=["a tower of aliases", "many aliases", "deep flow", "deep block", "deep mappings"],
+)
+def test_yaml_bombs_are_refused(text: str) -> None:
+    with pytest.raises(DecodeError):
+        decode_yaml(text.encode())
+
+
+@pytest.mark.parametrize("raw", [b"a: \xff", b"a: \x00b", b"\tx: 1"])
+def test_what_is_no_yaml_text_is_refused(raw: bytes) -> None:
+    with pytest.raises(DecodeError, match="yaml: "):
+        decode_yaml(raw)
+
+
+@pytest.mark.rows("NEG-001")
+def test_yaml_is_written_with_sorted_keys_and_reads_back() -> None:
+    document = {
+        "b": "yes",
+        "a": [1, "1", None, True, "0x1f", "a\nb\n", "x: y", " lead", "", {}, []],
+        "c": {"d": "null", "e": "2020-01-01", "f": 1.5},
+    }
+    raw = encode_yaml(document)
+    assert decode_yaml(raw) == (document, [])
+    assert raw.startswith(b'a:\n- 1\n- "1"\n')
+
+
+def test_kinds_of_values_have_their_names() -> None:
+    values = ({}, [], "x", 1, 1.5, True, None)
+    assert [json_kind(value) for value in values] == ["object", "array", "string", "number", "number", "bool", "null"]

@@ -1,0 +1,96 @@
+"""Patches and paths: tables in cases/, and their bounds."""
+
+import time
+from typing import Any
+
+import pytest
+
+from apiext.documents import json_patch, jsonpath, merge_patch
+from tests.support.cases import Case, case_name, load
+
+
+@pytest.mark.rows("WRI-007")
+@pytest.mark.parametrize("case", load(__file__, "json_patch"), ids=case_name)
+def test_json_patch(case: Case) -> None:
+    if case.invalid:
+        with pytest.raises(json_patch.PatchInvalid):
+            json_patch.apply(case.given, case.patch)
+    elif case.malformed:
+        with pytest.raises(json_patch.PatchMalformed, match=case.malformed):
+            json_patch.apply(case.given, case.patch)
+    else:
+        assert json_patch.apply(case.given, case.patch) == case.then
+
+
+@pytest.mark.rows("WRI-007", "LIM-002")
+def test_too_many_operations() -> None:
+    text = "The allowed maximum operations in a JSON patch is 10000, got 10001"
+    with pytest.raises(json_patch.PatchTooBig, match=text):
+        json_patch.apply({}, [{"op": "add", "path": "/q", "value": 1}] * 10_001)
+
+
+@pytest.mark.rows("LIM-002")
+def test_copies_do_not_double_without_end() -> None:
+    doubling = [{"op": "add", "path": "/a", "value": ["x" * 1000]}]
+    doubling += [{"op": "copy", "from": "/a", "path": "/a/-"}] * 40
+    with pytest.raises(json_patch.PatchInvalid, match="accumulated size increase of copy"):
+        json_patch.apply({}, doubling)
+
+
+def test_patches_do_not_nest_without_end() -> None:
+    before = time.perf_counter()
+    digging = [{"op": "add", "path": "/a" * (n + 1), "value": {}} for n in range(2_000)]
+    with pytest.raises(json_patch.PatchInvalid, match="exceeds max depth"):
+        json_patch.apply({}, digging)
+    nesting = [{"op": "move", "from": "", "path": "/a"}, {"op": "copy", "from": "/a", "path": "/a/a"}]
+    with pytest.raises(json_patch.PatchInvalid):
+        json_patch.apply({"a": {}}, nesting)
+    wrapping = [{"op": "copy", "from": "/a", "path": "/a/a"}] * 600
+    with pytest.raises(json_patch.PatchInvalid):
+        json_patch.apply({"a": {}}, wrapping)
+    assert time.perf_counter() - before < 5
+
+
+@pytest.mark.rows("WRI-013")
+def test_members_that_operations_do_not_have_are_noted() -> None:
+    operations: list[Any] = [{"op": "test", "path": "/a"}, {"op": "add", "path": "/a", "value": 1, "foo": 1}]
+    assert json_patch.check(operations) == ['unknown field "[1].foo"']
+
+
+MERGES = [
+    ("null removes", {"a": 1, "b": 2}, {"a": None}, {"b": 2}),
+    ("null of nothing", {"b": 2}, {"a": None}, {"b": 2}),
+    ("objects merge", {"a": {"x": 1, "y": 2}}, {"a": {"y": 3}}, {"a": {"x": 1, "y": 3}}),
+    ("lists are replaced", {"a": [1, 2]}, {"a": [3]}, {"a": [3]}),
+    ("an object replaces a list without its nulls", {"a": [1]}, {"a": {"b": None, "c": 1}}, {"a": {"c": 1}}),
+    ("nulls of a new object go", {}, {"a": {"b": {"c": None}}}, {"a": {"b": {}}}),
+    ("also inside lists, where only elements may be null.", {"a": [1]}, {"a": [None, {"b": None}]}, {"a": [None, {}]}),
+    ("a list in place of an object keeps them", {"a": {}}, {"a": [{"b": None}]}, {"a": [{"b": None}]}),
+    ("an empty object in place of a scalar", {"a": 1}, {"a": {}}, {"a": {}}),
+]
+
+
+@pytest.mark.rows("WRI-007")
+@pytest.mark.parametrize(("name", "given", "patch", "then"), MERGES, ids=[row[0] for row in MERGES])
+def test_merge_patch(name: str, given: Any, patch: Any, then: Any) -> None:
+    assert merge_patch.apply(given, patch) == then
+
+
+@pytest.mark.rows("TAB-007")
+@pytest.mark.parametrize("case", load(__file__, "jsonpath"), ids=case_name)
+def test_jsonpath(case: Case) -> None:
+    if case.error is not None:
+        with pytest.raises(jsonpath.JSONPathError) as refused:
+            jsonpath.compile(case.path)
+        assert str(refused.value) == case.error
+    else:
+        assert jsonpath.compile(case.path)(case.given) == case.then
+
+
+def test_paths_that_multiply_find_nothing() -> None:
+    document: Any = {"a": 1}
+    for _ in range(60):
+        document = {"a": document, "b": [1, 2, 3]}
+    before = time.perf_counter()
+    assert jsonpath.compile("..*..*..*..*")(document) == []
+    assert time.perf_counter() - before < 5

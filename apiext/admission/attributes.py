@@ -1,10 +1,23 @@
 """What an admission plug-in sees of a write."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from apiext.auth.user import User
 from apiext.documents.document import View
 from apiext.meta.names import GroupKind, GroupResource
+
+
+class Requester(Protocol):
+    """Who asks; a plug-in needs no more of a user."""
+
+    @property
+    def name(self) -> str:
+        """The user name."""
+
+    @property
+    def groups(self) -> Sequence[str]:
+        """The names of the user's groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +31,7 @@ class Attributes:
     subresource: str
     namespace: str | None
     name: str
-    user: User
+    user: Requester
     dry_run: bool
     new: View | None = None
     old: View | None = None

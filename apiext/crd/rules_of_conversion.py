@@ -5,8 +5,6 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from cryptography import x509
-
 from apiext.documents.document import View
 from apiext.meta.fields import FieldError, child, forbidden, go_quote, invalid, item, not_supported, required
 from apiext.meta.syntax import dns1035_label, dns1123_subdomain
@@ -165,14 +163,15 @@ def _service_path_errors(given: str | None, path: str) -> Iterator[FieldError]:
 
 
 def bundle_fault(bundle: str) -> str:
-    """Return why a CA bundle (base64 of PEM) cannot be used, empty when it can (CRD-037)."""
-    pem = base64.b64decode(bundle)
-    blocks = _PEM.findall(pem)
-    if not blocks:
-        return "unable to parse bytes as PEM block"
-    for block in blocks:
+    """Return why a CA bundle (base64 of PEM) cannot be used, empty when one of its certificates can (CRD-037)."""
+    from cryptography import x509  # late: few definitions have a bundle, and the import takes long
+
+    fault = "unable to parse bytes as PEM block"
+    for block in _PEM.findall(base64.b64decode(bundle)):
         try:
             x509.load_pem_x509_certificate(block)
         except ValueError as error:
-            return str(error)
-    return ""
+            fault = f"failed to parse certificate: {error}"
+        else:
+            return ""
+    return fault

@@ -124,8 +124,10 @@ def _path_errors(text: str, path: str, under: tuple[str, ...]) -> Iterator[Field
         yield invalid(path, text, f"should be a json path under {'either ' if len(under) > 1 else ''}{places}")
 
 
-def selectable_errors(fields: Sequence[View], node: Structural, path: str) -> Iterator[FieldError]:
-    """Yield what is wrong with selectable fields, whose schema is the node (CRD-034)."""
+def selectable_errors(
+    fields: Sequence[View], node: Structural, path: str, *, limited: bool = True
+) -> Iterator[FieldError]:
+    """Yield what is wrong with selectable fields, whose schema is the node (CRD-034); ``limited`` counts them."""
     seen: set[str] = set()
     for index, selectable in enumerate(fields):
         text, where = selectable.get("jsonPath") or "", item(path, index)
@@ -144,7 +146,7 @@ def selectable_errors(fields: Sequence[View], node: Structural, path: str) -> It
         if found in seen:
             yield duplicate(child(where, "jsonPath"), text)
         seen.add(found)
-    if len(seen) > MAX_SELECTABLE:
+    if limited and len(seen) > MAX_SELECTABLE:
         yield too_many(path, len(seen), MAX_SELECTABLE)
 
 

@@ -14,6 +14,7 @@ from apiext.crd.encoding import to_storage
 from apiext.crd.internal_text import versions_text
 from apiext.crd.rules_of_conversion import bundle_fault, conversion_errors, recognizes
 from apiext.crd.rules_of_parts import (
+    MAX_SELECTABLE,
     column_errors,
     deprecation_errors,
     invalid_json,
@@ -46,6 +47,7 @@ class Rules:
     fixed_names: bool = False
     schema_needed: bool = True
     bundle_checked: bool = False
+    many_selectable: frozenset[str] = frozenset()  # versions that may keep too many; "" is the top of the spec
     preserve_forbidden: bool = True
     schema: options.Options = field(default_factory=options.Options)
 
@@ -71,7 +73,7 @@ def validate_v1beta1(new: View, old: View | None) -> list[FieldError]:
 def validate_stored_form(new: View, old: View | None, rules: Rules) -> list[FieldError]:
     """Return what is wrong with a definition in the stored form, held to the rules of its API version."""
     if old is not None:
-        rules = ratcheted(old, rules)
+        rules = ratcheted(new, old, rules)
     spec, status = new["spec"], new.get("status") or {}
     errors = _metadata_name_errors(new) if old is None else []
     errors += _spec_errors(spec, rules, "spec")
@@ -90,20 +92,32 @@ def validate_status(new: View, old: View | None) -> list[FieldError]:
     return list(name_errors((new.get("status") or {}).get("acceptedNames") or {}, "status.acceptedNames"))
 
 
-def ratcheted(old: View, rules: Rules) -> Rules:
+def ratcheted(new: View, old: View, rules: Rules) -> Rules:
     """Return the rules for an update: what the stored definition broke already may stay broken (UPD-001, UPD-002)."""
     spec = old["spec"]
     conversion = spec.get("conversion") or {}
-    client = conversion.get("webhookClientConfig") or {}
+    bundle = (conversion.get("webhookClientConfig") or {}).get("caBundle")
     established = is_true(old, ESTABLISHED)
     return replace(
         rules,
         recognized_reviews=recognizes(conversion.get("conversionReviewVersions") or ("v1",)),
         fixed_names=established,
         schema_needed=rules.schema_needed and not _lacks_schema(spec),
-        bundle_checked=established and not bundle_fault(client.get("caBundle") or ""),
+        bundle_checked=established and not (bundle and bundle_fault(bundle)),
+        many_selectable=_unchanged_selectable(new["spec"], spec),
         preserve_forbidden=rules.preserve_forbidden and not spec.get("preserveUnknownFields"),
         schema=_both(rules.schema, definitions.ratchets([schema for schema, _ in schemas_of(spec)])),
+    )
+
+
+def _unchanged_selectable(spec: View, old: View) -> frozenset[str]:
+    now = {version["name"]: version for version in spec.get("versions") or ()} | {"": spec}
+    before = {version["name"]: version for version in old.get("versions") or ()} | {"": old}
+    return frozenset(
+        name
+        for name in now.keys() & before.keys()
+        if len(before[name].get("selectableFields") or ()) > MAX_SELECTABLE
+        and before[name]["selectableFields"] == now[name].get("selectableFields")
     )
 
 
@@ -225,7 +239,8 @@ def _part_errors(holder: View, path: str, schema: str, status: bool, rules: Rule
     yield from _schema_errors(holder.get(schema), child(path, schema), status, rules)
     yield from subresource_errors(holder.get("subresources"), child(path, "subresources"))
     yield from column_errors(holder.get("additionalPrinterColumns") or (), child(path, "additionalPrinterColumns"))
-    yield from _selectable_errors(holder, path, schema)
+    kept = (holder.get("name") or "" if schema == "schema" else "") in rules.many_selectable
+    yield from _selectable_errors(holder, path, schema, limited=not kept)
 
 
 def _schema_errors(holder: View | None, path: str, status: bool, rules: Rules) -> list[FieldError]:
@@ -245,7 +260,7 @@ _TOP_SELECTABLE = "may only be set when validations.schema is included"
 _VERSION_SELECTABLE = "may only be set when `version.schema.openAPIV3Schema` is not included"
 
 
-def _selectable_errors(holder: View, path: str, schema: str) -> Iterator[FieldError]:
+def _selectable_errors(holder: View, path: str, schema: str, *, limited: bool) -> Iterator[FieldError]:
     selectable = holder.get("selectableFields") or ()
     if not selectable:
         return
@@ -257,7 +272,7 @@ def _selectable_errors(holder: View, path: str, schema: str) -> Iterator[FieldEr
     if unsupported:  # the reference crashes here (DIS-20)
         yield invalid(child(path, "schema.openAPIV3Schema"), "", unsupported)
         return
-    yield from selectable_errors(selectable, parse(found), where)
+    yield from selectable_errors(selectable, parse(found), where, limited=limited)
 
 
 def _exclusive_errors(spec: View, path: str) -> Iterator[FieldError]:

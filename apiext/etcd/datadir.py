@@ -90,14 +90,20 @@ class DataDir:
             return None
         return int(pid) if since == start_time(int(pid)) and is_running(int(pid)) else None
 
-    def log_tail(self, size: int = 2000) -> str:
-        """Return the end of the child's log."""
+    def clear_sockets(self) -> None:
+        """Remove what a killed child left: etcd takes it for a running one."""
+        for name in (SOCKET, PEER_SOCKET):
+            (self.run / name).unlink(missing_ok=True)
+
+    def last_words(self, size: int = 400) -> str:
+        """Return the last line of the child's log, cut to ``size`` characters."""
         try:
             with self.log.open("rb") as file:
-                file.seek(max(0, os.fstat(file.fileno()).st_size - size))
-                return file.read().decode("utf-8", "replace").strip()
+                file.seek(max(0, os.fstat(file.fileno()).st_size - 10_000))
+                lines = file.read().decode("utf-8", "replace").split("\n")
         except OSError:
             return ""
+        return next((line[:size] for line in reversed(lines) if line.strip()), "")
 
 
 def is_running(pid: int) -> bool:

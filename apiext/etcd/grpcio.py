@@ -120,8 +120,7 @@ class GrpcTransport:
             error = _error(fault)
         except asyncio.CancelledError:
             error = EtcdError(UNAVAILABLE, "the connection is closing")
-            if not stream.ended:
-                raise
+            raise
         finally:
             call.cancel()
             self._streams.discard(stream)
@@ -142,7 +141,8 @@ class GrpcTransport:
         if not self.lost.done():
             self.lost.set_result(None)
         for stream in list(self._streams):
-            stream.cancel()
+            if stream.task is not None:
+                stream.task.cancel()  # its listener hears of it
         self._settle(0)
 
     def abort(self) -> None:
@@ -186,16 +186,26 @@ async def dial(endpoint: Endpoint, tls: TLS, spawn: Spawn) -> Transport:
             channel = grpc.aio.insecure_channel(target, (*_OPTIONS, ("grpc.default_authority", endpoint.authority)))
     except OSError as error:
         raise EtcdError(UNAVAILABLE, f"{endpoint}: {error}", sent=False) from error
-    transport = GrpcTransport(channel, spawn)
     try:
-        await asyncio.wait_for(channel.channel_ready(), CONNECT_TIMEOUT)
-    except BaseException as error:
-        await channel.close()
-        if isinstance(error, TimeoutError):
-            raise EtcdError(UNAVAILABLE, f"{endpoint}: no connection in {CONNECT_TIMEOUT:g}s", sent=False) from error
-        raise
+        async with asyncio.timeout(CONNECT_TIMEOUT):
+            await _ready(channel)
+    except (TimeoutError, ConnectionError) as error:
+        raise EtcdError(UNAVAILABLE, f"{endpoint}: {error or 'no answer in time'}", sent=False) from error
+    finally:
+        if channel.get_state() is not grpc.ChannelConnectivity.READY:
+            await channel.close()
+    transport = GrpcTransport(channel, spawn)
     spawn(transport.close_at_end(spawn(transport.notice_loss())))
     return transport
+
+
+async def _ready(channel: grpc.aio.Channel) -> None:
+    state = channel.get_state(try_to_connect=True)
+    while state is not grpc.ChannelConnectivity.READY:
+        if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
+            raise ConnectionError("the connection failed")
+        await channel.wait_for_state_change(state)
+        state = channel.get_state(try_to_connect=True)
 
 
 def _credentials(tls: TLS) -> grpc.ChannelCredentials:

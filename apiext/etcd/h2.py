@@ -61,6 +61,7 @@ class Connection(asyncio.Protocol):
         self._queued: deque[tuple[Call, bytes]] = deque()
         self._waiting: list[Call] = []  # calls with bytes that no window lets out
         self._next_id = 1
+        self._flushed_id = 1  # streams from here on never left this process
         self._out: list[bytes] = []
         self._flushing = False
         self._rest = b""
@@ -175,6 +176,7 @@ class Connection(asyncio.Protocol):
     def _flush(self) -> None:
         # all that one turn of the loop has to say goes out in one write
         self._flushing = False
+        self._flushed_id = self._next_id
         if self._out and self._transport is not None:
             out, self._out = self._out, []
             self._transport.write(b"".join(out))
@@ -430,7 +432,7 @@ class Connection(asyncio.Protocol):
             self.ready.set_exception(EtcdError(UNAVAILABLE, text, sent=False))
         self.drain(end_streams=False)
         for call in list(self._calls.values()):
-            self._finish(call, EtcdError(UNAVAILABLE, text))
+            self._finish(call, EtcdError(UNAVAILABLE, text, sent=call.stream < self._flushed_id))
 
     def _sweep(self) -> None:
         # one timer for all deadlines: a timer per call would cost more than the call

@@ -156,6 +156,7 @@ class EtcdServer:
 
     async def _spawn(self) -> None:
         directory = self._directory
+        directory.clear_sockets()
         mode = "ab" if directory.log.exists() and directory.log.stat().st_size < LOG_LIMIT else "wb"
         environment = {name: text for name, text in os.environ.items() if not name.startswith("ETCD_")}
         with directory.log.open(mode) as output:
@@ -175,9 +176,9 @@ class EtcdServer:
         deadline = asyncio.get_running_loop().time() + READY_TIMEOUT
         while not await self._answers():
             if child.poll() is not None:
-                raise ServerError(f"etcd ended with code {child.returncode}: {directory.log_tail()}")
+                raise ServerError(f"etcd ended with code {child.returncode}: {directory.last_words()}")
             if asyncio.get_running_loop().time() > deadline:
-                raise ServerError(f"etcd does not answer within {READY_TIMEOUT:g}s: {directory.log_tail()}")
+                raise ServerError(f"etcd does not answer within {READY_TIMEOUT:g}s: {directory.last_words()}")
             await asyncio.sleep(POLL)
 
     async def _answers(self) -> bool:

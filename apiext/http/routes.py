@@ -52,7 +52,7 @@ class Routes:
         parts = exchange.path.strip("/").split("/")
         fixed = FIXED.get(parts[0])
         reply = fixed(self, exchange, parts, catalog) if fixed is not None else None
-        return reply if reply is not None else self._no_such_path(catalog)
+        return reply if reply is not None else responses.page_not_found()
 
     # --- resources ---
 
@@ -73,9 +73,6 @@ class Routes:
         return await self.resources.answer(exchange, target)
 
     # --- the rest ---
-
-    def _no_such_path(self, catalog: Catalog) -> Reply:
-        return responses.json_reply({"paths": self._paths(catalog)}, 404)
 
     def _paths(self, catalog: Catalog) -> list[str]:
         fixed = {"/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/version"}
@@ -117,12 +114,7 @@ class Routes:
         builtin = len(parts) < 2 or parts[0] == "api" or is_builtin(catalog, parts[1])
         if builtin and exchange.method not in _READS:
             raise status.StatusError(405, "MethodNotAllowed", NOT_ALLOWED, {})
-        reply = published.discovery(exchange, parts, catalog)
-        if reply is not None:
-            return reply
-        if builtin:
-            raise status.resource_not_found()
-        return responses.page_not_found()
+        return published.discovery(exchange, parts, catalog)
 
     def openapi(self, exchange: Exchange, parts: list[str], catalog: Catalog) -> Reply | None:
         """Answer ``/openapi/v2`` and ``/openapi/v3`` (OAS-001, OAS-002)."""

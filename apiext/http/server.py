@@ -130,6 +130,11 @@ class HttpServer:
         return f"{'https' if self.settings.tls else 'http'}://{shown}:{self.port}"
 
     @property
+    def connections(self) -> list[ApiHandler]:
+        """The connections that are open."""
+        return [cast(ApiHandler, handler) for handler in self._listener.connections] if self._listener else []
+
+    @property
     def accepting(self) -> bool:
         """Whether new connections are taken."""
         return self._server is not None and self._server.is_serving()
@@ -180,8 +185,8 @@ class HttpServer:
         server.close()
         listener.pre_shutdown()
         await self._drained(drain)
-        for handler in listener.connections:
-            cast(ApiHandler, handler).end_watch()
+        for connection in self.connections:
+            connection.end_watch()
         await listener.shutdown(_CLOSE)  # closing flushes what was written
         try:
             async with asyncio.timeout(_CLOSE):

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from apiext import limits
 from apiext.documents.document import Document
 from apiext.meta import objectmeta
 from apiext.meta.fields import FieldError, child, invalid, item, required
@@ -114,6 +115,8 @@ def errors(node: Structural, value: Any, path: str = "", *, root: bool = False) 
             found += errors(below, value[name], where)
     elif isinstance(value, list) and node.items is not None:
         for index, part in enumerate(value):
+            if len(found) > limits.MAX_FIELD_ERRORS:
+                break
             if isinstance(part, (dict, list)):
                 found += errors(node.items, part, item(path, index))
     return found

@@ -2,9 +2,11 @@
 
 import zlib
 from collections.abc import Mapping
+from itertools import islice
 
 import orjson
 
+from apiext import limits
 from apiext.documents.document import Document, View
 from apiext.meta.fields import INVALID, FieldError
 from apiext.schema import coerce, list_types, report
@@ -108,7 +110,7 @@ class CompiledSchema:
             return [FieldError(INVALID, "", f'Invalid value: "": {over}')]
         if coerce.matters(root):
             errors += coerce.errors(root, new)
-        return errors + self._list_errors(new, old)
+        return report.limited(errors + self._list_errors(new, old))
 
     def validate_status(self, new: View, old: View | None) -> list[FieldError]:
         """Return what is wrong with an object written through its status: values of the status, list types."""
@@ -125,10 +127,12 @@ class CompiledSchema:
                     errors = report.errors(node, status, "status", below)
             except OverBudget as over:
                 return [FieldError(INVALID, "status", f'Invalid value: "": {over}')]
-        return errors + self._list_errors(new, old)
+        return report.limited(errors + self._list_errors(new, old))
 
     def _list_errors(self, new: View, old: View | None) -> list[FieldError]:
-        found = list(list_types.errors(self.root, new)) if list_types.matters(self.root) else []
+        if not list_types.matters(self.root):
+            return []
+        found = list(islice(list_types.errors(self.root, new), limits.MAX_FIELD_ERRORS + 1))
         if found and old is not None and next(list_types.errors(self.root, old), None) is not None:
             return []  # LST-003
         return found

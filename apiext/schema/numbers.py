@@ -22,6 +22,14 @@ def to_int64(value: float) -> int:
     return cut if _MIN_INT64 <= cut <= _MAX_INT64 else _MIN_INT64
 
 
+def to_float(value: float) -> float:
+    """Return the number as a float, infinite when it is beyond them."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
 def is_json_integer(value: float) -> bool:
     """Tell whether a float counts as an integer (VAL-004): integral up to 2^53, with a tiny tolerance."""
     if not -_SAFE <= value <= _SAFE:
@@ -77,14 +85,14 @@ def _multiple(path: str, field: str, value: float, factor: float) -> FieldError 
 
 
 def _maximum(path: str, field: str, value: float, bound: float, exclusive: bool) -> FieldError | None:
-    if value < bound or (value == bound and not exclusive) or math.isnan(value):
+    if not (value >= bound if exclusive else value > bound):
         return None
     words = "less than" if exclusive else "less than or equal to"
     return invalid(field, value, f"{path} in body should be {words} {_show(bound)}")
 
 
 def _minimum(path: str, field: str, value: float, bound: float, exclusive: bool) -> FieldError | None:
-    if value > bound or (value == bound and not exclusive) or math.isnan(value):
+    if not (value <= bound if exclusive else value < bound):
         return None
     words = "greater than" if exclusive else "greater than or equal to"
     return invalid(field, value, f"{path} in body should be {words} {_show(bound)}")
@@ -105,7 +113,7 @@ def errors(node: Structural, value: float, path: str, field: str, base: str = ""
             continue
         if not in_range(bound, kind, name):
             found.append(_range_error(prefix, kind, name, path, base))
-            found.append(check(path, field, float(value), bound))
+            found.append(check(path, field, to_float(value), bound))
         else:
             native = to_int64(bound) if isinstance(value, int) else bound
             found.append(check(path, field, value, native))

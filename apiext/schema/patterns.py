@@ -6,6 +6,8 @@ from functools import lru_cache
 
 from re2 import _re2
 
+from apiext.schema.budget import STEPS
+
 _OPTIONS = _re2.RE2.Options()
 _OPTIONS.log_errors = False
 _OPTIONS.max_mem = 8 * 1024 * 1024  # bytes of one program and its caches
@@ -36,6 +38,7 @@ _GROUP_NAME = re.compile(r"[A-Za-z0-9_]+\Z")
 @lru_cache(maxsize=1024)
 def _program(pattern: str) -> Callable[..., list[tuple[int, int]]]:
     """Return the match function of a pattern; ValueError with Go's text when it is refused."""
+    STEPS.left -= 20  # compiling takes as long as so many matches
     program = _re2.RE2(pattern.encode("utf-8", "surrogatepass"), _OPTIONS)
     if not program.ok():
         raise ValueError(_refusal(pattern, program.error().decode("utf-8", "replace")))

@@ -23,7 +23,7 @@ from apiext.schema.budget import STEPS
 from apiext.schema.formats import string_check
 from apiext.schema.ratchet import Link
 from apiext.schema.structural import Structural
-from apiext.schema.values import in_enum, type_fault
+from apiext.schema.values import enum_of, type_fault
 
 _TYPE_META = frozenset(("apiVersion", "kind"))
 
@@ -109,10 +109,11 @@ class Reporter:
             found.checks += 1
         found.checks += 1
         if not counted:
-            self.left -= len(found.errors) if kind is not dict and kind is not list else 1
+            own = found.errors if kind is not dict and kind is not list else ()
+            self.left -= 1 + sum(len(error.body) >> 10 for error in own)
 
     def _enum(self, found: Report, node: Structural, value: Any, field: str) -> None:
-        if node.enum and not in_enum(node.enum, value):
+        if node.enum and not enum_of(node).has(value):
             listed = [item if isinstance(item, str) else go_json(item) for item in node.enum]
             found.add(not_supported(field, value, listed))
 
@@ -228,7 +229,17 @@ def go_json(value: Any) -> str:
 def errors(node: Structural, value: Any, base: str = "", link: Link | None = None) -> list[FieldError]:
     """Return what is wrong with a value, at most MAX_FIELD_ERRORS errors; may raise OverBudget."""
     found = list(Reporter(base).report(node, value, "", link, counted=False).errors)
-    if len(found) > limits.MAX_FIELD_ERRORS:
-        more = "too many errors: the rest is not shown"
-        found[limits.MAX_FIELD_ERRORS :] = [FieldError(INVALID, base, f"Invalid value: {more}")]
+    return limited(found, base)
+
+
+def limited(found: list[FieldError], base: str = "") -> list[FieldError]:
+    """Return the errors, cut with a note where they are too many or too long for one answer."""
+    if len(found) <= 1:
+        return found
+    size = 0
+    for shown, error in enumerate(found):
+        size += len(error.body)
+        if shown >= limits.MAX_FIELD_ERRORS or (shown and size > limits.MAX_FIELD_ERROR_BYTES):
+            text = "Invalid value: too many errors: the rest is not shown"
+            return [*found[:shown], FieldError(INVALID, base, text)]
     return found

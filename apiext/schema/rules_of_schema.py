@@ -10,7 +10,8 @@ from apiext.meta.fields import FieldError, child, forbidden, invalid, item, not_
 from apiext.schema.field_paths import PathError, follow
 from apiext.schema.options import STRICT, TYPES, Options
 from apiext.schema.parse import parse
-from apiext.schema.structural import META_FIELDS
+from apiext.schema.rules_of_structure import unsupported
+from apiext.schema.structural import META_FIELDS, Structural
 
 _SUSPECT = frozenset(
     (
@@ -33,6 +34,25 @@ _SUSPECT = frozenset(
     )
 )
 """Keywords that can break a rule by themselves; a node without them and with a known type breaks none."""
+
+_LEAF = frozenset(
+    (
+        "type",
+        "description",
+        "title",
+        "format",
+        "nullable",
+        "example",
+        "enum",
+        "maximum",
+        "minimum",
+        "maxLength",
+        "minLength",
+        "pattern",
+        "required",
+    )
+)
+"""Keywords of the schemas that are passed over at once: nothing inside, nothing to break."""
 
 _FINE_TYPES = frozenset(("", None, *TYPES))
 _REASONS = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired")
@@ -76,6 +96,8 @@ def _inside(node: View, path: str, place: _Place, root: bool) -> Iterator[tuple[
         yield node["additionalProperties"], child(path, "additionalProperties"), below, False
     base = child(path, "properties")
     for name, schema in (node.get("properties") or {}).items():
+        if schema and schema.keys() <= _LEAF and schema.get("type") in _FINE_TYPES:
+            continue
         below = place
         if name in META_FIELDS and (root or node.get("x-kubernetes-embedded-resource")):
             reason = f"in top-level {name}" if root else place.no_defaults
@@ -242,6 +264,7 @@ def _map_keys(node: View, path: str, place: _Place, options: Options) -> list[Fi
 
 
 def _validations(node: View, path: str, place: _Place, options: Options) -> Iterator[FieldError]:
+    root: Structural | None = None
     for index, rule in enumerate(node.get("x-kubernetes-validations") or []):
         where = item(child(path, "x-kubernetes-validations"), index)
         yield from _rule_text(rule, where)
@@ -249,7 +272,10 @@ def _validations(node: View, path: str, place: _Place, options: Options) -> Iter
             yield required(child(where, "messageExpression"), "messageExpression must be non-empty if specified")
         if rule.get("reason") is not None and rule["reason"] not in _REASONS:
             yield not_supported(child(where, "reason"), rule["reason"], _REASONS)
-        yield from _field_path(node, rule.get("fieldPath") or "", child(where, "fieldPath"))
+        if rule.get("fieldPath"):
+            if root is None and not unsupported(node):
+                root = parse(node)
+            yield from _field_path(root, rule["fieldPath"], child(where, "fieldPath"))
 
 
 def _rule_text(rule: View, where: str) -> Iterator[FieldError]:
@@ -264,15 +290,15 @@ def _rule_text(rule: View, where: str) -> Iterator[FieldError]:
         yield required(child(where, "message"), "message must be specified if rule contains line breaks")
 
 
-def _field_path(node: View, path: str, where: str) -> Iterator[FieldError]:
-    if not path:
-        return
+def _field_path(node: Structural | None, path: str, where: str) -> Iterator[FieldError]:
     if not path.strip():
         yield invalid(where, path, "must be non-empty if specified")
     if _NEWLINE.search(path):
         yield invalid(where, path, "must not contain line breaks")
     try:
-        follow(path, parse(node))
+        if node is None:
+            raise PathError("the schema has no structural form")
+        follow(path, node)
     except PathError:
         yield invalid(where, path, "must be a valid path")
 

@@ -55,9 +55,6 @@ def errors(schema: View, path: str) -> list[FieldError]:
     stack: list[tuple[View, str, str]] = [(schema, path, "root")]
     while stack:
         node, where, level = stack.pop()
-        kind = node.get("type")
-        if kind and kind != "array" and level != "root" and node.keys() <= _PLAIN:
-            continue
         for rule in _RULES:
             found.extend(rule(node, where, level))
         stack.extend(_inside(node, where))
@@ -75,7 +72,9 @@ def _inside(node: View, path: str) -> Iterator[tuple[View, str, str]]:
         yield node["items"], child(path, "items"), "items"
     base = child(path, "properties")
     for name, schema in (node.get("properties") or {}).items():
-        yield schema or {}, item(base, name), "field"
+        kind = schema.get("type") if schema else None
+        if not (kind and kind != "array" and schema.keys() <= _PLAIN):
+            yield schema or {}, item(base, name), "field"
     if isinstance(node.get("additionalProperties"), Mapping):
         yield node["additionalProperties"], child(path, "additionalProperties"), "field"
 

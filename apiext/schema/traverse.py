@@ -11,6 +11,9 @@ _MANY = ("allOf", "anyOf", "oneOf", "items")
 _NAMED = ("properties", "patternProperties", "definitions", "dependencies")
 
 
+_INNER = frozenset((*_ONE, *_MANY, *_NAMED))
+
+
 def subschemas(schema: View | None) -> Iterator[View]:
     """Yield the schema and every schema inside it (SCH-014)."""
     stack: list[Any] = [schema]
@@ -19,6 +22,8 @@ def subschemas(schema: View | None) -> Iterator[View]:
         if not isinstance(found, Mapping):
             continue
         yield found
+        if _INNER.isdisjoint(found):
+            continue
         stack.extend(found.get(name) for name in _ONE)
         for name in _MANY:
             if isinstance(found.get(name), list):

@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from apiext.schema import junctors, numbers, strings
+from apiext.schema.budget import STEPS
 from apiext.schema.structural import Structural
-from apiext.schema.values import in_enum, type_fault
+from apiext.schema.values import enum_of, type_fault
 
 Test = Callable[[Any], bool]
 Tests = Mapping[type, Any]
@@ -15,26 +16,31 @@ NONE = type(None)
 _SAMPLES: dict[type, Any] = {str: "", bool: False, int: 0, float: 0.5, list: [], dict: {}}
 
 
-def tests(node: Structural) -> Tests:
-    """Return the tests of a node."""
-    found = node.compiled.get("tests")
+def tests(node: Structural, counted: bool) -> Tests:
+    """Return the tests of a node; those inside junctors count their steps, since they run many times over a value."""
+    name = "counted tests" if counted else "tests"
+    found = node.compiled.get(name)
     if found is None:
-        found = node.compiled["tests"] = _make(node)
+        found = node.compiled[name] = _make(node, counted)
     made: Tests = found
     return made
 
 
+def _counted(node: Structural) -> Tests:
+    return tests(node, True)
+
+
 def passes(node: Structural, value: Any) -> bool:
     """Tell whether a value is valid against a node; may raise OverBudget."""
-    test = tests(node).get(value.__class__)
+    test = tests(node, False).get(value.__class__)
     return test is True or (test is not None and test(value))
 
 
-def _make(node: Structural) -> Tests:
+def _make(node: Structural, counted: bool) -> Tests:
     found: dict[type, Any] = {}
     if type_fault(node, None) is None and not node.enum:
         found[NONE] = True
-    common = junctors.tests(node, tests)
+    common = junctors.tests(node, _counted)
     for kind, sample in _SAMPLES.items():
         checks: list[Test] = []
         if type_fault(node, sample) is not None:
@@ -42,9 +48,9 @@ def _make(node: Structural) -> Tests:
                 continue
             checks.append(lambda value: type_fault(node, value) is None)
         checks += common
-        checks += _OF_CLASS[kind](node)
+        checks += _OF_CLASS[kind](node, counted)
         if node.enum:
-            checks.append(_enum_test(node.enum, kind))
+            checks.append(_enum_test(node, kind))
         found[kind] = _all(checks)
     return found
 
@@ -68,40 +74,45 @@ def _all(checks: list[Test]) -> Any:
     return test
 
 
-def _enum_test(enum: tuple[Any, ...], kind: type) -> Test:
-    if kind is str:
-        return frozenset(item for item in enum if item.__class__ is str).__contains__
-    return lambda value: in_enum(enum, value)
+def _enum_test(node: Structural, kind: type) -> Test:
+    return enum_of(node).texts.__contains__ if kind is str else enum_of(node).has
 
 
-def _integers(node: Structural) -> list[Test]:
+def _integers(node: Structural, counted: bool) -> list[Test]:
     test = numbers.integer_test(node)
     return [test] if test is not None else []
 
 
-def _floats(node: Structural) -> list[Test]:
+def _floats(node: Structural, counted: bool) -> list[Test]:
     test = numbers.float_test(node)
     return [test] if test is not None else []
 
 
-def _lists(node: Structural) -> list[Test]:
+def _lists(node: Structural, counted: bool) -> list[Test]:
     checks: list[Test] = []
     low, high = node.min_items, node.max_items
     if low is not None and low > 0:
         checks.append(lambda value: len(value) >= low)
     if high is not None:
         checks.append(lambda value: len(value) <= high)
-    get = _getter(node.items)
+    get = _getter(node.items, counted)
     if get is not None:
-        checks.append(_items_test(get))
+        checks += [_count, _items_test(get)] if counted else [_items_test(get)]
     return checks
 
 
-def _getter(node: Structural | None) -> Callable[[type], Any] | None:
+def _count(value: Any) -> bool:
+    STEPS.left -= len(value)
+    if STEPS.left < 0:
+        STEPS.spend(0)
+    return True
+
+
+def _getter(node: Structural | None, counted: bool) -> Callable[[type], Any] | None:
     """Return the look-up of a node's tests, or None when every value passes."""
-    if node is None or _anything(tests(node)):
+    if node is None or _anything(tests(node, counted)):
         return None
-    return tests(node).get
+    return tests(node, counted).get
 
 
 def _anything(found: Tests) -> bool:
@@ -119,7 +130,7 @@ def _items_test(get: Callable[[type], Any]) -> Test:
     return test
 
 
-def _objects(node: Structural) -> list[Test]:
+def _objects(node: Structural, counted: bool) -> list[Test]:
     checks: list[Test] = []
     low, high = node.min_properties, node.max_properties
     if low is not None and low > 0:
@@ -130,15 +141,15 @@ def _objects(node: Structural) -> list[Test]:
         checks.append(frozenset(node.required).issubset)
     if node.additional is False:
         checks.append(frozenset(node.properties).issuperset)
-    test = _members_test(node)
+    test = _members_test(node, counted)
     if test is not None:
-        checks.append(test)
+        checks += [_count, test] if counted else [test]
     return checks
 
 
-def _members_test(node: Structural) -> Test | None:
-    of_maps = _getter(node.map_values)
-    table = {name: _getter(child) for name, child in node.properties.items()}
+def _members_test(node: Structural, counted: bool) -> Test | None:
+    of_maps = _getter(node.map_values, counted)
+    table = {name: _getter(child, counted) for name, child in node.properties.items()}
     if of_maps is None:
         table = {name: get for name, get in table.items() if get is not None}
         if not table:
@@ -161,9 +172,9 @@ def _members_test(node: Structural) -> Test | None:
     return test
 
 
-_OF_CLASS: dict[type, Callable[[Structural], list[Test]]] = {
-    str: lambda node: list(strings.tests(node)),
-    bool: lambda _: [],
+_OF_CLASS: dict[type, Callable[[Structural, bool], list[Test]]] = {
+    str: lambda node, _: list(strings.tests(node)),
+    bool: lambda node, _: [],
     int: _integers,
     float: _floats,
     list: _lists,

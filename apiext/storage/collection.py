@@ -194,8 +194,9 @@ class Collection:
         """Open a watch; its first bytes are written in a later turn of the loop.
 
         ``start``: events after that revision, Compacted if they are not in memory (see CachedStore.watch), and
-        FutureRevision if it has not come yet; None: from now. ``initial``: the current objects as ADDED first, ``start`` is ignored. ``announce``: a bookmark that marks
-        the end of those, as ``bookmarks`` when None (RV-009, RV-012, RV-013).
+        FutureRevision if it has not come yet; None: from now. ``initial``: the current objects as ADDED first,
+        ``start`` is ignored. ``announce``: a bookmark that marks the end of those, as ``bookmarks`` when None
+        (RV-009, RV-012, RV-013).
         """
         self._readable("\0", "\0")
         history = self.history

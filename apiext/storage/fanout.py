@@ -47,8 +47,8 @@ class Watcher:
 
     @property
     def revision(self) -> int:
-        """Everything up to this revision was written to the sink."""
-        return self._group.revision_of(self)
+        """Everything up to this revision was written to the sink; 0 while initial events are."""
+        return self._group.revision_of(self) if self._initial is None else 0
 
     def resume(self) -> None:
         """The transport drained: write what was missed."""

@@ -110,7 +110,7 @@ async def _commit_create(
             existing = await verbs.store.current(collection, namespace, name)
         if existing is not None:
             raise KeyExists(existing)
-        return Outcome(201, document=new)
+        return Outcome(201, document=_read_back(call, new, new["metadata"].get("resourceVersion")))
     if new["metadata"].get("resourceVersion"):
         raise status.unknown("resourceVersion should not be set on objects to be created")
     new["metadata"].pop("resourceVersion", None)
@@ -123,6 +123,17 @@ async def _commit_create(
         with translated():
             raise
     return Outcome(201, entry=entry)
+
+
+def _read_back(call: Call, new: Document, resource_version: object = None) -> Document:
+    """Return what a read would show of an object that a dry run does not store: defaults that reads add included."""
+    if call.endpoint.kind:
+        return new
+    shown = call.served.decode(call.served.encode(new), 0)
+    shown["metadata"].pop("resourceVersion", None)
+    if resource_version:
+        shown["metadata"]["resourceVersion"] = resource_version
+    return shown
 
 
 def _taken(call: Call, name: str, current: Entry, generated: bool) -> status.StatusError:
@@ -182,7 +193,7 @@ async def _attempt(verbs: Verbs, wanted: Update, collection: Collection, entry: 
             raise _StaleError
         return _answer(call, code, entry, new, wanted.options.dry_run)
     if wanted.options.dry_run:
-        return Outcome(code, document=_shown(call, new, entry.revision))
+        return Outcome(code, document=_shown(call, _read_back(call, new), entry.revision))
     try:
         stored = await verbs.store.update(
             collection, entry.namespace, entry.name, raw, entry.revision, guard_of(call.resource)
@@ -302,7 +313,7 @@ def _judge(call: Call, new: Document, old: View | None) -> None:
 
 def _name_rule(served: ServedVersion) -> Callable[[str], list[str]]:
     rule = served.name_messages
-    return objectmeta.dns1123_subdomain if rule is None else lambda name: rule(name, False)
+    return objectmeta.dns1123_subdomain if rule is None else rule
 
 
 def _warn_of_owners(call: Call, document: Document) -> None:

@@ -49,4 +49,4 @@ import etcd3  # noqa: E402 - only now it can be imported
 
 def witness(host: str, port: int) -> Any:
     """Return an etcd3 client."""
-    return etcd3.client(host=host, port=port, timeout=20)
+    return etcd3.client(host=host, port=port, timeout=20, grpc_options=[("grpc.max_receive_message_length", 1 << 29)])

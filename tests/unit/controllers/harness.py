@@ -161,11 +161,11 @@ async def server(etcd: FakeEtcd, *, wait: bool = True) -> AsyncIterator[Server]:
             await store.stop()
 
 
-async def until(condition: Callable[[], object], within: float = 10.0) -> None:
+async def until(condition: Callable[[], object], within: float = 10.0, every: float = 0.001) -> None:
     """Wait for a condition that other tasks bring about."""
     async with asyncio.timeout(within):
         while not condition():  # noqa: ASYNC110 - polling what the outside sees
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(every)
 
 
 def crd(

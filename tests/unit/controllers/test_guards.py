@@ -225,7 +225,7 @@ async def test_a_deletion_that_came_to_nothing_is_forgotten() -> None:
         await until(lambda: one.served(NAME).terminating)  # type: ignore[union-attr]
         with pytest.raises(RefusedError):
             await create(one, widget("a"))
-        await until(lambda: not one.served(NAME).terminating, limits.DELETION_ABANDONED + 1)  # type: ignore[union-attr]
+        await until(lambda: not one.served(NAME).terminating, limits.DELETION_ABANDONED + 1, 0.1)  # type: ignore[union-attr]
         await create(one, widget("a"))
         with pytest.raises(GuardChanged):  # the deletion that comes too late
             await one.change(NAME, lambda document: document["metadata"].update(deletionTimestamp="x"), guard)

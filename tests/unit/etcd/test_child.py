@@ -149,10 +149,17 @@ def test_processes() -> None:
     assert not is_running(child.pid)
 
 
-def test_log_tail(held: DataDir) -> None:
-    assert held.log_tail() == ""
-    held.log.write_text("x" * 5000 + " the end\n")
-    assert held.log_tail(100).endswith("x the end")
+def test_last_words(held: DataDir) -> None:
+    assert held.last_words() == ""
+    held.log.write_text("x" * 50_000 + "\nfatal: " + "y" * 1000 + "\n\n")
+    assert held.last_words(10) == "fatal: yyy"
+
+
+def test_sockets_are_cleared(held: DataDir) -> None:
+    held.clear_sockets()
+    (held.run / "etcd.sock:0").touch()
+    held.clear_sockets()
+    assert list(held.run.iterdir()) == []
 
 
 @pytest.mark.parametrize("depth", [0, 5])

@@ -442,11 +442,22 @@ async def test_connection_lost() -> None:
     ended: list[EtcdError] = []
     answer = peer.connection.unary(PATH, b"q", 3.0)
     peer.connection.stream(PATH, lambda _: None, ended.append)
+    await peer.heard()
     peer.close()
     error = await failure(answer)
     assert (error.code, error.sent) == (errors.UNAVAILABLE, True)
     assert len(ended) == 1
     assert not (await failure(peer.connection.unary(PATH, b"q", 3.0))).sent
+
+
+async def test_call_that_never_left_was_not_sent() -> None:
+    peer = await connected()
+    first = peer.connection.unary(PATH, b"q", 3.0)
+    await peer.heard()
+    second = peer.connection.unary(PATH, b"q", 3.0)
+    peer.connection.connection_lost(None)
+    assert (await failure(first)).sent
+    assert not (await failure(second)).sent
 
 
 @pytest.mark.looptime

@@ -314,7 +314,7 @@ async def connected(server: HttpServer, tls: Any = None) -> AsyncIterator[Client
 async def until(condition: Callable[[], bool]) -> None:
     """Let the loop run until a condition holds."""
     async with asyncio.timeout(5):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - a turn of the loop, not a time
             await asyncio.sleep(0)
 
 

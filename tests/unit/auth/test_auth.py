@@ -1,0 +1,128 @@
+"""Who a request is from, and what it may do."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apiext.auth.authentication import (
+    BadCredential,
+    Credentials,
+    Everyone,
+    TokenFileError,
+    parse_token_file,
+    read_token_file,
+)
+from apiext.auth.authorization import MODES, Attributes, denial, is_public
+from apiext.auth.user import ANONYMOUS, MASTERS, SUPERUSER, User, authenticated
+
+ALICE = authenticated("alice", ("devs",))
+
+pytestmark = pytest.mark.rows("AUT-001", "AUT-003")
+
+
+def test_users() -> None:
+    assert ALICE.groups == ("devs", "system:authenticated")
+    assert not ALICE.is_master
+    assert SUPERUSER.is_master
+    assert ANONYMOUS.is_anonymous
+    assert not ALICE.is_anonymous
+
+
+@pytest.mark.parametrize("header", ["Bearer secret", "bearer secret", "BEARER  secret "])
+def test_tokens(header: str) -> None:
+    assert Credentials({"secret": ALICE}).authenticate(header, None) == ALICE
+
+
+@pytest.mark.parametrize("header", ["", "Basic abc", "Bearer", "Bearer "])
+def test_no_token(header: str) -> None:
+    known = Credentials({"secret": ALICE})
+    assert known.authenticate(header, None) is None
+    assert known.authenticate(header, SUPERUSER) == SUPERUSER
+
+
+def test_wrong_token_beats_a_certificate() -> None:
+    with pytest.raises(BadCredential):
+        Credentials({"secret": ALICE}).authenticate("Bearer other", SUPERUSER)
+
+
+def test_everyone() -> None:
+    assert Everyone().authenticate("Bearer whatever", None) == SUPERUSER
+
+
+def test_token_file(tmp_path: Path) -> None:
+    file = tmp_path / "tokens.csv"
+    file.write_text('t1,alice,u1,"devs,ops"\n\nt2, bob ,u2\n,nobody,u3\n')
+    users = read_token_file(file)
+    assert users == {
+        "t1": User("alice", ("devs", "ops", "system:authenticated"), "u1"),
+        "t2": User("bob", ("system:authenticated",), "u2"),
+    }
+
+
+def test_token_file_with_a_bad_line() -> None:
+    with pytest.raises(TokenFileError, match="line 2: expected at least 3 columns, found 2"):
+        parse_token_file(["a,b,c", "a,b"])
+
+
+@given(st.text(), st.text())
+def test_only_the_token_itself_is_let_in(token: str, other: str) -> None:
+    known = Credentials({token: ALICE})
+    try:
+        found = known.authenticate(f"Bearer {other}", None)
+    except BadCredential:
+        assert other.strip() != token
+        return
+    assert found is None or other.strip() == token
+
+
+def test_modes() -> None:
+    wish = Attributes(ALICE, "get", "/x")
+    master = Attributes(User("root", (MASTERS,)), "get", "/x")
+    assert MODES["AlwaysAllow"](wish)
+    assert not MODES["AlwaysDeny"](wish)
+    assert MODES["AlwaysDeny"](master)
+
+
+@pytest.mark.parametrize(
+    ("path", "public"),
+    [
+        ("/healthz", True),
+        ("/readyz/etcd", True),
+        ("/version", True),
+        ("/versions", False),
+        ("/", False),
+        ("/api", False),
+    ],
+)
+def test_public_paths(path: str, public: bool) -> None:
+    assert is_public(path) is public
+
+
+@pytest.mark.rows("ERR-18")
+@pytest.mark.parametrize(
+    ("attributes", "message", "details"),
+    [
+        (
+            Attributes(ALICE, "list", "/x", "example.com", "v1", "widgets"),
+            'widgets.example.com is forbidden: User "alice" cannot list resource "widgets" in API group "example.com" '
+            "at the cluster scope",
+            {"group": "example.com", "kind": "widgets"},
+        ),
+        (
+            Attributes(ALICE, "update", "/x", "example.com", "v1", "widgets", "status", "d", "a"),
+            'widgets.example.com "a" is forbidden: User "alice" cannot update resource "widgets/status" in API group '
+            '"example.com" in the namespace "d"',
+            {"name": "a", "group": "example.com", "kind": "widgets"},
+        ),
+        (
+            Attributes(User("<b>"), "get", "/a&b"),
+            'forbidden: User "&lt;b&gt;" cannot get path "/a&amp;b"',
+            {},
+        ),
+    ],
+)
+def test_denial(attributes: Attributes, message: str, details: dict[str, str]) -> None:
+    error = denial(attributes)
+    assert (error.code, error.message, error.details) == (403, message, details)

@@ -1,0 +1,46 @@
+"""The rules of definitions, each with its text."""
+
+from __future__ import annotations
+
+import pytest
+
+from apiext.crd import validation
+from apiext.crd.decoding import decode_v1beta1
+from apiext.crd.definition import ESTABLISHED
+from tests.support.cases import Case, case_name, load
+from tests.unit.crd.samples import BASE, changed, definition, expected, texts
+
+pytestmark = pytest.mark.rows(
+    *(f"CRD-{number:03d}" for number in range(20, 41)), "UPD-001", "UPD-002", "VER-014", "DIS-20"
+)
+
+
+@pytest.mark.parametrize("case", load(__file__, "create"), ids=case_name)
+def test_create(case: Case) -> None:
+    new = definition(case.set, case.remove)
+    assert texts(validation.validate(new, None)) == expected(case.errors)
+
+
+@pytest.mark.parametrize("case", load(__file__, "update"), ids=case_name)
+def test_update(case: Case) -> None:
+    old = definition(case.old)
+    if case.established:
+        old["status"]["conditions"] = [{"type": ESTABLISHED, "status": "True"}]
+    new = definition({**(case.old or {}), **(case.set or {})}, case.remove)
+    assert texts(validation.validate(new, old)) == expected(case.errors)
+
+
+@pytest.mark.parametrize("case", load(__file__, "v1beta1"), ids=case_name)
+@pytest.mark.rows("B1-002", "B1-003", "B1-004")
+def test_v1beta1(case: Case) -> None:
+    body = changed(BASE, {"apiVersion": "apiextensions.k8s.io/v1beta1"}, ["spec.versions[0].schema"])
+    new, _ = decode_v1beta1(changed(body, case.set, case.remove))
+    assert texts(validation.validate_v1beta1(new, None)) == expected(case.errors)
+
+
+def test_a_status_write_is_judged_by_its_accepted_names_only() -> None:
+    old = definition()
+    new = definition({"status": {"acceptedNames": {"plural": "A B", "kind": "x"}, "storedVersions": ["v9"]}})
+    assert texts(validation.validate_status(new, old)) == expected(
+        ['status.acceptedNames.plural: Invalid value: "A B": <dns1035>']
+    )

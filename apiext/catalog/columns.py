@@ -77,7 +77,7 @@ def _column(definition: View) -> Column | None:
 
 
 def _cell(find: Callable[[View], list[Any]], kind: str) -> Callable[[View], Any]:
-    show = _CELLS.get(kind, _nothing)
+    show: Callable[[Any], Any] = _CELLS.get(kind) or _nothing
 
     def cell(document: View) -> Any:
         try:

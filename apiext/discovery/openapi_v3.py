@@ -29,6 +29,7 @@ class _Part:
     scale: bool
 
 
+_FINGERPRINTS: WeakKeyDictionary[ServedVersion, bytes] = WeakKeyDictionary()
 _PARTS: WeakKeyDictionary[ServedVersion, _Part] = WeakKeyDictionary()
 """Parts live as long as their version is served, so a changed definition rebuilds only its own."""
 
@@ -78,11 +79,22 @@ def _index(catalog: Catalog) -> Tagged:
 
 
 def _hash(found: Sequence[Published]) -> str:
-    """Return a hash of what the document is made from: it changes with the definitions, not with their status."""
+    """Return a hash of what the document is made from: definitions as they are served, not their status (OAS-009)."""
     digest = hashlib.sha512(_FORMAT.encode())
     for one in found:
-        digest.update(f"\0{one.resource.identity}\0{one.version.version}\0{one.version.kind}".encode())
+        digest.update(_fingerprint(one.version))
     return digest.hexdigest().upper()
+
+
+def _fingerprint(served: ServedVersion) -> bytes:
+    known = _FINGERPRINTS.get(served)
+    if known is None:
+        endpoints = [(name, one.verbs, one.kind) for name, one in served.endpoints.items()]
+        names = (served.group, served.version, served.resource, served.kind, served.list_kind, served.namespaced)
+        made_of = (names, served.verbs, endpoints, list(served.selectable), served.typed, served.open_api)
+        known = hashlib.blake2b(orjson.dumps(made_of), digest_size=32).digest()
+        _FINGERPRINTS[served] = known
+    return known
 
 
 def _body(found: Sequence[Published]) -> bytes:

@@ -6,6 +6,7 @@ from typing import Any
 from apiext.catalog.served import ServedVersion
 from apiext.discovery import types
 from apiext.documents.document import Document, View
+from apiext.schema.rules_of_structure import is_structural
 
 V2_PREFIX = "#/definitions/"
 V3_PREFIX = "#/components/schemas/"
@@ -50,7 +51,7 @@ _ZERO_COUNTS = frozenset(("maximum", "minimum", "maxLength", "minLength", "maxIt
 def object_schema(served: ServedVersion, *, v2: bool) -> Document:
     """Return the published schema of a kind; without a (structural) schema it is a bare object (OAS-003)."""
     schema = served.open_api
-    if not schema or (v2 and schema.get(_PRESERVE)):
+    if not schema or (v2 and schema.get(_PRESERVE)) or not (served.typed or is_structural(schema)):
         found: Document = {"type": "object"}  # properties here would make kubectl refuse all others
     else:
         found = _published(schema, v2)
@@ -92,7 +93,7 @@ def _extensions(served: ServedVersion, kind: str) -> Document:
         "x-kubernetes-group-version-kind": [{"group": served.group, "kind": kind, "version": served.version}]
     }
     fields = [{"fieldPath": path} for path in served.selectable if not path.startswith("metadata.")]
-    if fields:
+    if fields and not served.typed:
         found["x-kubernetes-selectable-fields"] = fields
     return found
 

@@ -1,7 +1,5 @@
 """How a call to etcd can fail, and which failure a gRPC status stands for."""
 
-from collections.abc import Callable
-
 CANCELLED, UNKNOWN, INVALID_ARGUMENT, DEADLINE_EXCEEDED = 1, 2, 3, 4
 PERMISSION_DENIED, RESOURCE_EXHAUSTED, FAILED_PRECONDITION = 7, 8, 9
 OUT_OF_RANGE, INTERNAL, UNAVAILABLE, UNAUTHENTICATED = 11, 13, 14, 16
@@ -119,6 +117,3 @@ def is_transient(error: EtcdError) -> bool:
 def _stopping(error: EtcdError) -> bool:
     # what a server says of the calls it drops while it stops
     return error.code == UNKNOWN and ("server stopped" in error.message or "context canceled" in error.message)
-
-
-ErrorSink = Callable[[EtcdError], None]

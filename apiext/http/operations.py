@@ -18,6 +18,9 @@ class Operations(Protocol):
     def catalog(self) -> LiveCatalog:
         """What is served."""
 
+    async def settle(self) -> None:
+        """Wait until the catalog reflects every definition stored by now."""
+
     def cached(self, served: ServedVersion, namespace: str, name: str) -> Entry | None:
         """Return the object as the cache has it, without waiting; None when the cache cannot say."""
 
@@ -56,6 +59,10 @@ class VerbOperations:
     def catalog(self) -> LiveCatalog:
         """What is served."""
         return self._verbs.catalog
+
+    async def settle(self) -> None:
+        """Wait until the catalog reflects every definition stored by now (design.md §8, 5)."""
+        await api.settle(self._verbs)
 
     def cached(self, served: ServedVersion, namespace: str, name: str) -> Entry | None:
         """Return the object as the cache has it, without waiting (RV-002, "0")."""

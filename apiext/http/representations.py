@@ -183,7 +183,7 @@ def _partial_list(subject: Subject, items: Sequence[View], metadata: View) -> Do
         "kind": PARTIAL_LIST,
         "apiVersion": f"meta.k8s.io/{version}",
         "metadata": metadata,
-        "items": [partial(version, item) for item in items],
+        "items": [partial(version, item) for item in items] or None,  # recorded: null when empty
     }
 
 

@@ -17,7 +17,7 @@ from apiext.http.operations import Operations
 from apiext.http.representations import Subject
 from apiext.http.responses import Compressor, SecondClock, accepts_gzip, stream_head
 from apiext.meta import status
-from apiext.meta.options import ListOptions
+from apiext.meta.requestinfo import truth
 from apiext.meta.status import StatusError
 from apiext.telemetry import Telemetry
 from apiext.verbs.call import Body, Call, Outcome, Page
@@ -118,10 +118,16 @@ async def _watch(resources: Resources, exchange: Exchange, target: Target) -> An
         sink.discard()
         raise
     sink.start()
-    options = ListOptions.parse(exchange.query)
-    seconds = float(options.timeout_seconds or resources.min_watch_timeout * (1.0 + random.random()))  # RV-014
-    sink.end_after(seconds, options.allow_watch_bookmarks, asyncio.get_running_loop())
+    seconds = _seconds(exchange) or resources.min_watch_timeout * (1.0 + random.random())  # RV-014
+    bookmarks = truth(exchange.query.get("allowWatchBookmarks"))
+    sink.end_after(seconds, bookmarks, asyncio.get_running_loop())
     return StreamReply(sink)
+
+
+def _seconds(exchange: Exchange) -> float:
+    """Return timeoutSeconds, 0 when there is none; what is no number is refused when the watch opens."""
+    text = exchange.value("timeoutSeconds")
+    return float(text) if text.isdecimal() and len(text) < 10 else 0.0
 
 
 async def _create(resources: Resources, exchange: Exchange, target: Target) -> Answer:

@@ -59,6 +59,9 @@ class Routes:
     async def _resource(self, exchange: Exchange, info: RequestInfo, catalog: Catalog) -> Answer:
         target = find(catalog, info)
         if isinstance(target, Reply):
+            await self.resources.operations.settle()  # another server may have stored the definition just now
+            target = find(self.resources.operations.catalog.current, info)
+        if isinstance(target, Reply):
             return target
         served = target.served
         exchange.labels = labels(info, served, _verb_label(exchange, info))
@@ -158,7 +161,7 @@ def find(catalog: Catalog, info: RequestInfo) -> Target | Reply:
             raise status.resource_not_found()
         return responses.page_not_found()
     endpoint = served.endpoints.get(info.subresource)
-    if endpoint is None or info.rest:
+    if endpoint is None or (info.rest and builtin):  # recorded: custom resources ignore what follows a subresource
         if builtin:
             raise status.resource_not_found()
         raise status.not_found(GroupResource(served.group, served.resource), info.name)

@@ -1,5 +1,7 @@
 """Every verb, from a decoded request to its answer: what http calls."""
 
+from contextlib import suppress
+
 from apiext.catalog.served import Endpoint
 from apiext.documents.document import Document
 from apiext.meta import status
@@ -7,7 +9,7 @@ from apiext.meta.fields import FieldError
 from apiext.meta.names import GroupKind
 from apiext.meta.options import DeleteOptions, GetOptions, ListOptions, OptionsError, WriteOptions
 from apiext.storage.fanout import Watcher
-from apiext.storage.store import Entry
+from apiext.storage.store import Entry, StoreError
 from apiext.storage.watching import Sink
 from apiext.verbs import changes, decoding, identity, read, write
 from apiext.verbs import delete as deletes
@@ -17,6 +19,25 @@ from apiext.verbs.errors import translated
 from apiext.verbs.selection import select
 
 JSON_PATCHES = tuple(changes.PATCHES)
+
+
+async def settle(verbs: Verbs) -> None:
+    """Wait until the catalog reflects every definition stored by now: before a 404 for an unknown resource.
+
+    Order by revision, not by time (design.md §8); a store that does not answer leaves the catalog as it is.
+    """
+    try:
+        await verbs.definitions.seen(await verbs.store.fresh())
+    except StoreError:
+        return
+
+
+async def _served(verbs: Verbs, call: Call, outcome: Outcome) -> Outcome:
+    """After a write of a definition, wait until this server serves what it says."""
+    if call.served.group_resource == deletes.DEFINITIONS and outcome.entry is not None:
+        with suppress(StoreError):
+            await verbs.definitions.seen(outcome.entry.revision)
+    return outcome
 
 
 def get_now(verbs: Verbs, call: Call) -> Entry | None:
@@ -43,7 +64,7 @@ async def create(verbs: Verbs, call: Call, body: Body) -> Outcome:
     """Create the object of a body: 201 (WRI-001)."""
     wanted = write_options(call, "CreateOptions")
     document = decoding.normalize_body(call, body, decoding.mode(wanted))
-    return await write.create(verbs, call, document, wanted)
+    return await _served(verbs, call, await write.create(verbs, call, document, wanted))
 
 
 async def update(verbs: Verbs, call: Call, body: Body) -> Outcome:
@@ -54,7 +75,7 @@ async def update(verbs: Verbs, call: Call, body: Body) -> Outcome:
     identity.settle_namespace(call, document)
     uid = str(document["metadata"].get("uid") or "")
     change = write.Update(call, changes.replace(document), wanted, uid, unconditional=_own_kind(call.endpoint))
-    return await write.update(verbs, change)
+    return await _served(verbs, call, await write.update(verbs, change))
 
 
 async def patch(verbs: Verbs, call: Call, media_type: str, raw: bytes) -> Outcome:
@@ -66,7 +87,7 @@ async def patch(verbs: Verbs, call: Call, media_type: str, raw: bytes) -> Outcom
         raise status.unsupported_media_type(accepted_patches(call))
     wanted = write_options(call, "PatchOptions")
     change = write.Update(call, maker(call, raw, decoding.mode(wanted)), wanted, unconditional=_own_kind(call.endpoint))
-    return await write.update(verbs, change)
+    return await _served(verbs, call, await write.update(verbs, change))
 
 
 def accepted_patches(call: Call) -> tuple[str, ...]:
@@ -77,7 +98,7 @@ def accepted_patches(call: Call) -> tuple[str, ...]:
 
 async def delete(verbs: Verbs, call: Call, document: Document | None) -> Outcome:
     """Delete one object; ``document`` are the DeleteOptions of the body, None when there is no body (WRI-020)."""
-    return await deletes.delete(verbs, call, delete_options(call, document))
+    return await _served(verbs, call, await deletes.delete(verbs, call, delete_options(call, document)))
 
 
 async def delete_collection(verbs: Verbs, call: Call, document: Document | None) -> Outcome:

@@ -9,7 +9,7 @@ from apiext.meta import status
 from apiext.meta.names import GroupResource
 from apiext.meta.options import DeleteOptions
 from apiext.storage.collection import Collection
-from apiext.storage.store import Entry, GuardChanged, RevisionChanged
+from apiext.storage.store import Entry, Guard, GuardChanged, RevisionChanged
 from apiext.verbs import metadata
 from apiext.verbs.call import Call, Outcome, Verbs
 from apiext.verbs.errors import translated
@@ -65,7 +65,7 @@ async def _attempt(verbs: Verbs, call: Call, collection: Collection, entry: Entr
             old,
         )
     )
-    kept = await marker(verbs, call, old, options)
+    kept, guard = await marker(verbs, call, old, options)
     if kept is None:
         return await _remove(verbs, call, collection, entry, old, options)
     code = 202 if options.orphan_dependents is False else 200
@@ -77,7 +77,7 @@ async def _attempt(verbs: Verbs, call: Call, collection: Collection, entry: Entr
         return Outcome(code, document=kept)
     try:
         stored = await verbs.store.update(
-            collection, entry.namespace, entry.name, raw, entry.revision, guard_of(call.resource)
+            collection, entry.namespace, entry.name, raw, entry.revision, guard or guard_of(call.resource)
         )
     except (RevisionChanged, GuardChanged):
         raise
@@ -144,38 +144,40 @@ def check_definition_preconditions(call: Call, old: View, options: DeleteOptions
         raise status.conflict(resource, call.name, text)
 
 
-Marker = Callable[[Verbs, Call, Document, DeleteOptions], Awaitable[Document | None]]
-"""Return the object with its marks when something holds it, None when it may go now."""
+Marked = tuple[Document | None, Guard | None]
+Marker = Callable[[Verbs, Call, Document, DeleteOptions], Awaitable[Marked]]
+"""Return the object with its marks when something holds it, None when it may go now; and a guard of its own."""
 
 
-async def _mark(verbs: Verbs, call: Call, document: Document, options: DeleteOptions) -> Document | None:
+async def _mark(verbs: Verbs, call: Call, document: Document, options: DeleteOptions) -> Marked:
     """Hold the object as long as it has finalizers (WRI-017, WRI-018)."""
     now = metadata.finalizers(document)
     wanted = metadata.propagation_finalizers(now, options.propagation_policy or "", options.orphan_dependents)
     if not wanted:
-        return None
+        return None, None
     if list(now) != wanted:
         metadata.set_finalizers(document, wanted)
     if not document["metadata"].get("deletionTimestamp"):
         metadata.mark_as_deleting(document, verbs.clock())
     document["metadata"].setdefault("deletionGracePeriodSeconds", 0)  # upstream: the first delete of a CRD sets none
     document["metadata"].pop("resourceVersion", None)
-    return document
+    return document, None
 
 
-async def _mark_definition(verbs: Verbs, call: Call, document: Document, options: DeleteOptions) -> Document | None:
+async def _mark_definition(verbs: Verbs, call: Call, document: Document, options: DeleteOptions) -> Marked:
     """Hold a definition until its objects are gone; its guard changes first (DEL-001)."""
     if document["metadata"].get("deletionTimestamp"):
         return await _mark(verbs, call, document, options)
+    guard = None
     if not options.dry_run:
         with translated():
-            await verbs.definitions.begin_deletion(call.name, document["metadata"].get("uid", ""))
+            guard = await verbs.definitions.begin_deletion(call.name, document["metadata"].get("uid", ""))
     document["metadata"].pop("resourceVersion", None)
     document["metadata"]["deletionTimestamp"] = verbs.clock()
     now = metadata.finalizers(document)
     if CLEANUP not in now:
         metadata.set_finalizers(document, [*now, CLEANUP])
-    return set_terminating(document, verbs.clock())
+    return set_terminating(document, verbs.clock()), guard
 
 
 def set_terminating(document: Document, now: str) -> Document:
@@ -190,16 +192,16 @@ def set_terminating(document: Document, now: str) -> Document:
     return conditions.with_status(document, conditions=conditions.with_condition(known, terminating, now))
 
 
-async def _mark_namespace(verbs: Verbs, call: Call, document: Document, options: DeleteOptions) -> Document | None:
+async def _mark_namespace(verbs: Verbs, call: Call, document: Document, options: DeleteOptions) -> Marked:
     """Hold a namespace until its contents are gone (NSP-005)."""
     held = bool((document.get("spec") or {}).get("finalizers")) or bool(metadata.finalizers(document))
     if not held:
-        return None
+        return None, None
     if not document["metadata"].get("deletionTimestamp"):
         document["metadata"]["deletionTimestamp"] = verbs.clock()
     document["status"] = {**(document.get("status") or {}), "phase": "Terminating"}
     document["metadata"].pop("resourceVersion", None)
-    return document
+    return document, None
 
 
 MARKERS: Mapping[GroupResource, Marker] = {DEFINITIONS: _mark_definition, NAMESPACES: _mark_namespace}

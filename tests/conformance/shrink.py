@@ -23,10 +23,12 @@ def main() -> int:
     parser.add_argument("--show", type=int, default=0, metavar="N", help="print the first N differences")
     asked = parser.parse_args()
     scenarios = [scenario for scenario in recorded.load() if asked.only in scenario.id]
-    before, after, shown, fresh = recorded.not_yet(), {}, 0, 0
+    before, shown, fresh = recorded.not_yet(), 0, 0
+    left_out = recorded.left_out(before)
+    after = {key: entry for key, entry in before.items() if key.startswith(recorded.WITHOUT)}
     with contextlib.ExitStack() as stack:
         url = asked.server or stack.enter_context(running_server(REFERENCE_FLAGS)).url
-        player = Player(url, scenarios)
+        player = Player(url, scenarios, left_out)
         for scenario in recorded.load():
             keys = [f"{scenario.id}/{index}" for index in range(len(scenario.steps))]
             if asked.only not in scenario.id:
@@ -46,6 +48,8 @@ def main() -> int:
                     print(f"{scenario.id}: {diff}\n")
             if found:
                 print(f"{len(found):4d} of {len(scenario.steps):3d} steps differ in {scenario.id}")
+    if not asked.only and not player.spared:
+        after = {key: entry for key, entry in after.items() if not key.startswith(recorded.WITHOUT)}
     steps = sum(len(scenario.steps) for scenario in scenarios)
     recorded.write_not_yet(after)
     print(f"{steps} steps played; listed before {len(before)}, now {len(after)}; {fresh} differ and were not listed")

@@ -18,6 +18,7 @@ ROWS = HERE / "rows.yaml"
 
 CANON = "uniq0000"
 USER_AGENT = "golden/1.0"
+WITHOUT = "without "
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Scenario:
 
     def rows(self, not_yet: Mapping[str, Mapping[str, str]]) -> list[str]:
         """Return the rows shown by compared steps, less those of steps listed as not passing yet."""
-        shown, open_ = set(), set()
+        shown, open_ = set(), {entry["row"] for key, entry in not_yet.items() if key.startswith(WITHOUT)}
         for index, step in enumerate(self.steps):
             if step.get("answer") is None or self.excuse(index):
                 continue
@@ -73,8 +74,13 @@ def load() -> Iterator[Scenario]:
 
 
 def not_yet() -> dict[str, dict[str, str]]:
-    """Return the list of steps that do not pass yet: ``group/scenario/step-index`` → ``{row, piece}``."""
+    """Return what does not pass yet: ``group/scenario/step-index``, or ``without FIELD``, → ``{row, piece}``."""
     return yaml.safe_load(NOT_YET.read_text(encoding="utf-8")) or {}
+
+
+def left_out(entries: Mapping[str, object]) -> frozenset[str]:
+    """Return the names of the fields that the list leaves out of every comparison."""
+    return frozenset(key.removeprefix(WITHOUT) for key in entries if key.startswith(WITHOUT))
 
 
 def write_not_yet(entries: Mapping[str, Mapping[str, str]]) -> None:
@@ -82,6 +88,7 @@ def write_not_yet(entries: Mapping[str, Mapping[str, str]]) -> None:
     lines = [
         "# Steps of the recorded scenarios that do not pass yet: group/scenario/step-index, its row, the piece",
         "# that will bring it. A step that differs and is not listed fails the run; so does a listed step that passes.",
+        "# `without FIELD` leaves entries of that name out of all comparisons, at any depth.",
         "# `python -m tests.conformance.shrink` takes out what passes now.",
     ]
     lines += [

@@ -92,5 +92,5 @@ def test_paths_that_multiply_find_nothing() -> None:
     for _ in range(60):
         document = {"a": document, "b": [1, 2, 3]}
     before = time.perf_counter()
-    assert jsonpath.compile("..*..*..*..*")(document) == []
+    assert jsonpath.compile("...*...*...*...*")(document) == []
     assert time.perf_counter() - before < 5

@@ -115,6 +115,9 @@ class Shelf:
         for watch in list(self.watches):
             watch.send(event, entry)
 
+    async def settle(self) -> None:
+        """Everything stored is served."""
+
     def cached(self, served: ServedVersion, namespace: str, name: str) -> Entry | None:
         """Return what is on the shelf."""
         return self.entries.get((served.resource, namespace, name))

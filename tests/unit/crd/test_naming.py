@@ -1,0 +1,81 @@
+"""Which names a definition gets among those of its group."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from apiext.crd.conditions import find, is_true, same_condition, with_condition, with_status, without_condition
+from apiext.crd.definition import from_document, names_of
+from apiext.crd.naming import decide_names
+from tests.support.cases import Case, case_name, load
+
+pytestmark = pytest.mark.rows("CND-001", "CND-002", "CND-003", "CND-004")
+
+
+def _names(text: str) -> dict[str, Any]:
+    """Return names from ``plural singular short+short Kind ListKind``; a dash is a name not there."""
+    plural, singular, short, kind, list_kind = ["" if name == "-" else name for name in text.split()]
+    names = {"plural": plural, "singular": singular, "kind": kind, "listKind": list_kind}
+    return names | ({"shortNames": short.split("+")} if short else {})
+
+
+def _definition(requested: str, accepted: str, conditions: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+    return {
+        "metadata": {"name": f"{requested.split()[0]}.example.com"},
+        "spec": {"group": "example.com", "names": _names(requested)},
+        "status": {"acceptedNames": _names(accepted), "conditions": conditions or []},
+    }
+
+
+_NONE = "- - - - -"
+
+
+@pytest.mark.parametrize("case", load(__file__, "naming"), ids=case_name)
+def test_naming(case: Case) -> None:
+    established = {"type": "Established", **case.established} if case.established else None
+    asking = _definition(case.asks, case.has or _NONE, [established] if established else None)
+    group = [_definition(names, names) for names in case.others or ()]
+    definitions = [from_document(document) for document in (*group, asking)]
+    naming = decide_names(definitions[-1], definitions)
+    assert naming.accepted == names_of(_names(case.gets))
+    assert [naming.names_condition[key] for key in ("status", "reason", "message")] == case.names
+    assert [naming.established_condition[key] for key in ("status", "reason", "message")] == case.then
+
+
+def test_categories_never_conflict() -> None:
+    one = _definition("a a - A AList", "a a - A AList")
+    two = _definition("b b - B BList", _NONE)
+    one["status"]["acceptedNames"]["categories"] = ["all"]
+    two["spec"]["names"]["categories"] = ["all"]
+    definitions = [from_document(one), from_document(two)]
+    naming = decide_names(definitions[1], definitions)
+    assert naming.accepted.categories == ("all",)
+    assert naming.names_condition["status"] == "True"
+
+
+def test_accepted_names_as_the_status_shows_them() -> None:
+    assert names_of(_names("things - - - ThingList")).document() == {
+        "plural": "things",
+        "kind": "",
+        "listKind": "ThingList",
+    }
+
+
+@pytest.mark.rows("CND-010")
+def test_conditions_keep_their_place_and_their_time() -> None:
+    first = with_condition(None, {"type": "A", "status": "False", "reason": "x", "message": ""}, "t1")
+    both = with_condition(first, {"type": "B", "status": "True", "reason": "y", "message": ""}, "t2")
+    same = with_condition(both, {"type": "A", "status": "False", "reason": "z", "message": "m"}, "t3")
+    assert same[0] == {"type": "A", "status": "False", "reason": "z", "message": "m", "lastTransitionTime": "t1"}
+    turned = with_condition(same, {"type": "A", "status": "True", "reason": "z", "message": "m"}, "t4")
+    assert [(item["type"], item["lastTransitionTime"]) for item in turned] == [("A", "t4"), ("B", "t2")]
+    assert without_condition(turned, "A") == [turned[1]]
+    assert find(turned, "C") is None
+    document = with_status({"metadata": {}}, conditions=turned)
+    assert is_true(document, "A")
+    assert not is_true(document, "C")
+    assert same_condition(turned[0], {"type": "A", "status": "True", "reason": "z", "message": "m"})
+    assert not same_condition(turned[0], {"type": "A", "status": "True", "reason": "z", "message": "n"})
+    assert not same_condition(None, turned[0])

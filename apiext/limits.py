@@ -3,7 +3,7 @@
 MAX_BODY = 3 * 1024 * 1024  # bytes of a request body (upstream: MaxRequestBodyBytes)
 MAX_DEPTH = 250  # nesting of a body, checked before parsing; what orjson can encode again is 254 (upstream: 10 000)
 MAX_YAML_ALIASES = 1_000  # aliases of a YAML body: expansion bombs
-MAX_YAML_NODES = 1_000_000  # nodes of a YAML body after alias expansion
+MAX_YAML_NODES = 250_000  # nodes of a YAML body after alias expansion: about half a second
 MAX_JSON_PATCH_OPERATIONS = 10_000  # upstream: maxJSONPatchOperations
 MAX_JSON_PATCH_COPY = 3 * 1024 * 1024  # bytes copied by one JSON patch (upstream: JSONPatchMaxCopyBytes)
 MAX_ANNOTATIONS = 262_144  # bytes of all annotations (upstream: TotalAnnotationSizeLimitB)

@@ -46,6 +46,10 @@ class Slot:
     def __init__(self) -> None:
         self.value: float = 0
 
+    def add(self, amount: float) -> None:
+        """Add to the number, for callers that need a call."""
+        self.value += amount
+
 
 class Distribution:
     """One histogram: a count per bucket, and the sum."""

@@ -143,6 +143,13 @@ class ApiHandler(web.RequestHandler):
         if self._sink is not None:
             self._sink.resume()
 
+    def retire(self) -> None:
+        """Close the connection now if it is idle, else after the answer that is under way."""
+        if self._waiter is not None and not self._waiter.done() and not self._messages:
+            self.force_close()
+        else:
+            self._close = True
+
     def end_watch(self) -> None:
         """End the watch on this connection properly."""
         if self._sink is not None:

@@ -10,13 +10,14 @@ from typing import Protocol
 
 from apiext.auth.authorization import always_allow
 from apiext.auth.user import User
-from apiext.catalog.served import Catalog, ServedVersion
+from apiext.catalog.served import Catalog
 from apiext.http import negotiation, routes
 from apiext.http.exchange import Headers, Reply
 from apiext.http.gate import Gate, audit_id
 from apiext.http.operations import Operations
 from apiext.http.responses import SecondClock
 from apiext.meta import requestinfo
+from apiext.meta.names import GroupResource
 from apiext.meta.status import StatusError
 from apiext.storage.store import Entry, Viewer
 from apiext.telemetry import Distribution, Slot
@@ -38,7 +39,7 @@ class Caller(Protocol):
 class Road:
     """How to the objects under one collection path, and where their requests are counted."""
 
-    served: ServedVersion
+    resource: GroupResource
     viewer: Viewer
     namespace: str
     requests: Slot
@@ -51,7 +52,7 @@ class FastPath:
 
     def __init__(self, operations: Operations, gate: Gate, clock: SecondClock) -> None:
         self._operations = operations
-        self._cached: Callable[[ServedVersion, str, str], Entry | None] = operations.cached
+        self._cached: Callable[[GroupResource, str, str], Entry | None] = operations.cached
         self._gate = gate
         self._clock = clock
         self._catalog: Catalog | None = None
@@ -96,7 +97,7 @@ class FastPath:
         return reply
 
     def _view(self, road: Road, name: str) -> bytes | None:
-        entry = self._cached(road.served, road.namespace, name)
+        entry = self._cached(road.resource, road.namespace, name)
         if entry is None:
             return None
         try:
@@ -140,4 +141,9 @@ class FastPath:
         if "get" not in target.endpoint.verbs:
             return None
         labels = routes.labels(info, target.served, "GET")
-        return Road(target.served, target.served.view, info.namespace or "", *self._gate.counters(labels, "", 200))
+        return Road(
+            target.served.group_resource,
+            target.served.view,
+            info.namespace or "",
+            *self._gate.counters(labels, "", 200),
+        )

@@ -7,6 +7,7 @@ from apiext.http.exchange import Query, Reply
 from apiext.meta.fields import go_quote
 
 ENDPOINTS = ("healthz", "livez", "readyz")
+_SYNCED = "poststarthook/crd-informer-synced"
 _HEADERS = (("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff"))
 
 Probe = Callable[[], str]
@@ -45,6 +46,10 @@ class Health:
     def ready(self) -> bool:
         """Whether /readyz is true."""
         return not any(check.probe() for check in self.of("readyz"))
+
+    def starting(self) -> bool:
+        """Whether definitions are still missing that were stored before, so that a 404 would be wrong (ERR-03)."""
+        return any(check.name == _SYNCED and bool(check.probe()) for check in self._checks)
 
     def paths(self) -> list[str]:
         """Return every path that is answered here."""

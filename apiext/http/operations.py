@@ -1,9 +1,11 @@
 """The verbs as the HTTP side calls them: one method per verb, so that a test can answer without a store."""
 
+from collections.abc import Iterable
 from typing import Protocol
 
-from apiext.catalog.served import LiveCatalog, ServedVersion
+from apiext.catalog.served import LiveCatalog
 from apiext.documents.document import Document
+from apiext.meta.names import GroupResource
 from apiext.storage.fanout import Sink, Watcher
 from apiext.storage.store import Entry
 from apiext.verbs import api
@@ -21,8 +23,11 @@ class Operations(Protocol):
     async def settle(self) -> None:
         """Wait until the catalog reflects every definition stored by now."""
 
-    def cached(self, served: ServedVersion, namespace: str, name: str) -> Entry | None:
+    def cached(self, resource: GroupResource, namespace: str, name: str) -> Entry | None:
         """Return the object as the cache has it, without waiting; None when the cache cannot say."""
+
+    def counts(self) -> Iterable[tuple[GroupResource, int]]:
+        """Return how many objects of each resource are stored."""
 
     async def get(self, call: Call) -> Entry:
         """Return one object."""
@@ -64,12 +69,19 @@ class VerbOperations:
         """Wait until the catalog reflects every definition stored by now (design.md §8, 5)."""
         await api.settle(self._verbs)
 
-    def cached(self, served: ServedVersion, namespace: str, name: str) -> Entry | None:
+    def cached(self, resource: GroupResource, namespace: str, name: str) -> Entry | None:
         """Return the object as the cache has it, without waiting (RV-002, "0")."""
-        collection = self._verbs.store.collection(served.group_resource)
+        collection = self._verbs.store.collection(resource)
         if collection is None or not collection.ready:
             return None
         return collection.get(namespace, name)
+
+    def counts(self) -> Iterable[tuple[GroupResource, int]]:
+        """Return how many objects of each resource the cache holds."""
+        for resource in self._verbs.catalog.current.resources.values():
+            collection = self._verbs.store.collection(resource.group_resource)
+            if collection is not None and collection.ready:
+                yield resource.group_resource, collection.count(None)
 
     async def get(self, call: Call) -> Entry:
         """Return one object; 404 when there is none."""

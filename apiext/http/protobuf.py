@@ -1,7 +1,7 @@
 """Kubernetes' protobuf: the ``k8s\\0`` envelope, and messages to JSON documents and back (NEG-003, clients.md §6.2)."""
 
 import base64
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -198,6 +198,36 @@ def encode(document: View) -> bytes:
     unknown.typeMeta.apiVersion, unknown.typeMeta.kind = api_version, kind
     raw: bytes = unknown.SerializeToString(deterministic=True)
     return PREFIX + raw
+
+
+def encode_list(api_version: str, kind: str, metadata: View, items: Sequence[bytes]) -> list[bytes]:
+    """Return the enveloped message of a list in parts; ``items`` are messages without an envelope (``encode_item``)."""
+    head = _class("ListMeta")()
+    _fill(head, metadata)
+    raw: bytes = head.SerializeToString(deterministic=True)
+    body = [b"\x0a", _varint(len(raw)), raw]  # field 1: the metadata
+    for item in items:
+        body += (b"\x12", _varint(len(item)), item)  # field 2, once per item
+    unknown = _UNKNOWN()
+    unknown.typeMeta.apiVersion, unknown.typeMeta.kind = api_version, kind
+    return [PREFIX, unknown.SerializeToString(), b"\x12", _varint(sum(map(len, body))), *body]
+
+
+def encode_item(kind: str, document: View) -> bytes:
+    """Return the message of an object, without an envelope."""
+    message = _class(kind)()
+    _fill(message, document)
+    raw: bytes = message.SerializeToString(deterministic=True)
+    return raw
+
+
+def _varint(number: int) -> bytes:
+    found = bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    found.append(number)
+    return bytes(found)
 
 
 def encode_event(kind: str, raw: bytes) -> bytes:

@@ -1,13 +1,10 @@
 """What a client sees of an object or a list: as it is, as a Table, or as its metadata only (TAB, PAR, SRV-018 rows)."""
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from time import perf_counter
 
 import orjson
 
-from apiext import limits
 from apiext.catalog.served import Column, Endpoint, ServedVersion
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import encode, encode_yaml, pretty
@@ -17,7 +14,6 @@ from apiext.http.negotiation import Wanted
 from apiext.meta import status
 from apiext.meta.fields import go_quote
 from apiext.storage.store import Entry
-from apiext.verbs.call import Page
 
 INCLUDE = frozenset(("", "None", "Metadata", "Object"))
 PARTIAL = "PartialObjectMetadata"
@@ -198,112 +194,3 @@ OF_LISTS: Mapping[str, Callable[[Subject, Sequence[View], View], Document]] = {
     PARTIAL_LIST: _partial_list,
 }
 """Kind wanted → what becomes of a list."""
-
-
-def list_metadata(page: Page) -> Document:
-    """Return the metadata of a list (RV-001, RV-005)."""
-    metadata: Document = {"resourceVersion": str(page.revision)}
-    if page.token:
-        metadata["continue"] = page.token
-    if page.remaining:
-        metadata["remainingItemCount"] = page.remaining
-    return metadata
-
-
-def brackets(served: ServedVersion, page: Page) -> tuple[bytes, bytes]:
-    """Return what stands before and after the items of a plain JSON list (SRV-018)."""
-    metadata = list_metadata(page)
-    if served.typed:
-        head = orjson.dumps({"kind": served.list_kind, "apiVersion": served.api_version, "metadata": metadata})
-        return head[:-1] + b',"items":[', b"]}\n"
-    metadata.setdefault("continue", "")  # recorded: custom lists always show it
-    tail = orjson.dumps({"kind": served.list_kind, "metadata": metadata}, option=orjson.OPT_SORT_KEYS)
-    return b'{"apiVersion":%b,"items":[' % orjson.dumps(served.api_version), b"]," + tail[1:] + b"\n"
-
-
-async def list_parts(subject: Subject, page: Page) -> list[bytes]:
-    """Return a plain JSON list in parts, without ever copying the whole."""
-    served = subject.served
-    head, tail = brackets(served, page)
-    parts = [head]
-    if page.segments is not None and not served.typed:
-        await page.segments.prepare()
-        parts += page.segments.parts
-    else:
-        async for views in _joined(subject, page):
-            if len(parts) > 1:
-                parts.append(b",")
-            parts.append(views)
-    parts.append(tail)
-    return parts
-
-
-async def _joined(subject: Subject, page: Page) -> AsyncIterator[bytes]:
-    """Yield the views of a page in joined pieces, giving the loop its turn."""
-    served = subject.served
-    prefix = type_prefix(served) if served.typed else b""
-    began = perf_counter()
-    views: list[bytes] = []
-    for entry in _entries(page):
-        view = entry.view(served.view)
-        if prefix and view.startswith(prefix):
-            view = b"{" + view[len(prefix) :]  # recorded: items of typed lists have no kind of their own
-        views.append(view)
-        if len(views) >= limits.SEGMENT:
-            yield b",".join(views)
-            views = []
-            if perf_counter() - began > limits.LOOP_BUDGET / 2:
-                await asyncio.sleep(0)
-                began = perf_counter()
-    if views:
-        yield b",".join(views)
-
-
-def type_prefix(served: ServedVersion) -> bytes:
-    """Return how every view of a version begins: keys are sorted, so apiVersion and kind come first."""
-    return b'{"apiVersion":%b,"kind":%b,' % (orjson.dumps(served.api_version), orjson.dumps(served.kind))
-
-
-def _entries(page: Page) -> Sequence[Entry]:
-    if page.entries is not None:
-        return page.entries
-    return page.segments.entries if page.segments is not None else ()
-
-
-async def documents(subject: Subject, page: Page) -> list[Document]:
-    """Return the objects of a page decoded, giving the loop its turn."""
-    found: list[Document] = []
-    began = perf_counter()
-    for entry in _entries(page):
-        found.append(orjson.loads(entry.view(subject.served.view)))
-        if perf_counter() - began > limits.LOOP_BUDGET / 2:
-            await asyncio.sleep(0)
-            began = perf_counter()
-    return found
-
-
-async def list_document(subject: Subject, page: Page) -> Document:
-    """Return a page as the document that the client wants: a Table, metadata only, or the list itself."""
-    wanted, served = subject.wanted, subject.served
-    metadata = list_metadata(page)
-    if wanted.kind == "Table":
-        return table(subject, await _rows(subject, page), metadata)
-    items = await documents(subject, page)
-    if wanted.kind:
-        return OF_LISTS[wanted.kind](subject, items, metadata)
-    if served.typed:
-        items = [{key: item[key] for key in item if key not in {"kind", "apiVersion"}} for item in items]
-    else:
-        metadata.setdefault("continue", "")
-    return {"kind": served.list_kind, "apiVersion": served.api_version, "metadata": metadata, "items": items}
-
-
-async def _rows(subject: Subject, page: Page) -> list[Document]:
-    found: list[Document] = []
-    began = perf_counter()
-    for entry in _entries(page):
-        found.append(row(subject, orjson.loads(entry.view(subject.served.view))))
-        if perf_counter() - began > limits.LOOP_BUDGET / 2:
-            await asyncio.sleep(0)
-            began = perf_counter()
-    return found

@@ -10,7 +10,7 @@ from apiext import limits
 from apiext.catalog.served import Endpoint, ServedResource, ServedVersion
 from apiext.documents.document import Document
 from apiext.documents.encoding import DecodeError, decode_json, decode_yaml, json_kind
-from apiext.http import negotiation, protobuf, representations, streams
+from apiext.http import lists, negotiation, protobuf, representations, streams
 from apiext.http.exchange import Exchange, Reply, StreamReply
 from apiext.http.negotiation import JSON, PROTOBUF, YAML, Wanted
 from apiext.http.operations import Operations
@@ -19,6 +19,7 @@ from apiext.http.responses import Compressor, SecondClock, accepts_gzip, stream_
 from apiext.meta import status
 from apiext.meta.requestinfo import truth
 from apiext.meta.status import StatusError
+from apiext.storage.segments import Segments
 from apiext.telemetry import Telemetry
 from apiext.verbs.call import Body, Call, Outcome, Page
 from apiext.verbs.identity import expected_kind, summary
@@ -74,25 +75,24 @@ async def _get(resources: Resources, exchange: Exchange, target: Target) -> Answ
 async def _list(resources: Resources, exchange: Exchange, target: Target) -> Answer:
     subject = _subject(exchange, target)
     page = await resources.operations.list(_call(exchange, target))
-    wanted = subject.wanted
-    if not wanted.plain:
-        document = await representations.list_document(subject, page)
-        return Reply(200, wanted.encoding, (representations.written(wanted, document),), compressible=True)
-    if page.segments is not None and not target.served.typed:
-        return await _segments(resources, exchange, subject, page)
-    return Reply(200, JSON, await representations.list_parts(subject, page), compressible=True)
+    if subject.wanted.plain and page.segments is not None and not target.served.typed:
+        return await _segments(resources, exchange, subject, page.segments, page)
+    return await lists.reply(subject, page)
 
 
-async def _segments(resources: Resources, exchange: Exchange, subject: Subject, page: Page) -> Reply:
+async def _segments(
+    resources: Resources, exchange: Exchange, subject: Subject, segments: Segments, page: Page
+) -> Reply:
     """Send everything: the segments as they are, or their remembered gzip blocks (http.md 3.4)."""
-    segments = page.segments
-    assert segments is not None
     await segments.prepare()
-    if segments.size <= limits.GZIP_FROM or not accepts_gzip(exchange.headers.get("Accept-Encoding", "")):
-        return Reply(200, JSON, await representations.list_parts(subject, page), compressible=True)
-    head, tail = representations.brackets(subject.served, page)
+    head, tail = lists.brackets(subject.served, page)
+    if segments.size <= limits.GZIP_FROM:
+        return Reply(200, JSON, (head, *segments.parts, tail))
+    vary = ("Vary", "Accept-Encoding")
+    if not accepts_gzip(exchange.headers.get("Accept-Encoding", "")):
+        return Reply(200, JSON, (head, *segments.parts, tail), [vary])
     parts = await resources.compressor.run(segments.uncompressed, lambda: segments.gzip(head, tail))
-    return Reply(200, JSON, parts, [("Vary", "Accept-Encoding"), ("Content-Encoding", "gzip")])
+    return Reply(200, JSON, parts, [vary, ("Content-Encoding", "gzip")])
 
 
 async def _watch(resources: Resources, exchange: Exchange, target: Target) -> Answer:
@@ -103,9 +103,14 @@ async def _watch(resources: Resources, exchange: Exchange, target: Target) -> An
     if wanted.kind == representations.PARTIAL_LIST:
         raise status.unknown("content is not a list")
     events = resources.telemetry.watch_events.slot(served.group, served.version, served.resource)
+    if exchange.method == "HEAD":
+        return Reply(200, streams.content_type(subject))
     content = streams.content_type(subject)
+    running = resources.telemetry.longrunning.slot(*exchange.labels, "apiserver")
     head = stream_head(content, resources.clock.line(), exchange.audit_id, exchange.warnings)
     sink = exchange.connection.open_stream(head, streams.first_columns(subject))
+    running.value += 1
+    sink.done.add_done_callback(lambda _: running.add(-1))
     try:
         sink.watcher = await resources.operations.watch(_call(exchange, target), streams.frames(subject, events), sink)
     except StatusError as error:

@@ -17,6 +17,9 @@ Answer = Reply | StreamReply
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 ACROSS_NAMESPACES = frozenset(("list", "watch"))
 NOT_ALLOWED = "the server does not allow this method on the requested resource"
+NOT_YET = (
+    "the request has been made before all known HTTP paths have been installed, please try again"  # upstream's words
+)
 _BY_NAME = frozenset(("create", "update", "patch"))  # upstream routes these only with, or only without, a name
 _READS = frozenset(("GET", "HEAD"))
 _METRIC_VERBS = {
@@ -62,7 +65,7 @@ class Routes:
             await self.resources.operations.settle()  # another server may have stored the definition just now
             target = find(self.resources.operations.catalog.current, info)
         if isinstance(target, Reply):
-            return target
+            return self._missing(target)
         served = target.served
         exchange.labels = labels(info, served, _verb_label(exchange, info))
         if info.verb not in target.endpoint.verbs:
@@ -74,6 +77,11 @@ class Routes:
                 served.group, served.version, served.resource, info.subresource, ""
             ).value = 1
         return await self.resources.answer(exchange, target)
+
+    def _missing(self, page: Reply) -> Reply:
+        if self.health.starting():
+            raise status.StatusError(503, "ServiceUnavailable", NOT_YET, {"retryAfterSeconds": 5})
+        return page
 
     # --- the rest ---
 
@@ -117,7 +125,8 @@ class Routes:
         builtin = len(parts) < 2 or parts[0] == "api" or is_builtin(catalog, parts[1])
         if builtin and exchange.method not in _READS:
             raise status.StatusError(405, "MethodNotAllowed", NOT_ALLOWED, {})
-        return published.discovery(exchange, parts, catalog)
+        reply = published.discovery(exchange, parts, catalog)
+        return reply if reply is not None else self._missing(responses.page_not_found())
 
     def openapi(self, exchange: Exchange, parts: list[str], catalog: Catalog) -> Reply | None:
         """Answer ``/openapi/v2`` and ``/openapi/v3`` (OAS-001, OAS-002)."""

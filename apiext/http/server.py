@@ -117,6 +117,7 @@ class HttpServer:
         wanted = settings.fast_path and os.environ.get(NO_FAST_PATH, "") in {"", "0"}
         self.fast: FastPath | None = FastPath(operations, gate, self.clock) if wanted else None
         self._gate = gate
+        self._operations = operations
         self._listener: _Listener | None = None
         self._server: asyncio.Server | None = None
         self._idle = asyncio.Event()
@@ -183,7 +184,8 @@ class HttpServer:
         if server is None or listener is None:
             return
         server.close()
-        listener.pre_shutdown()
+        for connection in self.connections:
+            connection.retire()
         await self._drained(drain)
         for connection in self.connections:
             connection.end_watch()
@@ -208,6 +210,11 @@ class HttpServer:
     def _gauges(self, telemetry: Telemetry) -> None:
         telemetry.inflight.slot("readOnly").value = self._gate.running[False]
         telemetry.inflight.slot("mutating").value = self._gate.running[True]
+        telemetry.objects.clear()
+        telemetry.resource_objects.clear()
+        for found, count in self._operations.counts():
+            telemetry.objects.slot(str(found)).value = count
+            telemetry.resource_objects.slot(found.group, found.resource).value = count
 
 
 def raise_file_limit() -> None:

@@ -92,9 +92,9 @@ class CompiledSchema:
         changed = bool(self.prune(document))
         changed = self.drop_nulls(document) or changed
         if coerce.matters(self.root):
-            before = orjson.dumps(document)
+            before = _json(document)
             self.coerce_embedded(document, drop_invalid=True)
-            changed = changed or orjson.dumps(document) != before
+            changed = changed or not before or _json(document) != before
         return self.default(document) or changed
 
     def validate(self, new: View, old: View | None) -> list[FieldError]:
@@ -140,6 +140,14 @@ class CompiledSchema:
 
 def _link(node: Structural, new: View, old: View | None) -> Link | None:
     return Link(node, new, old) if old is not None else None
+
+
+def _json(document: Document) -> bytes:
+    """Return the document's JSON, or nothing when it is nested deeper than orjson goes."""
+    try:
+        return orjson.dumps(document)
+    except TypeError:
+        return b""
 
 
 def _stored(schema: View) -> bytes | View:

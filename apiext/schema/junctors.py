@@ -10,11 +10,6 @@ Getter = Callable[[type], Any]
 Source = Callable[[Structural], Mapping[type, Any]]
 
 
-def _passes(get: Getter, value: Any) -> bool:
-    test = get(value.__class__)
-    return test is True or (test is not None and test(value))
-
-
 def tests(node: Structural, source: Source) -> list[Callable[[Any], bool]]:
     """Return the tests of a node's junctors; ``source`` gives the tests of a branch. They may raise OverBudget."""
     found: list[Callable[[Any], bool]] = []
@@ -26,41 +21,58 @@ def tests(node: Structural, source: Source) -> list[Callable[[Any], bool]]:
     return found
 
 
+def _spend(count: int) -> None:
+    STEPS.left -= count
+    if STEPS.left < 0:
+        STEPS.spend(0)
+
+
 def _any_of(branches: tuple[Getter, ...]) -> Callable[[Any], bool]:
     def test(value: Any) -> bool:
-        STEPS.left -= len(branches)
-        if STEPS.left < 0:
-            STEPS.spend(0)
-        return any(_passes(get, value) for get in branches)
+        _spend(len(branches))
+        kind = value.__class__
+        for get in branches:
+            check = get(kind)
+            if check is True or (check is not None and check(value)):
+                return True
+        return False
 
     return test
 
 
 def _one_of(branches: tuple[Getter, ...]) -> Callable[[Any], bool]:
     def test(value: Any) -> bool:
-        STEPS.left -= len(branches)
-        if STEPS.left < 0:
-            STEPS.spend(0)
-        return sum(_passes(get, value) for get in branches) == 1
+        _spend(len(branches))
+        kind = value.__class__
+        found = 0
+        for get in branches:
+            check = get(kind)
+            if check is True or (check is not None and check(value)):
+                found += 1
+                if found > 1:
+                    return False
+        return found == 1
 
     return test
 
 
 def _all_of(branches: tuple[Getter, ...]) -> Callable[[Any], bool]:
     def test(value: Any) -> bool:
-        STEPS.left -= len(branches)
-        if STEPS.left < 0:
-            STEPS.spend(0)
-        return all(_passes(get, value) for get in branches)
+        _spend(len(branches))
+        kind = value.__class__
+        for get in branches:
+            check = get(kind)
+            if check is not True and (check is None or not check(value)):
+                return False
+        return True
 
     return test
 
 
 def _not(get: Getter) -> Callable[[Any], bool]:
     def test(value: Any) -> bool:
-        STEPS.left -= 1
-        if STEPS.left < 0:
-            STEPS.spend(0)
-        return not _passes(get, value)
+        _spend(1)
+        check = get(value.__class__)
+        return check is not True and (check is None or not check(value))
 
     return test

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
-import orjson
-
+from apiext.documents.encoding import encode
 from apiext.meta.fields import FieldError, duplicate, invalid
 from apiext.schema.structural import Structural
 
@@ -95,13 +94,12 @@ _CHECKS: dict[str, Callable[[Structural, list[Any], str], Iterator[FieldError]]]
 def json_text(value: Any) -> str:
     """Return a container's JSON as Go writes it, as far as equality goes: 1.0 and 1 are the same there."""
     try:
-        text = orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
+        return encode(value).decode()
     except TypeError:  # nested deeper than orjson goes
-        return _slow_text(value)
-    return _slow_text(value) if ".0" in text or "e" in text else text
+        return _deep_text(value)
 
 
-def _slow_text(value: Any) -> str:
+def _deep_text(value: Any) -> str:
     parts: list[str] = []
     stack: list[Any] = [value]
     while stack:

@@ -61,7 +61,7 @@ async def open_watch(verbs: Verbs, call: Call, options: ListOptions, frames: Fra
                 announce=bool(options.send_initial_events) and options.allow_watch_bookmarks,
             )  # fmt: skip
         if start > verbs.store.revision:
-            group = _from_the_future(group, start)
+            return collection.watch(_from_the_future(group, start), None, sink, bookmarks=options.allow_watch_bookmarks)
         return await verbs.store.watch(collection, group, start, sink, bookmarks=options.allow_watch_bookmarks)
 
 
@@ -85,4 +85,7 @@ def _from_the_future(group: WatchGroup, start: int) -> WatchGroup:
     def frame(event: str, entry: Entry) -> bytes:
         return group.frame(event, entry) if entry.revision > start else b""
 
-    return replace(group, key=(group.key, start), frame=frame)
+    def bookmark(revision: int, end: bool) -> bytes:
+        return group.bookmark(max(revision, start), end)
+
+    return replace(group, key=(group.key, start), frame=frame, bookmark=bookmark)

@@ -131,7 +131,7 @@ def test_two_definitions_cannot_have_one_kind(api: Client) -> None:
         found = condition(api.get(path).expect(200), "NamesAccepted")
         return found if found and found["status"] == "False" else None
 
-    assert until(refused, "the names are refused")["reason"] == "KindConflict"
+    assert until(refused, "the names are refused")["reason"] == "ListKindConflict"  # the last one found is told
     assert api.get(f"/apis/{widgets.group}/v1/gadgets").status == 404
     api.delete(f"{DEFINITIONS}/widgets.{widgets.group}").expect(200)
     until(lambda: is_true(api.get(path).expect(200), "Established"), "the freed kind is taken", within=15)

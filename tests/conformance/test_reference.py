@@ -39,10 +39,8 @@ def test_scenario(player: Player, scenario: Scenario) -> None:
     )
 
 
-def test_what_is_left_out_is_still_in_the_way(request: pytest.FixtureRequest, player: Player) -> None:
-    if {item.name for item in request.session.items} < {
-        f"test_scenario[{it.id.replace(' ', '-')}]" for it in SCENARIOS
-    }:
+def test_what_is_left_out_is_still_in_the_way(player: Player) -> None:
+    if player.count < len(SCENARIOS):
         pytest.skip("only some of the scenarios were chosen")
     assert bool(player.spared) == bool(recorded.left_out(NOT_YET)), "take `without …` out of not_yet.yaml"
 

@@ -70,15 +70,20 @@ async def test_restarts_under_writers(tmp_path: Path, transport: str, how: signa
     await server.stop()
 
 
+def state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
 async def test_frozen(tmp_path: Path, transport: str) -> None:
     with running(NEWEST, tmp_path) as etcd:
         client = Etcd([etcd.url], transport=transport, patience=4)
         await client.start()
         heard = Listener()
-        heard.watch(client, b"/", 0)
+        heard.watch(client, b"/", await client.head_revision() + 1)
         first = await client.create(b"/k", b"1")
         await heard.until(1)
         etcd.process.send_signal(signal.SIGSTOP)
+        await until(lambda: state(etcd.process.pid) == "T")
         results = await asyncio.gather(
             client.get(b"/k"), client.update(b"/k", b"2", first.revision), return_exceptions=True
         )

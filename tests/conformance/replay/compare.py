@@ -65,6 +65,11 @@ class Player:
         self._thread = threading.Thread(target=lambda: asyncio.run(self._play_all()), daemon=True)
         self._thread.start()
 
+    @property
+    def count(self) -> int:
+        """How many scenarios are played."""
+        return len(self._scenarios)
+
     def differences(self, scenario: Scenario) -> dict[int, str]:
         """Return step index → diff for a scenario, waiting for its turn."""
         return self._results[scenario.id].result(timeout=600)

@@ -144,7 +144,7 @@ def test_what_old_servers_stored() -> None:
 
 @pytest.mark.rows("CRD-005")
 def test_real_definitions_survive_their_stored_form() -> None:
-    folder = shared("real/definitions", cases=402) or shared("data/real/definitions", cases=402)
+    folder = shared("data/real/definitions", cases=402)
     for file in sorted(folder.glob("*/*.yaml")) if folder else ():
         document, unknown = decode_v1(decode_yaml(file.read_bytes())[0])
         assert from_stored_form(to_storage(document)) == document, file.name

@@ -23,7 +23,7 @@ def _names(text: str) -> dict[str, Any]:
 
 def _definition(requested: str, accepted: str, conditions: list[dict[str, Any]] | None = None) -> dict[str, Any]:
     return {
-        "metadata": {"name": f"{requested.split()[0]}.example.com"},
+        "metadata": {"name": f"{requested.split(maxsplit=1)[0]}.example.com"},
         "spec": {"group": "example.com", "names": _names(requested)},
         "status": {"acceptedNames": _names(accepted), "conditions": conditions or []},
     }

@@ -58,10 +58,10 @@ def default(value: Any, node: Structural | None, root: bool = False) -> None:
         for key in value:
             if root and key in META_FIELDS:
                 continue
-            if value[key] is None and key not in node.properties and node.map_values is not None:
-                if not node.map_values.nullable:
-                    value[key] = clone(node.map_values.default)
-                    prune(value[key], node.map_values)
+            of_maps = node.map_values if key not in node.properties else None
+            if value[key] is None and of_maps is not None and not of_maps.nullable:
+                value[key] = clone(of_maps.default)
+                prune(value[key], of_maps)
             default(value[key], node.member(key))
     elif isinstance(value, list) and node.items is not None:
         for index, item in enumerate(value):
@@ -84,10 +84,16 @@ def valid(node: Structural, value: Any) -> bool:
         return False
     if node.not_ is not None and valid(node.not_, value):
         return False
-    size = {str: ("min_length", "max_length"), list: ("min_items", "max_items"), dict: _PROPERTIES, int: _BOUNDS}
+    size = {
+        str: ("min_length", "max_length"),
+        list: ("min_items", "max_items"),
+        dict: _PROPERTIES,
+        int: _BOUNDS,
+        float: _BOUNDS,
+    }
     low, high = (getattr(node, name) for name in size.get(value.__class__, ("min_length", "min_length")))
     if value.__class__ in size:
-        measure = value if isinstance(value, int) else len(value)
+        measure = value if isinstance(value, (int, float)) else len(value)
         if (low is not None and measure < low) or (high is not None and measure > high):
             return False
     if isinstance(value, list):

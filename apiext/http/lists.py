@@ -1,0 +1,234 @@
+"""Lists on their way out: item by item in joined pieces, with a turn for the loop in between (SRV-018)."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+
+import orjson
+
+from apiext import limits
+from apiext.catalog.served import ServedVersion
+from apiext.documents.document import Document, View
+from apiext.documents.encoding import encode, encode_yaml, pretty
+from apiext.http import protobuf
+from apiext.http.exchange import Reply
+from apiext.http.negotiation import JSON, PROTOBUF, YAML
+from apiext.http.representations import (
+    OF_LISTS,
+    PARTIAL,
+    PARTIAL_LIST,
+    Subject,
+    definitions,
+    partial,
+    row,
+    written,
+)
+from apiext.storage.store import Entry
+from apiext.verbs.call import Page
+
+MakeItem = Callable[[Entry], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A list around its items: what comes before, between and after; ``empty`` is the whole without any."""
+
+    head: bytes
+    separator: bytes
+    tail: bytes
+    empty: bytes
+
+
+async def reply(subject: Subject, page: Page) -> Reply:
+    """Return a page in the representation wanted, uncompressed."""
+    wanted = subject.wanted
+    if wanted.kind == PARTIAL:
+        OF_LISTS[PARTIAL](subject, (), {})  # raises: a list is no single object
+    entries = _entries(page)
+    if wanted.encoding == PROTOBUF:
+        return Reply(200, PROTOBUF, await _protobuf(subject, page, entries), compressible=True)
+    make = ROWS.get((wanted.encoding, wanted.kind, wanted.pretty))
+    if make is None:
+        items = [document async for document in _documents(subject, entries)]
+        document = OF_LISTS[wanted.kind](subject, items, metadata_of(page))
+        return Reply(200, wanted.encoding, (written(wanted, document),), compressible=True)
+    make_frame, maker = make
+    frame = make_frame(subject, page)
+    if not entries:
+        return Reply(200, wanted.encoding, (frame.empty,), compressible=True)
+    parts = [frame.head]
+    async for piece in joined(entries, maker(subject), frame.separator):
+        parts += (piece, frame.separator)
+    parts[-1] = frame.tail
+    return Reply(200, wanted.encoding, parts, compressible=True)
+
+
+async def joined(entries: Sequence[Entry], make: MakeItem, separator: bytes) -> AsyncIterator[bytes]:
+    """Yield the items in joined pieces, giving the loop its turn."""
+    began = perf_counter()
+    items: list[bytes] = []
+    for entry in entries:
+        items.append(make(entry))
+        late = perf_counter() - began > limits.LOOP_BUDGET / 2
+        if late or len(items) >= limits.SEGMENT:
+            yield separator.join(items)
+            items = []
+        if late:
+            await asyncio.sleep(0)
+            began = perf_counter()
+    if items:
+        yield separator.join(items)
+
+
+def metadata_of(page: Page) -> Document:
+    """Return the metadata of a list (RV-001, RV-005)."""
+    metadata: Document = {"resourceVersion": str(page.revision)}
+    if page.token:
+        metadata["continue"] = page.token
+    if page.remaining:
+        metadata["remainingItemCount"] = page.remaining
+    return metadata
+
+
+def brackets(served: ServedVersion, page: Page) -> tuple[bytes, bytes]:
+    """Return what stands before and after the items of a plain JSON list (SRV-018)."""
+    metadata = metadata_of(page)
+    if served.typed:
+        head = orjson.dumps({"kind": served.list_kind, "apiVersion": served.api_version, "metadata": metadata})
+        return head[:-1] + b',"items":[', b"]}\n"
+    metadata.setdefault("continue", "")  # recorded: custom lists always show it
+    tail = orjson.dumps({"kind": served.list_kind, "metadata": metadata}, option=orjson.OPT_SORT_KEYS)
+    return b'{"apiVersion":%b,"items":[' % orjson.dumps(served.api_version), b"]," + tail[1:] + b"\n"
+
+
+def _entries(page: Page) -> Sequence[Entry]:
+    if page.entries is not None:
+        return page.entries
+    return page.segments.entries if page.segments is not None else ()
+
+
+async def _documents(subject: Subject, entries: Sequence[Entry]) -> AsyncIterator[Document]:
+    began = perf_counter()
+    for entry in entries:
+        yield orjson.loads(entry.shown(subject.served.view))
+        if perf_counter() - began > limits.LOOP_BUDGET / 2:
+            await asyncio.sleep(0)
+            began = perf_counter()
+
+
+# --- the list as it is ---
+
+
+def _plain_frame(subject: Subject, page: Page) -> Frame:
+    head, tail = brackets(subject.served, page)
+    return Frame(head, b",", tail, head + tail)
+
+
+def _plain_item(subject: Subject) -> MakeItem:
+    served = subject.served
+    if not served.typed:
+        return lambda entry: entry.shown(served.view)
+    prefix = b'{"apiVersion":%b,"kind":%b,' % (orjson.dumps(served.api_version), orjson.dumps(served.kind))
+
+    def make(entry: Entry) -> bytes:
+        view = entry.shown(served.view)
+        if view.startswith(prefix):  # keys are sorted
+            return b"{" + view[len(prefix) :]  # recorded: items of typed lists have no kind of their own
+        document: Document = orjson.loads(view)
+        return encode({name: value for name, value in document.items() if name not in {"kind", "apiVersion"}})
+
+    return make
+
+
+def _pretty_frame(subject: Subject, page: Page) -> Frame:
+    head, tail = brackets(subject.served, page)
+    empty = pretty(head + tail)
+    before, after = empty.split(b'"items": []', 1)
+    return Frame(before + b'"items": [\n    ', b",\n    ", b"\n  ]" + after + b"\n", empty + b"\n")
+
+
+def _pretty_item(subject: Subject) -> MakeItem:
+    make = _plain_item(subject)
+    return lambda entry: pretty(make(entry)).replace(b"\n", b"\n    ")  # no other newlines are in JSON
+
+
+def _yaml_frame(subject: Subject, page: Page) -> Frame:
+    served = subject.served
+    metadata = metadata_of(page)
+    if not served.typed:
+        metadata.setdefault("continue", "")
+    head = encode_yaml({"apiVersion": served.api_version})
+    tail = encode_yaml({"kind": served.list_kind, "metadata": metadata})
+    return Frame(head + b"items:\n", b"", tail, head + b"items: []\n" + tail)
+
+
+def _yaml_item(subject: Subject) -> MakeItem:
+    make = _plain_item(subject)
+
+    def item(entry: Entry) -> bytes:
+        lines = encode_yaml(orjson.loads(make(entry))).splitlines(keepends=True)
+        return b"- " + b"  ".join(lines)
+
+    return item
+
+
+# --- other kinds in JSON ---
+
+
+def _table_frame(subject: Subject, page: Page) -> Frame:
+    return _frame_of(
+        {
+            "kind": "Table",
+            "apiVersion": f"meta.k8s.io/{subject.wanted.version}",
+            "metadata": metadata_of(page),
+            "columnDefinitions": definitions(subject),
+        },
+        b'"rows":',
+        b"[]",
+    )
+
+
+def _table_item(subject: Subject) -> MakeItem:
+    viewer = subject.served.view
+    return lambda entry: encode(row(subject, orjson.loads(entry.shown(viewer))))
+
+
+def _partial_frame(subject: Subject, page: Page) -> Frame:
+    version = f"meta.k8s.io/{subject.wanted.version}"
+    return _frame_of(
+        {"kind": PARTIAL_LIST, "apiVersion": version, "metadata": metadata_of(page)},
+        b'"items":',
+        b"null",  # recorded
+    )
+
+
+def _partial_item(subject: Subject) -> MakeItem:
+    viewer, version = subject.served.view, subject.wanted.version
+    return lambda entry: encode(partial(version, orjson.loads(entry.shown(viewer))))
+
+
+def _frame_of(document: View, member: bytes, empty: bytes) -> Frame:
+    head = orjson.dumps(document)[:-1] + b"," + member
+    return Frame(head + b"[", b",", b"]}\n", head + empty + b"}\n")
+
+
+ROWS: Mapping[tuple[str, str, bool], tuple[Callable[[Subject, Page], Frame], Callable[[Subject], MakeItem]]] = {
+    (JSON, "", False): (_plain_frame, _plain_item),
+    (JSON, "", True): (_pretty_frame, _pretty_item),
+    (YAML, "", False): (_yaml_frame, _yaml_item),
+    (YAML, "", True): (_yaml_frame, _yaml_item),
+    (JSON, "Table", False): (_table_frame, _table_item),
+    (JSON, PARTIAL_LIST, False): (_partial_frame, _partial_item),
+}
+"""Encoding, kind and indentation → how the list and its items are written; others go through a whole document."""
+
+
+async def _protobuf(subject: Subject, page: Page, entries: Sequence[Entry]) -> list[bytes]:
+    served, wanted = subject.served, subject.wanted
+    if wanted.kind:
+        kind, api_version, list_kind = PARTIAL, f"meta.k8s.io/{wanted.version}", PARTIAL_LIST
+    else:
+        kind, api_version, list_kind = served.kind, served.api_version, served.list_kind
+    items = [protobuf.encode_item(kind, document) async for document in _documents(subject, entries)]
+    return protobuf.encode_list(api_version, list_kind, metadata_of(page), items)

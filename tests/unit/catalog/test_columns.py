@@ -1,0 +1,112 @@
+"""Table columns: which there are, and what stands in their cells."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from apiext.catalog.columns import AGE, CREATED_DESCRIPTION, NAME, NAME_DESCRIPTION, SCALE_COLUMNS, custom_columns
+from apiext.catalog.selectable import selectable_fields
+from tests.support.cases import Case, case_name, load
+
+pytestmark = pytest.mark.rows("TAB-002", "TAB-003", "TAB-006", "TAB-007")
+
+DOCUMENT: dict[str, Any] = {
+    "metadata": {"name": "a", "labels": {"l": "1"}},
+    "spec": {
+        "s": "text",
+        "i": 5,
+        "f": 1.5,
+        "big": 1e21,
+        "whole": 2.0,
+        "b": True,
+        "none": None,
+        "l": [1, "two", {"three": 3}],
+        "o": {"k": "v", "a": 1.0},
+        "bad": "yesterday",
+        "empty": [],
+        "dotted.key": "dots",
+    },
+    "status": {"conditions": [{"type": "Ready", "status": "True"}, {"type": "Other", "status": "False"}]},
+}
+
+
+@pytest.mark.parametrize("case", load(__file__, "cells"), ids=case_name)
+def test_cells(case: Case) -> None:
+    (_, column) = custom_columns([{"name": "X", "type": case.type, "jsonPath": case.path}])
+    assert column.cell(DOCUMENT) == case.cell
+    assert column.cell(DOCUMENT).__class__ is (case.cell).__class__
+
+
+def test_dates_are_ages() -> None:
+    (_, column) = custom_columns([{"name": "X", "type": "date", "jsonPath": ".spec.d"}])
+    for ago, shown in (
+        (timedelta(seconds=5), "5s"),
+        (timedelta(minutes=3), "3m"),
+        (timedelta(days=2, hours=3), "2d3h"),
+    ):
+        moment = datetime.now(UTC) - ago
+        assert column.cell({"spec": {"d": moment.strftime("%Y-%m-%dT%H:%M:%SZ")}})[:2] == shown[:2]
+    stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    assert AGE.cell({"metadata": {"creationTimestamp": stamp}}) in ("0s", "1s")
+    assert AGE.cell({"metadata": {}}) == "<unknown>"
+
+
+def test_definitions_of_columns() -> None:
+    name, first, second = custom_columns(
+        [
+            {"name": "I", "type": "integer", "jsonPath": ".spec.i", "description": "an int", "priority": 1},
+            {"name": "F", "type": "number", "format": "double", "jsonPath": ".spec.f"},
+        ]
+    )
+    assert (name.name, name.type, name.format, name.description) == ("Name", "string", "name", NAME_DESCRIPTION)
+    assert (first.name, first.type, first.format, first.description, first.priority) == (
+        "I",
+        "integer",
+        "",
+        "an int",
+        1,
+    )
+    assert (second.format, second.priority) == ("double", 0)
+    assert second.description == "Custom resource definition column (in JSONPath format): .spec.f"
+
+
+def test_without_columns_there_is_the_age() -> None:
+    assert custom_columns([]) == (NAME, AGE)
+    assert AGE.description == CREATED_DESCRIPTION
+
+
+def test_columns_end_at_an_unusable_path() -> None:
+    columns = [
+        {"name": name, "type": "string", "jsonPath": path} for name, path in (("A", ".a"), ("B", ".b["), ("C", ".c"))
+    ]
+    assert [column.name for column in custom_columns(columns)] == ["Name", "A"]
+
+
+@pytest.mark.rows("SRV-011")
+def test_columns_of_scales() -> None:
+    scale = {"metadata": {"name": "a"}, "spec": {"replicas": 2}, "status": {"replicas": 1}}
+    assert [column.name for column in SCALE_COLUMNS] == ["Name", "Desired", "Available", "Age"]
+    assert [column.cell(scale) for column in SCALE_COLUMNS] == ["a", 2, 1, "<unknown>"]
+    assert SCALE_COLUMNS[1].cell({"spec": {}}) == 0
+
+
+@pytest.mark.rows("SEL-001")
+def test_selectable_fields() -> None:
+    fields = selectable_fields(
+        [".spec.s", ".spec.i", ".spec.b", ".spec.f", ".spec.zz.y", ".spec.none"], namespaced=True
+    )
+    document = {**DOCUMENT, "metadata": {"name": "a", "namespace": "n"}}
+    assert {name: get(document) for name, get in fields.items()} == {
+        "metadata.name": "a",
+        "metadata.namespace": "n",
+        "spec.s": "text",
+        "spec.i": "5",
+        "spec.b": "true",
+        "spec.f": "1.5",
+        "spec.zz.y": "",
+        "spec.none": "",
+    }
+    assert list(selectable_fields([], namespaced=False)) == ["metadata.name"]

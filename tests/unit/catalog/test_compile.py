@@ -1,0 +1,180 @@
+"""From a definition to what is served."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+
+from apiext.catalog.compile import compile_definition, identity
+from apiext.catalog.served import ALL_VERBS, TERMINATING_VERBS
+from apiext.catalog.viewing import NeedsConversion, WrongVersion
+from tests.support.cases import Case, case_name, load
+from tests.unit.catalog.samples import CLOSED, OPEN, SCALE, definition, resource, version, widget
+
+HOOK = {"strategy": "Webhook", "webhook": {"clientConfig": {"url": "https://a.b"}, "conversionReviewVersions": ["v1"]}}
+
+
+@pytest.mark.rows("SRV-002", "DIS-105", "DEL-004")
+def test_a_resource() -> None:
+    served = resource(
+        version("v1", CLOSED, subresources={"status": {}, "scale": SCALE}), version("v2", OPEN, served=False)
+    )
+    assert (served.group, served.resource, served.namespaced) == ("example.com", "widgets", True)
+    assert (served.storage_version, list(served.versions), list(served.all_versions)) == ("v1", ["v1"], ["v1", "v2"])
+    assert (served.guard_key, served.guard_revision, served.established) == ("/guards/w", 7, True)
+    one = served.versions["v1"]
+    assert (one.kind, one.list_kind, one.singular, one.short_names, one.categories) == (
+        "Widget",
+        "WidgetList",
+        "widget",
+        ("w",),
+        ("all",),
+    )
+    assert list(one.endpoints) == ["", "status", "scale"]
+    assert (one.verbs, one.deprecation_warning, one.open_api) == (ALL_VERBS, "", CLOSED)
+    assert list(one.selectable) == ["metadata.name", "metadata.namespace"]
+
+
+@pytest.mark.rows("DIS-105")
+def test_the_hash_of_the_storage_version() -> None:
+    document = definition(version("v1", OPEN))
+    document["spec"]["group"] = "uniq0000.example.com"  # recorded
+    assert compile_definition(document).versions["v1"].storage_version_hash == "+JE5sZCPVl4="
+
+
+@pytest.mark.rows("DEL-004")
+def test_terminating_shows_fewer_verbs() -> None:
+    document = definition()
+    document["status"]["conditions"].append({"type": "Terminating", "status": "True"})
+    served = compile_definition(document)
+    assert served.terminating
+    assert served.versions["v1"].verbs == TERMINATING_VERBS
+
+
+@pytest.mark.rows("SRV-015")
+def test_identity_follows_spec_names_and_uid_only() -> None:
+    first = definition()
+    assert identity(first) == identity(definition())
+    for path, value in (
+        ("metadata.resourceVersion", "9"),
+        ("status.storedVersions", ["v9"]),
+        ("status.conditions", []),
+    ):
+        assert identity(_with(first, path, value)) == identity(first)
+    for path, value in (("metadata.uid", "e"), ("spec.scope", "Cluster"), ("status.acceptedNames", {"kind": "X"})):
+        assert identity(_with(first, path, value)) != identity(first)
+
+
+def _with(document: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
+    part, name = path.split(".")
+    return {**document, part: {**document[part], name: value}}
+
+
+@pytest.mark.rows("SRV-016")
+@pytest.mark.parametrize("case", load(__file__, "deprecation"), ids=case_name)
+def test_deprecation(case: Case) -> None:
+    versions = [
+        version(name, OPEN, served="served" in marks, deprecated="deprecated" in marks)
+        for name, marks in case.versions.items()
+    ]
+    versions[0] |= {"deprecationWarning": case.own} if case.own else {}
+    served = resource(*versions)
+    found = {name: one.deprecation_warning for name, one in served.all_versions.items() if one.deprecation_warning}
+    assert found == (case.warns or {})
+
+
+@pytest.mark.rows("MET-001", "PRU-007", "PRU-008", "NUL-005")
+def test_a_body_is_coerced_pruned_and_defaulted() -> None:
+    one = resource().versions["v1"]
+    body = widget(metadata={"extra": 1, "creationTimestamp": None}, spec={"zz": 1}, zz=2)
+    document, unknown = one.normalize(body)
+    assert unknown == ["metadata.extra", "spec.zz", "zz"]
+    assert document["spec"] == {"color": "red"}
+    assert "creationTimestamp" not in document["metadata"]
+    with pytest.raises(ValueError, match=r"ObjectMeta.labels of type map\[string\]string"):
+        one.normalize(widget(metadata={"labels": "x"}))
+
+
+def test_a_body_of_another_kind_is_left_alone() -> None:
+    document, unknown = resource().versions["v1"].normalize({**widget(zz=1), "kind": "Gadget"})
+    assert (document["zz"], unknown) == (1, [])
+
+
+@pytest.mark.rows("SRV-009", "VAL-001")
+def test_validation_adds_the_values_of_scale() -> None:
+    one = resource().versions["v1"]
+    errors = one.validate(widget(spec={"replicas": -1, "color": 5}, status={"selector": {"a": "b"}}), None)
+    assert sorted(map(str, errors)) == [
+        ".spec.replicas: Invalid value: -1: should be a non-negative integer",
+        '.status.selector: Invalid value: "": .status.selector accessor error: map[a:b] is of the type'
+        " map[string]interface {}, expected string",
+        'spec.color: Invalid value: "integer": spec.color in body must be of type string: "integer"',
+    ]
+    errors = one.validate_status(widget(spec={"replicas": -1}, status={"replicas": 3000000000}), widget())
+    assert list(map(str, errors)) == [
+        ".status.replicas: Invalid value: 3000000000: should be less than or equal to 2147483647"
+    ]
+
+
+@pytest.mark.rows("VER-002", "VER-003", "SRV-014", "NUL-005")
+def test_versions_differ_by_name_and_schema() -> None:
+    served = resource(
+        version("v1", CLOSED), version("v2", {"type": "object", "properties": {"status": {"type": "object"}}})
+    )
+    raw = orjson.dumps(widget(spec={"zz": 1}, status={"a": 1}))
+    assert orjson.loads(served.versions["v1"].view(raw, 4))["spec"] == {"color": "red"}
+    second = orjson.loads(served.versions["v2"].view(raw, 4))
+    assert (second["apiVersion"], "spec" in second, second["status"]) == ("example.com/v2", False, {})
+    back = served.versions["v2"].encode({**second, "spec": {"replicas": 1}})
+    assert orjson.loads(back)["apiVersion"] == "example.com/v1"
+    assert orjson.loads(back)["spec"] == {"replicas": 1}
+
+
+@pytest.mark.rows("MET-002")
+def test_what_others_stored_is_repaired() -> None:
+    one = resource().versions["v1"]
+    shown = one.decode(b'{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"labels":5,"name":"a","x":1}}', 3)
+    assert shown["metadata"] == {"name": "a", "generation": 1, "resourceVersion": "3"}
+    with pytest.raises(ValueError, match=r"not an object"):
+        one.view(b"[1]", 1)
+
+
+@pytest.mark.rows("VER-011")
+def test_a_version_that_is_not_there() -> None:
+    one = resource().versions["v1"]
+    raw = orjson.dumps({**widget(), "apiVersion": "example.com/v0"})
+    with pytest.raises(WrongVersion, match=r"request to convert CR from an invalid group/version: example.com/v0"):
+        one.view(raw, 1)
+
+
+@pytest.mark.rows("VER-004", "VER-014")
+def test_webhook_conversion_is_left_to_others() -> None:
+    served = resource(version("v1", CLOSED), version("v2", OPEN), conversion=HOOK)
+    assert served.conversion == HOOK["webhook"]
+    raw = orjson.dumps(widget(spec={"zz": 1}))
+    with pytest.raises(NeedsConversion) as needed:
+        served.versions["v2"].view(raw, 6)
+    assert needed.value.version == "v1"
+    assert needed.value.document["spec"] == {"color": "red"}
+    assert needed.value.document["metadata"]["resourceVersion"] == "6"
+    converted = served.versions["v1"].accept({**widget(spec={"zz": 1}), "apiVersion": "example.com/v2"})
+    assert (converted["apiVersion"], converted["spec"]) == ("example.com/v1", {})
+
+
+def test_a_dropped_status_with_a_default_is_not_spliced() -> None:
+    schema = {"type": "object", "properties": {"status": {"type": "object", "default": {}}}}
+    one = resource(version("v1", schema, subresources={"status": {}})).versions["v1"]
+    document, _ = one.normalize(widget())
+    raw = one.encode(one.endpoints[""].prepare(document, None))
+    assert b"status" not in raw
+    assert orjson.loads(one.view(raw, 2))["status"] == {}
+
+
+@pytest.mark.rows("B1-007", "PRU-006")
+def test_legacy_data_is_not_pruned() -> None:
+    one = resource(version("v1", CLOSED), preserveUnknownFields=True).versions["v1"]
+    document, unknown = one.normalize(widget(spec={"zz": 1}))
+    assert (document["spec"]["zz"], unknown) == (1, [])
+    assert orjson.loads(one.view(orjson.dumps(widget(spec={"zz": 1})), 1))["spec"]["zz"] == 1

@@ -1,0 +1,135 @@
+"""What each endpoint shows, takes and undoes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from apiext.catalog import endpoints
+from apiext.catalog.accessors import AccessorError, nested, with_nested
+from apiext.documents.document import clone
+from tests.support.cases import Case, case_name, load
+from tests.unit.catalog.samples import SCALE, widget
+
+ENDPOINTS = {
+    "main": endpoints.main(False),
+    "main with status": endpoints.main(True),
+    "status": endpoints.status(),
+    "scale": endpoints.scale(SCALE),
+}
+
+
+@pytest.mark.rows("SRV-004", "SRV-005", "SRV-008", "DIS-09")
+@pytest.mark.parametrize("case", load(__file__, "prepare"), ids=case_name)
+def test_prepare(case: Case) -> None:
+    endpoint = ENDPOINTS[case.endpoint]
+    old = widget(metadata=case.old.pop("metadata", {}), **case.old) if case.old is not None else None
+    new = widget(metadata=case.new.pop("metadata", {}), **case.new)
+    before = clone(old)
+    prepared = endpoint.prepare(new, old)
+    assert {name: prepared.get(name) for name in ("spec", "status")} == {"spec": case.spec, "status": case.status}
+    assert prepared["metadata"]["generation"] == case.generation
+    for name, value in (case.metadata or {}).items():
+        assert prepared["metadata"].get(name) == value
+    assert old == before
+
+
+@pytest.mark.rows("SRV-007")
+def test_a_scale_is_shown() -> None:
+    scale = ENDPOINTS["scale"]
+    metadata = {"creationTimestamp": "2026-01-01T00:00:00Z", "resourceVersion": "4", "labels": {"a": "b"}}
+    stored = widget(metadata=metadata, spec={"replicas": 3}, status={"replicas": 2, "selector": "a=b"})
+    assert scale.project(stored) == {
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": {
+            "name": "x",
+            "namespace": "n",
+            "uid": stored["metadata"]["uid"],
+            "resourceVersion": "4",
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+        },
+        "spec": {"replicas": 3},
+        "status": {"replicas": 2, "selector": "a=b"},
+    }
+    assert scale.unreadable(stored) == ""
+    assert scale.project(widget(spec={"replicas": 0}))["spec"] == {}
+    assert scale.project(widget(spec={"replicas": 1}))["status"] == {"replicas": 0}
+    assert (scale.group, scale.version, scale.kind) == ("autoscaling", "v1", "Scale")
+
+
+@pytest.mark.rows("SRV-007")
+@pytest.mark.parametrize(
+    ("parts", "text"),
+    [
+        ({}, 'Internal error occurred: the spec replicas field ".spec.replicas" does not exist'),
+        ({"spec": {"replicas": None}}, ".spec.replicas accessor error: <nil> is of the type <nil>, expected int64"),
+        ({"spec": {"replicas": "3"}}, ".spec.replicas accessor error: 3 is of the type string, expected int64"),
+        ({"spec": 5}, ".spec.replicas accessor error: 5 is of the type int64, expected map[string]interface{}"),
+        (
+            {"spec": {"replicas": 1}, "status": {"selector": [1, "a"]}},
+            ".status.selector accessor error: [1 a] is of the type []interface {}, expected string",
+        ),
+    ],
+)
+def test_a_scale_that_cannot_be_shown(parts: dict[str, Any], text: str) -> None:
+    assert ENDPOINTS["scale"].unreadable(widget(**parts)) == text
+
+
+@pytest.mark.rows("SRV-008")
+def test_a_scale_is_taken() -> None:
+    scale = ENDPOINTS["scale"]
+    stored = widget(spec={"replicas": 3, "other": {"a": 1}})
+    before = clone(stored)
+    taken = scale.embed(stored, {"spec": {"replicas": 5}, "status": {"replicas": 99}, "metadata": {"labels": {}}})
+    assert taken == {**stored, "spec": {"replicas": 5, "other": {"a": 1}}}
+    assert stored == before
+    assert scale.embed(widget(), {"spec": {}})["spec"] == {"replicas": 0}
+    untouched = scale.project(widget())  # replicas are unset
+    with pytest.raises(ValueError, match=r'the spec replicas field ".spec.replicas" cannot be empty'):
+        scale.embed(widget(), untouched)
+
+
+def test_scale_paths_are_names_between_dots() -> None:
+    odd = endpoints.scale({"specReplicasPath": ".spec.replicas[0]", "statusReplicasPath": ".status.a"})
+    stored = widget(spec={"replicas[0]": 4})
+    assert odd.project(stored)["spec"] == {"replicas": 4}
+    assert odd.embed(stored, {"spec": {"replicas": 7}})["spec"] == {"replicas[0]": 7}
+
+
+def test_bodies_of_scales() -> None:
+    body = {"metadata": {"name": "a"}, "spec": {"replicas": 5, "zz": 1}, "extra": 1}
+    shown, unknown = endpoints.decode_scale(body)
+    assert shown == {"metadata": {"name": "a"}, "spec": {"replicas": 5}, "status": {"replicas": 0}}
+    assert unknown == ["spec.zz", "extra"]
+    for wrong in ({"spec": {"replicas": "5"}}, {"spec": {"replicas": 2**31}}, {"kind": "Widget"}, {"apiVersion": "v1"}):
+        with pytest.raises(ValueError, match=r"no kind is registered for the type v1.Scale"):
+            endpoints.decode_scale(wrong)
+
+
+def test_nested_values() -> None:
+    document = {"a": {"b": {"c": 1.5}}}
+    assert nested(document, ("a", "x", "y"), int) is None
+    assert nested({"a": None}, ("a", "b"), int) is None
+    with pytest.raises(AccessorError, match=r"\.a\.b\.c accessor error: 1.5 is of the type float64, expected int64"):
+        nested(document, ("a", "b", "c"), int)
+    assert with_nested(document, ("a", "d"), 2) == {"a": {"b": {"c": 1.5}, "d": 2}}
+    with pytest.raises(AccessorError, match=r"value cannot be set because .a.b is not a map"):
+        with_nested({"a": 1}, ("a", "b"), 2)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "equal"),
+    [
+        (1, 1.0, False),
+        (1, True, False),
+        ({"a": [1, {"b": None}]}, {"a": [1, {"b": None}]}, True),
+        ({"a": 1}, {"b": 1}, False),
+        ([1], [1, 2], False),
+        ("a", "a", True),
+        (None, {}, False),
+    ],
+)
+def test_sameness(left: Any, right: Any, equal: bool) -> None:
+    assert endpoints.same(left, right) is equal

@@ -1,0 +1,127 @@
+"""Spliced bytes are the full route's bytes, and what is stored says nothing of revisions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apiext.catalog.viewing import Splices, place_of, splice
+from apiext.documents.document import clone
+from tests.unit.catalog.samples import CLOSED, OPEN, resource, version, widget
+
+pytestmark = pytest.mark.rows("ETC-002", "NUL-005", "VER-003", "DEC-001")
+UID = "8c9f7a64-4f0e-4d3a-9a55-1a2b3c4d5e6f"
+
+_text = st.text(max_size=8)
+_json = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | _text,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_text, inner, max_size=3),
+    max_leaves=8,
+)
+_owners = st.lists(
+    st.fixed_dictionaries(
+        {
+            "apiVersion": st.just("v1"),
+            "kind": st.just("Pod"),
+            "name": st.text(min_size=1, max_size=3),
+            "uid": st.sampled_from([UID, "other", 'a"}b']),
+        }
+    ),
+    max_size=2,
+)
+_metadata = st.fixed_dictionaries(
+    {},
+    optional={
+        "labels": st.dictionaries(st.sampled_from(["uid", "a"]), st.sampled_from([UID, "b", '"uid":"x"}']), min_size=1),
+        "ownerReferences": _owners,
+        "finalizers": st.lists(_text, max_size=2),
+        "resourceVersion": st.just("3"),
+    },
+)
+_specs = st.fixed_dictionaries(
+    {},
+    optional={
+        "replicas": st.integers(0, 9),
+        "owner": st.just({"uid": UID}),
+        "free": st.dictionaries(_text, _json, max_size=3),
+        "unknown": _json,
+    },
+)
+
+
+@st.composite
+def widgets(draw: st.DrawFn) -> dict[str, Any]:
+    parts: dict[str, Any] = {"metadata": draw(_metadata)}
+    if draw(st.booleans()):
+        parts["spec"] = draw(_specs)
+    if draw(st.booleans()):
+        parts["status"] = draw(st.dictionaries(_text, _json, max_size=2))
+    return widget(UID, **parts)
+
+
+def _one() -> Any:
+    return resource(version("v1", CLOSED, subresources={"status": {}})).versions["v1"]
+
+
+@given(widgets(), st.integers(1, 2**62))
+def test_splice_equals_the_full_route(body: dict[str, Any], revision: int) -> None:
+    served, fresh = _one(), _one()
+    document, _ = served.normalize(body)
+    document = served.endpoints[""].prepare(document, None)
+    raw = served.encode(document)
+    assert raw.endswith(b"\n")
+    assert b'"resourceVersion"' not in raw.split(b'"uid"')[0] or b"unknown" in raw or b"free" in raw
+    shown = served.view(raw, revision)
+    assert shown == fresh.view(raw, revision)
+    assert shown == fresh.view(raw, revision), "a second look is the same"
+    assert orjson.loads(shown)["metadata"]["resourceVersion"] == str(revision)
+    assert served.decode(raw, revision) == fresh.decode(raw, revision) == orjson.loads(shown)
+
+
+@given(widgets(), st.integers(1, 9))
+def test_whatever_is_stored_is_read_the_same_twice(body: dict[str, Any], revision: int) -> None:
+    served = _one()
+    raw = orjson.dumps(body)
+    first = served.view(raw, revision)
+    assert served.view(raw, revision) == first
+    again = _one()
+    assert again.view(first, revision) == first
+
+
+@given(widgets())
+def test_encoding_changes_nothing_of_its_argument(body: dict[str, Any]) -> None:
+    served = resource(version("v2", OPEN), version("v1", CLOSED)).versions["v1"]
+    document, _ = served.normalize(body)
+    before = clone(document)
+    raw = served.encode(document)
+    assert document == before
+    assert orjson.loads(raw)["apiVersion"] == "example.com/v2"
+
+
+@given(st.binary(max_size=20), st.text(max_size=5))
+def test_the_place_of_a_uid_is_the_only_one(junk: bytes, uid: str) -> None:
+    raw = junk + b'{"metadata":{"uid":%b}}' % orjson.dumps(uid)
+    place = place_of(raw, uid)
+    if place >= 0:
+        assert splice(raw, place, 5).replace(b'"resourceVersion":"5",', b"", 1) == raw
+        assert place_of(raw + raw, uid) == -1
+    assert place_of(raw, None) == -1
+
+
+def test_splices_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("apiext.limits.SPLICES", 2)
+    splices = Splices()
+    raws = [b'{"metadata":{"name":"%d","uid":"u"}}' % number for number in range(3)]
+    for raw in raws:
+        splices.note(raw, "u")
+    assert [splices.knows(raw) for raw in raws] == [False, True, True]
+    assert splices.view(raws[1], 4) == b'{"metadata":{"name":"1","resourceVersion":"4","uid":"u"}}'
+    assert splices.view(raws[0], 4) is None

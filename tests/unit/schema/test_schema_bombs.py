@@ -1,0 +1,146 @@
+"""Schemas and objects made to cost: each ends in a clear answer after little work."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from apiext import limits
+from apiext.schema.compile import compile_schema
+from apiext.schema.definitions import definition_errors
+
+pytestmark = pytest.mark.rows("VAL-001", "SCH-014", "STR-010")
+SECOND = 1.0
+
+
+@pytest.fixture(autouse=True)
+def _little_work() -> Any:
+    start = time.process_time()
+    yield
+    assert time.process_time() - start < 3 * SECOND  # the bar is one second on a quiet machine
+
+
+def _nested(levels: int, leaf: dict[str, Any]) -> dict[str, Any]:
+    for _ in range(levels):
+        leaf = {"type": "object", "properties": {"a": leaf}}
+    return leaf
+
+
+def _texts(schema: dict[str, Any], document: dict[str, Any]) -> list[str]:
+    return [str(error) for error in compile_schema(schema).validate(document, None)]
+
+
+def _array(items: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": {"a": {"type": "array", "items": items}}}
+
+
+def test_a_hundred_levels_and_five_thousand_properties() -> None:
+    leaf = {"type": "object", "properties": {f"p{i}": {"type": "string", "default": "x"} for i in range(5000)}}
+    schema = _nested(100, leaf)
+    assert definition_errors(schema, "S") == []
+    compiled = compile_schema(schema)
+    document: dict[str, Any] = {}
+    inner = document
+    for _ in range(100):
+        inner["a"] = {}
+        inner = inner["a"]
+    assert compiled.normalize(document) == []
+    assert len(inner) == 5000
+    assert compiled.validate(document, None) == []
+    assert not compiled.from_storage(document)
+
+
+def test_too_many_levels_are_refused() -> None:
+    texts = [str(error) for error in definition_errors(_nested(5000, {"type": "string"}), "S")]
+    assert texts == [f"S: Forbidden: must not be nested deeper than {limits.MAX_SCHEMA_NESTING} levels"]
+
+
+def test_the_deepest_schema_allowed_works() -> None:
+    schema = _nested((limits.MAX_SCHEMA_NESTING - 1) // 2, {"type": "string"})
+    assert definition_errors(schema, "S") == []
+    assert compile_schema(schema).normalize({"a": {"b": 1}}) == ["a.b"]
+
+
+def test_many_errors_are_cut() -> None:
+    schema = {"type": "object", "properties": {f"p{i}": {"format": "x"} for i in range(20000)}}
+    assert len(definition_errors(schema, "S")) == limits.MAX_FIELD_ERRORS + 1
+    assert len(_texts(_array({"type": "string"}), {"a": [0] * 100_000})) <= limits.MAX_FIELD_ERRORS + 1
+    long = _texts(_array({"type": "string", "enum": [str(i) for i in range(10_000)]}), {"a": ["x"] * 10_000})
+    assert sum(map(len, long)) < 2 * limits.MAX_FIELD_ERROR_BYTES
+    sets = {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "integer"}}
+    twice = _texts({"type": "object", "properties": {"a": sets}}, {"a": [i // 2 for i in range(20_000)]})
+    assert len(twice) == limits.MAX_FIELD_ERRORS + 1
+
+
+def test_wide_junctors_over_long_lists_run_out_of_steps() -> None:
+    schema = _array({"type": "integer", "anyOf": [{"minimum": i} for i in range(1000, 3000)]})
+    texts = _texts(schema, {"a": [0] * 100_000})
+    assert len(texts) == 1
+    assert f"takes more than {limits.MAX_VALIDATION_STEPS} steps" in texts[0]
+    assert _texts(schema, {"a": [5000] * 100}) == []
+
+
+def test_junctors_inside_junctors_run_out_of_steps() -> None:
+    inner = {"anyOf": [{"items": {"minimum": 1}} for _ in range(100)]}
+    schema = _array({})
+    schema["properties"]["a"] = {"x-kubernetes-preserve-unknown-fields": True, "allOf": [inner] * 100}
+    assert any("steps" in text for text in _texts(schema, {"a": [0] * 10_000}))
+
+
+def test_defaults_that_multiply_are_refused() -> None:
+    schema = _array({"type": "object", "properties": {"b": {"type": "string", "default": "x" * 100_000}}})
+    compiled = compile_schema(schema)
+    with pytest.raises(ValueError, match="would add more than"):
+        compiled.normalize({"a": [{} for _ in range(300_000)]})
+    assert compiled.normalize({"a": [{} for _ in range(20)]}) == []
+
+
+def test_deep_unknown_values_are_no_trouble() -> None:
+    deep: list[Any] = []
+    for _ in range(9000):
+        deep = [deep]
+    compiled = compile_schema(_array({"type": "string"}))
+    assert compiled.normalize({"z": deep}) == ["z"]
+    assert compiled.normalize({"a": deep}) == []
+    assert [error.field for error in compiled.validate({"a": deep}, None)] == ["a[0]"]
+    keep = {"x-kubernetes-preserve-unknown-fields": True}
+    kept = compile_schema({"type": "object", "properties": {"a": keep}})
+    assert kept.normalize({"a": deep}) == []
+    assert kept.validate({"a": deep}, None) == []
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -0.0, 1e308, 2**63, 2**64, -(2**63), 10**400])
+def test_odd_numbers_get_an_answer(number: float) -> None:
+    bounds = {"minimum": -5, "maximum": 5, "multipleOf": 2}
+    members = {
+        "i": {"type": "integer", **bounds},
+        "n": {"type": "number", **bounds, "multipleOf": 0.1},
+        "e": {"x-kubernetes-preserve-unknown-fields": True, "enum": [1, 2.5, "a"]},
+        "f": {"type": "number", "format": "float"},
+        "z": {"type": "integer", "format": "int32"},
+    }
+    compiled = compile_schema({"type": "object", "properties": members})
+    for name in members:
+        errors = compiled.validate({name: number}, None)
+        assert bool(errors) == (number != 0 or name == "e") or name == "f"
+
+
+def test_killer_patterns_are_linear() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": r"^(([a-z0-9]+)*\.)*$"}}}
+    assert len(_texts(schema, {"a": "a" * 1_000_000 + "!"})) == 1
+
+
+def test_long_enumerations_are_looked_up() -> None:
+    items = {"x-kubernetes-int-or-string": True, "enum": [*range(5000), *map(str, range(5000))]}
+    assert _texts(_array(items), {"a": [4999] * 100_000 + ["4999"] * 100_000}) == []
+
+
+def test_rules_with_paths_into_a_wide_schema() -> None:
+    schema = {
+        "type": "object",
+        "properties": {f"p{i}": {"type": "string"} for i in range(5000)},
+        "x-kubernetes-validations": [{"rule": "true", "fieldPath": ".p1"} for _ in range(5000)],
+    }
+    assert definition_errors(schema, "S") == []

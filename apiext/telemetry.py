@@ -111,6 +111,12 @@ class HistogramFamily:
         self._bounds = tuple(bounds)
         self._slots: dict[Labels, Distribution] = {}
 
+    def under(self, name: str, text: str) -> "HistogramFamily":
+        """Return the same numbers under another name."""
+        other = HistogramFamily(name, text, self.labels, self._bounds)
+        other._slots = self._slots
+        return other
+
     def slot(self, *values: str) -> Distribution:
         """Return the distribution for these label values, made at the first call."""
         found = self._slots.get(values)
@@ -169,6 +175,22 @@ class Telemetry:
             "subresource, scope and component.",
             ("verb", "dry_run", *_RESOURCE, "scope", "component"),
             REQUEST_SECONDS,
+        )
+        self.sli_seconds = self.seconds.under(
+            "apiserver_request_sli_duration_seconds",
+            "Response latency distribution (not counting webhook duration and priority & fairness queue wait times).",
+        )
+        self.body_sizes = HistogramFamily(
+            "apiserver_request_body_size_bytes",
+            "Apiserver request body size in bytes broken out by resource and verb.",
+            ("resource", "verb"),
+            SIZES,
+        )
+        self.watch_event_sizes = HistogramFamily(
+            "apiserver_watch_events_sizes",
+            "Watch event size distribution in bytes, each shared frame counted once.",
+            ("group", "version", "resource"),
+            SIZES,
         )
         self.sizes = HistogramFamily(
             "apiserver_response_sizes",
@@ -237,10 +259,13 @@ class Telemetry:
         return [
             self.requests,
             self.seconds,
+            self.sli_seconds,
             self.sizes,
+            self.body_sizes,
             self.inflight,
             self.longrunning,
             self.watch_events,
+            self.watch_event_sizes,
             self.terminated,
             self.authentications,
             self.deprecated,

@@ -257,17 +257,27 @@ class Field:
     pointer: bool = False
 
 
-@dataclass(slots=True)
+def _plain_class(known: Field) -> type[Any] | None:
+    """Return the class of values that the field takes as they are."""
+    return {Text: str, Bool: bool}.get(known.type.__class__)
+
+
 class Struct:
-    """A struct with its fields in Go's order; ``fields`` is filled after creation where types refer to themselves."""
+    """A struct with its fields in Go's order; ``define`` is called later where types refer to themselves."""
 
-    name: str
-    fields: Mapping[str, Field]
-    package: str = "v1"
-    go: str = ""
+    __slots__ = ("_always", "_order", "_plain", "fields", "go", "name")
 
-    def __post_init__(self) -> None:
-        self.go = self.go or f"{self.package}.{self.name}"
+    def __init__(self, name: str, fields: Mapping[str, Field], *, package: str = "v1") -> None:
+        self.name = name
+        self.go = f"{package}.{name}"
+        self.define(fields)
+
+    def define(self, fields: Mapping[str, Field]) -> None:
+        """Set the fields."""
+        self.fields = fields
+        self._order = {name: index for index, name in enumerate(fields)}.__getitem__
+        self._always = [name for name, known in fields.items() if known.always]
+        self._plain = {name: _plain_class(known) for name, known in fields.items()}
 
     @property
     def zero(self) -> Any:
@@ -282,8 +292,12 @@ class Struct:
                 into.mismatch(value, self.go)
             return self.finish(found)
         owner, above = into.owner, into.fields
+        fields, plain = self.fields, self._plain
         for key, item in value.items():
-            known = self.fields.get(key)
+            if key in plain and plain[key] is item.__class__:
+                found[key] = item
+                continue
+            known = fields.get(key)
             here = f"{path}.{key}" if path else key
             if known is None:
                 into.note(here)
@@ -299,13 +313,13 @@ class Struct:
 
     def finish(self, found: Document) -> Document:
         """Return the fields in Go's order, zero ones as their tags say."""
+        for name in self._always:
+            if name not in found:
+                found[name] = self.fields[name].type.zero
         shown: Document = {}
-        for name, known in self.fields.items():
-            value = found.get(name, ABSENT)
-            if value is ABSENT:
-                if known.always:
-                    shown[name] = known.type.zero
-            elif known.pointer or known.always or not _is_empty(value):
+        for name in sorted(found, key=self._order):
+            known, value = self.fields[name], found[name]
+            if known.pointer or known.always or not _is_empty(value):
                 shown[name] = value
         return shown
 
@@ -350,7 +364,10 @@ def decode(type_: GoType, value: Any) -> tuple[Any, list[str]]:
     Raises DecodeError with the text of Go's first fault.
     """
     into = Decoding()
-    decoded = type_.decode(value, "", into)
+    try:
+        decoded = type_.decode(value, "", into)
+    except RecursionError as error:  # nested deeper than any schema may be (limits.MAX_SCHEMA_NESTING)
+        raise DecodeError("exceeded max depth") from error
     if into.fault is not None:
         raise into.fault
     return decoded, into.unknown

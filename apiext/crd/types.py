@@ -104,7 +104,7 @@ def schema_type(package: str) -> Struct:
         },
         package=package,
     )
-    props.fields = {
+    fields = {
         "id": Field(TEXT),
         "$schema": Field(Text(f"{package}.JSONSchemaURL")),
         "$ref": pointer(TEXT),
@@ -155,6 +155,7 @@ def schema_type(package: str) -> Struct:
         "x-kubernetes-map-type": pointer(TEXT),
         "x-kubernetes-validations": Field(List(rule, go=f"{package}.ValidationRules")),
     }
+    props.define(fields)
     return props
 
 

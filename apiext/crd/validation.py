@@ -156,10 +156,12 @@ def _lacks_schema(spec: View) -> bool:
 
 
 def _metadata_name_errors(document: View) -> list[FieldError]:
-    name, spec = (document.get("metadata") or {}).get("name"), document["spec"]
-    if not name or name == f"{spec['names']['plural']}.{spec['group']}":
-        return []
-    return [invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group')]
+    metadata, spec = document.get("metadata") or {}, document["spec"]
+    wanted = f"{spec['names']['plural']}.{spec['group']}"
+    # upstream: a generateName is held to the rule as well, so no definition can have one
+    given = [(field, metadata.get(field)) for field in ("generateName", "name")]
+    text = 'must be spec.names.plural+"."+spec.group'
+    return [invalid(f"metadata.{field}", name, text) for field, name in given if name and name != wanted]
 
 
 def _fixed_errors(spec: View, old: View, rules: Rules) -> Iterator[FieldError]:

@@ -10,10 +10,10 @@ from typing import Any, NoReturn
 import orjson
 
 from apiext import limits
+from apiext.documents import yaml_text
 from apiext.documents.document import View
 from apiext.documents.errors import DecodeError
 from apiext.documents.json_errors import check_depth, syntax_error
-from apiext.documents.yaml_text import decode_yaml, encode_yaml
 
 __all__ = [
     "DecodeError",
@@ -67,20 +67,41 @@ def _colons(raw: bytes) -> int:
     return raw.count(b":") + raw.count(b"\\u003a") + raw.count(b"\\u003A")
 
 
+def decode_yaml(raw: bytes) -> tuple[Any, list[str]]:
+    """Return the first document of a YAML text, and a note with a line for each duplicate key (WRI-013).
+
+    JSON is YAML, and what clients call YAML is mostly JSON, which is read much faster. Raises DecodeError.
+    """
+    if raw.lstrip()[:1] == b"{":
+        try:
+            document, notes = decode_json(raw)
+        except DecodeError:
+            notes = ["not JSON"]
+        if not notes:
+            return (_integral(document) if _has_floats(orjson.dumps(document)) else document), []
+    return yaml_text.decode_yaml(raw)
+
+
+def encode_yaml(document: View | list[Any]) -> bytes:
+    """Return a YAML text with sorted keys, as Kubernetes prints objects (NEG-001)."""
+    return yaml_text.encode_yaml(document)
+
+
 def encode(document: View | list[Any]) -> bytes:
     """Return compact JSON with sorted keys and Go's floats, without a newline (DEC-001, NEG-006)."""
     raw = orjson.dumps(document, option=_SORTED)
-    if (_FRACTION.search(raw) or _EXPONENT.search(raw)) and _FLOAT.search(raw):
-        return orjson.dumps(_go_floats(document), option=_SORTED)
-    return raw
+    return orjson.dumps(_go_floats(document), option=_SORTED) if _has_floats(raw) else raw
 
 
 def encode_in_order(document: View | list[Any]) -> bytes:
     """Return compact JSON with the keys in the document's own order and Go's floats (typed upstream objects)."""
     raw = orjson.dumps(document)
-    if (_FRACTION.search(raw) or _EXPONENT.search(raw)) and _FLOAT.search(raw):
-        return orjson.dumps(_go_floats(document))
-    return raw
+    return orjson.dumps(_go_floats(document)) if _has_floats(raw) else raw
+
+
+def _has_floats(raw: bytes) -> bool:
+    """Tell whether compact JSON holds a float; it may err on the side of yes."""
+    return bool((_FRACTION.search(raw) or _EXPONENT.search(raw)) and _FLOAT.search(raw))
 
 
 def pretty(raw: bytes) -> bytes:
@@ -141,6 +162,17 @@ def _go_floats(value: Any) -> Any:
         return {key: _go_floats(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_go_floats(item) for item in value]
+    return value
+
+
+def _integral(value: Any) -> Any:
+    """Return the value with floats as YAML leaves them: integral ones are integers."""
+    if value.__class__ is float:
+        return yaml_text.integral(value)
+    if isinstance(value, dict):
+        return {key: _integral(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_integral(item) for item in value]
     return value
 
 

@@ -219,7 +219,7 @@ def _resolve(text: str) -> Any:
     if _INTEGER.match(plain):
         return _integer(plain)
     if _FLOAT.match(plain):
-        return _integral(float(plain))
+        return integral(float(plain))
     return text
 
 
@@ -227,14 +227,17 @@ def _integer(text: str) -> int | float:
     digits = text.lstrip("+-")
     base = {"x": 16, "o": 8, "b": 2}.get(digits[1:2].lower(), 8 if digits[0] == "0" and len(digits) > 1 else 10)
     if len(digits) > 70:
-        return _integral(float(digits)) if base == 10 else text  # type: ignore[return-value]
+        return integral(float(digits)) if base == 10 else text  # type: ignore[return-value]
     number = int(digits[2:] if base in (2, 16) or digits[1:2].lower() == "o" else digits, base)
     number = -number if text[0] == "-" else number
     return number if _INT_MIN <= number <= _INT_MAX else float(number)
 
 
-def _integral(number: float) -> int | float:
-    """Return a float as it is after YAML became JSON: integral ones below 1e21 print without a fraction."""
+def integral(number: float) -> int | float:
+    """Return a float as it is after YAML became JSON, where integral ones print without a fraction.
+
+    Raises DecodeError for infinity.
+    """
     if number in (float("inf"), float("-inf")):
         raise DecodeError(f"json: unsupported value: {'+' if number > 0 else '-'}Inf")
     if number.is_integer() and _INT_MIN <= number <= _INT_MAX:

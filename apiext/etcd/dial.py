@@ -33,6 +33,8 @@ async def dial(endpoint: Endpoint, tls: TLS, _spawn: Spawn) -> Transport:
     finally:
         if not connection.ready.done() or connection.ready.cancelled():
             connection.abort()
+        else:
+            connection.ready.exception()  # looked at: the connection may have failed elsewhere before it was awaited
     return connection
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from aiohttp import web
-from aiohttp.http import HttpProcessingError, RawRequestMessage
+from aiohttp.http import HttpProcessingError, HttpVersion11, RawRequestMessage
 from aiohttp.http_exceptions import LineTooLong
 from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 from aiohttp.web_protocol import _ErrInfo
@@ -192,6 +192,7 @@ class ApiHandler(web.RequestHandler):
             or message.method != "GET"
             or payload is not EMPTY_PAYLOAD
             or message.should_close
+            or message.version < HttpVersion11
         ):
             return False
         reply = fast.answer(message.path, cast(Any, message.headers), message.raw_headers, self)

@@ -102,17 +102,19 @@ async def _watch(resources: Resources, exchange: Exchange, target: Target) -> An
     subject = Subject(served, target.endpoint, wanted, _include(exchange, wanted))
     if wanted.kind == representations.PARTIAL_LIST:
         raise status.unknown("content is not a list")
-    events = resources.telemetry.watch_events.slot(served.group, served.version, served.resource)
+    name = (served.group, served.version, served.resource)
+    telemetry = resources.telemetry
+    frames = streams.frames(subject, telemetry.watch_events.slot(*name), telemetry.watch_event_sizes.slot(*name))
     if exchange.method == "HEAD":
         return Reply(200, streams.content_type(subject))
     content = streams.content_type(subject)
-    running = resources.telemetry.longrunning.slot(*exchange.labels, "apiserver")
+    running = telemetry.longrunning.slot(*exchange.labels, "apiserver")
     head = stream_head(content, resources.clock.line(), exchange.audit_id, exchange.warnings)
     sink = exchange.connection.open_stream(head, streams.first_columns(subject))
     running.value += 1
     sink.done.add_done_callback(lambda _: running.add(-1))
     try:
-        sink.watcher = await resources.operations.watch(_call(exchange, target), streams.frames(subject, events), sink)
+        sink.watcher = await resources.operations.watch(_call(exchange, target), frames, sink)
     except StatusError as error:
         if error.code not in _IN_STREAM:
             sink.discard()
@@ -137,14 +139,14 @@ def _seconds(exchange: Exchange) -> float:
 
 async def _create(resources: Resources, exchange: Exchange, target: Target) -> Answer:
     subject = _subject(exchange, target)
-    body = await _body(exchange, target)
+    body = await _body(resources, exchange, target)
     return _outcome(subject, await resources.operations.create(_call(exchange, target), body))
 
 
 async def _update(resources: Resources, exchange: Exchange, target: Target) -> Answer:
     _check_name(exchange)
     subject = _subject(exchange, target)
-    body = await _body(exchange, target)
+    body = await _body(resources, exchange, target)
     return _outcome(subject, await resources.operations.update(_call(exchange, target), body))
 
 
@@ -152,19 +154,19 @@ async def _patch(resources: Resources, exchange: Exchange, target: Target) -> An
     media_type = negotiation.patch_type(exchange.headers.get("Content-Type", ""), typed=target.served.typed)
     _check_name(exchange)
     subject = _subject(exchange, target)
-    raw = await _raw_body(exchange)
+    raw = await _raw_body(resources, exchange)
     return _outcome(subject, await resources.operations.patch(_call(exchange, target), media_type, raw))
 
 
 async def _delete(resources: Resources, exchange: Exchange, target: Target) -> Answer:
     subject = _subject(exchange, target)
-    options = await _delete_options(exchange)
+    options = await _delete_options(resources, exchange)
     return _outcome(subject, await resources.operations.delete(_call(exchange, target), options))
 
 
 async def _delete_collection(resources: Resources, exchange: Exchange, target: Target) -> Answer:
     subject = _subject(exchange, target)
-    options = await _delete_options(exchange)
+    options = await _delete_options(resources, exchange)
     return _outcome(subject, await resources.operations.delete_collection(_call(exchange, target), options))
 
 
@@ -233,18 +235,20 @@ def _outcome(subject: Subject, outcome: Outcome) -> Reply:
 # --- bodies ---
 
 
-async def _raw_body(exchange: Exchange) -> bytes:
+async def _raw_body(resources: Resources, exchange: Exchange) -> bytes:
     if exchange.headers.get("Content-Encoding", "identity").strip().lower() not in {"", "identity"}:
         raise status.unsupported_media_type(negotiation.ENCODINGS)
-    return await exchange.connection.read_body(limits.MAX_BODY)
+    raw = await exchange.connection.read_body(limits.MAX_BODY)
+    resources.telemetry.body_sizes.slot(exchange.labels[3], exchange.labels[0]).observe(len(raw))
+    return raw
 
 
-async def _body(exchange: Exchange, target: Target) -> Body:
+async def _body(resources: Resources, exchange: Exchange, target: Target) -> Body:
     """Return the decoded body of a POST or PUT; 400 with upstream's text for what cannot be decoded (ERR-11)."""
     encoding = negotiation.body_encoding(exchange.headers.get("Content-Type", ""))
     if encoding == PROTOBUF and not _in_protobuf(target.served):
         raise status.unsupported_media_type((JSON, YAML))
-    raw = await _raw_body(exchange)
+    raw = await _raw_body(resources, exchange)
     try:
         document, duplicates = BODIES[encoding](raw)
     except DecodeError as error:
@@ -286,9 +290,9 @@ BODIES: Mapping[str, Callable[[bytes], tuple[Document, list[str]]]] = {
 """Encoding of a body → how it is decoded to a document and its duplicate keys."""
 
 
-async def _delete_options(exchange: Exchange) -> Document | None:
+async def _delete_options(resources: Resources, exchange: Exchange) -> Document | None:
     """Return the DeleteOptions of a body, None without a body (WRI-020)."""
-    raw = await _raw_body(exchange)
+    raw = await _raw_body(resources, exchange)
     if not raw:
         return None
     encoding = negotiation.body_encoding(exchange.headers.get("Content-Type", ""))

@@ -13,7 +13,7 @@ from apiext.http.sinks import chunk
 from apiext.meta import status
 from apiext.meta.status import StatusError
 from apiext.storage.store import Entry
-from apiext.telemetry import Slot
+from apiext.telemetry import Distribution, Slot
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 _OPEN = {
@@ -37,14 +37,16 @@ class Frames:
     expired: Callable[[int, int], bytes]
 
 
-def frames(subject: Subject, events: Slot) -> Frames:
-    """Return the frames of a representation; ``events`` counts each frame that is made."""
+def frames(subject: Subject, events: Slot, sizes: Distribution) -> Frames:
+    """Return the frames of a representation; ``events`` and ``sizes`` count each frame that is made."""
     write = _writer(subject)
     kind = subject.wanted.kind
 
     def frame(event: str, entry: Entry) -> bytes:
+        made = write(event, entry)
         events.value += 1
-        return write(event, entry)
+        sizes.observe(len(made))
+        return made
 
     def bookmark(revision: int, end_of_initial: bool) -> bytes:
         return _document_frame(subject, "BOOKMARK", _transformed(subject, _bookmark(subject, revision, end_of_initial)))

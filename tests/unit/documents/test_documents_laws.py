@@ -7,15 +7,14 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apiext.documents import json_patch, merge_patch
+from apiext.documents import json_patch, merge_patch, yaml_text
 from apiext.documents.document import clone
 from apiext.documents.encoding import DecodeError, decode_json, decode_yaml, encode, encode_yaml
 from apiext.documents.json_errors import syntax_error
 
 KEYS = st.sampled_from(["a", "b", "c/d", "e~f", "", "0", "ü", "é:"])
-SCALARS = (
-    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
-)
+FLOATS = st.floats(allow_nan=False, allow_infinity=False).map(lambda number: number + 0.0)  # -0 is read as an integer
+SCALARS = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | FLOATS
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 VALUES = st.recursive(
     SCALARS | TEXTS,
@@ -44,6 +43,13 @@ def test_other_spellings_read_the_same(document: dict[str, Any]) -> None:
         again, notes = decode_json(text.encode())
         assert notes == []
         assert same(again, document)
+
+
+@given(OBJECTS)
+def test_json_is_yaml(document: dict[str, Any]) -> None:
+    raw = encode(document)
+    if b"\\u" not in raw and b"\x7f" not in raw and all(ord(char) >= 0xA0 or char < "\x7f" for char in raw.decode()):
+        assert same(decode_yaml(raw)[0], yaml_text.decode_yaml(raw)[0])
 
 
 PLAIN = st.text(st.characters(min_codepoint=32, max_codepoint=126) | st.sampled_from("\néß"), max_size=8)

@@ -2,7 +2,7 @@
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,6 +17,7 @@ from apiext.documents.document import Document, View
 from apiext.http.health import Health
 from apiext.http.server import HttpServer, Settings
 from apiext.meta import status
+from apiext.meta.names import GroupResource
 from apiext.storage.store import Entry
 from apiext.telemetry import Telemetry
 from apiext.verbs.call import Body, Call, Outcome, Page
@@ -118,9 +119,13 @@ class Shelf:
     async def settle(self) -> None:
         """Everything stored is served."""
 
-    def cached(self, served: ServedVersion, namespace: str, name: str) -> Entry | None:
+    def cached(self, resource: GroupResource, namespace: str, name: str) -> Entry | None:
         """Return what is on the shelf."""
-        return self.entries.get((served.resource, namespace, name))
+        return self.entries.get((resource.resource, namespace, name))
+
+    def counts(self) -> Iterable[tuple[GroupResource, int]]:
+        """Return how many objects there are."""
+        return [(GroupResource(GROUP, PLURAL), len(self.entries))]
 
     async def _turn(self, call: Call) -> None:
         self.calls.append(call)

@@ -1,0 +1,167 @@
+"""The one write loop: what others write in between, what the cache has not seen, and what a definition's end means."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from apiext.meta.status import StatusError
+from apiext.storage.store import Entry
+from apiext.verbs import api
+from tests.support.fake_etcd import FakeEtcd
+from tests.unit.controllers.harness import server
+from tests.unit.verbs.harness import DEFINITION, WIDGETS, Client, widget
+
+
+@asynccontextmanager
+async def served(etcd: FakeEtcd) -> AsyncIterator[Client]:
+    async with server(etcd) as one:
+        if one.definition("widgets.example.com") is None:
+            await one.define({**DEFINITION, "metadata": {"name": "widgets.example.com", "uid": "d1", "generation": 1}})
+        await one.established("widgets.example.com")
+        yield Client(one)
+
+
+def stored(entry: Entry | None) -> Entry:
+    assert entry is not None
+    return entry
+
+
+@pytest.mark.rows("WRI-005")
+async def test_a_stale_resource_version_conflicts_and_a_patch_without_one_goes_on() -> None:
+    async with served(FakeEtcd()) as client:
+        first = client.shown(await client.create("a", spec={"n": 1}))
+        await client.patch("a", {"spec": {"n": 2}})
+        with pytest.raises(StatusError) as conflict:
+            await client.update(first)
+        assert (conflict.value.code, conflict.value.reason) == (409, "Conflict")
+        assert client.shown(await client.patch("a", {"spec": {"m": 1}}))["spec"] == {"n": 2, "m": 1}
+
+
+@pytest.mark.rows("WRI-005", "RV-017")
+async def test_a_write_decided_on_an_old_cache_looks_at_the_store_before_it_refuses() -> None:
+    etcd = FakeEtcd()
+    async with served(etcd) as one, served(etcd) as other:
+        await one.create("a", spec={"n": 1})
+        newer = stored(await one.stored("a"))
+        etcd.hold()
+        changed = await _put(other, newer, {"n": 2})
+        assert one.server.collection(WIDGETS).get("default", "a") is not None
+        fresh = {**widget("a", spec={"n": 3}), "metadata": {"name": "a", "resourceVersion": str(changed)}}
+        async with asyncio.TaskGroup() as group:
+            update = group.create_task(one.update(fresh))
+            while stored(await one.stored("a")).revision == changed:
+                await asyncio.sleep(0)
+            etcd.release()
+        assert one.shown(update.result())["spec"] == {"n": 3}
+
+
+async def _put(client: Client, entry: Entry, spec: dict[str, int]) -> int:
+    """Write straight into the store, as a server whose watch says nothing does."""
+    served_version = client.call("get").served
+    document = served_version.decode(entry.raw, entry.revision)
+    document["metadata"].pop("resourceVersion", None)
+    raw = served_version.encode({**document, "spec": spec})
+    key = client.server.store.keys.object(WIDGETS, "default", "a")
+    return await client.server.store.put_key(key, raw, entry.revision)
+
+
+@pytest.mark.rows("WRI-006")
+async def test_a_write_that_changes_nothing_keeps_the_revision() -> None:
+    async with served(FakeEtcd()) as client:
+        before = client.shown(await client.create("a", spec={"n": 1}))
+        after = client.shown(await client.patch("a", {"spec": {"n": 1}}))
+        assert after == before
+
+
+@pytest.mark.rows("WRI-012")
+async def test_a_dry_run_stores_nothing() -> None:
+    async with served(FakeEtcd()) as client:
+        call = client.call("create", query={"dryRun": ["All"]})
+        outcome = await client.create("a", call=call)
+        assert outcome.code == 201
+        assert await client.stored("a") is None
+        await client.create("a", spec={"n": 1})
+        await client.patch("a", {"spec": {"n": 2}}, dryRun="All")
+        assert b'"n":1' in stored(await client.stored("a")).raw
+
+
+@pytest.mark.rows("WRI-009", "WRI-017")
+async def test_the_last_finalizer_removes_a_deleting_object() -> None:
+    async with served(FakeEtcd()) as client:
+        await client.create("a", metadata={"finalizers": ["example.com/hold"]})
+        held = client.shown(await client.delete("a"))
+        assert held["metadata"]["deletionGracePeriodSeconds"] == 0
+        again = client.shown(await client.delete("a"))
+        assert again == held, "a second delete changes nothing"
+        last = client.shown(await client.patch("a", {"metadata": {"finalizers": None}}))
+        assert last["metadata"]["resourceVersion"] == held["metadata"]["resourceVersion"]
+        assert await client.stored("a") is None
+
+
+@pytest.mark.rows("WRI-003")
+async def test_no_finalizer_joins_a_deleting_object() -> None:
+    async with served(FakeEtcd()) as client:
+        await client.create("a", metadata={"finalizers": ["example.com/hold"]})
+        await client.delete("a")
+        with pytest.raises(StatusError) as refused:
+            await client.patch("a", {"metadata": {"finalizers": ["example.com/hold", "example.com/more"]}})
+        assert refused.value.code == 422
+        assert "no new finalizers can be added" in refused.value.message
+
+
+@pytest.mark.rows("WRI-022", "ERR-04")
+async def test_a_taken_name() -> None:
+    async with served(FakeEtcd()) as client:
+        await client.create("a", metadata={"finalizers": ["example.com/hold"]})
+        with pytest.raises(StatusError) as taken:
+            await client.create("a")
+        assert taken.value.message == 'widgets.example.com "a" already exists'
+        await client.delete("a")
+        with pytest.raises(StatusError) as leaving:
+            await client.create("a")
+        assert leaving.value.message == 'object is being deleted: widgets.example.com "a" already exists'
+
+
+@pytest.mark.rows("WRI-002")
+async def test_a_generated_name_is_tried_again() -> None:
+    async with served(FakeEtcd()) as client:
+        names = set()
+        for _ in range(20):
+            call = client.call("create")
+            document = widget("", metadata={"generateName": "w-"})
+            document["metadata"].pop("name")
+            outcome = await client.create("", call=call, metadata={"generateName": "w-"})
+            names.add(client.shown(outcome)["metadata"]["name"])
+        assert len(names) == 20
+        assert all(name.startswith("w-") and len(name) == 7 for name in names)
+
+
+@pytest.mark.rows("DEL-004")
+async def test_a_call_decided_before_the_deletion_of_its_definition() -> None:
+    async with served(FakeEtcd()) as client:
+        await client.create("a", metadata={"finalizers": ["example.com/hold"]})
+        create, patch = client.call("create"), client.call("patch", "a")
+        await client.server.delete_definition("widgets.example.com")
+        with pytest.raises(StatusError) as refused:
+            await client.create("b", call=create)
+        assert refused.value.code == 403
+        assert refused.value.message.endswith("create not allowed while custom resource definition is terminating")
+        went_on = await api.patch(client.verbs, patch, "application/merge-patch+json", b'{"spec":{"n":1}}')
+        assert client.shown(went_on)["spec"] == {"n": 1}
+        await client.patch("a", {"metadata": {"finalizers": None}})
+        await client.server.gone("widgets.example.com")
+
+
+@pytest.mark.rows("WRI-019")
+async def test_preconditions_of_a_delete() -> None:
+    async with served(FakeEtcd()) as client:
+        uid = client.shown(await client.create("a"))["metadata"]["uid"]
+        with pytest.raises(StatusError) as wrong:
+            await client.delete("a", {"preconditions": {"uid": "other"}})
+        assert wrong.value.code == 409
+        assert (await client.delete("a", {"preconditions": {"uid": uid}})).code == 200
+        with pytest.raises(StatusError) as gone:
+            await client.delete("a")
+        assert gone.value.code == 404

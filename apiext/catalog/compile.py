@@ -12,8 +12,17 @@ from apiext.catalog.schemas import lazy_schema
 from apiext.catalog.selectable import selectable_fields
 from apiext.catalog.served import ALL_VERBS, TERMINATING_VERBS, Endpoint, ServedResource, ServedVersion
 from apiext.catalog.viewing import Storage, custom_codec
-from apiext.crd.definition import ESTABLISHED, TERMINATING, CustomResourceDefinition, Version, from_document
+from apiext.crd.definition import (
+    ESTABLISHED,
+    NON_STRUCTURAL,
+    TERMINATING,
+    CustomResourceDefinition,
+    Version,
+    from_document,
+)
 from apiext.documents.document import Document, View
+from apiext.managedfields.schemas import lazily, merge_type
+from apiext.managedfields.types import Type
 from apiext.meta import objectmeta
 from apiext.meta.fields import FieldError
 from apiext.meta.names import version_priority
@@ -120,8 +129,25 @@ def _version(definition: CustomResourceDefinition, version: Version, storage: St
         deprecation_warning=deprecation_warning(definition, version),
         selectable=selectable_fields(version.selectable, namespaced=definition.namespaced),
         open_api=version.schema,
+        merge_type=_merge_type(definition, version),
+        empty={"apiVersion": f"{definition.group}/{version.name}", "kind": names.kind},
+        complete=_completion(schema),
         storage_version_hash=storage_version_hash(definition.group, definition.storage_version, names.kind),
     )
+
+
+def _merge_type(definition: CustomResourceDefinition, version: Version) -> Callable[[], Type]:
+    schema = None if definition.is_true(NON_STRUCTURAL) else version.schema
+    return lazily(lambda: merge_type(schema, preserve_unknown_fields=definition.preserve_unknown_fields))
+
+
+def _completion(schema: Schema) -> Callable[[Document], Document]:
+    def complete(document: Document) -> Document:
+        document["metadata"] = objectmeta.repair(document.get("metadata") or {})
+        schema().default(document)
+        return document
+
+    return complete
 
 
 def _defaults_status(schema: View | None) -> bool:

@@ -10,6 +10,7 @@ from apiext.crd.typed import INT32, Field, Struct
 from apiext.crd.types import METADATA, TEXT, always
 from apiext.documents.document import Document, View, clone
 from apiext.documents.errors import DecodeError
+from apiext.managedfields.fieldset import EMPTY
 from apiext.meta.fields import FieldError, invalid
 
 SUBRESOURCE_VERBS = ("get", "patch", "update")
@@ -44,7 +45,8 @@ def main(status_subresource: bool, verbs: tuple[str, ...] = ALL_VERBS) -> Endpoi
         _count_change(new, old)
         return new
 
-    return Endpoint("", verbs, shown_as_stored, taken_whole, prepare)
+    reset = {"f:status": EMPTY} if status_subresource else EMPTY
+    return Endpoint("", verbs, shown_as_stored, taken_whole, prepare, reset=reset)
 
 
 def _count_change(new: Document, old: View) -> None:
@@ -85,7 +87,8 @@ def status() -> Endpoint:
             kept["status"] = new["status"]
         return kept
 
-    return Endpoint("status", SUBRESOURCE_VERBS, shown_as_stored, taken_whole, prepare)
+    reset = {"f:metadata": EMPTY, "f:spec": EMPTY}
+    return Endpoint("status", SUBRESOURCE_VERBS, shown_as_stored, taken_whole, prepare, reset=reset)
 
 
 def _with_managed_fields(metadata: View, new: View) -> Document:

@@ -5,6 +5,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from apiext.documents.document import Document, View
+from apiext.managedfields.fieldset import EMPTY, FieldSet
+from apiext.managedfields.schemas import merge_type
+from apiext.managedfields.types import Type
 from apiext.meta.fields import FieldError
 from apiext.meta.names import GroupKind, GroupResource, GroupVersion, sort_versions
 
@@ -28,6 +31,10 @@ def _same(document: Document) -> Document:
     return document
 
 
+def _deduced() -> Type:
+    return merge_type(None)
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """A Table column: its definition, and the cell of a document (TAB-002, TAB-003)."""
@@ -49,7 +56,8 @@ class Endpoint:
     None on create. ``kind``, ``group`` and ``version`` are those of the shown object, empty for the resource's own.
     ``normalize`` decodes a body of another kind (None: the version's own). ``columns`` are those of its table, empty
     for the version's own. ``unreadable(stored)`` is the message of the 500 that a get answers, empty when there is
-    none; ``embed`` raises ValueError with the message of a 400.
+    none; ``embed`` raises ValueError with the message of a 400. ``reset`` are the paths that nobody can own by writing
+    here (SSA-013).
     """
 
     name: str
@@ -63,6 +71,7 @@ class Endpoint:
     normalize: Callable[[Document], tuple[Document, list[str]]] | None = None
     columns: tuple[Column, ...] = ()
     unreadable: Callable[[View], str] = _readable
+    reset: FieldSet = field(default_factory=lambda: EMPTY)
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -75,7 +84,8 @@ class ServedVersion:
     raises ValueError with Go-like text for a body that cannot be this kind. ``validate(new, old)`` and
     ``warnings(new, old)`` judge a whole object; old is None on create. ``name_messages(name)`` tells what is wrong
     with a name (None: it must be a DNS-1123 subdomain). ``accept(document)`` prunes and coerces what a conversion
-    webhook returned in this version.
+    webhook returned in this version. ``merge_type()`` tells how its fields are owned, ``empty`` is an object that has
+    none, and ``complete(document)`` defaults in place what an apply made.
     """
 
     group: str
@@ -105,6 +115,9 @@ class ServedVersion:
     merge_keys: Mapping[str, str] = field(default_factory=dict)  # lists that strategic merge patch merges by key
     name_messages: Callable[[str], list[str]] | None = None
     accept: Callable[[Document], Document] = _same
+    merge_type: Callable[[], Type] = _deduced
+    empty: View = field(default_factory=dict)
+    complete: Callable[[Document], Document] = _same
 
     @property
     def group_version(self) -> GroupVersion:

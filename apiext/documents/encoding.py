@@ -29,6 +29,7 @@ __all__ = [
 
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
 _MAX_NOTES = 100  # notes per document (upstream: strict errors kept)
+_COLONS = (b":", b"\\u003a", b"\\u003A")
 _SORTED = orjson.OPT_SORT_KEYS
 _STRICT = orjson.OPT_STRICT_INTEGER
 _FRACTION = re.compile(rb"\.(?<=[0-9]\.)[0-9]")  # quick signs of a float; literal first characters make them fast
@@ -53,18 +54,18 @@ def decode_json(raw: bytes) -> tuple[Any, list[str]]:
     except orjson.JSONEncodeError:
         document = _int64(document)
         again = orjson.dumps(document)
-    if _colons(raw) - again.count(b":") != again.count(b"\\u003a") + again.count(b"\\u003A"):
+    if (raw.count(b":") != again.count(b":") or b"\\u003" in raw) and _lost_colons(raw, again):
         return _decode_slowly(raw)
     return document, []
 
 
-def _colons(raw: bytes) -> int:
-    """Return how many colons a text has, escaped ones included.
+def _lost_colons(raw: bytes, again: bytes) -> bool:
+    """Tell whether a text has more colons, escaped ones included, than its document when it is encoded again.
 
-    Encoding a document again loses colons only with the members that a duplicate key replaced: each has one of its
-    own. What looks like an escaped colon in the encoded text is a backslash and letters, and stands in both.
+    They are lost only with the members that a duplicate key replaced: each has one of its own. What looks like an
+    escaped colon in the encoded text is a backslash and letters, and stands in both.
     """
-    return raw.count(b":") + raw.count(b"\\u003a") + raw.count(b"\\u003A")
+    return sum(map(raw.count, _COLONS)) != sum(map(again.count, _COLONS))
 
 
 def decode_yaml(raw: bytes) -> tuple[Any, list[str]]:

@@ -15,6 +15,7 @@ _NUMBER = re.compile(rb"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _LITERALS = {ord("t"): b"true", ord("f"): b"false", ord("n"): b"null"}
 _NUMBER_STARTS = frozenset(b"-0123456789")
 _HEX = re.compile(rb"[0-9a-fA-F]{0,4}")
+_FIRST = 4096  # brackets and quotes looked at before all others
 _PASSES = 32  # each takes away one level at the speed of C; most texts are gone by then
 _NO_BRACKETS = bytes(code for code in range(256) if code not in b'[]{}"')
 _STEPS = bytes(2 if code in b"[{" else 0 for code in range(256))
@@ -34,8 +35,14 @@ _QUOTED = {
 
 def check_depth(raw: bytes, limit: int) -> None:
     """Raise DecodeError when brackets outside strings nest deeper than the limit (DEC-001); linear, no recursion."""
-    outside = raw.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _NO_BRACKETS).split(b'"')[::2]
-    brackets = shallow = b"".join(outside)
+    marks = raw.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _NO_BRACKETS)
+    _check_marks(marks[:_FIRST], limit)  # who means harm mostly begins at once
+    if len(marks) > _FIRST:
+        _check_marks(marks, limit)
+
+
+def _check_marks(marks: bytes, limit: int) -> None:
+    brackets = shallow = b"".join(marks.split(b'"')[::2])
     for _ in range(_PASSES):
         if len(shallow) <= limit:
             return

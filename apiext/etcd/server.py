@@ -1,7 +1,6 @@
 """The private etcd child: started on unix sockets, watched over, stopped in order and never killed."""
 
 import asyncio
-import ctypes
 import os
 import signal
 import subprocess
@@ -31,7 +30,18 @@ FIRST_PAUSE, LAST_PAUSE = 0.1, 10.0  # seconds before a child that died is start
 GOOD_LIFE = 30.0  # seconds of life after which a death is a new story
 LOG_LIMIT = 16 << 20  # bytes of the log above which a start begins a new one
 POLL = 0.005  # seconds between looks at something that is about to happen
-PR_SET_PDEATHSIG = 1
+
+# Run by a new interpreter before the exec, not by preexec_fn after a fork: a fork of a process with threads may crash.
+# 1 is PR_SET_PDEATHSIG; the parent may have died in between; what Python ignores, etcd shall not.
+_DIE_WITH_PARENT = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)
+if os.getppid() != int(sys.argv[1]):
+    sys.exit(1)
+for ignored in (signal.SIGPIPE, signal.SIGXFSZ):
+    signal.signal(ignored, signal.SIG_DFL)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
 
 
 class ServerError(Exception):
@@ -63,19 +73,12 @@ def flags(binary: Binary) -> list[str]:
     ]
 
 
-def _die_with_parent() -> Callable[[], None] | None:
-    """Return what makes a forked child get SIGTERM when its parent dies; None where the system cannot."""
-    if sys.platform != "linux":
-        return None
-    libc = ctypes.CDLL(None)
-    parent = os.getpid()
-
-    def prepare() -> None:
-        libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-        if os.getppid() != parent:  # it died in between
-            os._exit(1)
-
-    return prepare
+def command(binary: Binary) -> list[str]:
+    """Return what is run: the child, where the system can by way of what makes our death its SIGTERM."""
+    child = [str(binary.path), *flags(binary)]
+    if sys.platform != "linux" or not sys.executable:
+        return child
+    return [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid()), *child]
 
 
 class EtcdServer:
@@ -160,15 +163,14 @@ class EtcdServer:
         mode = "ab" if directory.log.exists() and directory.log.stat().st_size < LOG_LIMIT else "wb"
         environment = {name: text for name, text in os.environ.items() if not name.startswith("ETCD_")}
         with directory.log.open(mode) as output:
-            child = subprocess.Popen(  # noqa: ASYNC220 - a fork of a few milliseconds; the loop's way needs its watcher
-                [self._binary.path, *flags(self._binary)],
+            child = subprocess.Popen(  # noqa: ASYNC220 - a few milliseconds; the loop's way needs its watcher
+                command(self._binary),
                 cwd=directory.run,
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 start_new_session=True,  # Ctrl-C is for us: we drain first
-                preexec_fn=_die_with_parent(),  # noqa: PLW1509 - one system call; threads come later than the first start
             )
         self._child, self.pid, self.adopted = child, child.pid, False
         directory.remember_child(child.pid)

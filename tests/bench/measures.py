@@ -8,10 +8,11 @@ import multiprocessing
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Event
 
 from tests.bench import wire
-from tests.bench.rig import GROUP, Rig, definition, rig, thing
+from tests.bench.rig import PLURAL, Rig, definition, rig, thing
 from tests.support.definitions import establish, is_true
 from tests.support.http_client import DEFINITIONS
 from tests.support.waiting import until
@@ -180,7 +181,7 @@ def _list_on(address: tuple[str, int], path: str, over: Event) -> None:
 
 def writes(bench: Rig) -> Iterator[Figure]:
     """POST, PUT, merge patch, status and DELETE of 1 KiB objects, by 1 and by 16 clients."""
-    rules = "two CEL rules" if bench.rules else "no CEL rules (not served yet)"
+    rules = "two CEL rules" if bench.rules else "rules not evaluated yet"
     for clients, count in ((1, 1_000), (16, 4_000)):
         names = [f"w{clients:02}-{number:05}" for number in range(count)]
         by = f"{clients} client" + "s" * (clients > 1)
@@ -214,85 +215,106 @@ def writes(bench: Rig) -> Iterator[Figure]:
 
 
 def watch(bench: Rig) -> Iterator[Figure]:
-    """Fan-out to 10, 100 and 1,000 watchers: a burst of writes, and one write at a time."""
+    """Fan-out to 10, 100 and 1,000 watchers: a burst of writes, one write at a time, and a calm ten a second."""
+    establish(bench.api, definition(0))
     for count in (10, 100, 1_000):
-        yield from _fan_out(bench, count)
+        fan = _Fan(bench, count)
+        try:
+            yield from _fan_out(fan, count)
+        finally:
+            fan.close()
 
 
-def _fan_out(bench: Rig, count: int) -> Iterator[Figure]:
-    names = itertools.count()
-    since = bench.api.get(bench.path(), limit=1).expect(200)["metadata"]["resourceVersion"]
-    path = f"{bench.path()}?watch=true&resourceVersion={since}"
-    memory = bench.rss()
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    reader = context.Process(target=_read_watches, args=(theirs, bench.address, path, count), daemon=True)
-    reader.start()
-    assert ours.recv() == "open"
-    if count == 1_000:
-        yield Figure("idle watcher memory", (bench.rss() - memory) * 1024 / count, "KiB", 14.0)
-    model = wire.Watchers(bench.address, path, 1)
-
-    def write(number: int, lines: int) -> float:
-        """Write so many objects; return the seconds of server CPU until every watcher has them all."""
-        before = bench.cpu()
-        posts = [wire.request("POST", bench.path(), thing(f"f{count}-{next(names):05}")) for _ in range(number)]
-        wire.run(bench.address, posts, lines)
-        while model.receive(0.2):
-            pass
-        ours.send(model.received.copy().popitem()[1])
-        assert ours.recv() == "got"
-        return bench.cpu() - before
-
-    alone = _write_cost(bench, f"x{count}")
-    burst, began = 1_000, time.perf_counter()
-    cost = write(burst, 16)
-    took = time.perf_counter() - began
-    deliveries = burst * count
-    own = max(cost - burst * alone, 0.01)
-    goal = 500_000.0 if count == 1_000 else 0.0
-    yield Figure(f"watch, {count:,} watchers, burst", deliveries / own, "deliveries/s of CPU", goal, True)
-    if count == 1_000:
-        yield Figure(f"watch, {count:,} watchers, burst, writes included", deliveries / cost, "deliveries/s of CPU")
-        yield Figure(f"watch, {count:,} watchers, burst, by the clock", deliveries / took, "deliveries/s")
-    singles, cost, times = 30, 0.0, []
-    for _ in range(singles):
-        began = time.perf_counter()
-        cost += write(1, 1)
-        times.append(time.perf_counter() - began)
+def _fan_out(fan: _Fan, count: int) -> Iterator[Figure]:
+    main = count == 1_000
+    if main:
+        yield Figure("idle watcher memory", fan.memory, "KiB", 14.0)
+    burst = max(1_000, 20_000 // count)
+    alone, (cost, seconds) = fan.cost_without_watchers(burst, 16), fan.write(burst, 16)
+    rate = burst * count / max(cost - burst * alone, 0.01)
+    yield Figure(f"watch, {count:,} watchers, burst", rate, "deliveries/s of CPU", 500_000.0 * main, True)
+    if main:
+        yield Figure("watch, 1,000 watchers, burst, writes included", burst * count / cost, "deliveries/s of CPU")
+        yield Figure("watch, 1,000 watchers, burst, by the clock", burst * count / seconds, "deliveries/s")
+    singles = max(60, 3_000 // count)
+    alone, cost = fan.cost_without_watchers(singles, 1), sum(fan.write(1, 1)[0] for _ in range(singles))
     each = max(cost - singles * alone, 0.0) / (singles * count)
-    yield Figure(
-        f"watch, {count:,} watchers, 1 event per write", each * 1e6, "µs CPU per delivery", 14.0 * (count == 1_000)
-    )
-    ours.send(0)
-    reader.join(10)
-    model.close()
+    yield Figure(f"watch, {count:,} watchers, 1 event per write", each * 1e6, "µs CPU per delivery", 14.0 * main)
+    late = fan.latencies(40)
+    yield Figure(f"watch latency, {count:,} watchers, p50", percentile(late, 0.5) * 1e3, "ms", 10.0 * main)
+    yield Figure(f"watch latency, {count:,} watchers, p99", percentile(late, 0.99) * 1e3, "ms", 25.0 * main)
 
 
-def _write_cost(bench: Rig, prefix: str) -> float:
-    """Return the seconds of CPU that a create costs without watchers of its own resource's changes counted."""
-    other = f"/apis/{GROUP}/v1/namespaces/default/b000s"
-    if bench.api.get(other).status != 200:
-        establish(bench.api, definition(0, bench.rules))
-    posts = [
-        wire.request("POST", other, thing(f"{prefix}-{number:04}").replace(b'"Bench"', b'"B000"'))
-        for number in range(500)
-    ]
-    return per_operation(bench, lambda: wire.run(bench.address, posts, 16))[0]
+class _Fan:
+    """Open watches in a process of their own, and one here that tells how many bytes each must get."""
+
+    def __init__(self, bench: Rig, count: int) -> None:
+        self._bench, self._count = bench, count
+        self._names = (f"f{count}-{number:05}" for number in itertools.count())
+        since = bench.api.get(bench.path(), limit=1).expect(200)["metadata"]["resourceVersion"]
+        path = f"{bench.path()}?watch=true&resourceVersion={since}"
+        before = bench.rss()
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._reader = context.Process(target=_read_watches, args=(theirs, bench.address, path, count), daemon=True)
+        self._reader.start()
+        self._pipe.recv()
+        self.memory = (bench.rss() - before) * 1024 / count
+        self._model = wire.Watchers(bench.address, path, 1)
+
+    def write(self, number: int, lines: int) -> tuple[float, float]:
+        """Write objects; return seconds of server CPU, and of the clock, until every watcher has had them all."""
+        posts = [wire.request("POST", self._bench.path(), thing(next(self._names))) for _ in range(number)]
+        before, began = self._bench.cpu(), time.perf_counter()
+        wire.run(self._bench.address, posts, lines)
+        self._times(number)
+        return self._bench.cpu() - before, time.perf_counter() - began
+
+    def latencies(self, number: int) -> list[float]:
+        """Write ten objects a second; return the seconds from each answer to each watcher's receipt."""
+        line, late = wire.Line(self._bench.address), []
+        for _ in range(number):
+            line.ask(wire.request("POST", self._bench.path(), thing(next(self._names))))
+            answered = time.perf_counter()
+            late += [max(0.0, at - answered) for at in self._times(1)]
+            time.sleep(max(0.0, 0.1 - (time.perf_counter() - answered)))
+        line.socket.close()
+        return late
+
+    def cost_without_watchers(self, number: int, lines: int) -> float:
+        """Return the seconds of server CPU of a create in a resource that nobody watches."""
+        path = self._bench.path().replace(PLURAL, "b000s")
+        names = [next(self._names) for _ in range(max(number, 500))]
+        posts = [wire.request("POST", path, thing(name).replace(b'"Bench"', b'"B000"')) for name in names]
+        return per_operation(self._bench, lambda: wire.run(self._bench.address, posts, lines))[0]
+
+    def _times(self, events: int) -> list[float]:
+        """Return when each watcher received something, once all have had the bytes of so many more events."""
+        self._model.until_lines(events)
+        self._pipe.send(self._model.size)
+        times: list[float] = self._pipe.recv()
+        return times
+
+    def close(self) -> None:
+        """Hang up."""
+        self._pipe.send(0)
+        self._reader.join(10)
+        self._model.close()
 
 
-def _read_watches(pipe: object, address: tuple[str, int], path: str, count: int) -> None:
+def _read_watches(pipe: Connection, address: tuple[str, int], path: str, count: int) -> None:
     watchers = wire.Watchers(address, path, count)
-    pipe.send("open")  # type: ignore[attr-defined]
+    pipe.send("open")
     while True:
-        while not pipe.poll(0):  # type: ignore[attr-defined]
-            watchers.receive(0.05)
-        size = pipe.recv()  # type: ignore[attr-defined]
+        while not pipe.poll(0):
+            watchers.receive(0.02)
+        size = pipe.recv()
         if not size:
             watchers.close()
             return
         watchers.until(size)
-        pipe.send("got")  # type: ignore[attr-defined]
+        pipe.send(watchers.times)
+        watchers.times = []
 
 
 # ---------------------------------------------------------------------- start and memory
@@ -312,28 +334,32 @@ def start(bench: Rig) -> Iterator[Figure]:
     times = []
     for number in range(600, 610):
         began = time.perf_counter()
-        establish(bench.api, definition(number, bench.rules))
+        establish(bench.api, definition(number))
         times.append(time.perf_counter() - began)
     yield Figure("definition created to Established", percentile(times, 0.5) * 1e3, "ms", 40.0)
 
 
 def _define_many(bench: Rig, first: int, count: int) -> None:
     for number in range(first, count):
-        bench.api.post(DEFINITIONS, definition(number, bench.rules)).expect(201)
+        bench.api.post(DEFINITIONS, definition(number)).expect(201)
     last = f"{DEFINITIONS}/{definition(count - 1)['metadata']['name']}"
     until(lambda: is_true(bench.api.get(last).expect(200), "Established"), "the last definition is established", 60)
 
 
 def memory(bench: Rig) -> Iterator[Figure]:
-    """Memory of cached objects, after they were listed once."""
+    """Memory of cached objects after they were written and listed once, and after a restart."""
+    bench.restart()
     before = bench.rss()
-    for size in (105, 1_050, 10_500):
-        bench.fill(size - _count(bench), _count(bench))
-        listed = wire.run(bench.address, [wire.request("GET", bench.path())])
-        grown = bench.rss() - before
-        yield Figure(f"RSS growth, {size:,} objects listed once", grown, "MiB")
-        if size == 10_500:
-            yield Figure("RSS growth over bytes served", grown / (listed.size / 2**20), "×", 1.5)
+    size = 0
+    for count in (105, 1_050, 10_500):
+        bench.fill(count - _count(bench), _count(bench))
+        size = wire.run(bench.address, [wire.request("GET", bench.path())]).size
+        goal = 45.0 if count == 10_500 else 0
+        yield Figure(f"RSS growth, {count:,} objects written and listed", bench.rss() - before, "MiB", goal)
+    yield Figure("bytes of that list", size / 2**20, "MiB")
+    bench.restart()
+    wire.run(bench.address, [wire.request("GET", bench.path())])
+    yield Figure("RSS growth, 10,500 objects, restarted and listed", bench.rss() - before, "MiB")
 
 
 def own_etcd(bench: Rig) -> Iterator[Figure]:

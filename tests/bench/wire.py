@@ -118,6 +118,8 @@ class Watchers:
         self._poll = select.epoll()
         self._sockets: dict[int, socket.socket] = {}
         self.received: dict[int, int] = {}
+        self.times: list[float] = []
+        self.lines = 0
         self._buffer = bytearray(PIECE)
         for _ in range(count):
             sock = socket.create_connection(address)
@@ -130,13 +132,13 @@ class Watchers:
             if not head.startswith(b"HTTP/1.1 200"):
                 raise AssertionError(head[:500])
             self.received[number] = len(head) - head.index(b"\r\n\r\n") - 4
+            self.lines += head.count(b'{"type":')
             sock.setblocking(False)
             self._poll.register(number, select.EPOLLIN)
 
-    def receive(self, wait: float) -> bool:
-        """Read what has come within ``wait`` seconds; return whether anything has."""
-        ready = self._poll.poll(wait)
-        for number, _ in ready:
+    def receive(self, wait: float) -> None:
+        """Read what has come within ``wait`` seconds."""
+        for number, _ in self._poll.poll(wait):
             sock = self._sockets[number]
             while True:
                 try:
@@ -146,9 +148,24 @@ class Watchers:
                 if got == 0:
                     raise ConnectionError("the server ended a watch")
                 self.received[number] += got
+                if len(self._sockets) == 1:
+                    self.lines += self._buffer.count(b"\n\r\n", 0, got)
                 if got < PIECE:
                     break
-        return bool(ready)
+            self.times.append(time.perf_counter())
+
+    @property
+    def size(self) -> int:
+        """How many bytes the only watch has had."""
+        (size,) = self.received.values()
+        return size
+
+    def until_lines(self, more: int, within: float = 120.0) -> None:
+        """Read the only watch until so many more events have come."""
+        wanted, end = self.lines + more, time.monotonic() + within
+        while self.lines < wanted:
+            self.receive(1.0)
+            assert time.monotonic() < end, f"{wanted - self.lines} of {more} events never came"
 
     def until(self, size: int, within: float = 120.0) -> None:
         """Read until every watch has had so many bytes; AssertionError when some never get them."""

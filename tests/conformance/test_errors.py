@@ -55,13 +55,12 @@ def test_a_body_must_fit_its_url(api: Client) -> None:
 
 @pytest.mark.rows("ERR-14", "SRV-017")
 def test_a_verb_that_is_not_there(api: Client) -> None:
-    widgets = serve(api)
+    widgets = serve(api, subresources={"status": {}})
     widgets.create("a")
-    answer = api.post(f"{widgets.path('a')}/status", widgets.make("a"))
-    assert answer.status in (404, 405)  # no status subresource; with one, it cannot be created
-    unknown = api.request("BREW", widgets.path())
-    assert unknown.status == 405
-    assert unknown.json["reason"] == "MethodNotAllowed"
+    refused = api.post(f"/apis/{widgets.group}/v1/namespaces/default/widgets/a/status", widgets.make("a")).expect(405)
+    assert refused["reason"] == "MethodNotAllowed"
+    assert refused["message"].startswith("create is not supported on resources of kind")
+    assert api.request("BREW", widgets.path()).status in (400, 405)
 
 
 @pytest.mark.rows("ERR-15", "SRV-012", "NEG-004")

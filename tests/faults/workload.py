@@ -7,6 +7,7 @@ import itertools
 import json
 import random
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,6 +18,7 @@ from tests.support.waiting import pause
 COUNTERS = 3
 BROKEN = (OSError, http.client.HTTPException)
 LAST = "the-last"
+LAST_WITHIN = 15.0  # seconds
 
 
 class Line:
@@ -106,13 +108,16 @@ class Load:
         for thread in writers:
             thread.join(30)
         line = Line(self.url, self.over)
-        if self._create(line, LAST, count=0, previous="0") is None:
-            self.history.wrong.append("the last write was not acknowledged, though nobody killed the server")
+        body = {**self.head, "metadata": {"name": LAST}, "spec": {"token": LAST}}
+        answer = line.send("POST", self.collection, body)
+        if self._acknowledged(answer, LAST, LAST, 201) is None:
+            self.history.wrong.append(f"the last write was not acknowledged, though nobody killed: {answer}")
         line.close()
+        end = time.monotonic() + LAST_WITHIN
         for thread in self._threads:
-            thread.join(30)
-            if thread.is_alive():
-                self.history.wrong.append("a watcher or writer did not end: the last event was not delivered")
+            thread.join(max(0.0, end - time.monotonic()))
+        if any(thread.is_alive() for thread in self._threads):
+            self.history.wrong.append(f"a watcher was not sent the last event within {LAST_WITHIN:g} s")
 
     # ------------------------------------------------------------------ writers
 

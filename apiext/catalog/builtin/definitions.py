@@ -5,13 +5,16 @@ from collections.abc import Callable
 from apiext.catalog.builtin.open_api import open_api
 from apiext.catalog.columns import CREATED_AT, NAME
 from apiext.catalog.endpoints import SUBRESOURCE_VERBS, same, shown_as_stored, taken_whole
+from apiext.catalog.merge_types import go_merge_type
 from apiext.catalog.selectable import selectable_fields
 from apiext.catalog.served import Endpoint, ServedResource, ServedVersion
 from apiext.catalog.typed import typed_codec
 from apiext.catalog.viewing import Codec
-from apiext.crd import decoding, encoding, validation, warnings
+from apiext.crd import decoding, encoding, typed, types, validation, warnings
 from apiext.crd.definition import GROUP, KIND, PLURAL
 from apiext.documents.document import Document, View, clone
+from apiext.managedfields.fieldset import EMPTY
+from apiext.managedfields.schemas import lazily
 from apiext.meta.fields import FieldError
 
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
@@ -58,8 +61,10 @@ def _prepare_status(new: Document, old: View | None) -> Document:
 
 
 _ENDPOINTS = {
-    "": Endpoint("", VERBS, shown_as_stored, taken_whole, _prepare),
-    "status": Endpoint("status", SUBRESOURCE_VERBS, shown_as_stored, taken_whole, _prepare_status),
+    "": Endpoint("", VERBS, shown_as_stored, taken_whole, _prepare, reset={"f:status": EMPTY}),
+    "status": Endpoint(
+        "status", SUBRESOURCE_VERBS, shown_as_stored, taken_whole, _prepare_status, reset={"f:spec": EMPTY}
+    ),
 }
 
 
@@ -72,7 +77,7 @@ def _v1() -> ServedVersion:
         write=encoding.to_storage,
         same=False,
     )
-    return _version("v1", codec, decoding.decode_v1, validation.validate, warnings.warnings)
+    return _version("v1", codec, decoding.decode_v1, validation.validate, warnings.warnings, go=types.V1)
 
 
 def _v1beta1() -> ServedVersion:
@@ -90,6 +95,7 @@ def _v1beta1() -> ServedVersion:
         decoding.decode_v1beta1,
         validation.validate_v1beta1,
         warnings.stored_form_warnings,
+        go=types.V1BETA1,
         deprecation=warnings.V1BETA1_DEPRECATED,
     )
 
@@ -101,6 +107,7 @@ def _version(
     validate: Callable[[View, View | None], list[FieldError]],
     warn: Callable[[View, View | None], list[str]],
     *,
+    go: typed.Struct,
     deprecation: str = "",
 ) -> ServedVersion:
     return ServedVersion(
@@ -127,4 +134,7 @@ def _version(
         selectable=selectable_fields((), namespaced=True),
         typed=True,
         open_api=open_api(KIND),
+        merge_type=lazily(lambda: go_merge_type(go)),
+        empty={**typed.decode(go, {})[0], "apiVersion": f"{GROUP}/{version}", "kind": KIND},
+        complete=lambda document: decode(document)[0],
     )

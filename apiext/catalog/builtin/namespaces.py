@@ -5,12 +5,15 @@ from typing import Any
 from apiext.catalog.builtin.open_api import open_api
 from apiext.catalog.columns import CREATED_DESCRIPTION, NAME, age
 from apiext.catalog.endpoints import SUBRESOURCE_VERBS, shown_as_stored, taken_whole
+from apiext.catalog.merge_types import go_merge_type
 from apiext.catalog.served import Column, Endpoint, ServedResource, ServedVersion
 from apiext.catalog.typed import typed_codec
 from apiext.crd import typed
 from apiext.crd.typed import List, Struct, Text, Time
 from apiext.crd.types import METADATA, TEXT, always
 from apiext.documents.document import Document, View, clone
+from apiext.managedfields.fieldset import EMPTY
+from apiext.managedfields.schemas import lazily
 from apiext.meta.fields import FieldError, invalid
 from apiext.meta.syntax import dns1123_label, qualified_name
 
@@ -96,9 +99,13 @@ def _keeping(part: str) -> Any:
 
 
 _ENDPOINTS = {
-    "": Endpoint("", VERBS, shown_as_stored, taken_whole, _prepare),
-    "status": Endpoint("status", SUBRESOURCE_VERBS, shown_as_stored, taken_whole, _keeping("spec")),
-    "finalize": Endpoint("finalize", ("update",), shown_as_stored, taken_whole, _keeping("status")),
+    "": Endpoint("", VERBS, shown_as_stored, taken_whole, _prepare, reset={"f:status": EMPTY}),
+    "status": Endpoint(
+        "status", SUBRESOURCE_VERBS, shown_as_stored, taken_whole, _keeping("spec"), reset={"f:spec": EMPTY}
+    ),
+    "finalize": Endpoint(
+        "finalize", ("update",), shown_as_stored, taken_whole, _keeping("status"), reset={"f:status": EMPTY}
+    ),
 }
 
 
@@ -155,5 +162,8 @@ def _v1() -> ServedVersion:
         },
         typed=True,
         open_api=open_api(KIND),
+        merge_type=lazily(lambda: go_merge_type(TYPE)),
+        empty={**typed.decode(TYPE, {})[0], "apiVersion": "v1", "kind": KIND},
+        complete=lambda document: _decode(document)[0],
         name_messages=dns1123_label,
     )

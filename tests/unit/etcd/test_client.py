@@ -26,6 +26,7 @@ async def client(mini: Mini, *endpoints: str, user: str = "", password: str = ""
         await etcd.close()
 
 
+@pytest.mark.rows("ETC-005")
 async def test_writes_and_reads() -> None:
     mini = Mini()
     async with client(mini) as etcd:

@@ -233,9 +233,8 @@ async def serving(shelf: Shelf, *, health: Health | None = None, **options: Any)
     """Serve a shelf on a free port; ``authenticator``, ``authorizer`` and Settings fields by name."""
     authenticator = options.pop("authenticator", Everyone())
     authorizer = options.pop("authorizer", always_allow)
-    server = HttpServer(
-        shelf, authenticator, authorizer, health or Health(), Settings(**options), options.pop("telemetry", Telemetry())
-    )
+    telemetry = options.pop("telemetry", None) or Telemetry()
+    server = HttpServer(shelf, authenticator, authorizer, health or Health(), Settings(**options), telemetry)
     await server.start()
     try:
         yield server

@@ -96,8 +96,8 @@ def test_an_unchanged_member_is_not_judged_again(schema: dict[str, Any], documen
 
 def _has_loose_members(node: Any, value: Any) -> bool:
     """Tell whether an object below has members without a schema."""
+    if node is None:
+        return True
     if isinstance(value, dict):
-        return any(node is None or _has_loose_members(node.member(key), item) for key, item in value.items())
-    if isinstance(value, list):
-        return False
-    return node is None
+        return any(_has_loose_members(node.member(key), item) for key, item in value.items())
+    return False

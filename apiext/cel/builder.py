@@ -1,0 +1,202 @@
+"""Nodes made with fresh ids and places, macros expanded on the way; shared by both parsers."""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from apiext.cel.ast import (
+    NO_ELEMENTS,
+    Broken,
+    Call,
+    Entry,
+    Fold,
+    Ident,
+    ListOf,
+    Literal,
+    MacroCall,
+    MapOf,
+    Node,
+    ObjectOf,
+    Select,
+)
+from apiext.cel.source import Issues
+from apiext.cel.unescape import UnescapeError, unescape
+from apiext.cel.values import Scalar, Uint
+
+ACCUMULATOR = "@result"
+
+RESERVED = frozenset(
+    (
+        "as", "break", "const", "continue", "else", "false", "for", "function", "if", "import", "in", "let", "loop",
+        "package", "namespace", "null", "return", "true", "var", "void", "while",
+    )
+)  # fmt: skip
+
+
+class MacroError(Exception):
+    """A macro call whose arguments do not fit: the id of the node to blame and upstream's text."""
+
+    def __init__(self, blamed: int, message: str) -> None:
+        super().__init__(message)
+        self.blamed = blamed
+        self.message = message
+
+
+Expand: TypeAlias = "Callable[[Builder, int, Node, list[Node]], Node]"
+Macros: TypeAlias = "dict[tuple[str, int, bool], Expand]"
+
+
+class Builder:
+    """Makes nodes; ids count up from 1 as upstream's do."""
+
+    __slots__ = ("issues", "macro_calls", "macros", "offsets")
+
+    def __init__(self, issues: Issues, macros: Macros) -> None:
+        self.issues = issues
+        self.macros = macros
+        self.offsets: list[int] = [-1]
+        self.macro_calls: dict[int, MacroCall] = {}
+
+    def id(self, offset: int) -> int:
+        """Return a new id that stands at an offset."""
+        self.offsets.append(offset)
+        return len(self.offsets) - 1
+
+    def fault(self, offset: int, message: str) -> Node:
+        """Report a fault and return the node that stands for it."""
+        self.issues.at(offset, message)
+        return Broken(self.id(offset))
+
+    def call(self, id: int, function: str, args: list[Node]) -> Node:
+        """Return a call of a function or operator, or what its macro makes of it."""
+        expand = self.macros.get((function, len(args), False))
+        if expand is not None:
+            return self._expanded(expand, id, function, None, args)
+        return Call(id, function, args)
+
+    def member_call(self, id: int, function: str, target: Node, args: list[Node]) -> Node:
+        """Return a call on a receiver, or what its macro makes of it."""
+        expand = self.macros.get((function, len(args), True))
+        if expand is not None:
+            return self._expanded(expand, id, function, target, args)
+        return Call(id, function, args, target)
+
+    def _expanded(self, expand: Expand, id: int, function: str, target: Node | None, args: list[Node]) -> Node:  # noqa: PLR0913
+        try:
+            node = expand(self, id, target if target is not None else args[0], args)
+        except MacroError as wrong:
+            offset = self.offsets[wrong.blamed]
+            if id == len(self.offsets) - 1:
+                self.offsets.pop()
+            return self.fault(offset, wrong.message)
+        self.macro_calls[node.id] = (function, target, args)
+        if id == len(self.offsets) - 1:
+            self.offsets.pop()
+        return node
+
+    def logic(self, function: str, terms: list[Node], ids: list[int]) -> Node:
+        """Return a chain of && or || as a balanced tree (upstream: balancingLogicManager)."""
+        return self._balanced(function, terms, ids, 0, len(ids) - 1) if ids else terms[0]
+
+    def _balanced(self, function: str, terms: list[Node], ids: list[int], low: int, high: int) -> Node:  # noqa: PLR0913
+        middle = (low + high + 1) // 2
+        left = terms[middle] if middle == low else self._balanced(function, terms, ids, low, middle - 1)
+        right = terms[middle + 1] if middle == high else self._balanced(function, terms, ids, middle + 1, high)
+        return Call(ids[middle], function, [left, right])
+
+    def number(self, text: str, offset: int, kind: str) -> Node:
+        """Return a literal of kind int, uint or double; text may begin with a minus."""
+        digits = text[:-1] if kind == "uint" else text
+        value: Scalar
+        if kind == "double":
+            value = float(digits)
+            if value in (float("inf"), float("-inf")):
+                return self.fault(offset, "invalid double literal")
+        else:
+            sign, plain = (-1, digits[1:]) if digits[0] == "-" else (1, digits)
+            if len(plain) > 400:
+                return self.fault(offset, f"invalid {kind} literal")
+            number = sign * (int(plain[2:], 16) if plain.startswith("0x") else int(plain))
+            if kind == "int" and -(1 << 63) <= number < 1 << 63:
+                value = number
+            elif kind == "uint" and number < 1 << 64:
+                value = Uint(number)
+            else:
+                return self.fault(offset, f"invalid {kind} literal")
+        return Literal(self.id(offset), value)
+
+    def text(self, quoted: str, offset: int) -> Node:
+        """Return a string literal."""
+        value: str | bytes
+        try:
+            value = unescape(quoted, False)
+        except UnescapeError as wrong:
+            self.fault(offset, str(wrong))
+            value = quoted
+        return Literal(self.id(offset), value)
+
+    def octets(self, quoted: str, offset: int) -> Node:
+        """Return a bytes literal; quoted begins with its b."""
+        value: str | bytes
+        try:
+            value = unescape(quoted[1:], True)
+        except UnescapeError as wrong:
+            self.fault(offset, str(wrong))
+            value = b""
+        return Literal(self.id(offset), value)
+
+    # What macros are made of; all parts stand where the macro call stands.
+
+    def copy(self, call: int, node: Node) -> Node:
+        """Return a node with all its parts under new ids."""
+        id = self.id(self.offsets[node.id])
+        if isinstance(node, Literal):
+            return Literal(id, node.value)
+        if isinstance(node, Ident):
+            return Ident(id, node.name)
+        if isinstance(node, Select):
+            return Select(id, self.copy(call, node.operand), node.field, node.test)
+        if isinstance(node, Call):
+            args = [self.copy(call, arg) for arg in node.args]
+            return Call(id, node.function, args, None if node.target is None else self.copy(call, node.target))
+        if isinstance(node, ListOf):
+            return ListOf(id, [self.copy(call, element) for element in node.elements], node.optional)
+        if isinstance(node, MapOf):
+            return MapOf(id, [self._copy_entry(call, entry) for entry in node.entries])
+        if isinstance(node, ObjectOf):
+            return ObjectOf(id, node.type_name, [self._copy_entry(call, field) for field in node.fields])
+        if isinstance(node, Fold):
+            parts = [
+                self.copy(call, part) for part in (node.over, node.init, node.condition, node.step, node.result)
+            ]
+            return Fold(id, parts[0], node.var, node.var2, node.accu, *parts[1:])
+        return Broken(id)
+
+    def _copy_entry(self, call: int, entry: Entry) -> Entry:
+        id = self.id(self.offsets[call])
+        key = self.copy(call, entry.key)
+        return Entry(id, key, self.copy(call, entry.value), entry.optional)
+
+    def literal(self, call: int, value: Scalar) -> Node:
+        """Return a literal at the place of a macro call."""
+        return Literal(self.id(self.offsets[call]), value)
+
+    def ident(self, call: int, name: str) -> Node:
+        """Return a name at the place of a macro call."""
+        return Ident(self.id(self.offsets[call]), name)
+
+    def plain_call(self, call: int, function: str, *args: Node, target: Node | None = None) -> Node:
+        """Return a call, never a macro, at the place of a macro call."""
+        return Call(self.id(self.offsets[call]), function, list(args), target)
+
+    def list_of(self, call: int, *elements: Node) -> Node:
+        """Return a list at the place of a macro call."""
+        return ListOf(self.id(self.offsets[call]), list(elements), NO_ELEMENTS)
+
+    def map_of(self, call: int) -> Node:
+        """Return an empty map at the place of a macro call."""
+        return MapOf(self.id(self.offsets[call]), [])
+
+    def fold(self, call: int, over: Node, names: tuple[str, str, str], parts: list[Node]) -> Node:  # noqa: PLR0913
+        """Return a loop: names are variable, second variable ("" for none) and accumulator; parts are init,
+        condition, step and result."""
+        return Fold(self.id(self.offsets[call]), over, *names, *parts)

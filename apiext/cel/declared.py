@@ -1,0 +1,63 @@
+"""Types that the caller declares for its data: fields, elements, sizes, and how the data is read."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from apiext.cel import types
+from apiext.cel.types import Type
+
+_TYPES = {
+    "bool": types.BOOL, "int": types.INT, "double": types.DOUBLE, "string": types.STRING, "bytes": types.BYTES,
+    "timestamp": types.TIMESTAMP, "duration": types.DURATION, "int_or_string": types.DYN, "dyn": types.DYN,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Declared:
+    """A type with what costs and reading need.
+
+    kind: object, map, list, string, bytes, timestamp, duration, int, double, bool, int_or_string, or preserved
+    (data that no type describes). fields: by the names that expressions use. properties: all that data of the object
+    may have, by their names in the data. max_elements: most characters, elements or entries, for estimates.
+    format: date or date-time of a timestamp. list_type: atomic, set or map, with list_keys.
+    """
+
+    kind: str
+    name: str = ""
+    fields: "Mapping[str, Declared]" = field(default_factory=dict)
+    properties: "Mapping[str, Declared]" = field(default_factory=dict)
+    element: "Declared | None" = None
+    max_elements: int = 0
+    format: str = ""
+    list_type: str = "atomic"
+    list_keys: tuple[str, ...] = ()
+    nullable: bool = False
+
+    def type(self) -> Type:
+        """Return the type that expressions see."""
+        if self.kind == "object":
+            return types.object_named(self.name)
+        if self.kind == "list":
+            assert self.element is not None
+            return types.list_of(self.element.type())
+        if self.kind == "map":
+            assert self.element is not None
+            return types.map_of(types.STRING, self.element.type())
+        return _TYPES[self.kind]
+
+    def objects(self) -> "dict[str, Declared]":
+        """Return all object types within, by name."""
+        found: dict[str, Declared] = {}
+        waiting = [self]
+        while waiting:
+            declared = waiting.pop()
+            if declared.kind == "object" and declared.name not in found:
+                found[declared.name] = declared
+                waiting.extend(declared.fields.values())
+            elif declared.element is not None:
+                waiting.append(declared.element)
+        return found
+
+
+STRING = Declared("string")
+ANY = Declared("dyn", max_elements=0)

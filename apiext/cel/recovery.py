@@ -1,0 +1,443 @@
+"""What is wrong with a text that does not parse: upstream's messages, found as its generated parser finds them."""
+
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from apiext.cel import lexer as t
+from apiext.cel.builder import Builder, Macros
+from apiext.cel.grammar import EPSILON, Choice, Network, Placed, Rule, State, Tok
+from apiext.cel.lexer import NAMES, Tokens
+from apiext.cel.parser import MAX_NESTING, TOO_NESTED
+from apiext.cel.source import Issues
+
+MAX_SKIPPED = 256  # tokens skipped in one recovery (upstream: errorRecoveryTokenLookaheadLimit)
+MAX_RECOVERIES = 30  # upstream: errorRecoveryLimit
+MAX_LOOKAHEAD = 100_000  # configurations tried for one decision
+_FIXED = {"'. true'", "'. false'", "'. null'"}
+_RESERVED = {f"'.{word}'": word for word in ("true", "false", "null")}
+
+network = cache(Network)
+
+
+class _Stop(Exception):
+    """No further parsing: a limit was reached and reported."""
+
+
+class _Fault(Exception):
+    """A rule cannot go on; kind says which message."""
+
+    def __init__(self, kind: str, state: State, offending: int, first: int = 0) -> None:
+        super().__init__(kind)
+        self.kind = kind
+        self.state = state
+        self.offending = offending
+        self.first = first
+
+
+@dataclass(slots=True, eq=False)
+class Context:
+    """A rule being parsed, or parsed: what it makes and the parts found, by label."""
+
+    rule: str
+    parent: "Context | None"
+    invoked: State | None
+    start: int
+    precedence: int = 0
+    makes: str = ""
+    parts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A token that was not there: its number in the text is that of the next one."""
+
+    at: int
+    kind: int
+
+
+Steps = Generator[tuple[str, int, State], Context, None]
+
+
+def diagnose(tokens: Tokens, macros: Macros, issues: Issues) -> None:
+    """Report what is wrong with a text, in upstream's words; tokens are all that could be read."""
+    from apiext.cel.broken_tree import Visitor  # it needs the contexts of this module
+
+    parser = _Parser(tokens, issues)
+    try:
+        root = parser.run()
+        Visitor(tokens, Builder(issues, macros)).visit(root)
+    except _Stop:
+        pass
+    except RecursionError:
+        if not issues:
+            issues.at(-1, TOO_NESTED)
+
+
+class _Parser:
+    """Runs the grammar's rules; calls of rules go through a loop, so nesting costs no stack."""
+
+    def __init__(self, tokens: Tokens, issues: Issues) -> None:
+        self.net = network()
+        self.tokens = tokens
+        self.kinds = tokens.kinds
+        self.issues = issues
+        self.at = 0
+        self.context: Context | None = None
+        self.state: State = self.net.starts["start"]
+        self.recovering = False
+        self.last_error = -1
+        self.last_states: set[State] = set()
+        self.recoveries = 0
+        self.nesting = 0
+
+    # Rules
+
+    def run(self) -> Context:
+        """Parse the whole text and return its tree, with gaps where it was wrong."""
+        root = Context("start", None, None, 0)
+        stack = [(root, self.rule(root))]
+        result: Context | None = None
+        while stack:
+            context, steps = stack[-1]
+            try:
+                name, precedence, state = steps.send(result) if result is not None else next(steps)
+            except StopIteration:
+                stack.pop()
+                result = self.finished
+                self.context = context.parent
+                if context.rule == "expr":
+                    self.nesting -= 1
+                continue
+            if name == "expr":
+                self.nesting += 1
+                if self.nesting > MAX_NESTING:
+                    self.issues.at(-1, TOO_NESTED)
+                    raise _Stop
+            child = Context(name, self.context, state, self.at, precedence)
+            stack.append((child, self.rule(child)))
+            result = None
+        assert result is not None
+        return result
+
+    def rule(self, context: Context) -> Steps:
+        self.context = context
+        try:
+            yield from self.sequence(self.net.bodies[context.rule])
+        except _Fault as fault:
+            self.report(fault)
+            self.recover()
+        assert self.context is not None
+        self.finished = self.context
+
+    def sequence(self, placed: list[Placed]) -> Steps:
+        for place in placed:
+            part = place.part
+            self.state = place.start
+            if isinstance(part, Tok):
+                self.keep(part.label, part.many, self.match(place.start))
+            elif isinstance(part, Rule):
+                context = self.context
+                child = yield part.name, part.precedence, place.start
+                self.context = context
+                self.keep(part.label, part.many, child)
+            elif part.kind == "star":
+                yield from self.star(place, part)
+            elif part.kind == "plus":
+                yield from self.plus(place, part)
+            else:
+                yield from self.block(place, part)
+
+    def keep(self, label: str, many: bool, value: Any) -> None:
+        context = self.context
+        assert context is not None
+        if many:
+            context.parts.setdefault(label, []).append(value)
+        elif label:
+            context.parts[label] = value
+
+    def block(self, place: Placed, part: Choice) -> Steps:
+        self.sync(place.block)
+        if part.predicted:
+            way = self.predict(place.block)
+        else:
+            kind = self.kinds[self.at]
+            starts = [self.net.following(first) for first, _ in place.block.ways[: len(part.ways)]]
+            way = next((number for number, start in enumerate(starts) if kind in start), len(part.ways))
+            if way == len(part.ways):
+                if part.kind == "block":
+                    raise _Fault("no viable", self.state, self.at, self.at)
+                return
+        self.becomes(part, way)
+        yield from self.sequence(place.ways[way])
+
+    def becomes(self, part: Choice, way: int) -> None:
+        """Note what the chosen way makes; a left-recursive one wraps what was parsed so far."""
+        context = self.context
+        assert context is not None
+        chosen = part.ways[way]
+        if not chosen.makes:
+            return
+        if part.kind != "star":
+            context.makes = chosen.makes
+            return
+        outer = Context(context.rule, context.parent, context.invoked, context.start, context.precedence)
+        outer.makes = chosen.makes
+        outer.parts["left"] = context
+        self.context = outer
+
+    def star(self, place: Placed, part: Choice) -> Steps:
+        self.sync(place.start)
+        while True:
+            if part.predicted:
+                if self.predict(place.start) == 1:
+                    return
+            elif self.kinds[self.at] not in self.net.following(place.block):
+                return
+            way = 0
+            if len(part.ways) > 1:
+                self.state = place.block
+                self.sync(place.block)
+                way = self.predict(place.block)
+            self.becomes(part, way)
+            yield from self.sequence(place.ways[way])
+            self.state = place.back
+            self.sync(place.back)
+
+    def plus(self, place: Placed, part: Choice) -> Steps:
+        self.sync(place.block)
+        while True:
+            yield from self.sequence(place.ways[0])
+            self.state = place.back
+            self.sync(place.back)
+            if part.predicted:
+                if self.predict(place.back) == 1:
+                    return
+            elif self.kinds[self.at] not in self.net.following(place.block):
+                return
+
+    # Tokens and recovery, as upstream's error strategy does them
+
+    def match(self, state: State) -> int | Missing:
+        if self.kinds[self.at] in state.tokens:
+            return self.consume_matched()
+        return self.recover_inline(state)
+
+    def consume_matched(self) -> int:
+        self.recovering = False
+        self.last_states = set()
+        self.last_error = -1
+        at = self.at
+        self.consume()
+        return at
+
+    def consume(self) -> None:
+        if self.kinds[self.at] != t.EOF:
+            self.at += 1
+
+    def attempt(self) -> None:
+        if self.recoveries == MAX_RECOVERIES:
+            self.syntax(self.at, f"error recovery attempt limit exceeded: {MAX_RECOVERIES}")
+            raise _Stop
+        self.recoveries += 1
+
+    def recover_inline(self, state: State) -> int | Missing:
+        self.attempt()
+        if self.delete_one():
+            return self.consume_matched()
+        assert state.next is not None
+        if self.kinds[self.at] in self.expected_after(state.next):
+            if not self.recovering:
+                self.recovering = True
+                self.syntax(self.at, f"missing {self.expecting()} at {self.display(self.at)}")
+            return Missing(self.at, min(state.tokens))
+        raise _Fault("mismatched", self.state, self.at)
+
+    def delete_one(self) -> bool:
+        """Step over one token when the one after it would fit."""
+        after = self.kinds[self.at + 1] if self.at + 1 < len(self.kinds) else t.EOF
+        if after not in self.expected():
+            return False
+        self.unwanted()
+        self.consume()
+        self.recovering = False
+        self.last_states = set()
+        self.last_error = -1
+        return True
+
+    def unwanted(self) -> None:
+        if not self.recovering:
+            self.recovering = True
+            self.syntax(self.at, f"extraneous input {self.display(self.at)} expecting {self.expecting()}")
+
+    def sync(self, state: State) -> None:
+        self.state = state
+        if self.recovering:
+            return
+        following = self.net.following(state)
+        if EPSILON in following or self.kinds[self.at] in following:
+            return
+        if state.kind in ("star_back", "plus_back"):
+            self.unwanted()
+            self.skip_until(self.expected() | self.recovery_set())
+        elif not self.delete_one():
+            raise _Fault("mismatched", state, self.at)
+
+    def report(self, fault: _Fault) -> None:
+        if self.recovering:
+            return
+        self.recovering = True
+        if fault.kind == "mismatched":
+            expecting = show_set(self.expected_at(fault.state))
+            self.syntax(fault.offending, f"mismatched input {self.display(fault.offending)} expecting {expecting}")
+            return
+        first, last = fault.first, fault.offending
+        if self.kinds[first] == t.EOF:
+            text = "<EOF>"
+        else:
+            text = self.tokens.between(self.issues.source.text, first, last)
+        shown = quote(text)
+        word = shown[2:-1] if len(shown) > 4 and shown[2:-1] in ("true", "false", "null") else ""
+        if word:
+            self.syntax(last, f"mismatched input '{word}' expecting IDENTIFIER")
+        else:
+            self.syntax(last, f"no viable alternative at input {shown}")
+
+    def recover(self) -> None:
+        self.attempt()
+        if self.last_error == self.at and self.state in self.last_states:
+            self.consume()
+        self.last_error = self.at
+        self.last_states.add(self.state)
+        self.skip_until(self.recovery_set())
+
+    def skip_until(self, wanted: set[int]) -> None:
+        skipped = 0
+        while self.kinds[self.at] != t.EOF and self.kinds[self.at] not in wanted:
+            if skipped >= MAX_SKIPPED:
+                self.issues.at(-1, f"error recovery token lookahead limit exceeded: {MAX_SKIPPED}")
+                raise _Stop
+            skipped += 1
+            self.consume()
+
+    def recovery_set(self) -> set[int]:
+        wanted: set[int] = set()
+        context = self.context
+        while context is not None and context.invoked is not None:
+            assert context.invoked.next is not None
+            wanted |= self.net.following(context.invoked.next)
+            context = context.parent
+        wanted.discard(EPSILON)
+        return wanted
+
+    def expected(self) -> set[int]:
+        return self.expected_at(self.state)
+
+    def expected_at(self, state: State) -> set[int]:
+        """Return the tokens that may come at a state of the current rule, given the rules that called it."""
+        following = self.net.following(state)
+        if EPSILON not in following:
+            return set(following)
+        wanted = set(following)
+        context = self.context
+        while context is not None and context.invoked is not None and EPSILON in following:
+            assert context.invoked.next is not None
+            following = self.net.following(context.invoked.next)
+            wanted |= following
+            context = context.parent
+        wanted.discard(EPSILON)
+        if EPSILON in following:
+            wanted.add(t.EOF)
+        return wanted
+
+    def expected_after(self, state: State) -> set[int]:
+        return self.expected_at(state)
+
+    def expecting(self) -> str:
+        return show_set(self.expected())
+
+    def display(self, at: int) -> str:
+        return "'<EOF>'" if self.kinds[at] == t.EOF else quote(self.tokens.texts[at])
+
+    def syntax(self, at: int, message: str) -> None:
+        self.issues.at(self.tokens.starts[at], f"Syntax error: {message}")
+
+    # Decisions by more than one token
+
+    def predict(self, decision: State) -> int:
+        """Return the number of the way to take, from 0; raise when none fits."""
+        configs = self.close([(way, number, (), False) for number, way in self.allowed(decision)], decision)
+        at = self.at
+        while True:
+            kind = self.kinds[at]
+            moved = [(s.next, n, stack, out) for s, n, stack, out in configs if kind in s.tokens and s.next]
+            if not moved:
+                ended = [n for s, n, _, out in configs if out or s.kind == "stop"]
+                if ended:
+                    return min(ended)
+                raise _Fault("no viable", self.state, at, self.at)
+            numbers = {n for _, n, _, _ in moved}
+            if len(numbers) == 1:
+                return numbers.pop()
+            configs = self.close(moved, decision)
+            by_place: dict[object, set[int]] = {}
+            for state, number, stack, _ in configs:
+                by_place.setdefault((state, stack), set()).add(number)
+            if kind == t.EOF or all(len(found) > 1 for found in by_place.values()):
+                return min(numbers)
+            at += 1
+
+    def allowed(self, decision: State) -> list[tuple[int, State]]:
+        """Return the ways of a decision that the current precedence allows."""
+        context = self.context
+        assert context is not None
+        if decision.kind == "star_entry":
+            block = decision.ways[0][0]
+            if all(least and least < context.precedence for _, least in block.ways):
+                return [(1, decision.ways[1][0])]
+        return [
+            (number, way)
+            for number, (way, least) in enumerate(decision.ways)
+            if not least or least >= context.precedence
+        ]
+
+    def close(self, configs: list[Any], decision: State) -> list[Any]:
+        """Return all configurations reachable without a token; beyond the decision's rule, any caller may follow."""
+        found: dict[object, Any] = {}
+        waiting = list(reversed(configs))
+        precedence = self.context.precedence if self.context is not None else 0
+        while waiting:
+            config = waiting.pop()
+            state, number, stack, out = config
+            key = (state, number, stack)
+            if key in found or len(found) > MAX_LOOKAHEAD:
+                continue
+            found[key] = config
+            if state.kind == "stop":
+                if stack:
+                    waiting.append((stack[-1], number, stack[:-1], out))
+                else:
+                    waiting.extend((caller.next, number, (), True) for caller in self.net.callers[state.rule])
+            elif state.calls:
+                if len(stack) < 40:
+                    waiting.append((self.net.starts[state.calls], number, (*stack, state.next), out))
+            for way, least in state.ways:
+                if least and not stack and not out and state.rule == decision.rule and least < precedence:
+                    continue
+                waiting.append((way, number, stack, out))
+        if decision.kind == "star_entry" and decision.rule in ("relation", "calc", "member"):
+            first = {(s, stack) for s, n, stack, _ in found.values() if n == 0}
+            return [c for c in found.values() if c[1] == 0 or (c[0], c[2]) not in first or c[0].kind == "stop"]
+        return list(found.values())
+
+
+def show_set(kinds: set[int]) -> str:
+    """Return a set of tokens as upstream prints it."""
+    names = [NAMES[kind] for kind in sorted(kinds)]
+    return names[0] if len(names) == 1 else "{" + ", ".join(names) + "}"
+
+
+def quote(text: str) -> str:
+    """Return a piece of the text in quotes, with its blanks made visible."""
+    return "'" + text.replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r") + "'"

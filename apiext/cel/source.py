@@ -1,0 +1,89 @@
+"""The text of an expression: where a character stands, and how a fault in it is shown."""
+
+from bisect import bisect_right
+from dataclasses import dataclass
+
+MAX_SNIPPET = 16_384  # bytes of a source line shown below a message (upstream: maxSnippetLength)
+MAX_REPORTED = 100  # faults shown of one expression (upstream: maxErrorsToReport)
+NOWHERE = (-1, -1)  # faults of the expression as a whole
+
+
+@dataclass(frozen=True, slots=True)
+class Issue:
+    """One fault: line from 1, column from 0, and upstream's text."""
+
+    line: int
+    column: int
+    message: str
+
+
+class Source:
+    """Characters of one expression with the places of its lines."""
+
+    __slots__ = ("_lines", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._lines: list[int] | None = None
+
+    def _line_starts(self) -> list[int]:
+        if self._lines is None:
+            self._lines = [0] + [at + 1 for at, char in enumerate(self.text) if char == "\n"]
+        return self._lines
+
+    def place(self, offset: int) -> tuple[int, int]:
+        """Return line (from 1) and column (from 0) of a character offset; a negative one is nowhere."""
+        if offset < 0:
+            return NOWHERE
+        if not self.text:
+            return 1, -1  # upstream: an empty source has no first line to stand in
+        starts = self._line_starts()
+        line = bisect_right(starts, offset)
+        return line, offset - starts[line - 1]
+
+    def line(self, number: int) -> str | None:
+        """Return the text of a line without its line break, None when there is no such line."""
+        starts = self._line_starts()
+        if not self.text or not 1 <= number <= len(starts):
+            return None
+        end = starts[number] - 1 if number < len(starts) else len(self.text)
+        return self.text[starts[number - 1] : end]
+
+    def show(self, issue: Issue) -> str:
+        """Return one fault as upstream prints it: place, message, the line and a mark below it."""
+        head = f"ERROR: <input>:{issue.line}:{issue.column + 1}: {issue.message}"
+        line = self.line(issue.line)
+        if line is None or len(line.encode("utf-8", "replace")) > MAX_SNIPPET:
+            return head
+        line = line.replace("\t", " ")
+        before = "".join("．" if ord(char) > 127 else "." for char in line[: max(issue.column, 0)])
+        under = line[issue.column : issue.column + 1] if issue.column >= 0 else line[:1]
+        mark = "＾" if under and ord(under) > 127 else "^"
+        return f"{head}\n | {line}\n | {before}{mark}"
+
+
+class Issues:
+    """Faults of one expression in the order found; printed in the order of their places."""
+
+    __slots__ = ("found", "source")
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.found: list[Issue] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.found)
+
+    def at(self, offset: int, message: str) -> None:
+        """Add a fault at a character offset; a negative offset means the whole expression."""
+        line, column = self.source.place(offset)
+        self.found.append(Issue(line, column, message))
+
+    def text(self) -> str:
+        """Return all faults as upstream prints them, at most 100."""
+        first = self.found[:MAX_REPORTED]
+        first.sort(key=lambda issue: (issue.line, issue.column))
+        shown = [self.source.show(issue) for issue in first]
+        if len(self.found) > MAX_REPORTED:
+            shown.append(f"{len(self.found) - MAX_REPORTED} more errors were truncated")
+        return "\n".join(shown)

@@ -1,0 +1,154 @@
+"""Timestamps and durations: their texts read and written as Go does."""
+
+import re
+from datetime import UTC, date, datetime, timedelta
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from apiext.cel.values import INT_MAX, INT_MIN, SECOND
+
+_RFC3339 = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)[T](\d{1,2}):(\d\d):(\d\d)(?:[.,](\d+))?(?:(Z)|([+-])(\d\d):(\d\d))\Z", re.ASCII
+)
+_STRFMT = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)[tT ](\d\d):(\d\d):(\d\d)(?:[.,](\d+))?(?:([zZ])|([+-])(\d\d):?(\d\d))?\Z", re.ASCII
+)
+_EPOCH = date(1970, 1, 1).toordinal()
+_DAY = 86_400
+
+
+def _instant(found: re.Match[str]) -> int | None:
+    """Return nanoseconds since 1970 of a matched text, None when the calendar has no such time."""
+    year, month, day, hour, minute, second = (int(found[n]) for n in range(1, 7))
+    if hour > 23 or minute > 59 or second > 59 or year == 0:
+        return None
+    try:
+        days = date(year, month, day).toordinal() - _EPOCH
+    except ValueError:
+        return None
+    seconds = days * _DAY + hour * 3600 + minute * 60 + second
+    if found[9]:
+        ahead, past = int(found[10]), int(found[11])
+        if ahead > 24 or past > 59:
+            return None
+        offset = ahead * 3600 + past * 60
+        seconds -= offset if found[9] == "+" else -offset
+    nanos = int((found[7] or "0")[:9].ljust(9, "0"))
+    return seconds * SECOND + nanos
+
+
+def parse_rfc3339(text: str) -> int | None:
+    """Return nanoseconds since 1970 of a text as Go's time.RFC3339 reads it, None when it does not."""
+    found = _RFC3339.match(text)
+    return None if found is None else _instant(found)
+
+
+def parse_date_time(text: str) -> int | None:
+    """Return nanoseconds since 1970 of a date-time of the data (upstream: strfmt.ParseDateTime)."""
+    if not text:
+        return 0
+    found = _STRFMT.match(text)
+    return None if found is None else _instant(found)
+
+
+def parse_date(text: str) -> int | None:
+    """Return nanoseconds since 1970 of a full date."""
+    if not re.fullmatch(r"\d{4}-\d\d-\d\d", text, re.ASCII):
+        return None
+    try:
+        return (date.fromisoformat(text).toordinal() - _EPOCH) * _DAY * SECOND
+    except ValueError:
+        return None
+
+
+_UNITS = {"ns": 1, "us": 1000, "µs": 1000, "μs": 1000, "ms": 1_000_000, "s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND}  # noqa: E501
+_PART = re.compile(r"(\d*)(?:(\.)(\d*))?(ns|us|µs|μs|ms|s|m|h)")
+_WORD_UNITS = {
+    "ns": 1, "nano": 1, "us": 1000, "µs": 1000, "μs": 1000, "micro": 1000, "ms": 1_000_000, "milli": 1_000_000,
+    "s": SECOND, "sec": SECOND, "m": 60 * SECOND, "min": 60 * SECOND, "h": 3600 * SECOND, "hr": 3600 * SECOND,
+    "hour": 3600 * SECOND, "d": _DAY * SECOND, "day": _DAY * SECOND, "w": 7 * _DAY * SECOND, "wk": 7 * _DAY * SECOND,
+    "week": 7 * _DAY * SECOND,
+}  # fmt: skip
+_WORDS = re.compile(
+    r"([\d.]+)\s*(nano|ns|micro|us|µs|μs|milli|ms|sec|s|min|m|hour|hr|h|day|d|week|wk|w)(?:ond|onds|s|utes|ute)?", re.I
+)
+
+
+def parse_duration(text: str) -> int | None:
+    """Return nanoseconds of a duration as Go's time.ParseDuration reads it, None when it does not."""
+    rest = text[1:] if text[:1] in ("+", "-") else text
+    if rest == "0":
+        return 0
+    total, at = 0, 0
+    while at < len(rest):
+        found = _PART.match(rest, at)
+        if found is None or not (found[1] or found[3]):
+            return None
+        unit = _UNITS[found[4]]
+        total += int(found[1] or "0") * unit
+        if found[3]:
+            total += int(found[3][:18]) * unit // 10 ** len(found[3][:18])
+        at = found.end()
+        if total > INT_MAX + 1:
+            return None
+    if not rest:
+        return None
+    total = -total if text[0] == "-" else total
+    return total if INT_MIN <= total <= INT_MAX else None
+
+
+def parse_go_or_word_duration(text: str) -> int | None:
+    """Return nanoseconds of a duration of the data: Go's form, or numbers with words (upstream: strfmt)."""
+    ns = parse_duration(text)
+    if ns is not None:
+        return ns
+    total, found_any = 0, False
+    for found in _WORDS.finditer(text):
+        try:
+            amount = float(found[1])
+        except ValueError:
+            return None
+        total += int(amount * _WORD_UNITS[found[2].lower()])
+        found_any = True
+    return total if found_any else None
+
+
+def format_seconds(ns: int) -> str:
+    """Return a duration as string() writes it: seconds with as many decimals as needed and an s."""
+    sign = "-" if ns < 0 else ""
+    seconds, nanos = divmod(abs(ns), SECOND)
+    decimals = f".{nanos:09d}".rstrip("0") if nanos else ""
+    return f"{sign}{seconds}{decimals}s"
+
+
+def format_timestamp(ns: int) -> str:
+    """Return a timestamp in UTC with as many decimals as needed."""
+    seconds, nanos = divmod(ns, SECOND)
+    days, rest = divmod(seconds, _DAY)
+    day = date.fromordinal(days + _EPOCH)
+    decimals = f".{nanos:09d}".rstrip("0") if nanos else ""
+    hour, minute, second = rest // 3600, rest // 60 % 60, rest % 60
+    return f"{day.year:04d}-{day.month:02d}-{day.day:02d}T{hour:02d}:{minute:02d}:{second:02d}{decimals}Z"
+
+
+def in_zone(ns: int, zone: str) -> datetime | str:
+    """Return the wall clock of a time in a zone (a name or ±hh:mm), or Go's words on why there is none.
+
+    Microseconds are kept as 0; years stay within 1 and 9999.
+    """
+    try:
+        utc = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=ns // SECOND)
+        if ":" in zone:
+            hours, minutes = zone.split(":", 1)
+            if not re.fullmatch(r"[+-]?\d+", hours) or not re.fullmatch(r"[+-]?\d+", minutes):
+                wrong = minutes if re.fullmatch(r"[+-]?\d+", hours) else hours
+                return f'strconv.Atoi: parsing "{wrong}": invalid syntax'
+            past = int(minutes)
+            offset = int(hours) * 60 + (-past if zone[0] == "-" else past)
+            return utc + timedelta(minutes=offset)
+        if zone in ("", "UTC"):
+            return utc
+        return utc.astimezone(ZoneInfo(zone))
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return f"unknown time zone {zone}"
+    except OverflowError:
+        return "timestamp out of range"

@@ -1,0 +1,255 @@
+"""Types of expressions: what they are called, and when a value of one can stand where another is wanted."""
+
+from collections.abc import Mapping
+
+_KNOWN: "dict[tuple[str, str, tuple[Type, ...]], Type]" = {}
+_MAX_KNOWN = 50_000  # types kept as the one object of their kind
+
+
+class Type:
+    """A type; equal ones are nearly always the same object.
+
+    ``kind`` is bool, int, uint, double, string, bytes, null, timestamp, duration, dyn, list, map, type, object,
+    opaque, parameter or error. ``ground`` says that no type parameter occurs within.
+    """
+
+    __slots__ = ("_hash", "ground", "kind", "name", "params")
+
+    kind: str
+    name: str
+    params: "tuple[Type, ...]"
+    ground: bool
+    _hash: int
+
+    def __str__(self) -> str:
+        """Return the type as messages show it (upstream: FormatCELType)."""
+        if not self.params:
+            return _SHOWN.get(self.kind, self.name)
+        if self.name == "function":
+            return "(" + ", ".join(map(str, self.params[1:])) + ")"
+        return f"{self.name}({', '.join(map(str, self.params))})"
+
+    __repr__ = __str__
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            isinstance(other, Type)
+            and self.name == other.name
+            and self.kind == other.kind
+            and self.params == other.params
+        )
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
+_SHOWN = {"timestamp": "timestamp", "duration": "duration", "null": "null", "error": "!error!"}
+
+
+def make(kind: str, name: str, *params: Type) -> Type:
+    """Return the type of a kind, name and parameters."""
+    key = (kind, name, params)
+    known = _KNOWN.get(key)
+    if known is None:
+        if len(_KNOWN) > _MAX_KNOWN:
+            _KNOWN.clear()  # most are of definitions long gone
+        known = Type()
+        known.kind, known.name, known.params = kind, name, params
+        known._hash = hash(key)
+        known.ground = kind != "parameter" and all(param.ground for param in params)
+        _KNOWN[key] = known
+    return known
+
+
+BOOL = make("bool", "bool")
+INT = make("int", "int")
+UINT = make("uint", "uint")
+DOUBLE = make("double", "double")
+STRING = make("string", "string")
+BYTES = make("bytes", "bytes")
+NULL = make("null", "null_type")
+TIMESTAMP = make("timestamp", "google.protobuf.Timestamp")
+DURATION = make("duration", "google.protobuf.Duration")
+DYN = make("dyn", "dyn")
+ERROR = make("error", "*error*")
+TYPE = make("type", "type")
+IP = make("opaque", "net.IP")
+CIDR = make("opaque", "net.CIDR")
+QUANTITY = make("object", "kubernetes.Quantity")
+SEMVER = make("object", "kubernetes.Semver")
+URL = make("object", "kubernetes.URL")
+FORMAT = make("object", "kubernetes.NamedFormat")
+
+
+def list_of(element: Type) -> Type:
+    """Return the type of lists."""
+    return make("list", "list", element)
+
+
+def map_of(key: Type, value: Type) -> Type:
+    """Return the type of maps."""
+    return make("map", "map", key, value)
+
+
+def optional_of(value: Type) -> Type:
+    """Return the type of values that may be missing."""
+    return make("opaque", "optional_type", value)
+
+
+def type_of(type: Type) -> Type:
+    """Return the type of a type."""
+    return make("type", "type", type)
+
+
+def object_named(name: str) -> Type:
+    """Return the type of objects of a declared name."""
+    return make("object", name)
+
+
+def parameter(name: str) -> Type:
+    """Return a type that is yet to be found."""
+    return make("parameter", name)
+
+
+SIMPLE: Mapping[str, Type] = {
+    "bool": BOOL, "int": INT, "uint": UINT, "double": DOUBLE, "string": STRING, "bytes": BYTES, "null": NULL,
+    "timestamp": TIMESTAMP, "duration": DURATION, "dyn": DYN, "type": TYPE, "ip": IP, "cidr": CIDR,
+    "quantity": QUANTITY, "semver": SEMVER, "url": URL, "format": FORMAT,
+}  # fmt: skip
+_NULLABLE = ("opaque", "object", "timestamp", "duration")
+_SCALARS = ("bool", "double", "duration", "int", "timestamp", "uint")
+
+
+def unwrap_optional(type: Type) -> tuple[Type, bool]:
+    """Return the type inside an optional one, and whether it was one."""
+    if type.name == "optional_type" and type.kind == "opaque":
+        return type.params[0], True
+    return type, False
+
+
+def is_scalar(type: Type) -> bool:
+    """Return whether values have one fixed size, so that estimates count them as 1."""
+    inner, _ = unwrap_optional(type)
+    return inner.kind in _SCALARS
+
+
+class Substitution:
+    """What type parameters have been found to be."""
+
+    __slots__ = ("found", "number")
+
+    def __init__(self) -> None:
+        self.found: dict[Type, Type] = {}
+        self.number = 0
+
+    def fresh(self) -> Type:
+        """Return a parameter that nothing is known of."""
+        self.number += 1
+        return parameter(f"_var{self.number - 1}")
+
+    def assignable(self, wanted: Type, given: Type) -> bool:
+        """Return whether ``given`` fits ``wanted``; when it does, keep what was learnt of parameters."""
+        if wanted == given:
+            return True
+        if wanted.ground and given.ground:
+            return self._fits(wanted, given)
+        before = dict(self.found)
+        if self._fits(wanted, given):
+            return True
+        self.found = before
+        return False
+
+    def all_assignable(self, wanted: tuple[Type, ...], given: tuple[Type, ...]) -> bool:
+        """Return whether all of a row of types fit, as one."""
+        if len(wanted) != len(given):
+            return False
+        before = dict(self.found)
+        if all(self._fits(one, other) for one, other in zip(wanted, given, strict=True)):
+            return True
+        self.found = before
+        return False
+
+    def _fits(self, one: Type, other: Type) -> bool:
+        if other.kind == "parameter":
+            fits, known = self._stands_for(one, other)
+            if fits:
+                return True
+            if known:
+                return False
+        if one.kind == "parameter":
+            return self._stands_for(other, one)[0]
+        if one == other or one.kind in ("dyn", "error") or other.kind in ("dyn", "error"):
+            return True
+        if one.kind == "null":
+            return other.kind in _NULLABLE
+        if other.kind == "null":
+            return one.kind in _NULLABLE
+        if one.kind != other.kind:
+            return False
+        if one.kind == "type":
+            return True
+        if one.kind in ("opaque", "list", "map"):
+            if one.name != other.name or len(one.params) != len(other.params):
+                return False
+            return all(self._fits(a, b) for a, b in zip(one.params, other.params, strict=True))
+        return one.name == other.name
+
+    def _stands_for(self, type: Type, param: Type) -> tuple[bool, bool]:
+        """Return whether a type can be what a parameter stands for, and whether that was known before."""
+        if type == param:
+            return True, True
+        known = self.found.get(param)
+        if known is not None:
+            if type == known:
+                return True, True
+            if self._fits(type, known):
+                general = type if less_specific(type, known) else known
+                if not self._occurs(param, general):
+                    self.found[param] = general
+                return True, True
+            return False, True
+        if not self._occurs(param, type):
+            self.found[param] = type
+            return True, False
+        return False, False
+
+    def _occurs(self, param: Type, within: Type) -> bool:
+        if param == within:
+            return True
+        if within.kind == "parameter":
+            known = self.found.get(within)
+            return known is not None and self._occurs(param, known)
+        return any(self._occurs(param, inner) for inner in within.params)
+
+    def apply(self, type: Type, to_dyn: bool = False) -> Type:
+        """Return a type with all known parameters put in; unknown ones become dyn when asked for."""
+        if type.ground:
+            return type
+        known = self.found.get(type)
+        if known is not None:
+            return self.apply(known, to_dyn)
+        if type.kind == "parameter":
+            return DYN if to_dyn else type
+        return make(type.kind, type.name, *(self.apply(param, to_dyn) for param in type.params))
+
+
+def less_specific(one: Type, other: Type) -> bool:
+    """Return whether a type is the same as another or more general."""
+    if one.kind in ("dyn", "parameter"):
+        return True
+    if other.kind in ("dyn", "parameter") or one.kind != other.kind:
+        return False
+    if one.kind in ("opaque", "list", "map"):
+        if one.name != other.name or len(one.params) != len(other.params):
+            return False
+        return all(less_specific(a, b) for a, b in zip(one.params, other.params, strict=True))
+    return one == other or one.kind == "type"
+
+
+def replace(type: Type, by: Mapping[str, Type]) -> Type:
+    """Return a type with parameters of given names replaced."""
+    if type.ground:
+        return type
+    if type.kind == "parameter":
+        return by.get(type.name, type)
+    return make(type.kind, type.name, *(replace(param, by) for param in type.params))

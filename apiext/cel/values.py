@@ -1,0 +1,304 @@
+"""Values of the language as Python values: what they are called, equality, order and size.
+
+bool, int, float, str, bytes, None and list stand for themselves; what Python lacks has a class here. Typed data of
+the caller stays as it was decoded, seen through the views of ``views``.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+from apiext.cel.types import Type
+
+Scalar: TypeAlias = "None | bool | int | Uint | float | str | bytes"
+Value: TypeAlias = Any  # a value of the language, or the Fault that came instead
+
+INT_MIN, INT_MAX, UINT_MAX = -(1 << 63), (1 << 63) - 1, (1 << 64) - 1
+SECOND = 1_000_000_000  # nanoseconds
+TIME_MIN, TIME_MAX = -62_135_596_800 * SECOND, 253_402_300_799 * SECOND + SECOND - 1
+
+
+class Fault:
+    """What an evaluation that failed gives instead of a value."""
+
+    __slots__ = ("message",)
+
+    def __init__(self, message: str) -> None:
+        self.message = message
+
+    def __repr__(self) -> str:
+        return f"Fault({self.message!r})"
+
+
+def no_overload(*_: Value) -> Fault:
+    """Return the fault of operands that do not fit."""
+    return Fault("no such overload")
+
+
+class Uint(int):
+    """An unsigned number; equal to an int of the same size, but of another type."""
+
+    __slots__ = ()
+
+
+class Timestamp:
+    """A point in time: nanoseconds since 1970 in UTC, years 1 to 9999."""
+
+    __slots__ = ("ns",)
+
+    def __init__(self, ns: int) -> None:
+        self.ns = ns
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Timestamp) and self.ns == other.ns
+
+    def __hash__(self) -> int:
+        return hash((1, self.ns))
+
+
+class Duration:
+    """A stretch of time in nanoseconds, in the range of an int."""
+
+    __slots__ = ("ns",)
+
+    def __init__(self, ns: int) -> None:
+        self.ns = ns
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Duration) and self.ns == other.ns
+
+    def __hash__(self) -> int:
+        return hash((2, self.ns))
+
+
+class Optional:
+    """A value that may be missing."""
+
+    __slots__ = ("present", "value")
+
+    def __init__(self, present: bool, value: Value = None) -> None:
+        self.present = present
+        self.value = value
+
+
+NONE = Optional(False)
+
+
+class Map:
+    """A map made by an expression; numbers of any type find each other as keys."""
+
+    __slots__ = ("entries",)
+
+    def __init__(self) -> None:
+        self.entries: dict[object, tuple[Value, Value]] = {}
+
+    def set(self, key: Value, value: Value) -> None:
+        """Add or replace an entry."""
+        self.entries[key_of(key)] = (key, value)
+
+    def find(self, key: Value) -> "tuple[Value, Value] | None":
+        """Return the entry of a key."""
+        return self.entries.get(key_of(key))
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def keys(self) -> Iterator[Value]:
+        """Yield the keys as they were given."""
+        return (key for key, _ in self.entries.values())
+
+
+def key_of(key: Value) -> object:
+    """Return what a key is found by: bools apart from numbers, the rest by Python's own equality."""
+    if key is True or key is False:
+        return ("bool", key)
+    if type(key) is list or isinstance(key, (Map,)):
+        return ("other", id(key))
+    return key
+
+
+class Special:
+    """A value of a library's own type; ``same`` compares it with another, ``size`` is what size counts it as."""
+
+    __slots__ = ()
+    type_name = ""
+
+    def same(self, other: Value) -> "bool | Fault":
+        """Return whether another value is equal, or that the two cannot be compared."""
+        raise NotImplementedError
+
+    def size(self) -> int | None:
+        """Return the size that costs count, None when it has none."""
+        return None
+
+
+class View:
+    """Typed data of the caller; made and read through ``views``."""
+
+    __slots__ = ()
+    is_list = False
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def same(self, other: Value) -> "bool | Fault":
+        """Return whether another value is equal, or that the two cannot be compared."""
+        raise NotImplementedError
+
+    def items(self) -> Iterator[Value]:
+        """Yield the elements of a list, or the keys of a map or an object."""
+        raise NotImplementedError
+
+    def find(self, key: Value) -> "tuple[Value, Value] | Fault | None":
+        """Return the entry of a key of a map or an object."""
+        raise NotImplementedError
+
+    def get(self, index: int) -> Value:
+        """Return an element of a list; the index is in range."""
+        raise NotImplementedError
+
+
+_NAMES: dict[type, str] = {
+    bool: "bool", int: "int", Uint: "uint", float: "double", str: "string", bytes: "bytes", type(None): "null_type",
+    list: "list", Map: "map", Timestamp: "google.protobuf.Timestamp", Duration: "google.protobuf.Duration",
+    Type: "type", Optional: "optional_type",
+}  # fmt: skip
+
+
+def type_name(value: Value) -> str:
+    """Return the name of a value's type."""
+    known = _NAMES.get(type(value))
+    if known is not None:
+        return known
+    if isinstance(value, View):
+        return "list" if value.is_list else "map"
+    return str(value.type_name)
+
+
+def is_list(value: Value) -> bool:
+    """Return whether a value is a list of any make."""
+    return type(value) is list or (isinstance(value, View) and value.is_list)
+
+
+def is_map(value: Value) -> bool:
+    """Return whether a value is a map or an object of any make."""
+    return type(value) is Map or (isinstance(value, View) and not value.is_list)
+
+
+def elements(value: Value) -> Iterator[Value]:
+    """Yield what a loop over a list or a map runs over."""
+    if type(value) is list:
+        return iter(value)
+    if type(value) is Map:
+        return value.keys()
+    found: Iterator[Value] = value.items()
+    return found
+
+
+def element(value: Value, index: int) -> Value:
+    """Return an element of a list of any make; the index is in range."""
+    return value[index] if type(value) is list else value.get(index)
+
+
+def size(value: Value) -> int | None:
+    """Return the size of a value, None when it has none."""
+    kind = type(value)
+    if kind in (str, bytes, list, Map) or isinstance(value, View):
+        return len(value)
+    return value.size() if isinstance(value, Special) else None
+
+
+def cost_size(value: Value) -> int:
+    """Return the size that costs count a value with (upstream: actualSize)."""
+    kind = type(value)
+    if kind is str or kind is list:
+        return len(value)
+    if kind is Optional and value.present:
+        return cost_size(value.value)
+    counted = size(value)
+    return 1 if counted is None else counted
+
+
+def is_number(value: Value) -> bool:
+    """Return whether a value is an int, a uint or a double."""
+    return type(value) in (int, float, Uint)
+
+
+def equal(one: Value, other: Value) -> "bool | Fault":
+    """Return whether two values are equal; some kinds cannot be compared with others."""
+    kind = type(one)
+    if kind is type(other) and kind in _DIRECT:
+        return bool(one == other)
+    if one is None or other is None:
+        return one is None and other is None
+    compare = _EQUAL.get(kind)
+    if compare is not None:
+        return compare(one, other)
+    found: bool | Fault = one.same(other)
+    return found
+
+
+_DIRECT = frozenset((str, int, bool, float, bytes, Uint, Timestamp, Duration))
+
+
+def _equal_numbers(one: Value, other: Value) -> bool:
+    return is_number(other) and bool(one == other)
+
+
+def _equal_lists(one: Value, other: Value) -> bool:
+    if not is_list(other) or len(one) != len(other):
+        return False
+    return all(equal(a, b) is not False for a, b in zip(one, elements(other), strict=True))
+
+
+def _equal_maps(one: Value, other: Value) -> bool:
+    if not is_map(other) or len(one) != len(other):
+        return False
+    for key, value in one.entries.values():
+        found = other.find(key)
+        if found is None or type(found) is Fault or equal(value, found[1]) is False:
+            return False
+    return True
+
+
+def _equal_optionals(one: Value, other: Value) -> "bool | Fault":
+    if type(other) is not Optional:
+        return False
+    if not one.present:
+        return not other.present
+    return other.present and equal(one.value, other.value)
+
+
+def _equal_never(one: Value, other: Value) -> bool:
+    return False
+
+
+def _equal_types(one: Value, other: Value) -> bool:
+    return isinstance(other, Type) and one.name == other.name
+
+
+_EQUAL: "dict[type, Callable[[Value, Value], bool | Fault]]" = {
+    int: _equal_numbers, Uint: _equal_numbers, float: _equal_numbers, list: _equal_lists, Map: _equal_maps,
+    Optional: _equal_optionals, Type: _equal_types, bool: _equal_never, str: _equal_never, bytes: _equal_never,
+    Timestamp: _equal_never, Duration: _equal_never,
+}  # fmt: skip
+
+
+def compare(one: Value, other: Value) -> "int | Fault":
+    """Return -1, 0 or 1, or the fault of values that have no order."""
+    kind = type(one)
+    if is_number(one) and is_number(other):
+        if one != one or other != other:
+            return Fault("NaN values cannot be ordered")
+        return (one > other) - (one < other)
+    if kind is not type(other):
+        return Fault("no such overload")
+    if kind in (str, bytes, bool):
+        return (one > other) - (one < other)
+    if kind in (Timestamp, Duration):
+        return (one.ns > other.ns) - (one.ns < other.ns)
+    return Fault("no such overload")
+
+
+def truth(found: "bool | Fault") -> bool:
+    """Return whether a comparison said yes."""
+    return found is True

@@ -1,0 +1,172 @@
+"""What changed between two values: paths removed, modified and added (SSA-006, SSA-008; upstream: Compare)."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from apiext.managedfields.fieldset import FieldSet, recursive_difference
+from apiext.managedfields.path import SELF
+from apiext.managedfields.typed import LEAF, elements_of
+from apiext.managedfields.types import (
+    MISSING,
+    NOTHING,
+    ListType,
+    MapType,
+    Type,
+    equal,
+    is_granular_list,
+    is_granular_map,
+    item_element,
+)
+
+_SIMPLE = frozenset((str, int, bool, float, type(None)))
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Three disjoint sets."""
+
+    removed: FieldSet
+    modified: FieldSet
+    added: FieldSet
+
+    def without(self, ignored: FieldSet) -> "Comparison":
+        """Return the comparison without what is at or below the ignored paths."""
+        if not ignored:
+            return self
+        return Comparison(
+            recursive_difference(self.removed, ignored),
+            recursive_difference(self.modified, ignored),
+            recursive_difference(self.added, ignored),
+        )
+
+
+_Changes = tuple[dict[str, Any], dict[str, Any], dict[str, Any]]
+"""What is below a place: removed, modified, added."""
+_NONE: _Changes = ({}, {}, {})
+
+
+def compare(of: Type, left: Any, right: Any) -> Comparison:
+    """Return what changed from left to right; both fit the type."""
+    return Comparison(*_changes(of, left, right)[1])
+
+
+def _changes(of: Type, left: Any, right: Any) -> tuple[bool, _Changes]:
+    """Return whether the place itself was modified, and the changes below; both values are there."""
+    if left is right:
+        return False, _NONE
+    if is_granular_map(of, left) or is_granular_map(of, right):
+        if left.__class__ is dict and right.__class__ is dict and of.map is not None:
+            return False, _map_changes(of.map, left, right)
+    elif is_granular_list(of, left) or is_granular_list(of, right):
+        if left.__class__ is list and right.__class__ is list and of.list is not None:
+            return False, _list_changes(of.list, left, right)
+    else:
+        return not equal(left, right), _NONE
+    gone, come = _below(of, left), _below(of, right)
+    modified = bool((not gone and left is not None) or (not come and right is not None))
+    return modified, (gone, {}, come)
+
+
+def _map_changes(of: MapType, left: dict[str, Any], right: dict[str, Any]) -> _Changes:
+    removed: dict[str, Any] = {}
+    modified: dict[str, Any] = {}
+    added: dict[str, Any] = {}
+    fields, element = of.fields, of.element
+    for name, old in left.items():
+        new = right.get(name, MISSING)
+        if new is old:
+            continue
+        if new is MISSING:
+            removed[f"f:{name}"] = appearing(fields.get(name) or element or NOTHING, old)
+        elif old.__class__ in _SIMPLE and new.__class__ in _SIMPLE:
+            if not equal(old, new):
+                modified[f"f:{name}"] = LEAF
+        else:
+            _note(f"f:{name}", _changes(fields.get(name) or element or NOTHING, old, new), removed, modified, added)
+    for name, new in right.items():
+        if name not in left:
+            added[f"f:{name}"] = appearing(fields.get(name) or element or NOTHING, new)
+    return removed, modified, added
+
+
+def _note(
+    element: str,
+    found: tuple[bool, _Changes],
+    removed: dict[str, Any],
+    modified: dict[str, Any],
+    added: dict[str, Any],
+) -> None:
+    changed, (gone, other, come) = found
+    if gone:
+        removed[element] = gone
+    if changed:
+        modified[element] = {SELF: LEAF, **other} if other else LEAF
+    elif other:
+        modified[element] = other
+    if come:
+        added[element] = come
+
+
+def _list_changes(of: ListType, left: list[Any], right: list[Any]) -> _Changes:
+    removed: dict[str, Any] = {}
+    modified: dict[str, Any] = {}
+    added: dict[str, Any] = {}
+    before, after = _by_element(of, left), _by_element(of, right)
+    nothing: list[Any] = []
+    for element in {**before, **after}:
+        old, new = before.get(element, nothing), after.get(element, nothing)
+        if len(old) == 1 and len(new) == 1:
+            _note(element, _changes(of.item, old[0], new[0]), removed, modified, added)
+        elif len(old) > 1 and len(new) > 1:
+            if not equal(old, new):
+                modified[element] = LEAF
+        elif len(old) > 1:
+            removed[element] = LEAF
+            if new:
+                added[element] = appearing(of.item, new[0])
+        elif len(new) > 1:
+            added[element] = LEAF
+            if old:
+                removed[element] = appearing(of.item, old[0])
+        elif new:
+            added[element] = appearing(of.item, new[0])
+        else:
+            removed[element] = appearing(of.item, old[0])
+    return removed, modified, added
+
+
+def _by_element(of: ListType, values: list[Any]) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
+    for element, item in zip(elements_of(of, values), values, strict=True):
+        found.setdefault(element, []).append(item)
+    return found
+
+
+def appearing(of: Type, value: Any) -> dict[str, Any]:
+    """Return the node of a place where nothing was: itself and all below (the same for one that goes away)."""
+    if value.__class__ in _SIMPLE:
+        return LEAF
+    below = _below(of, value)
+    if not below:
+        return LEAF
+    below[SELF] = LEAF
+    return below
+
+
+def _below(of: Type, value: Any) -> dict[str, Any]:
+    """Return what is below a place that appears, a dictionary of the caller's own; empty for leaves."""
+    if value.__class__ is dict:
+        if of.map is None or not of.map.granular:
+            return {}
+        fields, element = of.map.fields, of.map.element
+        return {
+            f"f:{name}": LEAF if item.__class__ in _SIMPLE else appearing(fields.get(name) or element or NOTHING, item)
+            for name, item in value.items()
+        }
+    if value.__class__ is not list or of.list is None or not of.list.granular:
+        return {}
+    found: dict[str, Any] = {}
+    for item in value:
+        name = item_element(of.list, item)
+        found[name] = LEAF if name in found else appearing(of.list.item, item)
+    return found

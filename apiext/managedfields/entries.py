@@ -1,0 +1,147 @@
+"""metadata.managedFields: its entries as sets by manager, read and written in upstream's order (SSA-002…005)."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from apiext.documents.document import Document, View
+from apiext.managedfields import fieldsv1
+from apiext.managedfields.fieldset import FieldSet, union
+from apiext.meta.fields import go_quote
+
+APPLY, UPDATE = "Apply", "Update"
+_MAX_UPDATERS = 10  # upstream: DefaultMaxUpdateManagers
+_ANCIENT = "ancient-changes"
+
+
+class Manager(NamedTuple):
+    """Who owns: appliers are told apart by name only, updaters by version too. Sorts as upstream sorts."""
+
+    name: str
+    operation: str
+    api_version: str = ""  # of updaters
+    subresource: str = ""
+
+    def __str__(self) -> str:
+        shown = go_quote(self.name)
+        if self.subresource:
+            shown += f" with subresource {go_quote(self.subresource)}"
+        return shown if self.operation == APPLY else f"{shown} using {self.api_version}"
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """What a manager owns, by the paths of one version, since when (RFC 3339, empty when nobody noted it)."""
+
+    api_version: str
+    fields: FieldSet
+    time: str = ""
+
+    def having(self, fields: FieldSet) -> "Owned":
+        """Return the same with other fields."""
+        return Owned(self.api_version, fields, self.time)
+
+
+Managers = dict[Manager, Owned]
+
+
+class EntryError(ValueError):
+    """managedFields that cannot be read."""
+
+
+def manager_of(name: str, operation: str, api_version: str, subresource: str) -> Manager:
+    """Return the manager of a request; without a name it is ``unknown``."""
+    return Manager(name or "unknown", operation, "" if operation == APPLY else api_version, subresource)
+
+
+def decode(entries: Sequence[View] | None) -> Managers:
+    """Return what each manager owns; EntryError with upstream's text for what cannot be read."""
+    found: Managers = {}
+    for index, entry in enumerate(entries or ()):
+        operation, api_version = entry.get("operation", ""), entry.get("apiVersion", "")
+        if operation not in (APPLY, UPDATE):
+            raise EntryError("operation must be `Apply` or `Update`")
+        if not api_version:
+            raise EntryError("apiVersion must not be empty")
+        kind = entry.get("fieldsType", "")
+        if kind != "FieldsV1":
+            text = f"invalid fieldsType {go_quote(kind)} in" if kind else "missing fieldsType in"
+            raise EntryError(f"{text} managed fields entry {index}")
+        try:
+            fields = fieldsv1.decode(entry.get("fieldsV1") or {})
+        except fieldsv1.FieldsError as error:
+            raise EntryError(f"error decoding set: {error}") from error
+        version = "" if operation == APPLY else api_version
+        manager = Manager(entry.get("manager", ""), operation, version, entry.get("subresource", ""))
+        found[manager] = Owned(api_version, fields, entry.get("time") or "")
+    return found
+
+
+def is_reset(entries: Any) -> bool:
+    """Tell whether somebody asks to forget all managers: an empty list, or one empty entry (SSA-007)."""
+    return entries in ([], [{}])
+
+
+def encode(managers: Managers) -> list[Document]:
+    """Return the entries: appliers before updaters, then by time, name, version and subresource (SSA-003)."""
+    return [_entry(manager, owned) for manager, owned in sorted(managers.items(), key=_order)]
+
+
+def _order(item: tuple[Manager, Owned]) -> tuple[str, ...]:
+    manager, owned = item
+    return (manager.operation, owned.time, manager.name, owned.api_version, manager.subresource)
+
+
+def _entry(manager: Manager, owned: Owned) -> Document:
+    entry = {
+        "manager": manager.name,
+        "operation": manager.operation,
+        "apiVersion": owned.api_version,
+        "time": owned.time,
+        "fieldsType": "FieldsV1",
+        "fieldsV1": dict(owned.fields),
+        "subresource": manager.subresource,
+    }
+    return {name: value for name, value in entry.items() if value or name == "fieldsV1"}
+
+
+def capped(managers: Managers) -> Managers:
+    """Return the managers with the oldest updaters merged by version, so that there are at most ten (SSA-006)."""
+    updaters = [item for item in managers.items() if item[0].operation == UPDATE]
+    left = len(updaters)
+    if left <= _MAX_UPDATERS:
+        return managers
+    found = dict(managers)
+    first: dict[str, Manager] = {}
+    for manager, owned in sorted(updaters, key=lambda item: (item[1].time, item[0])):
+        if left <= _MAX_UPDATERS:
+            break
+        version = owned.api_version
+        if version not in first:
+            first[version] = manager
+            continue
+        bucket = Manager(_ANCIENT, UPDATE, version)
+        merged = found.pop(bucket) if bucket in found else found.pop(first[version])
+        found.pop(manager, None)
+        found[bucket] = Owned(version, union_of((owned.fields, merged.fields)), owned.time)
+        left -= 1
+    return found
+
+
+def union_of(sets: Iterable[FieldSet]) -> FieldSet:
+    """Return the union of sets."""
+    found: FieldSet = {}
+    for fields in sets:
+        found = union(found, fields)
+    return found
+
+
+def same_but_for_times(left: Sequence[View], right: Sequence[View]) -> bool:
+    """Tell whether two lists of entries differ in their times only (SSA-015)."""
+    if len(left) != len(right):
+        return False
+    return all(_timeless(one) == _timeless(other) for one, other in zip(left, right, strict=True))
+
+
+def _timeless(entry: View) -> Document:
+    return {name: value for name, value in entry.items() if name != "time"}

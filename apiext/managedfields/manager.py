@@ -1,0 +1,260 @@
+"""Field ownership of one write: from what is stored and what is wanted to the managedFields to store (SSA-001…016)."""
+
+import re
+from dataclasses import dataclass, replace
+from typing import Any
+
+from apiext.documents.document import Document, View
+from apiext.documents.encoding import DecodeError, decode_json, encode
+from apiext.managedfields import entries, typed, updater
+from apiext.managedfields.comparison import compare
+from apiext.managedfields.entries import APPLY, UPDATE, EntryError, Manager, Managers, Owned, manager_of
+from apiext.managedfields.fieldset import FieldSet, contains, difference, of, union
+from apiext.managedfields.typed import TypeFault, check
+from apiext.managedfields.updater import Conflicts, MissingVersion, Versions, Write
+
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+_KUBECTL = "kubectl"
+_BEFORE_APPLY = "before-first-apply"
+_MAX_ANNOTATIONS = 256 * 1024  # bytes of all annotations
+_NEVER_OWNED = of(
+    [("f:apiVersion",), ("f:kind",), ("f:metadata",)]
+    + [
+        ("f:metadata", f"f:{name}")
+        for name in (
+            "name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName", "generation", "managedFields",
+            "resourceVersion",
+        )
+    ]
+)  # fmt: skip
+_SELF = Manager("current-operation", UPDATE)
+
+
+class ApplyError(Exception):
+    """An apply that cannot be; the text is that of upstream's 500."""
+
+
+class BadApply(Exception):
+    """An apply whose body is not for this endpoint; the text is that of upstream's 400."""
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Who writes, to which endpoint of which versions, and when (RFC 3339 in seconds)."""
+
+    versions: Versions
+    api_version: str
+    kind: str
+    name: str
+    subresource: str
+    now: str
+
+    def of(self, operation: str) -> Manager:
+        """Return the writer as a manager."""
+        return manager_of(self.name, operation, self.api_version, self.subresource)
+
+
+def track(writer: Writer, live: View, new: View, *, creating: bool) -> list[Document]:
+    """Return the managedFields of a write that is no apply, empty for none.
+
+    ``live`` is the empty object of the kind when creating. An update of an object without managers is not tracked.
+    What does not fit its types loses its managers (recorded: upstream's UpdateNoErrors).
+    """
+    managers = _before(writer, live, new)
+    if not managers and not creating:
+        return []
+    try:
+        managers = _updated(writer, _bare(live), _bare(new), managers)
+    except (ApplyError, TypeFault, MissingVersion, ValueError):
+        return []
+    return entries.encode(managers)
+
+
+def _before(writer: Writer, live: View, new: View) -> Managers:
+    """Return the managers to start from: those the request gives, else those of the live object (SSA-007)."""
+    if not writer.subresource:
+        given = _entries_of(new)
+        if entries.is_reset(given):
+            return {}
+        managers = _readable(given)
+        if managers:
+            return managers
+    return _readable(_entries_of(live))
+
+
+def _entries_of(document: View) -> Any:
+    return (document.get("metadata") or {}).get("managedFields")
+
+
+def _readable(given: Any) -> Managers:
+    try:
+        return entries.decode(given)
+    except EntryError:
+        return {}
+
+
+def _bare(document: View) -> Document:
+    """Return the object without its managedFields."""
+    metadata = document.get("metadata")
+    if not isinstance(metadata, dict) or "managedFields" not in metadata:
+        return document if isinstance(document, dict) else dict(document)
+    return {**document, "metadata": {name: item for name, item in metadata.items() if name != "managedFields"}}
+
+
+def _updated(writer: Writer, live: View, new: View, managers: Managers) -> Managers:
+    """Return the managers after an update; raises ApplyError with upstream's text."""
+    of_type = writer.versions.type_of(writer.api_version)
+    try:
+        check(of_type, new)
+    except TypeFault as fault:
+        raise ApplyError(f"failed to convert new object ({_named(new)}) to smd typed: {fault}") from fault
+    try:
+        check(of_type, live)
+    except TypeFault as fault:
+        raise ApplyError(f"failed to convert live object ({_named(live)}) to smd typed: {fault}") from fault
+    try:
+        managers = updater.update(Write(writer.versions, writer.api_version, _SELF), live, new, managers)
+    except (TypeFault, ValueError) as fault:
+        raise ApplyError(f"failed to update ManagedFields ({_named(new)}): {fault}") from fault
+    changed = managers.pop(_SELF, None)
+    fields = difference(changed.fields, _NEVER_OWNED) if changed is not None else {}
+    if fields:
+        manager = writer.of(UPDATE)
+        before = managers.get(manager)
+        managers[manager] = Owned(writer.api_version, union(fields, before.fields) if before else fields, writer.now)
+    return entries.capped(managers)
+
+
+def apply(writer: Writer, live: View, patch: View, empty: View, *, force: bool) -> Document:
+    """Return the live object with a configuration applied, managedFields included.
+
+    ``live`` is the empty object when there is none, ``empty`` always is. Raises Conflicts, BadApply and ApplyError.
+    """
+    try:
+        managers = entries.decode(_entries_of(live))
+    except EntryError as error:
+        raise ApplyError(f"failed to decode managed fields: {error}") from error
+    if (patch.get("apiVersion"), patch.get("kind")) != (writer.api_version, writer.kind):
+        raise BadApply(f"invalid object type: {_go_kind(patch)}")
+    live = _bare(live)
+    if not managers:
+        managers = _first(writer, live, empty)
+    try:
+        new, managers = _applied(writer, live, patch, managers, force=force)
+    except Conflicts as conflicts:
+        if writer.name != _KUBECTL:
+            raise
+        _allow_own(writer, live, conflicts)
+        new, managers = _applied(writer, live, patch, managers, force=True)
+    found: Document = {**(live if new is None else new)}
+    metadata = found["metadata"] = dict(found.get("metadata") or {})
+    if writer.name == _KUBECTL and (metadata.get("annotations") or {}).get(LAST_APPLIED):
+        metadata["annotations"] = _with_last_applied(metadata["annotations"], patch)
+    owners = entries.encode(managers)
+    if owners:
+        metadata["managedFields"] = owners
+    return found
+
+
+def _first(writer: Writer, live: View, empty: View) -> Managers:
+    """Return the managers of an object nobody has managed: all it has is owned by one updater (SSA-006)."""
+    try:
+        return _updated(replace(writer, name=_BEFORE_APPLY), empty, live, {})
+    except ApplyError as error:
+        raise ApplyError(f"failed to create manager for existing fields: {error}") from error
+
+
+def _applied(
+    writer: Writer, live: View, patch: View, managers: Managers, *, force: bool
+) -> tuple[Document | None, Managers]:
+    """Return the merged object, None when it is the live one, and the managers."""
+    if isinstance(_entries_of_patch(patch), list):
+        raise BadApply("metadata.managedFields must be nil")
+    of_type = writer.versions.type_of(writer.api_version)
+    try:
+        check(of_type, patch, duplicates=False)
+    except TypeFault as fault:
+        raise ApplyError(f"failed to create typed patch object ({_named(patch)}): {fault}") from fault
+    try:
+        check(of_type, live)
+    except TypeFault as fault:
+        raise ApplyError(f"failed to create typed live object ({_named(live)}): {fault}") from fault
+    manager = writer.of(APPLY)
+    write = Write(writer.versions, writer.api_version, manager)
+    try:
+        new, managers = updater.apply(write, live, patch, managers, force=force)
+    except (TypeFault, ValueError) as fault:
+        raise ApplyError(str(fault)) from fault
+    owned = managers.pop(manager, None)
+    fields = difference(owned.fields, _NEVER_OWNED) if owned is not None else {}
+    if owned is not None and fields:
+        managers[manager] = Owned(writer.api_version, fields, owned.time if new is None else writer.now)
+    return new, managers
+
+
+def _entries_of_patch(patch: View) -> Any:
+    metadata = patch.get("metadata")
+    return metadata.get("managedFields") if isinstance(metadata, dict) else None
+
+
+def _allow_own(writer: Writer, live: View, conflicts: Conflicts) -> None:
+    """Raise the conflicts that are not with kubectl's own client-side apply of before (SSA-016)."""
+    allowed = _last_applied_fields(writer, live)
+    if allowed is None:
+        raise conflicts
+    left = [(manager, path) for manager, path in conflicts.found if not contains(allowed, path)]
+    if left:
+        raise Conflicts(left) from conflicts
+
+
+def _last_applied_fields(writer: Writer, live: View) -> FieldSet | None:
+    """Return the fields of the last-applied annotation that the live object still has, None without a usable one."""
+    text = ((live.get("metadata") or {}).get("annotations") or {}).get(LAST_APPLIED)
+    of_type = writer.versions.type_of(writer.api_version)
+    try:
+        last = decode_json(text.encode())[0] if text else None
+        if not isinstance(last, dict) or not last.get("kind") or last.get("apiVersion") != writer.api_version:
+            return None
+        check(of_type, live, duplicates=False)
+        check(of_type, last, duplicates=False)
+    except (DecodeError, TypeFault):
+        return None
+    changes = compare(of_type, last, live)
+    fields = typed.fields_of(of_type, last)
+    for changed in (changes.modified, changes.added, changes.removed):
+        fields = difference(fields, changed)
+    return fields
+
+
+def _with_last_applied(annotations: View, patch: View) -> Document:
+    """Return the annotations with kubectl's own brought up to date, left out when they would be too long."""
+    metadata = dict(patch.get("metadata") or {})
+    if isinstance(metadata.get("annotations"), dict):
+        metadata["annotations"] = {name: item for name, item in metadata["annotations"].items() if name != LAST_APPLIED}
+    text = encode({**patch, "metadata": metadata}).decode()
+    text = _HTML.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"
+    found = {**annotations, LAST_APPLIED: text}
+    if sum(len(f"{name}{item}".encode()) for name, item in found.items()) > _MAX_ANNOTATIONS:
+        del found[LAST_APPLIED]
+    return found
+
+
+_HTML = re.compile("[<>&\u2028\u2029]")  # what Go's JSON escapes besides the rest
+
+
+def _named(document: View) -> str:
+    """Return an object as errors name it: namespace/name; version and kind."""
+    metadata = document.get("metadata")
+    found = metadata if isinstance(metadata, dict) else {}
+    namespace, name = (item if isinstance(item, str) else "" for item in (found.get("namespace"), found.get("name")))
+    return f"{namespace or ''}/{name or ''}; {_go_kind(document)}"
+
+
+def _go_kind(document: View) -> str:
+    """Return apiVersion and kind as Go prints a GroupVersionKind."""
+    api_version, kind = (
+        item if isinstance(item, str) else "" for item in (document.get("apiVersion"), document.get("kind"))
+    )
+    if api_version.count("/") > 1:
+        api_version = kind = ""
+    return f"{api_version if '/' in api_version else f'/{api_version}'}, Kind={kind}"

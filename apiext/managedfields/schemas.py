@@ -1,0 +1,129 @@
+"""From OpenAPI schemas to merge types (SSA-010; upstream: kube-openapi's schemaconv)."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from apiext.documents.document import View
+from apiext.managedfields.types import (
+    ATOMIC,
+    BOOLEAN,
+    DEDUCED,
+    NUMERIC,
+    STRING,
+    UNTYPED,
+    ListType,
+    MapType,
+    Type,
+)
+
+PRESERVE = "x-kubernetes-preserve-unknown-fields"
+_SCALARS = {"integer": NUMERIC, "number": NUMERIC, "boolean": BOOLEAN}
+_PLAIN_FORMATS = ("", "byte")  # upstream: texts of any other format are not told from other scalars
+_TEXT, _NUMBER, _TRUTH, _ANY = Type(STRING), Type(NUMERIC), Type(BOOLEAN), Type(UNTYPED)
+
+
+def record(fields: Mapping[str, Type], *, granular: bool = True, element: Type | None = None) -> Type:
+    """Return the type of an object with these members."""
+    return Type(map=MapType(fields, element, granular))
+
+
+def list_of(item: Type, *keys: str, is_set: bool = False) -> Type:
+    """Return the type of a list: owned as one, or by items when there are keys or it is a set."""
+    return Type(list=ListType(item, bool(keys) or is_set, keys))
+
+
+_OWNER = record(
+    {
+        **dict.fromkeys(("apiVersion", "kind", "name", "uid"), _TEXT),
+        **dict.fromkeys(("controller", "blockOwnerDeletion"), _TRUTH),
+    },
+    granular=False,
+)
+_ENTRY = record(
+    {
+        **dict.fromkeys(("manager", "operation", "apiVersion", "fieldsType", "subresource"), _TEXT),
+        "time": _ANY,
+        "fieldsV1": Type(map=DEDUCED.map),
+    }
+)
+_STRINGS = record({}, element=_TEXT)
+OBJECT_META = record(
+    {
+        **dict.fromkeys(("name", "generateName", "namespace", "selfLink", "uid", "resourceVersion"), _TEXT),
+        **dict.fromkeys(("generation", "deletionGracePeriodSeconds"), _NUMBER),
+        **dict.fromkeys(("creationTimestamp", "deletionTimestamp"), _ANY),
+        **dict.fromkeys(("labels", "annotations"), _STRINGS),
+        "ownerReferences": list_of(_OWNER, "uid"),
+        "finalizers": list_of(_TEXT, is_set=True),
+        "managedFields": list_of(_ENTRY),
+    }
+)
+_TYPE_META = {"apiVersion": _TEXT, "kind": _TEXT}
+
+
+def merge_type(schema: View | None, *, preserve_unknown_fields: bool = False) -> Type:
+    """Return the type of a custom object with this OpenAPI schema; None is no schema, where all is deduced."""
+    if schema is None:
+        return Type(map=DEDUCED.map)
+    found = _convert(schema, preserve_unknown_fields)
+    if found.map is not None:
+        found.map = _with_meta(found.map)
+    return found
+
+
+def _with_meta(of: MapType) -> MapType:
+    return MapType({**of.fields, **_TYPE_META, "metadata": OBJECT_META}, of.element, of.granular)
+
+
+def _convert(schema: View, preserve: bool) -> Type:
+    """Return the type of a schema; ``preserve`` is what the schemas above say of unknown fields."""
+    preserve = preserve or bool(schema.get(PRESERVE))
+    kind = schema.get("type") or ""
+    if kind == "object":
+        return Type(map=_map(schema, preserve))
+    if kind == "array":
+        return Type(list=_list(schema, preserve))
+    if kind == "string":
+        return _TEXT if (schema.get("format") or "") in _PLAIN_FORMATS else _ANY
+    if kind in _SCALARS:
+        return Type(_SCALARS[kind])
+    return Type(UNTYPED, _list(schema, preserve), _map(schema, preserve))
+
+
+def _map(schema: View, preserve: bool) -> MapType:
+    properties: Mapping[str, View] = schema.get("properties") or {}
+    fields = {name: _convert(member, preserve) for name, member in properties.items()}
+    additional = schema.get("additionalProperties")
+    if additional is None:
+        element = DEDUCED if preserve or not properties else None
+    elif isinstance(additional, Mapping):
+        element = _convert(additional, preserve)
+    else:
+        element = DEDUCED if additional else None
+    granular = schema.get("x-kubernetes-map-type") != "atomic"
+    of = MapType(fields, element, granular, deduced=element is DEDUCED and not fields)
+    if schema.get("x-kubernetes-embedded-resource"):
+        of = _with_meta(of)
+    return of
+
+
+def _list(schema: View, preserve: bool) -> ListType:
+    items: Any = schema.get("items")
+    item = _convert(items, preserve) if isinstance(items, Mapping) else ATOMIC
+    kind = schema.get("x-kubernetes-list-type") or "atomic"
+    keys = tuple(schema.get("x-kubernetes-list-map-keys") or ()) if kind == "map" else ()
+    properties: Mapping[str, View] = (items.get("properties") if isinstance(items, Mapping) else None) or {}
+    defaults = {key: properties[key]["default"] for key in keys if "default" in properties.get(key, {})}
+    return ListType(item, kind != "atomic", keys, defaults)
+
+
+def lazily(make: Callable[[], Type]) -> Callable[[], Type]:
+    """Return a function that makes the type at its first call and gives the same value from then on."""
+    made: list[Type] = []
+
+    def get() -> Type:
+        if not made:
+            made.append(make())
+        return made[0]
+
+    return get

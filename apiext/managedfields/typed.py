@@ -1,0 +1,239 @@
+"""Values against their merge types: what does not fit, and which fields a value mentions (SSA-009…012)."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from apiext.managedfields import path
+from apiext.managedfields.fieldset import FieldSet, is_member
+from apiext.managedfields.path import SELF
+from apiext.managedfields.types import (
+    BOOLEAN,
+    NOTHING,
+    NUMERIC,
+    STRING,
+    ItemError,
+    ListType,
+    MapType,
+    Type,
+    item_element,
+)
+from apiext.meta.fields import go_float, go_quote
+
+LEAF: dict[str, Any] = {}
+"""The node of a member with nothing below; shared, as sets are never changed."""
+Faults = list[tuple[str, str]]
+"""Path and text of what does not fit."""
+_SCALARS = {STRING: (str,), NUMERIC: (int, float), BOOLEAN: (bool,)}
+_NO_FAULTS: Faults = []
+
+
+class TypeFault(ValueError):
+    """A value that its type does not allow; the text is upstream's."""
+
+    def __init__(self, faults: Faults) -> None:
+        lines = [f"{where}: {text}" if where else text for where, text in faults]
+        super().__init__(lines[0] if len(lines) == 1 else "\n  ".join(["errors:", *lines]))
+
+
+def check(of: Type, value: Any, *, duplicates: bool = True) -> None:
+    """Raise TypeFault when the value does not fit; ``duplicates`` allows items of the same name in granular lists."""
+    faults = _faults(of, value, duplicates)
+    if faults:
+        raise TypeFault(faults)
+
+
+def _faults(of: Type, value: Any, duplicates: bool) -> Faults:
+    kind = value.__class__
+    if value is None:
+        return _NO_FAULTS
+    if kind is dict and of.map is not None:
+        return _map_faults(of.map, value, duplicates)
+    if kind is list and of.list is not None:
+        return _list_faults(of.list, value, duplicates)
+    if of.scalar and kind is not dict and kind is not list:
+        wanted = _SCALARS.get(of.scalar)
+        return _NO_FAULTS if wanted is None or kind in wanted else [("", _unexpected(of, value))]
+    return [("", _unexpected(of, value))]
+
+
+def _map_faults(of: MapType, value: dict[str, Any], duplicates: bool) -> Faults:
+    found = _NO_FAULTS
+    fields, element = of.fields, of.element
+    for name, item in value.items():
+        member = fields.get(name) or element
+        if member is None:
+            return [*found, (f".{name}", "field not declared in schema")]  # upstream stops at the first such
+        if item.__class__ is str and member.scalar == STRING:
+            continue
+        faults = _faults(member, item, duplicates)
+        if faults:
+            found = [*found, *((f".{name}{where}", text) for where, text in faults)]
+    return found
+
+
+def _list_faults(of: ListType, value: list[Any], duplicates: bool) -> Faults:
+    found = _NO_FAULTS
+    seen: set[str] = set()
+    for position, item in enumerate(value):
+        element = f"i:{position}"
+        if of.granular:
+            try:
+                element = item_element(of, item)
+            except ItemError as error:
+                return [*found, ("", f"element {position}: {error}")]
+            if element in seen and not duplicates:
+                found = [*found, ("", f"duplicate entries for key {path.shown((element,))}")]
+            seen.add(element)
+        faults = _faults(of.item, item, duplicates)
+        if faults:
+            prefix = path.shown((element,))
+            found = [*found, *((prefix + where, text) for where, text in faults)]
+    return found
+
+
+def _unexpected(of: Type, value: Any) -> str:
+    if of.map is not None:
+        return f"expected map, got &{{{go_plain(value)}}}"
+    if of.scalar == NUMERIC:
+        return f"expected numeric (int or float), got {_go_type(value)}"
+    if of.scalar == STRING:
+        return f"expected string, got &value.valueUnstructured{{Value:{go_syntax(value)}}}"
+    if of.scalar:
+        wanted = "boolean" if of.scalar == BOOLEAN else "any scalar"
+        return f"expected {wanted}, got &{{{go_plain(value)}}}"
+    if of.list is not None:
+        return f"expected list, got &{{{go_plain(value)}}}"
+    return "schema error: invalid atom: inlined"
+
+
+def _go_type(value: Any) -> str:
+    names = {str: "string", bool: "bool", int: "int64", float: "float64", list: "[]interface {}"}
+    return names.get(value.__class__, "map[string]interface {}")
+
+
+def go_plain(value: Any) -> str:
+    """Return a JSON value as Go's %v prints it."""
+    if isinstance(value, dict):
+        return "map[" + " ".join(f"{name}:{go_plain(value[name])}" for name in sorted(value)) + "]"
+    if isinstance(value, list):
+        return "[" + " ".join(map(go_plain, value)) + "]"
+    return value if isinstance(value, str) else "<nil>" if value is None else _go_scalar(value)
+
+
+def go_syntax(value: Any) -> str:
+    """Return a JSON value as Go's %#v prints it."""
+    if isinstance(value, dict):
+        members = ", ".join(f"{go_quote(name)}:{go_syntax(value[name])}" for name in sorted(value))
+        return f"map[string]interface {{}}{{{members}}}"
+    if isinstance(value, list):
+        return f"[]interface {{}}{{{', '.join(map(go_syntax, value))}}}"
+    if isinstance(value, str):
+        return go_quote(value)
+    return "interface {}(nil)" if value is None else _go_scalar(value)
+
+
+def _go_scalar(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return go_float(value) if isinstance(value, float) else str(value)
+
+
+def fields_of(of: Type, value: Any) -> FieldSet:
+    """Return the paths that an applied object mentions (upstream: ToFieldSet); the object fits its type."""
+    return _mentioned(of, value)[1]
+
+
+def _mentioned(of: Type, value: Any) -> tuple[bool, dict[str, Any]]:
+    """Return whether the value is a member itself, and what is below."""
+    kind = value.__class__
+    if kind is dict and of.map is not None:
+        return (False, _of_map(of.map, value)) if of.map.granular else (True, {})
+    if kind is list and of.list is not None:
+        return (False, _of_list(of.list, value)) if of.list.granular else (True, {})
+    if value is None and of.map is not None:
+        return not of.map.granular, {}
+    if value is None and not of.scalar and of.list is not None:
+        return not of.list.granular, {}
+    return True, {}
+
+
+def _of_map(of: MapType, value: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, item in value.items():
+        declared = of.fields.get(name)
+        member, below = _mentioned(declared or of.element or NOTHING, item)
+        if declared is None or item is None or item == {}:
+            member = True
+        if below:
+            found[f"f:{name}"] = {SELF: LEAF, **below} if member else below
+        elif member:
+            found[f"f:{name}"] = LEAF
+    return found
+
+
+def _of_list(of: ListType, value: list[Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    repeated: set[str] = set()
+    for item in value:
+        element = item_element(of, item)
+        if element in found:
+            repeated.add(element)
+            continue
+        below = _mentioned(of.item, item)[1]
+        found[element] = {SELF: LEAF, **below} if below else LEAF
+    for element in repeated:
+        found[element] = LEAF
+    return found
+
+
+def with_named_fields(tree: FieldSet, of: Type) -> FieldSet:
+    """Return the set with every declared field on the way to a member a member, too."""
+    found: dict[str, Any] = {}
+    for element, node in tree.items():
+        if element == SELF or not node:
+            found[element] = node
+            continue
+        declared = False
+        below = NOTHING
+        if of.map is not None and element.startswith("f:"):
+            declared = element[2:] in of.map.fields
+            below = of.map.member(element[2:]) or NOTHING
+        elif of.list is not None and element.startswith("k:"):
+            below = of.list.item
+        inner = with_named_fields(node, below)
+        found[element] = {**inner, SELF: LEAF} if declared and not is_member(node) else inner
+    return found
+
+
+def reconciled(tree: FieldSet, of: Type) -> FieldSet:
+    """Return the set as the type of today would have it: what became atomic is owned as one (upstream: SSA schema
+    changes)."""
+    found = tree
+    for element, node in tree.items():
+        if element == SELF or not node:
+            continue
+        below = _below(of, element)
+        if below is None:
+            continue
+        atomic = below.list is not None and not below.list.granular
+        if below.map is not None:
+            if below.map.deduced:
+                continue
+            atomic = not below.map.granular
+        elif below.scalar:
+            continue
+        changed = LEAF if atomic else reconciled(node, below)
+        if changed is not node:
+            found = {**found, element: changed}
+    return found
+
+
+def _below(of: Type, element: str) -> Type | None:
+    if of.map is not None:
+        return of.map.member(element[2:]) if element.startswith("f:") else of.map.element
+    return of.list.item if of.list is not None and not of.scalar else None
+
+
+def elements_of(of: ListType, values: Iterable[Any]) -> list[str]:
+    """Return the path element of each item of a granular list that fits its type."""
+    return [item_element(of, item) for item in values]

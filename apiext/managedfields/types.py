@@ -1,0 +1,130 @@
+"""Merge types: how the values at a place may look, who owns them as one and who piece by piece (SSA-010)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from apiext.managedfields import path
+from apiext.meta.fields import go_quote
+
+STRING, NUMERIC, BOOLEAN, UNTYPED = "string", "numeric", "boolean", "untyped"
+MISSING: Any = object()
+"""The value of a member that is not there, which is not null."""
+
+
+@dataclass(slots=True, eq=False)
+class Type:
+    """What may be at a place: a scalar, a list, a map, or any of several; which one a value is shows in the value."""
+
+    scalar: str = ""
+    list: "ListType | None" = None
+    map: "MapType | None" = None
+
+
+@dataclass(slots=True, eq=False)
+class ListType:
+    """A list: owned as one, or item by item. Items without ``keys`` are their own names (sets)."""
+
+    item: Type
+    granular: bool = False
+    keys: tuple[str, ...] = ()
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # of key fields, by name
+
+
+@dataclass(slots=True, eq=False)
+class MapType:
+    """A map or an object: owned as one, or member by member. ``element`` is the type of undeclared members, if any."""
+
+    fields: Mapping[str, Type] = field(default_factory=dict)
+    element: Type | None = None
+    granular: bool = True
+    deduced: bool = False  # nothing is declared: its type is never reconciled
+
+    def member(self, name: str) -> Type | None:
+        """Return the type of a member, None when it may not be there."""
+        return self.fields.get(name) or self.element
+
+
+def _untyped() -> Type:
+    found = Type(UNTYPED)
+    found.list, found.map = ListType(found), MapType(element=found, granular=False)
+    return found
+
+
+def _deduced() -> Type:
+    found = Type(UNTYPED, ListType(ATOMIC))
+    found.map = MapType(element=found, deduced=True)
+    return found
+
+
+ATOMIC = _untyped()
+"""Anything, owned as one."""
+DEDUCED = _deduced()
+"""Anything: maps member by member, lists as one (upstream: __untyped_deduced_)."""
+NOTHING = Type()
+"""The type of what no schema declares."""
+
+
+class ItemError(ValueError):
+    """An item of a granular list that has no name."""
+
+
+def item_element(of: ListType, item: Any) -> str:
+    """Return the path element of an item of a granular list; ItemError with upstream's text."""
+    if not of.keys:
+        return _set_element(item)
+    if item.__class__ is not dict:
+        text = "a null element" if item is None else "non-map elements"
+        raise ItemError(f"associative list with keys may not have {text}")
+    found = {}
+    for name in of.keys:
+        if name in item:
+            found[name] = item[name]
+        elif of.defaults.get(name) is not None:
+            found[name] = of.defaults[name]
+    if not found:
+        names = "[" + " ".join(go_quote(name) for name in of.keys) + "]"
+        raise ItemError(
+            f"associative list with keys has an element that omits all key fields {names} "
+            "(and doesn't have default values for any key fields)"
+        )
+    return "k:" + orjson.dumps(found, option=orjson.OPT_SORT_KEYS).decode()
+
+
+def _set_element(item: Any) -> str:
+    if item.__class__ is str:
+        return path.value(item)
+    if item.__class__ is dict:
+        raise ItemError("associative list without keys has an element that's a map type")
+    if item.__class__ is list:
+        raise ItemError("not supported: associative list with lists as elements")
+    if item is None:
+        raise ItemError("associative list without keys has an element that's an explicit null")
+    return path.value(item)
+
+
+def is_granular_map(of: Type, value: Any) -> bool:
+    """Tell whether a value is a map that is owned member by member, and has any."""
+    return value.__class__ is dict and bool(value) and of.map is not None and of.map.granular
+
+
+def is_granular_list(of: Type, value: Any) -> bool:
+    """Tell whether a value is a list that is owned item by item, and has any."""
+    return value.__class__ is list and bool(value) and of.list is not None and of.list.granular
+
+
+def equal(left: Any, right: Any) -> bool:
+    """Tell whether two JSON values are equal as upstream sees them: 1 is 1.0, and neither is true."""
+    if left is right:
+        return True
+    if left.__class__ is not right.__class__:
+        return {left.__class__, right.__class__} == {int, float} and bool(left == right)
+    if left.__class__ is dict:
+        return len(left) == len(right) and all(
+            name in right and equal(item, right[name]) for name, item in left.items()
+        )
+    if left.__class__ is list:
+        return len(left) == len(right) and all(map(equal, left, right))
+    return bool(left == right)

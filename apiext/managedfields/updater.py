@@ -1,0 +1,205 @@
+"""Who owns what after a write: the rules of update and apply over sets of paths (SSA-008, SSA-009, SSA-014)."""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from apiext.documents.document import Document, View
+from apiext.managedfields import fieldset
+from apiext.managedfields.comparison import Comparison, compare
+from apiext.managedfields.entries import Manager, Managers, Owned
+from apiext.managedfields.fieldset import EMPTY, FieldSet, difference, intersection, recursive_difference, union
+from apiext.managedfields.merging import merge, remove
+from apiext.managedfields.path import SELF, order
+from apiext.managedfields.typed import check, fields_of, reconciled, with_named_fields
+from apiext.managedfields.types import Type, equal
+
+
+class MissingVersion(Exception):
+    """A manager's version is one that the resource does not have any more."""
+
+
+class Conflicts(Exception):
+    """Somebody else owns fields that an apply would change: pairs of manager and path, by manager."""
+
+    def __init__(self, found: list[tuple[Manager, tuple[str, ...]]]) -> None:
+        super().__init__(f"{len(found)} conflicts")
+        self.found = found
+
+
+class Versions(Protocol):
+    """The versions of a resource, as seen by one endpoint."""
+
+    def type_of(self, api_version: str) -> Type:
+        """Return the merge type of a version; raises MissingVersion."""
+
+    def reset(self, api_version: str) -> FieldSet:
+        """Return the paths that the endpoint does not let anybody own in a version (SSA-013)."""
+
+    def convert(self, document: View, api_version: str) -> Document:
+        """Return the object in another version; raises MissingVersion, or ValueError with the text of a 500."""
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One write: of whom, in which version, among which versions."""
+
+    versions: Versions
+    api_version: str
+    manager: Manager
+
+    @property
+    def type(self) -> Type:
+        """The merge type of the version written in."""
+        return self.versions.type_of(self.api_version)
+
+
+def converted(versions: Versions, document: View, api_version: str) -> View:
+    """Return the object in a version, checked unless it is in that version already."""
+    if document.get("apiVersion") == api_version:
+        return document
+    of = versions.type_of(api_version)
+    found = versions.convert(document, api_version)
+    check(of, found, duplicates=False)
+    return found
+
+
+def update(write: Write, live: View, new: View, managers: Managers) -> Managers:
+    """Return the managers after a write that is no apply: the writer owns what it changed, the others lose that."""
+    managers = _reconciled(write.versions, live, managers)
+    changes = compare(write.type, live, new)
+    reset = write.versions.reset(write.api_version)
+    managers = _taken(write, live, new, managers, changes)
+    before = managers.get(write.manager)
+    fields = difference(before.fields, changes.removed) if before else EMPTY
+    fields = recursive_difference(union(union(fields, changes.modified), changes.added), reset)
+    managers.pop(write.manager, None)
+    if fields:
+        managers[write.manager] = Owned(write.api_version, fields)
+    return managers
+
+
+def apply(
+    write: Write, live: View, config: View, managers: Managers, *, force: bool
+) -> tuple[Document | None, Managers]:
+    """Return the object with the configuration applied, None when that changes nothing, and the managers after it.
+
+    Raises Conflicts unless ``force``.
+    """
+    of = write.type
+    managers = _reconciled(write.versions, live, managers)
+    merged = merge(of, live, config)
+    last = managers.get(write.manager)
+    fields = recursive_difference(fields_of(of, config), write.versions.reset(write.api_version))
+    managers[write.manager] = Owned(write.api_version, fields, last.time if last else "")
+    new: Document = merged if last is None or not last.fields else dict(_pruned(write, merged, managers, last))
+    managers = _taken(write, live, new, managers, compare(of, live, new), force=force)
+    return (None if equal(live, new) else new), managers
+
+
+def _reconciled(versions: Versions, live: View, managers: Managers) -> Managers:
+    """Return the managers with their sets as today's schemas have them, without those of missing versions."""
+    found: Managers = {}
+    for manager, owned in managers.items():
+        try:
+            converted(versions, live, owned.api_version)
+            fields = reconciled(owned.fields, versions.type_of(owned.api_version))
+        except MissingVersion:
+            continue
+        found[manager] = owned if fields is owned.fields else owned.having(fields)
+    return found
+
+
+def _taken(
+    write: Write, live: View, new: View, managers: Managers, changes: Comparison, *, force: bool = True
+) -> Managers:
+    """Return the managers without what the change takes from all but the writer; raises Conflicts unless forced."""
+    versions = write.versions
+    by_version = {write.api_version: changes.without(versions.reset(write.api_version))}
+    conflicts: dict[Manager, FieldSet] = {}
+    removed: dict[Manager, FieldSet] = {}
+    found = dict(managers)
+    for manager, owned in managers.items():
+        if manager == write.manager:
+            continue
+        seen = by_version.get(owned.api_version)
+        if seen is None:
+            try:
+                seen = _compared_in(versions, live, new, owned.api_version)
+            except MissingVersion:
+                del found[manager]
+                continue
+            by_version[owned.api_version] = seen
+        lost = intersection(owned.fields, union(seen.modified, seen.added))
+        if lost:
+            conflicts[manager] = lost
+        if seen.removed:
+            removed[manager] = seen.removed
+    if conflicts and not force:
+        raise Conflicts([(manager, path) for manager in sorted(conflicts) for path in in_order(conflicts[manager])])
+    for losses in (conflicts, removed):
+        for manager, lost in losses.items():
+            found[manager] = found[manager].having(difference(found[manager].fields, lost))
+    return {manager: owned for manager, owned in found.items() if owned.fields}
+
+
+def _compared_in(versions: Versions, live: View, new: View, api_version: str) -> Comparison:
+    before, after = converted(versions, live, api_version), converted(versions, new, api_version)
+    return compare(versions.type_of(api_version), before, after).without(versions.reset(api_version))
+
+
+def in_order(paths: FieldSet) -> list[tuple[str, ...]]:
+    """Return the paths of a set as upstream walks it: at each place its members, then what is below each."""
+    found: list[tuple[str, ...]] = []
+
+    def walk(node: FieldSet, prefix: tuple[str, ...]) -> None:
+        elements = sorted((name for name in node if name != SELF), key=order)
+        found.extend((*prefix, element) for element in elements if fieldset.is_member(node[element]))
+        for element in elements:
+            walk(node[element], (*prefix, element))
+
+    walk(paths, ())
+    return found
+
+
+def _pruned(write: Write, merged: View, managers: Managers, last: Owned) -> View:
+    """Return the merged object without what the applier applied last time, not now, and nobody else owns."""
+    versions = write.versions
+    try:
+        whole = converted(versions, merged, last.api_version)
+    except MissingVersion:
+        return merged
+    of = versions.type_of(last.api_version)
+    ours = with_named_fields(last.fields, of)
+    pruned = remove(of, whole, ours)
+    pruned = _with_owned(versions, whole, pruned, last.api_version, managers)
+    pruned = _with_dangling(versions, whole, pruned, last.api_version, ours)
+    return converted(versions, pruned, write.api_version)
+
+
+def _with_owned(versions: Versions, merged: View, pruned: View, first: str, managers: Managers) -> View:
+    """Return the pruned object with what any manager owns put back, version by version."""
+    owned: dict[str, FieldSet] = {}
+    for one in managers.values():
+        owned[one.api_version] = union(owned.get(one.api_version, EMPTY), one.fields)
+    for api_version in sorted(owned, key=lambda version: (version != first, version)):
+        try:
+            merged = converted(versions, merged, api_version)
+            pruned = converted(versions, pruned, api_version)
+        except MissingVersion:
+            continue
+        of = versions.type_of(api_version)
+        kept = union(_named(of, pruned), with_named_fields(owned[api_version], of))
+        pruned = remove(of, merged, difference(_named(of, merged), kept))
+    return pruned
+
+
+def _with_dangling(versions: Versions, merged: View, pruned: View, api_version: str, last: FieldSet) -> View:
+    """Return the pruned object with what the applier did not own last time put back."""
+    pruned = converted(versions, pruned, api_version)
+    of = versions.type_of(api_version)
+    gone = intersection(difference(_named(of, merged), _named(of, pruned)), last)
+    return remove(of, merged, gone)  # type: ignore[no-any-return]
+
+
+def _named(of: Type, value: Any) -> FieldSet:
+    return with_named_fields(fields_of(of, value), of)

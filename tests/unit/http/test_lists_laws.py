@@ -1,0 +1,99 @@
+"""Every way of writing a list says the same as its document would."""
+
+from typing import Any
+
+import orjson
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apiext.http import lists, protobuf
+from apiext.http.negotiation import JSON, PROTOBUF, YAML, Wanted
+from apiext.http.representations import OF_LISTS, Subject
+from apiext.storage.store import Entry
+from apiext.verbs.call import Page
+from tests.unit.http.support import NAMESPACES, endpoint, version
+
+pytestmark = pytest.mark.rows("SRV-018", "TAB-001", "PAR-001", "NEG-005")
+
+TEXT = st.text(st.characters(codec="utf-8", exclude_categories=("Cs",)), max_size=8)
+SPECS = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def page(specs: list[Any], kind: str, api: str) -> Page:
+    entries = [
+        Entry("d", f"n{number}", number + 1, orjson.dumps(
+            {"apiVersion": api, "kind": kind, "metadata": {"name": f"n{number}", "uid": "u"}, "spec": {"x": spec}}
+        ))
+        for number, spec in enumerate(specs)
+    ]  # fmt: skip
+    return Page(9, entries=entries, token="more" if specs else "", remaining=len(specs) or None)
+
+
+def documents(asked: Page, subject: Subject) -> list[Any]:
+    return [orjson.loads(entry.view(subject.served.view)) for entry in asked.entries or ()]
+
+
+@pytest.mark.parametrize("encoding", [JSON, YAML])
+@pytest.mark.parametrize("indent", [False, True])
+@pytest.mark.parametrize("typed", [False, True])
+@given(st.lists(SPECS, max_size=4))
+async def test_plain(encoding: str, indent: bool, typed: bool, specs: list[Any]) -> None:
+    served = NAMESPACES if typed else version()
+    subject = Subject(served, endpoint(), Wanted(encoding, pretty=indent))
+    asked = page(specs, served.kind, served.api_version)
+    reply = await lists.reply(subject, asked)
+    raw = b"".join(reply.parts)
+    found = orjson.loads(raw) if encoding == JSON else yaml.load(raw, yaml.CSafeLoader)
+    metadata: dict[str, Any] = {"resourceVersion": "9"}
+    metadata |= {"continue": "more", "remainingItemCount": len(specs)} if specs else {} if typed else {"continue": ""}
+    items = documents(asked, subject)
+    if typed:
+        items = [{name: item[name] for name in item if name not in {"apiVersion", "kind"}} for item in items]
+    expected = {
+        "apiVersion": served.api_version,
+        "kind": served.list_kind,
+        "metadata": metadata,
+        "items": items,
+    }
+    assert found == expected
+    assert raw.endswith(b"\n")
+    if encoding == JSON and indent:
+        assert raw == orjson.dumps(found, option=orjson.OPT_INDENT_2) + b"\n"
+    assert reply.content_type == encoding
+
+
+@pytest.mark.parametrize("kind", ["Table", "PartialObjectMetadataList"])
+@pytest.mark.parametrize("encoding", [JSON, YAML])
+@pytest.mark.parametrize("indent", [False, True])
+@given(st.lists(st.integers(0, 9), max_size=3))
+async def test_other_kinds(kind: str, encoding: str, indent: bool, specs: list[int]) -> None:
+    subject = Subject(version(), endpoint(), Wanted(encoding, kind, "v1", indent))
+    asked = page(specs, "Widget", "example.com/v1")
+    raw = b"".join((await lists.reply(subject, asked)).parts)
+    found = orjson.loads(raw) if encoding == JSON else yaml.load(raw, yaml.CSafeLoader)
+    assert found == OF_LISTS[kind](subject, documents(asked, subject), lists.metadata_of(asked))
+
+
+@given(st.lists(st.integers(0, 9), max_size=3))
+async def test_protobuf(specs: list[int]) -> None:
+    asked = page(specs, "Namespace", "v1")
+    subject = Subject(NAMESPACES, endpoint(), Wanted(PROTOBUF))
+    found = protobuf.decode(b"".join((await lists.reply(subject, asked)).parts))
+    assert [item["metadata"]["name"] for item in found.get("items", [])] == [f"n{i}" for i in range(len(specs))]
+    assert found["metadata"]["resourceVersion"] == "9"
+    subject = Subject(NAMESPACES, endpoint(), Wanted(PROTOBUF, "PartialObjectMetadataList", "v1"))
+    partial = protobuf.decode(b"".join((await lists.reply(subject, asked)).parts))
+    assert (partial["kind"], len(partial.get("items", []))) == ("PartialObjectMetadataList", len(specs))
+
+
+async def test_long_lists_come_in_pieces() -> None:
+    subject = Subject(version(), endpoint(), Wanted())
+    reply = await lists.reply(subject, page(list(range(1000)), "Widget", "example.com/v1"))
+    assert 10 < len(reply.parts) < 100
+    assert len(orjson.loads(b"".join(reply.parts))["items"]) == 1000

@@ -155,6 +155,7 @@ def scale(settings: View, *, status_subresource: bool = True) -> Endpoint:
         normalize=decode_scale,
         columns=SCALE_COLUMNS,
         unreadable=unreadable,
+        replicas=tuple(spec_fields),
     )
 
 

@@ -57,7 +57,7 @@ class Endpoint:
     ``normalize`` decodes a body of another kind (None: the version's own). ``columns`` are those of its table, empty
     for the version's own. ``unreadable(stored)`` is the message of the 500 that a get answers, empty when there is
     none; ``embed`` raises ValueError with the message of a 400. ``reset`` are the paths that nobody can own by writing
-    here (SSA-013).
+    here (SSA-013); ``replicas`` are the names that lead to what a scale endpoint writes.
     """
 
     name: str
@@ -72,6 +72,7 @@ class Endpoint:
     columns: tuple[Column, ...] = ()
     unreadable: Callable[[View], str] = _readable
     reset: FieldSet = field(default_factory=lambda: EMPTY)
+    replicas: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)

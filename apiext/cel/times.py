@@ -112,14 +112,6 @@ def parse_go_or_word_duration(text: str) -> int | None:
     return total if found_any else None
 
 
-def format_seconds(ns: int) -> str:
-    """Return a duration as string() writes it: seconds with as many decimals as needed and an s."""
-    sign = "-" if ns < 0 else ""
-    seconds, nanos = divmod(abs(ns), SECOND)
-    decimals = f".{nanos:09d}".rstrip("0") if nanos else ""
-    return f"{sign}{seconds}{decimals}s"
-
-
 def format_timestamp(ns: int) -> str:
     """Return a timestamp in UTC with as many decimals as needed."""
     seconds, nanos = divmod(ns, SECOND)

@@ -5,13 +5,18 @@ from collections.abc import Callable
 from apiext.catalog.served import LiveCatalog
 from apiext.crd.conditions import with_condition, with_status
 from apiext.documents.document import Document, View
+from apiext.meta import time
 from apiext.meta.names import GroupResource
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.collection import Collection
 from apiext.storage.store import Entry, RevisionChanged
+from apiext.verbs import ownership
 
 Amendment = Callable[[Document], Document | None]
 """The object (yours to change) → the object to store, or None when nothing is to be done."""
+
+
+_MANAGER = "kube-apiserver"  # upstream: the User-Agent of the server's own client
 
 
 def say(document: View, told: View, now: str) -> Document:
@@ -45,11 +50,15 @@ class Statuses:
         Raises store errors.
         """
         resource = self._resource
-        served = self._live.current.lookup(resource.group, self._version, resource.resource)
+        found = self._live.current.resource(resource.group, resource.resource)
+        served = found.versions.get(self._version) if found is not None else None
+        assert found is not None
         assert served is not None
         document = amendment(served.decode(entry.raw, entry.revision))
         if document is None:
             return None
+        who = ownership.writer(found, served, "status", _MANAGER, time.now())
+        ownership.record(who, served.decode(entry.raw, entry.revision), document)
         document["metadata"].pop("resourceVersion", None)
         raw = served.encode(document)
         if raw == entry.raw:

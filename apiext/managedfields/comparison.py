@@ -155,17 +155,17 @@ def appearing(of: Type, value: Any) -> dict[str, Any]:
 
 def _below(of: Type, value: Any) -> dict[str, Any]:
     """Return what is below a place that appears, a dictionary of the caller's own; empty for leaves."""
+    found: dict[str, Any] = {}
     if value.__class__ is dict:
         if of.map is None or not of.map.granular:
             return {}
         fields, element = of.map.fields, of.map.element
-        return {
-            f"f:{name}": LEAF if item.__class__ in _SIMPLE else appearing(fields.get(name) or element or NOTHING, item)
-            for name, item in value.items()
-        }
+        for name, item in value.items():  # no comprehension: it would be one more frame for each level
+            simple = item.__class__ in _SIMPLE
+            found[f"f:{name}"] = LEAF if simple else appearing(fields.get(name) or element or NOTHING, item)
+        return found
     if value.__class__ is not list or of.list is None or not of.list.granular:
         return {}
-    found: dict[str, Any] = {}
     for item in value:
         name = item_element(of.list, item)
         found[name] = LEAF if name in found else appearing(of.list.item, item)

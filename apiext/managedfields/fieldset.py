@@ -4,7 +4,7 @@ A node is a dictionary: ``{}`` is a member without children, ``{".": {}, …}`` 
 only leads to members below. The root is no member; the empty set is ``{}``. Sets are values: no function changes one.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from apiext.managedfields.path import SELF
@@ -31,42 +31,63 @@ def _node(member: bool, children: dict[str, Any]) -> dict[str, Any] | None:
     return {SELF: {}, **children} if member else children
 
 
-def _combine(
-    left: FieldSet, right: FieldSet, keep: Callable[[bool, bool], bool], elements: Callable[[FieldSet, FieldSet], Any]
-) -> dict[str, Any]:
-    """Return the set of paths for which ``keep(in left, in right)``, looking at ``elements`` of each level."""
-    result: dict[str, Any] = {}
-    for element in elements(left, right):
-        if element == SELF:
-            continue
-        a, b = left.get(element), right.get(element)
-        member = keep(a is not None and is_member(a), b is not None and is_member(b))
-        below = _combine(a or EMPTY, b or EMPTY, keep, elements)
-        node = _node(member, below)
-        if node is not None:
-            result[element] = node
-    return result
-
-
 def union(left: FieldSet, right: FieldSet) -> FieldSet:
     """Return the paths in either set."""
     if not left or not right:
         return left or right
-    return _combine(left, right, lambda a, b: a or b, lambda a, b: {**a, **b})
+    result = {**left}
+    for element, b in right.items():
+        a = left.get(element)
+        if a is None:
+            result[element] = b
+        elif a is not b and element != SELF:
+            if a and b:
+                result[element] = union(a, b)
+            elif a or b:
+                result[element] = {SELF: {}, **a, **b}
+    return result
 
 
 def intersection(left: FieldSet, right: FieldSet) -> FieldSet:
     """Return the paths in both sets."""
-    if not left or not right:
-        return EMPTY
-    return _combine(left, right, lambda a, b: a and b, lambda a, b: a.keys() & b.keys())
+    result: dict[str, Any] = {}
+    for element, a in left.items():
+        b = right.get(element)
+        if b is None or element == SELF:
+            continue
+        both = (not a or SELF in a) and (not b or SELF in b)
+        if not a or not b:
+            if both:
+                result[element] = {}
+            continue
+        node = a if a is b else _node(both, dict(intersection(a, b)))
+        if node is not None:
+            result[element] = node
+    return result
 
 
 def difference(left: FieldSet, right: FieldSet) -> FieldSet:
     """Return the paths in left that are not in right."""
     if not left or not right:
         return left
-    return _combine(left, right, lambda a, b: a and not b, lambda a, b: a)
+    result: dict[str, Any] = {}
+    for element, a in left.items():
+        b = right.get(element)
+        if element == SELF:
+            continue
+        if b is None:
+            result[element] = a
+            continue
+        taken = not b or SELF in b
+        if not a:
+            if not taken:
+                result[element] = a
+            continue
+        below = _children(difference(a, b))
+        node = _node(SELF in a and not taken, below)
+        if node is not None:
+            result[element] = node
+    return result
 
 
 def recursive_difference(left: FieldSet, right: FieldSet) -> FieldSet:

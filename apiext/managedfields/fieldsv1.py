@@ -5,7 +5,7 @@ from typing import Any
 from apiext.managedfields.fieldset import FieldSet
 from apiext.managedfields.path import SELF, ElementError, check, order
 
-MAX_DEPTH = 200  # levels of a set (structured-merge-diff has no bound; a body of 3 MiB could nest further)
+MAX_DEPTH = 240  # levels of a set: with what is around it, JSON writers end at 254 (upstream has no bound)
 
 
 class FieldsError(ValueError):
@@ -20,6 +20,9 @@ def decode(tree: Any, depth: int = 0) -> FieldSet:
         raise FieldsError(f"fieldsV1 is nested deeper than {MAX_DEPTH} levels")
     result: dict[str, Any] = {}
     for element, below in tree.items():
+        if element[:2] == "f:" and below.__class__ is dict:  # most of all elements, and in canonical form as they are
+            result[element] = decode(below, depth + 1) if below else {}
+            continue
         if element == SELF:
             if depth:
                 result[SELF] = {}
@@ -28,9 +31,14 @@ def decode(tree: Any, depth: int = 0) -> FieldSet:
             result[check(element)] = decode(below, depth + 1)
         except ElementError as error:
             raise FieldsError(str(error)) from error
-    if result.keys() == {SELF}:
+    if len(result) == 1 and SELF in result:
         return {}
     return result
+
+
+def is_too_deep(paths: FieldSet, levels: int = MAX_DEPTH) -> bool:
+    """Tell whether a set has more levels than can be stored."""
+    return any(levels < 1 or is_too_deep(below, levels - 1) for below in paths.values() if below)
 
 
 def encode(paths: FieldSet) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from apiext.managedfields import entries, typed, updater
 from apiext.managedfields.comparison import compare
 from apiext.managedfields.entries import APPLY, UPDATE, EntryError, Manager, Managers, Owned, manager_of
 from apiext.managedfields.fieldset import FieldSet, contains, difference, of, union
+from apiext.managedfields.fieldsv1 import MAX_DEPTH, is_too_deep
 from apiext.managedfields.typed import TypeFault, check
 from apiext.managedfields.updater import Conflicts, MissingVersion, Versions, Write
 
@@ -28,6 +29,9 @@ _NEVER_OWNED = of(
     ]
 )  # fmt: skip
 _SELF = Manager("current-operation", UPDATE)
+
+
+_TOO_DEEP = f"fields are nested deeper than {MAX_DEPTH} levels"
 
 
 class ApplyError(Exception):
@@ -107,17 +111,19 @@ def _updated(writer: Writer, live: View, new: View, managers: Managers) -> Manag
     try:
         check(of_type, new)
     except TypeFault as fault:
-        raise ApplyError(f"failed to convert new object ({_named(new)}) to smd typed: {fault}") from fault
+        raise ApplyError(f"failed to convert new object ({go_name(new)}) to smd typed: {fault}") from fault
     try:
         check(of_type, live)
     except TypeFault as fault:
-        raise ApplyError(f"failed to convert live object ({_named(live)}) to smd typed: {fault}") from fault
+        raise ApplyError(f"failed to convert live object ({go_name(live)}) to smd typed: {fault}") from fault
     try:
         managers = updater.update(Write(writer.versions, writer.api_version, _SELF), live, new, managers)
     except (TypeFault, ValueError) as fault:
-        raise ApplyError(f"failed to update ManagedFields ({_named(new)}): {fault}") from fault
+        raise ApplyError(f"failed to update ManagedFields ({go_name(new)}): {fault}") from fault
     changed = managers.pop(_SELF, None)
     fields = difference(changed.fields, _NEVER_OWNED) if changed is not None else {}
+    if is_too_deep(fields):
+        raise ApplyError(_TOO_DEEP)
     if fields:
         manager = writer.of(UPDATE)
         before = managers.get(manager)
@@ -135,7 +141,7 @@ def apply(writer: Writer, live: View, patch: View, empty: View, *, force: bool) 
     except EntryError as error:
         raise ApplyError(f"failed to decode managed fields: {error}") from error
     if (patch.get("apiVersion"), patch.get("kind")) != (writer.api_version, writer.kind):
-        raise BadApply(f"invalid object type: {_go_kind(patch)}")
+        raise BadApply(f"invalid object type: {go_kind(patch)}")
     live = _bare(live)
     if not managers:
         managers = _first(writer, live, empty)
@@ -174,11 +180,11 @@ def _applied(
     try:
         check(of_type, patch, duplicates=False)
     except TypeFault as fault:
-        raise ApplyError(f"failed to create typed patch object ({_named(patch)}): {fault}") from fault
+        raise ApplyError(f"failed to create typed patch object ({go_name(patch)}): {fault}") from fault
     try:
         check(of_type, live)
     except TypeFault as fault:
-        raise ApplyError(f"failed to create typed live object ({_named(live)}): {fault}") from fault
+        raise ApplyError(f"failed to create typed live object ({go_name(live)}): {fault}") from fault
     manager = writer.of(APPLY)
     write = Write(writer.versions, writer.api_version, manager)
     try:
@@ -187,6 +193,8 @@ def _applied(
         raise ApplyError(str(fault)) from fault
     owned = managers.pop(manager, None)
     fields = difference(owned.fields, _NEVER_OWNED) if owned is not None else {}
+    if is_too_deep(fields):
+        raise BadApply(_TOO_DEEP)
     if owned is not None and fields:
         managers[manager] = Owned(writer.api_version, fields, owned.time if new is None else writer.now)
     return new, managers
@@ -242,15 +250,15 @@ def _with_last_applied(annotations: View, patch: View) -> Document:
 _HTML = re.compile("[<>&\u2028\u2029]")  # what Go's JSON escapes besides the rest
 
 
-def _named(document: View) -> str:
+def go_name(document: View) -> str:
     """Return an object as errors name it: namespace/name; version and kind."""
     metadata = document.get("metadata")
     found = metadata if isinstance(metadata, dict) else {}
     namespace, name = (item if isinstance(item, str) else "" for item in (found.get("namespace"), found.get("name")))
-    return f"{namespace or ''}/{name or ''}; {_go_kind(document)}"
+    return f"{namespace or ''}/{name or ''}; {go_kind(document)}"
 
 
-def _go_kind(document: View) -> str:
+def go_kind(document: View) -> str:
     """Return apiVersion and kind as Go prints a GroupVersionKind."""
     api_version, kind = (
         item if isinstance(item, str) else "" for item in (document.get("apiVersion"), document.get("kind"))

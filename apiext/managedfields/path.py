@@ -4,11 +4,13 @@ An element is its wire text: ``f:name`` a field, ``k:{"name":"a"}`` a list item 
 ``i:0`` an item by index. The text is the identity, so sets of paths are plain dictionaries of strings.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
 
+from apiext.documents.encoding import encode
 from apiext.meta.fields import go_quote
 
 SELF = "."
@@ -21,12 +23,24 @@ def field(name: str) -> str:
 
 def key(values: Mapping[str, Any]) -> str:
     """Return the element of the item whose keys have these values; keys are sorted."""
-    return "k:" + orjson.dumps(values, option=orjson.OPT_SORT_KEYS).decode()
+    return "k:" + _json(values)
 
 
 def value(item: Any) -> str:
     """Return the element of an item of a set."""
-    return "v:" + orjson.dumps(item, option=orjson.OPT_SORT_KEYS).decode()
+    return "v:" + _json(item)
+
+
+def _json(item: Any) -> str:
+    """Return JSON as Go writes it: keys sorted, whole floats as integers, HTML escaped."""
+    text = orjson.dumps(item, option=orjson.OPT_SORT_KEYS).decode()
+    if _UNLIKE.search(text):
+        text = _HTML.sub(lambda match: f"\\u{ord(match[0]):04x}", encode(item).decode())
+    return text
+
+
+_HTML = re.compile("[<>&\u2028\u2029]")
+_UNLIKE = re.compile("[0-9][.eE]|[<>&\u2028\u2029]")  # where Go's JSON may look otherwise
 
 
 def index(position: int) -> str:

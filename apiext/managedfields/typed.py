@@ -23,8 +23,9 @@ LEAF: dict[str, Any] = {}
 """The node of a member with nothing below; shared, as sets are never changed."""
 Faults = list[tuple[str, str]]
 """Path and text of what does not fit."""
-_SCALARS = {STRING: (str,), NUMERIC: (int, float), BOOLEAN: (bool,)}
+_PLAIN = frozenset((str, int, float, bool))
 _NO_FAULTS: Faults = []
+_NOTHING_SIMPLE: frozenset[type] = frozenset()
 
 
 class TypeFault(ValueError):
@@ -44,15 +45,12 @@ def check(of: Type, value: Any, *, duplicates: bool = True) -> None:
 
 def _faults(of: Type, value: Any, duplicates: bool) -> Faults:
     kind = value.__class__
-    if value is None:
+    if kind in of.simple:
         return _NO_FAULTS
     if kind is dict and of.map is not None:
         return _map_faults(of.map, value, duplicates)
     if kind is list and of.list is not None:
         return _list_faults(of.list, value, duplicates)
-    if of.scalar and kind is not dict and kind is not list:
-        wanted = _SCALARS.get(of.scalar)
-        return _NO_FAULTS if wanted is None or kind in wanted else [("", _unexpected(of, value))]
     return [("", _unexpected(of, value))]
 
 
@@ -63,7 +61,7 @@ def _map_faults(of: MapType, value: dict[str, Any], duplicates: bool) -> Faults:
         member = fields.get(name) or element
         if member is None:
             return [*found, (f".{name}", "field not declared in schema")]  # upstream stops at the first such
-        if item.__class__ is str and member.scalar == STRING:
+        if item.__class__ in member.simple:
             continue
         faults = _faults(member, item, duplicates)
         if faults:
@@ -74,7 +72,10 @@ def _map_faults(of: MapType, value: dict[str, Any], duplicates: bool) -> Faults:
 def _list_faults(of: ListType, value: list[Any], duplicates: bool) -> Faults:
     found = _NO_FAULTS
     seen: set[str] = set()
+    simple = of.item.simple if not of.granular else _NOTHING_SIMPLE
     for position, item in enumerate(value):
+        if item.__class__ in simple:
+            continue
         element = f"i:{position}"
         if of.granular:
             try:
@@ -160,6 +161,9 @@ def _mentioned(of: Type, value: Any) -> tuple[bool, dict[str, Any]]:
 def _of_map(of: MapType, value: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, item in value.items():
+        if item.__class__ in _PLAIN:
+            found[f"f:{name}"] = LEAF
+            continue
         declared = of.fields.get(name)
         member, below = _mentioned(declared or of.element or NOTHING, item)
         if declared is None or item is None or item == {}:

@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
-
 from apiext.managedfields import path
 from apiext.meta.fields import go_quote
 
@@ -14,13 +12,29 @@ MISSING: Any = object()
 """The value of a member that is not there, which is not null."""
 
 
+_CLASSES: Mapping[str, frozenset[type]] = {
+    "": frozenset((type(None),)),
+    STRING: frozenset((type(None), str)),
+    NUMERIC: frozenset((type(None), int, float)),
+    BOOLEAN: frozenset((type(None), bool)),
+    UNTYPED: frozenset((type(None), str, int, float, bool)),
+}
+
+
 @dataclass(slots=True, eq=False)
 class Type:
-    """What may be at a place: a scalar, a list, a map, or any of several; which one a value is shows in the value."""
+    """What may be at a place: a scalar, a list, a map, or any of several; which one a value is shows in the value.
+
+    ``simple`` are the classes of the values that are a leaf here and fit.
+    """
 
     scalar: str = ""
     list: "ListType | None" = None
     map: "MapType | None" = None
+    simple: frozenset[type] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.simple = _CLASSES[self.scalar]
 
 
 @dataclass(slots=True, eq=False)
@@ -90,7 +104,7 @@ def item_element(of: ListType, item: Any) -> str:
             f"associative list with keys has an element that omits all key fields {names} "
             "(and doesn't have default values for any key fields)"
         )
-    return "k:" + orjson.dumps(found, option=orjson.OPT_SORT_KEYS).decode()
+    return path.key(found)
 
 
 def _set_element(item: Any) -> str:

@@ -91,7 +91,9 @@ def apply(
     last = managers.get(write.manager)
     fields = recursive_difference(fields_of(of, config), write.versions.reset(write.api_version))
     managers[write.manager] = Owned(write.api_version, fields, last.time if last else "")
-    new: Document = merged if last is None or not last.fields else dict(_pruned(write, merged, managers, last))
+    new: Document = merged
+    if last is not None and (last.api_version != write.api_version or difference(last.fields, fields)):
+        new = dict(_pruned(write, merged, managers, last))
     managers = _taken(write, live, new, managers, compare(of, live, new), force=force)
     return (None if equal(live, new) else new), managers
 

@@ -11,7 +11,7 @@ from apiext.meta.options import DeleteOptions, GetOptions, ListOptions, OptionsE
 from apiext.storage.fanout import Watcher
 from apiext.storage.store import Entry, StoreError
 from apiext.storage.watching import Sink
-from apiext.verbs import changes, decoding, identity, read, write
+from apiext.verbs import changes, decoding, identity, ownership, read, write
 from apiext.verbs import delete as deletes
 from apiext.verbs import watch as watches
 from apiext.verbs.call import Body, Call, Outcome, Page, Verbs
@@ -80,6 +80,8 @@ async def update(verbs: Verbs, call: Call, body: Body) -> Outcome:
 
 async def patch(verbs: Verbs, call: Call, media_type: str, raw: bytes) -> Outcome:
     """Patch the object, or the part that the endpoint shows; 415 for patch types it does not have."""
+    if media_type == ownership.MEDIA_TYPE:
+        return await _apply(verbs, call, raw)
     maker = changes.PATCHES.get(media_type)
     if media_type == changes.STRATEGIC and call.served.typed:
         maker = changes.strategic_change
@@ -90,10 +92,20 @@ async def patch(verbs: Verbs, call: Call, media_type: str, raw: bytes) -> Outcom
     return await _served(verbs, call, await write.update(verbs, change))
 
 
+async def _apply(verbs: Verbs, call: Call, raw: bytes) -> Outcome:
+    """Apply a configuration; only objects themselves are made where there are none (SSA-001)."""
+    wanted = write_options(call, "PatchOptions", apply=True)
+    application = ownership.Application(call, raw, wanted, verbs.clock)
+    change = write.Update(call, application.change, wanted, unconditional=_own_kind(call.endpoint), applied=True)
+    if not call.endpoint.name:
+        change.creation = application.creation
+    return await write.update(verbs, change)
+
+
 def accepted_patches(call: Call) -> tuple[str, ...]:
     """Return the patch types of the resource, in upstream's order (SRV-012)."""
     strategic = (changes.STRATEGIC,) if call.served.typed else ()
-    return (*changes.PATCHES, *strategic, "application/apply-patch+yaml")
+    return (*changes.PATCHES, *strategic, ownership.MEDIA_TYPE)
 
 
 async def delete(verbs: Verbs, call: Call, document: Document | None) -> Outcome:
@@ -126,10 +138,10 @@ def list_options(call: Call, *, watch: bool) -> ListOptions:
     return found
 
 
-def write_options(call: Call, name: str) -> WriteOptions:
+def write_options(call: Call, name: str, *, apply: bool = False) -> WriteOptions:
     """Return the options of a write; 422 for bad ones (WRI-011)."""
     found = WriteOptions.parse(name, call.query)
-    _refuse(found.kind, found.errors())
+    _refuse(found.kind, found.errors(apply=apply))
     return found
 
 

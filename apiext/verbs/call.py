@@ -19,7 +19,8 @@ class Call:
 
     ``namespace`` is None when the path names none (cluster scope, or all namespaces); ``name`` is empty on
     collections. ``query`` holds every value of every parameter. ``manager`` is the User-Agent up to the first slash.
-    ``deadline`` is loop time in seconds. ``warnings`` are added to the answer in order.
+    ``deadline`` is loop time in seconds. ``warnings`` are added to the answer in order. ``conversions`` are what a
+    webhook made of objects on the way (verbs.ownership).
     """
 
     verb: str
@@ -33,6 +34,7 @@ class Call:
     manager: str = ""
     deadline: float = 0.0
     warnings: list[str] = field(default_factory=list)
+    conversions: dict[tuple[bytes, str], Document] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

@@ -20,11 +20,17 @@ def generate_name(prefix: str) -> str:
     return prefix[:_MAX_GENERATED_PREFIX] + "".join(random.choices(_NAME_CHARACTERS, k=_RANDOM_LENGTH))
 
 
-def fill_on_create(document: Document, now: str) -> None:
-    """Set the fields that only the server may set on a new object (WRI-001)."""
+def wipe(document: Document) -> None:
+    """Drop the fields that only the server may set on a new object (WRI-001)."""
     metadata = document.setdefault("metadata", {})
     for name in _WIPED:
         metadata.pop(name, None)
+
+
+def fill_on_create(document: Document, now: str) -> None:
+    """Set the fields that only the server may set on a new object (WRI-001)."""
+    wipe(document)
+    metadata = document["metadata"]
     metadata["uid"] = str(uuid4())
     metadata["creationTimestamp"] = now
 

@@ -11,7 +11,7 @@ from apiext.meta import fields, objectmeta, status
 from apiext.meta.options import WriteOptions
 from apiext.storage.collection import Collection
 from apiext.storage.store import Entry, Guard, GuardChanged, KeyExists, RevisionChanged
-from apiext.verbs import identity, metadata
+from apiext.verbs import identity, metadata, ownership
 from apiext.verbs.call import Call, Outcome, Verbs
 from apiext.verbs.changes import Change
 from apiext.verbs.errors import translated
@@ -28,6 +28,8 @@ class Update:
     options: WriteOptions
     uid: str = ""  # precondition of a PUT
     unconditional: bool = False  # an empty resourceVersion is no error (scale)
+    applied: bool = False  # the change settles who owns what
+    creation: Callable[[], Document] | None = None  # makes the object of an apply where there is none
 
 
 def collection_of(verbs: Verbs, call: Call) -> Collection:
@@ -65,9 +67,24 @@ def check_deadline(verbs: Verbs, call: Call) -> None:
 
 async def create(verbs: Verbs, call: Call, document: Document, options: WriteOptions) -> Outcome:
     """Store a new object; ``document`` is normalised. 403 under a terminating definition (DEL-004)."""
+    identity.settle_namespace(call, document)
+    ownership.claim(call, document, options, verbs.clock())
+    generated = _generated(document)
+    try:
+        return await _store_new(verbs, call, document, options)
+    except KeyExists as taken:
+        raise _taken(call, taken.current.name, taken.current, generated) from taken
+
+
+def _generated(document: View) -> bool:
+    return not document["metadata"].get("name") and bool(document["metadata"].get("generateName"))
+
+
+async def _store_new(verbs: Verbs, call: Call, document: Document, options: WriteOptions) -> Outcome:
+    """Admit, fill in, judge and store an object that has its owners; raises KeyExists."""
     collection = collection_of(verbs, call)
     new = await _prepared(verbs, call, document, options)
-    generated = not new["metadata"].get("name") and bool(new["metadata"].get("generateName"))
+    generated = _generated(new)
     attempts = _attempts(generated)
     while True:
         if call.resource.terminating:
@@ -82,9 +99,9 @@ async def create(verbs: Verbs, call: Call, document: Document, options: WriteOpt
         except GuardChanged:
             attempts += 1
             await refresh(verbs, call)
-        except KeyExists as taken:
+        except KeyExists:
             if attempts == 0:
-                raise _taken(call, new["metadata"]["name"], taken.current, generated) from taken
+                raise
 
 
 def _attempts(generated: bool) -> int:
@@ -93,11 +110,11 @@ def _attempts(generated: bool) -> int:
 
 async def _prepared(verbs: Verbs, call: Call, document: Document, options: WriteOptions) -> Document:
     """Run the mutating half of a create: admission, system metadata, the endpoint's own rules."""
-    identity.settle_namespace(call, document)
+    owned = document
     document = await verbs.admission.mutate(_attributes(call, "CREATE", options, document, None), document)
+    ownership.check_admitted(call, owned, document)
     _warn_of_owners(call, document)
     metadata.fill_on_create(document, verbs.clock())
-    document["metadata"].pop("managedFields", None)
     return call.endpoint.prepare(document, None)
 
 
@@ -158,7 +175,14 @@ async def update(verbs: Verbs, wanted: Update) -> Outcome:
                 with translated():
                     entry, newest = await verbs.store.current(collection, namespace, call.name), True
                 continue
-            raise status.not_found(call.served.group_resource, call.name)
+            if wanted.creation is None:
+                raise status.not_found(call.served.group_resource, call.name)
+            try:
+                return await _store_new(verbs, call, wanted.creation(), wanted.options)
+            except KeyExists as race:
+                entry = race.current
+            check_deadline(verbs, call)
+            continue
         try:
             return await _attempt(verbs, wanted, collection, entry, newest)
         except RevisionChanged as race:
@@ -245,8 +269,12 @@ async def _desired(verbs: Verbs, wanted: Update, old: Document, revision: int) -
     _check_uid(verbs, wanted, old)
     shown = wanted.change(shown_before)
     identity.settle_namespace(call, shown)
+    if not wanted.applied:
+        ownership.follow(call, shown_before, shown, wanted.options, verbs.clock())
+    owned = shown
     attributes = _attributes(call, "UPDATE", wanted.options, shown, shown_before)
     shown = await verbs.admission.mutate(attributes, shown)
+    ownership.check_admitted(call, owned, shown)
     _check_revision(wanted, shown, revision)
     _warn_of_owners(call, shown)
     try:
@@ -255,8 +283,9 @@ async def _desired(verbs: Verbs, wanted: Update, old: Document, revision: int) -
         raise status.bad_request(str(error)) from error
     new["metadata"] = dict(new["metadata"])
     metadata.fill_on_update(new, old)
-    new["metadata"].pop("managedFields", None)
+    ownership.follow_scale(call, old, new)
     new = call.endpoint.prepare(new, old)
+    ownership.settle(new, old)
     new["metadata"].pop("resourceVersion", None)
     _judge(call, new, old)
     await verbs.admission.review(_attributes(call, "UPDATE", wanted.options, call.endpoint.project(new), shown_before))

@@ -42,7 +42,7 @@ def main() -> int:
                     continue
                 fresh += 1
                 if asked.add:
-                    after[key] = {"row": scenario.rows_of(index)[0], "piece": scenario.piece}
+                    after[key] = {"row": scenario.rows_of(index)[0], "piece": scenario.piece_of(index)}
                 if shown < asked.show:
                     shown += 1
                     print(f"{scenario.id}: {diff}\n")

@@ -35,6 +35,7 @@ def test_a_namespace_gets_its_defaults(api: Client) -> None:
     assert made["spec"] == {"finalizers": ["kubernetes"]}
     assert made["status"] == {"phase": "Active"}
     assert made["metadata"]["labels"] == {"kubernetes.io/metadata.name": name}
+    assert "generation" not in made["metadata"]  # upstream: namespaces have none
     relabelled = api.request(
         "PATCH", f"{NAMESPACES}/{name}", {"metadata": {"labels": {"team": "a"}}}, {"Content-Type": MERGE}
     ).expect(200)

@@ -51,6 +51,12 @@ def test_list_names_recorded_steps() -> None:
     assert all(set(entry) == {"row", "piece"} for entry in NOT_YET.values())
 
 
+def test_compatibility_is_shown_by_recorded_steps() -> None:
+    steps = {f"{scenario.id}/{step['name']}" for scenario in SCENARIOS for step in scenario.steps}
+    shown = recorded.compatibility()
+    assert not {tag for tag, step in shown.items() if step not in steps}
+
+
 def test_every_step_shows_a_row() -> None:
     rowless = [
         f"{scenario.id}/{index}"

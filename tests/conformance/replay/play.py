@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import io
 import json
 import random
 import re
@@ -176,7 +177,8 @@ class Play:
         self.played.sent.append(f"{path} {(body or b'')[:200_000].decode('utf-8', 'replace')}")
         headers = {"User-Agent": USER_AGENT, **self._fill(step.get("headers") or {})}
         address = URL(self.url + path, encoded=True)
-        return self.http.request(step["method"], address, data=body, headers=headers, allow_redirects=False)
+        data = io.BytesIO(body) if body is not None and len(body) > 2**16 else body
+        return self.http.request(step["method"], address, data=data, headers=headers, allow_redirects=False)
 
     async def _send(self, step: dict[str, Any]) -> Reply:
         async with self._request(step) as response:

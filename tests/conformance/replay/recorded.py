@@ -36,10 +36,11 @@ class Scenario:
         """How tests and the list name it."""
         return f"{self.group}/{self.name}"
 
-    @property
-    def piece(self) -> str:
-        """The piece of the project that the scenario belongs to."""
-        return str(self.notes.get("piece", self.group))
+    def piece_of(self, index: int) -> str:
+        """Return the piece of the project that a step most likely waits for: what it sends, or follows from."""
+        own = str(self.notes.get("piece", self.group))
+        applied = any("apply-patch" in str(step.get("headers")) for step in self.steps[: index + 1])
+        return "apply" if own == "server" and applied else own
 
     def rows_of(self, index: int) -> list[str]:
         """Return the rows that a step shows: those of the patterns its name matches, else the general ones."""
@@ -76,6 +77,12 @@ def load() -> Iterator[Scenario]:
 def not_yet() -> dict[str, dict[str, str]]:
     """Return what does not pass yet: ``group/scenario/step-index``, or ``without FIELD``, → ``{row, piece}``."""
     return yaml.safe_load(NOT_YET.read_text(encoding="utf-8")) or {}
+
+
+def compatibility() -> dict[str, str]:
+    """Return the words of a tag in the code → the recorded step, by name, that shows what is kept for compatibility."""
+    found: dict[str, str] = yaml.safe_load((HERE / "upstream.yaml").read_text(encoding="utf-8"))
+    return found
 
 
 def left_out(entries: Mapping[str, object]) -> frozenset[str]:

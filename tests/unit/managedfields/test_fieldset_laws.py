@@ -64,3 +64,9 @@ def test_broken_fields_are_refused(bad: object) -> None:
 def test_paths_are_shown_as_upstream_shows_them() -> None:
     steps = [path.field("spec"), path.field("list"), path.key({"name": "a", "port": 1}), path.value("x"), path.index(3)]
     assert path.shown(steps) == '.spec.list[name="a",port=1][="x"][3]'
+
+
+def test_names_of_items_are_written_as_go_writes_json() -> None:
+    assert path.key({"b": "x<1&2", "a": 1.0}) == r'k:{"a":1,"b":"x\u003c1\u00262"}'
+    assert path.value("1.5") == 'v:"1.5"'
+    assert path.check('v:"<"') == path.value("<")

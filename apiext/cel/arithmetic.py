@@ -1,0 +1,173 @@
+"""Operators on numbers, times and texts, with the overflow of 64 bits."""
+
+import math
+from collections.abc import Callable
+
+from apiext.cel.values import (
+    INT_MAX,
+    INT_MIN,
+    TIME_MAX,
+    TIME_MIN,
+    UINT_MAX,
+    Duration,
+    Fault,
+    Timestamp,
+    Uint,
+    Value,
+    View,
+    compare,
+    elements,
+    is_list,
+    no_overload,
+)
+
+_INT_OVERFLOW = "integer overflow"
+_UINT_OVERFLOW = "unsigned integer overflow"
+_TIME_OVERFLOW = "timestamp overflow"
+_DURATION_OVERFLOW = "duration overflow"
+
+
+def _int(number: int) -> Value:
+    return number if INT_MIN <= number <= INT_MAX else Fault(_INT_OVERFLOW)
+
+
+def _uint(number: int) -> Value:
+    return Uint(number) if 0 <= number <= UINT_MAX else Fault(_UINT_OVERFLOW)
+
+
+def _time(ns: int) -> Value:
+    return Timestamp(ns) if TIME_MIN <= ns <= TIME_MAX else Fault(_TIME_OVERFLOW)
+
+
+def _duration(ns: int) -> Value:
+    return Duration(ns) if INT_MIN <= ns <= INT_MAX else Fault(_DURATION_OVERFLOW)
+
+
+def add(one: Value, other: Value) -> Value:
+    """Return the sum of numbers, or two texts, byte rows or lists as one, or a time moved."""
+    kind, second = type(one), type(other)
+    if kind is second:
+        if kind is int:
+            return _int(one + other)
+        if kind is str or kind is bytes or kind is float:
+            return one + other
+        if kind is Uint:
+            return _uint(int(one) + int(other))
+        if kind is Duration:
+            return _duration(one.ns + other.ns)
+    if kind is Timestamp and second is Duration or kind is Duration and second is Timestamp:
+        return _time(one.ns + other.ns)
+    if is_list(one) and is_list(other):
+        if isinstance(one, View):
+            return one.add(other)  # type: ignore[attr-defined]
+        return [*one, *elements(other)]
+    return _unlike(one, "_+_", _ADDS)
+
+
+def _unlike(one: Value, function: str, kinds: tuple[type, ...]) -> Fault:
+    return no_overload() if type(one) in kinds or is_list(one) else Fault(f"no such overload: {function}")
+
+
+_ADDS = (int, Uint, float, str, bytes, Duration, Timestamp)
+
+
+def subtract(one: Value, other: Value) -> Value:
+    """Return the difference of numbers or times."""
+    kind, second = type(one), type(other)
+    if kind is second:
+        if kind is int:
+            return _int(one - other)
+        if kind is float:
+            return one - other
+        if kind is Uint:
+            return _uint(int(one) - int(other))
+        if kind is Duration or kind is Timestamp:
+            return _duration(one.ns - other.ns)
+    if kind is Timestamp and second is Duration:
+        return _time(one.ns - other.ns)
+    return _unlike(one, "_-_", (int, Uint, float, Duration, Timestamp))
+
+
+def multiply(one: Value, other: Value) -> Value:
+    """Return the product of two numbers of one type."""
+    kind = type(one)
+    if kind is type(other):
+        if kind is int:
+            return _int(one * other)
+        if kind is float:
+            return one * other
+        if kind is Uint:
+            return _uint(int(one) * int(other))
+    return _unlike(one, "_*_", (int, Uint, float))
+
+
+def divide(one: Value, other: Value) -> Value:
+    """Return the quotient of two numbers of one type; whole numbers are cut towards zero."""
+    kind = type(one)
+    if kind is type(other):
+        if kind is float:
+            if other == 0:
+                return math.nan if one == 0 or one != one else math.copysign(math.inf, one) * math.copysign(1, other)
+            return one / other
+        if kind is int or kind is Uint:
+            if other == 0:
+                return Fault("division by zero")
+            quotient = abs(int(one)) // abs(int(other))
+            if kind is Uint:
+                return Uint(quotient)
+            return _int(-quotient if (one < 0) != (other < 0) else quotient)
+    return _unlike(one, "_/_", (int, Uint, float))
+
+
+def modulo(one: Value, other: Value) -> Value:
+    """Return the rest of a division of whole numbers; it has the sign of the first."""
+    kind = type(one)
+    if kind is type(other) and (kind is int or kind is Uint):
+        if other == 0:
+            return Fault("modulus by zero")
+        if kind is int and one == INT_MIN and other == -1:
+            return Fault(_INT_OVERFLOW)
+        rest = abs(int(one)) % abs(int(other))
+        return Uint(rest) if kind is Uint else -rest if one < 0 else rest
+    return _unlike(one, "_%_", (int, Uint))
+
+
+def negate(one: Value) -> Value:
+    """Return a number with the other sign."""
+    kind = type(one)
+    if kind is int:
+        return _int(-one)
+    if kind is float:
+        return -one
+    if kind is Duration:
+        return _duration(-one.ns)
+    return no_overload() if kind is bool else Fault("no such overload: -_")
+
+
+def negation(one: Value) -> Value:
+    """Return the opposite of a truth value."""
+    return (not one) if type(one) is bool else no_overload()
+
+
+def not_strictly_false(one: Value) -> Value:
+    """Return a truth value, or true instead of anything else."""
+    return one if type(one) is bool else True
+
+
+_COMPARABLE = (int, Uint, float, str, bytes, bool, Timestamp, Duration)
+
+
+def _order(function: str, *allowed: int) -> Callable[[Value, Value], Value]:
+    def ordered(one: Value, other: Value) -> Value:
+        if type(one) not in _COMPARABLE:
+            return Fault(f"no such overload: {function}")
+        found = compare(one, other)
+        return found if type(found) is Fault else found in allowed
+
+    return ordered
+
+
+less = _order("_<_", -1)
+less_equals = _order("_<=_", -1, 0)
+greater = _order("_>_", 1)
+greater_equals = _order("_>=_", 0, 1)

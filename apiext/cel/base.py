@@ -1,0 +1,85 @@
+"""The functions, macros and types that all expressions of one version of the language share."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+
+from apiext.cel import types
+from apiext.cel.builder import Macros
+from apiext.cel.library import (
+    authorization,
+    lists,
+    named_formats,
+    network,
+    optionals,
+    patterns,
+    quantities,
+    semver,
+    sets,
+    standard,
+    texts,
+    urls,
+)
+from apiext.cel.overloads import Library, Overload
+from apiext.cel.types import Type
+
+COMPATIBLE = (1, 36)  # the version whose language new rules may use: one before the served one
+MAX_RESOLVED = 20_000  # calls whose overloads are remembered
+
+LIBRARIES: tuple[Library, ...] = (
+    standard.LIBRARY, urls.LIBRARY, patterns.LIBRARY, lists.KUBERNETES, authorization.LIBRARY, optionals.LIBRARY,
+    quantities.LIBRARY, texts.LIBRARY, sets.LIBRARY, network.ADDRESSES, network.NETWORKS, named_formats.LIBRARY,
+    optionals.COMPREHENSIONS, semver.LIBRARY, lists.EXTENSION, lists.INCLUDES,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function of all libraries together."""
+
+    name: str
+    overloads: tuple[Overload, ...]
+
+
+@dataclass(slots=True)
+class Base:
+    """One version of the language."""
+
+    functions: Mapping[str, Function]
+    macros: Macros
+    type_names: Mapping[str, Type]
+    resolved: dict[object, tuple[Type, tuple[Overload, ...]]] = field(default_factory=dict)
+
+    def remember(self, key: object, found: tuple[Type, tuple[Overload, ...]]) -> None:
+        """Keep which overloads a call of given types means."""
+        if len(self.resolved) >= MAX_RESOLVED:
+            self.resolved.clear()
+        self.resolved[key] = found
+
+
+@cache
+def base(version: str = "stored") -> Base:
+    """Return the language for "stored" rules (all of it) or for "new" ones (what the version before knows, too)."""
+    functions: dict[str, list[Overload]] = {}
+    macros: Macros = {}
+    names = {
+        name: kind
+        for name, kind in types.SIMPLE.items()
+        if name in ("bool", "bytes", "double", "int", "string", "uint", "type")
+    }
+    names |= {
+        "list": types.list_of(types.DYN),
+        "map": types.map_of(types.DYN, types.DYN),
+        "null_type": types.NULL,
+        types.TIMESTAMP.name: types.TIMESTAMP,
+        types.DURATION.name: types.DURATION,
+        "optional_type": types.optional_of(types.DYN),
+    }
+    for library in LIBRARIES:
+        if version == "new" and library.since > COMPATIBLE:
+            continue
+        macros |= library.macros
+        names |= {type.name: type for type in library.types}
+        for overload in library.rows:
+            functions.setdefault(overload.function, []).append(overload)
+    return Base({name: Function(name, tuple(rows)) for name, rows in functions.items()}, macros, names)

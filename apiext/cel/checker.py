@@ -1,0 +1,419 @@
+"""What type each part of an expression has, and which function each call means; upstream's errors where they clash."""
+
+from dataclasses import dataclass
+
+from apiext.cel import types
+from apiext.cel.ast import Call, Entry, Fold, Ident, ListOf, Literal, MapOf, Node, ObjectOf, Parsed, Select
+from apiext.cel.base import Base, Function
+from apiext.cel.declared import Declared
+from apiext.cel.builder import RESERVED
+from apiext.cel.overloads import Overload
+from apiext.cel.source import Issues
+from apiext.cel.types import DYN, ERROR, Substitution, Type, unwrap_optional
+from apiext.cel.values import Uint
+
+_LITERALS: dict[type, Type] = {
+    bool: types.BOOL, int: types.INT, Uint: types.UINT, float: types.DOUBLE, str: types.STRING, bytes: types.BYTES,
+    type(None): types.NULL,
+}  # fmt: skip
+
+
+@dataclass(slots=True)
+class Checked:
+    """An expression with types: by the ids of its nodes, its types, its calls' overloads and its names' meanings."""
+
+    parsed: Parsed
+    root: Node
+    types: list[Type]
+    calls: dict[int, tuple[Overload, ...]]
+    names: dict[int, str]  # of variables and types
+    constants: dict[int, Type]  # names that mean a type
+
+    @property
+    def result(self) -> Type:
+        """Return the type of the whole."""
+        return self.types[self.root.id]
+
+    def mentions(self, variable: str) -> bool:
+        """Return whether a variable is used."""
+        return variable in self.names.values()
+
+
+class Checker:
+    """Checks one expression in one environment."""
+
+    def __init__(
+        self, parsed: Parsed, base: Base, variables: dict[str, Type], objects: dict[str, Declared], issues: Issues
+    ) -> None:  # fmt: skip
+        self.parsed = parsed
+        self.base = base
+        self.objects = objects
+        self.issues = issues
+        self.globals = variables
+        self.scopes: list[dict[str, Type]] = []
+        self.known = Substitution()
+        self.types: list[Type] = [ERROR] * len(parsed.offsets)
+        self.calls: dict[int, tuple[Overload, ...]] = {}
+        self.names: dict[int, str] = {}
+        self.constants: dict[int, Type] = {}
+
+    def run(self) -> Checked:
+        """Return the expression with its types; faults go to the issues."""
+        root = self.check(self.parsed.root)
+        apply = self.known.apply
+        final = [type if type.ground else apply(type, True) for type in self.types]
+        return Checked(self.parsed, root, final, self.calls, self.names, self.constants)
+
+    def fault(self, id: int, message: str) -> None:
+        self.issues.at(self.parsed.offsets[id], message)
+
+    def mismatch(self, id: int, expected: Type, found: Type) -> None:
+        self.fault(id, f"expected type '{expected}' but found '{found}'")
+
+    def undeclared(self, id: int, name: str) -> None:
+        self.fault(id, f"undeclared reference to '{name}' (in container '')")
+
+    def check(self, node: Node) -> Node:
+        """Give a node and its parts their types; return the node, or the one that stands for it."""
+        kind = type(node)
+        if kind is Literal:
+            assert isinstance(node, Literal)
+            self.types[node.id] = _LITERALS[type(node.value)]
+            return node
+        if kind is Ident:
+            assert isinstance(node, Ident)
+            return self.check_ident(node)
+        if kind is Select:
+            assert isinstance(node, Select)
+            return self.check_select(node)
+        if kind is Call:
+            assert isinstance(node, Call)
+            return self.check_call(node)
+        if kind is Fold:
+            assert isinstance(node, Fold)
+            return self.check_fold(node)
+        if kind is ListOf:
+            assert isinstance(node, ListOf)
+            return self.check_list(node)
+        if kind is MapOf:
+            assert isinstance(node, MapOf)
+            return self.check_map(node)
+        assert isinstance(node, ObjectOf)
+        return self.check_object(node)
+
+    # Names
+
+    def local(self, name: str) -> Type | None:
+        for scope in reversed(self.scopes):
+            if name in scope:
+                return scope[name]
+        return None
+
+    def find_global(self, name: str) -> tuple[Type, Type | None] | None:
+        """Return the type of a global name, and what it is when it names a type."""
+        found = self.globals.get(name)
+        if found is not None:
+            return found, None
+        named = self.base.type_names.get(name)
+        if named is not None:
+            return types.type_of(named), named
+        if name in self.objects:
+            object_type = types.object_named(name)
+            return types.type_of(object_type), object_type
+        return None
+
+    def check_ident(self, node: Ident) -> Node:
+        name = node.name
+        found = self.local(name)
+        if found is None:
+            meant = self.find_global(name.removeprefix("."))
+            if meant is None:
+                self.types[node.id] = ERROR
+                self.undeclared(node.id, name)
+                return node
+            found, constant = meant
+            if constant is not None:
+                self.constants[node.id] = constant
+            shadowed = name.startswith(".") and self.local(name[1:]) is not None
+            node.name = name if shadowed else name.removeprefix(".")
+            name = node.name.removeprefix(".")
+        self.types[node.id] = found
+        self.names[node.id] = name
+        return node
+
+    def qualified(self, node: Select) -> str | None:
+        """Return the dotted name that a chain of selections may be."""
+        parts = []
+        inner: Node = node
+        while isinstance(inner, Select):
+            if inner.test:
+                return None
+            parts.append(inner.field)
+            inner = inner.operand
+        if not isinstance(inner, Ident):
+            return None
+        parts.append(inner.name)
+        if not inner.name.startswith(".") and self.local(inner.name) is not None:
+            return None
+        return ".".join(reversed(parts)).removeprefix(".")
+
+    def check_select(self, node: Select) -> Node:
+        name = self.qualified(node)
+        if name is not None:
+            meant = self.find_global(name)
+            if meant is not None:
+                found, constant = meant
+                if constant is not None:
+                    self.constants[node.id] = constant
+                self.types[node.id] = found
+                self.names[node.id] = name
+                return Ident(node.id, name)
+        node.operand, found = self.field_type(node.id, node.operand, node.field, False)
+        self.types[node.id] = types.BOOL if node.test else self.known.apply(found)
+        return node
+
+    def field_type(self, id: int, operand: Node, field: str, optional: bool) -> tuple[Node, Type]:
+        operand = self.check(operand)
+        target, was_optional = unwrap_optional(self.known.apply(self.types[operand.id]))
+        if target.kind == "map":
+            found = target.params[1]
+        elif target.kind == "object":
+            found = self.object_field(id, target.name, field)
+        elif target.kind == "parameter":
+            self.known.assignable(DYN, target)
+            found = DYN
+        else:
+            if target.kind not in ("dyn", "error"):
+                self.fault(id, f"type '{target}' does not support field selection")
+            found = DYN
+        return operand, types.optional_of(found) if was_optional or optional else found
+
+    def object_field(self, id: int, name: str, field: str) -> Type:
+        declared = self.objects.get(name)
+        if declared is None:
+            self.fault(id, f"unexpected failed resolution of '{name}'")
+            return ERROR
+        found = declared.fields.get(field)
+        if found is None and field in RESERVED:
+            found = declared.fields.get(f"__{field}__")
+        if found is None:
+            self.fault(id, f"undefined field '{field}'")
+            return ERROR
+        return found.type()
+
+    # Calls
+
+    def check_call(self, node: Call) -> Node:
+        if node.function == "_?._":
+            return self.check_optional_select(node)
+        args = node.args
+        for at, arg in enumerate(args):
+            args[at] = self.check(arg)
+        target = node.target
+        if target is None:
+            function = self.base.functions.get(node.function.removeprefix("."))
+            if function is None:
+                return self.unknown(node)
+            node.function = function.name
+            self.resolve(node, function, None)
+            return node
+        prefix = _dotted(target)
+        if prefix is not None:
+            function = self.base.functions.get(f"{prefix}.{node.function}".removeprefix("."))
+            if function is not None:
+                node.function, node.target = function.name, None
+                self.resolve(node, function, None)
+                return node
+        node.target = self.check(target)
+        function = self.base.functions.get(node.function)
+        if function is None:
+            return self.unknown(node)
+        self.resolve(node, function, node.target)
+        return node
+
+    def unknown(self, node: Call) -> Node:
+        self.types[node.id] = ERROR
+        self.undeclared(node.id, node.function)
+        return node
+
+    def check_optional_select(self, node: Call) -> Node:
+        field = node.args[1]
+        assert isinstance(field, Literal)
+        node.args[0], found = self.field_type(node.id, node.args[0], str(field.value), True)
+        self.types[field.id] = types.STRING
+        self.types[node.id] = self.known.apply(found)
+        self.calls[node.id] = (self.base.functions["_?._"].overloads[0],)
+        return node
+
+    def resolve(self, node: Call, function: Function, target: Node | None) -> None:
+        """Find the overloads whose types fit; the first gives the type of the call."""
+        given = tuple(self.types[arg.id] for arg in node.args)
+        if target is not None:
+            given = (self.types[target.id], *given)
+        if function.name in ("_&&_", "_||_"):
+            self.resolve_logic(node, function, given)
+            return
+        ground = all(type.ground for type in given)
+        key = (function.name, target is not None, given)
+        if ground:
+            known = self.base.resolved.get(key)
+            if known is not None:
+                self.types[node.id], self.calls[node.id] = known
+                return
+        found: list[Overload] = []
+        result: Type | None = None
+        for overload in function.overloads:
+            if overload.member != (target is not None):
+                continue
+            wanted, gives = overload.args, overload.result
+            if overload.parameters:
+                fresh = {name: self.known.fresh() for name in overload.parameters}
+                wanted = tuple(types.replace(arg, fresh) for arg in wanted)
+                gives = types.replace(gives, fresh)
+            if self.known.all_assignable(given, wanted):
+                found.append(overload)
+                gives = self.known.apply(gives)
+                if result is None:
+                    result = gives
+                elif result.kind != "dyn" and gives != result:
+                    result = DYN
+        if result is None:
+            self.no_overload(node, function, given, target)
+            return
+        self.types[node.id] = result
+        self.calls[node.id] = tuple(found)
+        if ground and result.ground:
+            self.base.remember(key, (result, tuple(found)))
+
+    def resolve_logic(self, node: Call, function: Function, given: tuple[Type, ...]) -> None:
+        wrong = False
+        for arg, type in zip(node.args, given, strict=True):
+            if not self.known.assignable(type, types.BOOL):
+                self.mismatch(arg.id, types.BOOL, type)
+                wrong = True
+        self.types[node.id] = ERROR if wrong else types.BOOL
+        self.calls[node.id] = (function.overloads[0],)
+
+    def no_overload(self, node: Call, function: Function, given: tuple[Type, ...], target: Node | None) -> None:
+        shown = [str(self.known.apply(type, True)) for type in given]
+        signature = f"{shown[0]}.({', '.join(shown[1:])})" if target is not None else f"({', '.join(shown)})"
+        self.fault(node.id, f"found no matching overload for '{function.name}' applied to '{signature}'")
+        self.types[node.id] = ERROR
+
+    # Lists, maps, objects
+
+    def join(self, node: Node, before: Type | None, found: Type) -> Type:
+        if before is None or before == found:
+            return found
+        if self.known.assignable(before, found):
+            return before if types.less_specific(before, found) else found
+        self.mismatch(node.id, before, found)
+        return ERROR
+
+    def unwrapped(self, node: Node) -> Type:
+        """Return the type inside an optional element or entry."""
+        found, was_optional = unwrap_optional(self.types[node.id])
+        if not was_optional and found.kind != "dyn":
+            self.mismatch(node.id, types.optional_of(found), found)
+        return found
+
+    def check_list(self, node: ListOf) -> Node:
+        joined: Type | None = None
+        for at, element in enumerate(node.elements):
+            node.elements[at] = checked = self.check(element)
+            found = self.unwrapped(checked) if at in node.optional else self.types[checked.id]
+            joined = self.join(checked, joined, found)
+        self.types[node.id] = types.list_of(joined if joined is not None else self.known.fresh())
+        return node
+
+    def check_map(self, node: MapOf) -> Node:
+        keys: Type | None = None
+        values: Type | None = None
+        for entry in node.entries:
+            entry.key = self.check(entry.key)
+            keys = self.join(entry.key, keys, self.types[entry.key.id])
+            entry.value = self.check(entry.value)
+            found = self.unwrapped(entry.value) if entry.optional else self.types[entry.value.id]
+            values = self.join(entry.value, values, found)
+        if keys is None or values is None:
+            keys, values = self.known.fresh(), self.known.fresh()
+        self.types[node.id] = types.map_of(keys, values)
+        return node
+
+    def check_object(self, node: ObjectOf) -> Node:
+        name = node.type_name.removeprefix(".")
+        known = name in self.objects
+        if not known:
+            self.types[node.id] = ERROR
+            if name in self.base.type_names:
+                self.fault(node.id, f"'{name}' is not a message type")
+            else:
+                self.undeclared(node.id, node.type_name)
+                return node
+        else:
+            self.types[node.id] = types.object_named(name)
+        for field in node.fields:
+            self.check_field(field, name, known)
+        return node
+
+    def check_field(self, field: Entry, name: str, known: bool) -> None:
+        field.value = self.check(field.value)
+        assert isinstance(field.key, Literal)
+        found = self.types[field.value.id]
+        if field.optional:
+            found = self.unwrapped(field.value)
+        wanted = self.object_field(field.id, name, str(field.key.value)) if known else ERROR
+        if not self.known.assignable(wanted, found):
+            self.fault(
+                field.id,
+                f"expected type of field '{field.key.value}' is '{wanted}' but provided type is '{found}'",
+            )
+
+    def check_fold(self, node: Fold) -> Node:
+        node.over = self.check(node.over)
+        node.init = self.check(node.init)
+        over = self.known.apply(self.types[node.over.id])
+        accumulated = self.types[node.init.id]
+        first = second = DYN
+        if over.kind == "list":
+            first = second = over.params[0]
+            if node.var2:
+                first = types.INT
+        elif over.kind == "map":
+            first, second = over.params
+        elif over.kind in ("dyn", "error", "parameter"):
+            self.known.assignable(DYN, over)
+        else:
+            self.fault(
+                node.over.id,
+                f"expression of type '{over}' cannot be range of a comprehension (must be list, map, or dynamic)",
+            )
+            first = second = ERROR
+        self.scopes.append({node.accu: accumulated})
+        self.scopes.append({node.var: first} if not node.var2 else {node.var: first, node.var2: second})
+        node.condition = self.check(node.condition)
+        self.assert_type(node.condition, types.BOOL)
+        node.step = self.check(node.step)
+        self.assert_type(node.step, accumulated)
+        self.scopes.pop()
+        node.result = self.check(node.result)
+        self.scopes.pop()
+        self.types[node.id] = self.known.apply(self.types[node.result.id])
+        return node
+
+    def assert_type(self, node: Node, wanted: Type) -> None:
+        found = self.types[node.id]
+        if not self.known.assignable(wanted, found):
+            self.mismatch(node.id, wanted, found)
+
+
+def _dotted(node: Node) -> str | None:
+    """Return the dotted name that the target of a call may be a part of."""
+    parts = []
+    while isinstance(node, Select) and not node.test:
+        parts.append(node.field)
+        node = node.operand
+    if not isinstance(node, Ident):
+        return None
+    parts.append(node.name)
+    return ".".join(reversed(parts))

@@ -1,0 +1,228 @@
+"""Conversions between types, as Go reads and writes numbers and times."""
+
+import math
+import re
+
+from apiext.cel.times import format_timestamp, parse_duration, parse_rfc3339
+from apiext.cel.types import BYTES, DOUBLE, DURATION, DYN, INT, NULL, STRING, TIMESTAMP, Type, make
+from apiext.cel.values import (
+    INT_MAX,
+    INT_MIN,
+    SECOND,
+    TIME_MAX,
+    TIME_MIN,
+    UINT_MAX,
+    Duration,
+    Fault,
+    Timestamp,
+    Uint,
+    Value,
+    no_overload,
+    type_name,
+)
+
+_INTEGER = re.compile(r"[+-]?[0-9]+\Z")
+_NATURAL = re.compile(r"[0-9]+\Z")
+_FLOAT = re.compile(r"[+-]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9][0-9_]*)(?:[eE][+-]?[0-9]+)?\Z")
+_HEX_FLOAT = re.compile(r"[+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+\Z")
+_SPECIAL = re.compile(r"[+-]?(?:inf|infinity|nan)\Z", re.I)
+_TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
+_FALSE = frozenset(("0", "f", "F", "FALSE", "false", "False"))
+
+
+def _cannot(value: Value, wanted: str) -> Fault:
+    return Fault(f"type conversion error from '{type_name(value)}' to '{wanted}'")
+
+
+def to_int(value: Value) -> Value:
+    """Return an int of a number, a text, a time (seconds) or a duration (nanoseconds)."""
+    kind = type(value)
+    if kind is int:
+        return value
+    if kind is Uint:
+        return int(value) if value <= INT_MAX else Fault("integer overflow")
+    if kind is float:
+        if value != value or not -9223372036854775808.0 < value < 9223372036854775808.0:
+            return Fault("integer overflow")
+        return int(value)
+    if kind is str:
+        if _INTEGER.match(value) and len(value) < 30 and INT_MIN <= int(value) <= INT_MAX:
+            return int(value)
+        return _cannot(value, "int")
+    if kind is Timestamp:
+        return value.ns // SECOND
+    return value.ns if kind is Duration else _cannot(value, "int")
+
+
+def to_uint(value: Value) -> Value:
+    """Return a uint of a number or a text."""
+    kind = type(value)
+    if kind is Uint:
+        return value
+    if kind is int:
+        return Uint(value) if value >= 0 else Fault("unsigned integer overflow")
+    if kind is float:
+        if value != value or not 0 <= value < 18446744073709551616.0:
+            return Fault("unsigned integer overflow")
+        return Uint(int(value))
+    if kind is str and _NATURAL.match(value) and len(value) < 30 and int(value) <= UINT_MAX:
+        return Uint(int(value))
+    return _cannot(value, "uint")
+
+
+def to_double(value: Value) -> Value:
+    """Return a double of a number or a text."""
+    kind = type(value)
+    if kind is float:
+        return value
+    if kind is int or kind is Uint:
+        return float(value)
+    if kind is str:
+        if _SPECIAL.match(value):
+            return float(value)
+        if _FLOAT.match(value) and "_" not in value:
+            number = float(value)
+            return number if math.isfinite(number) else _cannot(value, "double")
+        if _HEX_FLOAT.match(value):
+            return float.fromhex(value)
+    return _cannot(value, "double")
+
+
+def to_bool(value: Value) -> Value:
+    """Return a truth value of a text."""
+    if type(value) is bool:
+        return value
+    if type(value) is str and (value in _TRUE or value in _FALSE):
+        return value in _TRUE
+    return _cannot(value, "bool")
+
+
+def to_bytes(value: Value) -> Value:
+    """Return the UTF-8 of a text."""
+    if type(value) is bytes:
+        return value
+    return value.encode("utf-8", "surrogatepass") if type(value) is str else _cannot(value, "bytes")
+
+
+def to_string(value: Value) -> Value:
+    """Return a text of a value."""
+    kind = type(value)
+    if kind is str:
+        return value
+    if kind is bool:
+        return "true" if value else "false"
+    if kind is int or kind is Uint:
+        return str(int(value))
+    if kind is float:
+        return shortest(value)
+    if kind is bytes:
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return Fault("invalid UTF-8 in bytes, cannot convert to string")
+    if kind is Timestamp:
+        return format_timestamp(value.ns)
+    if kind is Duration:
+        return seconds_text(value.ns)
+    return value.name if isinstance(value, Type) else _cannot(value, "string")
+
+
+def to_timestamp(value: Value) -> Value:
+    """Return a time of a text or of seconds since 1970."""
+    if type(value) is Timestamp:
+        return value
+    if type(value) is int:
+        ns: int | None = value * SECOND
+    elif type(value) is str:
+        ns = parse_rfc3339(value)
+        if ns is None:
+            return _cannot(value, "google.protobuf.Timestamp")
+    else:
+        return _cannot(value, "google.protobuf.Timestamp")
+    return Timestamp(ns) if TIME_MIN <= ns <= TIME_MAX else Fault("timestamp overflow")
+
+
+def to_duration(value: Value) -> Value:
+    """Return a duration of a text."""
+    if type(value) is Duration:
+        return value
+    ns = parse_duration(value) if type(value) is str else None
+    return Duration(ns) if ns is not None else _cannot(value, "google.protobuf.Duration")
+
+
+def identity(value: Value) -> Value:
+    """Return the value itself."""
+    return value
+
+
+_TYPES = {str: STRING, bytes: BYTES, int: INT, float: DOUBLE, Timestamp: TIMESTAMP, Duration: DURATION}
+
+
+def type_of_value(value: Value) -> Value:
+    """Return the type of a value."""
+    if isinstance(value, Type):
+        return TYPE_VALUE
+    if value is None:
+        return NULL
+    name = type_name(value)
+    return DYN if name == "dyn" else _TYPES.get(type(value)) or make("opaque", name)
+
+
+TYPE_VALUE = make("type", "type")
+
+
+def size_of(value: Value) -> Value:
+    """Return the size of a text, byte row, list or map."""
+    from apiext.cel.values import size  # kept here: the operators' module has a like name
+
+    found = size(value)
+    return no_overload() if found is None else found
+
+
+def shortest(number: float) -> str:
+    """Return the shortest text of a double, as Go's %g writes it."""
+    if number != number:
+        return "NaN"
+    if math.isinf(number):
+        return "+Inf" if number > 0 else "-Inf"
+    digits, exponent = _digits(number)
+    sign = "-" if math.copysign(1, number) < 0 else ""
+    if exponent < -4 or exponent >= 6:
+        rest = "." + digits[1:] if len(digits) > 1 else ""
+        return f"{sign}{digits[0]}{rest}e{'-' if exponent < 0 else '+'}{abs(exponent):02d}"
+    return sign + plain(digits, exponent)
+
+
+def _digits(number: float) -> tuple[str, int]:
+    """Return the significant digits of a double and the exponent of the first one."""
+    mantissa, _, exponent = f"{abs(number)!r}".partition("e")
+    whole, _, part = mantissa.partition(".")
+    part = "" if part == "0" else part
+    digits = (whole + part).lstrip("0")
+    if not digits:
+        return "0", 0
+    leading = len(whole + part) - len(digits)
+    first = len(whole) - 1 - leading + int(exponent or "0")
+    return digits.rstrip("0") or "0", first
+
+
+def fixed(number: float) -> str:
+    """Return a double without exponent and with as few digits as tell it apart."""
+    if number == 0:
+        return "-0" if math.copysign(1, number) < 0 else "0"
+    return ("-" if number < 0 else "") + plain(*_digits(number))
+
+
+def seconds_text(ns: int) -> str:
+    """Return a duration as seconds and an s; the seconds are a double, as upstream's."""
+    whole = abs(ns) // SECOND * (-1 if ns < 0 else 1)
+    return fixed(float(whole) + float(ns - whole * SECOND) / 1e9) + "s"
+
+
+def plain(digits: str, exponent: int) -> str:
+    """Return digits with the point where the exponent of the first one puts it."""
+    if exponent < 0:
+        return "0." + "0" * (-exponent - 1) + digits
+    if len(digits) <= exponent + 1:
+        return digits + "0" * (exponent + 1 - len(digits))
+    return digits[: exponent + 1] + "." + digits[exponent + 1 :]

@@ -1,0 +1,465 @@
+"""The most and the least that an expression can cost, from its types and the sizes declared for them."""
+
+from collections.abc import Callable, Mapping
+from math import ceil
+from typing import TypeAlias
+
+from apiext.cel import types
+from apiext.cel.ast import Call, Fold, Ident, ListOf, Literal, MapOf, Node, ObjectOf, Select
+from apiext.cel.builder import ACCUMULATOR
+from apiext.cel.checker import Checked
+from apiext.cel.declared import Declared
+from apiext.cel.types import Type, is_scalar
+
+MOST = (1 << 64) - 1
+TRAVERSAL = 0.1  # of a character (upstream: StringTraversalCostFactor)
+PATTERN = 0.25  # of a character of a regular expression (upstream: RegexStringLengthCostFactor)
+LIST_COST, MAP_COST, OBJECT_COST = 10, 30, 40
+
+Range: TypeAlias = tuple[int, int]  # least and most, of a cost or of a size
+Path: TypeAlias = tuple[str, ...]
+
+UNKNOWN: Range = (0, MOST)
+ONE: Range = (1, 1)
+
+
+def add(one: Range, other: Range) -> Range:
+    """Return the sum of two ranges, at most MOST."""
+    return min(one[0] + other[0], MOST), min(one[1] + other[1], MOST)
+
+
+def multiply(one: Range, other: Range) -> Range:
+    """Return the product of two ranges, at most MOST."""
+    return min(one[0] * other[0], MOST), min(one[1] * other[1], MOST)
+
+
+def union(one: Range, other: Range) -> Range:
+    """Return the range that holds two ranges."""
+    return min(one[0], other[0]), max(one[1], other[1])
+
+
+def _scaled(number: int, factor: float) -> int:
+    made = float(number) * factor
+    return MOST if made >= 18446744073709551616.0 else ceil(made)
+
+
+def scale(one: Range, factor: float) -> Range:
+    """Return a range times a factor, rounded up."""
+    return _scaled(one[0], factor), _scaled(one[1], factor)
+
+
+class Entries:
+    """Sizes of the keys and values in a list or map."""
+
+    __slots__ = ("is_list", "key", "value")
+
+    def __init__(self, is_list: bool, key: Range, value: Range) -> None:
+        self.is_list = is_list
+        self.key = key
+        self.value = value
+
+
+class Local:
+    """What is known of a variable of a loop."""
+
+    __slots__ = ("entries", "path", "size")
+
+    def __init__(self, path: Path, size: Range | None, entries: Entries | None) -> None:
+        self.path = path
+        self.size = size
+        self.entries = entries
+
+
+class Part:
+    """A node as costs of functions see it: its path in the declared types, its type and its size."""
+
+    __slots__ = ("literal", "path", "size", "type")
+
+    def __init__(self, path: Path, type: Type, size: Range | None, literal: object = None) -> None:
+        self.path = path
+        self.type = type
+        self.size = size
+        self.literal = literal
+
+
+CallCost: TypeAlias = tuple[Range, Range | None]
+FunctionCost: TypeAlias = "Callable[[Estimator, str, Part | None, list[Part]], CallCost | None]"
+
+
+class Estimator:
+    """Walks one expression; ``root`` is the type that all paths begin at, as upstream has it."""
+
+    def __init__(self, checked: Checked, root: Declared | None) -> None:
+        self.checked = checked
+        self.types = checked.types
+        self.root = root
+        self.paths: dict[int, Path] = {}
+        self.locals: dict[str, list[Local]] = {}
+        self.sizes: dict[int, Range] = {}
+        self.entries: dict[int, Entries] = {}
+
+    def run(self) -> Range:
+        """Return the least and the most that the expression costs."""
+        return self.cost(self.checked.root)
+
+    # Sizes
+
+    def declared_size(self, path: Path) -> Range | None:
+        """Return the size declared for what a path leads to."""
+        if not path or self.root is None:
+            return None
+        declared: Declared | None = self.root
+        for name in path[1:]:
+            assert declared is not None
+            if name in ("@items", "@values"):
+                declared = declared.element
+            elif name == "@keys":
+                # keys are unbounded strings, whose own declaration has no size
+                return (0, 0) if declared.kind == "map" and path[-1] == "@keys" else None
+            else:
+                declared = declared.fields.get(name)
+            if declared is None:
+                return None
+        return 0, declared.max_elements if declared is not None else 0
+
+    def path(self, node: Node) -> Path:
+        if type(node) is Ident:
+            local = self.locals.get(node.name)
+            if local:
+                return local[-1].path
+        return self.paths.get(node.id, ())
+
+    def size(self, node: Node) -> Range | None:
+        """Return the size of a node's value, None when nothing is known."""
+        known = self.sizes.get(node.id)
+        if known is not None:
+            return known
+        written = _written_size(node)
+        if written is not None:
+            return written
+        declared = self.declared_size(self.path(node))
+        if declared is not None:
+            self.sizes[node.id] = declared
+            return declared
+        if is_scalar(self.types[node.id]):
+            return ONE
+        if type(node) is Ident:
+            local = self.locals.get(node.name)
+            if local:
+                return local[-1].size
+        return None
+
+    def size_or_unknown(self, node: Node) -> Range:
+        return self.size(node) or UNKNOWN
+
+    def entry_sizes(self, node: Node) -> Entries | None:
+        known = self.entries.get(node.id)
+        if known is None and type(node) is Ident:
+            local = self.locals.get(node.name)
+            if local:
+                return local[-1].entries
+        return known
+
+    def part(self, node: Node) -> Part:
+        path = self.path(node)
+        if path and path[0] in (ACCUMULATOR, "__result__"):
+            path = ()
+        literal = node.value if isinstance(node, Literal) else None
+        return Part(path, self.types[node.id], self.size(node), literal)
+
+    def part_size(self, part: Part) -> Range:
+        """Return the size of a part as Kubernetes' functions estimate it."""
+        if part.size is not None:
+            return part.size
+        return self.declared_size(part.path) or UNKNOWN
+
+    # Costs
+
+    def cost(self, node: Node) -> Range:
+        kind = type(node)
+        if kind is Literal:
+            return 0, 0
+        if kind is Ident:
+            assert isinstance(node, Ident)
+            self.paths[node.id] = self.locals[node.name][-1].path if self.locals.get(node.name) else (node.name,)
+            return ONE
+        if kind is Select:
+            assert isinstance(node, Select)
+            return self.select(node)
+        if kind is Call:
+            assert isinstance(node, Call)
+            return self.call(node)
+        if kind is Fold:
+            assert isinstance(node, Fold)
+            return self.bind(node) if _is_bind(node) else self.fold(node)
+        if kind is ListOf:
+            assert isinstance(node, ListOf)
+            return self.list_of(node)
+        if kind is MapOf:
+            assert isinstance(node, MapOf)
+            return self.map_of(node)
+        if isinstance(node, ObjectOf):
+            total = (OBJECT_COST, OBJECT_COST)
+            for field in node.fields:
+                total = add(total, self.cost(field.value))
+            return total
+        return 0, 0
+
+    def select(self, node: Select) -> Range:
+        total = self.cost(node.operand)
+        if node.test:
+            return total
+        if self.types[node.operand.id].kind in ("map", "object", "parameter"):
+            total = add(total, ONE)
+        self.paths[node.id] = (*self.path(node.operand), node.field)
+        return total
+
+    def call(self, node: Call) -> Range:
+        if node.function == "dyn":
+            total = add(ONE, self.cost(node.args[0]))
+            self.copy_sizes(node, node.args[0])
+            return total
+        costs = []
+        parts = []
+        for arg in node.args:
+            costs.append(self.cost(arg))
+            parts.append(self.part(arg))
+        overloads = self.checked.calls.get(node.id, ())
+        if not overloads:
+            return 0, 0
+        total: Range = (0, 0)
+        target = None
+        if node.target is not None:
+            total = self.cost(node.target)
+            target = self.part(node.target)
+        found: Range = (MOST, 0)
+        size: Range | None = None
+        for overload in overloads:
+            cost, result = self.function(node, overload.id, target, parts, costs)
+            found = union(found, cost)
+            if result is not None:
+                size = result if size is None else union(size, result)
+            if overload.id in ("index_list", "index_map"):
+                entries = self.entry_sizes(node.args[0])
+                size = entries.value if entries is not None else None
+                step = "@items" if overload.id == "index_list" else "@values"
+                self.paths[node.id] = (*self.path(node.args[0]), step)
+            if size is None:
+                size = self.size(node)
+        if size is not None:
+            self.sizes[node.id] = size
+        return add(total, found)
+
+    def function(  # noqa: PLR0913
+        self, node: Call, overload: str, target: Part | None, parts: list[Part], costs: list[Range]
+    ) -> CallCost:
+        """Return what one overload costs, with its arguments, and the size of what it gives."""
+        of_args: Range = (0, 0)
+        for cost in costs:
+            of_args = add(of_args, cost)
+        from apiext.cel.estimates import BY_FUNCTION, BY_OVERLOAD  # they need the names of this module
+
+        special = BY_OVERLOAD.get(overload) or BY_FUNCTION.get(node.function)
+        if special is not None:
+            found = special(self, overload, target, parts)
+            if found is not None:
+                return add(found[0], of_args), found[1]
+        standard = _STANDARD.get(overload)
+        if standard is not None:
+            known = standard(self, node, costs, of_args)
+            if known is not None:
+                return known
+        return add(ONE, of_args), None
+
+    def copy_sizes(self, to: Node, source: Node) -> None:
+        size = self.size(source)
+        if size is not None:
+            self.sizes[to.id] = size
+        entries = self.entry_sizes(source)
+        if entries is not None:
+            self.entries[to.id] = entries
+
+    def list_of(self, node: ListOf) -> Range:
+        total = (LIST_COST, LIST_COST)
+        values: Range = (MOST if node.elements else 0, 0)
+        for element in node.elements:
+            total = add(total, self.cost(element))
+            values = union(values, self.size_or_unknown(element))
+        self.entries[node.id] = Entries(True, ONE, values)
+        return total
+
+    def map_of(self, node: MapOf) -> Range:
+        total = (MAP_COST, MAP_COST)
+        keys: Range = (MOST if node.entries else 0, 0)
+        values = keys
+        for entry in node.entries:
+            total = add(add(total, self.cost(entry.key)), self.cost(entry.value))
+            keys = union(keys, self.size_or_unknown(entry.key))
+            values = union(values, self.size_or_unknown(entry.value))
+        self.entries[node.id] = Entries(False, keys, values)
+        return total
+
+    def push(self, name: str, local: Local) -> None:
+        self.locals.setdefault(name, []).append(local)
+
+    def push_loop(self, node: Fold) -> None:
+        """Make the loop's variables known."""
+        over = node.over
+        entries = self.entry_sizes(over)
+        is_list = entries.is_list if entries is not None else self.types[over.id].kind == "list"
+        key = entries.key if entries is not None else None
+        value = entries.value if entries is not None else None
+        path = self.path(over)
+        if node.var2:
+            self.push(node.var, Local((*path, "@indices" if is_list else "@keys"), key, None))
+            self.push(node.var2, Local((*path, "@items" if is_list else "@values"), value, None))
+        elif is_list:
+            self.push(node.var, Local((*path, "@items"), value, None))
+        else:
+            self.push(node.var, Local((*path, "@keys"), key, None))
+
+    def fold(self, node: Fold) -> Range:
+        total = add(self.cost(node.over), self.cost(node.init))
+        self.push(node.accu, Local(self.path(node.init), self.size(node.init), self.entry_sizes(node.init)))
+        self.push_loop(node)
+        turn = add(self.cost(node.condition), self.cost(node.step))
+        self.locals[node.var].pop()
+        if node.var2:
+            self.locals[node.var2].pop()
+        total = add(total, self.cost(node.result))
+        self.locals[node.accu].pop()
+        count = self.size_or_unknown(node.over)
+        total = add(total, multiply(count, turn))
+        if isinstance(node.init, Literal):
+            size = self.size(node.init)
+            if size is not None:
+                self.sizes[node.id] = size
+        elif isinstance(node.init, (ListOf, MapOf)):
+            self.sizes[node.id] = count
+            entries = self.entry_sizes(node.step)
+            if entries is not None:
+                self.entries[node.id] = entries
+        return total
+
+    def bind(self, node: Fold) -> Range:
+        total = add(self.cost(node.over), self.cost(node.init))
+        self.push(node.accu, Local(self.path(node.init), self.size(node.init), self.entry_sizes(node.init)))
+        total = add(total, self.cost(node.result))
+        self.locals[node.accu].pop()
+        self.copy_sizes(node, node.result)
+        return total
+
+
+def _is_bind(node: Fold) -> bool:
+    return (
+        isinstance(node.over, ListOf)
+        and not node.over.elements
+        and isinstance(node.condition, Literal)
+        and node.condition.value is False
+    )
+
+
+def _written_size(node: Node) -> Range | None:
+    """Return the size of what is written in the expression itself."""
+    if isinstance(node, Literal):
+        size = len(node.value) if isinstance(node.value, (str, bytes)) else 1
+        return size, size
+    if isinstance(node, ListOf):
+        return len(node.elements), len(node.elements)
+    if isinstance(node, MapOf):
+        return len(node.entries), len(node.entries)
+    return None
+
+
+Standard: TypeAlias = "Callable[[Estimator, Call, list[Range], Range], CallCost | None]"
+
+
+def _sized(e: Estimator, node: Call, at: int) -> Range:
+    return e.size_or_unknown(node.args[at])
+
+
+def _format(e: Estimator, node: Call, costs: list[Range], of_args: Range) -> CallCost | None:
+    if node.target is None:
+        return None
+    return add(scale(e.size_or_unknown(node.target), TRAVERSAL), of_args), None
+
+
+def _to_bytes(e: Estimator, node: Call, costs: list[Range], of_args: Range) -> CallCost | None:
+    size = _sized(e, node, 0)
+    return add(scale(size, TRAVERSAL), of_args), (size[0], size[1] * 4 & MOST)
+
+
+def _to_text(e: Estimator, node: Call, costs: list[Range], of_args: Range) -> CallCost | None:
+    size = _sized(e, node, 0)
+    return add(scale(size, TRAVERSAL), of_args), (size[0] // 4, size[1])
+
+
+def _quote(e: Estimator, node: Call, costs: list[Range], of_args: Range) -> CallCost | None:
+    size = _sized(e, node, 0)
+    return add(scale(size, TRAVERSAL), of_args), ((size[0] + 2) & MOST, (size[1] * 2 + 2) & MOST)
+
+
+def _starts(e: Estimator, node: Call, costs: list[Range], of_args: Range) -> CallCost | None:
+    return add(scale(_sized(e, node, 0), TRAVERSAL), of_args), None
+
+
+def _in_list(e: Estimator, node: Call, costs: list[Range], of_args: Range) -> CallCost | None:
+    return add(scale(_sized(e, node, 1), 1), of_args), None
+
+
+def _matches(e: Estimator, node: Call, costs: list[Range], of_args: Range) -> CallCost | None:
+    if node.target is None:
+        return None
+    text = scale(add(e.size_or_unknown(node.target), ONE), TRAVERSAL)
+    return add(multiply(text, scale(_sized(e, node, 0), PATTERN)), of_args), None
+
+
+def _contains(e: Estimator, node: Call, costs: list[Range], of_args: Range) -> CallCost | None:
+    if node.target is None:
+        return None
+    text = scale(e.size_or_unknown(node.target), TRAVERSAL)
+    return add(multiply(text, scale(_sized(e, node, 0), TRAVERSAL)), of_args), None
+
+
+def _logic(e: Estimator, node: Call, costs: list[Range], of_args: Range) -> CallCost | None:
+    return (costs[0][0], add(costs[0], costs[1])[1]), None
+
+
+def _conditional(e: Estimator, node: Call, costs: list[Range], of_args: Range) -> CallCost | None:
+    size = union(_sized(e, node, 1), _sized(e, node, 2))
+    yes, no = e.entry_sizes(node.args[1]), e.entry_sizes(node.args[2])
+    if yes is not None and no is not None:
+        e.entries[node.id] = Entries(yes.is_list, union(yes.key, no.key), union(yes.value, no.value))
+    return add(costs[0], union(costs[1], costs[2])), size
+
+
+def _concatenation(lists: bool) -> Standard:
+    def estimate(e: Estimator, node: Call, costs: list[Range], of_args: Range) -> CallCost | None:
+        size = add(_sized(e, node, 0), _sized(e, node, 1))
+        one, two = e.entry_sizes(node.args[0]), e.entry_sizes(node.args[1])
+        if one is not None and two is not None:
+            e.entries[node.id] = Entries(one.is_list, union(one.key, two.key), union(one.value, two.value))
+        return add(ONE if lists else scale(size, TRAVERSAL), of_args), size
+
+    return estimate
+
+
+def _comparison(e: Estimator, node: Call, costs: list[Range], of_args: Range) -> CallCost | None:
+    most = min(_sized(e, node, 0)[1], _sized(e, node, 1)[1])
+    return add(scale((1 if most > 0 else 0, most), TRAVERSAL), of_args), None
+
+
+_STANDARD: Mapping[str, Standard] = {
+    "string_format": _format, "string_to_bytes": _to_bytes, "bytes_to_string": _to_text, "strings_quote": _quote,
+    "starts_with_string": _starts, "ends_with_string": _starts, "in_list": _in_list, "matches_string": _matches,
+    "contains_string": _contains, "logical_or": _logic, "logical_and": _logic, "conditional": _conditional,
+    "add_string": _concatenation(False), "add_bytes": _concatenation(False), "add_list": _concatenation(True),
+    "equals": _comparison, "not_equals": _comparison,
+    **{f"{order}_{kind}": _comparison for order in ("less", "greater", "less_equals", "greater_equals")
+       for kind in ("string", "bytes")},
+}  # fmt: skip
+
+
+def estimate(checked: Checked, root: Declared | None) -> Range:
+    """Return the least and the most that a checked expression costs; sizes come from the declared root."""
+    return Estimator(checked, root).run()

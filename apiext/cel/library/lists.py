@@ -1,0 +1,243 @@
+"""Functions on lists: Kubernetes' own, and upstream's ext lists, version 3."""
+
+from functools import cmp_to_key
+
+from apiext.cel.arithmetic import add
+from apiext.cel.macros import LISTS
+from apiext.cel.overloads import Implement, Library, Overload, row
+from apiext.cel.values import (
+    Duration,
+    Fault,
+    Uint,
+    Value,
+    compare,
+    element,
+    elements,
+    equal,
+    is_list,
+    no_overload,
+    type_name,
+)
+
+_COMPARABLE = ("int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes")
+_ZEROS = {"int": 0, "uint": Uint(0), "double": 0.0, "duration": Duration(0)}
+_TYPE_NAMES = {"duration": "google.protobuf.Duration", "timestamp": "google.protobuf.Timestamp"}
+MAX_RANGE = 10_000_000  # elements that lists.range makes; more only fill memory
+_EXAMPLES = {
+    "isSorted": ("[1, 2, 2].isSorted()", "!['b', 'a'].isSorted()"),
+    "min": ("[3, 1, 2].min() == 1",),
+    "max": ("['a', 'c', 'b'].max() == 'c'",),
+    "sum": ("[1, 2, 3].sum() == 6", "[].sum() == 0"),
+    "sort": ("[3, 1, 2].sort() == [1, 2, 3]",),
+    "@sortByAssociatedKeys": ("[1, 2, 3].sortBy(e, -e) == [3, 2, 1]",),
+}
+
+
+def _is_sorted(values: Value) -> Value:
+    before = None
+    for at, value in enumerate(elements(values)):
+        if type(value) is Fault:
+            return value
+        if at:
+            found = compare(before, value)
+            if found == 1 and type(found) is int:
+                return False
+        before = value
+    return True
+
+
+def _extreme(name: str, replace_when: int) -> Implement:
+    def run(values: Value) -> Value:
+        best, first = None, True
+        for value in elements(values):
+            if type(value) is Fault:
+                return value
+            if first or compare(best, value) == replace_when:
+                best, first = value, False
+        return Fault(f"{name} called on empty list") if first else best
+
+    return run
+
+
+def _sum(zero: Value) -> Implement:
+    def run(values: Value) -> Value:
+        total = zero
+        for value in elements(values):
+            total = value if type(value) is Fault else add(total, value)
+            if type(total) is Fault:
+                return total
+        return total
+
+    return run
+
+
+def _index_of(values: Value, wanted: Value) -> Value:
+    for at, value in enumerate(elements(values)):
+        if type(value) is not Fault and equal(value, wanted) is True:
+            return at
+    return -1
+
+
+def _last_index_of(values: Value, wanted: Value) -> Value:
+    for at in range(len(values) - 1, -1, -1):
+        value = element(values, at)
+        if type(value) is not Fault and equal(value, wanted) is True:
+            return at
+    return -1
+
+
+def _includes(target: Value, wanted: Value) -> Value:
+    if is_list(target):
+        return _index_of(target, wanted) >= 0
+    return equal(target, wanted) is True
+
+
+def _listed(values: Value) -> Value:
+    """Return the elements of a list of any make, or the first fault among them."""
+    made = list(elements(values))
+    for value in made:
+        if type(value) is Fault:
+            return value
+    return made
+
+
+def _slice(values: Value, start: int, end: int) -> Value:
+    size = len(values)
+    if start < 0 or end < 0:
+        return Fault(f"cannot slice({start}, {end}), negative indexes not supported")
+    if start > end:
+        return Fault(f"cannot slice({start}, {end}), start index must be less than or equal to end index")
+    if size < end:
+        return Fault(f"cannot slice({start}, {end}), list is length {size}")
+    return [element(values, at) for at in range(start, end)]
+
+
+def _flatten(values: Value, depth: int = 1) -> Value:
+    if depth < 0:
+        return Fault("level must be non-negative")
+    made: list[Value] = []
+    waiting = [(elements(values), depth)]
+    while waiting:
+        values_left, level = waiting[-1]
+        for value in values_left:
+            if level > 0 and is_list(value):
+                waiting.append((elements(value), level - 1))
+                break
+            made.append(value)
+        else:
+            waiting.pop()
+    return made
+
+
+def _sort(values: Value) -> Value:
+    return _sort_by(values, values)
+
+
+def _order(one: tuple[Value, Value], other: tuple[Value, Value]) -> int:
+    found = compare(one[0], other[0])
+    return found if type(found) is int else 0
+
+
+def _sort_by(values: Value, keys: Value) -> Value:
+    if len(values) != len(keys):
+        return Fault(
+            "@sortByAssociatedKeys() expected a list of the same size as the associated keys list, "
+            f"but got {len(values)} and {len(keys)} elements respectively"
+        )
+    named = list(elements(keys))
+    if not named:
+        return values
+    kind = type_name(named[0]) if type(named[0]) is not Fault else ""
+    if kind not in _COMPARABLE and kind not in _TYPE_NAMES.values():
+        return named[0] if type(named[0]) is Fault else Fault("list elements must be comparable")
+    if any(type(key) is Fault or type_name(key) != kind for key in named):
+        return Fault("list elements must have the same type")
+    pairs = sorted(zip(named, elements(values), strict=True), key=cmp_to_key(_order))
+    return [value for _, value in pairs]
+
+
+def _range(count: int) -> Value:
+    return list(range(count)) if count <= MAX_RANGE else Fault("range too long")
+
+
+def _reverse(values: Value) -> Value:
+    made = _listed(values)
+    return made if type(made) is Fault else made[::-1]
+
+
+def _distinct(values: Value) -> Value:
+    made: list[Value] = []
+    seen: set[object] = set()
+    for value in elements(values):
+        if type(value) in (str, bytes, bool):
+            key = (type(value), value)
+            if key in seen:
+                continue
+            seen.add(key)
+        elif type(value) is not Fault and any(equal(value, other) is True for other in made):
+            continue
+        made.append(value)
+    return made
+
+
+def _each(function: str, id: str, signature: str, run: Implement) -> list[Overload]:
+    """Return a row per comparable type; NAME in the id and TYPE in the signature stand for it."""
+    return [
+        row(function, id.replace("NAME", name), signature.replace("TYPE", name), run,
+            *(_EXAMPLES.get(function, ()) if name == "int" else ()))
+        for name in _COMPARABLE
+    ]  # fmt: skip
+
+
+def _each_sorted(function: str, id: str, signature: str, run: Implement) -> list[Overload]:
+    """Return a row per comparable type, its id with the type's full name."""
+    return [
+        row(function, id.replace("NAME", _TYPE_NAMES.get(name, name)), signature.replace("TYPE", name), run,
+            *(_EXAMPLES.get(function, ()) if name == "int" else ()))
+        for name in _COMPARABLE
+    ]  # fmt: skip
+
+
+def _summed() -> list[Overload]:
+    return [
+        row("sum", f"list_{name}_sum_{name}", f".list({name}) -> {name}", _sum(zero),
+            *(_EXAMPLES["sum"] if name == "int" else ()))
+        for name, zero in _ZEROS.items()
+    ]  # fmt: skip
+
+
+KUBERNETES = Library(
+    "kubernetes.lists",
+    (
+        *_each("isSorted", "list_NAME_is_sorted_bool", ".list(TYPE) -> bool", _is_sorted),
+        *_summed(),
+        *_each("max", "list_NAME_max_NAME", ".list(TYPE) -> TYPE", _extreme("max", -1)),
+        *_each("min", "list_NAME_min_NAME", ".list(TYPE) -> TYPE", _extreme("min", 1)),
+        row("indexOf", "list_a_index_of_int", ".list(A), A -> int", _index_of, "[1, 2, 2].indexOf(2) == 1"),
+        row("lastIndexOf", "list_a_last_index_of_int", ".list(A), A -> int", _last_index_of,
+            "[1, 2, 2].lastIndexOf(2) == 2"),
+    ),
+)  # fmt: skip
+INCLUDES = Library(
+    "kubernetes.lists.includes",
+    (row("includes", "list_includes_dyn_dyn", ".dyn, dyn -> bool", _includes, "[1, 2].includes(2)",
+         "'a'.includes('a')", "![1].includes('a')"),),
+    since=(1, 37),
+)  # fmt: skip
+EXTENSION = Library(
+    "lists",
+    (
+        row("slice", "list_slice", ".list(T), int, int -> list(T)", _slice, "[1, 2, 3, 4].slice(1, 3) == [2, 3]"),
+        row("flatten", "list_flatten", ".list(list(T)) -> list(T)", _flatten, "[[1], [2, 3]].flatten() == [1, 2, 3]"),
+        row("flatten", "list_flatten_int", ".list(dyn), int -> list(dyn)", _flatten,
+            "[[1], [2]].flatten(1) == [1, 2]"),
+        *_each_sorted("sort", "list_NAME_sort", ".list(TYPE) -> list(TYPE)", _sort),
+        *_each_sorted("@sortByAssociatedKeys", "list_NAME_sortByAssociatedKeys", ".list(A), list(TYPE) -> list(A)",
+                      _sort_by),
+        row("lists.range", "lists_range", "int -> list(int)", _range, "lists.range(3) == [0, 1, 2]"),
+        row("reverse", "list_reverse", ".list(T) -> list(T)", _reverse, "[1, 2].reverse() == [2, 1]"),
+        row("distinct", "list_distinct", ".list(T) -> list(T)", _distinct, "[1, 2, 1].distinct() == [1, 2]"),
+    ),
+    LISTS,
+    (1, 34),
+)  # fmt: skip

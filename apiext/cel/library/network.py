@@ -1,0 +1,300 @@
+"""IP addresses and networks, as Go's netip reads and writes them."""
+
+import ipaddress
+import re
+
+from apiext.cel.formatting import go_quote
+from apiext.cel.overloads import Library, row
+from apiext.cel.types import CIDR, IP
+from apiext.cel.values import Fault, Special, Value, no_overload
+
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+_DECIMAL = re.compile(r"[0-9]+\Z")
+
+
+class Ip(Special):
+    """An address."""
+
+    __slots__ = ("address",)
+    type_name = IP.name
+
+    def __init__(self, address: _Address) -> None:
+        self.address = address
+
+    def same(self, other: Value) -> bool | Fault:
+        """Compare addresses."""
+        return self.address == other.address if type(other) is Ip else no_overload()
+
+    def size(self) -> int | None:
+        """Return its bytes."""
+        return self.address.max_prefixlen // 8
+
+
+class Network(Special):
+    """An address with the length of its prefix."""
+
+    __slots__ = ("address", "bits")
+    type_name = CIDR.name
+
+    def __init__(self, address: _Address, bits: int) -> None:
+        self.address = address
+        self.bits = bits
+
+    def same(self, other: Value) -> bool | Fault:
+        """Compare addresses and lengths."""
+        if type(other) is not Network:
+            return no_overload()
+        return self.address == other.address and self.bits == other.bits
+
+    def size(self) -> int | None:
+        """Return the bytes that the prefix touches."""
+        return -(-self.bits // 8)
+
+
+class _Refused(ValueError):
+    """Why a text is no address, in Go's words."""
+
+
+def write(address: _Address) -> str:
+    """Return an address as Go writes it."""
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        return f"::ffff:{address.ipv4_mapped}"
+    return str(address)
+
+
+def _parse_v4(text: str, whole: str) -> ipaddress.IPv4Address:
+    fields = text.split(".")
+    for char in text:
+        if char != "." and not char.isascii() or char not in "0123456789.":
+            raise _Refused(f"ParseAddr({go_quote(whole)}): unexpected character (at {go_quote(text[text.index(char):])})")
+    for number, part in enumerate(fields):
+        if not part:
+            rest = text[len(".".join(fields[:number])) :]
+            raise _Refused(f"ParseAddr({go_quote(whole)}): IPv4 field must have at least one digit (at {go_quote(rest)})")
+        if len(part) > 1 and part[0] == "0":
+            raise _Refused(f"ParseAddr({go_quote(whole)}): IPv4 field has octet with leading zero")
+        if int(part[:4]) > 255:
+            raise _Refused(f"ParseAddr({go_quote(whole)}): IPv4 field has value >255")
+    if len(fields) < 4:
+        raise _Refused(f"ParseAddr({go_quote(whole)}): IPv4 address too short")
+    if len(fields) > 4:
+        raise _Refused(f"ParseAddr({go_quote(whole)}): IPv4 address too long")
+    return ipaddress.IPv4Address(text)
+
+
+def _parse(text: str) -> tuple[_Address, str]:
+    """Return an address and its zone. Raises _Refused with Go's text."""
+    for char in text:
+        if char == ".":
+            return _parse_v4(text, text), ""
+        if char == ":":
+            break
+        if char == "%":
+            raise _Refused(f"ParseAddr({go_quote(text)}): missing IPv6 address")
+    else:
+        raise _Refused(f"ParseAddr({go_quote(text)}): unable to parse IP")
+    address, percent, zone = text.partition("%")
+    if percent and not zone:
+        raise _Refused(f"ParseAddr({go_quote(text)}): zone must be a non-empty string")
+    head, _, tail = address.rpartition(":")
+    if "." in tail:
+        _parse_v4(tail, text)
+    try:
+        return ipaddress.IPv6Address(address), zone
+    except ValueError as wrong:
+        raise _Refused(f"ParseAddr({go_quote(text)}): {_reason_v6(address)}") from wrong
+
+
+def _reason_v6(text: str) -> str:
+    if text.count("::") > 1:
+        return f"multiple :: in address (at {go_quote(text[text.rindex('::') + 1:].lstrip(':') and text[text.rindex('::'):])})"  # noqa: E501
+    groups = [group for group in text.split(":") if group]
+    for group in groups:
+        if not re.fullmatch(r"[0-9a-fA-F]+", group) and "." not in group:
+            odd = next(at for at, char in enumerate(group) if char not in "0123456789abcdefABCDEF")
+            at = text.index(group) + odd
+            if odd == 0:
+                return (
+                    f"each colon-separated field must have at least one digit (at {go_quote(text[at:])})"
+                )
+            return f"unexpected character, want colon (at {go_quote(text[at:])})"
+        if len(group) > 4 and "." not in group:
+            return f"each group must have 4 or less digits (at {go_quote(text[text.index(group):])})"
+    if text.endswith(":") and not text.endswith("::"):
+        return f"colon must be followed by more characters (at {go_quote(':')})"
+    if text.startswith(":") and not text.startswith("::"):
+        return f"each colon-separated field must have at least one digit (at {go_quote(text)})"
+    if len(groups) > 8:
+        return f"trailing garbage after address (at {go_quote(':' + ':'.join(groups[8:]))})"
+    return "address string too short"
+
+
+def _read_ip(text: str) -> Ip | Fault:
+    try:
+        address, zone = _parse(text)
+    except _Refused as wrong:
+        return Fault(f"IP Address {go_quote(text)} parse error during conversion from string: {wrong}")
+    if zone:
+        return Fault(f"IP address {go_quote(text)} with zone value is not allowed")
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        return Fault(f"IPv4-mapped IPv6 address {go_quote(text)} is not allowed")
+    return Ip(address)
+
+
+def _read_network(text: str) -> Network | Fault:
+    parsing = "network address parse error during conversion from string: "
+    head, slash, bits = text.rpartition("/")
+
+    def refuse(reason: str) -> Fault:
+        return Fault(f"{parsing}{parsing}netip.ParsePrefix({go_quote(text)}): {reason}")
+
+    if not slash:
+        return refuse("no '/'")
+    try:
+        address, zone = _parse(head)
+    except _Refused as wrong:
+        return refuse(str(wrong))
+    if zone:
+        return refuse("IPv6 zones cannot be present in a prefix")
+    if len(bits) > 1 and (not "1" <= bits[0] <= "9") or not _DECIMAL.match(bits):
+        return refuse(f"bad bits after slash: {go_quote(bits)}")
+    if len(bits) > 4 or int(bits) > address.max_prefixlen:
+        return refuse("prefix length out of range")
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        return Fault(f"{parsing}IPv4-mapped IPv6 address {go_quote(text)} is not allowed")
+    return Network(address, int(bits))
+
+
+def _is_ip(text: str) -> Value:
+    return type(_read_ip(text)) is Ip
+
+
+def _is_network(text: str) -> Value:
+    return type(_read_network(text)) is Network
+
+
+def _is_canonical(text: str) -> Value:
+    found = _read_ip(text)
+    return found if type(found) is Fault else write(found.address) == text  # type: ignore[union-attr]
+
+
+def _family(ip: Ip) -> Value:
+    return ip.address.version
+
+
+def _is_global_unicast(ip: Ip) -> Value:
+    a = ip.address
+    if isinstance(a, ipaddress.IPv4Address) and int(a) == 0xFFFFFFFF:
+        return False
+    return not (a.is_unspecified or a.is_loopback or a.is_multicast or a.is_link_local)
+
+
+def _is_link_local_multicast(ip: Ip) -> Value:
+    a = ip.address
+    if isinstance(a, ipaddress.IPv4Address):
+        return int(a) >> 8 == 0xE00000
+    return int(a) >> 112 & 0xFF0F == 0xFF02
+
+
+def _is_link_local_unicast(ip: Ip) -> Value:
+    return ip.address.is_link_local
+
+
+def _is_unspecified(ip: Ip) -> Value:
+    return ip.address.is_unspecified
+
+
+def _is_loopback(ip: Ip) -> Value:
+    return ip.address.is_loopback
+
+
+def _ip_text(ip: Ip) -> Value:
+    return write(ip.address)
+
+
+def _network_text(network: Network) -> Value:
+    return f"{write(network.address)}/{network.bits}"
+
+
+def _prefix(address: _Address, bits: int) -> int:
+    return int(address) >> (address.max_prefixlen - bits)
+
+
+def _contains_ip(network: Network, ip: Value) -> Value:
+    if type(ip) is Fault:
+        return ip
+    if network.address.version != ip.address.version:
+        return False
+    return _prefix(network.address, network.bits) == _prefix(ip.address, network.bits)
+
+
+def _contains_ip_text(network: Network, text: str) -> Value:
+    return _contains_ip(network, _read_ip(text))
+
+
+def _contains_network(network: Network, inner: Value) -> Value:
+    if type(inner) is Fault:
+        return inner
+    if network.address.version != inner.address.version or network.bits > inner.bits:
+        return False
+    return _prefix(network.address, network.bits) == _prefix(inner.address, network.bits)
+
+
+def _contains_network_text(network: Network, text: str) -> Value:
+    return _contains_network(network, _read_network(text))
+
+
+def _network_ip(network: Network) -> Value:
+    return Ip(network.address)
+
+
+def _prefix_length(network: Network) -> Value:
+    return network.bits
+
+
+def _masked(network: Network) -> Value:
+    keep = network.address.max_prefixlen - network.bits
+    return Network(type(network.address)(int(network.address) >> keep << keep), network.bits)
+
+
+ADDRESSES = Library(
+    "kubernetes.net.ip",
+    (
+        row("ip", "string_to_ip", "string -> ip", _read_ip, "ip('127.0.0.1').family() == 4"),
+        row("family", "ip_family", ".ip -> int", _family, "ip('::1').family() == 6"),
+        row("ip.isCanonical", "ip_is_canonical", "string -> bool", _is_canonical, "!ip.isCanonical('::0')"),
+        row("isUnspecified", "ip_is_unspecified", ".ip -> bool", _is_unspecified, "ip('::').isUnspecified()"),
+        row("isLoopback", "ip_is_loopback", ".ip -> bool", _is_loopback, "ip('127.0.0.1').isLoopback()"),
+        row("isLinkLocalMulticast", "ip_is_link_local_multicast", ".ip -> bool", _is_link_local_multicast,
+            "ip('224.0.0.1').isLinkLocalMulticast()"),
+        row("isLinkLocalUnicast", "ip_is_link_local_unicast", ".ip -> bool", _is_link_local_unicast,
+            "ip('fe80::1').isLinkLocalUnicast()"),
+        row("isGlobalUnicast", "ip_is_global_unicast", ".ip -> bool", _is_global_unicast,
+            "ip('192.168.0.1').isGlobalUnicast()"),
+        row("isIP", "is_ip", "string -> bool", _is_ip, "isIP('::1')", "!isIP('1.2.3')"),
+        row("string", "ip_to_string", "ip -> string", _ip_text, "string(ip('::0')) == '::'"),
+    ),
+    since=(1, 30),
+    types=(IP,),
+)  # fmt: skip
+NETWORKS = Library(
+    "kubernetes.net.cidr",
+    (
+        row("cidr", "string_to_cidr", "string -> cidr", _read_network, "cidr('10.0.0.0/8').prefixLength() == 8"),
+        row("containsIP", "cidr_contains_ip_string", ".cidr, string -> bool", _contains_ip_text,
+            "cidr('10.0.0.0/8').containsIP('10.1.2.3')"),
+        row("containsIP", "cidr_contains_ip_ip", ".cidr, ip -> bool", _contains_ip,
+            "!cidr('10.0.0.0/8').containsIP(ip('11.0.0.1'))"),
+        row("containsCIDR", "cidr_contains_cidr_string", ".cidr, string -> bool", _contains_network_text,
+            "cidr('10.0.0.0/8').containsCIDR('10.1.0.0/16')"),
+        row("containsCIDR", "cidr_contains_cidr", ".cidr, cidr -> bool", _contains_network,
+            "!cidr('10.0.0.0/16').containsCIDR(cidr('10.0.0.0/8'))"),
+        row("ip", "cidr_ip", ".cidr -> ip", _network_ip, "cidr('10.1.0.0/8').ip() == ip('10.1.0.0')"),
+        row("prefixLength", "cidr_prefix_length", ".cidr -> int", _prefix_length, "cidr('::/64').prefixLength() == 64"),
+        row("masked", "cidr_masked", ".cidr -> cidr", _masked, "cidr('10.1.0.0/8').masked() == cidr('10.0.0.0/8')"),
+        row("isCIDR", "is_cidr", "string -> bool", _is_network, "isCIDR('10.0.0.0/8')", "!isCIDR('10.0.0.0/33')"),
+        row("string", "cidr_to_string", "cidr -> string", _network_text, "string(cidr('::0/8')) == '::/8'"),
+    ),
+    since=(1, 30),
+    types=(CIDR, IP),
+)  # fmt: skip

@@ -1,0 +1,154 @@
+"""Versions by semver.org, version 2."""
+
+import re
+
+from apiext.cel.formatting import go_quote
+from apiext.cel.overloads import Library, row
+from apiext.cel.types import SEMVER
+from apiext.cel.values import UINT_MAX, Fault, Special, Value, no_overload
+
+_NUMBER = re.compile(r"[0-9]+\Z")
+_WORD = re.compile(r"[0-9A-Za-z-]+\Z")
+_SHORT = "short version cannot contain PreRelease/Build meta data"
+
+
+class Version(Special):
+    """A version: its three numbers, what comes before its release, and its build."""
+
+    __slots__ = ("build", "numbers", "pre")
+    type_name = SEMVER.name
+
+    def __init__(self, numbers: tuple[int, int, int], pre: tuple[int | str, ...], build: str) -> None:
+        self.numbers = numbers
+        self.pre = pre
+        self.build = build
+
+    def same(self, other: Value) -> bool | Fault:
+        """Compare without builds."""
+        return order(self, other) == 0 if type(other) is Version else no_overload()
+
+
+def order(one: Version, other: Version) -> int:
+    """Return -1, 0 or 1."""
+    if one.numbers != other.numbers:
+        return 1 if one.numbers > other.numbers else -1
+    if not one.pre or not other.pre:
+        return bool(other.pre) - bool(one.pre) if bool(one.pre) != bool(other.pre) else 0
+    for a, b in zip(one.pre, other.pre, strict=False):
+        if a == b:
+            continue
+        if isinstance(a, int) and isinstance(b, int):
+            return 1 if a > b else -1
+        if isinstance(a, int) != isinstance(b, int):
+            return -1 if isinstance(a, int) else 1
+        return 1 if str(a) > str(b) else -1
+    return (len(one.pre) > len(other.pre)) - (len(one.pre) < len(other.pre))
+
+
+def _number(text: str, what: str) -> int | Fault:
+    if not _NUMBER.match(text):
+        return Fault(f"Invalid character(s) found in {what} number {go_quote(text)}")
+    if len(text) > 1 and text[0] == "0":
+        return Fault(f"{what.capitalize()} number must not contain leading zeroes {go_quote(text)}")
+    if len(text) > 20 or int(text) > UINT_MAX:
+        return Fault(f'strconv.ParseUint: parsing "{text}": value out of range')
+    return int(text)
+
+
+def parse(text: str) -> Version | Fault:
+    """Return the version of a text, or upstream's words on why it is none."""
+    if not text:
+        return Fault("Version string empty")
+    parts = text.split(".", 2)
+    if len(parts) != 3:
+        return Fault("No Major.Minor.Patch elements found")
+    rest, build = parts[2], ""
+    plus = rest.find("+")
+    if plus >= 0:
+        rest, build = rest[:plus], rest[plus + 1 :]
+        for word in build.split("."):
+            if not word:
+                return Fault("Build meta data is empty")
+            if not _WORD.match(word):
+                return Fault(f"Invalid character(s) found in build meta data {go_quote(word)}")
+    patch, dash, before = rest.partition("-")
+    numbers = []
+    for word, what in zip((parts[0], parts[1], patch), ("major", "minor", "patch"), strict=True):
+        number = _number(word, what)
+        if isinstance(number, Fault):
+            return number
+        numbers.append(number)
+    pre: list[int | str] = []
+    for word in before.split(".") if dash else ():
+        if not word:
+            return Fault("Prerelease is empty")
+        if _NUMBER.match(word):
+            if len(word) > 1 and word[0] == "0":
+                return Fault(f"Numeric PreRelease version must not contain leading zeroes {go_quote(word)}")
+            pre.append(int(word[:30]))
+        elif _WORD.match(word):
+            pre.append(word)
+        else:
+            return Fault(f"Invalid character(s) found in prerelease {go_quote(word)}")
+    return Version((numbers[0], numbers[1], numbers[2]), tuple(pre), build)
+
+
+def _parse(text: str, tolerant: bool = False) -> Version | Fault:
+    if not tolerant:
+        return parse(text)
+    parts = text.removeprefix("v").split(".", 2)
+    for at, part in enumerate(parts):
+        if len(part) > 1:
+            part = part.lstrip("0")
+            parts[at] = part if part and part[0] in "0123456789" else "0" + part
+    if len(parts) < 3:
+        if any(sign in parts[-1] for sign in "+-"):
+            return Fault(_SHORT)
+        parts += ["0"] * (3 - len(parts))
+    return parse(".".join(parts))
+
+
+def _is_semver(text: str, tolerant: bool = False) -> Value:
+    return type(_parse(text, tolerant)) is Version
+
+
+def _is_greater(one: Version, other: Version) -> Value:
+    return order(one, other) == 1
+
+
+def _is_less(one: Version, other: Version) -> Value:
+    return order(one, other) == -1
+
+
+def _major(version: Version) -> Value:
+    return version.numbers[0]
+
+
+def _minor(version: Version) -> Value:
+    return version.numbers[1]
+
+
+def _patch(version: Version) -> Value:
+    return version.numbers[2]
+
+
+LIBRARY = Library(
+    "kubernetes.Semver",
+    (
+        row("semver", "string_to_semver", "string -> semver", _parse, "semver('1.2.3').major() == 1"),
+        row("semver", "string_bool_to_semver", "string, bool -> semver", _parse, "semver('v1.02', true).minor() == 2"),
+        row("isSemver", "is_semver_string", "string -> bool", _is_semver, "isSemver('1.0.0')", "!isSemver('1.0')"),
+        row("isSemver", "is_semver_string_bool", "string, bool -> bool", _is_semver, "isSemver('v1.0', true)"),
+        row("isGreaterThan", "semver_is_greater_than", ".semver, semver -> bool", _is_greater,
+            "semver('1.0.0').isGreaterThan(semver('1.0.0-rc.1'))"),
+        row("isLessThan", "semver_is_less_than", ".semver, semver -> bool", _is_less,
+            "semver('1.0.0-1').isLessThan(semver('1.0.0-a'))"),
+        row("compareTo", "semver_compare_to", ".semver, semver -> int", order,
+            "semver('1.2.3').compareTo(semver('1.2.3+build')) == 0"),
+        row("major", "semver_major", ".semver -> int", _major, "semver('4.5.6').major() == 4"),
+        row("minor", "semver_minor", ".semver -> int", _minor, "semver('4.5.6').minor() == 5"),
+        row("patch", "semver_patch", ".semver -> int", _patch, "semver('4.5.6').patch() == 6"),
+    ),
+    since=(1, 33),
+    types=(SEMVER,),
+)  # fmt: skip

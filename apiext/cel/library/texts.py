@@ -1,0 +1,127 @@
+"""Functions on texts (upstream: ext strings, version 2)."""
+
+from apiext.cel.formatting import format_text
+from apiext.cel.overloads import Library, row
+from apiext.cel.values import Fault, Value, element
+
+_SPACE = " \t\n\v\f\r\x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"  # noqa: E501
+_UPPER = {code: code + 32 for code in range(65, 91)}
+_LOWER = {code: code - 32 for code in range(97, 123)}
+_QUOTED = {
+    "\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v", "\\": "\\\\", '"': '\\"'
+}  # fmt: skip
+
+
+def _out(index: int) -> Fault:
+    return Fault(f"index out of range: {index}")
+
+
+def _char_at(text: str, index: int) -> Value:
+    return text[index : index + 1] if 0 <= index <= len(text) else _out(index)
+
+
+def _index_of(text: str, part: str, offset: int = 0) -> Value:
+    if offset < 0:
+        return _out(offset)
+    if not part:
+        return min(offset, len(text))
+    return text.find(part, offset)
+
+
+def _last_index_of(text: str, part: str, offset: int | None = None) -> Value:
+    if offset is None:
+        return len(text) if not part else text.rfind(part)
+    if offset < 0:
+        return _out(offset)
+    if not part:
+        return min(offset, len(text))
+    return -1 if offset >= len(text) else text.rfind(part, 0, offset + len(part))
+
+
+def _substring(text: str, start: int, end: int | None = None) -> Value:
+    size = len(text)
+    if end is None:
+        return text[start:] if 0 <= start <= size else _out(start)
+    if start > end:
+        return Fault(f"invalid substring range. start: {start}, end: {end}")
+    for index in (start, end):
+        if not 0 <= index <= size:
+            return _out(index)
+    return text[start:end]
+
+
+def _replace(text: str, old: str, new: str, count: int = -1) -> Value:
+    return text.replace(old, new, count if count >= 0 else -1)
+
+
+def _split(text: str, separator: str, count: int = -1) -> Value:
+    if count == 0:
+        return []
+    if separator:
+        return text.split(separator, count - 1 if count > 0 else -1)
+    if count < 0 or count >= len(text):
+        return list(text)
+    return [*text[: count - 1], text[count - 1 :]]
+
+
+def _join(texts: Value, separator: str = "") -> Value:
+    parts = []
+    for index in range(len(texts)):
+        part = element(texts, index)
+        if type(part) is not str:
+            return part if type(part) is Fault else Fault(f"join: invalid input: {part}")
+        parts.append(part)
+    return separator.join(parts)
+
+
+def _quote(text: str) -> Value:
+    return '"' + "".join(_QUOTED.get(char, char) for char in text) + '"'
+
+
+def _lower(text: str) -> Value:
+    return text.translate(_UPPER)
+
+
+def _upper(text: str) -> Value:
+    return text.translate(_LOWER)
+
+
+def _trim(text: str) -> Value:
+    return text.strip(_SPACE)
+
+
+LIBRARY = Library(
+    "strings",
+    (
+        row("charAt", "string_char_at_int", ".string, int -> string", _char_at, "'hello'.charAt(4) == 'o'"),
+        row("indexOf", "string_index_of_string", ".string, string -> int", _index_of,
+            "'hello'.indexOf('l') == 2", "'hello'.indexOf('') == 0"),
+        row("indexOf", "string_index_of_string_int", ".string, string, int -> int", _index_of,
+            "'hello'.indexOf('l', 3) == 3"),
+        row("lastIndexOf", "string_last_index_of_string", ".string, string -> int", _last_index_of,
+            "'hello'.lastIndexOf('l') == 3"),
+        row("lastIndexOf", "string_last_index_of_string_int", ".string, string, int -> int", _last_index_of,
+            "'hello'.lastIndexOf('l', 2) == 2"),
+        row("lowerAscii", "string_lower_ascii", ".string -> string", _lower, "'TacoÀ'.lowerAscii() == 'tacoÀ'"),
+        row("replace", "string_replace_string_string", ".string, string, string -> string", _replace,
+            "'aaa'.replace('a', 'b') == 'bbb'"),
+        row("replace", "string_replace_string_string_int", ".string, string, string, int -> string", _replace,
+            "'aaa'.replace('a', 'b', 2) == 'bba'"),
+        row("split", "string_split_string", ".string, string -> list(string)", _split,
+            "'a,b'.split(',') == ['a', 'b']", "'ab'.split('') == ['a', 'b']"),
+        row("split", "string_split_string_int", ".string, string, int -> list(string)", _split,
+            "'a,b,c'.split(',', 2) == ['a', 'b,c']"),
+        row("substring", "string_substring_int", ".string, int -> string", _substring,
+            "'tacocat'.substring(4) == 'cat'"),
+        row("substring", "string_substring_int_int", ".string, int, int -> string", _substring,
+            "'tacocat'.substring(0, 4) == 'taco'"),
+        row("trim", "string_trim", ".string -> string", _trim, "'  a\\t'.trim() == 'a'"),
+        row("upperAscii", "string_upper_ascii", ".string -> string", _upper, "'tacoé'.upperAscii() == 'TACOé'"),
+        row("format", "string_format", ".string, list(dyn) -> string", format_text,
+            "'%s=%d'.format(['a', 1]) == 'a=1'", "'%.2f'.format([1.5]) == '1.50'"),
+        row("strings.quote", "strings_quote", "string -> string", _quote, "strings.quote('a\\n') == '\"a\\\\n\"'"),
+        row("join", "list_join", ".list(string) -> string", _join, "['a', 'b'].join() == 'ab'"),
+        row("join", "list_join_string", ".list(string), string -> string", _join, "['a', 'b'].join('-') == 'a-b'"),
+    ),
+    since=(1, 29),
+)  # fmt: skip

@@ -1,0 +1,204 @@
+"""URLs as Go's net/url parses and writes them."""
+
+import re
+from urllib.parse import quote_from_bytes, unquote_to_bytes
+
+from apiext.cel.formatting import go_quote
+from apiext.cel.overloads import Library, row
+from apiext.cel.types import URL
+from apiext.cel.values import Fault, Map, Special, Value, no_overload
+
+_SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
+_BAD_ESCAPE = re.compile(r"%(?![0-9a-fA-F]{2})")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_PORT = re.compile(r"(?::[0-9]*)?\Z")
+_HOST = re.compile(r"[A-Za-z0-9\-_.~!$&'()*+,;=:\[\]<>\"%\u0080-\U0010ffff]*\Z")
+_USER = re.compile(r"[A-Za-z0-9\-._:~!$&'()*+,;=%@]*\Z")
+_PATH_SAFE = "-_.~!$&'()*+,/:;=@[]"
+_PATH_KEPT = "-_.~$&+,/:;=@"  # what Go leaves when it escapes a path itself
+
+
+class Url(Special):
+    """A parsed URL."""
+
+    __slots__ = ("host", "path", "query", "raw_path", "scheme", "text")
+    type_name = URL.name
+
+    def __init__(self, text: str, scheme: str, host: str, path: str, query: str) -> None:  # noqa: PLR0913
+        self.text = text
+        self.scheme = scheme
+        self.host = host
+        self.raw_path = path
+        self.path = unquote_to_bytes(path)
+        self.query = query
+
+    def same(self, other: Value) -> bool | Fault:
+        """Compare as written."""
+        if type(other) is not Url:
+            return no_overload()
+        one = (self.scheme, self.host, self.escaped(), self.query, self.text.partition("#")[2])
+        return one == (other.scheme, other.host, other.escaped(), other.query, other.text.partition("#")[2])
+
+    def escaped(self) -> str:
+        """Return the path with escapes, as it was written when that is a right way to write it."""
+        raw = self.raw_path
+        if all(char in _PATH_SAFE or char == "%" or char.isascii() and char.isalnum() for char in raw):
+            return raw
+        return "*" if raw == "*" else quote_from_bytes(self.path, _PATH_KEPT)
+
+
+class _Refused(ValueError):
+    """Why a text is no URL, in Go's words."""
+
+
+def parse(text: str, request: bool = True) -> Url:
+    """Return the URL of a text; a request needs an absolute one or a path from the root. Raises _Refused."""
+    try:
+        if not text and request:
+            raise _Refused("empty url")
+        if _CONTROL.search(text):
+            raise _Refused("net/url: invalid control character in URL")
+        body = text if request else text.partition("#")[0]
+        return _parsed(text, body, request)
+    except _Refused as wrong:
+        raise _Refused(f"parse {go_quote(text)}: {wrong}") from None
+
+
+def _parsed(text: str, body: str, request: bool) -> Url:
+    if body == "*":
+        return Url(text, "", "", "*", "")
+    if body.startswith(":"):
+        raise _Refused("missing protocol scheme")
+    found = _SCHEME.match(body)
+    scheme = found[1].lower() if found else ""
+    rest = body[found.end() :] if found else body
+    rest, _, query = rest.partition("?")
+    if not rest.startswith("/"):
+        if scheme:
+            return Url(text, scheme, "", "", query)  # opaque, as mailto:
+        if request:
+            raise _Refused("invalid URI for request")
+        if ":" in rest.partition("/")[0]:
+            raise _Refused("first path segment in URL cannot contain colon")
+    host = ""
+    if (scheme or (not request and not rest.startswith("///"))) and rest.startswith("//"):
+        authority, slash, path = rest[2:].partition("/")
+        rest = slash + path
+        host = _authority(scheme, authority)
+    _check_escapes(rest)
+    return Url(text, scheme, host, rest, query)
+
+
+def _check_escapes(text: str) -> None:
+    found = _BAD_ESCAPE.search(text)
+    if found is not None:
+        raise _Refused(f"invalid URL escape {go_quote(text[found.start() : found.start() + 3])}")
+
+
+def _authority(scheme: str, text: str) -> str:
+    user, at, host = text.rpartition("@")
+    if at:
+        if not _USER.match(user):
+            raise _Refused("net/url: invalid userinfo")
+        _check_escapes(user)
+    if host.startswith("["):
+        end = host.rfind("]")
+        if end < 0:
+            raise _Refused("missing ']' in host")
+        if not _PORT.match(host[end + 1 :]):
+            raise _Refused(f"invalid port {go_quote(host[end + 1 :])} after host")
+    else:
+        colon = host.rfind(":")
+        if colon >= 0 and not _PORT.match(host[colon:]):
+            raise _Refused(f"invalid port {go_quote(host[colon:])} after host")
+    if not _HOST.match(host):
+        odd = next(char for char in host if not _HOST.match(char))
+        raise _Refused(f"invalid character {go_quote(odd)} in host name")
+    _check_escapes(host)
+    return unquote_to_bytes(host).decode("utf-8", "replace")
+
+
+def _url(text: str) -> Value:
+    try:
+        parse(text)
+        return parse(text, request=False)
+    except _Refused as wrong:
+        return Fault(f"URL parse error during conversion from string: {wrong}")
+
+
+def refusal(text: str) -> str:
+    """Return why a text is no URL for a request, "" when it is one."""
+    try:
+        parse(text)
+    except _Refused as wrong:
+        return str(wrong)
+    return ""
+
+
+def _is_url(text: str) -> Value:
+    return not refusal(text)
+
+
+def _scheme(url: Url) -> Value:
+    return url.scheme
+
+
+def _host(url: Url) -> Value:
+    return url.host
+
+
+def _split_port(host: str) -> tuple[str, str]:
+    colon = host.rfind(":")
+    port = ""
+    if colon >= 0 and _PORT.match(host[colon:]):
+        host, port = host[:colon], host[colon + 1 :]
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    return host, port
+
+
+def _hostname(url: Url) -> Value:
+    return _split_port(url.host)[0]
+
+
+def _port(url: Url) -> Value:
+    return _split_port(url.host)[1]
+
+
+def _escaped_path(url: Url) -> Value:
+    return url.escaped()
+
+
+def _query(url: Url) -> Value:
+    found: dict[str, list[str]] = {}
+    for pair in url.query.split("&"):
+        if ";" in pair or not pair:
+            continue
+        key, _, value = pair.partition("=")
+        if _BAD_ESCAPE.search(key) or _BAD_ESCAPE.search(value):
+            continue
+        texts = [unquote_to_bytes(part.replace("+", " ")).decode("utf-8", "replace") for part in (key, value)]
+        found.setdefault(texts[0], []).append(texts[1])
+    made = Map()
+    for name, values in found.items():
+        made.set(name, values)
+    return made
+
+
+LIBRARY = Library(
+    "kubernetes.urls",
+    (
+        row("url", "string_to_url", "string -> url", _url, "url('https://a/b').getHost() == 'a'"),
+        row("getScheme", "url_get_scheme", ".url -> string", _scheme, "url('/path').getScheme() == ''"),
+        row("getHost", "url_get_host", ".url -> string", _host, "url('https://[::1]:80/').getHost() == '[::1]:80'"),
+        row("getHostname", "url_get_hostname", ".url -> string", _hostname,
+            "url('https://[::1]:80/').getHostname() == '::1'"),
+        row("getPort", "url_get_port", ".url -> string", _port, "url('https://example.com:80/').getPort() == '80'"),
+        row("getEscapedPath", "url_get_escaped_path", ".url -> string", _escaped_path,
+            "url('https://example.com/path with spaces/').getEscapedPath() == '/path%20with%20spaces/'"),
+        row("getQuery", "url_get_query", ".url -> map(string, list(string))", _query,
+            "url('https://a/?k=1&k=2').getQuery() == {'k': ['1', '2']}"),
+        row("isURL", "is_url_string", "string -> bool", _is_url, "isURL('https://a:80/')", "!isURL('../relative')"),
+    ),
+    types=(URL,),
+)  # fmt: skip

@@ -1,0 +1,102 @@
+"""Rows that declare functions: signature, identity, what runs, and examples that are tests."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from apiext.cel import types
+from apiext.cel.builder import Macros
+from apiext.cel.types import SIMPLE, Type
+from apiext.cel.values import Value, type_name
+
+Implement = Callable[..., Value]
+
+_WORD = re.compile(r"\s*([A-Za-z]+|->|[(),.])")
+# What a value must be for an overload to take it; types that are not here take any.
+_RUNTIME_NAMES = {
+    "bool": "bool", "int": "int", "uint": "uint", "double": "double", "string": "string", "bytes": "bytes",
+    "null": "null_type", "timestamp": "google.protobuf.Timestamp", "duration": "google.protobuf.Duration",
+    "list": "list", "map": "map",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Overload:
+    """One form of a function: what it takes and gives, and the Python function that runs it."""
+
+    function: str
+    id: str
+    member: bool
+    args: tuple[Type, ...]
+    result: Type
+    implement: Implement
+    examples: tuple[str, ...] = ()
+    wanted: tuple[str, ...] = field(default=())  # names of the types that values must have, "" for any
+    parameters: tuple[str, ...] = field(default=())
+
+    def takes(self, values: Iterable[Value]) -> bool:
+        """Return whether values are of the kinds that this form takes."""
+        return all(not name or type_name(value) == name for name, value in zip(self.wanted, values, strict=False))
+
+
+def row(function: str, id: str, signature: str, implement: Implement, *examples: str) -> Overload:
+    """Return a declared overload.
+
+    signature: "string, int -> bool", with a leading dot when the first argument is the receiver; capital letters are
+    parameters. examples: expressions that are true.
+    """
+    member = signature.startswith(".")
+    words = [word for word in _WORD.findall(signature.lstrip("."))]
+    words.reverse()
+    args = []
+    while words[-1] != "->":
+        args.append(_read(words))
+        if words[-1] == ",":
+            words.pop()
+    words.pop()
+    result = _read(words)
+    wanted = tuple(_runtime_name(arg) for arg in args)
+    names = dict.fromkeys(name for arg in (*args, result) for name in _parameters(arg))
+    return Overload(function, id, member, tuple(args), result, implement, examples, wanted, tuple(names))
+
+
+def _read(words: list[str]) -> Type:
+    word = words.pop()
+    if word.isupper() and len(word) == 1:
+        return types.parameter(word)
+    params = []
+    if words and words[-1] == "(":
+        words.pop()
+        while True:
+            params.append(_read(words))
+            if words.pop() == ")":
+                break
+    if not params:
+        return SIMPLE[word]
+    made: Mapping[str, Callable[..., Type]] = {
+        "list": types.list_of, "map": types.map_of, "optional": types.optional_of, "type": types.type_of
+    }  # fmt: skip
+    return made[word](*params)
+
+
+def _parameters(type: Type) -> list[str]:
+    if type.kind == "parameter":
+        return [type.name]
+    return [name for inner in type.params for name in _parameters(inner)]
+
+
+def _runtime_name(type: Type) -> str:
+    if type.kind in ("opaque", "object"):
+        return type.name
+    return _RUNTIME_NAMES.get(type.kind, "")
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """Functions and macros that belong together, and the version of Kubernetes that new rules need for them."""
+
+    name: str
+    rows: tuple[Overload, ...]
+    macros: Macros = field(default_factory=dict)
+    since: tuple[int, int] = (1, 0)
+    types: tuple[Type, ...] = ()

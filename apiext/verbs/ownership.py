@@ -1,0 +1,280 @@
+"""Field ownership of a call: server-side apply, and who owns what after any other write (SSA-001…019)."""
+
+from collections.abc import Callable, Mapping
+
+import orjson
+
+from apiext.catalog.served import ServedResource, ServedVersion
+from apiext.documents.document import Document, View, clone
+from apiext.documents.encoding import DecodeError, decode_yaml, json_kind
+from apiext.managedfields import entries, manager, scale
+from apiext.managedfields.entries import Manager
+from apiext.managedfields.fieldset import EMPTY, FieldSet
+from apiext.managedfields.manager import ApplyError, BadApply, Writer
+from apiext.managedfields.path import shown as shown_path
+from apiext.managedfields.types import Type
+from apiext.managedfields.updater import Conflicts, MissingVersion
+from apiext.meta import status
+from apiext.meta.options import WriteOptions
+from apiext.verbs import identity, metadata
+from apiext.verbs.call import Call
+
+MEDIA_TYPE = "application/apply-patch+yaml"
+_INVALID_AFTER_ADMISSION = (
+    ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating "
+    "admission controller; please fix your requests: "
+)
+
+
+class ConversionNeeded(Exception):
+    """An object must be seen in another version, which only a webhook can make.
+
+    Whoever catches it puts the answer into ``call.conversions[key]`` and tries again.
+    """
+
+    def __init__(self, document: View, api_version: str) -> None:
+        super().__init__(api_version)
+        self.document = document
+        self.api_version = api_version
+        self.key = (orjson.dumps(document, option=orjson.OPT_SORT_KEYS), api_version)
+
+
+class _Versions:
+    """The versions of a resource as one endpoint sees them (apiext.managedfields.updater.Versions)."""
+
+    def __init__(
+        self, resource: ServedResource, endpoint: str, conversions: Mapping[tuple[bytes, str], Document]
+    ) -> None:
+        self._resource = resource
+        self._endpoint = endpoint
+        self._conversions = conversions
+
+    def _served(self, api_version: str) -> ServedVersion:
+        version = api_version.rpartition("/")[2]
+        found = (self._resource.all_versions or self._resource.versions).get(version)
+        if found is None or found.api_version != api_version:
+            raise MissingVersion(api_version)
+        return found
+
+    def type_of(self, api_version: str) -> Type:
+        return self._served(api_version).merge_type()
+
+    def reset(self, api_version: str) -> FieldSet:
+        found = self._served(api_version).endpoints.get(self._endpoint)
+        return found.reset if found is not None else EMPTY
+
+    def convert(self, document: View, api_version: str) -> Document:
+        target = self._served(api_version)
+        source = self._served(str(document.get("apiVersion", "")))
+        if target.typed:
+            return target.decode(source.encode(dict(document)), 0)
+        if self._resource.conversion is None:
+            return {**document, "apiVersion": api_version}  # upstream: not pruned, so it may not fit
+        need = ConversionNeeded(document, api_version)
+        found = self._conversions.get(need.key)
+        if found is None:
+            raise need
+        return found
+
+
+def writer(
+    resource: ServedResource,
+    served: ServedVersion,
+    endpoint: str,
+    name: str,
+    now: str,
+    conversions: Mapping[tuple[bytes, str], Document] | None = None,
+) -> Writer:
+    """Return who writes to an endpoint (empty for the object itself) at a time (RFC 3339)."""
+    versions = _Versions(resource, endpoint, conversions or {})
+    return Writer(versions, served.api_version, served.kind, name, endpoint, now)
+
+
+def _writer(call: Call, options: WriteOptions, now: str) -> Writer:
+    name = options.field_manager or _printable(call.manager)
+    return writer(call.resource, call.served, call.endpoint.name, name, now, call.conversions)
+
+
+def _printable(agent: str) -> str:
+    """Return the start of a User-Agent as a manager's name: what prints of it, at most 128 bytes (SSA-005)."""
+    if agent.isascii() and agent.isprintable():
+        return agent[:_MAX_NAME]
+    found = "".join(char for char in agent if char.isprintable())
+    return found.encode()[:_MAX_NAME].decode(errors="ignore")
+
+
+_MAX_NAME = 128
+
+
+def claim(call: Call, document: Document, options: WriteOptions, now: str) -> None:
+    """Set managedFields of an object that is about to be created (SSA-006)."""
+    metadata.wipe(document)
+    _set(document, manager.track(_writer(call, options, now), call.served.empty, document, creating=True))
+
+
+def follow(call: Call, live: View, new: Document, options: WriteOptions, now: str) -> None:
+    """Set managedFields of an object that is about to be changed by anything but an apply (SSA-005…007)."""
+    if not call.endpoint.kind:
+        record(_writer(call, options, now), live, new)
+
+
+def record(who: Writer, live: View, new: Document) -> None:
+    """Set managedFields of a changed object."""
+    _set(new, manager.track(who, live, new, creating=False))
+
+
+def follow_scale(call: Call, live: View, new: Document) -> None:
+    """Set managedFields of an object that is about to be changed through its scale (SRV-010)."""
+    if call.endpoint.kind:
+        _set(new, scale.scaled((live.get("metadata") or {}).get("managedFields"), _replicas(call)))
+
+
+def _replicas(call: Call) -> scale.Paths:
+    versions = call.resource.all_versions or call.resource.versions
+    return {
+        served.api_version: served.endpoints[call.endpoint.name].replicas
+        if call.endpoint.name in served.endpoints
+        else ()
+        for served in versions.values()
+    }
+
+
+def _set(document: Document, owners: list[Document]) -> None:
+    found = {name: item for name, item in document.get("metadata", {}).items() if name != "managedFields"}
+    if owners:
+        found["managedFields"] = owners
+    document["metadata"] = found
+
+
+def check_admitted(call: Call, before: View, after: Document) -> None:
+    """Put managedFields back that admission has broken, with a warning (SSA-017)."""
+    given, found = before["metadata"].get("managedFields"), after["metadata"].get("managedFields")
+    if found is given:
+        return
+    try:
+        entries.decode(found)
+    except entries.EntryError as error:
+        _set(after, list(given or ()))
+        call.warnings.append(f"{_INVALID_AFTER_ADMISSION}{error}")
+
+
+def settle(new: Document, old: View) -> None:
+    """Keep the old times when nothing but times has changed, so that nothing is written (WRI-006, SSA-015)."""
+    after, before = new["metadata"].get("managedFields"), old["metadata"].get("managedFields")
+    if not after or not before or after == before or not entries.same_but_for_times(after, before):
+        return
+    bare = {name: item for name, item in new["metadata"].items() if name not in _UNSETTLED}
+    if bare == {name: item for name, item in old["metadata"].items() if name not in _UNSETTLED} and all(
+        new.get(name) == old.get(name) for name in {**new, **old} if name != "metadata"
+    ):
+        new["metadata"]["managedFields"] = before
+
+
+_UNSETTLED = ("managedFields", "resourceVersion")
+
+
+class Application:
+    """An applied configuration: the change that it is, and the object that it makes where there is none."""
+
+    def __init__(self, call: Call, raw: bytes, options: WriteOptions, clock: Callable[[], str]) -> None:
+        self._call = call
+        self._options = options
+        self._clock = clock
+        self._config, self._duplicates = _decode(raw)
+
+    def change(self, live: View) -> Document:
+        """Return the live object with the configuration applied, defaulted, with its owners."""
+        call = self._call
+        if call.endpoint.kind:
+            raise self._no_scale()
+        return self._finish(self._applied(live))
+
+    def creation(self) -> Document:
+        """Return the object to create; 409 when the configuration means an object that was there."""
+        call = self._call
+        found = self._applied(call.served.empty)
+        uid = found["metadata"].get("uid")
+        if uid:
+            text = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+            raise status.conflict(call.served.group_resource, call.name, text)
+        found["metadata"].pop("resourceVersion", None)
+        return self._finish(found)
+
+    def _applied(self, live: View) -> Document:
+        call = self._call
+        who = _writer(call, self._options, self._clock())
+        try:
+            found = manager.apply(who, live, self._config, call.served.empty, force=bool(self._options.force))
+        except BadApply as error:
+            raise status.bad_request(str(error)) from error
+        except Conflicts as conflicts:
+            raise conflict(conflicts) from conflicts
+        except ApplyError as error:
+            raise status.unknown(str(error)) from error
+        self._report()
+        try:
+            return call.served.complete(clone(found))
+        except ValueError as error:
+            raise status.unknown(str(error)) from error
+
+    def _finish(self, found: Document) -> Document:
+        identity.settle_namespace(self._call, found)
+        identity.check_name(self._call, found)
+        return found
+
+    def _report(self) -> None:
+        """Tell of duplicate keys, or refuse them (WRI-013)."""
+        if not self._duplicates or self._options.field_validation == "Ignore":
+            return
+        text = f"error converting YAML to JSON: {'; '.join(self._duplicates)}"
+        if self._options.field_validation == "Strict":
+            raise status.bad_request(f"error strict decoding YAML: {text}")
+        if text not in self._call.warnings:
+            self._call.warnings.append(text)
+
+    def _no_scale(self) -> status.StatusError:
+        """Return the error of every apply to a scale: upstream's converter does not know the kind (recorded)."""
+        call = self._call
+        version, kind = identity.expected_kind(call.served, call.endpoint)
+        if (self._config.get("apiVersion"), self._config.get("kind")) != (version, kind):
+            return status.bad_request(f"invalid object type: {manager.go_kind(self._config)}")
+        return status.unknown(
+            f"failed to create manager for existing fields: failed to convert live object (/; {version}, Kind={kind}) "
+            f"to proper version: request to convert CR to an invalid group/version: {version}"
+        )
+
+
+def _decode(raw: bytes) -> tuple[Document, list[str]]:
+    """Return the configuration and notes about duplicate keys; 400 for what is no YAML map."""
+    try:
+        found, duplicates = decode_yaml(raw)
+    except DecodeError as error:
+        raise status.bad_request(f"error decoding YAML: error converting YAML to JSON: {error}") from error
+    if found is None:
+        return {}, duplicates
+    if not isinstance(found, dict):
+        raise status.bad_request(
+            "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal "
+            f"{json_kind(found)} into Go value of type map[string]interface {{}}"
+        )
+    return found, duplicates
+
+
+def conflict(conflicts: Conflicts) -> status.StatusError:
+    """Return the 409 of an apply: each field with its owner as a cause (SSA-008)."""
+    causes = [
+        {"reason": "FieldManagerConflict", "message": f"conflict with {owner}", "field": shown_path(path)}
+        for owner, path in conflicts.found
+    ]
+    return status.StatusError(409, "Conflict", _message(conflicts.found), {"causes": causes})
+
+
+def _message(found: list[tuple[Manager, tuple[str, ...]]]) -> str:
+    if len(found) == 1:
+        owner, path = found[0]
+        return f"Apply failed with 1 conflict: conflict with {owner}: {shown_path(path)}"
+    by_owner: dict[Manager, list[str]] = {}
+    for owner, path in found:
+        by_owner.setdefault(owner, []).append(f"- {shown_path(path)}")
+    lines = [line for owner, paths in by_owner.items() for line in (f"conflicts with {owner}:", *paths)]
+    return f"Apply failed with {len(found)} conflicts: " + "\n".join(lines)

@@ -1,0 +1,156 @@
+"""Entries of managedFields: order, times, resets, the cap, subresources, kubectl (SSA-003…007, SSA-013…016)."""
+
+from typing import Any
+
+import orjson
+import pytest
+
+from apiext.managedfields import entries, manager, scale
+from apiext.managedfields.entries import APPLY, UPDATE, Manager, Owned
+from apiext.managedfields.manager import LAST_APPLIED, BadApply
+from apiext.managedfields.updater import Conflicts
+from tests.unit.managedfields.support import BASE, applied, configuration, owners_of, updated, writer
+
+LATER = "2026-01-02T00:00:00Z"
+A = {"f:a": {}}
+
+
+@pytest.mark.rows("SSA-003")
+def test_appliers_come_first_then_the_older() -> None:
+    managers = {
+        Manager("b", UPDATE, "g/v1"): Owned("g/v1", A, "2026-01-01T00:00:00Z"),
+        Manager("c", APPLY): Owned("g/v1", A, LATER),
+        Manager("a", APPLY): Owned("g/v1", A, LATER),
+        Manager("z", APPLY): Owned("g/v1", A, "2026-01-01T00:00:00Z"),
+    }
+    encoded = entries.encode(managers)
+    assert [entry["manager"] for entry in encoded] == ["z", "a", "c", "b"]
+    assert entries.decode(encoded) == managers
+
+
+@pytest.mark.rows("SSA-002")
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"operation": "Patch"}, "operation must be `Apply` or `Update`"),
+        ({"apiVersion": ""}, "apiVersion must not be empty"),
+        ({"fieldsType": ""}, "missing fieldsType in managed fields entry 0"),
+        ({"fieldsType": "FieldsV2"}, 'invalid fieldsType "FieldsV2" in managed fields entry 0'),
+        ({"fieldsV1": {"q": {}}}, "error decoding set: unsupported element: 'q'"),
+    ],
+)
+def test_broken_entries_are_told(change: dict[str, Any], text: str) -> None:
+    good = {"manager": "m", "operation": UPDATE, "apiVersion": "g/v1", "fieldsType": "FieldsV1", "fieldsV1": A}
+    with pytest.raises(entries.EntryError) as wrong:
+        entries.decode([{**good, **change}])
+    assert str(wrong.value) == text
+
+
+@pytest.mark.rows("SSA-007")
+@pytest.mark.parametrize("given", [[], [{}]])
+def test_a_reset_forgets_all_managers(given: list[Any]) -> None:
+    live = updated(None, "m", {"a": 1})
+    new = {**live, "metadata": {**live["metadata"], "managedFields": given}}
+    assert manager.track(writer("m"), live, new, creating=False) == []
+    assert manager.track(writer("m", subresource="status"), live, new, creating=False) != []
+
+
+@pytest.mark.rows("SSA-007")
+def test_broken_entries_of_a_request_are_ignored() -> None:
+    live = updated(None, "m", {"a": 1})
+    new = {**live, "metadata": {**live["metadata"], "managedFields": [{"manager": "x"}]}}
+    assert manager.track(writer("m"), live, new, creating=False) == live["metadata"]["managedFields"]
+
+
+@pytest.mark.rows("SSA-006")
+def test_an_object_without_managers_is_tracked_from_its_first_apply() -> None:
+    live = configuration({"a": 1})
+    assert manager.track(writer("m"), live, configuration({"a": 2}), creating=False) == []
+    assert set(owners_of(applied(live, "m", {"b": 1}))) == {"before-first-apply", "m"}
+
+
+@pytest.mark.rows("SSA-006")
+def test_the_oldest_of_more_than_ten_updaters_are_merged() -> None:
+    live = updated(None, "m00", {"free": {"f00": 1}})
+    for number in range(1, 13):
+        spec = {"free": {f"f{other:02}": 1 for other in range(number + 1)}}
+        live = updated(live, f"m{number:02}", spec, now=f"2026-01-01T00:00:{number:02}Z")
+    owners = owners_of(live)
+    assert list(owners) == ["ancient-changes", *(f"m{number:02}" for number in range(4, 13))]
+    assert set(owners["ancient-changes"]["f:spec"]["f:free"]) == {".", "f:f00", "f:f01", "f:f02", "f:f03"}
+    assert live["metadata"]["managedFields"][0]["time"] == "2026-01-01T00:00:03Z"
+
+
+@pytest.mark.rows("SSA-015")
+def test_a_time_changes_with_the_set_only() -> None:
+    live = updated(None, "m", {"a": 1})
+    same = updated(live, "m", {"a": 1}, now=LATER)
+    assert same == live
+    other = updated(live, "m", {"a": 2}, now=LATER)
+    assert other["metadata"]["managedFields"][0]["time"] == LATER
+    assert entries.same_but_for_times(live["metadata"]["managedFields"], other["metadata"]["managedFields"])
+
+
+@pytest.mark.rows("SSA-004", "SSA-005")
+def test_names_and_system_fields_are_owned_by_nobody() -> None:
+    metadata = {"name": "o", "namespace": "n", "uid": "u", "generation": 1, "labels": {"l": "1"}}
+    owned = manager.track(writer(""), BASE, {**BASE, "metadata": metadata}, creating=True)
+    assert owned[0]["manager"] == "unknown"
+    assert owned[0]["fieldsV1"] == {"f:metadata": {"f:labels": {".": {}, "f:l": {}}}}
+
+
+@pytest.mark.rows("SSA-013")
+def test_an_endpoint_gives_only_what_it_writes() -> None:
+    live = updated(None, "m", {"a": 1})
+    new = {**live, "spec": {"a": 2}, "status": {"p": 1}}
+    of_status = writer("m", subresource="status", ignored={"f:spec": {}, "f:metadata": {}})
+    found = manager.track(of_status, live, new, creating=False)
+    assert [(entry.get("subresource"), entry["fieldsV1"]) for entry in found] == [
+        (None, {"f:spec": {".": {}, "f:a": {}}}),
+        ("status", {"f:status": {".": {}, "f:p": {}}}),
+    ]
+    assert str(entries.manager_of("m", UPDATE, "g/v1", "status")) == '"m" with subresource "status" using g/v1'
+
+
+@pytest.mark.rows("SSA-001")
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"apiVersion": "g/v2"}, "invalid object type: g/v2, Kind=K"),
+        ({"kind": ""}, "invalid object type: g/v1, Kind="),
+        ({"apiVersion": "v1"}, "invalid object type: /v1, Kind=K"),
+        ({"metadata": {"managedFields": []}}, "metadata.managedFields must be nil"),
+    ],
+)
+def test_foreign_bodies_are_refused(change: dict[str, Any], text: str) -> None:
+    with pytest.raises(BadApply) as wrong:
+        manager.apply(writer("m"), BASE, {**configuration({"a": 1}), **change}, BASE, force=False)
+    assert str(wrong.value) == text
+
+
+def made_by_kubectl(spec: dict[str, Any], last: dict[str, Any]) -> Any:
+    live = updated(None, "kubectl-client-side-apply", spec)
+    live["metadata"]["annotations"] = {LAST_APPLIED: orjson.dumps(configuration(last)).decode()}
+    return live
+
+
+@pytest.mark.rows("SSA-016")
+def test_kubectl_takes_over_what_it_applied_before() -> None:
+    live = made_by_kubectl({"a": 1, "b": 1}, {"a": 1})
+    after = applied(live, "kubectl", {"a": 2})
+    assert after["spec"] == {"a": 2, "b": 1}
+    kept = after["metadata"]["annotations"][LAST_APPLIED]
+    assert kept == '{"apiVersion":"g/v1","kind":"K","metadata":{"name":"o"},"spec":{"a":2}}\n'
+    with pytest.raises(Conflicts) as met:
+        applied(live, "kubectl", {"a": 2, "b": 2})
+    assert [way for _, way in met.value.found] == [("f:spec", "f:b")]
+    with pytest.raises(Conflicts):
+        applied(live, "other", {"a": 2})
+
+
+@pytest.mark.rows("SRV-010")
+def test_nobody_owns_what_a_scale_wrote() -> None:
+    live = updated(None, "m", {"a": 1, "b": 1})
+    found = scale.scaled(live["metadata"]["managedFields"], {"g/v1": ("spec", "a")})
+    assert [entry["fieldsV1"] for entry in found] == [{"f:spec": {".": {}, "f:b": {}}}]
+    assert scale.scaled(live["metadata"]["managedFields"], {"g/v2": ("spec", "a")}) == []

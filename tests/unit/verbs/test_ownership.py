@@ -1,0 +1,185 @@
+"""Applies through the write loop, and what becomes of managedFields on the way (SSA-001…017)."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import orjson
+import pytest
+
+from apiext.documents.document import Document
+from apiext.meta.status import StatusError
+from apiext.verbs import api, ownership
+from apiext.verbs.call import Call, Outcome
+from tests.support.fake_etcd import FakeEtcd
+from tests.unit.controllers.harness import NOW, server
+from tests.unit.verbs.harness import DEFINITION, Client, widget
+
+
+@asynccontextmanager
+async def served(etcd: FakeEtcd) -> AsyncIterator[Client]:
+    async with server(etcd) as one:
+        if one.definition("widgets.example.com") is None:
+            await one.define({**DEFINITION, "metadata": {"name": "widgets.example.com", "uid": "d1", "generation": 1}})
+        await one.established("widgets.example.com")
+        yield Client(one)
+
+
+async def apply(client: Client, name: str, manager: str, spec: Document | None = None, **query: str) -> Outcome:
+    asked = {"fieldManager": manager, **query}
+    call = client.call("patch", name, {key: [value] for key, value in asked.items() if value})
+    raw = orjson.dumps(widget(name, **({"spec": spec} if spec is not None else {})))
+    return await api.patch(client.verbs, call, ownership.MEDIA_TYPE, raw)
+
+
+def owners(document: Document) -> dict[str, Any]:
+    return {entry["manager"]: entry["fieldsV1"] for entry in document["metadata"].get("managedFields", ())}
+
+
+@pytest.mark.rows("SSA-001", "SSA-015", "SRV-013")
+async def test_an_apply_creates_then_changes_then_writes_nothing() -> None:
+    async with served(FakeEtcd()) as client:
+        created = await apply(client, "a", "m", {"n": 1})
+        assert created.code == 201
+        changed = await apply(client, "a", "m", {"n": 2})
+        assert changed.code == 200
+        assert owners(client.shown(changed)) == {"m": {"f:spec": {".": {}, "f:n": {}}}}
+        again = await apply(client, "a", "m", {"n": 2})
+        assert (
+            client.shown(again)["metadata"]["resourceVersion"] == client.shown(changed)["metadata"]["resourceVersion"]
+        )
+
+
+@pytest.mark.rows("SSA-008")
+async def test_a_conflict_is_told_with_its_causes() -> None:
+    async with served(FakeEtcd()) as client:
+        await client.create("a", spec={"n": 1, "o": {"p": 1}})
+        with pytest.raises(StatusError) as met:
+            await apply(client, "a", "m", {"n": 2, "o": {"p": 2}})
+        assert met.value.document() == {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "reason": "Conflict",
+            "message": (
+                'Apply failed with 2 conflicts: conflicts with "test" using example.com/v1:\n- .spec.n\n- .spec.o.p'
+            ),
+            "details": {
+                "causes": [
+                    {
+                        "reason": "FieldManagerConflict",
+                        "message": 'conflict with "test" using example.com/v1',
+                        "field": field,
+                    }
+                    for field in (".spec.n", ".spec.o.p")
+                ]
+            },
+            "code": 409,
+        }
+        forced = await apply(client, "a", "m", {"n": 2}, force="true")
+        assert owners(client.shown(forced)) == {
+            "m": {"f:spec": {".": {}, "f:n": {}}},
+            "test": {"f:spec": {".": {}, "f:o": {".": {}, "f:p": {}}}},
+        }
+
+
+@pytest.mark.rows("SSA-001", "WRI-011")
+@pytest.mark.parametrize(
+    ("raw", "text"),
+    [
+        (b"", "invalid object type: /, Kind="),
+        (b"[1]", "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal array into "
+                 "Go value of type map[string]interface {}"),
+        (b"apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: b}\n",
+         "the name of the object (b) does not match the name on the URL (a)"),
+        (b"apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: a, namespace: other}\n",
+         "the namespace of the provided object does not match the namespace sent on the request"),
+    ],
+)  # fmt: skip
+async def test_bodies_that_cannot_be_applied(raw: bytes, text: str) -> None:
+    async with served(FakeEtcd()) as client:
+        call = client.call("patch", "a", {"fieldManager": ["m"]})
+        with pytest.raises(StatusError) as wrong:
+            await api.patch(client.verbs, call, ownership.MEDIA_TYPE, raw)
+        assert (wrong.value.code, wrong.value.message) == (400, text)
+
+
+@pytest.mark.rows("WRI-011")
+async def test_an_apply_needs_a_manager() -> None:
+    async with served(FakeEtcd()) as client:
+        with pytest.raises(StatusError) as wrong:
+            await apply(client, "a", "", {"n": 1})
+        assert wrong.value.code == 422
+
+
+@pytest.mark.rows("WRI-010")
+async def test_an_apply_that_means_a_lost_object_creates_no_other() -> None:
+    async with served(FakeEtcd()) as client:
+        call = client.call("patch", "a", {"fieldManager": ["m"]})
+        raw = orjson.dumps(widget("a", metadata={"uid": "u-1"}))
+        with pytest.raises(StatusError) as wrong:
+            await api.patch(client.verbs, call, ownership.MEDIA_TYPE, raw)
+        assert (wrong.value.code, wrong.value.reason) == (409, "Conflict")
+        assert "uid mismatch: the provided object specified uid u-1" in wrong.value.message
+
+
+@pytest.mark.rows("SSA-001")
+async def test_two_servers_that_apply_the_same_name_make_one_object() -> None:
+    etcd = FakeEtcd()
+    async with served(etcd) as one, served(etcd) as other:
+        outcomes = await asyncio.gather(apply(one, "a", "m1", {"n": 1}), apply(other, "a", "m2", {"o": 1}))
+        assert sorted(outcome.code for outcome in outcomes) == [200, 201]
+        entry = await one.stored("a")
+        assert entry is not None
+        assert set(owners(orjson.loads(entry.raw))) == {"m1", "m2"}
+
+
+@pytest.mark.rows("SSA-005", "SSA-006", "SSA-007")
+async def test_other_writes_are_tracked_and_a_reset_ends_that() -> None:
+    async with served(FakeEtcd()) as client:
+        await client.create("a", spec={"n": 1})
+        changed = client.shown(await client.patch("a", {"spec": {"m": 1}}, fieldManager="other"))
+        assert owners(changed) == {
+            "other": {"f:spec": {"f:m": {}}},
+            "test": {"f:spec": {".": {}, "f:n": {}}},
+        }
+        reset = client.shown(await client.patch("a", {"metadata": {"managedFields": [{}]}}))
+        assert owners(reset) == {}
+        assert owners(client.shown(await client.patch("a", {"spec": {"n": 3}}))) == {}
+        assert set(owners(client.shown(await apply(client, "a", "m", {"x": 1})))) == {"before-first-apply", "m"}
+
+
+@pytest.mark.rows("SSA-017")
+async def test_owners_that_admission_breaks_are_put_back() -> None:
+    async with served(FakeEtcd()) as client:
+        call: Call = client.call("create")
+        before = widget("a", metadata={"managedFields": [{"manager": "m"}]})
+        after = widget("a", metadata={"managedFields": [{"manager": "x", "operation": "Patch"}]})
+        ownership.check_admitted(call, before, after)
+        assert after["metadata"]["managedFields"] == before["metadata"]["managedFields"]
+        assert call.warnings == [
+            ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated "
+            "mutating admission controller; please fix your requests: operation must be `Apply` or `Update`"
+        ]
+
+
+@pytest.mark.rows("WRI-006", "SSA-015")
+@pytest.mark.parametrize(("spec", "kept"), [({"n": 1}, True), ({"n": 2}, False)])
+def test_times_alone_are_no_change(spec: Document, kept: bool) -> None:
+    entry = {"manager": "m", "operation": "Update", "apiVersion": "example.com/v1", "fieldsV1": {"f:spec": {}}}
+    old = widget("a", spec={"n": 1}, metadata={"managedFields": [{**entry, "time": "2020-01-01T00:00:00Z"}]})
+    new = widget("a", spec=spec, metadata={"managedFields": [{**entry, "time": NOW}]})
+    ownership.settle(new, old)
+    assert (new["metadata"]["managedFields"] == old["metadata"]["managedFields"]) is kept
+
+
+@pytest.mark.rows("SSA-005")
+@pytest.mark.parametrize(("agent", "name"), [("kubectl", "kubectl"), ("a\tb", "ab"), ("é" * 100, "é" * 64)])
+async def test_a_user_agent_is_cut_to_a_name(agent: str, name: str) -> None:
+    async with served(FakeEtcd()) as client:
+        call = client.call("create")
+        call.manager = agent
+        created = client.shown(await client.create("a", call=call, spec={"n": 1}))
+        assert set(owners(created)) == {name}

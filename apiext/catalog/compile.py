@@ -8,7 +8,7 @@ import orjson
 
 from apiext.catalog import endpoints
 from apiext.catalog.columns import custom_columns
-from apiext.catalog.schemas import lazy_schema
+from apiext.catalog.schemas import lazy_schema, schema_from
 from apiext.catalog.selectable import selectable_fields
 from apiext.catalog.served import ALL_VERBS, TERMINATING_VERBS, Endpoint, ServedResource, ServedVersion
 from apiext.catalog.viewing import Storage, custom_codec
@@ -32,21 +32,29 @@ Schema = Callable[[], CompiledSchema]
 
 
 def compile_definition(
-    document: View, *, guard_key: str = "", guard_revision: int = 0, shape: str = ""
+    document: View,
+    *,
+    guard_key: str = "",
+    guard_revision: int = 0,
+    shape: str = "",
+    again: Callable[[], View] | None = None,
 ) -> ServedResource:
     """Return what the definition (v1 form) serves; pure, and cheap since schemas are compiled when first used.
 
     Names are the accepted ones; whether it is to be served at all is the caller's question (CND-005). ``shape`` is the
-    identity to give it, by default one that changes with everything.
+    identity to give it, by default one that changes with everything. ``again()`` gives the document another time, for
+    its schemas: with it nothing of the document is kept but what is small.
     """
     definition = from_document(document)
+    sources = {version.name: schema_from(again or (lambda: document), version.name) for version in definition.versions}
     schemas: dict[str, Schema] = {
-        version.name: lazy_schema(version.schema, preserve_unknown_fields=definition.preserve_unknown_fields)
-        for version in definition.versions
+        name: lazy_schema(source, preserve_unknown_fields=definition.preserve_unknown_fields)
+        for name, source in sources.items()
     }
     storage = Storage(definition.group, schemas, definition.storage_version, definition.webhook is not None)
     versions = {
-        version.name: _version(definition, version, storage, schemas[version.name]) for version in definition.versions
+        version.name: _version(definition, version, storage, schemas[version.name], sources[version.name])
+        for version in definition.versions
     }
     return ServedResource(
         group=definition.group,
@@ -103,7 +111,13 @@ def _endpoints(version: Version) -> Mapping[str, Endpoint]:
     return found
 
 
-def _version(definition: CustomResourceDefinition, version: Version, storage: Storage, schema: Schema) -> ServedVersion:
+def _version(
+    definition: CustomResourceDefinition,
+    version: Version,
+    storage: Storage,
+    schema: Schema,
+    source: Callable[[], View | None],
+) -> ServedVersion:
     names = definition.accepted if definition.accepted.kind else definition.names
     codec = custom_codec(storage, version.name, exact=not (version.status and _defaults_status(version.schema)))
     return ServedVersion(
@@ -128,17 +142,17 @@ def _version(definition: CustomResourceDefinition, version: Version, storage: St
         verbs=TERMINATING_VERBS if definition.is_true(TERMINATING) else ALL_VERBS,
         deprecation_warning=deprecation_warning(definition, version),
         selectable=selectable_fields(version.selectable, namespaced=definition.namespaced),
-        open_api=version.schema,
-        merge_type=_merge_type(definition, version),
+        schema=source,
+        merge_type=_merge_type(definition, source),
         empty={"apiVersion": f"{definition.group}/{version.name}", "kind": names.kind},
         complete=_completion(schema),
         storage_version_hash=storage_version_hash(definition.group, definition.storage_version, names.kind),
     )
 
 
-def _merge_type(definition: CustomResourceDefinition, version: Version) -> Callable[[], Type]:
-    schema = None if definition.is_true(NON_STRUCTURAL) else version.schema
-    return lazily(lambda: merge_type(schema, preserve_unknown_fields=definition.preserve_unknown_fields))
+def _merge_type(definition: CustomResourceDefinition, source: Callable[[], View | None]) -> Callable[[], Type]:
+    broken, preserve = definition.is_true(NON_STRUCTURAL), definition.preserve_unknown_fields
+    return lazily(lambda: merge_type(None if broken else source(), preserve_unknown_fields=preserve))
 
 
 def _completion(schema: Schema) -> Callable[[Document], Document]:

@@ -31,6 +31,10 @@ def _same(document: Document) -> Document:
     return document
 
 
+def _no_schema() -> View | None:
+    return None
+
+
 def _deduced() -> Type:
     return merge_type(None)
 
@@ -85,8 +89,9 @@ class ServedVersion:
     raises ValueError with Go-like text for a body that cannot be this kind. ``validate(new, old)`` and
     ``warnings(new, old)`` judge a whole object; old is None on create. ``name_messages(name)`` tells what is wrong
     with a name (None: it must be a DNS-1123 subdomain). ``accept(document)`` prunes and coerces what a conversion
-    webhook returned in this version. ``merge_type()`` tells how its fields are owned, ``empty`` is an object that has
-    none, and ``complete(document)`` defaults in place what an apply made.
+    webhook returned in this version. ``schema()`` reads the OpenAPI schema, which nobody keeps. ``merge_type()`` tells
+    how its fields are owned, ``empty`` is an object that has none, and ``complete(document)`` defaults in place what an
+    apply made.
     """
 
     group: str
@@ -111,7 +116,7 @@ class ServedVersion:
     deprecation_warning: str = ""
     selectable: Mapping[str, Callable[[View], str]] = field(default_factory=dict)
     typed: bool = False  # a Go type upstream: completed from the URL, protobuf, strategic merge
-    open_api: Mapping[str, Any] | None = None
+    schema: Callable[[], View | None] = _no_schema
     storage_version_hash: str = ""
     merge_keys: Mapping[str, str] = field(default_factory=dict)  # lists that strategic merge patch merges by key
     name_messages: Callable[[str], list[str]] | None = None
@@ -139,6 +144,11 @@ class ServedVersion:
     def group_kind(self) -> GroupKind:
         """The kind as error texts name it."""
         return GroupKind(self.group, self.kind)
+
+    @property
+    def open_api(self) -> View | None:
+        """The OpenAPI schema, read anew: ask once."""
+        return self.schema()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

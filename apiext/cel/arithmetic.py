@@ -35,8 +35,8 @@ def _uint(number: int) -> Value:
     return Uint(number) if 0 <= number <= UINT_MAX else Fault(_UINT_OVERFLOW)
 
 
-def _time(ns: int) -> Value:
-    return Timestamp(ns) if TIME_MIN <= ns <= TIME_MAX else Fault(_TIME_OVERFLOW)
+def _time(ns: int, offset: int) -> Value:
+    return Timestamp(ns, offset) if TIME_MIN <= ns <= TIME_MAX else Fault(_TIME_OVERFLOW)
 
 
 def _duration(ns: int) -> Value:
@@ -56,7 +56,7 @@ def add(one: Value, other: Value) -> Value:
         if kind is Duration:
             return _duration(one.ns + other.ns)
     if kind is Timestamp and second is Duration or kind is Duration and second is Timestamp:
-        return _time(one.ns + other.ns)
+        return _time(one.ns + other.ns, one.offset if kind is Timestamp else other.offset)
     if is_list(one) and is_list(other):
         if isinstance(one, View):
             return one.add(other)  # type: ignore[attr-defined]
@@ -84,7 +84,7 @@ def subtract(one: Value, other: Value) -> Value:
         if kind is Duration or kind is Timestamp:
             return _duration(one.ns - other.ns)
     if kind is Timestamp and second is Duration:
-        return _time(one.ns - other.ns)
+        return _time(one.ns - other.ns, one.offset)
     return _unlike(one, "_-_", (int, Uint, float, Duration, Timestamp))
 
 

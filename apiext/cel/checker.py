@@ -302,13 +302,13 @@ class Checker:
 
     # Lists, maps, objects
 
-    def join(self, node: Node, before: Type | None, found: Type) -> Type:
+    def join(self, before: Type | None, found: Type) -> Type:
+        """Return the type of elements so far; what differs is dyn, and told by the validators."""
         if before is None or before == found:
             return found
         if self.known.assignable(before, found):
             return before if types.less_specific(before, found) else found
-        self.mismatch(node.id, before, found)
-        return ERROR
+        return DYN
 
     def unwrapped(self, node: Node) -> Type:
         """Return the type inside an optional element or entry."""
@@ -322,7 +322,7 @@ class Checker:
         for at, element in enumerate(node.elements):
             node.elements[at] = checked = self.check(element)
             found = self.unwrapped(checked) if at in node.optional else self.types[checked.id]
-            joined = self.join(checked, joined, found)
+            joined = self.join(joined, found)
         self.types[node.id] = types.list_of(joined if joined is not None else self.known.fresh())
         return node
 
@@ -331,10 +331,10 @@ class Checker:
         values: Type | None = None
         for entry in node.entries:
             entry.key = self.check(entry.key)
-            keys = self.join(entry.key, keys, self.types[entry.key.id])
+            keys = self.join(keys, self.types[entry.key.id])
             entry.value = self.check(entry.value)
             found = self.unwrapped(entry.value) if entry.optional else self.types[entry.value.id]
-            values = self.join(entry.value, values, found)
+            values = self.join(values, found)
         if keys is None or values is None:
             keys, values = self.known.fresh(), self.known.fresh()
         self.types[node.id] = types.map_of(keys, values)

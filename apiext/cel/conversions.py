@@ -121,7 +121,7 @@ def to_string(value: Value) -> Value:
         except UnicodeDecodeError:
             return Fault("invalid UTF-8 in bytes, cannot convert to string")
     if kind is Timestamp:
-        return format_timestamp(value.ns)
+        return format_timestamp(value.ns, value.offset)
     if kind is Duration:
         return seconds_text(value.ns)
     return value.name if isinstance(value, Type) else _cannot(value, "string")
@@ -131,15 +131,14 @@ def to_timestamp(value: Value) -> Value:
     """Return a time of a text or of seconds since 1970."""
     if type(value) is Timestamp:
         return value
+    read: tuple[int, int] | None = None
     if type(value) is int:
-        ns: int | None = value * SECOND
+        read = value * SECOND, 0
     elif type(value) is str:
-        ns = parse_rfc3339(value)
-        if ns is None:
-            return _cannot(value, "google.protobuf.Timestamp")
-    else:
+        read = parse_rfc3339(value)
+    if read is None:
         return _cannot(value, "google.protobuf.Timestamp")
-    return Timestamp(ns) if TIME_MIN <= ns <= TIME_MAX else Fault("timestamp overflow")
+    return Timestamp(*read) if TIME_MIN <= read[0] <= TIME_MAX else Fault("timestamp overflow")
 
 
 def to_duration(value: Value) -> Value:

@@ -1,15 +1,43 @@
 """Where expressions are compiled: declared variables and a version of the language."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from apiext.cel import types
 from apiext.cel.base import base
 from apiext.cel.checker import Checked, Checker
 from apiext.cel.declared import Declared
+from apiext.cel.estimate import Range, estimate
 from apiext.cel.parser import TOO_DEEP, parse
+from apiext.cel.plan import Cancelled, Step, Tracker, Variables
+from apiext.cel.planner import Unplannable, plan
 from apiext.cel.source import Issues, Source
 from apiext.cel.types import Type
 from apiext.cel.validators import validate
+from apiext.cel.values import Fault, Optional, Value
+from apiext.cel.views import view
+
+PER_CALL_LIMIT = 1_000_000  # units of one evaluation (CEL-011)
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """An expression that cannot be used: at its compilation or its instantiation, and upstream's text."""
+
+    stage: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What came of an evaluation: a value or an error's text, and what it cost. ``cancelled``: it was stopped."""
+
+    value: Value
+    error: str | None
+    cost: int
+    cancelled: bool = False
+
 
 
 class Environment:
@@ -51,3 +79,69 @@ class Environment:
             issues.found.clear()
             issues.at(-1, TOO_DEEP)
         return issues if issues else checked
+
+    def values(self, variables: Mapping[str, Any]) -> dict[str, Value]:
+        """Return what is given for variables as values."""
+        made: dict[str, Value] = {}
+        for name in self.variables:
+            if name in variables:
+                declared = self.declared.get(name)
+                value = variables[name] if declared is None else view(variables[name], declared)
+                made[name] = Optional(True, value) if name in self.optional else value
+            elif name in self.optional:
+                made[name] = Optional(False)
+        return made
+
+    def compile(self, text: str) -> "Program | Rejected":
+        """Return a program, or why there is none.
+
+        A Rejected says "compilation" with the text of ``issues`` or "instantiation" with the fault of a constant part.
+        """
+        checked = self.check(text)
+        if isinstance(checked, Issues):
+            return Rejected("compilation", checked.text())
+        try:
+            return Program(self, checked, plan(checked, self.base))
+        except Unplannable as wrong:
+            return Rejected("instantiation", str(wrong))
+
+    def estimate(self, checked: Checked, root: str = "self") -> Range:
+        """Return the least and the most that an expression costs, with the sizes declared for a variable."""
+        return estimate(checked, self.declared.get(root))
+
+
+class Program:
+    """An expression that can be evaluated."""
+
+    def __init__(self, environment: Environment, checked: Checked, step: Step) -> None:
+        self.environment = environment
+        self.checked = checked
+        self.step = step
+
+    @property
+    def result(self) -> Type:
+        """Return the type of what it gives."""
+        return self.checked.result
+
+    def mentions(self, variable: str) -> bool:
+        """Return whether a variable is used, as transition rules use oldSelf."""
+        return self.checked.mentions(variable)
+
+    def interpret(
+        self, variables: Mapping[str, Any], limit: int = PER_CALL_LIMIT, stop: Callable[[], bool] | None = None
+    ) -> Evaluation:
+        """Evaluate step by step, as upstream does.
+
+        variables: decoded JSON for declared ones (absent for an optional one that is missing), values for others.
+        limit: the most it may cost. stop: asked every hundred turns of loops whether to give up.
+        """
+        tracker = Tracker(limit, stop)
+        try:
+            value = self.step.eval(Variables(self.environment.values(variables)), tracker)
+        except Cancelled as stopped:
+            return Evaluation(None, str(stopped), tracker.cost, True)
+        except RecursionError:
+            return Evaluation(None, TOO_DEEP, tracker.cost)
+        if type(value) is Fault:
+            return Evaluation(None, value.message, tracker.cost)
+        return Evaluation(value, None, tracker.cost)

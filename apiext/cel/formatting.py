@@ -208,7 +208,7 @@ def localized(number: float, kind: str, precision: int) -> str:
         return f"{number:,.{precision}f}"
     mantissa, _, exponent = f"{number:.{precision}e}".partition("e")
     raised = f"{int(exponent):03d}" if int(exponent) < 0 else f"{int(exponent):02d}"
-    return mantissa + "\u202f×\u202f10" + "".join(_RAISED[char] for char in raised)
+    return mantissa + "×10" + "".join(_RAISED[char] for char in raised)
 
 
 _RAISED = dict(zip("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹", strict=True))

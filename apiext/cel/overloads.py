@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from apiext.cel import types
 from apiext.cel.builder import Macros
 from apiext.cel.types import SIMPLE, Type
-from apiext.cel.values import Value, type_name
+from apiext.cel.values import Value, element, elements, type_name
 
 Implement = Callable[..., Value]
 
+# Functions that look at their arguments themselves (upstream: DisableTypeGuards).
+_UNGUARDED = frozenset(("contains", "endsWith", "startsWith", "flatten"))
 _WORD = re.compile(r"\s*([A-Za-z]+|->|[(),.])")
 # What a value must be for an overload to take it; types that are not here take any.
 _RUNTIME_NAMES = {
@@ -36,7 +38,27 @@ class Overload:
 
     def takes(self, values: Iterable[Value]) -> bool:
         """Return whether values are of the kinds that this form takes."""
-        return all(not name or type_name(value) == name for name, value in zip(self.wanted, values, strict=False))
+        return self.function in _UNGUARDED or all(
+            not name or (type_name(value) == name and (not type.params or _fits(type, value)))
+            for name, type, value in zip(self.wanted, self.args, values, strict=False)
+        )
+
+
+def _fits(type: Type, value: Value) -> bool:
+    """Return whether a value is of a type; of a list or map only the first element is looked at."""
+    name = _runtime_name(type)
+    if not name:
+        return True
+    if type_name(value) != name:
+        return False
+    if type.kind == "list":
+        return not len(value) or _fits(type.params[0], element(value, 0))
+    if type.kind == "map":
+        if not len(value):
+            return True
+        key = next(iter(elements(value)), None)
+        return key is None or (_fits(type.params[0], key) and _fits(type.params[1], value.find(key)[1]))
+    return True
 
 
 def row(function: str, id: str, signature: str, implement: Implement, *examples: str) -> Overload:

@@ -16,8 +16,8 @@ _EPOCH = date(1970, 1, 1).toordinal()
 _DAY = 86_400
 
 
-def _instant(found: re.Match[str]) -> int | None:
-    """Return nanoseconds since 1970 of a matched text, None when the calendar has no such time."""
+def _instant(found: re.Match[str]) -> tuple[int, int] | None:
+    """Return nanoseconds since 1970 and seconds east of a matched text, None when the calendar has no such time."""
     year, month, day, hour, minute, second = (int(found[n]) for n in range(1, 7))
     if hour > 23 or minute > 59 or second > 59 or year == 0:
         return None
@@ -25,37 +25,38 @@ def _instant(found: re.Match[str]) -> int | None:
         days = date(year, month, day).toordinal() - _EPOCH
     except ValueError:
         return None
+    east = 0
     seconds = days * _DAY + hour * 3600 + minute * 60 + second
     if found[9]:
         ahead, past = int(found[10]), int(found[11])
         if ahead > 24 or past > 59:
             return None
-        offset = ahead * 3600 + past * 60
-        seconds -= offset if found[9] == "+" else -offset
+        east = (ahead * 3600 + past * 60) * (1 if found[9] == "+" else -1)
+        seconds -= east
     nanos = int((found[7] or "0")[:9].ljust(9, "0"))
-    return seconds * SECOND + nanos
+    return seconds * SECOND + nanos, east
 
 
-def parse_rfc3339(text: str) -> int | None:
-    """Return nanoseconds since 1970 of a text as Go's time.RFC3339 reads it, None when it does not."""
+def parse_rfc3339(text: str) -> tuple[int, int] | None:
+    """Return nanoseconds since 1970 and seconds east of a text as Go's time.RFC3339 reads it, None when it does not."""
     found = _RFC3339.match(text)
     return None if found is None else _instant(found)
 
 
-def parse_date_time(text: str) -> int | None:
-    """Return nanoseconds since 1970 of a date-time of the data (upstream: strfmt.ParseDateTime)."""
+def parse_date_time(text: str) -> tuple[int, int] | None:
+    """Return nanoseconds since 1970 and seconds east of a date-time of the data (upstream: strfmt.ParseDateTime)."""
     if not text:
-        return 0
+        return 0, 0
     found = _STRFMT.match(text)
     return None if found is None else _instant(found)
 
 
-def parse_date(text: str) -> int | None:
-    """Return nanoseconds since 1970 of a full date."""
+def parse_date(text: str) -> tuple[int, int] | None:
+    """Return nanoseconds since 1970 of a full date, and 0 for UTC."""
     if not re.fullmatch(r"\d{4}-\d\d-\d\d", text, re.ASCII):
         return None
     try:
-        return (date.fromisoformat(text).toordinal() - _EPOCH) * _DAY * SECOND
+        return (date.fromisoformat(text).toordinal() - _EPOCH) * _DAY * SECOND, 0
     except ValueError:
         return None
 
@@ -112,14 +113,20 @@ def parse_go_or_word_duration(text: str) -> int | None:
     return total if found_any else None
 
 
-def format_timestamp(ns: int) -> str:
-    """Return a timestamp in UTC with as many decimals as needed."""
-    seconds, nanos = divmod(ns, SECOND)
+def format_timestamp(ns: int, offset: int = 0) -> str:
+    """Return a timestamp at an offset from UTC in seconds, with as many decimals as needed."""
+    seconds, nanos = divmod(ns + offset * SECOND, SECOND)
     days, rest = divmod(seconds, _DAY)
-    day = date.fromordinal(days + _EPOCH)
     decimals = f".{nanos:09d}".rstrip("0") if nanos else ""
     hour, minute, second = rest // 3600, rest // 60 % 60, rest % 60
-    return f"{day.year:04d}-{day.month:02d}-{day.day:02d}T{hour:02d}:{minute:02d}:{second:02d}{decimals}Z"
+    zone = "Z"
+    if offset:
+        zone = f"{'-' if offset < 0 else '+'}{abs(offset) // 3600:02d}:{abs(offset) // 60 % 60:02d}"
+    try:
+        day = date.fromordinal(days + _EPOCH)
+    except (ValueError, OverflowError):  # an offset led out of the calendar
+        return format_timestamp(ns)
+    return f"{day.year:04d}-{day.month:02d}-{day.day:02d}T{hour:02d}:{minute:02d}:{second:02d}{decimals}{zone}"
 
 
 def in_zone(ns: int, zone: str) -> datetime | str:

@@ -41,12 +41,13 @@ class Uint(int):
 
 
 class Timestamp:
-    """A point in time: nanoseconds since 1970 in UTC, years 1 to 9999."""
+    """A point in time: nanoseconds since 1970 in UTC, years 1 to 9999; offset: seconds east, for its text."""
 
-    __slots__ = ("ns",)
+    __slots__ = ("ns", "offset")
 
-    def __init__(self, ns: int) -> None:
+    def __init__(self, ns: int, offset: int = 0) -> None:
         self.ns = ns
+        self.offset = offset
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Timestamp) and self.ns == other.ns
@@ -98,6 +99,10 @@ class Map:
     def find(self, key: Value) -> "tuple[Value, Value] | None":
         """Return the entry of a key."""
         return self.entries.get(key_of(key))
+
+    def remove(self, key: Value) -> None:
+        """Remove an entry if it is there."""
+        self.entries.pop(key_of(key), None)
 
     def __len__(self) -> int:
         return len(self.entries)

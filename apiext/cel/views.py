@@ -1,6 +1,6 @@
 """Decoded JSON of the caller seen as values of declared types, converted when it is read."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from apiext.cel.declared import Declared
@@ -68,11 +68,10 @@ def _bytes(raw: Any, declared: Declared) -> Value:
 def _timestamp(raw: Any, declared: Declared) -> Value:
     if type(raw) is not str:
         return Fault(f"invalid data, expected string, got {_go(raw)}")
-    date = declared.format == "date"
-    ns = parse_date(raw) if date else parse_date_time(raw)
-    if ns is None:
+    read = parse_date(raw) if declared.format == "date" else parse_date_time(raw)
+    if read is None:
         return Fault(f"Invalid {declared.format} formatted string {raw}: parsing failed")
-    return Timestamp(ns)
+    return Timestamp(*read)
 
 
 def _duration(raw: Any, declared: Declared) -> Value:
@@ -155,65 +154,116 @@ class ListView(View):
         return [*self.items(), *elements(other)]
 
 
-class SetView(ListView):
-    """A list of declared elements in which the order does not count."""
+class _SetLike(View):
+    """A list in which the order does not count; its elements are scalars."""
 
     __slots__ = ()
+    is_list = True
 
     def same(self, other: Value) -> bool | Fault:
         """Compare as sets of the same size."""
         if not is_list(other):
             return Fault("no such overload")
-        if len(self.raw) != len(other):
+        if len(self) != len(other):
             return False
-        mine = {_set_key(value) for value in self.items()}
-        theirs = {_set_key(value) for value in elements(other)}
-        return mine == theirs
+        mine = _set_keys(self.items())
+        if type(mine) is Fault:
+            return mine
+        theirs = _set_keys(elements(other))
+        return theirs if type(theirs) is Fault else mine == theirs
 
     def add(self, other: Value) -> Value:
         """Return this list and what the other has more."""
         made = list(self.items())
-        seen = {_set_key(value) for value in made}
+        seen = _set_keys(made)
+        if type(seen) is Fault:
+            return seen
+        assert isinstance(seen, set)
         for value in elements(other):
             key = _set_key(value)
+            if type(key) is Fault:
+                return key
             if key not in seen:
                 seen.add(key)
                 made.append(value)
-        return made
+        return MadeSet(made)
 
 
 def _set_key(value: Value) -> object:
-    if is_list(value):
-        return ("list", *(_set_key(inner) for inner in elements(value)))
-    if is_map(value):
-        return ("map", frozenset((_set_key(key), _set_key(value.find(key)[1])) for key in elements(value)))
+    if type(value) is Fault:
+        return value
+    if is_list(value) or is_map(value):
+        return Fault("listSet operations are only supported on lists of scalar values")
     return (type(value), value)
 
 
-class KeyedView(ListView):
-    """A list of declared objects known by some of their fields."""
+def _set_keys(values: Iterable[Value]) -> "set[object] | Fault":
+    found: set[object] = set()
+    for value in values:
+        key = _set_key(value)
+        if type(key) is Fault:
+            return key
+        found.add(key)
+    return found
+
+
+class SetView(_SetLike, ListView):
+    """A list of declared elements in which the order does not count."""
 
     __slots__ = ()
 
-    def _key(self, value: Value) -> object:
-        raw = value.raw if isinstance(value, (ObjectView, MapView)) else None
-        if raw is None:
-            return ("other", id(value))
-        return tuple(_set_key(raw.get(escape(name) or name)) for name in self.declared.list_keys)
+
+class _Made(View):
+    """A list that an expression made of declared ones."""
+
+    __slots__ = ("values",)
+    is_list = True
+
+    def __init__(self, values: list[Value]) -> None:
+        self.values = values
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def items(self) -> Iterator[Value]:
+        """Yield the elements."""
+        return iter(self.values)
+
+    def get(self, index: int) -> Value:
+        """Return an element; the index is in range."""
+        return self.values[index]
+
+
+class MadeSet(_SetLike, _Made):
+    """The union of lists in which the order does not count."""
+
+    __slots__ = ()
+
+
+class _Keyed(View):
+    """A list of objects known by some of their fields."""
+
+    __slots__ = ()
+    is_list = True
+
+    def keys(self) -> tuple[str, ...]:
+        """Return the names of the fields that objects are known by."""
+        raise NotImplementedError
 
     def same(self, other: Value) -> bool | Fault:
         """Compare objects of the same keys, in any order."""
         if not is_list(other):
             return Fault("no such overload")
-        if len(self.raw) != len(other):
+        if len(self) != len(other):
             return False
-        mine = {self._key(value): value for value in self.items()}
+        names = self.keys()
+        mine = {_object_key(value, names): value for value in self.items()}
         seen = set()
         for value in elements(other):
-            key = self._key(value)
+            key = _object_key(value, names)
             if key not in mine:
                 return False
-            found = equal(mine[key], value)
+            found = mine[key] if type(mine[key]) is Fault else equal(mine[key], value)
             if found is not True:
                 return found
             seen.add(key)
@@ -222,15 +272,52 @@ class KeyedView(ListView):
     def add(self, other: Value) -> Value:
         """Return this list with the other's objects in place of those of the same keys, the rest behind."""
         made = list(self.items())
-        places = {self._key(value): at for at, value in enumerate(made)}
+        names = self.keys()
+        places = {_object_key(value, names): at for at, value in enumerate(made)}
         for value in elements(other):
-            key = self._key(value)
+            key = _object_key(value, names)
             if key in places:
                 made[places[key]] = value
             else:
                 places[key] = len(made)
                 made.append(value)
-        return made
+        return MadeKeyed(made, names)
+
+
+def _object_key(value: Value, names: tuple[str, ...]) -> object:
+    """Return what an object is known by: the values of its key fields, None for those that are missing."""
+    if not is_map(value):
+        return ("other", id(value))
+    found = []
+    for name in names:
+        entry = value.find(name)
+        inner = entry[1] if type(entry) is tuple else None
+        found.append((type(inner), inner if not isinstance(inner, View) else id(inner)))
+    return tuple(found)
+
+
+class KeyedView(_Keyed, ListView):
+    """A list of declared objects known by some of their fields."""
+
+    __slots__ = ()
+
+    def keys(self) -> tuple[str, ...]:
+        """Return the names of the fields that objects are known by."""
+        return tuple(escape(name) or name for name in self.declared.list_keys)
+
+
+class MadeKeyed(_Keyed, _Made):
+    """What two lists of keyed objects make together."""
+
+    __slots__ = ("names",)
+
+    def __init__(self, values: list[Value], names: tuple[str, ...]) -> None:
+        super().__init__(values)
+        self.names = names
+
+    def keys(self) -> tuple[str, ...]:
+        """Return the names of the fields that objects are known by."""
+        return self.names
 
 
 _LISTS = {"set": SetView, "map": KeyedView}

@@ -9,7 +9,8 @@ import orjson
 
 from apiext.crd.conditions import find
 from apiext.crd.definition import ESTABLISHED, NAMES_ACCEPTED, CustomResourceDefinition, from_document
-from apiext.crd.encoding import V1BETA1
+from apiext.crd.encoding import V1BETA1, from_stored_form
+from apiext.documents.document import View
 from apiext.meta.names import GroupResource
 from apiext.storage.collection import Collection
 from apiext.storage.history import Change
@@ -178,6 +179,15 @@ def _read(entry: Entry, document: Any) -> Facts:
         size=len(entry.raw),
         suspect=not old_form or spec.get("preserveUnknownFields") is not False,
     )
+
+
+def trusted(raw: bytes) -> View | None:
+    """Return the v1 form of bytes that a server is known to have decoded before; None when it is not that easy."""
+    try:
+        document = orjson.loads(raw)
+        return from_stored_form(document) if document["apiVersion"] == V1BETA1 else None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
 
 
 def shape(raw: bytes) -> str:

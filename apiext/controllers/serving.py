@@ -8,7 +8,7 @@ from dataclasses import replace
 from apiext import limits
 from apiext.catalog.compile import compile_definition
 from apiext.catalog.served import TERMINATING_VERBS, LiveCatalog, ServedResource, ServedVersion
-from apiext.controllers.definitions import Definitions, Facts, shape
+from apiext.controllers.definitions import Definitions, Facts, shape, trusted
 from apiext.controllers.guards import TERMINATING, Guards, Permit
 from apiext.controllers.loop import Loop
 from apiext.documents.document import View
@@ -22,15 +22,26 @@ log = logging.getLogger(__name__)
 _ATTEMPTS = 16  # times that a definition may change while it is compiled, before others get their turn
 
 
-class _Compiled:
-    """A definition compiled: of which content, and its versions as discovery lists them in both states.
+class _Source:
+    """Where a compiled definition reads its schemas from: the bytes of a stored state with its content."""
 
-    ``raw`` is a stored state with that content.
-    """
+    __slots__ = ("_read", "raw")
 
-    def __init__(self, digest: bytes, raw: bytes, resource: ServedResource) -> None:
-        self.digest = digest
+    def __init__(self, raw: bytes, read: Callable[[bytes, int], View]) -> None:
         self.raw = raw
+        self._read = read
+
+    def __call__(self) -> View:
+        """Return the definition in its v1 form."""
+        return self._read(self.raw, 0)
+
+
+class _Compiled:
+    """A definition compiled: of which content, and its versions as discovery lists them in both states."""
+
+    def __init__(self, digest: bytes, source: _Source, resource: ServedResource) -> None:
+        self.digest = digest
+        self.source = source
         self.resource = resource
         self._terminating: Mapping[str, ServedVersion] | None = None
 
@@ -160,31 +171,31 @@ class Serving:
             return
         before = self._compiled.get(facts.name)
         if facts.size <= limits.COMPILE_INLINE or not self.synced():
-            resource = self._build(entry, facts, before)
+            compiled = self._build(entry, facts, before)
         else:
-            resource = await asyncio.to_thread(self._build, entry, facts, before)
-        self._compiled[facts.name] = _Compiled(facts.digest, entry.raw, resource)
+            compiled = await asyncio.to_thread(self._build, entry, facts, before)
+        self._compiled[facts.name] = compiled
 
     def _compile_small(self, facts: Facts) -> None:
         """Compile at once what takes less than a turn of the loop: then who sees Established can use it here, too."""
         entry = self._definitions.entry(facts.name)
         if entry is None or facts.size > limits.COMPILE_AT_ONCE or self._is_compiled(facts) or self._is_builtin(facts):
             return
-        resource = self._build(entry, facts, self._compiled.get(facts.name))
-        self._compiled[facts.name] = _Compiled(facts.digest, entry.raw, resource)
+        self._compiled[facts.name] = self._build(entry, facts, self._compiled.get(facts.name))
 
-    def _build(self, entry: Entry, facts: Facts, before: _Compiled | None) -> ServedResource:
+    def _build(self, entry: Entry, facts: Facts, before: _Compiled | None) -> _Compiled:
         """Compile a stored definition; pure, and safe in a thread. Watches go on when its shape is the same."""
         identity = facts.digest.hex()
-        if before is not None and shape(before.raw) == shape(entry.raw):
+        if before is not None and shape(before.source.raw) == shape(entry.raw):
             identity = before.resource.identity
-        return compile_definition(self._decode(entry), shape=identity)
-
-    def _decode(self, entry: Entry) -> View:
         resource = self._definitions.collection.resource
         served = self._live.current.lookup(resource.group, "v1", resource.resource)
         assert served is not None
-        return served.decode(entry.raw, entry.revision)
+        source = _Source(entry.raw, served.decode)
+        # A guard that fits was written after a server had decoded this definition in full: no need to do so again.
+        known = not self.synced() and self._guards.matching(facts) is not None
+        document = (known and trusted(entry.raw)) or source()
+        return _Compiled(facts.digest, source, compile_definition(document, shape=identity, again=source))
 
     def _settle(self, facts: Facts) -> bool:
         """Bring the catalog to the facts without waiting; False when guard or compiled form are not there."""
@@ -203,7 +214,7 @@ class Serving:
         compiled = self._compiled[facts.name]
         entry = self._definitions.entry(facts.name)
         if entry is not None:
-            compiled.raw = entry.raw  # the cache has these bytes anyway, older ones it would not need
+            compiled.source.raw = entry.raw  # the cache has these bytes anyway, older ones it would not need
         terminating = facts.deleting or permit.state == TERMINATING
         before = self._resource(facts.resource)
         after = replace(

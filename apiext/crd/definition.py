@@ -112,6 +112,16 @@ class CustomResourceDefinition:
         return any(item.get("type") == condition and item.get("status") == "True" for item in self.conditions)
 
 
+def _schema(entry: View) -> View | None:
+    return (entry.get("schema") or _NONE).get("openAPIV3Schema")
+
+
+def schema_of(document: View, version: str) -> View | None:
+    """Return the schema of a version of a v1 document; None when it has none, or there is no such version."""
+    entries = (document.get("spec") or _NONE).get("versions") or ()
+    return next((_schema(entry) for entry in entries if entry.get("name") == version), None)
+
+
 def _version(entry: View) -> Version:
     subresources = entry.get("subresources") or _NONE
     return Version(
@@ -120,7 +130,7 @@ def _version(entry: View) -> Version:
         storage=bool(entry.get("storage")),
         deprecated=bool(entry.get("deprecated")),
         warning=entry.get("deprecationWarning"),
-        schema=(entry.get("schema") or _NONE).get("openAPIV3Schema"),
+        schema=_schema(entry),
         status=subresources.get("status") is not None,
         scale=subresources.get("scale"),
         columns=entry.get("additionalPrinterColumns") or (),

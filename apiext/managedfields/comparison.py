@@ -12,6 +12,7 @@ from apiext.managedfields.types import (
     ListType,
     MapType,
     Type,
+    alike,
     equal,
     is_granular_list,
     is_granular_map,
@@ -81,7 +82,7 @@ def _map_changes(of: MapType, left: dict[str, Any], right: dict[str, Any]) -> _C
         elif old.__class__ in _SIMPLE and new.__class__ in _SIMPLE:
             if not equal(old, new):
                 modified[f"f:{name}"] = LEAF
-        else:
+        elif not alike(old, new):
             _note(f"f:{name}", _changes(fields.get(name) or element or NOTHING, old, new), removed, modified, added)
     for name, new in right.items():
         if name not in left:

@@ -113,7 +113,7 @@ def _updated(writer: Writer, live: View, new: View, managers: Managers) -> Manag
     except TypeFault as fault:
         raise ApplyError(f"failed to convert new object ({go_name(new)}) to smd typed: {fault}") from fault
     try:
-        check(of_type, live)
+        check(of_type, live, checked=new)
     except TypeFault as fault:
         raise ApplyError(f"failed to convert live object ({go_name(live)}) to smd typed: {fault}") from fault
     try:
@@ -182,7 +182,7 @@ def _applied(
     except TypeFault as fault:
         raise ApplyError(f"failed to create typed patch object ({go_name(patch)}): {fault}") from fault
     try:
-        check(of_type, live)
+        check(of_type, live, checked=patch)
     except TypeFault as fault:
         raise ApplyError(f"failed to create typed live object ({go_name(live)}): {fault}") from fault
     manager = writer.of(APPLY)

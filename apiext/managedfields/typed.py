@@ -15,6 +15,7 @@ from apiext.managedfields.types import (
     ListType,
     MapType,
     Type,
+    alike,
     item_element,
 )
 from apiext.meta.fields import go_float, go_quote
@@ -36,25 +37,29 @@ class TypeFault(ValueError):
         super().__init__(lines[0] if len(lines) == 1 else "\n  ".join(["errors:", *lines]))
 
 
-def check(of: Type, value: Any, *, duplicates: bool = True) -> None:
-    """Raise TypeFault when the value does not fit; ``duplicates`` allows items of the same name in granular lists."""
-    faults = _faults(of, value, duplicates)
+def check(of: Type, value: Any, *, duplicates: bool = True, checked: Any = None) -> None:
+    """Raise TypeFault when the value does not fit.
+
+    ``duplicates`` allows items of the same name in granular lists. ``checked`` is a value that is known to fit: what is
+    the same in it needs no look.
+    """
+    faults = _faults(of, value, duplicates, checked)
     if faults:
         raise TypeFault(faults)
 
 
-def _faults(of: Type, value: Any, duplicates: bool) -> Faults:
+def _faults(of: Type, value: Any, duplicates: bool, checked: Any = None) -> Faults:
     kind = value.__class__
     if kind in of.simple:
         return _NO_FAULTS
     if kind is dict and of.map is not None:
-        return _map_faults(of.map, value, duplicates)
+        return _map_faults(of.map, value, duplicates, checked if checked.__class__ is dict else None)
     if kind is list and of.list is not None:
         return _list_faults(of.list, value, duplicates)
     return [("", _unexpected(of, value))]
 
 
-def _map_faults(of: MapType, value: dict[str, Any], duplicates: bool) -> Faults:
+def _map_faults(of: MapType, value: dict[str, Any], duplicates: bool, checked: dict[str, Any] | None) -> Faults:
     found = _NO_FAULTS
     fields, element = of.fields, of.element
     for name, item in value.items():
@@ -63,7 +68,10 @@ def _map_faults(of: MapType, value: dict[str, Any], duplicates: bool) -> Faults:
             return [*found, (f".{name}", "field not declared in schema")]  # upstream stops at the first such
         if item.__class__ in member.simple:
             continue
-        faults = _faults(member, item, duplicates)
+        other = checked.get(name) if checked is not None else None
+        if other is not None and alike(item, other):
+            continue
+        faults = _faults(member, item, duplicates, other)
         if faults:
             found = [*found, *((f".{name}{where}", text) for where, text in faults)]
     return found

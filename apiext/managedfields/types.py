@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import orjson
+
 from apiext.managedfields import path
 from apiext.meta.fields import go_quote
 
@@ -127,6 +129,11 @@ def is_granular_map(of: Type, value: Any) -> bool:
 def is_granular_list(of: Type, value: Any) -> bool:
     """Tell whether a value is a list that is owned item by item, and has any."""
     return value.__class__ is list and bool(value) and of.list is not None and of.list.granular
+
+
+def alike(left: Any, right: Any) -> bool:
+    """Tell whether two containers are written alike, which is quick; equal ones may be written differently."""
+    return left is right or (left.__class__ is right.__class__ and orjson.dumps(left) == orjson.dumps(right))
 
 
 def equal(left: Any, right: Any) -> bool:

@@ -1,5 +1,7 @@
 """Bounds on the work that one object may cause: bytes added by defaults, steps taken by junctors (B-09)."""
 
+import threading
+
 from apiext import limits
 
 
@@ -7,10 +9,11 @@ class OverBudget(ValueError):
     """An object that asks for more work than one object may."""
 
 
-class Budget:
-    """What is left of a bound; ``refill`` before each object, subtract while working on it."""
+class Budget(threading.local):
+    """What is left of a bound; ``refill`` before each object, subtract while working on it.
 
-    __slots__ = ("full", "left", "text")
+    Each thread has its own, since large objects are judged off the loop.
+    """
 
     def __init__(self, full: int, text: str) -> None:
         self.full = full

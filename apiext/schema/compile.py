@@ -1,6 +1,5 @@
 """A schema made ready for use: what happens to the objects of one version of a definition."""
 
-import zlib
 from collections.abc import Mapping
 from itertools import islice
 
@@ -33,15 +32,16 @@ class CompiledSchema:
     def __init__(self, schema: View | None, preserve_unknown_fields: bool) -> None:
         self.preserve_unknown_fields = preserve_unknown_fields
         self._root: Structural | None = None
-        self._source: bytes | View = _stored(schema or {})
+        self._source: View | None = schema or {}
 
     @property
     def root(self) -> Structural:
         """The structural form of the schema."""
         if self._root is None:
             source = self._source
-            self._root = parse(orjson.loads(zlib.decompress(source)) if isinstance(source, bytes) else source)
-            self._source = b""
+            # a thread may have been faster, and then the source is gone
+            self._root = self._root or parse(source if source is not None else {})
+            self._source = None
         return self._root
 
     def prune(self, document: Document) -> list[str]:
@@ -148,14 +148,6 @@ def _json(document: Document) -> bytes:
         return orjson.dumps(document)
     except TypeError:
         return b""
-
-
-def _stored(schema: View) -> bytes | View:
-    """Return the schema as compressed JSON, since most schemas are never used again; as it is when too deep."""
-    try:
-        return zlib.compress(orjson.dumps(schema), 1)
-    except TypeError:
-        return schema
 
 
 def compile_schema(schema: Mapping[str, object] | None, *, preserve_unknown_fields: bool = False) -> CompiledSchema:

@@ -133,7 +133,7 @@ def _version(
         deprecation_warning=deprecation,
         selectable=selectable_fields((), namespaced=True),
         typed=True,
-        open_api=open_api(KIND),
+        schema=lambda: open_api(KIND),
         merge_type=lazily(lambda: go_merge_type(go)),
         empty={**typed.decode(go, {})[0], "apiVersion": f"{GROUP}/{version}", "kind": KIND},
         complete=lambda document: decode(document)[0],

@@ -161,7 +161,7 @@ def _v1() -> ServedVersion:
             "status.phase": _phase,
         },
         typed=True,
-        open_api=open_api(KIND),
+        schema=lambda: open_api(KIND),
         merge_type=lazily(lambda: go_merge_type(TYPE)),
         empty={**typed.decode(TYPE, {})[0], "apiVersion": "v1", "kind": KIND},
         complete=lambda document: _decode(document)[0],

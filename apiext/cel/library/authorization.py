@@ -5,10 +5,10 @@ from apiext.cel.types import STRING, make
 from apiext.cel.values import Value, no_overload
 
 _AUTHORIZER = make("object", "kubernetes.authorization.Authorizer")
-_NAMES = (
-    "path", "check", "allowed", "reason", "error", "errored", "group", "resource", "subresource", "namespace", "name",
-    "serviceAccount", "fieldSelector", "labelSelector",
-)  # fmt: skip
+_TEXTS = {
+    "path": 1, "check": 1, "allowed": 0, "reason": 0, "error": 0, "errored": 0, "group": 1, "resource": 1,
+    "subresource": 1, "namespace": 1, "name": 1, "serviceAccount": 2, "fieldSelector": 1, "labelSelector": 1,
+}  # fmt: skip
 
 
 def _never(*_: Value) -> Value:
@@ -18,8 +18,8 @@ def _never(*_: Value) -> Value:
 LIBRARY = Library(
     "kubernetes.authz",
     tuple(
-        Overload(name, f"authorizer_{name}", True, (_AUTHORIZER,), STRING, _never, (), (_AUTHORIZER.name,))
-        for name in _NAMES
+        Overload(name, f"authorizer_{name}", True, (_AUTHORIZER, *(STRING,) * texts), _AUTHORIZER, _never)
+        for name, texts in _TEXTS.items()
     ),
     since=(1, 27),
 )

@@ -113,6 +113,8 @@ def _slice(values: Value, start: int, end: int) -> Value:
 
 
 def _flatten(values: Value, depth: int = 1) -> Value:
+    if not is_list(values) or type(depth) is not int:
+        return Fault(f"no such overload: {type_name(values)}.flatten()")
     if depth < 0:
         return Fault("level must be non-negative")
     made: list[Value] = []

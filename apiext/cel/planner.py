@@ -1,0 +1,207 @@
+"""From a checked expression to its steps, with upstream's shortcuts for constants."""
+
+
+from apiext.cel.ast import Call, Fold, Ident, ListOf, Literal, MapOf, Node, Select
+from apiext.cel.base import Base
+from apiext.cel.charges import charge_of
+from apiext.cel.checker import Checked
+from apiext.cel.library.standard import equals
+from apiext.cel.overloads import Implement, Overload
+from apiext.cel.plan import (
+    Access,
+    Attribute,
+    ByAttribute,
+    ByConstant,
+    CallStep,
+    Conditional,
+    Constant,
+    Logic,
+    Loop,
+    MakeList,
+    MakeMap,
+    Membership,
+    OfStep,
+    OrElse,
+    Qualifier,
+    Step,
+    Tracker,
+    Variable,
+    Variables,
+    member_key,
+    not_equal,
+)
+from apiext.cel.regexes import PatternError, program
+from apiext.cel.values import Fault, Uint, Value, type_name
+
+CONVERSIONS = frozenset(
+    ("bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint")
+)  # fmt: skip
+PATTERNED = frozenset(("find", "findAll", "matches"))
+_LAZY = frozenset(("string_format",))
+
+
+class Unplannable(Exception):
+    """A constant part of the expression that fails, in upstream's words."""
+
+
+def plan(checked: Checked, base: Base) -> Step:
+    """Return the steps of an expression. Raises Unplannable."""
+    return _Planner(checked, base).step(checked.root)
+
+
+class _Planner:
+    def __init__(self, checked: Checked, base: Base) -> None:
+        self.checked = checked
+        self.base = base
+
+    def step(self, node: Node) -> Step:
+        if isinstance(node, Literal):
+            return Constant(node.id, node.value)
+        if isinstance(node, Ident):
+            constant = self.checked.constants.get(node.id)
+            if constant is not None:
+                return Constant(node.id, constant)
+            return Access(node.id, Variable(node.id, node.name))
+        if isinstance(node, Select):
+            return self.select(node)
+        if isinstance(node, Call):
+            return self.call(node)
+        if isinstance(node, ListOf):
+            return self.list_of(node)
+        if isinstance(node, MapOf):
+            return self.map_of(node)
+        assert isinstance(node, Fold), "objects cannot be made"
+        over = self.step(node.over)
+        init = self.step(node.init)
+        condition, step, result = self.step(node.condition), self.step(node.step), self.step(node.result)
+        return Loop(node.id, over, (node.var, node.var2, node.accu), init, condition, step, result)
+
+    def attribute(self, step: Step) -> Access:
+        """Return a step as the beginning of a chain."""
+        return step if isinstance(step, Access) else Access(step.id, OfStep(step.id, step))
+
+    def select(self, node: Select) -> Step:
+        access = self.attribute(self.step(node.operand))
+        access.add(ByConstant(node.id, node.field, False, node.test))
+        return Access(node.id, access.attribute, True) if node.test else access
+
+    def call(self, node: Call) -> Step:
+        args = [self.step(arg) for arg in node.all_args()]
+        name = node.function
+        if name in ("_&&_", "_||_"):
+            return Logic(node.id, args, name == "_||_")
+        if name == "_?_:_":
+            yes, no = (
+                arg.attribute if isinstance(arg, Access) and not arg.test else OfStep(arg.id, arg) for arg in args[1:]
+            )
+            return Access(node.id, Conditional(node.id, args[0], yes, no))
+        if name in ("_[_]", "_[?_]", "_?._"):
+            return self.index(node, args, name != "_[_]")
+        if name in ("or", "orValue") and len(args) == 2:
+            return OrElse(node.id, args[0], args[1], name == "orValue")
+        return self.function(node, args)
+
+    def index(self, node: Call, args: list[Step], optional: bool) -> Step:
+        access = self.attribute(args[0])
+        key = args[1]
+        qualifier: Qualifier
+        if isinstance(key, Constant):
+            if type(key.value) not in (str, int, bool, float, Uint):
+                raise Unplannable(f"invalid qualifier type: {type_name(key.value)}")
+            qualifier = ByConstant(node.id, key.value, optional, False)
+        elif isinstance(key, Access):
+            qualifier = ByAttribute(node.id, key.attribute, optional, False)
+        else:
+            attribute: Attribute = OfStep(node.id, key)
+            qualifier = ByAttribute(node.id, attribute, optional, True)
+        access.add(qualifier)
+        return access
+
+    def function(self, node: Call, args: list[Step]) -> Step:
+        name = node.function
+        overloads = self.checked.calls[node.id]
+        single = overloads[0] if len(overloads) == 1 else None
+        overload = single.id if single is not None else ""
+        implement: Implement
+        if name == "_==_":
+            implement, overload = equals, "equals"
+        elif name == "_!=_":
+            implement, overload = not_equal, "not_equals"
+        elif single is not None:
+            implement = guarded(single)
+        else:
+            implement = dispatched(name, self.base.functions[name].overloads)
+        lazy = len(args) > 2 or overload in _LAZY
+        if overload == "in_list" and isinstance(args[1], Constant):
+            found = self.membership(node, args[0], args[1].value)
+            if found is not None:
+                return found
+        pattern = args[1] if name in PATTERNED and len(args) > 1 else None
+        if isinstance(pattern, Constant) and type(pattern.value) is str:
+            try:
+                program(pattern.value)
+            except PatternError as wrong:
+                raise Unplannable(str(wrong)) from None
+            lazy = True
+        made = CallStep(node.id, args, implement, charge_of(name, overload), lazy, name != "@not_strictly_false")
+        if name in CONVERSIONS and len(args) == 1 and isinstance(args[0], Constant):
+            value = made.eval(Variables({}), Tracker(1 << 62, None))
+            if type(value) is Fault:
+                raise Unplannable(value.message)
+            return Constant(node.id, value)
+        return made
+
+    def membership(self, node: Call, arg: Step, values: Value) -> Step | None:
+        if not values:
+            return Constant(node.id, False)
+        if any(type(value) not in (str, int, Uint, float, bool) and value is not None for value in values):
+            return None
+        return Membership(node.id, arg, frozenset(member_key(value) for value in values))
+
+    def list_of(self, node: ListOf) -> Step:
+        steps = [self.step(element) for element in node.elements]
+        made = MakeList(node.id, steps, node.optional)
+        return self.folded(made, steps)
+
+    def map_of(self, node: MapOf) -> Step:
+        entries = [(self.step(entry.key), self.step(entry.value)) for entry in node.entries]
+        optional = frozenset(at for at, entry in enumerate(node.entries) if entry.optional)
+        made = MakeMap(node.id, entries, optional)
+        return self.folded(made, made.parts)
+
+    def folded(self, made: Step, parts: list[Step]) -> Step:
+        """Return a literal as a constant when all its parts are."""
+        if not all(isinstance(part, Constant) for part in parts):
+            return made
+        return Constant(made.id, made.eval(Variables({}), Tracker(1 << 62, None)))
+
+
+def guarded(overload: Overload) -> Implement:
+    """Return an overload's function; values of other types are told as upstream tells them."""
+    run, name = overload.implement, overload.function
+    if not any(overload.wanted) or name[0] in "_-!@":
+        return run
+
+    def call(*values: Value) -> Value:
+        return run(*values) if overload.takes(values) else unfit(name, values)
+
+    return call
+
+
+def dispatched(name: str, overloads: tuple[Overload, ...]) -> Implement:
+    """Return a function that finds the overload by its values."""
+    if name[0] in "_-!@":
+        return overloads[0].implement
+
+    def call(*values: Value) -> Value:
+        for overload in overloads:
+            if len(overload.args) == len(values) and overload.takes(values):
+                return overload.implement(*values)
+        return unfit(name, values)
+
+    return call
+
+
+def unfit(name: str, values: tuple[Value, ...]) -> Fault:
+    """Return the fault of a call that no overload takes."""
+    return Fault(f"no such overload: {name}({', '.join(type_name(value) for value in values)})")

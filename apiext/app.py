@@ -15,12 +15,12 @@ from typing import Any
 
 import uvloop
 
-from apiext import cli, edge
+from apiext import cli, edge, limits
 from apiext.admission.chain import Chain, Plugin
 from apiext.admission.lifecycle import NAMESPACES, NamespaceLifecycle
 from apiext.catalog.builtin.resources import builtin_resources
 from apiext.catalog.served import Catalog, LiveCatalog
-from apiext.config import V1BETA1, Config
+from apiext.config import GARBAGE_COLLECTOR, V1BETA1, Config
 from apiext.controllers import startup
 from apiext.documents.document import View
 from apiext.etcd.binaries import NoBinary
@@ -65,6 +65,7 @@ EXITS: tuple[tuple[type[BaseException], int], ...] = (
 def run(config: Config, warn: Warn) -> int:
     """Serve until SIGTERM or SIGINT; return the exit code (command-line.md)."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="apiext: %(levelname)s %(name)s: %(message)s")
+    sys.setswitchinterval(limits.SWITCH_INTERVAL)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
             runner.run(Application(config, warn).serve())
@@ -161,6 +162,8 @@ class Application:
             control = await startup.start(group, store, live, now, builtin, compact_every=config.compaction_interval)
             clock = asyncio.get_running_loop().time
             verbs = Verbs(live, store, self._admission(store, live), control.serving, now, clock)
+            if config.runs(GARBAGE_COLLECTOR):
+                control.collect_garbage(group, verbs)
             known = edge.identity(config)
             server = await edge.listen(config, verbs, known, self._checks(store, control))
             kubeconfig = edge.write_kubeconfig(config, known, server.url)

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from apiext.config import PLUGINS, Config, ConfigError, EtcdConfig
+from apiext.config import CONTROLLERS, PLUGINS, Config, ConfigError, EtcdConfig
 
 Warn = Callable[[str], None]
 
@@ -49,6 +49,7 @@ FLAGS = (
     Flag("kubeconfig", "where the admin kubeconfig is written (default DIR/admin.kubeconfig)", metavar="FILE"),
     Flag("disable-admission-plugins", "admission plug-ins to turn off: NamespaceLifecycle", metavar="A,B"),
     Flag("runtime-config", "APIs to turn on or off: apiextensions.k8s.io/v1beta1=false", metavar="K=V,…"),
+    Flag("controllers", "controllers to run, -NAME for not: *,-garbage-collector-controller", "*", "A,B"),
     Flag("watch-cache", "accepted: the cache is always on", "true", "BOOL"),
     Flag("workers", "processes sharing the port", "1", "N"),
     Flag("cert-dir", "directory of apiserver.crt and apiserver.key", metavar="DIR"),
@@ -181,6 +182,7 @@ def _build(values: Mapping[str, str], given: Mapping[str, str], environment: Map
         kubeconfig=values["kubeconfig"],
         disabled_plugins=_plugins(values["disable-admission-plugins"], warn),
         runtime_config=_runtime_config(values["runtime-config"], warn),
+        controllers=_controllers(values["controllers"], warn),
         cert_dir=values["cert-dir"],
         tls_cert_file=values["tls-cert-file"],
         tls_private_key_file=values["tls-private-key-file"],
@@ -252,6 +254,20 @@ def _plugins(text: str, warn: Warn) -> frozenset[str]:
     if unknown:
         warn(f"--disable-admission-plugins: there is no plug-in {', '.join(unknown)} here")
     return names & PLUGINS
+
+
+_ALIASES = {"garbagecollector": "garbage-collector-controller"}  # upstream: names before 1.28
+
+
+def _controllers(text: str, warn: Warn) -> tuple[str, ...]:
+    found = []
+    for given in _names(text):
+        bare = given.removeprefix("-")
+        name = _ALIASES.get(bare, bare)
+        if name != "*" and name not in CONTROLLERS:
+            warn(f"--controllers: there is no controller {bare} here that could be turned on or off")
+        found.append(given.removesuffix(bare) + name)
+    return tuple(found)
 
 
 def _runtime_config(text: str, warn: Warn) -> tuple[tuple[str, bool], ...]:

@@ -6,6 +6,8 @@ from pathlib import Path
 LOOPBACK = frozenset(("127.0.0.1", "::1", "localhost"))
 PLUGINS = frozenset(("NamespaceLifecycle",))
 V1BETA1 = "apiextensions.k8s.io/v1beta1"
+GARBAGE_COLLECTOR = "garbage-collector-controller"
+CONTROLLERS = frozenset((GARBAGE_COLLECTOR,))  # those that can be turned off
 
 
 class ConfigError(ValueError):
@@ -41,6 +43,7 @@ class Config:
     kubeconfig: str = ""
     disabled_plugins: frozenset[str] = frozenset()
     runtime_config: tuple[tuple[str, bool], ...] = ()
+    controllers: tuple[str, ...] = ("*",)
     cert_dir: str = ""
     tls_cert_file: str = ""
     tls_private_key_file: str = ""
@@ -80,3 +83,9 @@ class Config:
     def enabled(self, api: str, default: bool) -> bool:
         """Return whether --runtime-config turns an API on."""
         return dict(self.runtime_config).get(api, default)
+
+    def runs(self, controller: str) -> bool:
+        """Return whether --controllers has a controller run: named, or not named with a minus and all are to run."""
+        if controller in self.controllers:
+            return True
+        return f"-{controller}" not in self.controllers and "*" in self.controllers

@@ -162,6 +162,11 @@ class Telemetry:
 
     def __init__(self) -> None:
         self.started = time.time()
+        self.on_scrape: list[Callable[[Telemetry], None]] = []
+        self._count_requests()
+        self._count_state()
+
+    def _count_requests(self) -> None:
         self.requests = Family(
             "apiserver_request_total",
             "counter",
@@ -199,6 +204,8 @@ class Telemetry:
             ("verb", *_RESOURCE, "scope", "component"),
             SIZES,
         )
+
+    def _count_state(self) -> None:
         self.inflight = Family(
             "apiserver_current_inflight_requests",
             "gauge",
@@ -247,7 +254,6 @@ class Telemetry:
             ("operation", "type"),
             ETCD_SECONDS,
         )
-        self.on_scrape: list[Callable[[Telemetry], None]] = []
         self._more: list[Family | HistogramFamily] = []
 
     def add(self, family: Family | HistogramFamily) -> None:

@@ -8,7 +8,7 @@ import orjson
 
 from apiext.catalog import endpoints
 from apiext.catalog.columns import custom_columns
-from apiext.catalog.schemas import lazy_schema, schema_from
+from apiext.catalog.schemas import LazySchema, schema_from
 from apiext.catalog.selectable import selectable_fields
 from apiext.catalog.served import ALL_VERBS, TERMINATING_VERBS, Endpoint, ServedResource, ServedVersion
 from apiext.catalog.viewing import Storage, custom_codec
@@ -47,10 +47,7 @@ def compile_definition(
     """
     definition = from_document(document)
     sources = {version.name: schema_from(again or (lambda: document), version.name) for version in definition.versions}
-    schemas: dict[str, Schema] = {
-        name: lazy_schema(source, preserve_unknown_fields=definition.preserve_unknown_fields)
-        for name, source in sources.items()
-    }
+    schemas = {name: LazySchema(source, definition.preserve_unknown_fields) for name, source in sources.items()}
     storage = Storage(definition.group, schemas, definition.storage_version, definition.webhook is not None)
     versions = {
         version.name: _version(definition, version, storage, schemas[version.name], sources[version.name])
@@ -115,7 +112,7 @@ def _version(
     definition: CustomResourceDefinition,
     version: Version,
     storage: Storage,
-    schema: Schema,
+    schema: LazySchema,
     source: Callable[[], View | None],
 ) -> ServedVersion:
     names = definition.accepted if definition.accepted.kind else definition.names
@@ -143,6 +140,7 @@ def _version(
         deprecation_warning=deprecation_warning(definition, version),
         selectable=selectable_fields(version.selectable, namespaced=definition.namespaced),
         schema=source,
+        cold=lambda: schema.cold,
         merge_type=_merge_type(definition, source),
         empty={"apiVersion": f"{definition.group}/{version.name}", "kind": names.kind},
         complete=_completion(schema),

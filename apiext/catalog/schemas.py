@@ -14,13 +14,23 @@ def schema_from(definition: Callable[[], View], version: str) -> Schema:
     return lambda: schema_of(definition(), version)
 
 
-def lazy_schema(schema: Schema, *, preserve_unknown_fields: bool) -> Callable[[], CompiledSchema]:
-    """Return a function that compiles the schema at its first call and gives the same value from then on."""
-    made: list[CompiledSchema] = []
+class LazySchema:
+    """Compiles the schema at its first call and gives the same value from then on."""
 
-    def get() -> CompiledSchema:
-        if not made:
-            made.append(compile_schema(schema(), preserve_unknown_fields=preserve_unknown_fields))
-        return made[0]
+    __slots__ = ("_made", "_preserve", "_schema")
 
-    return get
+    def __init__(self, schema: Schema, preserve_unknown_fields: bool) -> None:
+        self._schema = schema
+        self._preserve = preserve_unknown_fields
+        self._made: CompiledSchema | None = None
+
+    def __call__(self) -> CompiledSchema:
+        """Return the compiled schema."""
+        if self._made is None:
+            self._made = compile_schema(self._schema(), preserve_unknown_fields=self._preserve)
+        return self._made
+
+    @property
+    def cold(self) -> bool:
+        """Whether the next use may take long, since something is made at it."""
+        return self._made is None or not self._made.warm

@@ -31,6 +31,10 @@ def _same(document: Document) -> Document:
     return document
 
 
+def _never() -> bool:
+    return False
+
+
 def _no_schema() -> View | None:
     return None
 
@@ -89,9 +93,9 @@ class ServedVersion:
     raises ValueError with Go-like text for a body that cannot be this kind. ``validate(new, old)`` and
     ``warnings(new, old)`` judge a whole object; old is None on create. ``name_messages(name)`` tells what is wrong
     with a name (None: it must be a DNS-1123 subdomain). ``accept(document)`` prunes and coerces what a conversion
-    webhook returned in this version. ``schema()`` reads the OpenAPI schema, which nobody keeps. ``merge_type()`` tells
-    how its fields are owned, ``empty`` is an object that has none, and ``complete(document)`` defaults in place what an
-    apply made.
+    webhook returned in this version. ``schema()`` reads the OpenAPI schema, which nobody keeps; ``cold()`` tells that
+    the next use of it takes long, since it is compiled then. ``merge_type()`` tells how its fields are owned, ``empty``
+    is an object that has none, and ``complete(document)`` defaults in place what an apply made.
     """
 
     group: str
@@ -117,6 +121,7 @@ class ServedVersion:
     selectable: Mapping[str, Callable[[View], str]] = field(default_factory=dict)
     typed: bool = False  # a Go type upstream: completed from the URL, protobuf, strategic merge
     schema: Callable[[], View | None] = _no_schema
+    cold: Callable[[], bool] = _never
     storage_version_hash: str = ""
     merge_keys: Mapping[str, str] = field(default_factory=dict)  # lists that strategic merge patch merges by key
     name_messages: Callable[[str], list[str]] | None = None

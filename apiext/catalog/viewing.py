@@ -4,6 +4,7 @@ The full route decodes, repairs, defaults, converts, prunes and encodes. Bytes f
 resourceVersion are spliced instead: known are those that this version encoded, and those the full route has met.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -49,6 +50,9 @@ class NeedsConversion(Exception):
         self.version = version
 
 
+_NEGATIVE_ZERO = re.compile(rb"-0[],}]")
+
+
 class Splices:
     """Where the resourceVersion goes in stored bytes that need nothing else, by their hash; bounded, oldest first."""
 
@@ -58,9 +62,12 @@ class Splices:
         self._places: dict[int, int] = {}
 
     def note(self, raw: bytes, uid: Any) -> None:
-        """Remember bytes whose object has this uid, if its place is certain: ``"uid":"…"}`` ends metadata."""
+        """Remember bytes whose object has this uid, if its place is certain: ``"uid":"…"}`` ends metadata.
+
+        Not those with a negative zero: it is written as -0, which reads as the integer 0.
+        """
         place = place_of(raw, uid)
-        if place < 0:
+        if place < 0 or (b"-0" in raw and _NEGATIVE_ZERO.search(raw)):
             return
         if len(self._places) >= limits.SPLICES:
             del self._places[next(iter(self._places))]

@@ -55,7 +55,7 @@ def add(one: Value, other: Value) -> Value:
             return _uint(int(one) + int(other))
         if kind is Duration:
             return _duration(one.ns + other.ns)
-    if kind is Timestamp and second is Duration or kind is Duration and second is Timestamp:
+    if (kind is Timestamp and second is Duration) or (kind is Duration and second is Timestamp):
         return _time(one.ns + other.ns, one.offset if kind is Timestamp else other.offset)
     if is_list(one) and is_list(other):
         if isinstance(one, View):
@@ -107,7 +107,9 @@ def divide(one: Value, other: Value) -> Value:
     if kind is type(other):
         if kind is float:
             if other == 0:
-                return math.nan if one == 0 or one != one else math.copysign(math.inf, one) * math.copysign(1, other)
+                return (
+                    math.nan if one == 0 or math.isnan(one) else math.copysign(math.inf, one) * math.copysign(1, other)
+                )
             return one / other
         if kind is int or kind is Uint:
             if other == 0:

@@ -80,7 +80,7 @@ class Builder:
             return self._expanded(expand, id, function, target, args)
         return Call(id, function, args, target)
 
-    def _expanded(self, expand: Expand, id: int, function: str, target: Node | None, args: list[Node]) -> Node:  # noqa: PLR0913
+    def _expanded(self, expand: Expand, id: int, function: str, target: Node | None, args: list[Node]) -> Node:
         try:
             node = expand(self, id, target if target is not None else args[0], args)
         except MacroError as wrong:
@@ -97,7 +97,7 @@ class Builder:
         """Return a chain of && or || as a balanced tree (upstream: balancingLogicManager)."""
         return self._balanced(function, terms, ids, 0, len(ids) - 1) if ids else terms[0]
 
-    def _balanced(self, function: str, terms: list[Node], ids: list[int], low: int, high: int) -> Node:  # noqa: PLR0913
+    def _balanced(self, function: str, terms: list[Node], ids: list[int], low: int, high: int) -> Node:
         middle = (low + high + 1) // 2
         left = terms[middle] if middle == low else self._balanced(function, terms, ids, low, middle - 1)
         right = terms[middle + 1] if middle == high else self._balanced(function, terms, ids, middle + 1, high)
@@ -165,9 +165,7 @@ class Builder:
         if isinstance(node, ObjectOf):
             return ObjectOf(id, node.type_name, [self._copy_entry(call, field) for field in node.fields])
         if isinstance(node, Fold):
-            parts = [
-                self.copy(call, part) for part in (node.over, node.init, node.condition, node.step, node.result)
-            ]
+            parts = [self.copy(call, part) for part in (node.over, node.init, node.condition, node.step, node.result)]
             return Fold(id, parts[0], node.var, node.var2, node.accu, *parts[1:])
         return Broken(id)
 
@@ -196,7 +194,7 @@ class Builder:
         """Return an empty map at the place of a macro call."""
         return MapOf(self.id(self.offsets[call]), [])
 
-    def fold(self, call: int, over: Node, names: tuple[str, str, str], parts: list[Node]) -> Node:  # noqa: PLR0913
+    def fold(self, call: int, over: Node, names: tuple[str, str, str], parts: list[Node]) -> Node:
         """Return a loop: names are variable, second variable ("" for none) and accumulator; parts are init,
         condition, step and result."""
         return Fold(self.id(self.offsets[call]), over, *names, *parts)

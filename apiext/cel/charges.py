@@ -6,7 +6,6 @@ from typing import TypeAlias
 
 from apiext.cel.estimate import LIST_COST, PATTERN, TRAVERSAL
 from apiext.cel.library.named_formats import NamedFormat
-
 from apiext.cel.values import Special, Value, cost_size, elements, is_list, is_map
 
 AUTHORIZATION = 350_000
@@ -58,8 +57,6 @@ def _read_twice(args: list[Value], result: Value) -> int:
 
 def _joined(args: list[Value], result: Value) -> int:
     return scaled(cost_size(result), 2 * TRAVERSAL)
-
-
 
 
 def _matched(args: list[Value], result: Value) -> int:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from apiext.cel import types
 from apiext.cel.ast import Call, Entry, Fold, Ident, ListOf, Literal, MapOf, Node, ObjectOf, Parsed, Select
 from apiext.cel.base import Base, Function
-from apiext.cel.declared import Declared
 from apiext.cel.builder import RESERVED
+from apiext.cel.declared import Declared
 from apiext.cel.overloads import Overload
 from apiext.cel.source import Issues
 from apiext.cel.types import DYN, ERROR, Substitution, Type, unwrap_optional
@@ -359,14 +359,15 @@ class Checker:
     def check_field(self, field: Entry, name: str, known: bool) -> None:
         field.value = self.check(field.value)
         assert isinstance(field.key, Literal)
+        name_of_field = str(field.key.value) if isinstance(field.key.value, str) else ""
         found = self.types[field.value.id]
         if field.optional:
             found = self.unwrapped(field.value)
-        wanted = self.object_field(field.id, name, str(field.key.value)) if known else ERROR
+        wanted = self.object_field(field.id, name, name_of_field) if known else ERROR
         if not self.known.assignable(wanted, found):
             self.fault(
                 field.id,
-                f"expected type of field '{field.key.value}' is '{wanted}' but provided type is '{found}'",
+                f"expected type of field '{name_of_field}' is '{wanted}' but provided type is '{found}'",
             )
 
     def check_fold(self, node: Fold) -> Node:

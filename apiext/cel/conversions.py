@@ -42,7 +42,7 @@ def to_int(value: Value) -> Value:
     if kind is Uint:
         return int(value) if value <= INT_MAX else Fault("integer overflow")
     if kind is float:
-        if value != value or not -9223372036854775808.0 < value < 9223372036854775808.0:
+        if math.isnan(value) or not -9223372036854775808.0 < value < 9223372036854775808.0:
             return Fault("integer overflow")
         return int(value)
     if kind is str:
@@ -62,7 +62,7 @@ def to_uint(value: Value) -> Value:
     if kind is int:
         return Uint(value) if value >= 0 else Fault("unsigned integer overflow")
     if kind is float:
-        if value != value or not 0 <= value < 18446744073709551616.0:
+        if math.isnan(value) or not 0 <= value < 18446744073709551616.0:
             return Fault("unsigned integer overflow")
         return Uint(int(value))
     if kind is str and _NATURAL.match(value) and len(value) < 30 and int(value) <= UINT_MAX:
@@ -180,7 +180,7 @@ def size_of(value: Value) -> Value:
 
 def shortest(number: float) -> str:
     """Return the shortest text of a double, as Go's %g writes it."""
-    if number != number:
+    if math.isnan(number):
         return "NaN"
     if math.isinf(number):
         return "+Inf" if number > 0 else "-Inf"

@@ -1,6 +1,6 @@
 """Where expressions are compiled: declared variables and a version of the language."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,8 +9,8 @@ from apiext.cel.base import base
 from apiext.cel.checker import Checked, Checker
 from apiext.cel.declared import Declared
 from apiext.cel.estimate import Range, estimate
+from apiext.cel.evaluation import Cancelled, Limit, Step, Tracker, Variables
 from apiext.cel.parser import TOO_DEEP, parse
-from apiext.cel.plan import Cancelled, Step, Tracker, Variables
 from apiext.cel.planner import Unplannable, plan
 from apiext.cel.source import Issues, Source
 from apiext.cel.types import Type
@@ -37,7 +37,6 @@ class Evaluation:
     error: str | None
     cost: int
     cancelled: bool = False
-
 
 
 class Environment:
@@ -127,15 +126,13 @@ class Program:
         """Return whether a variable is used, as transition rules use oldSelf."""
         return self.checked.mentions(variable)
 
-    def interpret(
-        self, variables: Mapping[str, Any], limit: int = PER_CALL_LIMIT, stop: Callable[[], bool] | None = None
-    ) -> Evaluation:
+    def interpret(self, variables: Mapping[str, Any], limit: Limit | None = None) -> Evaluation:
         """Evaluate step by step, as upstream does.
 
         variables: decoded JSON for declared ones (absent for an optional one that is missing), values for others.
-        limit: the most it may cost. stop: asked every hundred turns of loops whether to give up.
+        limit: the most it may cost.
         """
-        tracker = Tracker(limit, stop)
+        tracker = Tracker(limit if limit is not None else Limit(PER_CALL_LIMIT))
         try:
             value = self.step.eval(Variables(self.environment.values(variables)), tracker)
         except Cancelled as stopped:

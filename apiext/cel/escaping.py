@@ -19,7 +19,7 @@ def escape(name: str) -> str | None:
         return f"__{name}__"
     if "__" not in name and _PLAIN.match(name):
         return name
-    if not name or name[0].isascii() and name[0].isdigit() or _OTHER.search(name):
+    if not name or (name[0].isascii() and name[0].isdigit()) or _OTHER.search(name):
         return None
     return _SPECIAL.sub(lambda found: _WORDS[found[0]], name)
 

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from math import ceil
 from typing import TypeAlias
 
-from apiext.cel import types
 from apiext.cel.ast import Call, Fold, Ident, ListOf, Literal, MapOf, Node, ObjectOf, Select
 from apiext.cel.builder import ACCUMULATOR
 from apiext.cel.checker import Checked
@@ -216,9 +215,9 @@ class Estimator:
 
     def call(self, node: Call) -> Range:
         if node.function == "dyn":
-            total = add(ONE, self.cost(node.args[0]))
+            inner = add(ONE, self.cost(node.args[0]))
             self.copy_sizes(node, node.args[0])
-            return total
+            return inner
         costs = []
         parts = []
         for arg in node.args:
@@ -250,7 +249,7 @@ class Estimator:
             self.sizes[node.id] = size
         return add(total, found)
 
-    def function(  # noqa: PLR0913
+    def function(
         self, node: Call, overload: str, target: Part | None, parts: list[Part], costs: list[Range]
     ) -> CallCost:
         """Return what one overload costs, with its arguments, and the size of what it gives."""

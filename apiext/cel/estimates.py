@@ -177,8 +177,6 @@ def _equal(e: Estimator, overload: str, target: Part | None, args: list[Part]) -
     return None
 
 
-
-
 BY_FUNCTION: Mapping[str, FunctionCost] = {
     "check": _check,
     **dict.fromkeys(

@@ -1,5 +1,6 @@
 """What ``format`` makes of a text with clauses, and what it refuses."""
 
+import math
 import re
 from collections.abc import Callable
 from typing import Protocol
@@ -200,7 +201,7 @@ def _scientific(value: Value, precision: int) -> str:
 
 def localized(number: float, kind: str, precision: int) -> str:
     """Return a number as Go's printer for en_US writes it: digits in groups of three, powers of ten written out."""
-    if number != number:
+    if math.isnan(number):
         return "NaN"
     if number in (float("inf"), float("-inf")):
         return "∞" if number > 0 else "-∞"
@@ -216,7 +217,7 @@ _RAISED = dict(zip("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹", strict=True)
 
 def go_fixed(number: float, precision: int) -> str:
     """Return a number as Go's %f writes it."""
-    if number != number:
+    if math.isnan(number):
         return "NaN"
     if number in (float("inf"), float("-inf")):
         return "+Inf" if number > 0 else "-Inf"

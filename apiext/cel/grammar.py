@@ -191,9 +191,7 @@ RULES: dict[str, tuple[Part, ...]] = {
     "fieldInitializerList": (*_FIELD, _VALUE, _star(_tok(t.COMMA), *_FIELD, _VALUE, predicted=True)),
     "optField": (_MARK, Rule("escapeIdent", "id")),
     "mapInitializerList": (*_KEY, _VALUE, _star(_tok(t.COMMA), *_KEY, _VALUE, predicted=True)),
-    "escapeIdent": (
-        Choice("block", (Way((_NAME,), "simple"), Way((_tok(t.ESC_IDENTIFIER, label="id"),), "escaped"))),
-    ),
+    "escapeIdent": (Choice("block", (Way((_NAME,), "simple"), Way((_tok(t.ESC_IDENTIFIER, label="id"),), "escaped"))),),
     "optExpr": (_MARK, Rule("expr", "e")),
     "literal": (
         Choice(

@@ -3,19 +3,19 @@
 This is the reference: slow, exact in values, faults and costs. ``generate`` makes fast code that must agree with it.
 """
 
-from collections.abc import Callable, Iterator
-from typing import Protocol
+from collections.abc import Iterator
 
+from apiext.cel.arithmetic import add
+from apiext.cel.attributes import show
 from apiext.cel.charges import Charge
+from apiext.cel.evaluation import Frame, Step, Tracker
 from apiext.cel.overloads import Implement
 from apiext.cel.values import (
-    NONE,
     Fault,
     Map,
     Optional,
     Uint,
     Value,
-    element,
     elements,
     equal,
     is_list,
@@ -25,376 +25,6 @@ from apiext.cel.values import (
 )
 
 LIST_COST, MAP_COST, OBJECT_COST = 10, 30, 40
-CHECK_EVERY = 100  # turns of loops between looks at whether to go on (upstream: CheckFrequency)
-CANCELLED = "operation cancelled: actual cost limit exceeded"
-INTERRUPTED = "operation interrupted"
-
-
-class Cancelled(Exception):
-    """An evaluation that was stopped: its cost limit was reached, or it was told to stop."""
-
-
-class Tracker:
-    """The cost so far, and upstream's stack of values that arguments are charged by."""
-
-    __slots__ = ("cost", "limit", "stack", "stop", "turns")
-
-    def __init__(self, limit: int, stop: Callable[[], bool] | None) -> None:
-        self.cost = 0
-        self.limit = limit
-        self.stack: list[tuple[int, Value]] = []
-        self.stop = stop
-        self.turns = 0
-
-    def push(self, id: int, value: Value) -> None:
-        """Note the value of a step."""
-        self.stack.append((id, value))
-        if self.cost > self.limit:
-            raise Cancelled(CANCELLED)
-
-    def drop(self, *ids: int) -> None:
-        """Forget a step's value and all above it, for each step that is there."""
-        stack = self.stack
-        for id in ids:
-            for at in range(len(stack) - 1, -1, -1):
-                if stack[at][0] == id:
-                    del stack[at:]
-                    break
-
-    def take(self, args: "list[Step]") -> list[Value] | None:
-        """Return the values of arguments and forget them; None when one is not there."""
-        stack = self.stack
-        found: list[Value] = [None] * len(args)
-        for number in range(len(args) - 1, -1, -1):
-            wanted = args[number].id
-            for at in range(len(stack) - 1, -1, -1):
-                if stack[at][0] == wanted:
-                    found[number] = stack[at][1]
-                    del stack[at:]
-                    break
-            else:
-                return None
-        return found
-
-    def turn(self) -> None:
-        """Count a turn of a loop."""
-        self.turns += 1
-        if self.stop is not None and self.turns % CHECK_EVERY == 0 and self.stop():
-            raise Cancelled(INTERRUPTED)
-
-
-class Frame(Protocol):
-    """Where names get their values."""
-
-    def find(self, name: str, tracker: Tracker) -> tuple[Value] | None:
-        """Return the value of a name, None when there is no such name."""
-
-    @property
-    def outermost(self) -> "Frame":
-        """Return the frame of the variables given from outside."""
-
-
-class Variables:
-    """The variables given from outside; values are made when they are read first."""
-
-    __slots__ = ("values",)
-
-    def __init__(self, values: dict[str, Value]) -> None:
-        self.values = values
-
-    def find(self, name: str, tracker: Tracker) -> tuple[Value] | None:
-        """Return the value of a name."""
-        return (self.values[name],) if name in self.values else None
-
-    @property
-    def outermost(self) -> Frame:
-        """Return this frame."""
-        return self
-
-
-class Step:
-    """A step: evaluates to a value or a fault, and tells the tracker."""
-
-    __slots__ = ("id",)
-
-    def __init__(self, id: int) -> None:
-        self.id = id
-
-    def eval(self, frame: Frame, tracker: Tracker) -> Value:
-        """Return the value, or the fault that came instead."""
-        raise NotImplementedError
-
-
-class Constant(Step):
-    """A value known beforehand; costs nothing."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, id: int, value: Value) -> None:
-        self.id = id
-        self.value = value
-
-    def eval(self, frame: Frame, tracker: Tracker) -> Value:
-        """Return the value."""
-        tracker.push(self.id, self.value)
-        return self.value
-
-
-# Attributes: a variable, the result of a step, or a conditional, with selections and indexes
-
-
-class Qualifier:
-    """A selection or an index."""
-
-    __slots__ = ("id", "optional")
-    id: int
-    optional: bool
-
-    def apply(self, frame: Frame, tracker: Tracker, value: Value, if_present: bool) -> Value:
-        """Return what is selected, a fault, or MISSING when it need not be there."""
-        raise NotImplementedError
-
-
-class _Missing:
-    """The mark of what is not there."""
-
-
-MISSING = _Missing()
-
-
-def lookup(value: Value, key: Value, if_present: bool) -> Value:
-    """Return the element, entry or field of a key."""
-    if type(value) is Fault:
-        return value
-    if is_map(value):
-        found = value.find(key)
-        if type(found) is Fault:
-            return found
-        if found is not None:
-            return found[1]
-        return MISSING if if_present else Fault(f"no such key: {show(key)}")
-    if is_list(value):
-        index = index_of(key)
-        if type(index) is Fault:
-            return index
-        if 0 <= index < len(value):
-            return element(value, index)
-        return MISSING if if_present else Fault(f"index out of bounds: {show(key)}")
-    return MISSING if if_present else Fault(f"no such key: {show(key)}")
-
-
-def index_of(key: Value) -> Value:
-    """Return a key as an index of a list."""
-    if type(key) is int:
-        return key
-    if type(key) is Uint and key < 1 << 63:
-        return int(key)
-    if type(key) is float and key == key and abs(key) < 2**63 and int(key) == key:
-        return int(key)
-    if type(key) in (Uint, float):
-        return Fault(f"unsupported index value {show(key)} in list")
-    return Fault(f"unsupported index type '{type_name(key)}' in list")
-
-
-def show(value: Value) -> str:
-    """Return a key as messages show it."""
-    if type(value) is bool:
-        return "true" if value else "false"
-    if type(value) is float:
-        return repr(value).removesuffix(".0")
-    return str(int(value)) if type(value) is Uint else str(value)
-
-
-class ByConstant(Qualifier):
-    """A key that is written in the expression; with ``test``, only whether it is there."""
-
-    __slots__ = ("key", "test")
-
-    def __init__(self, id: int, key: Value, optional: bool, test: bool) -> None:
-        self.id = id
-        self.key = key
-        self.optional = optional
-        self.test = test
-
-    def apply(self, frame: Frame, tracker: Tracker, value: Value, if_present: bool) -> Value:
-        """Return what is selected; costs 1."""
-        found = lookup(value, self.key, if_present or self.test)
-        if self.test and not if_present and type(found) is not Fault:
-            found = found is not MISSING
-        if found is not MISSING:
-            tracker.cost += 1
-            tracker.push(self.id, found)
-        return found
-
-
-class ByAttribute(Qualifier):
-    """A key that a step gives; only its own selections cost, its variable does not."""
-
-    __slots__ = ("attribute", "drops")
-
-    def __init__(self, id: int, attribute: "Attribute", optional: bool, drops: bool) -> None:
-        self.id = id
-        self.attribute = attribute
-        self.optional = optional
-        self.drops = drops
-
-    def apply(self, frame: Frame, tracker: Tracker, value: Value, if_present: bool) -> Value:
-        """Return what is selected; costs 1."""
-        key = self.attribute.resolve(frame, tracker)
-        if type(key) is Fault:
-            found = key
-        elif type(key) in (str, int, bool, float, Uint):
-            found = lookup(value, key, if_present)
-        else:
-            found = Fault(f"invalid qualifier type: {type_name(key)}")
-        if found is not MISSING:
-            if self.drops:
-                tracker.drop(self.attribute.id)
-            tracker.cost += 1
-            tracker.push(self.id, found)
-        return found
-
-
-class Attribute:
-    """What a chain of selections and indexes begins with."""
-
-    __slots__ = ("own_id", "qualifiers")
-
-    def __init__(self, id: int) -> None:
-        self.own_id = id
-        self.qualifiers: list[Qualifier] = []
-
-    @property
-    def id(self) -> int:
-        """Return the id of the last selection."""
-        return self.qualifiers[-1].id if self.qualifiers else self.own_id
-
-    def add(self, qualifier: Qualifier) -> None:
-        """Add a selection."""
-        self.qualifiers.append(qualifier)
-
-    def resolve(self, frame: Frame, tracker: Tracker) -> Value:
-        """Return the value at the end of the chain."""
-        raise NotImplementedError
-
-    def follow(self, frame: Frame, tracker: Tracker, value: Value) -> Value:
-        """Return what the selections make of a value; from the first optional one on, an optional."""
-        optional = type(value) is Optional
-        if optional:
-            if not value.present:
-                return value
-            value = value.value
-        for qualifier in self.qualifiers:
-            optional = optional or qualifier.optional
-            value = qualifier.apply(frame, tracker, value, optional)
-            if type(value) is Fault:
-                return value
-            if value is MISSING:
-                return NONE
-        return Optional(True, value) if optional else value
-
-
-class Variable(Attribute):
-    """A chain that begins with a variable."""
-
-    __slots__ = ("name",)
-
-    def __init__(self, id: int, name: str) -> None:
-        super().__init__(id)
-        self.name = name
-
-    def resolve(self, frame: Frame, tracker: Tracker) -> Value:
-        """Return the value at the end of the chain."""
-        name = self.name
-        if name.startswith("."):
-            frame, name = frame.outermost, name[1:]
-        found = frame.find(name, tracker)
-        if found is None:
-            return Fault(f"no such attribute(s): {name}")
-        if type(found[0]) is Fault:
-            return found[0]
-        return self.follow(frame, tracker, found[0])
-
-
-class OfStep(Attribute):
-    """A chain that begins with the result of a step."""
-
-    __slots__ = ("step",)
-
-    def __init__(self, id: int, step: Step) -> None:
-        super().__init__(id)
-        self.step = step
-
-    def resolve(self, frame: Frame, tracker: Tracker) -> Value:
-        """Return the value at the end of the chain."""
-        value = self.step.eval(frame, tracker)
-        return value if type(value) is Fault else self.follow(frame, tracker, value)
-
-
-class Conditional(Attribute):
-    """A conditional; selections of its result go into both branches, and the branches' variables cost nothing."""
-
-    __slots__ = ("condition", "no", "yes")
-
-    def __init__(self, id: int, condition: Step, yes: Attribute, no: Attribute) -> None:
-        super().__init__(id)
-        self.condition = condition
-        self.yes = yes
-        self.no = no
-
-    @property
-    def id(self) -> int:
-        """Return the id of the selection after it, its own when there is none."""
-        return self.yes.id if self.yes.id == self.no.id else self.own_id
-
-    def add(self, qualifier: Qualifier) -> None:
-        """Add a selection to both branches."""
-        self.yes.add(qualifier)
-        self.no.add(qualifier)
-
-    def resolve(self, frame: Frame, tracker: Tracker) -> Value:
-        """Return the value of the branch that is taken."""
-        chosen = self.condition.eval(frame, tracker)
-        if chosen is True:
-            return self.yes.resolve(frame, tracker)
-        if chosen is False:
-            return self.no.resolve(frame, tracker)
-        return chosen if type(chosen) is Fault else no_overload()
-
-
-class Access(Step):
-    """The value of an attribute; with ``test``, whether it is there."""
-
-    __slots__ = ("attribute", "test")
-
-    def __init__(self, id: int, attribute: Attribute, test: bool = False) -> None:
-        self.id = id if test else attribute.id
-        self.attribute = attribute
-        self.test = test
-
-    def add(self, qualifier: Qualifier) -> None:
-        """Add a selection; the step is known by the last one."""
-        self.attribute.add(qualifier)
-        self.id = self.attribute.id
-
-    def eval(self, frame: Frame, tracker: Tracker) -> Value:
-        """Return the value; costs 1 for the variable, nothing for a conditional or a test."""
-        attribute = self.attribute
-        value = attribute.resolve(frame, tracker)
-        if self.test and type(value) is Optional:
-            value = value.present
-        if isinstance(attribute, Conditional):
-            tracker.drop(attribute.no.id, attribute.yes.id, attribute.condition.id)
-        else:
-            tracker.drop(attribute.id)
-            tracker.cost += 1
-        if self.test:
-            tracker.cost -= 1
-        tracker.push(self.id, value)
-        return value
-
-
-# Logic, calls and literals
 
 
 class Logic(Step):
@@ -429,17 +59,18 @@ class Logic(Step):
 class CallStep(Step):
     """A call of a function."""
 
-    __slots__ = ("args", "charge", "implement", "lazy", "strict")
+    __slots__ = ("args", "charge", "function", "implement", "lazy", "overload", "result", "strict")
 
-    def __init__(  # noqa: PLR0913
-        self, id: int, args: list[Step], implement: Implement, charge: Charge | None, lazy: bool, strict: bool
-    ) -> None:
+    def __init__(self, id: int, function: str, args: list[Step], implement: Implement, charge: Charge | None) -> None:
         self.id = id
+        self.function = function
         self.args = args
         self.implement = implement
         self.charge = charge
-        self.lazy = lazy  # the first fault ends it before further arguments are evaluated
-        self.strict = strict
+        self.lazy = False  # the first fault ends it before further arguments are evaluated
+        self.strict = True  # a fault among the arguments is the result
+        self.overload = ""  # "" when it is only known from the values
+        self.result = "dyn"  # kind of the value
 
     def eval(self, frame: Frame, tracker: Tracker) -> Value:
         """Return the value; costs what the function's charge says."""
@@ -601,7 +232,7 @@ class Loop(Step):
 
     __slots__ = ("accu", "condition", "init", "over", "result", "step", "var", "var2")
 
-    def __init__(  # noqa: PLR0913 - the eight parts of a comprehension
+    def __init__(
         self, id: int, over: Step, names: tuple[str, str, str], init: Step, condition: Step, step: Step, result: Step
     ) -> None:
         self.id = id
@@ -636,7 +267,6 @@ class Loop(Step):
                 break
             turn.value = self.step.eval(turn, tracker)
             turn.started = True
-            tracker.turn()
         turn.ended = True
         return self.result.eval(turn, tracker)
 
@@ -676,7 +306,7 @@ class Turn:
         if name == loop.accu:
             if not self.started:
                 self.started = True
-                self.value = loop.init.eval(self.outer, tracker)
+                self.value = unshared(loop.init.eval(self.outer, tracker))
             return (self.value,)
         if not self.ended:
             if name == loop.var:
@@ -689,3 +319,37 @@ class Turn:
 def not_equal(one: Value, other: Value) -> Value:
     """Return whether two values differ; values that cannot be compared do."""
     return equal(one, other) is not True
+
+
+def unshared(value: Value) -> Value:
+    """Return an empty list or map that a loop may fill in place."""
+    if type(value) is list and not value:
+        return []
+    return Map() if type(value) is Map and not value.entries else value
+
+
+def grow_list(values: Value, more: Value) -> Value:
+    """Add elements to the list that a loop gathers."""
+    if type(values) is not list or type(more) is not list:
+        return add(values, more)
+    values.extend(more)
+    return values
+
+
+def grow_map(into: Value, key: Value, value: Value) -> Value:
+    """Add an entry to the map that a loop gathers."""
+    if type(into) is not Map:
+        return no_overload()
+    if into.find(key) is not None:
+        return Fault(f"insert failed: key {show(key)} already exists")
+    into.set(key, value)
+    return into
+
+
+def grow_map_by(into: Value, entries: Value) -> Value:
+    """Add the entries of a map to the map that a loop gathers."""
+    for key in elements(entries):
+        found = grow_map(into, key, entries.find(key)[1])
+        if type(found) is Fault:
+            return found
+    return into

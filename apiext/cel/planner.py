@@ -1,32 +1,33 @@
 """From a checked expression to its steps, with upstream's shortcuts for constants."""
 
-
 from apiext.cel.ast import Call, Fold, Ident, ListOf, Literal, MapOf, Node, Select
-from apiext.cel.base import Base
-from apiext.cel.charges import charge_of
-from apiext.cel.checker import Checked
-from apiext.cel.library.standard import equals
-from apiext.cel.overloads import Implement, Overload
-from apiext.cel.plan import (
+from apiext.cel.attributes import (
     Access,
     Attribute,
     ByAttribute,
     ByConstant,
-    CallStep,
     Conditional,
-    Constant,
+    OfStep,
+    Qualifier,
+    Variable,
+)
+from apiext.cel.base import Base
+from apiext.cel.charges import charge_of
+from apiext.cel.checker import Checked
+from apiext.cel.evaluation import Constant, Step, constant
+from apiext.cel.library.standard import equals
+from apiext.cel.overloads import Implement, Overload
+from apiext.cel.plan import (
+    CallStep,
     Logic,
     Loop,
     MakeList,
     MakeMap,
     Membership,
-    OfStep,
     OrElse,
-    Qualifier,
-    Step,
-    Tracker,
-    Variable,
-    Variables,
+    grow_list,
+    grow_map,
+    grow_map_by,
     member_key,
     not_equal,
 )
@@ -58,9 +59,9 @@ class _Planner:
         if isinstance(node, Literal):
             return Constant(node.id, node.value)
         if isinstance(node, Ident):
-            constant = self.checked.constants.get(node.id)
-            if constant is not None:
-                return Constant(node.id, constant)
+            named = self.checked.constants.get(node.id)
+            if named is not None:
+                return Constant(node.id, named)
             return Access(node.id, Variable(node.id, node.name))
         if isinstance(node, Select):
             return self.select(node)
@@ -74,6 +75,8 @@ class _Planner:
         over = self.step(node.over)
         init = self.step(node.init)
         condition, step, result = self.step(node.condition), self.step(node.step), self.step(node.result)
+        if isinstance(init, Constant) and (isinstance(node.init, (ListOf, MapOf))):
+            gather(step, node.accu)
         return Loop(node.id, over, (node.var, node.var2, node.accu), init, condition, step, result)
 
     def attribute(self, step: Step) -> Access:
@@ -119,7 +122,7 @@ class _Planner:
 
     def function(self, node: Call, args: list[Step]) -> Step:
         name = node.function
-        overloads = self.checked.calls[node.id]
+        overloads = self.checked.calls.get(node.id, ())
         single = overloads[0] if len(overloads) == 1 else None
         overload = single.id if single is not None else ""
         implement: Implement
@@ -130,7 +133,8 @@ class _Planner:
         elif single is not None:
             implement = guarded(single)
         else:
-            implement = dispatched(name, self.base.functions[name].overloads)
+            known = self.base.functions.get(name)
+            implement = dispatched(name, known.overloads if known is not None else ())
         lazy = len(args) > 2 or overload in _LAZY
         if overload == "in_list" and isinstance(args[1], Constant):
             found = self.membership(node, args[0], args[1].value)
@@ -143,9 +147,11 @@ class _Planner:
             except PatternError as wrong:
                 raise Unplannable(str(wrong)) from None
             lazy = True
-        made = CallStep(node.id, args, implement, charge_of(name, overload), lazy, name != "@not_strictly_false")
+        made = CallStep(node.id, name, args, implement, charge_of(name, overload))
+        made.lazy, made.strict, made.overload = lazy, name != "@not_strictly_false", overload
+        made.result = single.result.kind if single is not None else "dyn"
         if name in CONVERSIONS and len(args) == 1 and isinstance(args[0], Constant):
-            value = made.eval(Variables({}), Tracker(1 << 62, None))
+            value = constant(made)
             if type(value) is Fault:
                 raise Unplannable(value.message)
             return Constant(node.id, value)
@@ -173,7 +179,25 @@ class _Planner:
         """Return a literal as a constant when all its parts are."""
         if not all(isinstance(part, Constant) for part in parts):
             return made
-        return Constant(made.id, made.eval(Variables({}), Tracker(1 << 62, None)))
+        return Constant(made.id, constant(made))
+
+
+GROW: dict[tuple[str, int], Implement] = {
+    ("_+_", 2): grow_list, ("cel.@mapInsert", 3): grow_map, ("cel.@mapInsert", 2): grow_map_by
+}  # fmt: skip
+
+
+def gather(step: Step, accu: str) -> None:
+    """Let a loop's step fill its accumulator in place instead of copying it every turn."""
+    if isinstance(step, Access) and isinstance(step.attribute, Conditional):
+        branch = step.attribute.yes
+        step = branch.step if isinstance(branch, OfStep) else step
+    if isinstance(step, CallStep):
+        first = step.args[0] if step.args else None
+        grow = GROW.get((step.function, len(step.args)))
+        own = isinstance(first, Access) and isinstance(first.attribute, Variable)
+        if grow is not None and own and first.attribute.name == accu and not first.attribute.qualifiers:
+            step.implement = grow
 
 
 def guarded(overload: Overload) -> Implement:
@@ -190,7 +214,7 @@ def guarded(overload: Overload) -> Implement:
 
 def dispatched(name: str, overloads: tuple[Overload, ...]) -> Implement:
     """Return a function that finds the overload by its values."""
-    if name[0] in "_-!@":
+    if overloads and name[0] in "_-!@":
         return overloads[0].implement
 
     def call(*values: Value) -> Value:

@@ -293,9 +293,8 @@ class _Parser:
             self.syntax(fault.offending, f"mismatched input {self.display(fault.offending)} expecting {expecting}")
             return
         first, last = fault.first, fault.offending
-        if self.kinds[first] == t.EOF:
-            text = "<EOF>"
-        else:
+        text = "<EOF>"
+        if self.kinds[first] != t.EOF:
             text = self.tokens.between(self.issues.source.text, first, last)
         shown = quote(text)
         word = shown[2:-1] if len(shown) > 4 and shown[2:-1] in ("true", "false", "null") else ""

@@ -61,7 +61,16 @@ def parse_date(text: str) -> tuple[int, int] | None:
         return None
 
 
-_UNITS = {"ns": 1, "us": 1000, "µs": 1000, "μs": 1000, "ms": 1_000_000, "s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND}  # noqa: E501
+_UNITS = {
+    "ns": 1,
+    "us": 1000,
+    "µs": 1000,
+    "μs": 1000,
+    "ms": 1_000_000,
+    "s": SECOND,
+    "m": 60 * SECOND,
+    "h": 3600 * SECOND,
+}
 _PART = re.compile(r"(\d*)(?:(\.)(\d*))?(ns|us|µs|μs|ms|s|m|h)")
 _WORD_UNITS = {
     "ns": 1, "nano": 1, "us": 1000, "µs": 1000, "μs": 1000, "micro": 1000, "ms": 1_000_000, "milli": 1_000_000,

@@ -4,12 +4,13 @@ bool, int, float, str, bytes, None and list stand for themselves; what Python la
 the caller stays as it was decoded, seen through the views of ``views``.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 from apiext.cel.types import Type
 
-Scalar: TypeAlias = "None | bool | int | Uint | float | str | bytes"
+Scalar: TypeAlias = "bool | int | Uint | float | str | bytes | None"
 Value: TypeAlias = Any  # a value of the language, or the Fault that came instead
 
 INT_MIN, INT_MAX, UINT_MAX = -(1 << 63), (1 << 63) - 1, (1 << 64) - 1
@@ -246,7 +247,21 @@ _DIRECT = frozenset((str, int, bool, float, bytes, Uint, Timestamp, Duration))
 
 
 def _equal_numbers(one: Value, other: Value) -> bool:
-    return is_number(other) and bool(one == other)
+    if not is_number(other) or math.isnan(one) or math.isnan(other):
+        return False
+    return bool(one == other or (float in (type(one), type(other)) and order_of(one, other) == 0))
+
+
+def order_of(one: Value, other: Value) -> int:
+    """Return -1, 0 or 1 for two numbers; a whole one is rounded to compare it with a double, as upstream does."""
+    if type(one) is float and type(other) is not float:
+        return -order_of(other, one)
+    if type(other) is float and type(one) is not float:
+        low, high = (0, UINT_MAX) if type(one) is Uint else (INT_MIN, INT_MAX)
+        if other < low or other > float(high):
+            return 1 if other < low else -1
+        one = float(one)
+    return bool(one > other) - bool(one < other)
 
 
 def _equal_lists(one: Value, other: Value) -> bool:
@@ -292,15 +307,15 @@ def compare(one: Value, other: Value) -> "int | Fault":
     """Return -1, 0 or 1, or the fault of values that have no order."""
     kind = type(one)
     if is_number(one) and is_number(other):
-        if one != one or other != other:
+        if math.isnan(one) or math.isnan(other):
             return Fault("NaN values cannot be ordered")
-        return (one > other) - (one < other)
+        return order_of(one, other)
     if kind is not type(other):
         return Fault("no such overload")
     if kind in (str, bytes, bool):
-        return (one > other) - (one < other)
+        return bool(one > other) - bool(one < other)
     if kind in (Timestamp, Duration):
-        return (one.ns > other.ns) - (one.ns < other.ns)
+        return bool(one.ns > other.ns) - bool(one.ns < other.ns)
     return Fault("no such overload")
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import random
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
 from itertools import islice
@@ -29,7 +30,7 @@ class Loop:
         self._reconcile = reconcile
         self._width = width
         self._group: asyncio.TaskGroup | None = None
-        self._ready: dict[str, None] = {}  # keys to run, in order of arrival
+        self._ready: OrderedDict[str, None] = OrderedDict()  # keys to run in order of arrival; a dict is slow to empty
         self._running: dict[str, asyncio.Task[Exception | None]] = {}
         self._failures: dict[str, int] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}

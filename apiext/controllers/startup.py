@@ -11,6 +11,7 @@ from apiext.controllers.compaction import Compaction
 from apiext.controllers.definitions import DEFINITIONS, Definitions, group_of
 from apiext.controllers.establishing import Establishing
 from apiext.controllers.finalizing import Finalizing
+from apiext.controllers.garbage import Garbage
 from apiext.controllers.guards import GUARDS, Guards
 from apiext.controllers.loop import Loop
 from apiext.controllers.namespaces import NAMESPACES, Namespaces
@@ -21,6 +22,7 @@ from apiext.controllers.statuses import Statuses
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.history import Change
 from apiext.storage.store import StoreError
+from apiext.verbs.call import Verbs
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +52,7 @@ class Controllers:
         }
         self._first = Loop("first namespaces", lambda _: self._namespaces.create_missing(), width=1)
         self._compaction = Compaction(store, compact_every)
+        self._garbage: Garbage | None = None
 
     async def start(self, group: asyncio.TaskGroup, store: CachedStore) -> None:
         """Wait for the stored definitions, then start everything."""
@@ -77,6 +80,11 @@ class Controllers:
             log.warning("the first namespaces are not there yet: %s", error)  # the loop goes on trying
         self._compaction.start(group)
 
+    def collect_garbage(self, group: asyncio.TaskGroup, verbs: Verbs) -> None:
+        """Have dependents go with their owners from now on; ``start`` has returned."""
+        self._garbage = Garbage(verbs, self.serving)
+        self._garbage.start(group)
+
     def synced(self) -> bool:
         """Whether all stored definitions are served: the server may be ready (HLT-003)."""
         return self.serving.synced()
@@ -87,6 +95,8 @@ class Controllers:
 
     async def stop(self) -> None:
         """Stop all controllers, those that write first; what they left undone is done after the next start."""
+        if self._garbage is not None:
+            await self._garbage.stop()
         for loop in (self._first, *self._loops.values()):
             await loop.stop()
         await self.serving.stop()

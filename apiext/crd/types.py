@@ -1,6 +1,6 @@
 """The Go types of apiextensions v1 and v1beta1, as tables in Go's field order (CRD-002…008, ETC-003)."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from apiext.crd.typed import (
@@ -24,6 +24,8 @@ from apiext.crd.typed import (
 )
 from apiext.documents.errors import DecodeError
 from apiext.meta import objectmeta
+
+Taker = Callable[[Any, Decoding], Any]
 
 TEXT, BOOL, INT64, FLOAT, JSON = Text(), Bool(), Integer(), Float(), Json()
 STRINGS = List(TEXT)
@@ -90,8 +92,6 @@ def schema_type(package: str) -> Struct:
             return nested(props, value, into)
         return nested(STRINGS, value, into) or None if value.__class__ is list else None
 
-    by_name = Map(props)
-    docs = Struct("ExternalDocumentation", _optional(description=TEXT, url=TEXT), package=package)
     rule = Struct(
         "ValidationRule",
         {
@@ -104,7 +104,15 @@ def schema_type(package: str) -> Struct:
         },
         package=package,
     )
-    fields = {
+    takes = {"items": or_array, "bool": or_bool, "strings": or_strings}
+    props.define(_schema_fields(package, props, rule, takes))
+    return props
+
+
+def _schema_fields(package: str, props: Struct, rule: Struct, takes: Mapping[str, Taker]) -> dict[str, Field]:
+    many, by_name = List(props), Map(props)
+    docs = Struct("ExternalDocumentation", _optional(description=TEXT, url=TEXT), package=package)
+    return {
         "id": Field(TEXT),
         "$schema": Field(Text(f"{package}.JSONSchemaURL")),
         "$ref": pointer(TEXT),
@@ -128,21 +136,21 @@ def schema_type(package: str) -> Struct:
         "maxProperties": pointer(INT64),
         "minProperties": pointer(INT64),
         "required": Field(STRINGS),
-        "items": pointer(Special(f"{package}.JSONSchemaPropsOrArray", or_array)),
+        "items": pointer(Special(f"{package}.JSONSchemaPropsOrArray", takes["items"])),
         "allOf": Field(many),
         "oneOf": Field(many),
         "anyOf": Field(many),
         "not": pointer(props),
         "properties": Field(by_name),
-        "additionalProperties": pointer(Special(f"{package}.JSONSchemaPropsOrBool", or_bool)),
+        "additionalProperties": pointer(Special(f"{package}.JSONSchemaPropsOrBool", takes["bool"])),
         "patternProperties": Field(by_name),
         "dependencies": Field(
             Map(
-                Special(f"{package}.JSONSchemaPropsOrStringArray", or_strings),
+                Special(f"{package}.JSONSchemaPropsOrStringArray", takes["strings"]),
                 go=f"{package}.JSONSchemaDependencies",
             )
         ),
-        "additionalItems": pointer(Special(f"{package}.JSONSchemaPropsOrBool", or_bool)),
+        "additionalItems": pointer(Special(f"{package}.JSONSchemaPropsOrBool", takes["bool"])),
         "definitions": Field(Map(props, go=f"{package}.JSONSchemaDefinitions")),
         "externalDocs": pointer(docs),
         "example": pointer(JSON),
@@ -155,8 +163,6 @@ def schema_type(package: str) -> Struct:
         "x-kubernetes-map-type": pointer(TEXT),
         "x-kubernetes-validations": Field(List(rule, go=f"{package}.ValidationRules")),
     }
-    props.define(fields)
-    return props
 
 
 def _column(package: str, path: str) -> Struct:

@@ -48,6 +48,7 @@ class Rules:
     schema_needed: bool = True
     bundle_checked: bool = False
     many_selectable: frozenset[str] = frozenset()  # versions that may keep too many; "" is the top of the spec
+    same_schema: frozenset[str] = frozenset()  # versions whose schema is as it was; "" is the top of the spec
     preserve_forbidden: bool = True
     schema: options.Options = field(default_factory=options.Options)
 
@@ -105,6 +106,7 @@ def ratcheted(new: View, old: View, rules: Rules) -> Rules:
         schema_needed=rules.schema_needed and not _lacks_schema(spec),
         bundle_checked=established and not (bundle and bundle_fault(bundle)),
         many_selectable=_unchanged_selectable(new["spec"], spec),
+        same_schema=_unchanged_schemas(new["spec"], spec),
         preserve_forbidden=rules.preserve_forbidden and not spec.get("preserveUnknownFields"),
         schema=_both(rules.schema, definitions.ratchets([schema for schema, _ in schemas_of(spec)])),
     )
@@ -121,6 +123,18 @@ def _unchanged_selectable(spec: View, old: View) -> frozenset[str]:
     )
 
 
+def _unchanged_schemas(spec: View, old: View) -> frozenset[str]:
+    now, before = _schemas_by_version(spec), _schemas_by_version(old)
+    same = {name for name, schema in now.items() if name in before and before[name] == schema}
+    return frozenset(same | {""} if len(same) == len(now) else same)
+
+
+def _schemas_by_version(spec: View) -> dict[str, View | None]:
+    top = _schema(spec.get("validation"))
+    versions = spec.get("versions") or ()
+    return {version["name"]: _schema(version.get("schema")) if top is None else top for version in versions}
+
+
 def _both(left: options.Options, right: options.Options) -> options.Options:
     return options.Options(
         structural=left.structural and right.structural,
@@ -128,6 +142,8 @@ def _both(left: options.Options, right: options.Options) -> options.Options:
         pruned_defaults=left.pruned_defaults and right.pruned_defaults,
         atomic_sets=left.atomic_sets and right.atomic_sets,
         map_keys=left.map_keys and right.map_keys,
+        limited_rules=left.limited_rules and right.limited_rules,
+        known_expressions=left.known_expressions | right.known_expressions,
     )
 
 
@@ -238,11 +254,13 @@ def _version_errors(spec: View, rules: Rules, path: str) -> Iterator[FieldError]
 
 def _part_errors(holder: View, path: str, schema: str, status: bool, rules: Rules) -> Iterator[FieldError]:
     """Yield what is wrong with the parts that a spec and a version both have; ``schema`` is the schema's name there."""
+    name = holder.get("name") or "" if schema == "schema" else ""
+    if name in rules.same_schema:  # UPD-003
+        rules = replace(rules, schema=replace(rules.schema, limited_rules=False))
     yield from _schema_errors(holder.get(schema), child(path, schema), status, rules)
     yield from subresource_errors(holder.get("subresources"), child(path, "subresources"))
     yield from column_errors(holder.get("additionalPrinterColumns") or (), child(path, "additionalPrinterColumns"))
-    kept = (holder.get("name") or "" if schema == "schema" else "") in rules.many_selectable
-    yield from _selectable_errors(holder, path, schema, limited=not kept)
+    yield from _selectable_errors(holder, path, schema, limited=name not in rules.many_selectable)
 
 
 def _schema_errors(holder: View | None, path: str, status: bool, rules: Rules) -> list[FieldError]:

@@ -3,7 +3,7 @@
 from apiext.crd.encoding import to_storage
 from apiext.crd.validation import schemas_of
 from apiext.documents.document import View
-from apiext.schema.definitions import format_warnings
+from apiext.schema.definitions import format_warnings, rule_warnings
 
 V1BETA1_DEPRECATED = (
     "apiextensions.k8s.io/v1beta1 CustomResourceDefinition is deprecated in v1.16+, unavailable in v1.22+; use"
@@ -18,5 +18,10 @@ def warnings(new: View, old: View | None) -> list[str]:
 
 def stored_form_warnings(new: View, old: View | None) -> list[str]:
     """Return the warnings about a definition in the stored form."""
-    schemas = [schema for schema, _ in schemas_of(new["spec"])]
-    return format_warnings(schemas, [schema for schema, _ in schemas_of(old["spec"])] if old is not None else ())
+    schemas = schemas_of(new["spec"])
+    before = [schema for schema, _ in schemas_of(old["spec"])] if old is not None else []
+    found = format_warnings([schema for schema, _ in schemas], before)
+    for schema, path in schemas:
+        if schema not in before:
+            found += rule_warnings(schema, path)
+    return found

@@ -250,7 +250,7 @@ async def _body(resources: Resources, exchange: Exchange, target: Target) -> Bod
         raise status.unsupported_media_type((JSON, YAML))
     raw = await _raw_body(resources, exchange)
     try:
-        document, duplicates = BODIES[encoding](raw)
+        document, duplicates = await _decoded(encoding, raw)
     except DecodeError as error:
         _, kind = expected_kind(target.served, target.endpoint)
         text = f"couldn't get version/kind; json parse error: {error}" if encoding == JSON else str(error)
@@ -258,6 +258,13 @@ async def _body(resources: Resources, exchange: Exchange, target: Target) -> Bod
             f"the object provided is unrecognized (must be of type {kind}): {text} ({summary(raw)})"
         ) from error
     return Body(document, duplicates, encoding, raw)
+
+
+async def _decoded(encoding: str, raw: bytes) -> tuple[Document, list[str]]:
+    decode = BODIES[encoding]
+    if len(raw) < limits.DECODE_OFF_LOOP.get(encoding, limits.MAX_BODY):
+        return decode(raw)
+    return await asyncio.to_thread(decode, raw)
 
 
 def _from_json(raw: bytes) -> tuple[Document, list[str]]:
@@ -299,7 +306,7 @@ async def _delete_options(resources: Resources, exchange: Exchange) -> Document 
     try:
         if encoding == PROTOBUF:
             return protobuf.decode_delete_options(raw)
-        document, _ = BODIES[encoding](raw)
+        document, _ = await _decoded(encoding, raw)
     except DecodeError as error:
         text = f"couldn't get version/kind; json parse error: {error}" if encoding == JSON else str(error)
         raise status.bad_request(text) from error

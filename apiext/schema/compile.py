@@ -24,13 +24,14 @@ class CompiledSchema:
     """The schema of one version; the structural form and each function are made at their first use.
 
     Functions that change a document do so in place. ``preserve_unknown_fields`` is the legacy field of the definition:
-    nothing is pruned then (PRU-006, B1-007).
+    nothing is pruned then (PRU-006, B1-007). ``warm`` tells that an object was judged before.
     """
 
-    __slots__ = ("_root", "_source", "preserve_unknown_fields")
+    __slots__ = ("_root", "_source", "preserve_unknown_fields", "warm")
 
     def __init__(self, schema: View | None, preserve_unknown_fields: bool) -> None:
         self.preserve_unknown_fields = preserve_unknown_fields
+        self.warm = False
         self._root: Structural | None = None
         self._source: View | None = schema or {}
 
@@ -103,6 +104,7 @@ class CompiledSchema:
         With ``old``, errors of unchanged values are dropped (RAT rows). Metadata and rules are checked elsewhere.
         """
         root = self.root
+        self.warm = True
         STEPS.refill()
         try:
             errors = [] if passes(root, new) else report.errors(root, new, link=_link(root, new, old))
@@ -115,6 +117,7 @@ class CompiledSchema:
     def validate_status(self, new: View, old: View | None) -> list[FieldError]:
         """Return what is wrong with an object written through its status: values of the status, list types."""
         root = self.root
+        self.warm = True
         STEPS.refill()
         errors: list[FieldError] = []
         node = root.properties.get("status")

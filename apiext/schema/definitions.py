@@ -7,10 +7,13 @@ from apiext.documents.document import View
 from apiext.meta.fields import FieldError, forbidden, invalid
 from apiext.schema import defaults_check, formats, rules_of_schema, rules_of_structure
 from apiext.schema.default import Default, ready
-from apiext.schema.options import STRICT, Options, has_defaults, has_invalid_types
+from apiext.schema.options import STRICT, Options, expressions, has_defaults, has_invalid_types, has_rules
 from apiext.schema.parse import parse
+from apiext.schema.rules_check import Check
 from apiext.schema.structural import Structural
 from apiext.schema.traverse import subschemas, too_deep
+
+_RULES = "x-kubernetes-validations"
 
 
 def definition_errors(schema: View, path: str, options: Options = STRICT) -> list[FieldError]:
@@ -30,7 +33,10 @@ def definition_errors(schema: View, path: str, options: Options = STRICT) -> lis
             if not found and has_defaults(schema):
                 root = parse(schema, strip_formats=False)
                 found = defaults_check.errors(root, path, pruned=options.pruned_defaults)
+    judged = options.structural and not unsupported and not found and has_rules(schema)
     found = found + rules_of_schema.errors(schema, path, options)
+    if judged:
+        found += Check(parse(schema), path, found, options).errors()
     if not found and unsupported:
         return [invalid(path, "", unsupported)]
     return _first(found, path)
@@ -54,7 +60,18 @@ def ratchets(schemas: Iterable[View | None]) -> Options:
         pruned_defaults=not any(_unpruned(schema) for schema in given),
         atomic_sets=not any(rules_of_schema.non_atomic_items(node, "") for node in inner),
         map_keys=not any(rules_of_schema.map_key_errors(node, "") for node in inner),
+        known_expressions=expressions(given),
     )
+
+
+def rule_warnings(schema: View, path: str, options: Options = STRICT) -> list[str]:
+    """Return the warnings about rules of an accepted schema that other servers refuse (DIS-19)."""
+    texts = (text for node in subschemas(schema) for rule in node.get(_RULES) or () for text in rule.values())
+    if not any(isinstance(text, str) and "string(" in text for text in texts):
+        return []  # nothing else is estimated in another way
+    check = Check(parse(schema), path, (), options)
+    check.errors()
+    return check.warned
 
 
 def _unpruned(schema: View) -> bool:

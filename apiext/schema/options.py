@@ -18,13 +18,19 @@ _MARKS = ("x-kubernetes-preserve-unknown-fields", "x-kubernetes-list-type")
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Rules that can be off on updates; each is on for a new definition."""
+    """Rules that can be off on updates; each is on for a new definition.
+
+    ``limited_rules`` off: only the total of all rules' costs is limited. ``known_expressions`` are those that the
+    stored definition has, which may use all of the language (UPD-003).
+    """
 
     structural: bool = True
     valid_types: bool = True
     pruned_defaults: bool = True
     atomic_sets: bool = True
     map_keys: bool = True
+    limited_rules: bool = True
+    known_expressions: frozenset[str] = frozenset()
 
 
 STRICT = Options()
@@ -46,3 +52,18 @@ def has_extensions(schema: View | None) -> bool:
 def has_invalid_types(schemas: Iterable[View | None]) -> bool:
     """Tell whether any of the schemas names a type that does not exist."""
     return any(found.get("type") and found["type"] not in TYPES for schema in schemas for found in subschemas(schema))
+
+
+def has_rules(schema: View | None) -> bool:
+    """Tell whether a schema has rules (x-kubernetes-validations) anywhere."""
+    return any(found.get("x-kubernetes-validations") for found in subschemas(schema))
+
+
+def expressions(schemas: Iterable[View | None]) -> frozenset[str]:
+    """Return the expressions of all rules of some schemas (UPD-003)."""
+    found: set[str] = set()
+    for schema in schemas:
+        for node in subschemas(schema):
+            for rule in node.get("x-kubernetes-validations") or ():
+                found.update(text for text in (rule.get("rule"), rule.get("messageExpression")) if text)
+    return frozenset(found)

@@ -6,7 +6,7 @@ from typing import Any
 
 from apiext.documents.document import View
 from apiext.schema import formats
-from apiext.schema.structural import EMPTY, Structural, intern
+from apiext.schema.structural import EMPTY, Rule, Structural, intern
 
 
 def parse(schema: View | None, *, strip_formats: bool = True) -> Structural:
@@ -62,6 +62,21 @@ def _tuple(value: Sequence[Any], _: bool) -> tuple[Any, ...]:
     return tuple(value)
 
 
+def _rules(rules: Sequence[View], _: bool) -> tuple[Rule, ...]:
+    return tuple([_rule(rule) for rule in rules])
+
+
+def _rule(rule: View) -> Rule:
+    return Rule(
+        rule=rule.get("rule") or "",
+        message=rule.get("message") or "",
+        message_expression=rule.get("messageExpression") or "",
+        reason=rule.get("reason"),
+        field_path=rule.get("fieldPath") or "",
+        optional_old_self=rule.get("optionalOldSelf"),
+    )
+
+
 _KEYWORDS: Mapping[str, tuple[str, Callable[[Any, bool], Any]]] = {
     "type": ("type", _as_is),
     "nullable": ("nullable", _as_is),
@@ -94,6 +109,7 @@ _KEYWORDS: Mapping[str, tuple[str, Callable[[Any, bool], Any]]] = {
     "anyOf": ("any_of", _branches),
     "oneOf": ("one_of", _branches),
     "not": ("not_", _below),
+    "x-kubernetes-validations": ("rules", _rules),
 }
 
 

@@ -47,14 +47,14 @@ class Link:
         if self.keyed is None:
             self.keyed = self._by_keys()
         item = self.new[index]
-        old = self.keyed.get(_keys(self.node.list_keys, item))
+        old = self.keyed.get(keys_of(self.node.list_keys, item))
         return Link(self.node.items, item, old) if old is not None and self.node.items is not None else None
 
     def _by_keys(self) -> dict[Any, Any]:
         found: dict[Any, Any] = {}
         if self.node.type == "array" and self.node.list_keys:
             for item in self.old:
-                keys = _keys(self.node.list_keys, item)
+                keys = keys_of(self.node.list_keys, item)
                 if keys is not None:
                     found.setdefault(keys, item)
         return found
@@ -93,7 +93,7 @@ class Link:
         return True
 
 
-def _keys(names: tuple[str, ...], item: Any) -> tuple[Any, ...] | None:
+def keys_of(names: tuple[str, ...], item: Any) -> tuple[Any, ...] | None:
     """Return the keys of an item of a list map with their types; None when one is missing or no scalar."""
     if item.__class__ is not dict:
         return None

@@ -12,6 +12,18 @@ EMPTY: Mapping[str, "Structural"] = MappingProxyType({})
 META_FIELDS = frozenset(("apiVersion", "kind", "metadata"))
 
 
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One entry of x-kubernetes-validations, as written."""
+
+    rule: str = ""
+    message: str = ""
+    message_expression: str = ""
+    reason: str | None = None
+    field_path: str = ""
+    optional_old_self: bool | None = None
+
+
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Structural:
     """One node of a schema; a branch of a junctor is such a node too.
@@ -52,6 +64,7 @@ class Structural:
     any_of: tuple["Structural", ...] = ()
     one_of: tuple["Structural", ...] = ()
     not_: Union["Structural", None] = None
+    rules: tuple[Rule, ...] = ()
     compiled: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @property

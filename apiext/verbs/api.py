@@ -63,14 +63,14 @@ async def open_watch(verbs: Verbs, call: Call, frames: watches.Frames, sink: Sin
 async def create(verbs: Verbs, call: Call, body: Body) -> Outcome:
     """Create the object of a body: 201 (WRI-001)."""
     wanted = write_options(call, "CreateOptions")
-    document = decoding.normalize_body(call, body, decoding.mode(wanted))
+    document = await decoding.normalize_body(call, body, decoding.mode(wanted))
     return await _served(verbs, call, await write.create(verbs, call, document, wanted))
 
 
 async def update(verbs: Verbs, call: Call, body: Body) -> Outcome:
     """Replace the object, or the part that the endpoint shows (WRI-004, WRI-005)."""
     wanted = write_options(call, "UpdateOptions")
-    document = decoding.normalize_body(call, body, decoding.mode(wanted))
+    document = await decoding.normalize_body(call, body, decoding.mode(wanted))
     identity.check_name(call, document)
     identity.settle_namespace(call, document)
     uid = str(document["metadata"].get("uid") or "")
@@ -88,6 +88,7 @@ async def patch(verbs: Verbs, call: Call, media_type: str, raw: bytes) -> Outcom
     if maker is None:
         raise status.unsupported_media_type(accepted_patches(call))
     wanted = write_options(call, "PatchOptions")
+    call.size = len(raw)
     change = write.Update(call, maker(call, raw, decoding.mode(wanted)), wanted, unconditional=_own_kind(call.endpoint))
     return await _served(verbs, call, await write.update(verbs, change))
 

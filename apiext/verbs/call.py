@@ -20,7 +20,7 @@ class Call:
     ``namespace`` is None when the path names none (cluster scope, or all namespaces); ``name`` is empty on
     collections. ``query`` holds every value of every parameter. ``manager`` is the User-Agent up to the first slash.
     ``deadline`` is loop time in seconds. ``warnings`` are added to the answer in order. ``conversions`` are what a
-    webhook made of objects on the way (verbs.ownership).
+    webhook made of objects on the way (verbs.ownership). ``size`` is what is known of the object's size in bytes.
     """
 
     verb: str
@@ -35,6 +35,7 @@ class Call:
     deadline: float = 0.0
     warnings: list[str] = field(default_factory=list)
     conversions: dict[tuple[bytes, str], Document] = field(default_factory=dict)
+    size: int = 0
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from apiext.documents.document import Document, View
 from apiext.documents.encoding import encode
 from apiext.meta import fields, status
 from apiext.meta.options import WriteOptions
-from apiext.verbs import identity
+from apiext.verbs import identity, threads
 from apiext.verbs.call import Body, Call
 
 IGNORE, WARN, STRICT = "Ignore", "Warn", "Strict"
@@ -20,11 +20,12 @@ def mode(options: WriteOptions) -> str:
     return options.field_validation or WARN
 
 
-def normalize_body(call: Call, body: Body, validation: str) -> Document:
+async def normalize_body(call: Call, body: Body, validation: str) -> Document:
     """Check kind and version of a POST or PUT body, normalise it, and report unknown and duplicate fields."""
     identity.check_type(call, body)
+    call.size = len(body.raw)
     try:
-        document, unknown = _normalize(call, body.document)
+        document, unknown = await threads.run(call, _normalize, call, body.document)
     except ValueError as error:
         raise identity.cannot_be_handled(call, body.document, str(error)) from error
     notes = field_notes(unknown, body.duplicates)

@@ -11,7 +11,7 @@ from apiext.meta import fields, objectmeta, status
 from apiext.meta.options import WriteOptions
 from apiext.storage.collection import Collection
 from apiext.storage.store import Entry, Guard, GuardChanged, KeyExists, RevisionChanged
-from apiext.verbs import identity, metadata, ownership
+from apiext.verbs import identity, metadata, ownership, threads
 from apiext.verbs.call import Call, Outcome, Verbs
 from apiext.verbs.changes import Change
 from apiext.verbs.errors import translated
@@ -68,7 +68,7 @@ def check_deadline(verbs: Verbs, call: Call) -> None:
 async def create(verbs: Verbs, call: Call, document: Document, options: WriteOptions) -> Outcome:
     """Store a new object; ``document`` is normalised. 403 under a terminating definition (DEL-004)."""
     identity.settle_namespace(call, document)
-    ownership.claim(call, document, options, verbs.clock())
+    await threads.run(call, ownership.claim, call, document, options, verbs.clock())
     generated = _generated(document)
     try:
         return await _store_new(verbs, call, document, options)
@@ -92,7 +92,7 @@ async def _store_new(verbs: Verbs, call: Call, document: Document, options: Writ
         attempts -= 1
         if generated:
             new["metadata"]["name"] = metadata.generate_name(new["metadata"]["generateName"])
-        _judge(call, new, None)
+        await threads.run(call, _judge, call, new, None)
         await verbs.admission.review(_attributes(call, "CREATE", options, new, None))
         try:
             return await _commit_create(verbs, call, collection, new, options)
@@ -206,7 +206,8 @@ class _StaleError(Exception):
 async def _attempt(verbs: Verbs, wanted: Update, collection: Collection, entry: Entry, newest: bool) -> Outcome:
     """One turn of the loop: decide on this state, then commit if the store still holds it."""
     call = wanted.call
-    old = call.served.decode(entry.raw, entry.revision)
+    call.size = max(call.size, len(entry.raw))
+    old = await threads.run(call, call.served.decode, entry.raw, entry.revision)
     new = await _desired(verbs, wanted, old, entry.revision)
     code = 200
     if old["metadata"].get("deletionTimestamp") and not metadata.finalizers(new) and _may_go(new):
@@ -267,10 +268,10 @@ async def _desired(verbs: Verbs, wanted: Update, old: Document, revision: int) -
     call = wanted.call
     shown_before = call.endpoint.project(old)
     _check_uid(verbs, wanted, old)
-    shown = wanted.change(shown_before)
+    shown = await threads.run(call, wanted.change, shown_before)
     identity.settle_namespace(call, shown)
     if not wanted.applied:
-        ownership.follow(call, shown_before, shown, wanted.options, verbs.clock())
+        await threads.run(call, ownership.follow, call, shown_before, shown, wanted.options, verbs.clock())
     owned = shown
     attributes = _attributes(call, "UPDATE", wanted.options, shown, shown_before)
     shown = await verbs.admission.mutate(attributes, shown)
@@ -287,7 +288,7 @@ async def _desired(verbs: Verbs, wanted: Update, old: Document, revision: int) -
     new = call.endpoint.prepare(new, old)
     ownership.settle(new, old)
     new["metadata"].pop("resourceVersion", None)
-    _judge(call, new, old)
+    await threads.run(call, _judge, call, new, old)
     await verbs.admission.review(_attributes(call, "UPDATE", wanted.options, call.endpoint.project(new), shown_before))
     return new
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Event
 
-from tests.bench import wire
+from tests.bench import schemas, wire
 from tests.bench.rig import PLURAL, Rig, definition, rig, thing
 from tests.support.definitions import establish, is_true
 from tests.support.http_client import DEFINITIONS
@@ -374,6 +374,20 @@ def own_etcd(bench: Rig) -> Iterator[Figure]:
     yield Figure("start to ready, empty, own etcd", min(times), "s", 1.0)
 
 
+def schema(bench: Rig) -> Iterator[Figure]:
+    """Schemas: functions on one object, real definitions, and reads beside a definition of 5,000 properties."""
+    for row in schemas.functions():
+        yield Figure(*row)
+    bench.restart()
+    for row in schemas.real(bench):
+        yield Figure(*row)
+    bench.fill(1_000)
+    took = schemas.beside(bench, _paced_gets)
+    yield Figure("GET p50 while 5,000-property definitions are written", percentile(took, 0.5) * 1e3, "ms")
+    yield Figure("GET p99 while 5,000-property definitions are written", percentile(took, 0.99) * 1e3, "ms", 5.0)
+    yield Figure("GET longest meanwhile", max(took) * 1e3, "ms")
+
+
 Measure = Callable[[Rig], Iterator[Figure]]
 MEASURES: dict[str, Measure] = {
     "start": start,
@@ -384,6 +398,7 @@ MEASURES: dict[str, Measure] = {
     "writes": writes,
     "watch": watch,
     "memory": memory,
+    "schema": schema,
 }
 
 

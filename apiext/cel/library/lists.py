@@ -15,7 +15,6 @@ from apiext.cel.values import (
     elements,
     equal,
     is_list,
-    no_overload,
     type_name,
 )
 

@@ -35,7 +35,9 @@ _NAME_TEXT = (
     f"{_MUST} alphanumeric characters, '-', '_' or '.', {_ENDS} (e.g. 'MyName',  or 'my.name',  or '123-abc', regex "
     f"used for validation is '{_QUALIFIED}')"
 )
-_QUALIFIED_TEXT = f"a qualified name {_NAME_TEXT} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+_QUALIFIED_TEXT = (
+    f"a qualified name {_NAME_TEXT} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+)
 _VALUE_TEXT = (
     f"a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', {_ENDS} (e.g. "
     f"'MyValue',  or 'my_value',  or '12345', regex used for validation is '({_QUALIFIED})?')"

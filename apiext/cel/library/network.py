@@ -65,12 +65,16 @@ def write(address: _Address) -> str:
 def _parse_v4(text: str, whole: str) -> ipaddress.IPv4Address:
     fields = text.split(".")
     for char in text:
-        if char != "." and not char.isascii() or char not in "0123456789.":
-            raise _Refused(f"ParseAddr({go_quote(whole)}): unexpected character (at {go_quote(text[text.index(char):])})")
+        if (char != "." and not char.isascii()) or char not in "0123456789.":
+            raise _Refused(
+                f"ParseAddr({go_quote(whole)}): unexpected character (at {go_quote(text[text.index(char) :])})"
+            )
     for number, part in enumerate(fields):
         if not part:
             rest = text[len(".".join(fields[:number])) :]
-            raise _Refused(f"ParseAddr({go_quote(whole)}): IPv4 field must have at least one digit (at {go_quote(rest)})")
+            raise _Refused(
+                f"ParseAddr({go_quote(whole)}): IPv4 field must have at least one digit (at {go_quote(rest)})"
+            )
         if len(part) > 1 and part[0] == "0":
             raise _Refused(f"ParseAddr({go_quote(whole)}): IPv4 field has octet with leading zero")
         if int(part[:4]) > 255:
@@ -96,7 +100,7 @@ def _parse(text: str) -> tuple[_Address, str]:
     address, percent, zone = text.partition("%")
     if percent and not zone:
         raise _Refused(f"ParseAddr({go_quote(text)}): zone must be a non-empty string")
-    head, _, tail = address.rpartition(":")
+    tail = address.rpartition(":")[2]
     if "." in tail:
         _parse_v4(tail, text)
     try:
@@ -107,19 +111,17 @@ def _parse(text: str) -> tuple[_Address, str]:
 
 def _reason_v6(text: str) -> str:
     if text.count("::") > 1:
-        return f"multiple :: in address (at {go_quote(text[text.rindex('::') + 1:].lstrip(':') and text[text.rindex('::'):])})"  # noqa: E501
+        return f"multiple :: in address (at {go_quote(text[text.rindex('::') + 1 :].lstrip(':') and text[text.rindex('::') :])})"  # noqa: E501
     groups = [group for group in text.split(":") if group]
     for group in groups:
         if not re.fullmatch(r"[0-9a-fA-F]+", group) and "." not in group:
             odd = next(at for at, char in enumerate(group) if char not in "0123456789abcdefABCDEF")
             at = text.index(group) + odd
             if odd == 0:
-                return (
-                    f"each colon-separated field must have at least one digit (at {go_quote(text[at:])})"
-                )
+                return f"each colon-separated field must have at least one digit (at {go_quote(text[at:])})"
             return f"unexpected character, want colon (at {go_quote(text[at:])})"
         if len(group) > 4 and "." not in group:
-            return f"each group must have 4 or less digits (at {go_quote(text[text.index(group):])})"
+            return f"each group must have 4 or less digits (at {go_quote(text[text.index(group) :])})"
     if text.endswith(":") and not text.endswith("::"):
         return f"colon must be followed by more characters (at {go_quote(':')})"
     if text.startswith(":") and not text.startswith("::"):
@@ -156,7 +158,7 @@ def _read_network(text: str) -> Network | Fault:
         return refuse(str(wrong))
     if zone:
         return refuse("IPv6 zones cannot be present in a prefix")
-    if len(bits) > 1 and (not "1" <= bits[0] <= "9") or not _DECIMAL.match(bits):
+    if (len(bits) > 1 and (not "1" <= bits[0] <= "9")) or not _DECIMAL.match(bits):
         return refuse(f"bad bits after slash: {go_quote(bits)}")
     if len(bits) > 4 or int(bits) > address.max_prefixlen:
         return refuse("prefix length out of range")

@@ -99,8 +99,8 @@ def _parse(text: str, tolerant: bool = False) -> Version | Fault:
     parts = text.removeprefix("v").split(".", 2)
     for at, part in enumerate(parts):
         if len(part) > 1:
-            part = part.lstrip("0")
-            parts[at] = part if part and part[0] in "0123456789" else "0" + part
+            cut = part.lstrip("0")
+            parts[at] = cut if cut and cut[0] in "0123456789" else "0" + cut
     if len(parts) < 3:
         if any(sign in parts[-1] for sign in "+-"):
             return Fault(_SHORT)

@@ -24,7 +24,7 @@ class Url(Special):
     __slots__ = ("host", "path", "query", "raw_path", "scheme", "text")
     type_name = URL.name
 
-    def __init__(self, text: str, scheme: str, host: str, path: str, query: str) -> None:  # noqa: PLR0913
+    def __init__(self, text: str, scheme: str, host: str, path: str, query: str) -> None:
         self.text = text
         self.scheme = scheme
         self.host = host
@@ -42,7 +42,7 @@ class Url(Special):
     def escaped(self) -> str:
         """Return the path with escapes, as it was written when that is a right way to write it."""
         raw = self.raw_path
-        if all(char in _PATH_SAFE or char == "%" or char.isascii() and char.isalnum() for char in raw):
+        if all(char in _PATH_SAFE or char == "%" or (char.isascii() and char.isalnum()) for char in raw):
             return raw
         return "*" if raw == "*" else quote_from_bytes(self.path, _PATH_KEPT)
 

@@ -17,8 +17,7 @@ def declare(schema: dict[str, Any], root: bool = False, name: str = "selfType") 
     if root:
         schema = with_meta(schema)
     kind = schema.get("type")
-    made = _KINDS[kind](schema, name, nullable) if kind in _KINDS else None
-    return made
+    return _KINDS[kind](schema, name, nullable) if kind in _KINDS else None  # type: ignore[no-any-return]
 
 
 def with_meta(schema: dict[str, Any]) -> dict[str, Any]:

@@ -254,6 +254,7 @@ async def test_the_store_is_compacted_by_the_clock(rig: Rig) -> None:
         assert rig.etcd.compacted > made.revision
         task.cancel()
     assert await rig.store.fresh() == rig.etcd.revision
+    assert await rig.etcd.get(b"compact_rev_key") is not None  # upstream: compactRevKey, outside any prefix
 
 
 async def test_views_of_single_objects_are_bounded(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,268 @@
+"""Variables, results and conditionals with the selections and indexes that follow them."""
+
+import math
+
+from apiext.cel.evaluation import Frame, Step, Tracker
+from apiext.cel.values import (
+    NONE,
+    Fault,
+    Optional,
+    Uint,
+    Value,
+    element,
+    is_list,
+    is_map,
+    no_overload,
+    type_name,
+)
+
+
+class Qualifier:
+    """A selection or an index."""
+
+    __slots__ = ("id", "optional")
+    id: int
+    optional: bool
+
+    def apply(self, frame: Frame, tracker: Tracker, value: Value, if_present: bool) -> Value:
+        """Return what is selected, a fault, or MISSING when it need not be there."""
+        raise NotImplementedError
+
+
+class _Missing:
+    """The mark of what is not there."""
+
+
+MISSING = _Missing()
+
+
+def lookup(value: Value, key: Value, if_present: bool) -> Value:
+    """Return the element, entry or field of a key."""
+    if type(value) is Fault:
+        return value
+    if is_map(value):
+        found = value.find(key)
+        if type(found) is Fault:
+            return found
+        if found is not None:
+            return found[1]
+        return MISSING if if_present else Fault(f"no such key: {show(key)}")
+    if is_list(value):
+        index = index_of(key)
+        if type(index) is Fault:
+            return index
+        if 0 <= index < len(value):
+            return element(value, index)
+        return MISSING if if_present else Fault(f"index out of bounds: {show(key)}")
+    return MISSING if if_present else Fault(f"no such key: {show(key)}")
+
+
+def index_of(key: Value) -> Value:
+    """Return a key as an index of a list."""
+    if type(key) is int:
+        return key
+    if type(key) is Uint and key < 1 << 63:
+        return int(key)
+    if type(key) is float and not math.isnan(key) and abs(key) < 2**63 and int(key) == key:
+        return int(key)
+    if type(key) in (Uint, float):
+        return Fault(f"unsupported index value {show(key)} in list")
+    return Fault(f"unsupported index type '{type_name(key)}' in list")
+
+
+def show(value: Value) -> str:
+    """Return a key as messages show it."""
+    if type(value) is bool:
+        return "true" if value else "false"
+    if type(value) is float:
+        return repr(value).removesuffix(".0")
+    return str(int(value)) if type(value) is Uint else str(value)
+
+
+class ByConstant(Qualifier):
+    """A key that is written in the expression; with ``test``, only whether it is there."""
+
+    __slots__ = ("key", "test")
+
+    def __init__(self, id: int, key: Value, optional: bool, test: bool) -> None:
+        self.id = id
+        self.key = key
+        self.optional = optional
+        self.test = test
+
+    def apply(self, frame: Frame, tracker: Tracker, value: Value, if_present: bool) -> Value:
+        """Return what is selected; costs 1."""
+        found = lookup(value, self.key, if_present or self.test)
+        if self.test and not if_present and type(found) is not Fault:
+            found = found is not MISSING
+        if found is not MISSING:
+            tracker.cost += 1
+            tracker.push(self.id, found)
+        return found
+
+
+class ByAttribute(Qualifier):
+    """A key that a step gives; only its own selections cost, its variable does not."""
+
+    __slots__ = ("attribute", "drops")
+
+    def __init__(self, id: int, attribute: "Attribute", optional: bool, drops: bool) -> None:
+        self.id = id
+        self.attribute = attribute
+        self.optional = optional
+        self.drops = drops
+
+    def apply(self, frame: Frame, tracker: Tracker, value: Value, if_present: bool) -> Value:
+        """Return what is selected; costs 1."""
+        key = self.attribute.resolve(frame, tracker)
+        if type(key) is Fault:
+            found = key
+        elif type(key) in (str, int, bool, float, Uint):
+            found = lookup(value, key, if_present)
+        else:
+            found = Fault(f"invalid qualifier type: {type_name(key)}")
+        if found is not MISSING:
+            if self.drops:
+                tracker.drop(self.attribute.id)
+            tracker.cost += 1
+            tracker.push(self.id, found)
+        return found
+
+
+class Attribute:
+    """What a chain of selections and indexes begins with."""
+
+    __slots__ = ("own_id", "qualifiers")
+
+    def __init__(self, id: int) -> None:
+        self.own_id = id
+        self.qualifiers: list[Qualifier] = []
+
+    @property
+    def id(self) -> int:
+        """Return the id of the last selection."""
+        return self.qualifiers[-1].id if self.qualifiers else self.own_id
+
+    def add(self, qualifier: Qualifier) -> None:
+        """Add a selection."""
+        self.qualifiers.append(qualifier)
+
+    def resolve(self, frame: Frame, tracker: Tracker) -> Value:
+        """Return the value at the end of the chain."""
+        raise NotImplementedError
+
+    def follow(self, frame: Frame, tracker: Tracker, value: Value) -> Value:
+        """Return what the selections make of a value; from the first optional one on, an optional."""
+        optional = type(value) is Optional
+        if optional:
+            if not value.present:
+                return value
+            value = value.value
+        for qualifier in self.qualifiers:
+            optional = optional or qualifier.optional
+            value = qualifier.apply(frame, tracker, value, optional)
+            if type(value) is Fault:
+                return value
+            if value is MISSING:
+                return NONE
+        return Optional(True, value) if optional else value
+
+
+class Variable(Attribute):
+    """A chain that begins with a variable."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, id: int, name: str) -> None:
+        super().__init__(id)
+        self.name = name
+
+    def resolve(self, frame: Frame, tracker: Tracker) -> Value:
+        """Return the value at the end of the chain."""
+        name = self.name
+        if name.startswith("."):
+            frame, name = frame.outermost, name[1:]
+        found = frame.find(name, tracker)
+        if found is None:
+            return Fault(f"no such attribute(s): {name}")
+        if type(found[0]) is Fault:
+            return found[0]
+        return self.follow(frame, tracker, found[0])
+
+
+class OfStep(Attribute):
+    """A chain that begins with the result of a step."""
+
+    __slots__ = ("step",)
+
+    def __init__(self, id: int, step: Step) -> None:
+        super().__init__(id)
+        self.step = step
+
+    def resolve(self, frame: Frame, tracker: Tracker) -> Value:
+        """Return the value at the end of the chain."""
+        value = self.step.eval(frame, tracker)
+        return value if type(value) is Fault else self.follow(frame, tracker, value)
+
+
+class Conditional(Attribute):
+    """A conditional; selections of its result go into both branches, and the branches' variables cost nothing."""
+
+    __slots__ = ("condition", "no", "yes")
+
+    def __init__(self, id: int, condition: Step, yes: Attribute, no: Attribute) -> None:
+        super().__init__(id)
+        self.condition = condition
+        self.yes = yes
+        self.no = no
+
+    @property
+    def id(self) -> int:
+        """Return the id of the selection after it, its own when there is none."""
+        return self.yes.id if self.yes.id == self.no.id else self.own_id
+
+    def add(self, qualifier: Qualifier) -> None:
+        """Add a selection to both branches."""
+        self.yes.add(qualifier)
+        self.no.add(qualifier)
+
+    def resolve(self, frame: Frame, tracker: Tracker) -> Value:
+        """Return the value of the branch that is taken."""
+        chosen = self.condition.eval(frame, tracker)
+        if chosen is True:
+            return self.yes.resolve(frame, tracker)
+        if chosen is False:
+            return self.no.resolve(frame, tracker)
+        return chosen if type(chosen) is Fault else no_overload()
+
+
+class Access(Step):
+    """The value of an attribute; with ``test``, whether it is there."""
+
+    __slots__ = ("attribute", "test")
+
+    def __init__(self, id: int, attribute: Attribute, test: bool = False) -> None:
+        self.id = id if test else attribute.id
+        self.attribute = attribute
+        self.test = test
+
+    def add(self, qualifier: Qualifier) -> None:
+        """Add a selection; the step is known by the last one."""
+        self.attribute.add(qualifier)
+        self.id = self.attribute.id
+
+    def eval(self, frame: Frame, tracker: Tracker) -> Value:
+        """Return the value; costs 1 for the variable, nothing for a conditional or a test."""
+        attribute = self.attribute
+        value = attribute.resolve(frame, tracker)
+        if self.test and type(value) is Optional:
+            value = value.present
+        if isinstance(attribute, Conditional):
+            tracker.drop(attribute.no.id, attribute.yes.id, attribute.condition.id)
+        else:
+            tracker.drop(attribute.id)
+            tracker.cost += 1
+        if self.test:
+            tracker.cost -= 1
+        tracker.push(self.id, value)
+        return value

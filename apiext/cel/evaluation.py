@@ -1,0 +1,145 @@
+"""What an evaluation goes through: steps that tell a tracker, and frames where names get their values."""
+
+from typing import Protocol
+
+from apiext.cel.values import Value
+
+CANCELLED = "operation cancelled: actual cost limit exceeded"
+INTERRUPTED = "operation interrupted"
+
+
+class Cancelled(Exception):
+    """An evaluation that was stopped: its cost limit was reached, or it was told to stop."""
+
+
+class Limit:
+    """The most that an evaluation may cost; another thread may cancel it."""
+
+    __slots__ = ("cancelled", "most")
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        """End evaluations under this limit at their next turn."""
+        self.cancelled = True
+        self.most = -1
+
+    def reached(self) -> "Cancelled":
+        """Return what ends an evaluation."""
+        return Cancelled(INTERRUPTED if self.cancelled else CANCELLED)
+
+
+class Tracker:
+    """The cost so far, and upstream's stack of values that arguments are charged by."""
+
+    __slots__ = ("cost", "limit", "stack")
+
+    def __init__(self, limit: Limit) -> None:
+        self.cost = 0
+        self.limit = limit
+        self.stack: list[tuple[int, Value]] = []
+
+    def push(self, id: int, value: Value) -> None:
+        """Note the value of a step."""
+        self.stack.append((id, value))
+        if self.cost > self.limit.most:
+            raise self.limit.reached()
+
+    def drop(self, *ids: int) -> None:
+        """Forget a step's value and all above it, for each step that is there."""
+        stack = self.stack
+        for id in ids:
+            for at in range(len(stack) - 1, -1, -1):
+                if stack[at][0] == id:
+                    del stack[at:]
+                    break
+
+    def take(self, args: "list[Step]") -> list[Value] | None:
+        """Return the values of arguments and forget them; None when one is not there."""
+        stack = self.stack
+        found: list[Value] = [None] * len(args)
+        for number in range(len(args) - 1, -1, -1):
+            wanted = args[number].id
+            for at in range(len(stack) - 1, -1, -1):
+                if stack[at][0] == wanted:
+                    found[number] = stack[at][1]
+                    del stack[at:]
+                    break
+            else:
+                return None
+        return found
+
+
+class Frame(Protocol):
+    """Where names get their values."""
+
+    def find(self, name: str, tracker: Tracker) -> tuple[Value] | None:
+        """Return the value of a name, None when there is no such name."""
+
+    @property
+    def outermost(self) -> "Frame":
+        """Return the frame of the variables given from outside."""
+
+
+class Variables:
+    """The variables given from outside; values are made when they are read first."""
+
+    __slots__ = ("values",)
+
+    def __init__(self, values: dict[str, Value]) -> None:
+        self.values = values
+
+    def find(self, name: str, tracker: Tracker) -> tuple[Value] | None:
+        """Return the value of a name."""
+        return (self.values[name],) if name in self.values else None
+
+    @property
+    def outermost(self) -> Frame:
+        """Return this frame."""
+        return self
+
+
+class Step:
+    """A step: evaluates to a value or a fault, and tells the tracker."""
+
+    __slots__ = ("id",)
+
+    def __init__(self, id: int) -> None:
+        self.id = id
+
+    def eval(self, frame: Frame, tracker: Tracker) -> Value:
+        """Return the value, or the fault that came instead."""
+        raise NotImplementedError
+
+
+class Constant(Step):
+    """A value known beforehand; costs nothing."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, id: int, value: Value) -> None:
+        self.id = id
+        self.value = value
+
+    def eval(self, frame: Frame, tracker: Tracker) -> Value:
+        """Return the value."""
+        tracker.push(self.id, self.value)
+        return self.value
+
+
+class _Constants:
+    """The frame of constant parts: no names."""
+
+    def find(self, name: str, tracker: Tracker) -> tuple[Value] | None:
+        return None
+
+    @property
+    def outermost(self) -> Frame:
+        return self
+
+
+def constant(step: Step) -> Value:
+    """Return the value of a step that depends on nothing."""
+    return step.eval(_Constants(), Tracker(Limit(1 << 62)))

@@ -1,0 +1,160 @@
+"""Which objects have which owners, by uid: kept from changes, and only for objects that have owners at all."""
+
+import re
+from collections.abc import Callable, Container, Iterator
+
+from apiext.controllers.references import Reference, metadata_of, references_of
+from apiext.meta.names import GroupResource
+from apiext.storage.collection import Collection
+from apiext.storage.history import Change
+from apiext.storage.store import Entry
+from apiext.verbs.metadata import FOREGROUND, ORPHAN
+
+_UID = re.compile(rb'"uid"\s*:\s*"([^"\\]+)"')
+
+
+def key_of(resource: GroupResource, namespace: str, name: str) -> str:
+    """Return the text by which an object is known here, whatever its uid."""
+    return f"{resource.group}/{resource.resource}/{namespace}/{name}"
+
+
+def split(key: str) -> tuple[GroupResource, str, str]:
+    """Return resource, namespace ("": none) and name of a key."""
+    group, resource, namespace, name = key.split("/")
+    return GroupResource(group, resource), namespace, name
+
+
+class Dependents:
+    """The objects with owners of all followed collections.
+
+    ``wake(key)`` is called when there may be something to do about an object: it has new owners, an owner of it went
+    or waits for it, or nothing that it waits for is left.
+    """
+
+    def __init__(self, wake: Callable[[str], None]) -> None:
+        self._wake = wake
+        self._followed: dict[GroupResource, tuple[Collection, Callable[[], None]]] = {}
+        self._owners: dict[GroupResource, dict[str, tuple[Reference, ...]]] = {}
+        self._of: dict[str, dict[str, bool]] = {}  # owner's uid → key of the dependent → whether it holds the owner
+        self._deleting: dict[str, str] = {}  # uid → key of objects that are deleted with a finalizer of ours
+
+    # -- what is known
+
+    def of(self, uid: str) -> list[str]:
+        """Return the keys of an owner's dependents."""
+        return list(self._of.get(uid, ()))
+
+    def holders(self, uid: str, owner: str) -> Iterator[str]:
+        """Yield the keys of the dependents that hold the deletion of an owner: none in namespaces it cannot own."""
+        namespace = split(owner)[1]
+        for key, blocking in self._of.get(uid, {}).items():
+            if blocking and key != owner and namespace in ("", split(key)[1]):
+                yield key
+
+    def naming(self, kinds: Container[tuple[str, str]]) -> list[str]:
+        """Return the keys of the dependents that have owners of these kinds (apiVersion, kind)."""
+        return [
+            key
+            for owners in self._owners.values()
+            for key, references in owners.items()
+            if any((one.api_version, one.kind) in kinds for one in references)
+        ]
+
+    def everything(self) -> list[str]:
+        """Return the keys of all objects that may need something: dependents, and owners on their way."""
+        return [*(key for owners in self._owners.values() for key in owners), *self._deleting.values()]
+
+    def collections(self) -> list[Collection]:
+        """Return what is followed."""
+        return [collection for collection, _ in self._followed.values()]
+
+    def __len__(self) -> int:
+        return sum(map(len, self._owners.values()))
+
+    # -- what is followed
+
+    def follow(self, collection: Collection) -> None:
+        """Keep up with a collection from now on, in place of an earlier one of that resource."""
+        resource = collection.resource
+        known = self._followed.get(resource)
+        if known is not None and known[0] is collection:
+            return
+        self.forget(resource)
+        owners = self._owners.setdefault(resource, {})
+        end = collection.subscribe(lambda change: self._changed(resource, owners, change))
+        self._followed[resource] = (collection, end)
+        if collection.ready:
+            for entry in collection.readable():
+                self._stored(resource, owners, entry)
+
+    def forget(self, resource: GroupResource) -> None:
+        """Stop following a resource; its objects are nobody's dependents any more."""
+        known = self._followed.pop(resource, None)
+        if known is not None:
+            known[1]()
+        owners = self._owners.pop(resource, {})
+        for key in list(owners):
+            self._set(owners, key, ())
+        for uid in [uid for uid, key in self._deleting.items() if split(key)[0] == resource]:
+            del self._deleting[uid]
+
+    def close(self) -> None:
+        """Stop following everything."""
+        for resource in list(self._followed):
+            self.forget(resource)
+
+    def _changed(self, resource: GroupResource, owners: dict[str, tuple[Reference, ...]], change: Change) -> None:
+        if change.kind != "DELETED":
+            self._stored(resource, owners, change.entry)
+            return
+        entry = change.entry
+        key = key_of(resource, entry.namespace, entry.name)
+        self._set(owners, key, ())
+        if self._of or self._deleting:
+            self._gone(key, entry)
+
+    def _stored(self, resource: GroupResource, owners: dict[str, tuple[Reference, ...]], entry: Entry) -> None:
+        raw = entry.raw
+        owned = b'"ownerReferences"' in raw
+        ending = b'"deletionTimestamp"' in raw and (f'"{FOREGROUND}"'.encode() in raw or f'"{ORPHAN}"'.encode() in raw)
+        if not owned and not ending and not owners:
+            return
+        key = key_of(resource, entry.namespace, entry.name)
+        metadata = metadata_of(entry) if owned or ending else {}
+        if self._set(owners, key, references_of(metadata)) and key in owners:
+            self._wake(key)
+        if ending and metadata.get("deletionTimestamp") and isinstance(metadata.get("uid"), str):
+            self._deleting[metadata["uid"]] = key
+            self._wake(key)
+
+    def _set(self, owners: dict[str, tuple[Reference, ...]], key: str, wanted: tuple[Reference, ...]) -> bool:
+        """Remember an object's owners; return whether they changed."""
+        before = owners.get(key, ())
+        if before == wanted:
+            return False
+        for one in before:
+            dependents = self._of.get(one.uid, {})
+            dependents.pop(key, None)
+            if not dependents:
+                self._of.pop(one.uid, None)
+        for one in wanted:
+            dependents = self._of.setdefault(one.uid, {})
+            dependents[key] = dependents.get(key, False) or one.blocking
+        if wanted:
+            owners[key] = wanted
+        else:
+            owners.pop(key, None)
+        for one in before:
+            owner = self._deleting.get(one.uid)
+            if owner is not None and next(self.holders(one.uid, owner), None) is None:
+                self._wake(owner)
+        return True
+
+    def _gone(self, key: str, entry: Entry) -> None:
+        """Wake the dependents of what went; a uid found elsewhere in its bytes wakes some for nothing."""
+        for found in set(_UID.findall(entry.raw)):
+            uid = found.decode("utf-8", "replace")
+            if self._deleting.get(uid) == key:
+                del self._deleting[uid]
+            for dependent in self.of(uid):
+                self._wake(dependent)

@@ -1,0 +1,315 @@
+"""The garbage collector: dependents go with their owners, or are let go (WRI-018).
+
+An owner counts as absent only when its kind is served and a linearizable read finds nothing with its uid. Owners of
+kinds that are not served keep their dependents for ever. What is deleted is deleted as a client would, so admission is
+asked, under the uid and resourceVersion that were judged; what is edited is metadata as stored, so that neither a
+schema nor a conversion can hold up a deletion.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any
+
+import orjson
+
+from apiext import limits
+from apiext.auth.user import User
+from apiext.catalog.served import Catalog, ServedResource, ServedVersion
+from apiext.controllers.dependents import Dependents, split
+from apiext.controllers.loop import Loop
+from apiext.controllers.references import (
+    Edit,
+    Reference,
+    metadata_of,
+    references_of,
+    unblocked,
+    without_finalizer,
+    without_owners,
+)
+from apiext.controllers.serving import Serving
+from apiext.documents.encoding import encode
+from apiext.meta.names import GroupResource
+from apiext.meta.options import DeleteOptions
+from apiext.meta.status import StatusError
+from apiext.storage.collection import Collection
+from apiext.storage.store import Entry, Guard, RevisionChanged, StoreError
+from apiext.verbs.call import Call, Verbs
+from apiext.verbs.delete import delete
+from apiext.verbs.metadata import FOREGROUND, ORPHAN
+
+log = logging.getLogger(__name__)
+
+NAME = "garbage-collector-controller"
+USER = User(
+    "system:serviceaccount:kube-system:generic-garbage-collector",
+    ("system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"),
+)
+
+
+class Owner(Enum):
+    """What an owner is to a dependent."""
+
+    SOLID = auto()  # there, and not waiting for its dependents to go
+    UNKNOWN = auto()  # of a kind that is not served, or named by an object that it cannot own: never absent
+    WAITING = auto()  # being deleted in the foreground
+    ABSENT = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class _Object:
+    """One object as it was judged: where it is, and its metadata then."""
+
+    key: str
+    served: ServedResource
+    collection: Collection
+    entry: Entry
+    metadata: dict[str, Any]
+
+    @property
+    def uid(self) -> str:
+        return str(self.metadata.get("uid", ""))
+
+    @property
+    def finalizers(self) -> list[str]:
+        return list(self.metadata.get("finalizers") or ())
+
+
+class Garbage:
+    """Deletes dependents whose owners are all gone, and finishes foreground and orphaning deletions of owners."""
+
+    def __init__(self, verbs: Verbs, serving: Serving) -> None:
+        self.loop = Loop("garbage", self.reconcile, width=8)
+        self.dependents = Dependents(self.loop.add)
+        self._verbs = verbs
+        self._serving = serving
+        self._awaited: set[tuple[str, str]] = set()  # apiVersion and kind of owners whose kind was not served
+
+    def start(self, group: asyncio.TaskGroup) -> None:
+        """Follow everything served now or later."""
+        self._serving.listen(self._served)
+        for served in self._verbs.catalog.current.resources.values():
+            self._follow(served.group_resource)
+        self.loop.start(group, self.dependents.everything)
+
+    async def stop(self) -> None:
+        """Stop what runs; what is left undone is done after the next start."""
+        await self.loop.stop()
+        self.dependents.close()
+
+    def _served(self, definition: str) -> None:
+        """What is served of a definition may have changed."""
+        resource, _, group = definition.partition(".")
+        self._follow(GroupResource(group, resource))
+        if self._awaited:
+            kinds = _kinds_of(self._verbs.catalog.current.resource(group, resource))
+            come = [kind for kind in kinds if kind in self._awaited]
+            self._awaited.difference_update(come)
+            for key in self.dependents.naming(come) if come else ():
+                self.loop.add(key)
+
+    def _follow(self, resource: GroupResource) -> None:
+        served = self._verbs.catalog.current.resource(resource.group, resource.resource)
+        if served is None:
+            self.dependents.forget(resource)
+        else:
+            self.dependents.follow(self._verbs.store.add(resource, served.namespaced))
+
+    # -- one object
+
+    async def reconcile(self, key: str) -> None:
+        """Do what is due about one object; raises what a retry may heal."""
+        await self._serving.wait_synced()  # before that, a kind may seem not to be served
+        found = self._find(key)
+        if found is None:
+            return
+        if not found.metadata.get("deletionTimestamp"):
+            await self._judge(found)
+        elif ORPHAN in found.finalizers:
+            await self._orphan(found)
+        elif FOREGROUND in found.finalizers:
+            await self._foreground(found)
+
+    def _find(self, key: str) -> _Object | None:
+        resource, namespace, name = split(key)
+        served = self._verbs.catalog.current.resource(resource.group, resource.resource)
+        collection = self._verbs.store.collection(resource)
+        if served is None or collection is None:
+            return None
+        entry = collection.known(f"{namespace}/{name}" if namespace else name)
+        return _Object(key, served, collection, entry, metadata_of(entry)) if entry is not None else None
+
+    async def _judge(self, found: _Object) -> None:
+        """Delete an object whose owners are all absent or waiting for it; else drop its references to those."""
+        references = references_of(found.metadata)
+        owners = {one.uid: await self._owner(one, found.entry.namespace) for one in references}
+        states = set(owners.values())
+        if states <= {Owner.SOLID, Owner.UNKNOWN}:
+            return
+        if states & {Owner.SOLID, Owner.UNKNOWN}:
+            gone = {uid for uid, state in owners.items() if state in (Owner.ABSENT, Owner.WAITING)}
+            await self._edit(found, without_owners(gone))
+            return
+        policy = next((name for name, mark in _POLICIES if mark in found.finalizers), "Background")
+        if Owner.WAITING in states and (below := self.dependents.of(found.uid)):
+            policy = "Foreground"
+            if any(reference.blocking for reference in references) and any(map(self._is_waiting, below)):
+                await self._edit(found, unblocked)  # a circle: its change brings us here again
+                return
+        await self._delete(found, policy)
+
+    async def _owner(self, reference: Reference, namespace: str) -> Owner:
+        """Look for an owner where an object in this namespace ("": cluster scope) can have one."""
+        served = self._kind(reference)
+        if served is None and len(self._awaited) < limits.AWAITED_KINDS:
+            self._awaited.add((reference.api_version, reference.kind))
+        if served is None or (served.namespaced and not namespace):
+            return Owner.UNKNOWN
+        resource, within = served.group_resource, namespace if served.namespaced else ""
+        collection = self._verbs.store.add(resource, served.namespaced)
+        cached = collection.known(f"{within}/{reference.name}" if within else reference.name)
+        if cached is not None and _state(cached, reference.uid) is Owner.SOLID:
+            return Owner.SOLID
+        if not reference.name or "/" in reference.name:
+            return Owner.ABSENT  # no object can have that name
+        entry = await self._verbs.store.current(collection, within, reference.name)
+        state = _state(entry, reference.uid) if entry is not None else Owner.ABSENT
+        if state is not Owner.SOLID:
+            now = self._kind(reference)  # the definition may have gone while we looked
+            if now is None or (now.group_resource, now.uid, now.namespaced) != (
+                resource,
+                served.uid,
+                served.namespaced,
+            ):
+                return Owner.UNKNOWN
+        return state
+
+    def _kind(self, reference: Reference) -> ServedResource | None:
+        catalog = self._verbs.catalog.current
+        kinds: dict[tuple[str, str], tuple[str, str]] = catalog.remember("owner kinds", _kinds)
+        place = kinds.get((reference.api_version, reference.kind))
+        return catalog.resource(*place) if place is not None else None
+
+    def _is_waiting(self, key: str) -> bool:
+        found = self._find(key)
+        return found is not None and _is_waiting(found.metadata)
+
+    # -- owners on their way
+
+    async def _foreground(self, owner: _Object) -> None:
+        """Delete the dependents; let the owner go once none of them holds it."""
+        await self._complete()
+        if next(self.dependents.holders(owner.uid, owner.key), None) is None:
+            await self._edit(owner, without_finalizer(FOREGROUND))
+            return
+        for key in self.dependents.of(owner.uid):
+            found = self._find(key)
+            if found is not None and not found.metadata.get("deletionTimestamp"):
+                self.loop.add(key)
+
+    async def _orphan(self, owner: _Object) -> None:
+        """Have no dependent name the owner any more, then let it go."""
+        await self._complete()
+        todo = iter(self.dependents.of(owner.uid))
+        edit = without_owners({owner.uid})
+        errors: list[StoreError] = []
+        async with asyncio.TaskGroup() as group:
+            for _ in range(limits.DELETES_IN_FLIGHT):
+                group.create_task(self._release_each(todo, edit, errors))
+        if errors:
+            raise errors[0]
+        if self.dependents.of(owner.uid):
+            self.loop.add(owner.key)
+        else:
+            await self._edit(owner, without_finalizer(ORPHAN))
+
+    async def _release_each(self, todo: Iterator[str], edit: Edit, errors: list[StoreError]) -> None:
+        for key in todo:
+            found = self._find(key)
+            try:
+                if found is not None:
+                    await self._edit(found, edit)
+            except StoreError as error:
+                errors.append(error)
+                return
+
+    async def _complete(self) -> None:
+        """Wait until every dependent that there is now is known."""
+        for collection in self.dependents.collections():
+            await collection.wait_ready()
+        await self._verbs.store.fresh()
+
+    # -- writing
+
+    async def _delete(self, found: _Object, policy: str) -> None:
+        version = _version_of(found)
+        options = DeleteOptions(
+            uid=found.uid, resource_version=str(found.entry.revision), propagation_policy=policy
+        )  # the object that was judged, in the state that was judged
+        namespace, name = found.entry.namespace, found.entry.name
+        call = Call("delete", version, found.served, version.endpoints[""], namespace or None, name, {}, USER, NAME)
+        try:
+            await delete(self._verbs, call, options)
+        except StatusError as error:
+            if error.code == 409:
+                self.loop.add_after(found.key, limits.RETRY_FIRST)
+            elif error.code != 404:
+                raise
+
+    async def _edit(self, found: _Object, edit: Edit) -> None:
+        """Change metadata of an object if it still is what was judged, else look again; the last finalizer takes it."""
+        document = orjson.loads(found.entry.raw)
+        metadata = document["metadata"]
+        edit(metadata)
+        entry, store = found.entry, self._verbs.store
+        held = metadata.get("finalizers") or (
+            found.collection.resource == _NAMESPACES and (document.get("spec") or {}).get("finalizers")
+        )
+        try:
+            if metadata.get("deletionTimestamp") and not held:
+                await store.delete(found.collection, entry.namespace, entry.name, entry.revision)
+                return
+            raw = encode(document) + (b"\n" if entry.raw.endswith(b"\n") else b"")
+            guard = Guard(found.served.guard_key, found.served.guard_revision) if found.served.guard_key else None
+            if raw != entry.raw:
+                await store.update(found.collection, entry.namespace, entry.name, raw, entry.revision, guard)
+        except RevisionChanged:
+            self.loop.add_after(found.key, limits.RETRY_FIRST)
+
+
+_POLICIES = (("Orphan", ORPHAN), ("Foreground", FOREGROUND))
+_NAMESPACES = GroupResource("", "namespaces")
+
+
+def _kinds(catalog: Catalog) -> dict[tuple[str, str], tuple[str, str]]:
+    """Return (apiVersion, kind) → place in the catalog of everything served."""
+    return {kind: place for place, served in catalog.resources.items() for kind in _kinds_of(served)}
+
+
+def _kinds_of(served: ServedResource | None) -> list[tuple[str, str]]:
+    """Return (apiVersion, kind) of each version in which owners can be looked for."""
+    if served is None or not served.established:
+        return []
+    return [(version.api_version, version.kind) for version in served.versions.values()]
+
+
+def _state(entry: Entry, uid: str) -> Owner:
+    """Return what the object of an owner's name is, to a dependent that means this uid."""
+    metadata = metadata_of(entry)
+    if metadata.get("uid") != uid:
+        return Owner.ABSENT
+    return Owner.WAITING if _is_waiting(metadata) else Owner.SOLID
+
+
+def _is_waiting(metadata: dict[str, Any]) -> bool:
+    return bool(metadata.get("deletionTimestamp")) and FOREGROUND in (metadata.get("finalizers") or ())
+
+
+def _version_of(found: _Object) -> ServedVersion:
+    """Return the version that the object is stored in, which needs no conversion to be read."""
+    version = str(orjson.loads(found.entry.raw).get("apiVersion", "")).rpartition("/")[2]
+    served = found.served
+    known = served.all_versions.get(version) or served.versions.get(version) or served.storage
+    return known or next(iter(served.versions.values()))

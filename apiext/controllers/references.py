@@ -1,0 +1,112 @@
+"""What metadata says of owners, read and edited in stored objects: references, finalizers, and who owns the fields."""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from sys import intern
+from typing import Any
+
+import orjson
+
+from apiext.documents.document import Document, View
+from apiext.storage.store import Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """One member of metadata.ownerReferences: the owner's coordinates, and whether its deletion waits for us."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    blocking: bool
+
+
+def metadata_of(entry: Entry) -> dict[str, Any]:
+    """Return metadata as stored, empty for an object without any."""
+    metadata = orjson.loads(entry.raw).get("metadata")
+    return metadata if isinstance(metadata, dict) else {}
+
+
+def references_of(metadata: View) -> tuple[Reference, ...]:
+    """Return the owners that metadata names, equal texts kept once; members without a uid name none."""
+    listed = metadata.get("ownerReferences")
+    return tuple(
+        Reference(
+            intern(str(one.get("apiVersion", ""))),
+            intern(str(one.get("kind", ""))),
+            intern(str(one.get("name", ""))),
+            intern(one["uid"]),
+            one.get("blockOwnerDeletion") is True,
+        )
+        for one in (listed if isinstance(listed, list) else ())
+        if isinstance(one, dict) and one.get("uid") and isinstance(one["uid"], str)
+    )
+
+
+Edit = Callable[[Document], None]
+"""Changes the metadata of a stored object in place."""
+
+
+def without_owners(uids: Collection[str]) -> Edit:
+    """Return the edit that drops the references to these owners."""
+
+    def edit(metadata: Document) -> None:
+        kept = [
+            one
+            for one in metadata.get("ownerReferences") or ()
+            if not (isinstance(one, dict) and one.get("uid") in uids)
+        ]
+        _put(metadata, "ownerReferences", kept, {"k:" + orjson.dumps({"uid": uid}).decode() for uid in uids})
+
+    return edit
+
+
+def without_finalizer(finalizer: str) -> Edit:
+    """Return the edit that drops a finalizer."""
+
+    def edit(metadata: Document) -> None:
+        kept = [one for one in metadata.get("finalizers") or () if one != finalizer]
+        _put(metadata, "finalizers", kept, {f"v:{orjson.dumps(finalizer).decode()}"})
+
+    return edit
+
+
+def unblocked(metadata: Document) -> None:
+    """Let no owner wait for this object: what breaks a circle of foreground deletions."""
+    metadata["ownerReferences"] = [
+        {**one, "blockOwnerDeletion": False} if isinstance(one, dict) and one.get("blockOwnerDeletion") else one
+        for one in metadata.get("ownerReferences") or ()
+    ]
+
+
+def _put(metadata: Document, name: str, kept: list[Any], gone: set[str]) -> None:
+    """Set a list of metadata, leaving it out when empty, and let nobody own the items that went (SSA-007)."""
+    if kept:
+        metadata[name] = kept
+    else:
+        metadata.pop(name, None)
+    owners = metadata.get("managedFields")
+    if isinstance(owners, list):
+        left = [one for one in owners if not _disowned(one, f"f:{name}", gone, everything=not kept)]
+        if left:
+            metadata["managedFields"] = left
+        else:
+            metadata.pop("managedFields")
+
+
+def _disowned(owner: Any, name: str, gone: set[str], *, everything: bool) -> bool:
+    """Take items of a list from a manager; True when it owned nothing else."""
+    fields = owner.get("fieldsV1") if isinstance(owner, dict) else None
+    if not isinstance(fields, dict):
+        return False
+    within = fields.get("f:metadata")
+    if not isinstance(within, dict) or not isinstance(items := within.get(name), dict):
+        return False
+    for item in gone:
+        items.pop(item, None)
+    if everything or not items:
+        del within[name]
+    if not within.keys() - {"."}:
+        del fields["f:metadata"]
+    return not fields

@@ -1,0 +1,388 @@
+"""The rules of a schema (x-kubernetes-validations): compiled where they stand, and evaluated on objects (CEL rows)."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Union
+
+from apiext import limits
+from apiext.cel import types
+from apiext.cel.declared import Declared
+from apiext.cel.environment import Environment, Program, Rejected
+from apiext.cel.escaping import escape
+from apiext.documents.document import View
+from apiext.meta import fields
+from apiext.meta.fields import FieldError, child, invalid, item
+from apiext.schema.cel_types import ROOT_NAME, Types
+from apiext.schema.field_paths import PathError, follow
+from apiext.schema.ratchet import Link, keys_of
+from apiext.schema.structural import Rule, Structural
+
+OBJECT_BUDGET = 10_000_000  # units of all rules of one object (upstream: RuntimeCELCostBudget)
+MAX_MESSAGE = 5 * 1024  # bytes of a computed message (upstream: MaxEvaluatedMessageExpressionSizeBytes)
+BLOCKING = frozenset(
+    (fields.NOT_SUPPORTED, fields.REQUIRED, fields.TOO_LONG, fields.TOO_MANY, fields.TYPE_INVALID)
+)  # errors after which rules could stumble (CEL-015)
+NOT_CHECKED = (
+    "some validation rules were not checked because the object was invalid; correct the existing errors to complete"
+    " validation"
+)
+_NO_MORE = "no further validation rules will be run"
+_OUT_OF_BUDGET = f"validation failed due to running out of cost budget, {_NO_MORE}"
+_MISFIT = "call arguments did not match a supported operator, function or macro signature for rule"
+_OVER_LIMIT = "operation cancelled: actual cost limit exceeded"
+
+Version = Callable[[str], str]
+
+
+def latest(expression: str) -> str:
+    """Return the version of the language for expressions that are stored: all of it (UPD-003)."""
+    return "stored"
+
+
+@dataclass(slots=True)
+class Compiled:
+    """A rule and its programs, or why there is none. Without a rule's text there is neither."""
+
+    rule: Rule
+    program: Program | None = None
+    error: str = ""
+    uses_old: bool = False
+    message: Program | None = None
+    message_error: str = ""
+    field: str = ""
+
+
+def has_rules(node: Structural | None) -> bool:
+    """Tell whether there is a rule at or below a node."""
+    if node is None:
+        return False
+    found = node.compiled.get("has rules")
+    if found is None:
+        found = bool(node.rules) or has_rules(node.items) or has_rules(node.map_values)
+        if not found:
+            for below in node.properties.values():
+                if has_rules(below):
+                    found = True
+                    break
+        node.compiled["has rules"] = found
+    return bool(found)
+
+
+class Scope:
+    """A place of a schema with rules at or below it.
+
+    ``declared`` is made at its first use, from that of the place above when rules stand there, too. ``type_name`` is
+    what that calls the type of this place.
+    """
+
+    __slots__ = ("_compiled", "_declared", "items", "node", "parent", "properties", "root", "step", "type_name",
+                 "types", "values", "within")  # fmt: skip
+
+    def __init__(
+        self, node: Structural, parent: Union["Scope", None] = None, step: str = "", *, root: bool = False
+    ) -> None:
+        self.node = node
+        self.parent = parent
+        self.step = step
+        self.root = root or node.embedded
+        self.within: bool = bool(node.rules) or (parent is not None and parent.within)
+        self.types: Types = parent.types if parent is not None else Types()
+        self.type_name = ROOT_NAME
+        self._declared: Declared | bool | None = False
+        self._compiled: list[Compiled] | None = None
+        self.properties = {
+            name: Scope(below, self, name) for name, below in node.properties.items() if has_rules(below)
+        }
+        self.items = Scope(node.items, self, "@idx") if node.items is not None and has_rules(node.items) else None
+        values = node.map_values
+        self.values = Scope(values, self, "@elem") if values is not None and has_rules(values) else None
+
+    @property
+    def declared(self) -> Declared | None:
+        """The type that rules see here; None when there is none."""
+        if isinstance(self._declared, bool):
+            self._declared = self._from_parent() or self.types.declare(self.node, root=self.root)
+        return self._declared
+
+    def _from_parent(self) -> Declared | None:
+        above = self.parent
+        if above is None or not above.within or above.declared is None:
+            return None
+        step = self.step
+        if step in ("@idx", "@elem"):
+            found = above.declared.element
+        else:
+            step = escape(self.step) or ""
+            found = above.declared.fields.get(step)
+        if found is not None:
+            self.type_name = f"{above.type_name}.{step}"
+        return found
+
+    def compiled(self, version: Version = latest) -> list[Compiled]:
+        """Return the rules of this place, compiled at the first call."""
+        if self._compiled is None:
+            declared = self.declared
+            self._compiled = _Compiler(self, declared, version).rules() if declared is not None else []
+        return self._compiled
+
+
+def scope_of(root: Structural, *, resource: bool = True) -> Scope | None:
+    """Return the places with rules of a schema, None when it has no rules. ``resource``: it is of a whole object."""
+    return Scope(root, root=resource) if has_rules(root) else None
+
+
+class _Compiler:
+    """Compiles the rules of one place; environments are made once each."""
+
+    def __init__(self, scope: Scope, declared: Declared, version: Version) -> None:
+        self.scope = scope
+        self.declared = declared
+        self.version = version
+        self.environments: dict[tuple[str, bool], Environment] = {}
+
+    def rules(self) -> list[Compiled]:
+        return [self._rule(rule) for rule in self.scope.node.rules]
+
+    def _compile(self, text: str, optional: bool) -> Program | Rejected:
+        key = (self.version(text), optional)
+        environment = self.environments.get(key)
+        if environment is None:
+            environment = Environment(
+                {"self": self.declared, "oldSelf": self.declared},
+                optional=frozenset(("oldSelf",)) if optional else frozenset(),
+                version=key[0],
+            )
+            self.environments[key] = environment
+        found = environment.compile(text)
+        if isinstance(found, Rejected):
+            return Rejected(found.stage, self._shown(found.text))
+        return found
+
+    def _shown(self, text: str) -> str:
+        """Return a text with types named from this place on, as upstream compiles each place by itself."""
+        name = self.scope.type_name
+        return text if name == ROOT_NAME else text.replace(name, ROOT_NAME)
+
+    def _rule(self, rule: Rule) -> Compiled:
+        made = Compiled(rule)
+        if not rule.rule.strip():
+            return made
+        optional = bool(rule.optional_old_self)
+        program = self._compile(rule.rule, optional)
+        if isinstance(program, Rejected):
+            made.error = _refusal(program, "compilation failed", "program instantiation failed")
+            return made
+        if program.result != types.BOOL:
+            made.error = "cel expression must evaluate to a bool"
+            return made
+        made.program = program
+        made.uses_old = program.mentions("oldSelf")
+        if rule.message_expression:
+            self._message(made, rule.message_expression, optional)
+        if rule.field_path:
+            try:
+                made.field = follow(rule.field_path, self.scope.node)[0]
+            except PathError:
+                made.field = ""
+        return made
+
+    def _message(self, made: Compiled, text: str, optional: bool) -> None:
+        program = self._compile(text, optional)
+        if isinstance(program, Rejected):
+            made.message_error = _refusal(
+                program, "messageExpression compilation failed", "messageExpression instantiation failed"
+            )
+        elif program.result != types.STRING:
+            made.message_error = "messageExpression must evaluate to a string"
+        else:
+            made.message = program
+
+
+def _refusal(rejected: Rejected, compilation: str, instantiation: str) -> str:
+    return f"{compilation if rejected.stage == 'compilation' else instantiation}: {rejected.text}"
+
+
+def blocked(errors: Sequence[FieldError]) -> bool:
+    """Tell whether other errors keep rules from being evaluated (CEL-015)."""
+    return any(error.reason in BLOCKING for error in errors)
+
+
+def not_checked() -> FieldError:
+    """Return the error that rules were not evaluated."""
+    return invalid("", None, NOT_CHECKED)
+
+
+class Run:
+    """One evaluation of all rules on one object: what is wrong, what is only warned of, and what may still be spent."""
+
+    __slots__ = ("budget", "errors", "warnings")
+
+    def __init__(self, budget: int = OBJECT_BUDGET) -> None:
+        self.budget = budget
+        self.errors: list[FieldError] = []
+        self.warnings: list[str] = []
+
+    def visit(self, scope: Scope, value: Any, old: Any, path: str = "", place: "Place | None" = None) -> None:
+        """Evaluate the rules at and below a place; ``old`` None means that no old value belongs to it (CEL-008)."""
+        if value is None:
+            return
+        place = place or NOWHERE
+        if scope.node.rules:
+            self._rules(scope, value, old, path, place)
+        if self.budget < 0:
+            return
+        if value.__class__ is dict:
+            self._members(scope, value, old if old.__class__ is dict else {}, path, place)
+        elif value.__class__ is list and scope.items is not None:
+            self._list(scope, scope.items, value, old if old.__class__ is list else [], path, place)
+
+    def _members(self, scope: Scope, value: View, old: View, path: str, place: "Place") -> None:
+        if scope.node.map_type == "atomic":
+            old = {}
+        if scope.values is not None:
+            for name, below in value.items():
+                self.visit(scope.values, below, old.get(name), item(path, name), place.member(name))
+                if self.budget < 0:
+                    return
+        for name, inner in scope.properties.items():
+            if name in value:
+                self.visit(inner, value[name], old.get(name), child(path, name), place.member(name))
+                if self.budget < 0:
+                    return
+
+    def _list(self, scope: Scope, items: Scope, value: list[Any], old: list[Any], path: str, place: "Place") -> None:
+        names = scope.node.list_keys if scope.node.list_type == "map" else ()
+        known: dict[Any, Any] = {}
+        if names:
+            for before in old:
+                keys = keys_of(names, before)
+                if keys is not None:
+                    known.setdefault(keys, before)
+        for index, below in enumerate(value):
+            before = known.get(keys_of(names, below)) if known else None
+            self.visit(items, below, before, item(path, index), place.index(index))
+            if self.budget < 0:
+                return
+
+    def _rules(self, scope: Scope, value: Any, old: Any, path: str, place: "Place") -> None:
+        kind = scope.node.type
+        compiled = scope.compiled()
+        if compiled and self.budget <= 0:
+            self._end(invalid(path, kind, _OUT_OF_BUDGET))
+            return
+        for made in compiled:
+            if made.error:
+                self.errors.append(invalid(path, kind, f"rule compile error: {made.error}"))
+            elif made.program is not None and not (made.uses_old and old is None and not made.rule.optional_old_self):
+                self._rule(made, made.program, scope, value, old, path, place)
+                if self.budget < 0 or len(self.errors) > limits.MAX_FIELD_ERRORS:
+                    self.budget = min(self.budget, -1)
+                    return
+
+    def _rule(
+        self, made: Compiled, program: Program, scope: Scope, value: Any, old: Any, path: str, place: "Place"
+    ) -> None:
+        kind, rule = scope.node.type, made.rule
+        given = {"self": value, "oldSelf": old} if old is not None else {"self": value}
+        found = program.interpret(given)
+        if found.cost > self.budget:
+            self._end(invalid(path, kind, _OUT_OF_BUDGET))
+            return
+        self.budget -= found.cost
+        if found.error is not None:
+            self._failed(found.error, rule, path, kind)
+            return
+        if found.value is True:
+            return
+        where = child(path, made.field) if made.field else path
+        ratcheted = not made.uses_old and place.unchanged()
+        text, last = self._message(made, given)
+        if last:
+            self._add(invalid(where, kind, text), ratcheted)
+            self.budget = -1
+            return
+        self._add(_judgement(where, kind, value, text, rule.reason), ratcheted)
+
+    def _failed(self, error: str, rule: Rule, path: str, kind: str) -> None:
+        if error.startswith("no such overload"):
+            self.errors.append(invalid(path, kind, f"'{error}': {_MISFIT}: {_named(rule)}"))
+        elif error.startswith(_OVER_LIMIT):
+            text = f"'{error}': {_NO_MORE} due to call cost exceeds limit for rule: {_named(rule)}"
+            self._end(invalid(path, kind, text))
+        else:
+            self.errors.append(invalid(path, kind, f"{error} evaluating rule: {_named(rule)}"))
+
+    def _message(self, made: Compiled, given: dict[str, Any]) -> tuple[str, bool]:
+        """Return what to say of a rule that is broken, and whether it is the last to be said (CEL-009)."""
+        rule = made.rule
+        usual = rule.message.strip() if rule.message else f"failed rule: {_named(rule)}"
+        if made.message is None:
+            return usual, False
+        if rule.optional_old_self and made.message.mentions("oldSelf"):
+            return usual, False  # recorded: the expression is compiled for an optional value and given a plain one
+        found = made.message.interpret(given)
+        if found.cost > self.budget:
+            return f"messageExpression evaluation failed due to running out of cost budget, {_NO_MORE}", True
+        if found.error is not None and found.error.startswith(_OVER_LIMIT):
+            shown = fields.go_quote(rule.message_expression)
+            return f"{_NO_MORE} due to call cost exceeds limit for messageExpression: {shown}", True
+        self.budget -= found.cost
+        text = found.value.strip() if found.error is None and isinstance(found.value, str) else ""
+        if not text or "\n" in text or len(text.encode()) > MAX_MESSAGE:
+            return usual, False
+        return text, False
+
+    def _add(self, error: FieldError, ratcheted: bool) -> None:
+        if ratcheted:
+            self.warnings.append(str(error))  # RAT-003
+        else:
+            self.errors.append(error)
+
+    def _end(self, error: FieldError) -> None:
+        self.errors.append(error)
+        self.budget = -1
+
+
+def _named(rule: Rule) -> str:
+    return (rule.message or rule.rule).strip()
+
+
+def _judgement(path: str, kind: str, value: Any, text: str, reason: str | None) -> FieldError:
+    if reason == fields.FORBIDDEN:
+        return fields.forbidden(path, text)
+    if reason == fields.REQUIRED:
+        return fields.required(path, text)
+    hidden = kind in ("object", "array")  # DIS-02
+    if reason == fields.DUPLICATE:
+        return FieldError(fields.DUPLICATE, path, "Duplicate value") if hidden else fields.duplicate(path, value)
+    return fields.invalid_omit(path, text) if hidden else invalid(path, value, text)
+
+
+class Place:
+    """How a value belongs to the old object: its own link, or the one nearest above (RAT-003)."""
+
+    __slots__ = ("above", "link")
+
+    def __init__(self, link: Link | None, above: Link | None = None) -> None:
+        self.link = link
+        self.above = above
+
+    def unchanged(self) -> bool:
+        """Tell whether errors here are only worth a warning."""
+        link = self.link or self.above
+        return link is not None and link.unchanged()
+
+    def member(self, name: str) -> "Place":
+        """Return the place of a member; type meta at the root is not seen as unchanged, as upstream."""
+        if self.link is None:
+            return self
+        if self.above is None and name in ("apiVersion", "kind"):
+            return NOWHERE
+        return Place(self.link.member(name), self.link)
+
+    def index(self, index: int) -> "Place":
+        """Return the place of an item of a list."""
+        return self if self.link is None else Place(self.link.index(index), self.link)
+
+
+NOWHERE = Place(None)

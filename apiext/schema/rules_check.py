@@ -1,0 +1,239 @@
+"""What is wrong with a definition's rules: what does not compile, what would cost too much (CEL-001, 008, 011…013)."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from apiext.cel.ast import Call
+from apiext.cel.declared import Declared
+from apiext.cel.environment import Program
+from apiext.cel.estimate import MOST, CallCost, Estimator, Part, Range
+from apiext.documents.encoding import encode_in_order
+from apiext.meta.fields import INTERNAL, INVALID, FieldError, child, forbidden, invalid, item
+from apiext.schema.cel_types import REQUEST
+from apiext.schema.options import STRICT, Options
+from apiext.schema.rules import Compiled, Scope, scope_of
+from apiext.schema.structural import Rule, Structural
+
+RULE_LIMIT = 10_000_000  # units of one expression on one object, at most (upstream: StaticEstimatedCostLimit)
+SCHEMA_LIMIT = 100_000_000  # units of all rules on one object, at most (upstream: StaticEstimatedCRDCostLimit)
+_LISTED = 4  # expressions blamed for the total
+_HINT = (
+    "(try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and strings are"
+    " declared)"
+)
+_NO_TYPE = (
+    "internal error: failed to construct type information for x-kubernetes-validations rules: unable to convert"
+    " structural schema to CEL declarations"
+)
+_WARNING = (
+    "the estimated cost is within the budget only because texts of numbers and times are known to be short; other"
+    " servers refuse this definition"
+)
+_TEXT_SIZES = {
+    "int64_to_string": 20, "uint64_to_string": 20, "bool_to_string": 5, "double_to_string": 24,
+    "timestamp_to_string": 35, "duration_to_string": 22,
+}  # fmt: skip
+
+Estimate = Callable[[Program, Declared], int]
+
+
+class _Frugal(Estimator):
+    """An estimate that knows how long the texts of numbers and times can be (DIS-19)."""
+
+    def function(
+        self, node: Call, overload: str, target: Part | None, parts: list[Part], costs: list[Range]
+    ) -> CallCost:
+        """Return what one overload costs and the size of what it gives."""
+        cost, size = super().function(node, overload, target, parts, costs)
+        longest = _TEXT_SIZES.get(overload)
+        return cost, (1, longest) if size is None and longest is not None else size
+
+
+def usual(program: Program, declared: Declared) -> int:
+    """Return upstream's estimate of the most that an expression costs."""
+    return Estimator(program.checked, declared).run()[1]
+
+
+def frugal(program: Program, declared: Declared) -> int:
+    """Return an estimate with the true sizes of texts made of numbers and times (DIS-19)."""
+    return _Frugal(program.checked, declared).run()[1]
+
+
+class _Place:
+    """A place on the way through a definition: its path, how often it can occur, and what keeps old values apart.
+
+    ``times`` is None when nothing bounds it; ``apart`` is the path of the outermost list or map whose parts cannot be
+    told to belong to old ones.
+    """
+
+    __slots__ = ("apart", "path", "scope", "times")
+
+    def __init__(self, scope: Scope, path: str, times: int | None, apart: str) -> None:
+        self.scope = scope
+        self.path = path
+        self.times = times
+        self.apart = apart
+
+    def inside(self) -> "Iterator[_Place]":
+        """Yield the places below."""
+        scope, node = self.scope, self.scope.node
+        most = _most_parts(node)
+        times = None if self.times is None or most is None else min(self.times * most, MOST)
+        apart = self.apart or (self.path if node.map_type == "atomic" else "")
+        if scope.values is not None:
+            yield _Place(scope.values, child(self.path, "additionalProperties"), times, apart)
+        base = child(self.path, "properties")
+        for name, below in scope.properties.items():
+            yield _Place(below, item(base, name), times, apart)
+        if scope.items is not None:
+            apart = self.apart or (self.path if node.list_type != "map" else "")
+            yield _Place(scope.items, child(self.path, "items"), times, apart)
+
+    def cost(self, one: int) -> int:
+        """Return what an expression costs here altogether, when once it costs ``one``."""
+        times = self.times
+        if times is None:
+            declared = self.scope.declared
+            assert declared is not None
+            times = REQUEST // (self.scope.types.least[declared] + 1)
+        return min(one * times, MOST)
+
+
+def _most_parts(node: Structural) -> int | None:
+    """Return how many values of one schema below there can be; None when nothing bounds them."""
+    if node.type == "object" and node.additional is not None:
+        return None if node.max_properties is None else max(node.max_properties, 0)
+    if node.type == "array":
+        return None if node.max_items is None else max(node.max_items, 0)
+    return 1
+
+
+class _Costs:
+    """Costs of a definition's expressions, in their order, and what is too much of them (CEL-012)."""
+
+    __slots__ = ("errors", "estimate", "observed")
+
+    def __init__(self, estimate: Estimate) -> None:
+        self.estimate = estimate
+        self.observed: list[tuple[str, int]] = []
+        self.errors: list[FieldError] = []
+
+    def add(self, place: _Place, made: Compiled, path: str, *, limited: bool) -> None:
+        """Reckon with a rule and its message; ``limited``: each must be within its own limit, too."""
+        declared = place.scope.declared
+        if declared is None or made.program is None:
+            return
+        cost = place.cost(self.estimate(made.program, declared))
+        self._one(cost, child(path, "rule"), "estimated rule cost", limited)
+        if made.message is not None:
+            cost = self.estimate(made.message, declared)
+            self._one(cost, child(path, "messageExpression"), "estimated messageExpression cost", limited)
+
+    def _one(self, cost: int, path: str, name: str, limited: bool) -> None:
+        if limited and cost > RULE_LIMIT:
+            self.errors.append(forbidden(path, _over(name, cost, RULE_LIMIT)))
+        self.observed.append((path, cost))
+
+    def total_errors(self, path: str) -> list[FieldError]:
+        """Return that all expressions together cost too much."""
+        total = min(sum(cost for _, cost in self.observed), MOST)
+        if total <= SCHEMA_LIMIT:
+            return []
+        most = sorted((row for row in self.observed if row[1] >= SCHEMA_LIMIT // 100), key=lambda row: -row[1])
+        text = "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema"
+        name = "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema"
+        blamed = [forbidden(where, text) for where, _ in most[:_LISTED]]
+        return [*blamed, forbidden(path, _over(name, total, SCHEMA_LIMIT))]
+
+
+def _over(what: str, cost: int, limit: int) -> str:
+    factor = cost / limit
+    shown = "more than 100x" if factor > 100 else f"{factor:f}x" if factor < 1.5 else f"{factor:.1f}x"
+    return f"{what} exceeds budget by factor of {shown} {_HINT}"
+
+
+class Check:
+    """The rules of one schema, compiled for a definition.
+
+    ``path`` is that of the schema; ``broken`` are the errors of the schema itself, at or above which no rule is looked
+    at. ``warned`` tells afterwards whether the definition is only accepted with the estimates of DIS-19.
+    """
+
+    def __init__(self, root: Structural, path: str, broken: Sequence[FieldError], options: Options = STRICT) -> None:
+        self.path = path
+        self.options = options
+        self.broken = [error.field for error in broken]
+        self.scope = scope_of(root)
+        self.warned: list[str] = []
+        self.found: list[FieldError] = []
+        self.seen: list[tuple[_Place, Compiled, str]] = []
+
+    def errors(self) -> list[FieldError]:
+        """Return what is wrong with the rules, those of inner places first."""
+        if self.scope is None:
+            return []
+        self._visit(_Place(self.scope, self.path, 1, ""))
+        costs = self._costs(usual)
+        errors = costs.errors + costs.total_errors(self.path)
+        if errors:
+            short = self._costs(frugal)
+            if not short.errors and not short.total_errors(self.path):
+                self.warned = [f"{path}: {_WARNING}" for path in dict.fromkeys(error.field for error in errors)]
+                return self.found
+        return self.found + errors
+
+    def _costs(self, estimate: Estimate) -> _Costs:
+        costs = _Costs(estimate)
+        for place, made, path in self.seen:
+            costs.add(place, made, path, limited=self.options.limited_rules)
+        return costs
+
+    def _version(self, expression: str) -> str:
+        return "stored" if expression in self.options.known_expressions else "new"
+
+    def _visit(self, place: _Place) -> None:
+        for below in place.inside():
+            self._visit(below)
+        if not place.scope.node.rules or self._is_broken(place.path):
+            return
+        base = child(place.path, "x-kubernetes-validations")
+        if place.scope.declared is None:
+            self.found.append(FieldError(INTERNAL, base, f"Internal error: {_NO_TYPE}"))
+            return
+        for index, made in enumerate(place.scope.compiled(self._version)):
+            path = item(base, index)
+            self.seen.append((place, made, path))
+            self.found.extend(_errors(made, path, place.apart))
+
+    def _is_broken(self, path: str) -> bool:
+        return any(field == path or field.startswith(f"{path}.") for field in self.broken)
+
+
+def _errors(made: Compiled, path: str, apart: str) -> Iterator[FieldError]:
+    rule = made.rule
+    if made.error:
+        yield _of_rule(child(path, "rule"), rule, made.error)
+    if made.message_error:
+        yield _of_rule(child(path, "messageExpression"), rule, made.message_error)
+    if made.uses_old:
+        if apart:
+            text = f"oldSelf cannot be used on the uncorrelatable portion of the schema within {apart}"
+            yield invalid(child(path, "rule"), rule.rule, text)
+    elif rule.optional_old_self is not None:
+        text = "may not be set if oldSelf is not used in rule"
+        yield invalid(child(path, "optionalOldSelf"), rule.optional_old_self, text)
+
+
+def _of_rule(path: str, rule: Rule, detail: str) -> FieldError:
+    """Return an error that shows a rule as upstream's internal type prints (DIS-04)."""
+    shown = {
+        "Rule": rule.rule,
+        "Message": rule.message,
+        "MessageExpression": rule.message_expression,
+        "Reason": rule.reason,
+        "FieldPath": rule.field_path,
+        "OptionalOldSelf": rule.optional_old_self,
+    }
+    text = encode_in_order(shown).decode()
+    for char in "<>&\u2028\u2029":
+        text = text.replace(char, f"\\u{ord(char):04x}")
+    return FieldError(INVALID, path, f"Invalid value: {text}: {detail}")

@@ -1,0 +1,131 @@
+"""Owners and dependents from outside: what each propagation policy leaves, and that nobody waits for ever."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.definitions import Resource, serve
+from tests.support.http_client import Client
+from tests.support.processes import running_server
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.rows("WRI-018")
+
+OWNER_NAMES = ("owner", "other")
+
+
+def reference(owner: dict[str, Any], *, block: bool = True) -> dict[str, Any]:
+    """Return what a dependent says of its owner."""
+    return {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+        "blockOwnerDeletion": block,
+    }
+
+
+def child(widgets: Resource, name: str, *owners: dict[str, Any], finalizers: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Create an object that the owners own."""
+    wanted = widgets.make(name, color="blue")
+    wanted["metadata"]["ownerReferences"] = [reference(owner) for owner in owners]
+    wanted["metadata"]["finalizers"] = list(finalizers)
+    made: dict[str, Any] = widgets.api.post(widgets.path(), wanted).expect(201)
+    return made
+
+
+def delete(widgets: Resource, name: str, policy: str) -> None:
+    body = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy}
+    assert widgets.api.request("DELETE", widgets.path(name), body).status in (200, 202)
+
+
+def gone(widgets: Resource, name: str) -> None:
+    until(lambda: widgets.api.get(widgets.path(name)).status == 404, f"{name} is gone", within=10)
+
+
+def test_background_takes_the_dependents_after_the_owner(api: Client) -> None:
+    widgets = serve(api)
+    owner, other = (widgets.create(name) for name in OWNER_NAMES)
+    child(widgets, "only", owner)
+    child(widgets, "shared", owner, other)
+    delete(widgets, "owner", "Background")
+    assert api.get(widgets.path("owner")).status == 404
+    gone(widgets, "only")
+
+    def let_go() -> bool:
+        owners = api.get(widgets.path("shared")).expect(200)["metadata"]["ownerReferences"]
+        return [one["uid"] for one in owners] == [other["metadata"]["uid"]]
+
+    until(let_go, "the shared one has lost the reference", within=10)
+
+
+def test_foreground_takes_the_dependents_before_the_owner(api: Client) -> None:
+    widgets = serve(api)
+    owner = widgets.create("owner")
+    child(widgets, "held", owner, finalizers=("example.com/hold",))
+    child(widgets, "free", owner)
+    delete(widgets, "owner", "Foreground")
+    gone(widgets, "free")
+    until(
+        lambda: "deletionTimestamp" in api.get(widgets.path("held")).expect(200)["metadata"],
+        "the held one is marked",
+        within=10,
+    )
+    assert api.get(widgets.path("owner")).expect(200)["metadata"]["finalizers"] == ["foregroundDeletion"]
+    api.patch(widgets.path("held"), {"metadata": {"finalizers": None}}).expect(200)
+    gone(widgets, "owner")
+
+
+def test_orphan_leaves_the_dependents_without_the_owner(api: Client) -> None:
+    widgets = serve(api)
+    owner = widgets.create("owner")
+    before = child(widgets, "left", owner)
+    delete(widgets, "owner", "Orphan")
+    gone(widgets, "owner")
+    left = api.get(widgets.path("left")).expect(200)
+    assert "ownerReferences" not in left["metadata"]
+    assert left["spec"] == before["spec"]
+    assert left["metadata"]["generation"] == 1
+    assert "f:ownerReferences" not in str(left["metadata"]["managedFields"])
+
+
+@pytest.mark.parametrize("policy", ["Foreground", "Orphan"])
+def test_a_policy_ends_for_owners_of_nothing(api: Client, policy: str) -> None:
+    widgets = serve(api)
+    widgets.create("owner")
+    delete(widgets, "owner", policy)
+    gone(widgets, "owner")
+
+
+def test_owners_of_kinds_that_are_not_served_keep_their_dependents(api: Client) -> None:
+    widgets = serve(api)
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "uid": "0c5f3b3e-0000-4000-8000-000000000000"}}
+    kept = child(widgets, "kept", pod)
+    child(widgets, "lost", {**widgets.create("owner"), "metadata": {"name": "owner", "uid": "not-it"}})
+    gone(widgets, "lost")
+    assert api.get(widgets.path("kept")).expect(200) == kept
+
+
+def test_a_definition_of_deleted_owners_goes(api: Client) -> None:
+    widgets = serve(api)
+    owner = widgets.create("owner")
+    child(widgets, "child", owner)
+    path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.{widgets.group}"
+    body = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Foreground"}
+    assert api.request("DELETE", path, body).status in (200, 202)
+    until(lambda: api.get(path).status == 404, "the definition is gone", within=20)
+
+
+def test_the_collector_can_be_turned_off(tmp_path: Path) -> None:
+    flags = ["--insecure", "--port=0", "--controllers=*,-garbage-collector-controller"]
+    with running_server(flags, tmp_path) as server:
+        api = Client(server.url)
+        widgets = serve(api)
+        child(widgets, "child", {**widgets.make("never"), "metadata": {"name": "never", "uid": "none"}})
+        widgets.create("owner")
+        delete(widgets, "owner", "Orphan")
+        assert api.get(widgets.path("owner")).expect(200)["metadata"]["finalizers"] == ["orphan"]
+        assert api.get(widgets.path("child")).status == 200

@@ -1,0 +1,411 @@
+"""Dependents and their owners: background, foreground, orphan, and who never counts as absent."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import orjson
+import pytest
+
+from apiext.admission.chain import Chain
+from apiext.catalog.served import ServedResource
+from apiext.controllers.garbage import Garbage
+from apiext.controllers.references import without_finalizer, without_owners
+from apiext.documents.document import Document
+from apiext.meta.names import GroupResource
+from apiext.storage.store import Entry
+from apiext.verbs.call import Verbs
+from tests.support.fake_etcd import FakeEtcd
+from tests.unit.controllers.harness import NOW, PREFIX, Server, crd, server, until, widget
+
+pytestmark = pytest.mark.rows("WRI-018")
+
+WIDGETS = GroupResource("example.com", "widgets")
+GADGETS = GroupResource("other.com", "gadgets")
+
+
+class World:
+    """One server with widgets (namespaced) and gadgets (cluster scope), and a garbage collector."""
+
+    def __init__(self, one: Server, garbage: Garbage) -> None:
+        self.one = one
+        self.garbage = garbage
+
+    def served(self, resource: GroupResource) -> ServedResource:
+        found = self.one.live.current.resource(resource.group, resource.resource)
+        assert found is not None
+        return found
+
+    async def put(self, document: Document) -> Entry:
+        return await self.one.put(self.served(WIDGETS if document["kind"] == "Widget" else GADGETS), document)
+
+    def find(self, document: Document) -> Document | None:
+        resource = WIDGETS if document["kind"] == "Widget" else GADGETS
+        metadata = document["metadata"]
+        entry = self.one.collection(resource).get(metadata.get("namespace", ""), metadata["name"])
+        return orjson.loads(entry.raw) if entry is not None else None
+
+    async def remove(self, document: Document) -> None:
+        """Delete at once, as a background deletion does."""
+        resource = WIDGETS if document["kind"] == "Widget" else GADGETS
+        metadata = document["metadata"]
+        collection = self.one.collection(resource)
+        entry = collection.get(metadata.get("namespace", ""), metadata["name"])
+        assert entry is not None
+        await self.one.store.delete(collection, entry.namespace, entry.name, entry.revision)
+
+    async def mark(self, document: Document, *finalizers: str) -> None:
+        """Mark as deleted with finalizers, as a foreground or orphaning deletion does."""
+
+        def change(stored: Document) -> None:
+            stored["metadata"] |= {"deletionTimestamp": NOW, "deletionGracePeriodSeconds": 0}
+            stored["metadata"]["finalizers"] = list(finalizers)
+
+        await self.change(document, change)
+
+    async def change(self, document: Document, change: Any) -> None:
+        resource = WIDGETS if document["kind"] == "Widget" else GADGETS
+        metadata = document["metadata"]
+        entry = self.one.collection(resource).get(metadata.get("namespace", ""), metadata["name"])
+        assert entry is not None
+        await self.one.replace(self.served(resource), entry, change)
+
+    async def quiet(self) -> None:
+        """Wait until nothing is left to do about anything stored."""
+        await self.one.store.fresh()
+        for key in self.garbage.dependents.everything():
+            self.garbage.loop.add(key)
+        await until(lambda: self.garbage.loop.idle)
+
+
+@asynccontextmanager
+async def world(etcd: FakeEtcd | None = None) -> AsyncIterator[World]:
+    async with server(etcd or FakeEtcd()) as one, asyncio.TaskGroup() as group:
+        await one.define(crd())
+        await one.define(crd("gadgets", "other.com", scope="Cluster"))
+        await one.established("widgets.example.com")
+        await one.established("gadgets.other.com")
+        verbs = Verbs(one.live, one.store, Chain([]), one.controllers.serving, lambda: NOW, lambda: 0.0)
+        garbage = Garbage(verbs, one.controllers.serving)
+        garbage.start(group)
+        try:
+            yield World(one, garbage)
+        finally:
+            await garbage.stop()
+
+
+def gadget(name: str) -> Document:
+    document = widget(name)
+    del document["metadata"]["namespace"]
+    return {**document, "apiVersion": "other.com/v1", "kind": "Gadget"}
+
+
+def owned(document: Document, *owners: Document, block: bool = False, **other: Any) -> Document:
+    """Return the object with references to the owners."""
+    references = [
+        {
+            "apiVersion": owner["apiVersion"],
+            "kind": owner["kind"],
+            "name": owner["metadata"]["name"],
+            "uid": owner["metadata"]["uid"],
+            **({"blockOwnerDeletion": True} if block else {}),
+            **other,
+        }
+        for owner in owners
+    ]
+    return {**document, "metadata": {**document["metadata"], "ownerReferences": references}}
+
+
+def uids(document: Document | None) -> list[str]:
+    assert document is not None
+    return [one["uid"] for one in document["metadata"].get("ownerReferences", [])]
+
+
+# -- background
+
+
+async def test_dependents_go_after_their_owner_and_theirs_after_them() -> None:
+    async with world() as it:
+        owner = widget("owner")
+        child = owned(widget("child"), owner)
+        grandchild = owned(widget("grandchild"), child)
+        other = widget("other")
+        for one in (owner, child, grandchild, other):
+            await it.put(one)
+        await it.quiet()
+        assert it.find(child) is not None
+        await it.remove(owner)
+        await until(lambda: it.find(grandchild) is None)
+        assert it.find(child) is None
+        assert it.find(other) is not None
+        assert len(it.garbage.dependents) == 0
+
+
+async def test_one_owner_left_keeps_the_dependent_and_the_other_reference_goes() -> None:
+    async with world() as it:
+        first, second = widget("first"), gadget("second")
+        child = owned(widget("child"), first, second)
+        for one in (first, second, child):
+            await it.put(one)
+        await it.remove(first)
+        await until(lambda: uids(it.find(child)) == [second["metadata"]["uid"]])
+        await it.remove(second)
+        await until(lambda: it.find(child) is None)
+
+
+async def test_a_dependent_that_comes_after_its_owner_went_goes_too() -> None:
+    async with world() as it:
+        child = owned(widget("child"), widget("never"))
+        await it.put(child)
+        await until(lambda: it.find(child) is None)
+
+
+async def test_another_object_of_the_owners_name_is_not_the_owner() -> None:
+    async with world() as it:
+        await it.put(widget("owner"))
+        child = owned(widget("child"), widget("owner"))  # another uid
+        await it.put(child)
+        await until(lambda: it.find(child) is None)
+
+
+async def test_finalizers_hold_a_dependent_that_was_deleted() -> None:
+    async with world() as it:
+        child = owned(widget("child", finalizers=("example.com/hold",)), widget("never"))
+        await it.put(child)
+        await until(lambda: (it.find(child) or child)["metadata"].get("deletionTimestamp"))
+        await it.quiet()
+        found = it.find(child)
+        assert found is not None
+        assert found["metadata"]["finalizers"] == ["example.com/hold"]
+        assert found["metadata"]["generation"] == 2
+
+
+async def test_a_start_finds_what_was_left_undone() -> None:
+    etcd = FakeEtcd()
+    owner, child = widget("owner"), owned(widget("child"), widget("never"))
+    async with server(etcd) as one:
+        await one.define(crd())
+        served = await one.established("widgets.example.com")
+        kept = owned(widget("kept"), owner)
+        for document in (owner, child, kept):
+            await one.put(served, document)
+        assert len(etcd.state(f"{PREFIX}/example.com/widgets/")) == 3
+        async with asyncio.TaskGroup() as group:
+            one.controllers.collect_garbage(
+                group, Verbs(one.live, one.store, Chain([]), one.controllers.serving, lambda: NOW, lambda: 0.0)
+            )
+            await until(lambda: one.collection(WIDGETS).get("d", "child") is None)
+            assert one.collection(WIDGETS).get("d", "kept") is not None
+            await one.controllers.stop()
+
+
+# -- who is never absent
+
+
+async def test_owners_of_kinds_that_are_not_served_keep_their_dependents() -> None:
+    async with world() as it:
+        stranger = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "uid": "u-pod"}}
+        old = {**widget("old"), "apiVersion": "example.com/v0"}
+        child, both = owned(widget("child"), stranger), owned(widget("both"), old, widget("never"))
+        await it.put(child)
+        await it.put(both)
+        await until(lambda: uids(it.find(both)) == [old["metadata"]["uid"]])
+        await it.quiet()
+        assert uids(it.find(child)) == ["u-pod"]
+
+
+async def test_a_kind_that_is_served_later_makes_its_owners_absent() -> None:
+    async with world() as it:
+        thing = {**widget("thing"), "apiVersion": "late.com/v1", "kind": "Thing"}
+        child = owned(widget("child"), thing)
+        await it.put(child)
+        await it.quiet()
+        assert it.find(child) is not None
+        await it.one.define(crd("things", "late.com"))
+        await until(lambda: it.find(child) is None)
+
+
+async def test_owners_are_looked_up_in_the_dependents_own_namespace_or_cluster_scope() -> None:
+    async with world() as it:
+        owner = widget("owner", "a")
+        same, elsewhere = owned(widget("same", "a"), owner), owned(widget("elsewhere", "b"), owner)
+        wide = owned(gadget("wide"), owner)
+        top = gadget("top")
+        below = owned(widget("below", "b"), top)
+        for one in (owner, same, wide, top, below, elsewhere):
+            await it.put(one)
+        await until(lambda: it.find(elsewhere) is None)
+        await it.quiet()
+        assert it.find(same) is not None
+        assert it.find(below) is not None
+        await it.remove(owner)
+        await until(lambda: it.find(same) is None)
+        await it.quiet()
+        assert it.find(wide) is not None  # a cluster-scoped object cannot have a namespaced owner
+
+
+async def test_the_cache_alone_never_makes_an_owner_absent() -> None:
+    async with world() as it:
+        owner, child = widget("owner"), owned(widget("child"), widget("never"))
+        child["metadata"]["ownerReferences"][0] |= {"name": "owner", "uid": owner["metadata"]["uid"]}
+        collection = it.one.collection(WIDGETS)
+        await it.put(owner)
+        collection._state.remove("d/owner")  # a cache that lost it
+        await it.put(child)
+        await it.quiet()
+        assert it.find(child) is not None
+
+
+# -- foreground
+
+
+async def test_a_foreground_deletion_waits_for_the_dependents_that_block_it() -> None:
+    async with world() as it:
+        owner = widget("owner")
+        held = owned(widget("held", finalizers=("example.com/hold",)), owner, block=True)
+        free, loose = owned(widget("free"), owner, block=True), owned(widget("loose"), owner)
+        for one in (owner, held, free, loose):
+            await it.put(one)
+        await it.mark(owner, "foregroundDeletion")
+        await until(lambda: it.find(free) is None and it.find(loose) is None)
+        await it.quiet()
+        found = it.find(owner)
+        assert found is not None
+        assert found["metadata"]["finalizers"] == ["foregroundDeletion"]
+        await it.remove(held)
+        await until(lambda: it.find(owner) is None)
+
+
+async def test_a_foreground_deletion_leaves_other_finalizers_and_does_not_wait_for_the_loose() -> None:
+    async with world() as it:
+        owner = widget("owner")
+        loose = owned(widget("loose", finalizers=("example.com/hold",)), owner)
+        await it.put(owner)
+        await it.put(loose)
+        await it.mark(owner, "example.com/mine", "foregroundDeletion")
+        await until(lambda: (it.find(owner) or owner)["metadata"].get("finalizers") == ["example.com/mine"])
+        assert it.find(loose) is not None
+
+
+async def test_a_foreground_deletion_goes_down_the_tree() -> None:
+    async with world() as it:
+        owner = gadget("owner")
+        child = owned(widget("child"), owner, block=True)
+        leaf = owned(widget("leaf", finalizers=("example.com/hold",)), child, block=True)
+        for one in (owner, child, leaf):
+            await it.put(one)
+        await it.mark(owner, "foregroundDeletion")
+        await until(lambda: (it.find(leaf) or leaf)["metadata"].get("deletionTimestamp"))
+        await it.quiet()
+        found = it.find(child)
+        assert found is not None
+        assert found["metadata"]["finalizers"] == ["foregroundDeletion"]
+        await it.remove(leaf)
+        await until(lambda: it.find(owner) is None and it.find(child) is None)
+
+
+async def test_a_dependent_with_another_owner_lets_a_foreground_deletion_go_on() -> None:
+    async with world() as it:
+        owner, other = widget("owner"), widget("other")
+        child = owned(widget("child"), owner, other, block=True)
+        for one in (owner, other, child):
+            await it.put(one)
+        await it.mark(owner, "foregroundDeletion")
+        await until(lambda: it.find(owner) is None)
+        assert uids(it.find(child)) == [other["metadata"]["uid"]]
+
+
+async def test_circles_end() -> None:
+    async with world() as it:
+        first, own = widget("first"), widget("own")
+        second = owned(widget("second"), first, block=True)
+        for one in (first, second, owned(own, own, block=True)):
+            await it.put(one)
+        await it.change(first, lambda stored: stored.update(owned(stored, second, block=True)))
+        await it.quiet()
+        assert it.find(first) is not None
+        await it.mark(first, "foregroundDeletion")
+        await it.mark(own, "foregroundDeletion")
+        await until(lambda: all(it.find(one) is None for one in (first, second, own)))
+
+
+async def test_a_dependent_elsewhere_does_not_hold_a_foreground_deletion() -> None:
+    async with world() as it:
+        owner = widget("owner", "a")
+        await it.put(owner)
+        wide = owned(gadget("wide"), owner, block=True)
+        await it.put(wide)
+        await it.mark(owner, "foregroundDeletion")
+        await until(lambda: it.find(owner) is None)
+        assert it.find(wide) is not None
+
+
+# -- orphan
+
+
+async def test_orphans_lose_the_reference_before_their_owner_goes() -> None:
+    async with world() as it:
+        owner, other = widget("owner"), widget("other")
+        children = [owned(widget(f"child-{number}"), owner, block=True) for number in range(40)]
+        shared = owned(widget("shared"), owner, other)
+        for one in (owner, other, *children, shared):
+            await it.put(one)
+        await it.mark(owner, "orphan")
+        await until(lambda: it.find(owner) is None)
+        await it.quiet()
+        assert all(uids(it.find(one)) == [] for one in children)
+        assert "ownerReferences" not in (it.find(children[0]) or {})["metadata"]
+        assert uids(it.find(shared)) == [other["metadata"]["uid"]]
+
+
+# -- the index
+
+
+async def test_only_objects_with_owners_are_remembered() -> None:
+    async with world() as it:
+        dependents = it.garbage.dependents
+        for number in range(20):
+            await it.put(widget(f"w{number}"))
+        assert dependents.everything() == []
+        owner = widget("owner")
+        child = owned(widget("child"), owner)
+        await it.put(owner)
+        await it.put(child)
+        assert len(dependents) == 1
+        await it.change(child, lambda stored: stored["metadata"].pop("ownerReferences"))
+        assert dependents.everything() == []
+        assert dependents.of(owner["metadata"]["uid"]) == []
+
+
+async def test_a_definition_that_goes_is_forgotten_and_takes_no_strangers_along() -> None:
+    async with world() as it:
+        owner = widget("owner")
+        wide, below = gadget("wide"), owned(widget("below"), owner)
+        for one in (owner, wide, below):
+            await it.put(one)
+        await it.one.delete_definition("widgets.example.com")
+        await it.one.gone("widgets.example.com")
+        assert len(it.garbage.dependents) == 0
+        assert it.find(wide) is not None
+
+
+@pytest.mark.rows("SSA-007")
+def test_nobody_owns_what_was_dropped() -> None:
+    fields: Document = {
+        "f:metadata": {
+            "f:ownerReferences": {".": {}, 'k:{"uid":"a"}': {}, 'k:{"uid":"b"}': {}},
+            "f:finalizers": {".": {}, 'v:"orphan"': {}},
+        }
+    }
+    metadata: Document = {
+        "ownerReferences": [{"uid": "a"}, {"uid": "b"}],
+        "finalizers": ["orphan"],
+        "managedFields": [{"manager": "m", "fieldsV1": fields}, {"manager": "n", "fieldsV1": {"f:spec": {}}}],
+    }
+    without_owners({"a"})(metadata)
+    assert metadata["ownerReferences"] == [{"uid": "b"}]
+    assert fields["f:metadata"]["f:ownerReferences"] == {".": {}, 'k:{"uid":"b"}': {}}
+    without_owners({"b"})(metadata)
+    without_finalizer("orphan")(metadata)
+    assert metadata == {"managedFields": [{"manager": "n", "fieldsV1": {"f:spec": {}}}]}

@@ -1,0 +1,274 @@
+"""How calls and streams end: resets, limits, GOAWAY, silence, and the streams of watches (storage.md 6.6)."""
+
+import asyncio
+
+import hpack
+import pytest
+
+from apiext.etcd import errors, frames, h2
+from apiext.etcd.errors import EtcdError
+from apiext.etcd.frames import frame, settings
+from tests.unit.etcd.peer import OK_HEAD, Frame, connected, message, turn
+
+PATH = "/etcdserverpb.KV/Range"
+
+
+def kinds(heard: list[Frame]) -> list[int]:
+    return [frame.kind for frame in heard]
+
+
+def body_of(heard: list[Frame], stream: int) -> bytes:
+    return b"".join(frame.payload for frame in heard if frame.kind == frames.DATA and frame.stream == stream)
+
+
+async def failure(answer: asyncio.Future[bytes]) -> EtcdError:
+    with pytest.raises(EtcdError) as caught:
+        await answer
+    return caught.value
+
+
+@pytest.mark.parametrize(("code", "sent"), [(frames.REFUSED_STREAM, False), (frames.CANCEL, True), (11, True)])
+async def test_reset_by_the_server(code: int, sent: bool) -> None:
+    peer = await connected()
+    answer = peer.connection.unary(PATH, b"q", 3.0)
+    peer.say(frame(frames.RST_STREAM, 0, 1, code.to_bytes(4, "big")))
+    error = await failure(answer)
+    assert (error.code, error.sent) == (errors.UNAVAILABLE, sent)
+    assert peer.connection.live
+
+
+@pytest.mark.looptime
+async def test_cancelled_caller_frees_the_stream() -> None:
+    peer = await connected({frames.MAX_CONCURRENT_STREAMS: 1})
+    first = peer.connection.unary(PATH, b"q", 30.0)
+    second = peer.connection.unary(PATH, b"r", 30.0)
+    third = peer.connection.unary(PATH, b"s", 30.0)
+    await peer.heard()
+    first.cancel()
+    second.cancel()
+    await asyncio.sleep(1)
+    heard = await peer.heard()
+    assert [(f.kind, f.stream) for f in heard] == [(frames.RST_STREAM, 1), (frames.HEADERS, 3), (frames.DATA, 3)]
+    assert heard[2].payload == message(b"s")
+    peer.say(peer.answer(1, b"late"), peer.answer(3, b"t"))
+    assert await third == b"t"
+
+
+# -- limits of the connection
+
+
+async def test_calls_over_the_limit_wait_their_turn() -> None:
+    peer = await connected({frames.MAX_CONCURRENT_STREAMS: 2})
+    answers = [peer.connection.unary(PATH, b"q%d" % n, 3.0) for n in range(5)]
+    assert [f.stream for f in await peer.heard() if f.kind == frames.HEADERS] == [1, 3]
+    peer.say(peer.answer(3, b"b"))
+    assert [f.stream for f in await peer.heard() if f.kind == frames.HEADERS] == [5]
+    peer.say(settings({frames.MAX_CONCURRENT_STREAMS: 10}))
+    assert [f.stream for f in await peer.heard() if f.kind == frames.HEADERS] == [7, 9]
+    peer.say(*(peer.answer(stream, b"x") for stream in (1, 5, 7, 9)))
+    assert [await answer for answer in answers] == [b"x", b"b", b"x", b"x", b"x"]
+
+
+@pytest.mark.looptime
+async def test_deadline_in_the_queue_was_never_sent() -> None:
+    peer = await connected({frames.MAX_CONCURRENT_STREAMS: 1})
+    first = peer.connection.unary(PATH, b"q", 10.0)
+    queued = peer.connection.unary(PATH, b"q", 1.0)
+    error = await failure(queued)
+    assert (error.code, error.sent) == (errors.DEADLINE_EXCEEDED, False)
+    assert not first.done()
+    assert (await failure(first)).sent
+
+
+async def test_no_free_stream_for_a_watch() -> None:
+    peer = await connected({frames.MAX_CONCURRENT_STREAMS: 0})
+    with pytest.raises(EtcdError) as caught:
+        peer.connection.stream(PATH, lambda _: None, lambda _: None)
+    assert not caught.value.sent
+
+
+async def test_stream_ids_run_out() -> None:
+    peer = await connected()
+    peer.connection._next_id = frames.MAX_STREAM_ID  # two thousand million calls later
+    answer = peer.connection.unary(PATH, b"q", 3.0)
+    assert not peer.connection.live
+    assert peer.connection.lost.done()
+    assert not (await failure(peer.connection.unary(PATH, b"q", 3.0))).sent
+    peer.say(peer.answer(frames.MAX_STREAM_ID, b"last"))
+    assert await answer == b"last"
+    await turn()
+    assert peer.closed
+
+
+async def test_goaway_with_a_low_last_id() -> None:
+    peer = await connected({frames.MAX_CONCURRENT_STREAMS: 3})
+    ended: list[EtcdError] = []
+    low, high = (peer.connection.unary(PATH, b"q", 3.0) for _ in range(2))
+    peer.connection.stream(PATH, lambda _: None, ended.append)
+    queued = peer.connection.unary(PATH, b"q", 3.0)
+    await peer.heard()
+    peer.say(frame(frames.GOAWAY, 0, 0, (1).to_bytes(4, "big") + (0).to_bytes(4, "big") + b"max_age"))
+    assert not (await failure(high)).sent
+    assert not (await failure(queued)).sent
+    assert [(error.code, error.sent) for error in ended] == [(errors.UNAVAILABLE, False)]
+    assert not peer.closed
+    assert peer.connection.lost.done()
+    peer.say(peer.answer(1, b"still"))
+    assert await low == b"still"
+    await turn()
+    assert peer.closed
+    assert peer.connection.gone.done()
+
+
+async def test_goaway_ends_streams_so_that_the_server_can_stop() -> None:
+    peer = await connected()
+    ended: list[EtcdError] = []
+    peer.connection.stream(PATH, lambda _: None, ended.append)
+    await peer.heard()
+    peer.say(frame(frames.GOAWAY, 0, 0, frames.MAX_STREAM_ID.to_bytes(4, "big") + bytes(4)))
+    assert kinds(await peer.heard()) == [frames.RST_STREAM]
+    assert len(ended) == 1
+    assert peer.closed
+
+
+async def test_connection_lost() -> None:
+    peer = await connected()
+    ended: list[EtcdError] = []
+    answer = peer.connection.unary(PATH, b"q", 3.0)
+    peer.connection.stream(PATH, lambda _: None, ended.append)
+    await peer.heard()
+    peer.close()
+    error = await failure(answer)
+    assert (error.code, error.sent) == (errors.UNAVAILABLE, True)
+    assert len(ended) == 1
+    assert not (await failure(peer.connection.unary(PATH, b"q", 3.0))).sent
+
+
+async def test_call_that_never_left_was_not_sent() -> None:
+    peer = await connected()
+    first = peer.connection.unary(PATH, b"q", 3.0)
+    await peer.heard()
+    second = peer.connection.unary(PATH, b"q", 3.0)
+    peer.connection.connection_lost(None)
+    assert (await failure(first)).sent
+    assert not (await failure(second)).sent
+
+
+@pytest.mark.looptime
+async def test_silent_server_is_pinged_and_given_up() -> None:
+    peer = await connected()
+    ended: list[EtcdError] = []
+    peer.connection.stream(PATH, lambda _: None, ended.append)
+    await peer.heard()
+    await asyncio.sleep(h2.PING_EVERY + 1)
+    assert kinds(await peer.heard()) == [frames.PING]
+    peer.say(frame(frames.PING, frames.ACK, 0, bytes(8)))
+    await asyncio.sleep(h2.PING_EVERY + 1)
+    assert kinds(await peer.heard()) == [frames.PING]
+    assert not ended
+    await asyncio.sleep(h2.PING_WAIT + 1)
+    assert peer.aborted
+    assert len(ended) == 1
+
+
+@pytest.mark.looptime
+async def test_idle_connection_is_not_pinged() -> None:
+    peer = await connected()
+    await asyncio.sleep(100)
+    assert await peer.heard() == []
+
+
+# -- streams
+
+
+async def test_stream_both_ways() -> None:
+    peer = await connected()
+    got: list[bytes] = []
+    ended: list[EtcdError] = []
+    stream = peer.connection.stream(PATH, got.append, ended.append)
+    stream.send(b"one")
+    stream.send(b"two")
+    heard = await peer.heard()
+    assert peer.read_head(heard[0].payload)[b"hasleader"] == b"true"
+    assert body_of(heard, 1) == message(b"one") + message(b"two")
+    assert not any(f.flags & frames.END_STREAM for f in heard)
+    both = message(b"a" * 1000) + message(b"") + message(b"b")
+    peer.say(peer.head(1))
+    for at in range(0, len(both), 3):
+        peer.say(frame(frames.DATA, 0, 1, both[at : at + 3]))
+    assert got == [b"a" * 1000, b"", b"b"]
+    peer.say(peer.trailers(1, 14, "etcdserver: no leader"))
+    assert [(error.code, error.message) for error in ended] == [(14, "etcdserver: no leader")]
+    stream.send(b"too late")
+    stream.cancel()
+    assert await peer.heard() == []
+
+
+async def test_stream_cancelled_by_its_own_listener() -> None:
+    peer = await connected()
+    got: list[bytes] = []
+    ended: list[EtcdError] = []
+
+    def listen(body: bytes) -> None:
+        got.append(body)
+        stream.cancel()
+
+    stream = peer.connection.stream(PATH, listen, ended.append)
+    await peer.heard()
+    peer.say(peer.head(1), frame(frames.DATA, frames.END_STREAM, 1, message(b"a") + message(b"b")))
+    assert got == [b"a"]
+    assert ended == []
+    assert kinds(await peer.heard()) == [frames.RST_STREAM]
+
+
+async def test_compressed_message_of_a_stream() -> None:
+    peer = await connected()
+    ended: list[EtcdError] = []
+    peer.connection.stream(PATH, lambda _: None, ended.append)
+    peer.say(peer.head(1), frame(frames.DATA, 0, 1, message(b"x", compressed=1)))
+    assert [error.code for error in ended] == [errors.INTERNAL]
+
+
+async def test_stream_gives_its_window_back() -> None:
+    peer = await connected()
+    got: list[bytes] = []
+    peer.connection.stream(PATH, got.append, lambda _: None)
+    await peer.heard()
+    peer.say(peer.head(1))
+    chunk = frame(frames.DATA, 0, 1, message(bytes(16_000)))
+    peer.say(*([chunk] * 1100))
+    assert len(got) == 1100
+    given = sum(int.from_bytes(f.payload, "big") for f in await peer.heard() if f.stream == 1)
+    assert given >= 1100 * 16_000 - h2.RECEIVE_WINDOW // 4 - 16_384
+
+
+# -- headers
+
+
+async def test_token_of_any_length() -> None:
+    peer = await connected()
+    for number, length in enumerate((1, 126, 127, 128, 254, 255, 4000)):
+        peer.connection.set_token("t" * length)
+        peer.connection.unary(PATH, b"q", 3.0)
+        head, _ = await peer.heard()
+        assert peer.read_head(head.payload)[b"token"] == b"t" * length, number
+
+
+async def test_server_that_uses_a_header_table_all_the_same() -> None:
+    peer = await connected()
+    encoder = hpack.Encoder()  # indexes what it sends, so that equal bytes mean different things later
+    for number in range(6):
+        stream = 2 * number + 1
+        answer = peer.connection.unary(PATH, b"q", 3.0)
+        code = b"0" if number % 2 else b"9"
+        head = encoder.encode(OK_HEAD)
+        trailers = encoder.encode([(b"grpc-status", code), (b"grpc-message", b"m%d" % (number // 2))])
+        peer.say(
+            frame(frames.HEADERS, frames.END_HEADERS, stream, head),
+            frame(frames.DATA, 0, stream, message(b"a")),
+            frame(frames.HEADERS, frames.END_HEADERS | frames.END_STREAM, stream, trailers),
+        )
+        if number % 2:
+            assert await answer == b"a"
+        else:
+            assert (await failure(answer)).message == f"m{number // 2}"

@@ -1,0 +1,50 @@
+"""What upstream does that we would not choose: each tag of apiext/schema that no table has, under its own words."""
+
+from typing import Any
+
+import pytest
+
+from apiext.schema import mail
+from apiext.schema.compile import compile_schema
+from apiext.schema.definitions import definition_errors
+
+
+def texts(schema: dict[str, Any], value: Any) -> list[str]:
+    whole = {"type": "object", "properties": {"x": schema}}
+    return [str(error) for error in compile_schema(whole).validate({"x": value}, None)]
+
+
+@pytest.mark.rows("VAL-006")
+@pytest.mark.parametrize(
+    ("address", "wanted"),
+    [("a (c) <a@b.c>", True), ("=?utf-8?q?a?= <a@b.c>", True), ("=?utf-8?q?a?= (c) <a@b.c>", False)],
+)
+def test_words_in_an_encoding_count_only_once_a_plain_word_follows(address: str, wanted: bool) -> None:
+    # upstream: words in an encoding count only once a plain word follows
+    assert mail.email(address) is wanted
+
+
+@pytest.mark.rows("SCH-008")
+def test_a_set_of_granular_objects_shows_the_list_type() -> None:
+    # upstream: shows the list type
+    items = {"type": "object", "properties": {"a": {"type": "string"}}}
+    schema = {
+        "type": "object",
+        "properties": {"xs": {"type": "array", "x-kubernetes-list-type": "set", "items": items}},
+    }
+    [error] = definition_errors(schema, "s")
+    assert str(error).startswith("s.properties[xs].items.x-kubernetes-map-type: Invalid value: null: must be atomic")
+
+
+@pytest.mark.rows("VAL-009")
+def test_go_converts_an_integer_to_its_character() -> None:
+    # upstream: Go converts an integer to its character
+    assert texts({"x-kubernetes-preserve-unknown-fields": True, "enum": ["A"]}, 65) == []
+    assert texts({"x-kubernetes-preserve-unknown-fields": True, "enum": ["B"]}, 65) != []
+
+
+@pytest.mark.rows("VAL-005")
+def test_the_format_check_takes_over_for_lists_nothing_does() -> None:
+    # upstream: the format check takes over, for lists nothing does
+    assert texts({"type": "string", "format": "date"}, ["a list"]) == []
+    assert texts({"type": "string", "format": "date"}, "no date") != []

@@ -132,6 +132,7 @@ def _version(
         endpoints=_endpoints(version),
         columns=custom_columns(version.columns),
         validate=_validator(schema, version.scale),
+        rules=lambda new, old, errors: schema().rules(new, old, errors),
         validate_status=_status_validator(schema, version.scale),
         singular=names.singular,
         short_names=names.short_names,

@@ -27,6 +27,10 @@ def _readable(stored: View) -> str:
     return ""
 
 
+def _no_rules(new: View, old: View | None, errors: Sequence[FieldError]) -> tuple[list[FieldError], list[str]]:
+    return [], []
+
+
 def _same(document: Document) -> Document:
     return document
 
@@ -91,7 +95,8 @@ class ServedVersion:
     is the same as a document. ``encode(document)`` is what is stored. ``normalize(document)`` prunes, coerces and
     defaults a request body in place of decoding it, and returns the document with the paths of unknown fields; it
     raises ValueError with Go-like text for a body that cannot be this kind. ``validate(new, old)`` and
-    ``warnings(new, old)`` judge a whole object; old is None on create. ``name_messages(name)`` tells what is wrong
+    ``warnings(new, old)`` judge a whole object; old is None on create. ``rules(new, old, errors)`` evaluates its rules
+    knowing all other errors, and returns more errors and warnings. ``name_messages(name)`` tells what is wrong
     with a name (None: it must be a DNS-1123 subdomain). ``accept(document)`` prunes and coerces what a conversion
     webhook returned in this version. ``schema()`` reads the OpenAPI schema, which nobody keeps; ``cold()`` tells that
     the next use of it takes long, since it is compiled then. ``merge_type()`` tells how its fields are owned, ``empty``
@@ -113,6 +118,7 @@ class ServedVersion:
     validate: Callable[[View, View | None], list[FieldError]] = _no_errors
     validate_status: Callable[[View, View | None], list[FieldError]] = _no_errors
     warnings: Callable[[View, View | None], list[str]] = _no_warnings
+    rules: Callable[[View, View | None, Sequence[FieldError]], tuple[list[FieldError], list[str]]] = _no_rules
     singular: str = ""
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()

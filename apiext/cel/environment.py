@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from apiext.cel import types
 from apiext.cel.base import base
@@ -12,11 +12,14 @@ from apiext.cel.estimate import Range, estimate
 from apiext.cel.evaluation import Cancelled, Limit, Step, Tracker, Variables
 from apiext.cel.parser import TOO_DEEP, parse
 from apiext.cel.planner import Unplannable, plan
+from apiext.cel.runtime import Odd, Reached, values
 from apiext.cel.source import Issues, Source
 from apiext.cel.types import Type
 from apiext.cel.validators import validate
-from apiext.cel.values import Fault, Optional, Value
-from apiext.cel.views import view
+from apiext.cel.values import Fault, Value
+
+if TYPE_CHECKING:
+    from apiext.cel.generate import Run
 
 PER_CALL_LIMIT = 1_000_000  # units of one evaluation (CEL-011)
 
@@ -79,18 +82,6 @@ class Environment:
             issues.at(-1, TOO_DEEP)
         return issues if issues else checked
 
-    def values(self, variables: Mapping[str, Any]) -> dict[str, Value]:
-        """Return what is given for variables as values."""
-        made: dict[str, Value] = {}
-        for name in self.variables:
-            if name in variables:
-                declared = self.declared.get(name)
-                value = variables[name] if declared is None else view(variables[name], declared)
-                made[name] = Optional(True, value) if name in self.optional else value
-            elif name in self.optional:
-                made[name] = Optional(False)
-        return made
-
     def compile(self, text: str) -> "Program | Rejected":
         """Return a program, or why there is none.
 
@@ -109,13 +100,21 @@ class Environment:
         return estimate(checked, self.declared.get(root))
 
 
+# What generated code raises instead of a value: the steps then decide.
+_UNDECIDED = (Odd, KeyError, IndexError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError)
+
+
 class Program:
-    """An expression that can be evaluated."""
+    """An expression that can be evaluated; code for it is generated when it is evaluated first."""
+
+    __slots__ = ("_generated", "_run", "checked", "environment", "step")
 
     def __init__(self, environment: Environment, checked: Checked, step: Step) -> None:
         self.environment = environment
         self.checked = checked
         self.step = step
+        self._run: Run | None = None
+        self._generated = False
 
     @property
     def result(self) -> Type:
@@ -126,6 +125,26 @@ class Program:
         """Return whether a variable is used, as transition rules use oldSelf."""
         return self.checked.mentions(variable)
 
+    def evaluate(self, variables: Mapping[str, Any], limit: Limit | None = None) -> Evaluation:
+        """Evaluate by generated code; what it leaves undecided is interpreted. As ``interpret`` otherwise."""
+        if not self._generated:
+            from apiext.cel.generate import generate  # programs that never run do not need it
+
+            self._generated = True
+            self._run = generate(self.checked, self.step, self.environment.declared, self.environment.optional)
+        run = self._run
+        if run is not None:
+            limit = limit if limit is not None else Limit(PER_CALL_LIMIT)
+            try:
+                value, cost = run(variables, limit)
+            except Reached as stopped:
+                return Evaluation(None, str(limit.reached()), stopped.cost, True)
+            except _UNDECIDED:
+                pass
+            else:
+                return Evaluation(value, None, cost)
+        return self.interpret(variables, limit)
+
     def interpret(self, variables: Mapping[str, Any], limit: Limit | None = None) -> Evaluation:
         """Evaluate step by step, as upstream does.
 
@@ -134,7 +153,9 @@ class Program:
         """
         tracker = Tracker(limit if limit is not None else Limit(PER_CALL_LIMIT))
         try:
-            value = self.step.eval(Variables(self.environment.values(variables)), tracker)
+            value = self.step.eval(
+                Variables(values(variables, (self.environment.declared, self.environment.optional))), tracker
+            )
         except Cancelled as stopped:
             return Evaluation(None, str(stopped), tracker.cost, True)
         except RecursionError:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Container, Iterator
+from dataclasses import dataclass
 
 from apiext.controllers.references import Reference, metadata_of, references_of
 from apiext.meta.names import GroupResource
@@ -24,6 +25,14 @@ def split(key: str) -> tuple[GroupResource, str, str]:
     return GroupResource(group, resource), namespace, name
 
 
+@dataclass(slots=True)
+class _Leaving:
+    """An object that is deleted with a finalizer of ours, and how many dependents hold it."""
+
+    key: str
+    held: int
+
+
 class Dependents:
     """The objects with owners of all followed collections.
 
@@ -36,7 +45,7 @@ class Dependents:
         self._followed: dict[GroupResource, tuple[Collection, Callable[[], None]]] = {}
         self._owners: dict[GroupResource, dict[str, tuple[Reference, ...]]] = {}
         self._of: dict[str, dict[str, bool]] = {}  # owner's uid → key of the dependent → whether it holds the owner
-        self._deleting: dict[str, str] = {}  # uid → key of objects that are deleted with a finalizer of ours
+        self._leaving: dict[str, _Leaving] = {}  # by uid
 
     # -- what is known
 
@@ -45,10 +54,9 @@ class Dependents:
         return list(self._of.get(uid, ()))
 
     def holders(self, uid: str, owner: str) -> Iterator[str]:
-        """Yield the keys of the dependents that hold the deletion of an owner: none in namespaces it cannot own."""
-        namespace = split(owner)[1]
+        """Yield the keys of the dependents that hold the deletion of an owner."""
         for key, blocking in self._of.get(uid, {}).items():
-            if blocking and key != owner and namespace in ("", split(key)[1]):
+            if blocking and _may_hold(key, owner):
                 yield key
 
     def naming(self, kinds: Container[tuple[str, str]]) -> list[str]:
@@ -62,7 +70,10 @@ class Dependents:
 
     def everything(self) -> list[str]:
         """Return the keys of all objects that may need something: dependents, and owners on their way."""
-        return [*(key for owners in self._owners.values() for key in owners), *self._deleting.values()]
+        return [
+            *(key for owners in self._owners.values() for key in owners),
+            *(one.key for one in self._leaving.values()),
+        ]
 
     def collections(self) -> list[Collection]:
         """Return what is followed."""
@@ -95,8 +106,8 @@ class Dependents:
         owners = self._owners.pop(resource, {})
         for key in list(owners):
             self._set(owners, key, ())
-        for uid in [uid for uid, key in self._deleting.items() if split(key)[0] == resource]:
-            del self._deleting[uid]
+        for uid in [uid for uid, one in self._leaving.items() if split(one.key)[0] == resource]:
+            del self._leaving[uid]
 
     def close(self) -> None:
         """Stop following everything."""
@@ -110,7 +121,7 @@ class Dependents:
         entry = change.entry
         key = key_of(resource, entry.namespace, entry.name)
         self._set(owners, key, ())
-        if self._of or self._deleting:
+        if self._of or self._leaving:
             self._gone(key, entry)
 
     def _stored(self, resource: GroupResource, owners: dict[str, tuple[Reference, ...]], entry: Entry) -> None:
@@ -124,7 +135,8 @@ class Dependents:
         if self._set(owners, key, references_of(metadata)) and key in owners:
             self._wake(key)
         if ending and metadata.get("deletionTimestamp") and isinstance(metadata.get("uid"), str):
-            self._deleting[metadata["uid"]] = key
+            uid = metadata["uid"]
+            self._leaving[uid] = _Leaving(key, sum(1 for _ in self.holders(uid, key)))
             self._wake(key)
 
     def _set(self, owners: dict[str, tuple[Reference, ...]], key: str, wanted: tuple[Reference, ...]) -> bool:
@@ -134,27 +146,41 @@ class Dependents:
             return False
         for one in before:
             dependents = self._of.get(one.uid, {})
-            dependents.pop(key, None)
+            if dependents.pop(key, False):
+                self._holds(one.uid, key, -1)
             if not dependents:
                 self._of.pop(one.uid, None)
         for one in wanted:
             dependents = self._of.setdefault(one.uid, {})
+            if one.blocking and not dependents.get(key):
+                self._holds(one.uid, key, 1)
             dependents[key] = dependents.get(key, False) or one.blocking
         if wanted:
             owners[key] = wanted
         else:
             owners.pop(key, None)
-        for one in before:
-            owner = self._deleting.get(one.uid)
-            if owner is not None and next(self.holders(one.uid, owner), None) is None:
-                self._wake(owner)
         return True
+
+    def _holds(self, uid: str, key: str, more: int) -> None:
+        """Count what holds an owner on its way; wake it when nothing does any more."""
+        owner = self._leaving.get(uid)
+        if owner is not None and _may_hold(key, owner.key):
+            owner.held += more
+            if owner.held <= 0:
+                self._wake(owner.key)
 
     def _gone(self, key: str, entry: Entry) -> None:
         """Wake the dependents of what went; a uid found elsewhere in its bytes wakes some for nothing."""
         for found in set(_UID.findall(entry.raw)):
             uid = found.decode("utf-8", "replace")
-            if self._deleting.get(uid) == key:
-                del self._deleting[uid]
+            leaving = self._leaving.get(uid)
+            if leaving is not None and leaving.key == key:
+                del self._leaving[uid]
             for dependent in self.of(uid):
                 self._wake(dependent)
+
+
+def _may_hold(key: str, owner: str) -> bool:
+    """Whether a dependent is another object, in a namespace where that owner can have dependents."""
+    namespace = split(owner)[1]
+    return key != owner and namespace in ("", split(key)[1])

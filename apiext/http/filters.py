@@ -9,6 +9,7 @@ from typing import cast
 
 from apiext import limits
 from apiext.auth.authorization import Attributes, always_allow, denial, is_public
+from apiext.catalog.viewing import NeedsConversion, WrongVersion
 from apiext.http.exchange import Exchange, Reply, StreamReply
 from apiext.http.gate import Gate, audit_id
 from apiext.http.responses import status_reply, warning_values
@@ -82,12 +83,22 @@ async def catch(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
         reply = status_reply(exchange, error)
     except (ConnectionError, asyncio.CancelledError):
         raise
+    except (WrongVersion, NeedsConversion, ConversionNeeded) as error:
+        reply = status_reply(exchange, status.unknown(unreadable(error)))
     except Exception:  # the outermost filter: a bug must not take the connection down
         log.exception("request %s failed: %s %s", exchange.audit_id, exchange.method, exchange.path)
         reply = status_reply(exchange, StatusError(500, "InternalError", _PANIC))
     if exchange.warnings and isinstance(reply, Reply):
         reply.headers += [("Warning", value) for value in warning_values(exchange.warnings)]
     return reply
+
+
+def unreadable(error: WrongVersion | NeedsConversion | ConversionNeeded) -> str:
+    """Return the message of the 500 for an object that cannot be shown in the version asked for (VER-008, VER-011)."""
+    if isinstance(error, WrongVersion):
+        return str(error)
+    kind, version = error.document.get("kind"), error.document.get("apiVersion")
+    return f"conversion webhook for {version}, Kind={kind} failed: this server does not call conversion webhooks"
 
 
 def parse(gate: Gate, exchange: Exchange) -> None:

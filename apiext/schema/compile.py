@@ -1,7 +1,8 @@
 """A schema made ready for use: what happens to the objects of one version of a definition."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice
+from typing import Literal
 
 import orjson
 
@@ -16,6 +17,7 @@ from apiext.schema.nulls import null_dropper
 from apiext.schema.parse import parse
 from apiext.schema.prune import pruner, sorted_paths
 from apiext.schema.ratchet import Link
+from apiext.schema.rules import Place, Run, Scope, blocked, not_checked, scope_of
 from apiext.schema.structural import Structural
 from apiext.schema.validate import passes
 
@@ -27,12 +29,13 @@ class CompiledSchema:
     nothing is pruned then (PRU-006, B1-007). ``warm`` tells that an object was judged before.
     """
 
-    __slots__ = ("_root", "_source", "preserve_unknown_fields", "warm")
+    __slots__ = ("_root", "_scope", "_source", "preserve_unknown_fields", "warm")
 
     def __init__(self, schema: View | None, preserve_unknown_fields: bool) -> None:
         self.preserve_unknown_fields = preserve_unknown_fields
         self.warm = False
         self._root: Structural | None = None
+        self._scope: Scope | Literal[False] | None = None  # False: there are no rules
         self._source: View | None = schema or {}
 
     @property
@@ -113,6 +116,24 @@ class CompiledSchema:
         if coerce.matters(root):
             errors += coerce.errors(root, new)
         return report.limited(errors + self._list_errors(new, old))
+
+    def rules(
+        self, new: View, old: View | None, errors: Sequence[FieldError] = ()
+    ) -> tuple[list[FieldError], list[str]]:
+        """Evaluate the rules of the whole object (CEL rows): what is wrong, and what is only worth a warning (RAT-003).
+
+        ``errors`` are all others of the object; some of them keep rules from being evaluated (CEL-015).
+        """
+        scope = self._scope
+        if scope is None:
+            scope = self._scope = scope_of(self.root) or False
+        if scope is False:
+            return [], []
+        if blocked(errors):
+            return [not_checked()], []
+        run = Run()
+        run.visit(scope, new, old, "", Place(_link(self.root, new, old)))
+        return run.errors, run.warnings
 
     def validate_status(self, new: View, old: View | None) -> list[FieldError]:
         """Return what is wrong with an object written through its status: values of the status, list types."""

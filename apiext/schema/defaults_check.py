@@ -8,6 +8,7 @@ from apiext.meta.fields import FieldError, aggregate, child, invalid, item
 from apiext.schema import coerce, report
 from apiext.schema.budget import STEPS, OverBudget
 from apiext.schema.prune import pruner
+from apiext.schema.rules import OBJECT_BUDGET, Run, scope_of
 from apiext.schema.structural import META_FIELDS, Structural
 from apiext.schema.validate import passes
 
@@ -34,7 +35,7 @@ def matters(node: Structural | None) -> bool:
 def errors(root: Structural, path: str, *, pruned: bool = True) -> list[FieldError]:
     """Return what is wrong with the defaults of a schema parsed with all its formats.
 
-    ``pruned`` false leaves out DEF-002. Rules (CEL) on defaults are checked elsewhere.
+    ``pruned`` false leaves out DEF-002.
     """
     return _Check(root, pruned).errors(root, path, _typed, False) if matters(root) else []
 
@@ -47,12 +48,13 @@ def _typed(value: Any) -> Document:
 class _Check:
     """One embedded resource, or the whole object, and the defaults in it."""
 
-    __slots__ = ("pruned", "resource", "root")
+    __slots__ = ("budget", "pruned", "resource", "root")
 
     def __init__(self, root: Structural, pruned: bool) -> None:
         self.root = root
         self.resource = root
         self.pruned = pruned
+        self.budget = OBJECT_BUDGET  # of all defaults together
 
     def errors(self, node: Structural, path: str, around: Around, in_metadata: bool) -> list[FieldError]:
         """Return the errors at and below a node."""
@@ -85,7 +87,22 @@ class _Check:
             coerce.coerce(node, value, path, root=root)
         except coerce.CoerceError as error:
             return [*found, error.error]
-        return found + (coerce.errors(node, value, path, root=root) or _values(node, value, path))
+        return found + (
+            coerce.errors(node, value, path, root=root) or _values(node, value, path) or self._rules(node, value, path)
+        )
+
+    def _rules(self, node: Structural, value: Any, path: str) -> list[FieldError]:
+        """Return the rules that a default breaks: as an unchanged value, then as a new one (DEF-004)."""
+        scope = scope_of(node, resource=node is self.root)
+        if scope is None or self.budget <= 0:
+            return []
+        for old in (value, None):
+            run = Run(self.budget)
+            run.visit(scope, value, old, path)
+            self.budget = run.budget
+            if run.errors or run.budget < 0:
+                return run.errors
+        return []
 
     def _in_metadata(self, node: Structural, path: str, around: Around) -> list[FieldError]:
         value = around(clone(node.default))

@@ -334,6 +334,9 @@ def _judge(call: Call, new: Document, old: View | None) -> None:
     else:
         errors = objectmeta.validate_update(new["metadata"], old["metadata"], served.namespaced)
     errors = [*errors, *(served.validate_status if status_only else served.validate)(new, old)]
+    broken, notes = served.rules(new, old, errors)
+    errors += broken
+    call.warnings.extend(note for note in notes if note not in call.warnings)
     if errors:
         raise status.invalid(served.group_kind, str(new["metadata"].get("name", "")), errors)
     if not served.typed:  # upstream: only custom objects are told about their finalizers

@@ -24,16 +24,21 @@ Row = tuple[str, float, str, float]
 """Workload, figure, unit, goal (0: none)."""
 
 
-def _members(count: int) -> dict[str, Any]:
+def _member(number: int) -> dict[str, Any]:
+    """Return the schema of a property; each is unlike the others, so that no work is shared."""
     kinds: list[dict[str, Any]] = [
-        {"type": "string", "maxLength": 1000},
-        {"type": "string", "pattern": "^[a-z0-9 ]*$"},
-        {"type": "integer", "minimum": 0, "default": 3},
-        {"type": "boolean"},
-        {"type": "string", "enum": ["one", "two", "three"]},
-        {"type": "array", "items": {"type": "string"}},
+        {"type": "string", "maxLength": 1000 + number},
+        {"type": "string", "pattern": f"^([a-z0-9 ]*|v{number})$"},
+        {"type": "integer", "maximum": 1000 + number, "default": 3},
+        {"type": "boolean", "default": False},
+        {"type": "string", "enum": ["one", "two", f"three {number}"]},
+        {"type": "array", "items": {"type": "string"}, "maxItems": 10 + number},
     ]
-    return {f"p{number:04}": kinds[number % len(kinds)] for number in range(count)}
+    return kinds[number % len(kinds)]
+
+
+def _members(count: int) -> dict[str, Any]:
+    return {f"p{number:04}": _member(number) for number in range(count)}
 
 
 def _schema(count: int) -> dict[str, Any]:

@@ -1,0 +1,518 @@
+"""From steps to a Python function over the decoded data, with the same values and costs where nothing fails.
+
+The function is only right when it returns: whatever is odd (a fault, data that does not fit, a missing field) makes it
+raise, and then the steps themselves decide. That keeps faults, their texts and partial costs out of the fast code.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from apiext.cel import runtime
+from apiext.cel.attributes import Access, Attribute, ByAttribute, ByConstant, Conditional, OfStep, Qualifier, Variable
+from apiext.cel.checker import Checked
+from apiext.cel.declared import Declared
+from apiext.cel.escaping import unescape
+from apiext.cel.evaluation import Constant, Limit, Step
+from apiext.cel.natives import NATIVE
+from apiext.cel.plan import CallStep, Logic, Loop, MakeList, Membership, grow_list
+
+Run = Callable[[Mapping[str, Any], Limit], tuple[Any, int]]
+
+MAX_LOOPS = 18  # loops in loops; CPython nests 20 blocks
+
+
+class Unsupported(Exception):
+    """A step that has no code of its own here."""
+
+
+class Val(NamedTuple):
+    """A value in the code: its text, its kind (raw: decoded data of a declared type), and the declared type."""
+
+    text: str
+    kind: str
+    declared: Declared | None = None
+
+
+_CHECKS = {"string": "str", "int": "int", "bool": "bool"}
+_PYTHON = {
+    "object": ("dict",), "map": ("dict",), "list": ("list",), "string": ("str",), "int": ("int",), "bool": ("bool",),
+    "double": ("float", "int"), "int_or_string": ("str", "int"),
+}  # fmt: skip
+_CONTAINERS = ("object", "map", "list")
+_VIEWED = ("bytes", "timestamp", "duration")
+
+
+def generate(checked: Checked, step: Step, declared: Mapping[str, Declared], optional: frozenset[str]) -> Run | None:
+    """Return a function of the variables and a limit that gives value and cost; None when code cannot be made."""
+    generator = Generator(checked, declared, optional)
+    try:
+        source = generator.whole(step)
+        namespace = generator.namespace
+        exec(compile(source, "<expression>", "exec"), namespace)
+    except (Unsupported, SyntaxError, RecursionError, MemoryError):
+        return None
+    run: Run = namespace["run"]
+    return run
+
+
+class Generator:
+    """Writes the function of one expression."""
+
+    def __init__(self, checked: Checked, declared: Mapping[str, Declared], optional: frozenset[str]) -> None:
+        self.checked = checked
+        self.declared = declared
+        self.optional = optional
+        self.namespace: dict[str, Any] = dict(runtime.NAMES)
+        self.lines: list[str] = []
+        self.indent = 1
+        self.count = 0
+        self.pending = 0
+        self.loops = 0
+        self.scopes: list[dict[str, Val]] = [{}]
+
+    # Writing
+
+    def line(self, text: str) -> None:
+        self.lines.append("    " * self.indent + text)
+
+    def name(self) -> str:
+        self.count += 1
+        return f"t{self.count}"
+
+    def keep(self, value: object, prefix: str) -> str:
+        """Return a name for an object that the code needs."""
+        self.count += 1
+        name = f"_{prefix}{self.count}"
+        self.namespace[name] = value
+        return name
+
+    def let(self, text: str) -> str:
+        name = self.name()
+        self.line(f"{name} = {text}")
+        return name
+
+    def charge(self, units: int) -> None:
+        self.pending += units
+
+    def charge_text(self, text: str) -> None:
+        self.line(f"c += {text}")
+
+    def flush(self) -> None:
+        if self.pending:
+            self.line(f"c += {self.pending}")
+            self.pending = 0
+
+    def odd_if(self, condition: str) -> None:
+        self.line(f"if {condition}: raise _Odd")
+
+    def whole(self, step: Step) -> str:
+        """Return the text of the function."""
+        body_from = len(self.lines)
+        value = self.value(self.emit(step))
+        self.flush()
+        self.line("if c > limit.most: raise _Odd")
+        self.line(f"return {value.text}, c")
+        head = ["def run(variables, limit):", "    c = 0"]
+        return "\n".join(head + self.lines[body_from:])
+
+    # Values
+
+    def kind_of(self, id: int) -> str:
+        kind = self.checked.types[id].kind
+        return kind if kind in _KINDS else "any"
+
+    def value(self, val: Val) -> Val:
+        """Return a value as functions take it: data of a declared type is wrapped."""
+        if val.kind != "raw":
+            return val
+        assert val.declared is not None
+        name = self.let(f"_view({val.text}, {self.keep(val.declared, 'd')})")
+        self.odd_if(f"type({name}) is _Fault")
+        return Val(name, "any")
+
+    def load(self, text: str, declared: Declared, null_is_missing: bool = False) -> Val:
+        """Return data that was read as a value; what does not fit its type is odd."""
+        kind = declared.kind
+        name = self.let(text)
+        if kind in _CONTAINERS:
+            if null_is_missing and declared.nullable:
+                self.odd_if(f"{name} is None")
+            return Val(name, "raw", declared)
+        if kind in _CHECKS:
+            self.odd_if(f"type({name}) is not {_CHECKS[kind]}")
+            return Val(name, kind)
+        if kind == "double":
+            self.line(f"if type({name}) is not float:")
+            self.line(f"    if type({name}) is not int: raise _Odd")
+            self.line(f"    {name} = float({name})")
+            return Val(name, kind)
+        if kind == "int_or_string":
+            self.odd_if(f"type({name}) is not str and type({name}) is not int")
+            return Val(name, "dyn")
+        if kind not in _VIEWED:
+            raise Unsupported
+        name = self.let(f"_view({name}, {self.keep(declared, 'd')})")
+        self.odd_if(f"type({name}) is _Fault or {name} is None")
+        return Val(name, kind)
+
+    def constant(self, step: Constant) -> Val:
+        value = step.value
+        kind = _LITERAL_KINDS.get(type(value), "any")
+        if kind in ("int", "bool", "string", "null"):
+            return Val(repr(value), kind)
+        return Val(self.keep(value, "k"), kind)
+
+    # Steps
+
+    def emit(self, step: Step) -> Val:
+        """Write a step; what has no code of its own is evaluated by its steps."""
+        mark = len(self.lines), self.pending, self.count, self.indent, self.loops, len(self.scopes)
+        globals_written = dict(self.scopes[0])
+        try:
+            return self.native(step)
+        except Unsupported:
+            del self.lines[mark[0] :]
+            self.pending, self.count, self.indent, self.loops = mark[1:5]
+            del self.scopes[mark[5] :]
+            self.scopes[0] = globals_written
+            return self.interpreted(step)
+
+    def native(self, step: Step) -> Val:
+        if isinstance(step, Constant):
+            return self.constant(step)
+        if isinstance(step, Access):
+            return self.access(step)
+        if isinstance(step, Logic):
+            return self.logic(step)
+        if isinstance(step, CallStep):
+            return self.call(step)
+        if isinstance(step, Loop):
+            return self.loop(step)
+        if isinstance(step, Membership):
+            return self.membership(step)
+        if isinstance(step, MakeList) and not step.optional:
+            elements = [self.value(self.emit(element)).text for element in step.elements]
+            self.charge(10)
+            return Val(f"[{', '.join(elements)}]", "list")
+        raise Unsupported
+
+    def interpreted(self, step: Step) -> Val:
+        """Write the evaluation of a step by itself."""
+        self.flush()
+        used = _variables(step)
+        names: dict[str, Val] = {}
+        for scope in self.scopes:
+            names |= {name: val for name, val in scope.items() if name in used}
+        given = ", ".join(f"{name!r}: {self.value(val).text}" for name, val in names.items())
+        name = self.name()
+        world = self.keep((self.declared, self.optional), "w")
+        self.line(f"{name}, c = _interpret({self.keep(step, 's')}, {{{given}}}, variables, {world}, limit, c)")
+        return Val(name, self.kind_of(step.id))
+
+    def find(self, name: str) -> Val:
+        """Return a variable of a loop, or one from outside."""
+        for scope in reversed(self.scopes):
+            if name in scope:
+                return scope[name]
+        if name in self.optional or name.startswith("."):
+            raise Unsupported
+        declared = self.declared.get(name)
+        read = f"variables[{name!r}]"
+        if declared is None:
+            return Val(self.let(read), self.kind_of_global(name))
+        found = self.load(read, declared)
+        if self.indent == 1:
+            self.scopes[0][name] = found  # written before everything that comes later
+        return found
+
+    def kind_of_global(self, name: str) -> str:
+        return "any"
+
+    def access(self, step: Access) -> Val:
+        attribute = step.attribute
+        if isinstance(attribute, Conditional):
+            if step.test:
+                raise Unsupported
+            return self.resolve(attribute)
+        self.charge(0 if step.test else 1)
+        return self.resolve(attribute)
+
+    def resolve(self, attribute: Attribute) -> Val:
+        """Write a chain without the cost of its variable."""
+        if isinstance(attribute, Conditional):
+            return self.conditional(attribute)
+        if isinstance(attribute, Variable):
+            val = self.find(attribute.name)
+        else:
+            assert isinstance(attribute, OfStep)
+            val = self.emit(attribute.step)
+        for at, qualifier in enumerate(attribute.qualifiers):
+            if qualifier.optional or val.kind == "optional":
+                raise Unsupported
+            if val.kind == "any" and self.is_optional(attribute, at):
+                raise Unsupported
+            val = self.qualify(val, qualifier)
+        return val
+
+    def is_optional(self, attribute: Attribute, at: int) -> bool:
+        """Return whether what a selection is made of may be an optional value."""
+        id = attribute.qualifiers[at - 1].id if at else attribute.own_id
+        kind = self.checked.types[id]
+        return kind.kind in ("opaque", "dyn", "parameter")
+
+    def qualify(self, val: Val, qualifier: Qualifier) -> Val:
+        self.charge(1)
+        if isinstance(qualifier, ByConstant):
+            if qualifier.test:
+                return self.has(val, qualifier.key)
+            if val.kind == "raw" and val.declared is not None:
+                found = self.select(val, val.declared, qualifier.key)
+                if found is not None:
+                    return found
+            key = Val(self.constant(Constant(0, qualifier.key)).text, "any")
+        else:
+            assert isinstance(qualifier, ByAttribute)
+            key = self.resolve(qualifier.attribute)
+            if val.kind == "raw" and val.declared is not None and val.declared.element is not None:
+                if val.declared.kind == "list" and key.kind == "int":
+                    self.odd_if(f"{key.text} < 0")
+                    return self.load(f"{val.text}[{key.text}]", val.declared.element)
+                if val.declared.kind == "map" and key.kind == "string":
+                    return self.load(f"{val.text}[{key.text}]", val.declared.element)
+        name = self.let(f"_lookup({self.value(val).text}, {self.value(key).text})")
+        return Val(name, self.kind_of(qualifier.id))
+
+    def select(self, val: Val, declared: Declared, key: object) -> Val | None:
+        """Write a selection by a constant from declared data, None when it has no code here."""
+        if declared.kind == "object" and type(key) is str:
+            field = unescape(key)
+            inner = declared.properties.get(field) if field is not None else None
+            return None if inner is None else self.load(f"{val.text}[{field!r}]", inner, True)
+        assert declared.element is not None or declared.kind == "object"
+        if declared.kind == "map" and type(key) is str and declared.element is not None:
+            return self.load(f"{val.text}[{key!r}]", declared.element)
+        if declared.kind == "list" and type(key) is int and key >= 0 and declared.element is not None:
+            return self.load(f"{val.text}[{key}]", declared.element)
+        return None
+
+    def has(self, val: Val, key: object) -> Val:
+        if val.kind != "raw" or val.declared is None or type(key) is not str:
+            raise Unsupported
+        if val.declared.kind == "object":
+            field = unescape(key)
+            if field not in val.declared.properties:
+                raise Unsupported
+            return self.present(self.let(f"{val.text}.get({field!r})"), val.declared.properties[field])
+        if val.declared.kind == "map":
+            name = self.let(f"{val.text}.get({key!r}, _Odd)")
+            self.odd_if(f"{name} is None")
+            return Val(f"({name} is not _Odd)", "bool")
+        raise Unsupported
+
+    def present(self, name: str, declared: Declared) -> Val:
+        """Write whether a field is there; data that does not fit its type is odd even then."""
+        wanted = _PYTHON.get(declared.kind)
+        if wanted is not None:
+            misfit = " and ".join(f"type({name}) is not {kind}" for kind in wanted)
+            self.odd_if(f"{name} is not None and {misfit}")
+        elif declared.kind in _VIEWED:
+            self.odd_if(f"{name} is not None and type(_view({name}, {self.keep(declared, 'd')})) is _Fault")
+        return Val(f"({name} is not None)", "bool")
+
+    def truth(self, val: Val) -> str:
+        """Return the text of a truth value; others are odd."""
+        if val.kind != "bool":
+            name = self.let(self.value(val).text)
+            self.odd_if(f"type({name}) is not bool")
+            return name
+        return val.text
+
+    def branch(self, write: Callable[[], Val], target: str) -> Val:
+        """Write a branch that ends in an assignment; its costs are charged within."""
+        before, self.pending = self.pending, 0
+        self.indent += 1
+        val = write()
+        self.line(f"{target} = {val.text}")
+        self.flush()
+        self.indent -= 1
+        self.pending = before
+        return val
+
+    def logic(self, step: Logic) -> Val:
+        target = self.let(self.truth(self.emit(step.terms[0])))
+        for term in step.terms[1:]:
+            self.line(f"if not {target}:" if step.decides else f"if {target}:")
+            self.branch(lambda term=term: Val(self.truth(self.emit(term)), "bool"), target)  # type: ignore[misc]
+        return Val(target, "bool")
+
+    def conditional(self, attribute: Conditional) -> Val:
+        condition = self.truth(self.emit(attribute.condition))
+        target = self.name()
+        at = len(self.lines)
+        self.line(f"if {condition}:")
+        yes = self.branch(lambda: self.resolve(attribute.yes), target)
+        self.line("else:")
+        no = self.branch(lambda: self.resolve(attribute.no), target)
+        if yes.kind == no.kind and yes.declared is no.declared:
+            return Val(target, yes.kind, yes.declared)
+        if "raw" in (yes.kind, no.kind):
+            del self.lines[at:]
+            self.line(f"if {condition}:")
+            self.branch(lambda: self.value(self.resolve(attribute.yes)), target)
+            self.line("else:")
+            self.branch(lambda: self.value(self.resolve(attribute.no)), target)
+        return Val(target, "any")
+
+    def call(self, step: CallStep) -> Val:
+        if step.implement is grow_list:
+            return self.gather(step)
+        args = [self.emit(arg) for arg in step.args]
+        native = NATIVE.get(step.overload)
+        if native is not None:
+            found = native(self, step, args)
+            if found is not None:
+                return found
+        values = [self.value(arg).text for arg in args]
+        name = self.let(f"{self.keep(step.implement, 'f')}({', '.join(values)})")
+        self.odd_if(f"type({name}) is _Fault")
+        if step.charge is None:
+            self.charge(1)
+        else:
+            self.charge_text(f"{self.keep(step.charge, 'q')}([{', '.join(values)}], {name})")
+        kind = step.result if step.result in _KINDS else "any"
+        return Val(name, kind)
+
+    def gather(self, step: CallStep) -> Val:
+        """Write the addition of elements to the list that a loop gathers."""
+        accu = self.emit(step.args[0])
+        more = self.emit(step.args[1])
+        self.charge(1)
+        if more.text.startswith("[") and more.text.endswith("]") and isinstance(step.args[1], MakeList):
+            for element in more.text[1:-1].split(", ") if len(step.args[1].elements) == 1 else [more.text]:
+                method = "append" if len(step.args[1].elements) == 1 else "extend"
+                self.line(f"{accu.text}.{method}({element})")
+        else:
+            self.line(f"{accu.text}.extend({self.value(more).text})")
+        return accu
+
+    def membership(self, step: Membership) -> Val:
+        arg = self.emit(step.arg)
+        members = self.keep(step.members, "m")
+        if arg.kind in ("string", "int"):
+            return Val(self.let(f"{arg.text} in {members}"), "bool")
+        return Val(self.let(f"_is_member({self.value(arg).text}, {members})"), "bool")
+
+    # Loops
+
+    def loop(self, step: Loop) -> Val:
+        if not isinstance(step.init, Constant) or self.loops >= MAX_LOOPS:
+            raise Unsupported
+        over = self.emit(step.over)
+        self.flush()
+        accu = self.name()
+        init = step.init.value
+        kind = _LITERAL_KINDS.get(type(init), "any")
+        self.line(f"{accu} = {'[]' if init == [] else self.constant(step.init).text}")
+        if kind == "any" and init != []:
+            raise Unsupported
+        accumulated = Val(accu, kind)
+        self.loops += 1
+        self.scopes.append({step.accu: accumulated})
+        self.scopes.append({})
+        self.turns(step, over, accumulated)
+        self.scopes.pop()
+        self.loops -= 1
+        result = self.emit(step.result)
+        self.scopes.pop()
+        return result
+
+    def turns(self, step: Loop, over: Val, accumulated: Val) -> None:
+        """Write the loop itself."""
+        scope = self.scopes[-1]
+        first, second = self.name(), self.name()
+        declared = over.declared if over.kind == "raw" else None
+        both = f"{first}, {second}" if step.var2 else first
+        head, loads = self.head(step, over, declared, both)
+        self.line(head)
+        self.indent += 1
+        before, self.pending = self.pending, 0
+        kinds = self.element_kinds(step)
+        for variable, text, inner, kind in (
+            (step.var, first, loads[0], kinds[0]),
+            (step.var2, second, loads[1], kinds[1]),
+        ):
+            if not variable:
+                continue
+            if inner is not None:
+                scope[variable] = self.load(text, inner)
+            else:
+                if declared is None:
+                    self.odd_if(f"type({text}) is _Fault")
+                scope[variable] = Val(text, kind)
+        if not isinstance(step.condition, Constant):
+            go_on = self.truth(self.emit(step.condition))
+            self.line(f"if not {go_on}:")
+            if self.pending:
+                self.line(f"    c += {self.pending}")
+            self.line("    break")
+        value = self.value(self.emit(step.step))
+        if value.text != accumulated.text:
+            self.line(f"{accumulated.text} = {value.text}")
+            if value.kind != accumulated.kind:
+                self.odd_if(f"type({accumulated.text}) is not {_CHECKS.get(accumulated.kind, 'list')}")
+        self.flush()
+        self.line("if c > limit.most: raise _reached(limit, c)")
+        self.indent -= 1
+        self.pending = before
+
+    def head(
+        self, step: Loop, over: Val, declared: Declared | None, both: str
+    ) -> tuple[str, tuple[Declared | None, Declared | None]]:
+        """Return the line that begins the loop, and the declared types of what it binds."""
+        if declared is not None and declared.kind == "list":
+            if step.var2:
+                return f"for {both} in enumerate({over.text}):", (None, declared.element)
+            return f"for {both} in {over.text}:", (declared.element, None)
+        if declared is not None and declared.kind == "map":
+            read = f"{over.text}.items()" if step.var2 else over.text
+            return f"for {both} in {read}:", (None, declared.element)
+        if declared is not None:
+            raise Unsupported
+        read = f"_pairs({over.text})" if step.var2 else f"_elements({over.text})"
+        return f"for {both} in {read}:", (None, None)
+
+    def element_kinds(self, step: Loop) -> tuple[str, str]:
+        """Return the kinds of the loop's variables by the type of what it runs over."""
+        over = self.checked.types[step.over.id]
+        if over.kind == "list":
+            element = over.params[0].kind if over.params[0].kind in _KINDS else "any"
+            return ("int", element) if step.var2 else (element, "any")
+        if over.kind == "map":
+            key, value = (param.kind if param.kind in _KINDS else "any" for param in over.params)
+            return key, value
+        return "any", "any"
+
+
+_KINDS = frozenset(("bool", "int", "uint", "double", "string", "bytes", "timestamp", "duration", "list"))
+_LITERAL_KINDS: dict[type, str] = {
+    bool: "bool", int: "int", float: "double", str: "string", bytes: "bytes", type(None): "null", list: "list"
+}  # fmt: skip
+
+
+def _variables(step: object) -> set[str]:
+    """Return the names of variables within a step."""
+    found: set[str] = set()
+    waiting = [step]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, Variable):
+            found.add(item.name)
+        if isinstance(item, (Step, Attribute, Qualifier)):
+            for kind in type(item).__mro__:
+                for slot in getattr(kind, "__slots__", ()):
+                    inner = getattr(item, slot, None)
+                    if isinstance(inner, (Step, Attribute, Qualifier, list, tuple)):
+                        waiting.append(inner)
+        elif isinstance(item, (list, tuple)):
+            waiting.extend(item)
+    return found

@@ -1,0 +1,104 @@
+"""What generated functions call."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from apiext.cel.attributes import lookup
+from apiext.cel.declared import Declared
+from apiext.cel.evaluation import Frame, Limit, Step, Tracker, Variables
+from apiext.cel.plan import is_member
+from apiext.cel.values import Fault, Optional, Value, elements, is_list, is_map
+from apiext.cel.views import view
+
+World = tuple[Mapping[str, Declared], frozenset[str]]
+
+
+class Odd(Exception):
+    """Something that generated code leaves to the steps."""
+
+
+class Reached(Exception):
+    """The limit was reached; the cost so far."""
+
+    def __init__(self, cost: int) -> None:
+        super().__init__(cost)
+        self.cost = cost
+
+
+def reached(limit: Limit, cost: int) -> Reached:
+    """Return what ends an evaluation over its limit."""
+    return Reached(cost)
+
+
+def find(value: Value, key: Value) -> Value:
+    """Return an element, entry or field. Raises Odd."""
+    found = lookup(value, key, False)
+    if type(found) is Fault or type(value) is Optional:
+        raise Odd
+    return found
+
+
+def all_elements(value: Value) -> Iterator[Value]:
+    """Yield what a loop runs over. Raises Odd."""
+    if not is_list(value) and not is_map(value):
+        raise Odd
+    return elements(value)
+
+
+def pairs(value: Value) -> Iterator[tuple[Value, Value]]:
+    """Yield indices and elements, or keys and values. Raises Odd."""
+    if is_list(value):
+        yield from enumerate(elements(value))
+    elif is_map(value):
+        for key in elements(value):
+            yield key, value.find(key)[1]
+    else:
+        raise Odd
+
+
+class _Names:
+    """The variables of loops around a step that is interpreted."""
+
+    __slots__ = ("names", "outer")
+
+    def __init__(self, names: dict[str, Value], outer: Frame) -> None:
+        self.names = names
+        self.outer = outer
+
+    def find(self, name: str, tracker: Tracker) -> tuple[Value] | None:
+        return (self.names[name],) if name in self.names else self.outer.find(name, tracker)
+
+    @property
+    def outermost(self) -> Frame:
+        return self.outer
+
+
+def values(variables: Mapping[str, Any], world: World) -> dict[str, Value]:
+    """Return what is given for variables as values."""
+    declared, optional = world
+    made: dict[str, Value] = dict(variables)
+    for name, kind in declared.items():
+        if name in variables:
+            value = view(variables[name], kind)
+            made[name] = Optional(True, value) if name in optional else value
+        elif name in optional:
+            made[name] = Optional(False)
+    return made
+
+
+def interpret(
+    step: Step, names: dict[str, Value], variables: Mapping[str, Any], world: World, limit: Limit, cost: int
+) -> tuple[Value, int]:
+    """Evaluate a step by itself; return its value and the cost with it. Raises Odd."""
+    tracker = Tracker(limit)
+    tracker.cost = cost
+    value = step.eval(_Names(names, Variables(values(variables, world))), tracker)
+    if type(value) is Fault:
+        raise Odd
+    return value, tracker.cost
+
+
+NAMES: dict[str, Any] = {
+    "_Odd": Odd, "_Fault": Fault, "_view": view, "_lookup": find, "_elements": all_elements, "_pairs": pairs,
+    "_is_member": is_member, "_reached": reached, "_interpret": interpret,
+}  # fmt: skip

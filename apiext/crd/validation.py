@@ -73,8 +73,17 @@ def validate_v1beta1(new: View, old: View | None) -> list[FieldError]:
 
 def validate_stored_form(new: View, old: View | None, rules: Rules) -> list[FieldError]:
     """Return what is wrong with a definition in the stored form, held to the rules of its API version."""
-    if old is not None:
-        rules = ratcheted(new, old, rules)
+    if old is None:
+        return _errors(new, None, rules)
+    rules = ratcheted(new, old, rules)
+    errors = _errors(new, old, rules)
+    if not errors:  # what the old schemas broke is only looked for when something is wrong: it takes longest
+        return errors
+    broken = definitions.ratchets([schema for schema, _ in schemas_of(old["spec"])])
+    return _errors(new, old, replace(rules, schema=_both(rules.schema, broken)))
+
+
+def _errors(new: View, old: View | None, rules: Rules) -> list[FieldError]:
     spec, status = new["spec"], new.get("status") or {}
     errors = _metadata_name_errors(new) if old is None else []
     errors += _spec_errors(spec, rules, "spec")
@@ -94,7 +103,10 @@ def validate_status(new: View, old: View | None) -> list[FieldError]:
 
 
 def ratcheted(new: View, old: View, rules: Rules) -> Rules:
-    """Return the rules for an update: what the stored definition broke already may stay broken (UPD-001, UPD-002)."""
+    """Return the rules for an update: what the stored definition broke already may stay broken (UPD-001, UPD-002).
+
+    Those of its schemas are left as they are.
+    """
     spec = old["spec"]
     conversion = spec.get("conversion") or {}
     bundle = (conversion.get("webhookClientConfig") or {}).get("caBundle")
@@ -108,7 +120,6 @@ def ratcheted(new: View, old: View, rules: Rules) -> Rules:
         many_selectable=_unchanged_selectable(new["spec"], spec),
         same_schema=_unchanged_schemas(new["spec"], spec),
         preserve_forbidden=rules.preserve_forbidden and not spec.get("preserveUnknownFields"),
-        schema=_both(rules.schema, definitions.ratchets([schema for schema, _ in schemas_of(spec)])),
     )
 
 

@@ -4,7 +4,7 @@ import math
 import re
 
 from apiext.cel.times import format_timestamp, parse_duration, parse_rfc3339
-from apiext.cel.types import BYTES, DOUBLE, DURATION, DYN, INT, NULL, STRING, TIMESTAMP, Type, make
+from apiext.cel.types import BOOL, BYTES, DOUBLE, DURATION, INT, NULL, STRING, TIMESTAMP, UINT, Type, make
 from apiext.cel.values import (
     INT_MAX,
     INT_MIN,
@@ -154,17 +154,18 @@ def identity(value: Value) -> Value:
     return value
 
 
-_TYPES = {str: STRING, bytes: BYTES, int: INT, float: DOUBLE, Timestamp: TIMESTAMP, Duration: DURATION}
+_TYPES: dict[type, Type] = {
+    str: STRING, bytes: BYTES, int: INT, float: DOUBLE, Timestamp: TIMESTAMP, Duration: DURATION, type(None): NULL,
+    bool: BOOL, Uint: UINT,
+}  # fmt: skip
 
 
 def type_of_value(value: Value) -> Value:
     """Return the type of a value."""
-    if isinstance(value, Type):
-        return TYPE_VALUE
-    if value is None:
-        return NULL
-    name = type_name(value)
-    return DYN if name == "dyn" else _TYPES.get(type(value)) or make("opaque", name)
+    known = _TYPES.get(type(value))
+    if known is not None:
+        return known
+    return TYPE_VALUE if isinstance(value, Type) else make("opaque", type_name(value))
 
 
 TYPE_VALUE = make("type", "type")

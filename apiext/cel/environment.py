@@ -32,14 +32,22 @@ class Rejected:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
 class Evaluation:
     """What came of an evaluation: a value or an error's text, and what it cost. ``cancelled``: it was stopped."""
 
-    value: Value
-    error: str | None
-    cost: int
-    cancelled: bool = False
+    __slots__ = ("cancelled", "cost", "error", "value")
+
+    def __init__(self, value: Value, error: str | None, cost: int, cancelled: bool = False) -> None:
+        self.value = value
+        self.error = error
+        self.cost = cost
+        self.cancelled = cancelled
+
+    def __repr__(self) -> str:
+        return f"Evaluation({self.value!r}, {self.error!r}, {self.cost})"
+
+
+_DEFAULT_LIMIT = Limit(PER_CALL_LIMIT)
 
 
 class Environment:
@@ -125,7 +133,7 @@ class Program:
         """Return whether a variable is used, as transition rules use oldSelf."""
         return self.checked.mentions(variable)
 
-    def evaluate(self, variables: Mapping[str, Any], limit: Limit | None = None) -> Evaluation:
+    def evaluate(self, variables: Mapping[str, Any], limit: Limit = _DEFAULT_LIMIT) -> Evaluation:
         """Evaluate by generated code; what it leaves undecided is interpreted. As ``interpret`` otherwise."""
         if not self._generated:
             from apiext.cel.generate import generate  # programs that never run do not need it
@@ -134,7 +142,6 @@ class Program:
             self._run = generate(self.checked, self.step, self.environment.declared, self.environment.optional)
         run = self._run
         if run is not None:
-            limit = limit if limit is not None else Limit(PER_CALL_LIMIT)
             try:
                 value, cost = run(variables, limit)
             except Reached as stopped:
@@ -145,13 +152,13 @@ class Program:
                 return Evaluation(value, None, cost)
         return self.interpret(variables, limit)
 
-    def interpret(self, variables: Mapping[str, Any], limit: Limit | None = None) -> Evaluation:
+    def interpret(self, variables: Mapping[str, Any], limit: Limit = _DEFAULT_LIMIT) -> Evaluation:
         """Evaluate step by step, as upstream does.
 
         variables: decoded JSON for declared ones (absent for an optional one that is missing), values for others.
         limit: the most it may cost.
         """
-        tracker = Tracker(limit if limit is not None else Limit(PER_CALL_LIMIT))
+        tracker = Tracker(limit)
         try:
             value = self.step.eval(
                 Variables(values(variables, (self.environment.declared, self.environment.optional))), tracker

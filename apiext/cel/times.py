@@ -2,7 +2,7 @@
 
 import re
 from datetime import UTC, date, datetime, timedelta
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from functools import lru_cache
 
 from apiext.cel.values import INT_MAX, INT_MIN, SECOND
 
@@ -37,12 +37,14 @@ def _instant(found: re.Match[str]) -> tuple[int, int] | None:
     return seconds * SECOND + nanos, east
 
 
+@lru_cache(maxsize=4096)
 def parse_rfc3339(text: str) -> tuple[int, int] | None:
     """Return nanoseconds since 1970 and seconds east of a text as Go's time.RFC3339 reads it, None when it does not."""
     found = _RFC3339.match(text)
     return None if found is None else _instant(found)
 
 
+@lru_cache(maxsize=4096)
 def parse_date_time(text: str) -> tuple[int, int] | None:
     """Return nanoseconds since 1970 and seconds east of a date-time of the data (upstream: strfmt.ParseDateTime)."""
     if not text:
@@ -83,6 +85,7 @@ _WORDS = re.compile(
 )
 
 
+@lru_cache(maxsize=4096)
 def parse_duration(text: str) -> int | None:
     """Return nanoseconds of a duration as Go's time.ParseDuration reads it, None when it does not."""
     rest = text[1:] if text[:1] in ("+", "-") else text
@@ -106,6 +109,7 @@ def parse_duration(text: str) -> int | None:
     return total if INT_MIN <= total <= INT_MAX else None
 
 
+@lru_cache(maxsize=4096)
 def parse_go_or_word_duration(text: str) -> int | None:
     """Return nanoseconds of a duration of the data: Go's form, or numbers with words (upstream: strfmt)."""
     ns = parse_duration(text)
@@ -143,6 +147,8 @@ def in_zone(ns: int, zone: str) -> datetime | str:
 
     Microseconds are kept as 0; years stay within 1 and 9999.
     """
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # only names of zones need it
+
     try:
         utc = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=ns // SECOND)
         if ":" in zone:

@@ -122,7 +122,7 @@ class Dependents:
         key = key_of(resource, entry.namespace, entry.name)
         self._set(owners, key, ())
         if self._of or self._leaving:
-            self._gone(key, entry)
+            self._gone(entry)
 
     def _stored(self, resource: GroupResource, owners: dict[str, tuple[Reference, ...]], entry: Entry) -> None:
         raw = entry.raw
@@ -169,13 +169,12 @@ class Dependents:
             if owner.held <= 0:
                 self._wake(owner.key)
 
-    def _gone(self, key: str, entry: Entry) -> None:
-        """Wake the dependents of what went; a uid found elsewhere in its bytes wakes some for nothing."""
-        for found in set(_UID.findall(entry.raw)):
-            uid = found.decode("utf-8", "replace")
-            leaving = self._leaving.get(uid)
-            if leaving is not None and leaving.key == key:
-                del self._leaving[uid]
+    def _gone(self, entry: Entry) -> None:
+        """Wake the dependents of what went; its bytes are parsed only if some uid in them is an owner's."""
+        named = (found.decode("utf-8", "replace") for found in _UID.findall(entry.raw))
+        if any(uid in self._of or uid in self._leaving for uid in named):
+            uid = str(metadata_of(entry).get("uid", ""))
+            self._leaving.pop(uid, None)
             for dependent in self.of(uid):
                 self._wake(dependent)
 

@@ -17,6 +17,7 @@ from apiext.meta import requestinfo, status
 from apiext.meta.requestinfo import RequestInfo
 from apiext.meta.status import StatusError
 from apiext.meta.time import parse_duration
+from apiext.verbs.ownership import ConversionNeeded
 
 log = logging.getLogger(__name__)
 

@@ -1,7 +1,6 @@
 """Kubernetes' quantities: numbers with a suffix, exact."""
 
 import re
-from fractions import Fraction
 
 from apiext.cel.overloads import Library, row
 from apiext.cel.types import QUANTITY
@@ -13,57 +12,46 @@ _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "
 _EXPONENT = re.compile(r"[eE]([+-]?[0-9]+)\Z")
 _PLAIN_SUFFIX = re.compile(r"[eEinumkKMGTP]*[+-]?[0-9]*\Z")
 MAX_EXPONENT = 1_000  # of a decimal suffix; larger ones only fill memory
+MAX_DIGITS = 4_000  # of a quantity; more only fill memory
 _WRONG_FORM = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 _WRONG_SUFFIX = "unable to parse quantity's suffix"
-_NANO = Fraction(1, 10**9)
+_NANOS = 10**9
 
 
 class Quantity(Special):
-    """An exact number."""
+    """An exact number, in billionths."""
 
-    __slots__ = ("number",)
+    __slots__ = ("nanos",)
     type_name = QUANTITY.name
 
-    def __init__(self, number: Fraction) -> None:
-        self.number = number
+    def __init__(self, nanos: int) -> None:
+        self.nanos = nanos
 
     def same(self, other: Value) -> bool | Fault:
         """Compare as numbers."""
-        return self.number == other.number if type(other) is Quantity else no_overload()
+        return self.nanos == other.nanos if type(other) is Quantity else no_overload()
 
 
 def parse(text: str) -> Quantity | Fault:
     """Return the quantity of a text, or upstream's words on why it is none."""
-    if not text:
-        return Fault(_WRONG_FORM)
-    if text == "0":
-        return Quantity(Fraction(0))
     found = _FORM.match(text)
     assert found is not None
     sign, whole, part, suffix = found[1], found[2], found[3] or "", found[4]
-    if not whole and not part:
+    if not (whole or part) or not _PLAIN_SUFFIX.match(suffix) or len(text) > MAX_DIGITS:
         return Fault(_WRONG_FORM)
-    if not _PLAIN_SUFFIX.match(suffix):
-        return Fault(_WRONG_FORM)
-    scale = _scale(suffix)
-    if scale is None:
-        return Fault(_WRONG_SUFFIX)
-    number = Fraction(int((whole + part)[:10_000] or "0"), 10 ** len(part)) * scale
-    # upstream: what is finer than nano is rounded up, away from zero
-    if number % _NANO:
-        number = -(-number // _NANO) * _NANO
-    return Quantity(-number if sign == "-" else number)
-
-
-def _scale(suffix: str) -> Fraction | None:
+    number = int(whole + part) * _NANOS
     if suffix in _BINARY:
-        return Fraction(1 << _BINARY[suffix])
-    if suffix in _DECIMAL:
-        return Fraction(10) ** _DECIMAL[suffix]
-    found = _EXPONENT.match(suffix)
-    if found is None or len(found[1]) > 6 or abs(int(found[1])) > MAX_EXPONENT:
-        return None
-    return Fraction(10) ** int(found[1])
+        number, power = number << _BINARY[suffix], -len(part)
+    elif suffix in _DECIMAL:
+        power = _DECIMAL[suffix] - len(part)
+    else:
+        exponent = _EXPONENT.match(suffix)
+        if exponent is None or len(exponent[1]) > 6 or abs(int(exponent[1])) > MAX_EXPONENT:
+            return Fault(_WRONG_SUFFIX)
+        power = int(exponent[1]) - len(part)
+    # upstream: what is finer than a billionth is rounded up, away from zero
+    number = number * 10**power if power >= 0 else -(-number // 10**-power)
+    return Quantity(-number if sign == "-" else number)
 
 
 def _is_quantity(text: str) -> Value:
@@ -71,47 +59,47 @@ def _is_quantity(text: str) -> Value:
 
 
 def _sign(quantity: Quantity) -> Value:
-    return (quantity.number > 0) - (quantity.number < 0)
+    return (quantity.nanos > 0) - (quantity.nanos < 0)
 
 
 def _is_greater(one: Quantity, other: Quantity) -> Value:
-    return one.number > other.number
+    return one.nanos > other.nanos
 
 
 def _is_less(one: Quantity, other: Quantity) -> Value:
-    return one.number < other.number
+    return one.nanos < other.nanos
 
 
 def _compare(one: Quantity, other: Quantity) -> Value:
-    return (one.number > other.number) - (one.number < other.number)
+    return (one.nanos > other.nanos) - (one.nanos < other.nanos)
 
 
 def _as_float(quantity: Quantity) -> Value:
-    return float(quantity.number)
+    return quantity.nanos / _NANOS
 
 
 def _is_integer(quantity: Quantity) -> Value:
-    return quantity.number.denominator == 1 and INT_MIN <= quantity.number <= INT_MAX
+    return not quantity.nanos % _NANOS and INT_MIN <= quantity.nanos // _NANOS <= INT_MAX
 
 
 def _as_integer(quantity: Quantity) -> Value:
-    return int(quantity.number) if _is_integer(quantity) else Fault("cannot convert value to integer")
+    return quantity.nanos // _NANOS if _is_integer(quantity) else Fault("cannot convert value to integer")
 
 
 def _add(one: Quantity, other: Quantity) -> Value:
-    return Quantity(one.number + other.number)
+    return Quantity(one.nanos + other.nanos)
 
 
 def _add_int(one: Quantity, other: int) -> Value:
-    return Quantity(one.number + other)
+    return Quantity(one.nanos + other * _NANOS)
 
 
 def _sub(one: Quantity, other: Quantity) -> Value:
-    return Quantity(one.number - other.number)
+    return Quantity(one.nanos - other.nanos)
 
 
 def _sub_int(one: Quantity, other: int) -> Value:
-    return Quantity(one.number - other)
+    return Quantity(one.nanos - other * _NANOS)
 
 
 LIBRARY = Library(

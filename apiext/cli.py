@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from apiext.config import CONTROLLERS, PLUGINS, Config, ConfigError, EtcdConfig
+from apiext.config import CONTROLLERS, GARBAGE_COLLECTOR, PLUGINS, Config, ConfigError, EtcdConfig
 
 Warn = Callable[[str], None]
 
@@ -256,7 +256,7 @@ def _plugins(text: str, warn: Warn) -> frozenset[str]:
     return names & PLUGINS
 
 
-_ALIASES = {"garbagecollector": "garbage-collector-controller"}  # upstream: names before 1.28
+_ALIASES = {"garbagecollector": GARBAGE_COLLECTOR}  # its older name
 
 
 def _controllers(text: str, warn: Warn) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """Nodes of a parsed expression; each has an id that places, types and costs refer to."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from apiext.cel.values import Scalar
@@ -120,18 +120,12 @@ class Fold(Node):
 
     __slots__ = ("accu", "condition", "init", "over", "result", "step", "var", "var2")
 
-    def __init__(  # noqa: PLR0913 - the eight parts of a comprehension
-        self, id: int, over: Node, var: str, var2: str, accu: str, init: Node, condition: Node, step: Node, result: Node
-    ) -> None:
+    def __init__(self, id: int, over: Node, names: tuple[str, str, str], parts: Sequence[Node]) -> None:
+        """names: variable, second variable ("" for none), accumulator. parts: init, condition, step, result."""
         self.id = id
         self.over = over
-        self.var = var
-        self.var2 = var2
-        self.accu = accu
-        self.init = init
-        self.condition = condition
-        self.step = step
-        self.result = result
+        self.var, self.var2, self.accu = names
+        self.init, self.condition, self.step, self.result = parts
 
 
 MacroCall: TypeAlias = tuple[str, Node | None, list[Node]]

@@ -92,7 +92,7 @@ class ByConstant(Qualifier):
 
     def apply(self, frame: Frame, tracker: Tracker, value: Value, if_present: bool) -> Value:
         """Return what is selected; costs 1."""
-        found = lookup(value, self.key, if_present or self.test)
+        found: Value = lookup(value, self.key, if_present or self.test)
         if self.test and not if_present and type(found) is not Fault:
             found = found is not MISSING
         if found is not MISSING:
@@ -115,6 +115,7 @@ class ByAttribute(Qualifier):
     def apply(self, frame: Frame, tracker: Tracker, value: Value, if_present: bool) -> Value:
         """Return what is selected; costs 1."""
         key = self.attribute.resolve(frame, tracker)
+        found: Value
         if type(key) is Fault:
             found = key
         elif type(key) in (str, int, bool, float, Uint):

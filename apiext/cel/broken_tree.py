@@ -187,7 +187,9 @@ class Visitor:
         id = self.build.id(self.offset(context.parts["op"]) if "op" in context.parts else -1)
         fields: list[Entry] = []
         initializers = context.parts.get("entries")
-        parts = initializers.parts if initializers is not None else {}
+        if initializers is None:
+            return ObjectOf(id, name, fields)
+        parts = initializers.parts
         colons, values = parts.get("cols", []), parts.get("values", [])
         for number, given in enumerate(parts.get("fields", [])):
             if number >= len(colons) or number >= len(values):

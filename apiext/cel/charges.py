@@ -118,14 +118,14 @@ def _listed(args: list[Value], result: Value) -> int:
 
 
 def _flattened(args: list[Value], result: Value) -> int:
-    depth = float(args[1]) if len(args) == 2 and args[1] >= 0 else 1.0
+    depth = float(args[1]) if len(args) == 2 and type(args[1]) is int and args[1] >= 0 else 1.0
     return _allocated(depth, cost_size(args[0]))
 
 
 def _self_compared(values: Value) -> int:
     size = cost_size(values)
     factor = 2.0
-    if size and type(next(iter(elements(values)))) in (str, bytes):
+    if is_list(values) and size and type(next(iter(elements(values)))) in (str, bytes):
         factor += TRAVERSAL
     return _allocated(factor, size * size)
 

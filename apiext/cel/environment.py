@@ -8,6 +8,7 @@ from apiext.cel import types
 from apiext.cel.base import base
 from apiext.cel.checker import Checked, Checker
 from apiext.cel.declared import Declared
+from apiext.cel.depth import room_for
 from apiext.cel.estimate import Range, estimate
 from apiext.cel.evaluation import Cancelled, Limit, Step, Tracker, Variables
 from apiext.cel.parser import TOO_DEEP, parse
@@ -78,16 +79,17 @@ class Environment:
     def check(self, text: str) -> "Checked | Issues":
         """Return an expression parsed and with its types, or what is wrong with it."""
         issues = Issues(Source(text))
-        try:
-            parsed = parse(text, self.base.macros, issues)
-            if parsed is None:
-                return issues
-            checked = Checker(parsed, self.base, self.variables, self.objects, issues).run()
-            if not issues:
-                validate(checked, issues)
-        except RecursionError:
-            issues.found.clear()
-            issues.at(-1, TOO_DEEP)
+        with room_for(len(text)):
+            try:
+                parsed = parse(text, self.base.macros, issues)
+                if parsed is None:
+                    return issues
+                checked = Checker(parsed, self.base, self.variables, self.objects, issues).run()
+                if not issues:
+                    validate(checked, issues)
+            except RecursionError:
+                issues.found.clear()
+                issues.at(-1, TOO_DEEP)
         return issues if issues else checked
 
     def compile(self, text: str) -> "Program | Rejected":
@@ -99,13 +101,15 @@ class Environment:
         if isinstance(checked, Issues):
             return Rejected("compilation", checked.text())
         try:
-            return Program(self, checked, plan(checked, self.base))
+            with room_for(len(text)):
+                return Program(self, checked, plan(checked, self.base))
         except Unplannable as wrong:
             return Rejected("instantiation", str(wrong))
 
     def estimate(self, checked: Checked, root: str = "self") -> Range:
         """Return the least and the most that an expression costs, with the sizes declared for a variable."""
-        return estimate(checked, self.declared.get(root))
+        with room_for(len(checked.parsed.text)):
+            return estimate(checked, self.declared.get(root))
 
 
 # What generated code raises instead of a value: the steps then decide.
@@ -139,7 +143,8 @@ class Program:
             from apiext.cel.generate import generate  # programs that never run do not need it
 
             self._generated = True
-            self._run = generate(self.checked, self.step, self.environment.declared, self.environment.optional)
+            with room_for(len(self.checked.parsed.text)):
+                self._run = generate(self.checked, self.step, self.environment.declared, self.environment.optional)
         run = self._run
         if run is not None:
             try:
@@ -160,9 +165,10 @@ class Program:
         """
         tracker = Tracker(limit)
         try:
-            value = self.step.eval(
-                Variables(values(variables, (self.environment.declared, self.environment.optional))), tracker
-            )
+            with room_for(len(self.checked.parsed.text)):
+                value = self.step.eval(
+                    Variables(values(variables, (self.environment.declared, self.environment.optional))), tracker
+                )
         except Cancelled as stopped:
             return Evaluation(None, str(stopped), tracker.cost, True)
         except RecursionError:

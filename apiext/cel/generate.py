@@ -219,14 +219,11 @@ class Generator:
         declared = self.declared.get(name)
         read = f"variables[{name!r}]"
         if declared is None:
-            return Val(self.let(read), self.kind_of_global(name))
+            return Val(self.let(read), "any")
         found = self.load(read, declared)
         if self.indent == 1:
             self.scopes[0][name] = found  # written before everything that comes later
         return found
-
-    def kind_of_global(self, name: str) -> str:
-        return "any"
 
     def access(self, step: Access) -> Val:
         attribute = step.attribute
@@ -300,7 +297,7 @@ class Generator:
             raise Unsupported
         if val.declared.kind == "object":
             field = unescape(key)
-            if field not in val.declared.properties:
+            if field is None or field not in val.declared.properties:
                 raise Unsupported
             return self.present(self.let(f"{val.text}.get({field!r})"), val.declared.properties[field])
         if val.declared.kind == "map":

@@ -286,8 +286,9 @@ class Network:
         return known
 
     def _look(self, state: State, stack: tuple[State, ...], found: set[int], seen: set[object]) -> None:
+        """Add the tokens that can come at a state; a rule is not entered again below itself."""
         key = (state, stack)
-        if key in seen or len(stack) > 12:
+        if key in seen:
             return
         seen.add(key)
         if state.kind == "stop":
@@ -296,12 +297,9 @@ class Network:
             else:
                 found.add(EPSILON)
         elif state.calls:
-            # upstream: a rule is not entered again below itself
-            if all(inner.rule != state.calls or True for inner in stack):
-                assert state.next is not None
-                if sum(1 for inner in stack if inner is state.next) == 0:
-                    self._look(self.starts[state.calls], (*stack, state.next), found, seen)
-        elif state.tokens:
-            found |= state.tokens
+            assert state.next is not None
+            if state.next not in stack:
+                self._look(self.starts[state.calls], (*stack, state.next), found, seen)
+        found |= state.tokens
         for way, _ in state.ways:
             self._look(way, stack, found, seen)

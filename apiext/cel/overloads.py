@@ -68,7 +68,7 @@ def row(function: str, id: str, signature: str, implement: Implement, *examples:
     parameters. examples: expressions that are true.
     """
     member = signature.startswith(".")
-    words = [word for word in _WORD.findall(signature.lstrip("."))]
+    words = list(_WORD.findall(signature.lstrip(".")))
     words.reverse()
     args = []
     while words[-1] != "->":

@@ -26,7 +26,7 @@ class _Mistake(Exception):
 
 
 class _TooNested(Exception):
-    """Nesting over a limit; the text says which."""
+    """More expressions in expressions than the limit."""
 
 
 def parse(text: str, macros: Macros, issues: Issues) -> Parsed | None:
@@ -38,17 +38,23 @@ def parse(text: str, macros: Macros, issues: Issues) -> Parsed | None:
     tokens = tokenize(text, issues)
     if not issues:
         build = Builder(issues, macros)
+        parser = _Parser(tokens, build)
         try:
-            root = _Parser(tokens, build).whole()
-        except _TooNested as wrong:
-            issues.at(-1, str(wrong))
+            root = parser.whole()
+        except _TooNested:
+            issues.at(-1, TOO_NESTED)
             return None
         except RecursionError:
             issues.at(-1, TOO_DEEP)
             return None
         except _Mistake:
             issues.found.clear()
+            if parser.too_deep:
+                issues.at(-1, TOO_DEEP)
         else:
+            if parser.too_deep:
+                issues.found.clear()
+                issues.at(-1, TOO_DEEP)
             return None if issues else Parsed(text, root, build.offsets, build.macro_calls)
     from apiext.cel.recovery import diagnose  # only texts with mistakes pay for it
 
@@ -65,7 +71,7 @@ def parse_text(text: str, macros: Macros) -> tuple[Parsed | None, Issues]:
 class _Parser:
     """Precedence climbing over tokens; two frames per level of nesting."""
 
-    __slots__ = ("at", "build", "height", "kinds", "nesting", "starts", "texts")
+    __slots__ = ("at", "build", "height", "kinds", "nesting", "starts", "texts", "too_deep")
 
     def __init__(self, tokens: Tokens, build: Builder) -> None:
         self.kinds = tokens.kinds
@@ -74,6 +80,7 @@ class _Parser:
         self.build = build
         self.at = 0
         self.nesting = 0
+        self.too_deep = False
         self.height = 0  # of the node made last, counted in operators, selections and calls of a receiver
 
     def whole(self) -> Node:
@@ -93,14 +100,14 @@ class _Parser:
     def raised(self, *heights: int) -> None:
         self.height = height = max(heights) + 1
         if height > MAX_NESTING:
-            raise _TooNested(TOO_DEEP)
+            self.too_deep = True
 
     def expression(self, level: int) -> Node:
         """Return an expression of operators that bind tighter than ``level``; 0 takes all."""
         if level == 0:
             self.nesting += 1
             if self.nesting > MAX_NESTING:
-                raise _TooNested(TOO_NESTED)
+                raise _TooNested
         build = self.build
         left = self.operand()
         while True:
@@ -171,7 +178,7 @@ class _Parser:
         first = self.at
         while kinds[self.at] == kind:
             self.at += 1
-        # upstream: an even number of signs leaves no node
+        # an even number of signs leaves no node, as in upstream's trees
         odd = (self.at - first) % 2 == 1
         id = self.build.id(self.starts[first]) if odd else 0
         node = self.member()

@@ -195,8 +195,8 @@ def gather(step: Step, accu: str) -> None:
     if isinstance(step, CallStep):
         first = step.args[0] if step.args else None
         grow = GROW.get((step.function, len(step.args)))
-        own = isinstance(first, Access) and isinstance(first.attribute, Variable)
-        if grow is not None and own and first.attribute.name == accu and not first.attribute.qualifiers:
+        own = first.attribute if isinstance(first, Access) else None
+        if grow is not None and isinstance(own, Variable) and own.name == accu and not own.qualifiers:
             step.implement = grow
 
 

@@ -15,8 +15,7 @@ from apiext.cel.source import Issues
 MAX_SKIPPED = 256  # tokens skipped in one recovery (upstream: errorRecoveryTokenLookaheadLimit)
 MAX_RECOVERIES = 30  # upstream: errorRecoveryLimit
 MAX_LOOKAHEAD = 100_000  # configurations tried for one decision
-_FIXED = {"'. true'", "'. false'", "'. null'"}
-_RESERVED = {f"'.{word}'": word for word in ("true", "false", "null")}
+MAX_STACK = 40  # rules in rules that one decision looks into
 
 network = cache(Network)
 
@@ -374,17 +373,17 @@ class _Parser:
             if not moved:
                 ended = [n for s, n, _, out in configs if out or s.kind == "stop"]
                 if ended:
-                    return min(ended)
+                    return int(min(ended))
                 raise _Fault("no viable", self.state, at, self.at)
             numbers = {n for _, n, _, _ in moved}
             if len(numbers) == 1:
-                return numbers.pop()
+                return int(numbers.pop())
             configs = self.close(moved, decision)
             by_place: dict[object, set[int]] = {}
             for state, number, stack, _ in configs:
                 by_place.setdefault((state, stack), set()).add(number)
             if kind == t.EOF or all(len(found) > 1 for found in by_place.values()):
-                return min(numbers)
+                return int(min(numbers))
             at += 1
 
     def allowed(self, decision: State) -> list[tuple[int, State]]:
@@ -418,9 +417,8 @@ class _Parser:
                     waiting.append((stack[-1], number, stack[:-1], out))
                 else:
                     waiting.extend((caller.next, number, (), True) for caller in self.net.callers[state.rule])
-            elif state.calls:
-                if len(stack) < 40:
-                    waiting.append((self.net.starts[state.calls], number, (*stack, state.next), out))
+            elif state.calls and len(stack) < MAX_STACK:
+                waiting.append((self.net.starts[state.calls], number, (*stack, state.next), out))
             for way, least in state.ways:
                 if least and not stack and not out and state.rule == decision.rule and least < precedence:
                     continue

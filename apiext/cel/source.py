@@ -36,7 +36,7 @@ class Source:
         if offset < 0:
             return NOWHERE
         if not self.text:
-            return 1, -1  # upstream: an empty source has no first line to stand in
+            return 1, -1  # an empty source has no first line to stand in
         starts = self._line_starts()
         line = bisect_right(starts, offset)
         return line, offset - starts[line - 1]

@@ -18,6 +18,7 @@ import orjson
 from apiext import limits
 from apiext.auth.user import User
 from apiext.catalog.served import Catalog, ServedResource, ServedVersion
+from apiext.config import GARBAGE_COLLECTOR
 from apiext.controllers.dependents import Dependents, split
 from apiext.controllers.loop import Loop
 from apiext.controllers.references import (
@@ -42,7 +43,7 @@ from apiext.verbs.metadata import FOREGROUND, ORPHAN
 
 log = logging.getLogger(__name__)
 
-NAME = "garbage-collector-controller"
+NAME = GARBAGE_COLLECTOR
 USER = User(
     "system:serviceaccount:kube-system:generic-garbage-collector",
     ("system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"),
@@ -253,10 +254,9 @@ class Garbage:
         try:
             await delete(self._verbs, call, options)
         except StatusError as error:
-            if error.code == 409:
-                self.loop.add_after(found.key, limits.RETRY_FIRST)
-            elif error.code != 404:
+            if error.code not in (404, 409):
                 raise
+            self.loop.add_after(found.key, limits.RETRY_FIRST)  # it changed, or its definition did: look again
 
     async def _edit(self, found: _Object, edit: Edit) -> None:
         """Change metadata of an object if it still is what was judged, else look again; the last finalizer takes it."""

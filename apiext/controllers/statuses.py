@@ -1,10 +1,14 @@
 """The server's own writes to stored objects: one attempt under an optimistic lock, generation kept."""
 
+import asyncio
 from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
-from apiext.catalog.served import LiveCatalog
+from apiext import limits
+from apiext.catalog.served import LiveCatalog, ServedVersion
 from apiext.crd.conditions import with_condition, with_status
 from apiext.documents.document import Document, View
+from apiext.managedfields.manager import Writer
 from apiext.meta import time
 from apiext.meta.names import GroupResource
 from apiext.storage.cached_store import CachedStore
@@ -12,6 +16,8 @@ from apiext.storage.collection import Collection
 from apiext.storage.store import Entry, RevisionChanged
 from apiext.verbs import ownership
 
+P = ParamSpec("P")
+T = TypeVar("T")
 Amendment = Callable[[Document], Document | None]
 """The object (yours to change) → the object to store, or None when nothing is to be done."""
 
@@ -23,6 +29,20 @@ def say(document: View, told: View, now: str) -> Document:
     """Return the object with a condition set; its transition time is ``now`` if its status is new (CND-010)."""
     conditions = (document.get("status") or {}).get("conditions")
     return with_status(document, conditions=with_condition(conditions, told, now))
+
+
+async def _run(entry: Entry, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Return what the work on an object returns, out of a thread when the object is large."""
+    if len(entry.raw) < limits.OFF_LOOP:
+        return work(*args, **kwargs)
+    return await asyncio.to_thread(work, *args, **kwargs)
+
+
+def _recorded(who: Writer, served: ServedVersion, entry: Entry, document: Document) -> bytes:
+    """Return what to store of a document: with its owners, without its revision."""
+    ownership.record(who, served.decode(entry.raw, entry.revision), document)
+    document["metadata"].pop("resourceVersion", None)
+    return served.encode(document)
 
 
 class Statuses:
@@ -54,13 +74,11 @@ class Statuses:
         served = found.versions.get(self._version) if found is not None else None
         assert found is not None
         assert served is not None
-        document = amendment(served.decode(entry.raw, entry.revision))
+        document = amendment(await _run(entry, served.decode, entry.raw, entry.revision))
         if document is None:
             return None
         who = ownership.writer(found, served, "status", _MANAGER, time.now())
-        ownership.record(who, served.decode(entry.raw, entry.revision), document)
-        document["metadata"].pop("resourceVersion", None)
-        raw = served.encode(document)
+        raw = await _run(entry, _recorded, who, served, entry, document)
         if raw == entry.raw:
             return entry
         try:

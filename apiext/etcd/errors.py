@@ -75,6 +75,7 @@ class Closed(EtcdError):
 _TEXTS: tuple[tuple[int, str, type[EtcdError]], ...] = (
     (OUT_OF_RANGE, "future revision", FutureRevision),
     (INVALID_ARGUMENT, "request is too large", TooLarge),
+    (RESOURCE_EXHAUSTED, "grpc: received message larger than max", TooLarge),  # beyond what its gRPC server reads
     (RESOURCE_EXHAUSTED, "space exceeded", OutOfSpace),
     (RESOURCE_EXHAUSTED, "too many requests", Overloaded),
     (INVALID_ARGUMENT, "authentication failed", AuthError),

@@ -284,7 +284,7 @@ class Run:
     ) -> None:
         kind, rule = scope.node.type, made.rule
         given = {"self": value, "oldSelf": old} if old is not None else {"self": value}
-        found = program.interpret(given)
+        found = program.evaluate(given)
         if found.cost > self.budget:
             self._end(invalid(path, kind, _OUT_OF_BUDGET))
             return
@@ -320,7 +320,7 @@ class Run:
             return usual, False
         if rule.optional_old_self and made.message.mentions("oldSelf"):
             return usual, False  # recorded: the expression is compiled for an optional value and given a plain one
-        found = made.message.interpret(given)
+        found = made.message.evaluate(given)
         if found.cost > self.budget:
             return f"messageExpression evaluation failed due to running out of cost budget, {_NO_MORE}", True
         if found.error is not None and found.error.startswith(_OVER_LIMIT):

@@ -177,7 +177,8 @@ class Check:
         if errors:
             short = self._costs(frugal)
             if not short.errors and not short.total_errors(self.path):
-                self.warned = [f"{path}: {_WARNING}" for path in dict.fromkeys(error.field for error in errors)]
+                blamed = dict.fromkeys(error.field for error in errors if error.field != self.path)
+                self.warned = [f"{path}: {_WARNING}" for path in blamed or (self.path,)]
                 return self.found
         return self.found + errors
 

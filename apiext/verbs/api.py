@@ -33,7 +33,10 @@ async def settle(verbs: Verbs) -> None:
 
 
 async def _served(verbs: Verbs, call: Call, outcome: Outcome) -> Outcome:
-    """After a write of a definition, wait until this server serves what it says."""
+    """After a write of a definition, wait until this server serves what it says; large answers are made off the loop."""
+    entry = outcome.entry
+    if entry is not None and call.size >= limits.OFF_LOOP and not call.endpoint.kind:
+        entry.remember(call.served.view, await threads.run(call, call.served.view, entry.raw, entry.revision))
     if call.served.group_resource == deletes.DEFINITIONS and outcome.entry is not None:
         with suppress(StoreError):
             await verbs.definitions.seen(outcome.entry.revision)

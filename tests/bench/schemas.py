@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import threading
+import multiprocessing
 import time
 from collections.abc import Callable, Iterator
+from multiprocessing.synchronize import Event
 from typing import Any
 
 import orjson
@@ -112,26 +113,31 @@ def wide(name: str, count: int) -> bytes:
 
 def beside(bench: Rig, paced: Callable[[Rig, int], list[float]]) -> list[float]:
     """Return the seconds of each of some paced reads while wide definitions are created, updated and deleted."""
-    over = threading.Event()
-
-    def define() -> None:
-        line, number = wire.Line(bench.address), 0
-        while not over.is_set():
-            number += 1
-            name = f"wide{number}"
-            line.ask(wire.request("POST", DEFINITIONS, wide(name, 5_000)))
-            line.ask(wire.request("PATCH", f"{DEFINITIONS}/{name}s.{GROUP}", b'{"metadata":{"labels":{"a":"b"}}}'))
-            line.ask(wire.request("DELETE", f"{DEFINITIONS}/{name}s.{GROUP}"))
-        line.socket.close()
-
-    writer = threading.Thread(target=define)
+    context = multiprocessing.get_context("spawn")
+    over = context.Event()
+    writer = context.Process(target=_define_on, args=(bench.address, over), daemon=True)
     writer.start()
     try:
-        paced(bench, 30)
+        paced(bench, 100)
         return paced(bench, 600)
     finally:
         over.set()
         writer.join(20)
+
+
+def _define_on(address: tuple[str, int], over: Event) -> None:
+    line, number = wire.Line(address), 0
+    while not over.is_set():
+        number += 1
+        name = f"wide{number}"
+        path = f"{DEFINITIONS}/{name}s.{GROUP}"
+        for ask in (
+            wire.request("POST", DEFINITIONS, wide(name, 5_000)),
+            wire.request("PATCH", path, b'{"metadata":{"labels":{"a":"b"}}}'),
+            wire.request("DELETE", path),
+        ):
+            line.ask(ask)
+    line.socket.close()
 
 
 def real(bench: Rig) -> Iterator[Row]:

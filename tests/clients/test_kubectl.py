@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from tests.clients.kubectl import Kubectl
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.usefixtures("clean")
 
@@ -19,6 +20,7 @@ CRD = "customresourcedefinition.apiextensions.k8s.io/crontabs.stable.example.com
 OBJECT = "crontab.stable.example.com/my-new-cron-object"
 SERVER_SIDE_VALIDATION = (1, 25)
 SUBRESOURCES = (1, 24)
+CASCADES = (1, 20)
 WAITS_FOR_THE_GONE = (1, 24)
 
 
@@ -241,3 +243,26 @@ def test_namespaces(kubectl_of: Kubectl) -> None:
 def test_the_version_is_told(kubectl_of: Kubectl) -> None:
     told = yaml.safe_load(kubectl_of("version", "-o", "yaml"))
     assert re.match(r"v1\.\d+\.\d+", told["serverVersion"]["gitVersion"])
+
+
+@pytest.mark.rows("KUB-004", "WRI-018")
+@pytest.mark.parametrize("policy", ["background", "foreground", "orphan"])
+def test_cascading_deletions_end(kubectl_of: Kubectl, policy: str, tmp_path: Path) -> None:
+    kubectl = kubectl_of
+    define(kubectl)
+    kubectl("create", "-f", "my-crontab.yaml")
+    owner = yaml.safe_load(kubectl("get", "ct/my-new-cron-object", "-o", "yaml"))
+    reference = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "blockOwnerDeletion": True}
+    reference |= {name: owner["metadata"][name] for name in ("name", "uid")}
+    child = {**owner, "metadata": {"name": "child", "namespace": "default", "ownerReferences": [reference]}}
+    (tmp_path / "child.yaml").write_text(yaml.safe_dump(child))
+    kubectl("create", "-f", str(tmp_path / "child.yaml"))
+    if kubectl.version >= CASCADES:
+        kubectl("delete", "ct/my-new-cron-object", f"--cascade={policy}", "--timeout=20s")
+    else:
+        kubectl("delete", "ct/my-new-cron-object", f"--cascade={str(policy != 'orphan').lower()}", "--timeout=20s")
+    if policy == "orphan":
+        assert kubectl("get", "ct/child", "-o", "jsonpath={.metadata.ownerReferences}") == ""
+        kubectl("delete", "ct/child")
+    else:
+        until(lambda: not kubectl("get", "ct", "-o", "name"), "the dependent is gone", within=10)

@@ -49,7 +49,7 @@ def parse(text: str) -> Quantity | Fault:
         if exponent is None or len(exponent[1]) > 6 or abs(int(exponent[1])) > MAX_EXPONENT:
             return Fault(_WRONG_SUFFIX)
         power = int(exponent[1]) - len(part)
-    # upstream: what is finer than a billionth is rounded up, away from zero
+    # what is finer than a billionth is rounded up, away from zero, as upstream does
     number = number * 10**power if power >= 0 else -(-number // 10**-power)
     return Quantity(-number if sign == "-" else number)
 

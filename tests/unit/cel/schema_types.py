@@ -8,19 +8,22 @@ from apiext.cel.escaping import escape
 REQUEST = 3 * 1024 * 1024
 
 
-def declare(schema: dict[str, Any], root: bool = False, name: str = "selfType") -> tuple[Declared, int] | None:
+def declare(
+    schema: dict[str, Any], root: bool = False, name: str = "selfType", capped: bool = True
+) -> tuple[Declared, int] | None:
     """Return the declared type of a schema and the least size of its JSON; None when expressions cannot see it."""
     nullable = bool(schema.get("nullable"))
     if schema.get("x-kubernetes-int-or-string"):
         most = schema["maxLength"] * 4 if "maxLength" in schema else REQUEST - 2
         return Declared("int_or_string", max_elements=most, nullable=nullable), 1
     if root:
-        schema = with_meta(schema)
+        schema = with_meta(schema, capped)
     kind = schema.get("type")
     return _KINDS[kind](schema, name, nullable) if kind in _KINDS else None  # type: ignore[no-any-return]
 
 
-def with_meta(schema: dict[str, Any]) -> dict[str, Any]:
+def with_meta(schema: dict[str, Any], capped: bool = True) -> dict[str, Any]:
+    """Return a schema with the fields that are always there; ``capped``: names have their limits in estimates."""
     properties = dict(schema.get("properties") or {})
     known = (properties.get("metadata") or {}).get("properties") or {}
     if (
@@ -29,21 +32,16 @@ def with_meta(schema: dict[str, Any]) -> dict[str, Any]:
         and all((known.get(field) or {}).get("type") == "string" for field in ("name", "generateName"))
     ):
         return schema
+    names = {"name": _name(known, "name", 253), "generateName": _name(known, "generateName", 252)}
     properties |= {
         "kind": {"type": "string"},
         "apiVersion": {"type": "string"},
-        "metadata": {"type": "object", "properties": {"name": _capped(known, "name", 253),
-                                                      "generateName": _capped(known, "generateName", 252)}},
-    }  # fmt: skip
+        "metadata": {"type": "object", "properties": names if capped else {key: {"type": "string"} for key in names}},
+    }
     return {**schema, "properties": properties}
 
 
-CAPPED = True
-
-
-def _capped(known: dict[str, Any], name: str, most: int) -> dict[str, Any]:
-    if not CAPPED:
-        return {"type": "string"}
+def _name(known: dict[str, Any], name: str, most: int) -> dict[str, Any]:
     return {"type": "string", "maxLength": min(most, (known.get(name) or {}).get("maxLength", most))}
 
 

@@ -1,126 +1,21 @@
 """Dependents and their owners: background, foreground, orphan, and who never counts as absent."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
 
-import orjson
 import pytest
 
+from apiext.admission.attributes import Attributes
 from apiext.admission.chain import Chain
-from apiext.catalog.served import ServedResource
-from apiext.controllers.garbage import Garbage
+from apiext.cli import parse_serve
+from apiext.config import GARBAGE_COLLECTOR
 from apiext.controllers.references import without_finalizer, without_owners
 from apiext.documents.document import Document
-from apiext.meta.names import GroupResource
-from apiext.storage.store import Entry
 from apiext.verbs.call import Verbs
 from tests.support.fake_etcd import FakeEtcd
-from tests.unit.controllers.harness import NOW, PREFIX, Server, crd, server, until, widget
+from tests.unit.controllers.harness import NOW, PREFIX, crd, server, until, widget
+from tests.unit.controllers.owners import WIDGETS, World, gadget, owned, uids, world
 
 pytestmark = pytest.mark.rows("WRI-018")
-
-WIDGETS = GroupResource("example.com", "widgets")
-GADGETS = GroupResource("other.com", "gadgets")
-
-
-class World:
-    """One server with widgets (namespaced) and gadgets (cluster scope), and a garbage collector."""
-
-    def __init__(self, one: Server, garbage: Garbage) -> None:
-        self.one = one
-        self.garbage = garbage
-
-    def served(self, resource: GroupResource) -> ServedResource:
-        found = self.one.live.current.resource(resource.group, resource.resource)
-        assert found is not None
-        return found
-
-    async def put(self, document: Document) -> Entry:
-        return await self.one.put(self.served(WIDGETS if document["kind"] == "Widget" else GADGETS), document)
-
-    def find(self, document: Document) -> Document | None:
-        resource = WIDGETS if document["kind"] == "Widget" else GADGETS
-        metadata = document["metadata"]
-        entry = self.one.collection(resource).get(metadata.get("namespace", ""), metadata["name"])
-        return orjson.loads(entry.raw) if entry is not None else None
-
-    async def remove(self, document: Document) -> None:
-        """Delete at once, as a background deletion does."""
-        resource = WIDGETS if document["kind"] == "Widget" else GADGETS
-        metadata = document["metadata"]
-        collection = self.one.collection(resource)
-        entry = collection.get(metadata.get("namespace", ""), metadata["name"])
-        assert entry is not None
-        await self.one.store.delete(collection, entry.namespace, entry.name, entry.revision)
-
-    async def mark(self, document: Document, *finalizers: str) -> None:
-        """Mark as deleted with finalizers, as a foreground or orphaning deletion does."""
-
-        def change(stored: Document) -> None:
-            stored["metadata"] |= {"deletionTimestamp": NOW, "deletionGracePeriodSeconds": 0}
-            stored["metadata"]["finalizers"] = list(finalizers)
-
-        await self.change(document, change)
-
-    async def change(self, document: Document, change: Any) -> None:
-        resource = WIDGETS if document["kind"] == "Widget" else GADGETS
-        metadata = document["metadata"]
-        entry = self.one.collection(resource).get(metadata.get("namespace", ""), metadata["name"])
-        assert entry is not None
-        await self.one.replace(self.served(resource), entry, change)
-
-    async def quiet(self) -> None:
-        """Wait until nothing is left to do about anything stored."""
-        await self.one.store.fresh()
-        for key in self.garbage.dependents.everything():
-            self.garbage.loop.add(key)
-        await until(lambda: self.garbage.loop.idle)
-
-
-@asynccontextmanager
-async def world(etcd: FakeEtcd | None = None) -> AsyncIterator[World]:
-    async with server(etcd or FakeEtcd()) as one, asyncio.TaskGroup() as group:
-        await one.define(crd())
-        await one.define(crd("gadgets", "other.com", scope="Cluster"))
-        await one.established("widgets.example.com")
-        await one.established("gadgets.other.com")
-        verbs = Verbs(one.live, one.store, Chain([]), one.controllers.serving, lambda: NOW, lambda: 0.0)
-        garbage = Garbage(verbs, one.controllers.serving)
-        garbage.start(group)
-        try:
-            yield World(one, garbage)
-        finally:
-            await garbage.stop()
-
-
-def gadget(name: str) -> Document:
-    document = widget(name)
-    del document["metadata"]["namespace"]
-    return {**document, "apiVersion": "other.com/v1", "kind": "Gadget"}
-
-
-def owned(document: Document, *owners: Document, block: bool = False, **other: Any) -> Document:
-    """Return the object with references to the owners."""
-    references = [
-        {
-            "apiVersion": owner["apiVersion"],
-            "kind": owner["kind"],
-            "name": owner["metadata"]["name"],
-            "uid": owner["metadata"]["uid"],
-            **({"blockOwnerDeletion": True} if block else {}),
-            **other,
-        }
-        for owner in owners
-    ]
-    return {**document, "metadata": {**document["metadata"], "ownerReferences": references}}
-
-
-def uids(document: Document | None) -> list[str]:
-    assert document is not None
-    return [one["uid"] for one in document["metadata"].get("ownerReferences", [])]
-
 
 # -- background
 
@@ -257,6 +152,85 @@ async def test_the_cache_alone_never_makes_an_owner_absent() -> None:
         assert it.find(child) is not None
 
 
+async def test_an_owner_that_cannot_be_read_is_not_absent() -> None:
+    etcd = FakeEtcd()
+    async with world(etcd) as it:
+        etcd.put(f"{PREFIX}/example.com/widgets/d/never", b"not JSON")
+        await it.put(owned(widget("child"), widget("never")))
+        await it.one.store.fresh()
+        await until(lambda: it.garbage.loop.idle)
+        assert it.one.collection(WIDGETS).known("d/child") is not None
+        etcd.remove(f"{PREFIX}/example.com/widgets/d/never")
+        await until(lambda: it.one.collection(WIDGETS).known("d/child") is None)
+
+
+class Adoption:
+    """Gives an object another owner while its deletion is being admitted."""
+
+    def __init__(self) -> None:
+        self.world: World | None = None
+        self.owner: Document | None = None
+        self.asked: list[tuple[str, str]] = []
+
+    async def mutate(self, attributes: Attributes, new: Document) -> Document:
+        return new
+
+    async def review(self, attributes: Attributes) -> None:
+        self.asked.append((attributes.operation, attributes.name))
+        owner, self.owner = self.owner, None
+        if owner is not None and self.world is not None and attributes.old is not None:
+            await self.world.change(dict(attributes.old), lambda stored: stored.update(owned(stored, owner)))
+
+
+async def test_a_dependent_that_is_adopted_meanwhile_stays() -> None:
+    adoption = Adoption()
+    async with world(None, adoption) as it:
+        owner, child = widget("owner"), owned(widget("child"), widget("never"))
+        await it.put(owner)
+        adoption.world, adoption.owner = it, owner
+        await it.put(child)
+        await until(lambda: uids(it.find(child)) == [owner["metadata"]["uid"]])
+        await it.quiet()
+        assert adoption.asked == [("DELETE", "child")]
+        assert it.find(child) is not None
+
+
+async def test_two_collectors_on_one_store_agree() -> None:
+    etcd = FakeEtcd()
+    async with world(etcd) as it, server(etcd) as two, asyncio.TaskGroup() as group:
+        await two.established("widgets.example.com")
+        verbs = Verbs(two.live, two.store, Chain([]), two.controllers.serving, lambda: NOW, lambda: 0.0)
+        two.controllers.collect_garbage(group, verbs)
+        owner, other = widget("owner"), widget("other")
+        children = [owned(widget(f"child-{number}"), owner, block=True) for number in range(30)]
+        shared = owned(widget("shared"), owner, other, block=True)
+        for one in (owner, other, *children, shared):
+            await it.put(one)
+        await it.mark(owner, "foregroundDeletion")
+        await until(lambda: it.find(owner) is None)
+        await it.quiet()
+        assert sorted(etcd.state(f"{PREFIX}/example.com/widgets/d/")) == [
+            f"{PREFIX}/example.com/widgets/d/other",
+            f"{PREFIX}/example.com/widgets/d/shared",
+        ]
+        assert uids(it.find(shared)) == [other["metadata"]["uid"]]
+        await two.controllers.stop()
+
+
+async def test_a_definition_is_deleted_as_a_client_would() -> None:
+    async with world() as it:
+        owner = gadget("owner")
+        await it.put(owner)
+        await it.put(widget("object"))
+        await it.one.change(
+            "widgets.example.com", lambda stored: stored["metadata"].update(owned(stored, owner)["metadata"])
+        )
+        await it.quiet()
+        assert it.one.definition("widgets.example.com") is not None
+        await it.remove(owner)
+        await it.one.gone("widgets.example.com")
+
+
 # -- foreground
 
 
@@ -357,6 +331,29 @@ async def test_orphans_lose_the_reference_before_their_owner_goes() -> None:
         assert all(uids(it.find(one)) == [] for one in children)
         assert "ownerReferences" not in (it.find(children[0]) or {})["metadata"]
         assert uids(it.find(shared)) == [other["metadata"]["uid"]]
+
+
+# -- whether it runs
+
+
+@pytest.mark.parametrize(
+    ("flag", "runs", "warned"),
+    [
+        ("*", True, 0),
+        ("*,-garbage-collector-controller", False, 0),
+        ("-garbage-collector-controller,*", False, 0),
+        ("*,-garbagecollector", False, 0),
+        ("garbage-collector-controller", True, 0),
+        ("*,-job-controller", True, 1),
+        ("job-controller", False, 1),
+    ],
+)
+def test_the_flag(flag: str, runs: bool, warned: int) -> None:
+    warnings: list[str] = []
+    config = parse_serve([f"--controllers={flag}"], {}, warnings.append)
+    assert config.runs(GARBAGE_COLLECTOR) is runs
+    assert len(warnings) == warned
+    assert parse_serve([], {}, warnings.append).runs(GARBAGE_COLLECTOR)
 
 
 # -- the index

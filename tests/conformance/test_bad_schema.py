@@ -1,0 +1,241 @@
+"""Schemas and values made to cost or to confuse: clear answers after little work, while others are served."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.definitions import Resource, definition, fresh_group, serve
+from tests.support.http_client import DEFINITIONS, JSON_PATCH, MERGE, Answer, Client
+from tests.support.processes import Server
+
+JSON = {"Content-Type": "application/json"}
+YAML = {"Content-Type": "application/yaml"}
+WORK = 3.0  # seconds of CPU on a busy machine; on a quiet one each case takes less than one
+CALM = 1.0  # seconds that /readyz may take meanwhile
+
+
+def spent(server: Server) -> float:
+    """Return the seconds of CPU of the server; 0 when it is none of ours."""
+    if server.process is None:
+        return 0.0
+    fields = Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100
+
+
+@pytest.fixture
+def calm(server: Server) -> Iterator[None]:
+    """Hold the case to its CPU, and the server to answering /readyz meanwhile."""
+    over, slowest = threading.Event(), [0.0]
+
+    def ask() -> None:
+        while not over.wait(0.01):
+            began = time.monotonic()
+            assert Client(server.url).get("/readyz").status == 200
+            slowest.append(time.monotonic() - began)
+
+    asker = threading.Thread(target=ask)
+    before = spent(server)
+    asker.start()
+    yield
+    over.set()
+    asker.join()
+    assert spent(server) - before < WORK
+    assert max(slowest) < CALM
+
+
+pytestmark = pytest.mark.usefixtures("calm")
+
+
+def under_spec(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"openAPIV3Schema": {"type": "object", "properties": {"spec": schema}}}
+
+
+def nested(levels: int, leaf: dict[str, Any]) -> dict[str, Any]:
+    for _ in range(levels):
+        leaf = {"type": "object", "properties": {"a": leaf}}
+    return leaf
+
+
+def deep(levels: int, opening: str, leaf: str, closing: str) -> bytes:
+    return (opening * levels + leaf + closing * levels).encode()
+
+
+def with_spec(widgets: Resource, name: str, spec: bytes) -> bytes:
+    return json.dumps(widgets.make(name)).encode().replace(b'"spec": {}', b'"spec": ' + spec)
+
+
+def wide(count: int) -> dict[str, Any]:
+    return {"type": "object", "properties": {f"p{number}": {"type": "string"} for number in range(count)}}
+
+
+# ------------------------------------------------------------- nesting (B-02)
+
+
+@pytest.fixture(scope="module")
+def widgets(request: pytest.FixtureRequest) -> Resource:
+    """A resource whose spec takes anything."""
+    client = Client(request.getfixturevalue("server").url)
+    return serve(client, schema=under_spec({"type": "object", "x-kubernetes-preserve-unknown-fields": True}))
+
+
+@pytest.mark.parametrize("levels", [1_000, 10_000, 500_000])
+@pytest.mark.parametrize(
+    ("opening", "leaf", "closing"), [('{"a":', "1", "}"), ("[", "", "]")], ids=["objects", "lists"]
+)
+def test_deep_json(widgets: Resource, levels: int, opening: str, leaf: str, closing: str) -> None:
+    body = deep(levels, opening, leaf, closing)[: 3 * 1024 * 1024]
+    assert widgets.api.request("POST", widgets.path(), body, JSON).status == 400
+
+
+@pytest.mark.parametrize("levels", [1_000, 10_000, 500_000])
+def test_deep_yaml(widgets: Resource, levels: int) -> None:
+    assert widgets.api.request("POST", widgets.path(), deep(levels, "[", "", "]"), YAML).status == 400
+
+
+@pytest.mark.parametrize("levels", [1_000, 100_000])
+@pytest.mark.parametrize("kind", [MERGE, JSON_PATCH])
+def test_deep_patches(widgets: Resource, levels: int, kind: str) -> None:
+    widgets.api.post(widgets.path(), widgets.make("deep"))
+    body = deep(levels, '{"spec":' if kind == MERGE else "[", "1", "}" if kind == MERGE else "]")
+    assert widgets.api.patch(f"{widgets.path()}/deep", body.decode(), kind).status == 400
+
+
+@pytest.mark.rows("WRI-023")
+def test_a_million_empty_lists(widgets: Resource) -> None:
+    body = with_spec(widgets, "empties", b'{"a": [' + b"[]," * 900_000 + b"[]]}")
+    answer = widgets.api.request("POST", widgets.path(), body, JSON)
+    assert answer.status in (201, 500), answer.raw[:300]
+    if answer.status == 500:  # upstream's answer to what is more than etcd takes
+        assert answer.json["message"] == "etcdserver: request is too large"
+
+
+# ------------------------------------------------------- values (B-03)
+
+ODD: list[tuple[str, bytes, tuple[int, ...]]] = [
+    ("nan", b"NaN", (400,)),
+    ("infinity", b"-Infinity", (400,)),
+    ("1e400", b"1e400", (400,)),
+    ("negative zero", b"-0", (201,)),
+    ("2^63", b"9223372036854775808", (201,)),
+    ("2^64", b"18446744073709551616", (201,)),
+    ("a long integer", b"1" * 3_000_000, (400, 413)),
+    ("a lone surrogate", rb'"\ud800"', (201,)),
+    ("a nul", rb'"a\u0000b"', (201,)),
+    ("a raw nul", b'"a\0b"', (400,)),
+    ("invalid utf-8", b'"\xff\xfe"', (201, 400)),
+    ("duplicate keys", b'{"b":1,"b":2}', (201,)),
+]
+
+
+@pytest.mark.rows("DEC-001", "DEC-002", "DEC-003")
+@pytest.mark.parametrize(("value", "codes"), [row[1:] for row in ODD], ids=[row[0] for row in ODD])
+def test_odd_values(widgets: Resource, value: bytes, codes: tuple[int, ...]) -> None:
+    name = f"odd-{abs(hash(value))}"
+    body = with_spec(widgets, name, b'{"a": ' + value + b"}")
+    answer = widgets.api.request("POST", widgets.path(), body, JSON)
+    assert answer.status in codes, answer.raw[:300]
+    if answer.status == 201:
+        kept = widgets.api.get(f"{widgets.path()}/{name}").expect(200)
+        assert kept["spec"]["a"] is not None
+        strict = widgets.api.request("POST", f"{widgets.path()}?fieldValidation=Strict&dryRun=All", body, JSON)
+        assert (strict.status == 400) == (value.startswith(b"{")) or strict.status == 409
+
+
+# ---------------------------------------------------- patterns (B-07)
+
+
+@pytest.mark.rows("STR-010")
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "(?=a)b", "(?<!a)b", r"(a)\1", "a++", "(?>a)", "((a{1,1000}){1,1000}){1,1000}",
+        "a" * 10_000 + "(",
+    ],
+    ids=["ahead", "behind", "reference", "possessive", "atomic", "counted nests", "long"],
+)  # fmt: skip
+def test_patterns_that_are_refused(api: Client, pattern: str) -> None:
+    body = definition(fresh_group(), schema=under_spec({"type": "string", "pattern": pattern}))
+    assert "must be a valid regular expression" in api.post(DEFINITIONS, body).expect(422)["message"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        (r"^(([a-z0-9]+)*\.)*$", "a" * 200_000 + "!"),
+        ("^(a|a)*$", "a" * 200_000 + "!"),
+        ("^(a|aa)+$", "a" * 200_000 + "!"),
+        ("(.*)" * 20 + "x", "a" * 20_000),
+        ("^[a-z]{1,1000}$", "a" * 200_000),
+        ("a" * 10_000, "a" * 9_999),
+        ("^" + "(" * 900 + "a*b" + ")" * 900, "a" * 200_000),
+    ],
+    ids=["nested stars", "same branches", "overlap", "many stars", "counted", "long", "nests"],
+)  # fmt: skip
+def test_patterns_that_hurt_elsewhere(api: Client, pattern: str, text: str) -> None:
+    members = {"type": "object", "properties": {"a": {"type": "string", "pattern": pattern}}}
+    served = serve(api, schema=under_spec(members))
+    message = api.post(served.path(), served.make("a", a=text)).expect(422)["message"]
+    assert "should match" in message
+
+
+# ------------------------------------------------------ schemas (B-09)
+
+Case = Callable[[], tuple[dict[str, Any] | str, tuple[int, ...]]]
+BOMBS: dict[str, Case] = {
+    "5,000 properties below 100 levels": lambda: (nested(100, wide(5_000)), (201,)),
+    "5,000 levels": lambda: (deep(5_000, '{"type":"object","properties":{"a":', "{}", "}}").decode(), (400, 422)),
+    "300 levels": lambda: (nested(300, {"type": "string"}), (400, 422)),
+    "wide anyOf": lambda: ({"type": "integer", "anyOf": [{"minimum": number} for number in range(5_000)]}, (201,)),
+    "a tree of junctors": lambda: (
+        {"type": "integer", "allOf": [{"anyOf": [{"not": {"minimum": x}} for x in range(70)]} for _ in range(70)]},
+        (201,),
+    ),
+    "10,000 values": lambda: ({"type": "string", "enum": [f"v{number}" for number in range(10_000)]}, (201,)),
+    "a default that is wrong": lambda: ({"type": "string", "default": 1}, (422,)),
+    "a megabyte": lambda: ({"type": "string", "description": "x" * 1_000_000}, (201,)),
+    "a reference": lambda: ({"$ref": "#/definitions/me", "definitions": {"me": {"$ref": "#"}}}, (422,)),
+    "int-or-string that is neither": lambda: (
+        {"x-kubernetes-int-or-string": True, "x-kubernetes-preserve-unknown-fields": True},
+        (422,),
+    ),
+    "an embedded text": lambda: ({"type": "string", "x-kubernetes-embedded-resource": True}, (422,)),
+    "5,000 faults": lambda: (
+        {"type": "object", "properties": {f"p{number}": {"format": "x"} for number in range(5_000)}},
+        (422,),
+    ),
+}
+
+
+@pytest.mark.rows("SCH-014", "STR-001", "STR-004", "DEF-001")
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_schema_bombs(api: Client, bomb: str) -> None:
+    schema, codes = BOMBS[bomb]()
+    text = schema if isinstance(schema, str) else json.dumps(schema)
+    body = json.dumps(definition(fresh_group(), schema=under_spec({}))).replace('"spec": {}', f'"spec": {text}')
+    answer = api.request("POST", DEFINITIONS, body, JSON)
+    assert answer.status in codes, answer.raw[:300]
+    assert len(answer.raw) < 4_000_000
+
+
+def refused(answer: Answer, text: str) -> None:
+    assert 400 <= answer.status < 500, answer.raw[:300]
+    assert text in answer.json["message"]
+
+
+def test_defaults_that_multiply(api: Client) -> None:
+    item = {"type": "object", "properties": {"b": {"type": "string", "default": "x" * 100_000}}}
+    served = serve(api, schema=under_spec({"type": "object", "properties": {"a": {"type": "array", "items": item}}}))
+    refused(api.post(served.path(), served.make("a", a=[{}] * 300_000)), "would add more than")
+
+
+def test_branches_that_multiply(api: Client) -> None:
+    item = {"type": "integer", "anyOf": [{"minimum": number} for number in range(1_000, 3_000)]}
+    served = serve(api, schema=under_spec({"type": "object", "properties": {"a": {"type": "array", "items": item}}}))
+    refused(api.post(served.path(), served.make("a", a=[0] * 300_000)), "steps")

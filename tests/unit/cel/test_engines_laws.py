@@ -1,0 +1,126 @@
+"""Both engines agree on expressions that nobody wrote."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apiext.cel.base import base
+from apiext.cel.declared import Declared
+from apiext.cel.environment import Environment, Evaluation, Program
+from apiext.cel.evaluation import Limit
+from apiext.cel.parser import parse_text
+from apiext.cel.printer import text_of
+from apiext.cel.values import type_name
+from tests.unit.cel.spec_values import same
+from tests.unit.cel.test_syntax import shape
+
+ITEM = {"name": Declared("string", max_elements=40), "size": Declared("int"), "tag": Declared("string", nullable=True)}
+FIELDS = {
+    "n": Declared("int"), "d": Declared("double"), "s": Declared("string", max_elements=400), "b": Declared("bool"),
+    "p": Declared("int_or_string", max_elements=100), "names": Declared("list", element=Declared("string")),
+    "set": Declared("list", element=Declared("string"), list_type="set"),
+    "labels": Declared("map", element=Declared("string")), "counts": Declared("map", element=Declared("int")),
+    "items": Declared("list", element=Declared("object", "T.items.@idx", ITEM, ITEM)),
+    "when": Declared("timestamp", format="date-time"), "o": Declared("object", "T.o", ITEM, ITEM),
+}  # fmt: skip
+ENV = Environment({"self": Declared("object", "T", FIELDS, FIELDS)})
+
+words = st.sampled_from(["", "a", "b", "abc", "Ä", "x-1", "a longer text"])
+items = st.fixed_dictionaries({"name": words}, optional={"size": st.integers(-3, 3), "tag": st.none() | words})
+data = st.fixed_dictionaries(
+    {},
+    optional={
+        "n": st.integers(-3, 3) | st.sampled_from([2**63 - 1, -(2**63)]) | st.just(2.0),
+        "d": st.sampled_from([0, 1, 1.5, -2.5]), "s": words | st.none(), "b": st.booleans(),
+        "p": words | st.integers(0, 3), "names": st.lists(words, max_size=4),
+        "set": st.lists(words, max_size=3, unique=True), "labels": st.dictionaries(words, words, max_size=3),
+        "counts": st.dictionaries(words, st.integers(-2, 2), max_size=3), "items": st.lists(items, max_size=3),
+        "when": st.sampled_from(["2020-01-01T00:00:00Z", "2021-06-01T12:00:00.5+02:00"]), "o": items,
+    },
+)  # fmt: skip
+
+TEXTS = ["self.s", "'a'", "''", "self.o.name", "'abc'", "string(self.n)", "self.s + self.o.name", "v.name", "w"]
+NUMBERS = ["self.n", "1", "0", "self.o.size", "size(self.names)", "self.n + 1", "self.n * 2 - 1", "self.s.size()"]
+LISTS = ["self.names", "self.set", "['a', 'b']", "self.names + self.set", "self.names.filter(w, w != 'a')"]
+TESTS = [
+    "self.b", "true", "has(self.s)", "has(self.o.tag)", "'a' in self.labels", "{t} in {l}", "{t} == {t}", "{t} < {t}",
+    "{n} == {n}", "{n} <= {n}", "{t}.startsWith({t})", "{t}.contains('a')", "{t}.matches('^[a-z]*$')",
+    "{n} / {n} > 0", "self.d > 0.5", "type(self.p) == string", "self.p == 'a'", "self.labels['a'] == {t}",
+    "self.items.all(v, {b})", "self.items.exists(v, v.name == {t})", "self.items.exists_one(v, v.size > {n})",
+    "{l}.all(w, {b})", "self.labels.all(k, k != self.labels[k])", "self.counts.exists(k, c, c > {n} && k != {t})",
+    "{l}.map(w, w + 'x').size() > {n}", "self.names == self.set", "self.set == self.names", "self.names[{n}] == {t}",
+    "self.?o.?tag.orValue('none') == {t}", "self.o == self.items[0]", "{l}.isSorted()", "{l}.join('-') != {t}",
+    "self.when > timestamp('2020-06-01T00:00:00Z')", "self.items.map(v, v.name).distinct() == {l}",
+    "{t} in ['a', 'b', 'abc']", "self.counts.transformMap(k, c, c + 1).size() == {n}",
+]  # fmt: skip
+
+
+@st.composite
+def expressions(draw: st.DrawFn, depth: int = 3) -> str:
+    def fill(text: str, left: int) -> str:
+        out = ""
+        for part in text.replace("}", "{").split("{"):
+            if part == "t":
+                out += draw(st.sampled_from(TEXTS))
+            elif part == "n":
+                out += draw(st.sampled_from(NUMBERS))
+            elif part == "l":
+                out += draw(st.sampled_from(LISTS))
+            elif part == "b":
+                out += "(" + test(left - 1) + ")"
+            else:
+                out += part
+        return out
+
+    def test(left: int) -> str:
+        kind = draw(st.integers(0, 6)) if left > 0 else 0
+        if kind == 1:
+            return f"({test(left - 1)}) && ({test(left - 1)})"
+        if kind == 2:
+            return f"({test(left - 1)}) || ({test(left - 1)})"
+        if kind == 3:
+            return f"!({test(left - 1)})"
+        if kind == 4:
+            return f"({test(left - 1)}) ? ({test(left - 1)}) : ({test(left - 1)})"
+        return fill(draw(st.sampled_from(TESTS)), left)
+
+    return test(depth)
+
+
+def told(found: Evaluation) -> tuple[object, ...]:
+    return (found.error, found.cost, found.cancelled, type_name(found.value) if found.error is None else "")
+
+
+@given(expressions(), data)
+def test_engines_agree(text: str, obj: dict[str, Any]) -> None:
+    program = ENV.compile(text)
+    if not isinstance(program, Program):
+        return
+    interpreted = program.interpret({"self": obj}, Limit(100_000))
+    generated = program.evaluate({"self": obj}, Limit(100_000))
+    if interpreted.cancelled:
+        assert generated.cancelled
+        assert generated.error == interpreted.error
+        return
+    assert told(generated) == told(interpreted)
+    assert interpreted.error is not None or same(generated.value, interpreted.value)
+
+
+@given(expressions())
+def test_printed_expressions_parse_again(text: str) -> None:
+    parsed, _ = parse_text(text, base().macros)
+    assert parsed is not None
+    again, _ = parse_text(text_of(parsed), base().macros)
+    assert again is not None
+    assert shape(again.root) == shape(parsed.root)
+
+
+@given(expressions())
+def test_the_least_estimate_is_not_above_the_most(text: str) -> None:
+    program = ENV.compile(text)
+    if isinstance(program, Program):
+        least, most = ENV.estimate(program.checked)
+        assert 0 <= least <= most

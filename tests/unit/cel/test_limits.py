@@ -1,0 +1,101 @@
+"""Expressions and data that are meant to hurt: a right error or a bounded cost, never a crash."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from apiext.cel.declared import Declared
+from apiext.cel.environment import Environment, Evaluation, Program, Rejected
+from apiext.cel.evaluation import Limit
+
+pytestmark = pytest.mark.rows("CEL-010", "CEL-011")
+NUMBERS = Declared("list", element=Declared("int"), max_elements=1000)
+WORDS = Declared("list", element=Declared("string", max_elements=4000), max_elements=1000)
+ENV = Environment({"self": Declared("object", "T", *[{"numbers": NUMBERS, "words": WORDS}] * 2)})
+
+
+def compiled(text: str) -> Program:
+    program = ENV.compile(text)
+    assert isinstance(program, Program), program.text
+    return program
+
+
+def refused(text: str) -> str:
+    program = ENV.compile(text)
+    assert isinstance(program, Rejected)
+    return program.text
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("(" * 300 + "1" + ")" * 300, "ERROR: <input>:-1:0: "),
+        ("[" * 240 + "]" * 240 + " == 1", "ERROR: <input>:1:"),
+        ("-(" * 200 + "x" + ")" * 200, "ERROR: <input>:1:"),
+        ("1" + " + 1" * 300, "ERROR: <input>:-1:0: max recursion depth exceeded"),
+        ("self." + "a." * 260 + "b", "ERROR: <input>:-1:0: max recursion depth exceeded"),
+        ("'" + "a" * 100_000 + "'", "ERROR: <input>:-1:0: expression code point size exceeds limit"),
+        ("{" * 30_000, "ERROR: <input>:-1:0: "),
+        ("a b " * 20_000, "ERROR: <input>:"),
+    ],
+    ids=["parentheses", "lists", "signs", "sum", "selections", "long", "braces", "words"],
+)
+def test_deep_or_long_expressions_are_refused(text: str, error: str) -> None:
+    assert refused(text).startswith(error)
+
+
+def test_long_chains_of_logic_are_fine() -> None:
+    program = compiled(" && ".join(["size(self.numbers) >= 0"] * 3000))
+    assert program.evaluate({"self": {"numbers": []}}).value is True
+
+
+def test_nesting_within_the_limit_is_fine() -> None:
+    assert compiled("(" * 200 + "true" + ")" * 200).evaluate({}).value is True
+
+
+@pytest.mark.parametrize("engine", [Program.interpret, Program.evaluate])
+def test_limit_of_one_call(engine: object) -> None:
+    program = compiled("self.numbers.all(a, self.numbers.all(b, self.numbers.all(c, a + b + c < 0 || true)))")
+    found: Evaluation = engine(program, {"self": {"numbers": list(range(200))}})  # type: ignore[operator]
+    assert (found.cancelled, found.error) == (True, "operation cancelled: actual cost limit exceeded")
+    assert found.cost > 1_000_000
+
+
+def test_growth_by_concatenation_is_linear_work() -> None:
+    program = compiled("self.numbers.map(a, [a] + [a] + [a]).flatten().size() == 60000")
+    numbers = list(range(20_000))
+    began = time.process_time()
+    found = program.evaluate({"self": {"numbers": numbers}}, Limit(10_000_000))
+    assert found.value is True
+    assert time.process_time() - began < 5
+
+
+def test_an_evaluation_is_cancelled_from_another_thread() -> None:
+    program = compiled("self.numbers.all(a, self.numbers.all(b, self.numbers.all(c, a + b + c >= 0)))")
+    limit = Limit(1 << 60)
+    timer = threading.Timer(0.05, limit.cancel)
+    timer.start()
+    found = program.evaluate({"self": {"numbers": list(range(1000))}}, limit)
+    timer.join()
+    assert (found.cancelled, found.error) == (True, "operation interrupted")
+
+
+def test_widths_of_formats_are_bounded() -> None:
+    assert "precision 99999 exceeds maximum" in refused("'%.99999f'.format([1.0]) == ''")
+    assert compiled("'%.100f'.format([1.0]).size() == 102").evaluate({}).value is True
+
+
+def test_patterns_take_linear_time() -> None:
+    program = compiled("self.words.all(w, w.matches('(x+x+)+y') || true)")
+    began = time.process_time()
+    assert program.evaluate({"self": {"words": ["x" * 2000] * 10}}).value is True
+    assert time.process_time() - began < 1
+
+
+def test_faults_that_the_other_side_absorbs() -> None:
+    for text in ("self.numbers[5] == 1 || true", "true || self.numbers[5] == 1", "!(false && 1 / 0 == 1)"):
+        found = compiled(text).evaluate({"self": {"numbers": []}})
+        assert found.value is True

@@ -1,0 +1,108 @@
+"""Rules of schemas: what definitions may say, and what objects are told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from apiext.cel.environment import PER_CALL_LIMIT
+from apiext.meta.fields import FieldError
+from apiext.schema.compile import compile_schema
+from apiext.schema.definitions import definition_errors, ratchets, rule_warnings
+from apiext.schema.options import STRICT
+from apiext.schema.parse import parse
+from apiext.schema.rules import Run, scope_of
+from tests.support.cases import Case, case_name, load
+
+ROOT = "spec.validation.openAPIV3Schema"
+
+
+def table(name: str) -> Any:
+    """Return the parametrisation of a test by a table."""
+    return pytest.mark.parametrize("case", load(__file__, name), ids=case_name)
+
+
+@pytest.mark.rows(
+    "CEL-002", "CEL-003", "CEL-004", "CEL-005", "CEL-006", "CEL-008", "CEL-009", "CEL-010", "CEL-015", "CEL-016",
+    "CEL-020", "RAT-003", "DIS-02",
+)  # fmt: skip
+@table("rules")
+def test_rules_of_objects(case: Case) -> None:
+    compiled = compile_schema(case.schema)
+    others = [FieldError(reason, "x", "broken") for reason in case.others or ()]
+    for _ in range(2):  # the second time with what the first has made
+        errors, warnings = compiled.rules(case.new, case.old, others)
+        assert [str(error) for error in errors] == (case.errors or [])
+        assert warnings == (case.warnings or [])
+
+
+def _in_spec(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": {"spec": schema}}
+
+
+@pytest.mark.rows(
+    "CEL-001", "CEL-007", "CEL-008", "CEL-011", "CEL-012", "CEL-013", "DIS-03", "DIS-04", "DIS-13", "DIS-19",
+    "DEF-004", "UPD-003",
+)  # fmt: skip
+@table("rules_definition")
+def test_rules_of_definitions(case: Case) -> None:
+    schema, place = _in_spec(case.schema), f"{ROOT}.properties[spec]"
+    options = ratchets([_in_spec(case.old)]) if case.old else STRICT
+    found = [str(error) for error in definition_errors(schema, ROOT, options)]
+    wanted = [text.replace("P.", f"{place}.").replace("ROOT:", f"{ROOT}:") for text in case.errors or ()]
+    assert found == wanted
+    if not found:
+        assert rule_warnings(schema, ROOT, options) == [text.replace("P.", f"{place}.") for text in case.warnings or ()]
+
+
+@pytest.mark.rows("UPD-003")
+def test_unchanged_schemas_keep_rules_that_cost_too_much() -> None:
+    rule = {"rule": "self.all(x, self.all(y, x == y && x == y))", "message": "m"}
+    items = {"type": "string", "maxLength": 100}
+    schema = _in_spec({"type": "array", "maxItems": 1000, "items": items, "x-kubernetes-validations": [rule]})
+    reasons = [error.body[:30] for error in definition_errors(schema, ROOT)]
+    assert reasons == ["Forbidden: estimated rule cost"]
+    assert definition_errors(schema, ROOT, replace(STRICT, limited_rules=False)) == []
+
+
+@pytest.mark.rows("CEL-010", "CEL-011")
+def test_one_evaluation_has_a_limit() -> None:
+    schema = {"type": "array", "items": {"type": "integer"}, "x-kubernetes-validations": [
+        {"rule": "self.all(x, self.all(y, x > y || true))", "message": "quadratic"}, {"rule": "false"}
+    ]}  # fmt: skip
+    run = Run()
+    scope = scope_of(parse({"type": "object", "properties": {"l": schema}}))
+    assert scope is not None
+    run.visit(scope, {"l": list(range(700))}, None)
+    assert [str(error) for error in run.errors] == [
+        "l: Invalid value: \"array\": 'operation cancelled: actual cost limit exceeded': no further validation rules"
+        " will be run due to call cost exceeds limit for rule: quadratic"
+    ]
+    assert run.budget < 0
+
+
+@pytest.mark.rows("CEL-010", "CEL-011")
+def test_all_evaluations_share_a_budget() -> None:
+    items = {"type": "integer", "x-kubernetes-validations": [{"rule": "self >= 0 && self < 100"}]}
+    scope = scope_of(parse({"type": "object", "properties": {"l": {"type": "array", "items": items}}}))
+    assert scope is not None
+    run = Run(20)
+    run.visit(scope, {"l": [1, 2, 3, 4, 5, 6, 7]}, None)
+    assert [str(error) for error in run.errors] == [
+        'l[5]: Invalid value: "integer": validation failed due to running out of cost budget, no further validation'
+        " rules will be run"
+    ]
+    assert run.budget < 0
+    assert PER_CALL_LIMIT == 1_000_000
+
+
+def test_rules_compile_at_their_first_use() -> None:
+    schema = {"type": "object", "properties": {
+        name: {"type": "integer", "x-kubernetes-validations": [{"rule": "self > 1"}]} for name in ("a", "b")
+    }}  # fmt: skip
+    scope = scope_of(parse(schema))
+    assert scope is not None
+    Run().visit(scope, {"a": 2}, None)
+    assert [below._compiled is not None for below in scope.properties.values()] == [True, False]

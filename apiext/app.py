@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,8 @@ class Application:
         """Start everything, wait for a signal, stop everything."""
         self._config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._catch_signals()
+        # few threads: more would only share the interpreter, and keep a heap each
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(limits.THREADS, "work"))
         async with contextlib.AsyncExitStack() as stack:
             endpoints = await self._etcd_endpoints(stack)
             etcd = await self._connect(endpoints)

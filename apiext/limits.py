@@ -59,3 +59,4 @@ COMPILE_AT_ONCE = 16 * 1024  # bytes of a definition compiled while its change i
 OFF_LOOP = 16 * 1024  # bytes of a body or of an object from which it is normalised and judged in a thread
 DECODE_OFF_LOOP = {"application/json": 256 * 1024, "application/yaml": 8 * 1024}  # bytes decoded in a thread from here
 SWITCH_INTERVAL = 0.0005  # seconds that a thread computes before the loop may go on
+THREADS = 2  # threads that work on large objects

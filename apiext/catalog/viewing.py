@@ -70,7 +70,7 @@ class Splices:
         if place < 0 or (b"-0" in raw and _NEGATIVE_ZERO.search(raw)):
             return
         if len(self._places) >= limits.SPLICES:
-            del self._places[next(iter(self._places))]
+            self._places.pop(next(iter(self._places)), None)  # a thread may have been faster
         self._places[hash(raw)] = place
 
     def view(self, raw: bytes, revision: int) -> bytes | None:

@@ -5,9 +5,8 @@ raise, and then the steps themselves decide. That keeps faults, their texts and 
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-from apiext.cel import runtime
 from apiext.cel.attributes import Access, Attribute, ByAttribute, ByConstant, Conditional, OfStep, Qualifier, Variable
 from apiext.cel.checker import Checked
 from apiext.cel.declared import Declared
@@ -15,31 +14,11 @@ from apiext.cel.escaping import unescape
 from apiext.cel.evaluation import Constant, Limit, Step
 from apiext.cel.natives import NATIVE
 from apiext.cel.plan import CallStep, Logic, Loop, MakeList, Membership, grow_list
+from apiext.cel.writer import CHECKS, KINDS, LITERAL_KINDS, Unsupported, Val, Writer
 
 Run = Callable[[Mapping[str, Any], Limit], tuple[Any, int]]
 
 MAX_LOOPS = 18  # loops in loops; CPython nests 20 blocks
-
-
-class Unsupported(Exception):
-    """A step that has no code of its own here."""
-
-
-class Val(NamedTuple):
-    """A value in the code: its text, its kind (raw: decoded data of a declared type), and the declared type."""
-
-    text: str
-    kind: str
-    declared: Declared | None = None
-
-
-_CHECKS = {"string": "str", "int": "int", "bool": "bool"}
-_PYTHON = {
-    "object": ("dict",), "map": ("dict",), "list": ("list",), "string": ("str",), "int": ("int",), "bool": ("bool",),
-    "double": ("float", "int"), "int_or_string": ("str", "int"),
-}  # fmt: skip
-_CONTAINERS = ("object", "map", "list")
-_VIEWED = ("bytes", "timestamp", "duration")
 
 
 def generate(checked: Checked, step: Step, declared: Mapping[str, Declared], optional: frozenset[str]) -> Run | None:
@@ -55,55 +34,15 @@ def generate(checked: Checked, step: Step, declared: Mapping[str, Declared], opt
     return run
 
 
-class Generator:
+class Generator(Writer):
     """Writes the function of one expression."""
 
     def __init__(self, checked: Checked, declared: Mapping[str, Declared], optional: frozenset[str]) -> None:
-        self.checked = checked
+        super().__init__(checked)
         self.declared = declared
         self.optional = optional
-        self.namespace: dict[str, Any] = dict(runtime.NAMES)
-        self.lines: list[str] = []
-        self.indent = 1
-        self.count = 0
-        self.pending = 0
         self.loops = 0
         self.scopes: list[dict[str, Val]] = [{}]
-
-    # Writing
-
-    def line(self, text: str) -> None:
-        self.lines.append("    " * self.indent + text)
-
-    def name(self) -> str:
-        self.count += 1
-        return f"t{self.count}"
-
-    def keep(self, value: object, prefix: str) -> str:
-        """Return a name for an object that the code needs."""
-        self.count += 1
-        name = f"_{prefix}{self.count}"
-        self.namespace[name] = value
-        return name
-
-    def let(self, text: str) -> str:
-        name = self.name()
-        self.line(f"{name} = {text}")
-        return name
-
-    def charge(self, units: int) -> None:
-        self.pending += units
-
-    def charge_text(self, text: str) -> None:
-        self.line(f"c += {text}")
-
-    def flush(self) -> None:
-        if self.pending:
-            self.line(f"c += {self.pending}")
-            self.pending = 0
-
-    def odd_if(self, condition: str) -> None:
-        self.line(f"if {condition}: raise _Odd")
 
     def whole(self, step: Step) -> str:
         """Return the text of the function."""
@@ -114,53 +53,6 @@ class Generator:
         self.line(f"return {value.text}, c")
         head = ["def run(variables, limit):", "    c = 0"]
         return "\n".join(head + self.lines[body_from:])
-
-    # Values
-
-    def kind_of(self, id: int) -> str:
-        kind = self.checked.types[id].kind
-        return kind if kind in _KINDS else "any"
-
-    def value(self, val: Val) -> Val:
-        """Return a value as functions take it: data of a declared type is wrapped."""
-        if val.kind != "raw":
-            return val
-        assert val.declared is not None
-        name = self.let(f"_view({val.text}, {self.keep(val.declared, 'd')})")
-        self.odd_if(f"type({name}) is _Fault")
-        return Val(name, "any")
-
-    def load(self, text: str, declared: Declared, null_is_missing: bool = False) -> Val:
-        """Return data that was read as a value; what does not fit its type is odd."""
-        kind = declared.kind
-        name = self.let(text)
-        if kind in _CONTAINERS:
-            if null_is_missing and declared.nullable:
-                self.odd_if(f"{name} is None")
-            return Val(name, "raw", declared)
-        if kind in _CHECKS:
-            self.odd_if(f"type({name}) is not {_CHECKS[kind]}")
-            return Val(name, kind)
-        if kind == "double":
-            self.line(f"if type({name}) is not float:")
-            self.line(f"    if type({name}) is not int: raise _Odd")
-            self.line(f"    {name} = float({name})")
-            return Val(name, kind)
-        if kind == "int_or_string":
-            self.odd_if(f"type({name}) is not str and type({name}) is not int")
-            return Val(name, "dyn")
-        if kind not in _VIEWED:
-            raise Unsupported
-        name = self.let(f"_view({name}, {self.keep(declared, 'd')})")
-        self.odd_if(f"type({name}) is _Fault or {name} is None")
-        return Val(name, kind)
-
-    def constant(self, step: Constant) -> Val:
-        value = step.value
-        kind = _LITERAL_KINDS.get(type(value), "any")
-        if kind in ("int", "bool", "string", "null"):
-            return Val(repr(value), kind)
-        return Val(self.keep(value, "k"), kind)
 
     # Steps
 
@@ -306,24 +198,6 @@ class Generator:
             return Val(f"({name} is not _Odd)", "bool")
         raise Unsupported
 
-    def present(self, name: str, declared: Declared) -> Val:
-        """Write whether a field is there; data that does not fit its type is odd even then."""
-        wanted = _PYTHON.get(declared.kind)
-        if wanted is not None:
-            misfit = " and ".join(f"type({name}) is not {kind}" for kind in wanted)
-            self.odd_if(f"{name} is not None and {misfit}")
-        elif declared.kind in _VIEWED:
-            self.odd_if(f"{name} is not None and type(_view({name}, {self.keep(declared, 'd')})) is _Fault")
-        return Val(f"({name} is not None)", "bool")
-
-    def truth(self, val: Val) -> str:
-        """Return the text of a truth value; others are odd."""
-        if val.kind != "bool":
-            name = self.let(self.value(val).text)
-            self.odd_if(f"type({name}) is not bool")
-            return name
-        return val.text
-
     def branch(self, write: Callable[[], Val], target: str) -> Val:
         """Write a branch that ends in an assignment; its costs are charged within."""
         before, self.pending = self.pending, 0
@@ -376,7 +250,7 @@ class Generator:
             self.charge(1)
         else:
             self.charge_text(f"{self.keep(step.charge, 'q')}([{', '.join(values)}], {name})")
-        kind = step.result if step.result in _KINDS else "any"
+        kind = step.result if step.result in KINDS else "any"
         return Val(name, kind)
 
     def gather(self, step: CallStep) -> Val:
@@ -384,10 +258,9 @@ class Generator:
         accu = self.emit(step.args[0])
         more = self.emit(step.args[1])
         self.charge(1)
-        if more.text.startswith("[") and more.text.endswith("]") and isinstance(step.args[1], MakeList):
-            for element in more.text[1:-1].split(", ") if len(step.args[1].elements) == 1 else [more.text]:
-                method = "append" if len(step.args[1].elements) == 1 else "extend"
-                self.line(f"{accu.text}.{method}({element})")
+        elements = step.args[1]
+        if isinstance(elements, MakeList) and len(elements.elements) == 1 and more.text.startswith("["):
+            self.line(f"{accu.text}.append({more.text[1:-1]})")
         else:
             self.line(f"{accu.text}.extend({self.value(more).text})")
         return accu
@@ -408,7 +281,7 @@ class Generator:
         self.flush()
         accu = self.name()
         init = step.init.value
-        kind = _LITERAL_KINDS.get(type(init), "any")
+        kind = LITERAL_KINDS.get(type(init), "any")
         self.line(f"{accu} = {'[]' if init == [] else self.constant(step.init).text}")
         if kind == "any" and init != []:
             raise Unsupported
@@ -456,7 +329,7 @@ class Generator:
         if value.text != accumulated.text:
             self.line(f"{accumulated.text} = {value.text}")
             if value.kind != accumulated.kind:
-                self.odd_if(f"type({accumulated.text}) is not {_CHECKS.get(accumulated.kind, 'list')}")
+                self.odd_if(f"type({accumulated.text}) is not {CHECKS.get(accumulated.kind, 'list')}")
         self.flush()
         self.line("if c > limit.most: raise _reached(limit, c)")
         self.indent -= 1
@@ -482,18 +355,12 @@ class Generator:
         """Return the kinds of the loop's variables by the type of what it runs over."""
         over = self.checked.types[step.over.id]
         if over.kind == "list":
-            element = over.params[0].kind if over.params[0].kind in _KINDS else "any"
+            element = over.params[0].kind if over.params[0].kind in KINDS else "any"
             return ("int", element) if step.var2 else (element, "any")
         if over.kind == "map":
-            key, value = (param.kind if param.kind in _KINDS else "any" for param in over.params)
+            key, value = (param.kind if param.kind in KINDS else "any" for param in over.params)
             return key, value
         return "any", "any"
-
-
-_KINDS = frozenset(("bool", "int", "uint", "double", "string", "bytes", "timestamp", "duration", "list"))
-_LITERAL_KINDS: dict[type, str] = {
-    bool: "bool", int: "int", float: "double", str: "string", bytes: "bytes", type(None): "null", list: "list"
-}  # fmt: skip
 
 
 def _variables(step: object) -> set[str]:

@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 
+from apiext import limits
 from apiext.catalog.served import Endpoint
 from apiext.documents.document import Document
 from apiext.meta import status
@@ -11,7 +12,7 @@ from apiext.meta.options import DeleteOptions, GetOptions, ListOptions, OptionsE
 from apiext.storage.fanout import Watcher
 from apiext.storage.store import Entry, StoreError
 from apiext.storage.watching import Sink
-from apiext.verbs import changes, decoding, identity, ownership, read, write
+from apiext.verbs import changes, decoding, identity, ownership, read, threads, write
 from apiext.verbs import delete as deletes
 from apiext.verbs import watch as watches
 from apiext.verbs.call import Body, Call, Outcome, Page, Verbs
@@ -33,9 +34,10 @@ async def settle(verbs: Verbs) -> None:
 
 
 async def _served(verbs: Verbs, call: Call, outcome: Outcome) -> Outcome:
-    """After a write of a definition, wait until this server serves what it says; large answers are made off the loop."""
+    """After a write of a definition, wait until this server serves what it says; large answers are made in a thread."""
     entry = outcome.entry
-    if entry is not None and call.size >= limits.OFF_LOOP and not call.endpoint.kind:
+    if entry is not None and len(entry.raw) >= limits.OFF_LOOP and call.served.typed:
+        call.size = max(call.size, len(entry.raw))
         entry.remember(call.served.view, await threads.run(call, call.served.view, entry.raw, entry.revision))
     if call.served.group_resource == deletes.DEFINITIONS and outcome.entry is not None:
         with suppress(StoreError):

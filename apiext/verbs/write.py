@@ -131,7 +131,7 @@ async def _commit_create(
     if new["metadata"].get("resourceVersion"):
         raise status.unknown("resourceVersion should not be set on objects to be created")
     new["metadata"].pop("resourceVersion", None)
-    raw = call.served.encode(new)
+    raw = await threads.run(call, call.served.encode, new)
     try:
         entry = await verbs.store.create(collection, namespace, name, raw, guard_of(call.resource))
     except (GuardChanged, KeyExists):
@@ -212,7 +212,7 @@ async def _attempt(verbs: Verbs, wanted: Update, collection: Collection, entry: 
     code = 200
     if old["metadata"].get("deletionTimestamp") and not metadata.finalizers(new) and _may_go(new):
         return await _remove(verbs, wanted, collection, entry, new)
-    raw = call.served.encode(new)
+    raw = await threads.run(call, call.served.encode, new)
     if raw == entry.raw:  # upstream: a no-op write keeps its resourceVersion
         if not newest:
             raise _StaleError

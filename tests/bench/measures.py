@@ -207,8 +207,16 @@ def writes(bench: Rig) -> Iterator[Figure]:
             wire.request("PATCH", bench.path(name) + "/status", b'{"status":{"phase":"Ready"}}') for name in names
         ]
         yield Figure(f"merge patch of status, {by}", measured(statuses)[0] * 1e6, "µs CPU", 350.0)
+        yield Figure(f"server-side apply, {by}", measured(list(applies(bench, names)))[0] * 1e6, "µs CPU", 900.0)
         deletes = [wire.request("DELETE", bench.path(name)) for name in names]
         yield Figure(f"DELETE, {by}", measured(deletes)[0] * 1e6, "µs CPU", 150.0)
+
+
+def applies(bench: Rig, names: list[str]) -> Iterator[bytes]:
+    """Yield applies of whole objects by one manager, each a change of its object."""
+    kind = "application/apply-patch+yaml"
+    for name in names:
+        yield wire.request("PATCH", bench.path(name) + "?fieldManager=bench&force=true", thing(name, 2), kind=kind)
 
 
 # ---------------------------------------------------------------------- watches

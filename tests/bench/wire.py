@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 PIECE = 1 << 20
 
 
-def request(method: str, path: str, body: bytes = b"", headers: str = "") -> bytes:
-    """Return the bytes of a request."""
-    kind = "Content-Type: application/merge-patch+json\r\n" if method == "PATCH" else ""
-    length = (
-        f"Content-Length: {len(body)}\r\n{kind or 'Content-Type: application/json' + chr(13) + chr(10)}" if body else ""
-    )
-    return f"{method} {path} HTTP/1.1\r\nHost: bench\r\n{length}{headers}\r\n".encode() + body
+KINDS = {"PATCH": "application/merge-patch+json"}
+
+
+def request(method: str, path: str, body: bytes = b"", headers: str = "", kind: str = "") -> bytes:
+    """Return the bytes of a request; a body is JSON, that of a PATCH a merge patch, unless ``kind`` says else."""
+    if body:
+        headers += f"Content-Length: {len(body)}\r\nContent-Type: {kind or KINDS.get(method, 'application/json')}\r\n"
+    return f"{method} {path} HTTP/1.1\r\nHost: bench\r\n{headers}\r\n".encode() + body
 
 
 @dataclass

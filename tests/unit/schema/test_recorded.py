@@ -13,6 +13,7 @@ from tests.unit.schema.recordings import (
     World,
     body_of,
     causes,
+    judged,
     merge,
     replace,
     scenarios,
@@ -20,12 +21,26 @@ from tests.unit.schema.recordings import (
     without_metadata,
 )
 
-FILES = ("crd-schema", "crd-defaults", "crd-parts", "cr-values", "cr-objects", "ratcheting")
+FILES = ("crd-schema", "crd-defaults", "crd-parts", "cr-values", "cr-objects", "ratcheting", "crd-rules",
+         "cr-rules", "cel-functions")  # fmt: skip
 ROWS = [f"SCH-{n:03}" for n in range(1, 15)] + [f"STR-{n:03}" for n in range(1, 13)]
 ROWS += ["DEF-001", "DEF-002", "DEF-003", "DIS-01", "DIS-06", "DIS-20"]
 ROWS += [f"VAL-{n:03}" for n in range(1, 12)] + ["LST-001", "LST-002", "LST-003"]
 ROWS += ["PRU-001", "PRU-002", "PRU-003", "PRU-004", "PRU-005", "PRU-008"]
-ROWS += ["NUL-001", "NUL-002", "NUL-003", "NUL-004", "NUL-007", "MET-004", "RAT-001", "RAT-002", "RAT-004", "RAT-005"]
+ROWS += [
+    "NUL-001",
+    "NUL-002",
+    "NUL-003",
+    "NUL-004",
+    "NUL-007",
+    "MET-004",
+    "RAT-001",
+    "RAT-002",
+    "RAT-003",
+    "RAT-004",
+    "RAT-005",
+]
+ROWS += ["CEL-001", "CEL-007", "CEL-008", "CEL-009", "CEL-010", "CEL-012", "CEL-015", "DEF-004"]
 pytestmark = pytest.mark.rows(*ROWS)
 
 
@@ -100,10 +115,13 @@ def _judge_object(world: World, schema: Any, step: dict[str, Any], document: Any
         return "" if answer["status"] == 400 and str(error) in message else f"raised {error}"
     if answer["status"] == 400 or any(cause[1] == "patch" for cause in causes(answer)):
         return ""  # strict field validation, or a body that never reaches the schema
-    found = {(error.reason, error.field, error.body) for error in schema.validate(document, old)}
+    found, noted = judged(schema, document, old)
     expected = causes(answer)
     if found != expected:
         return f"\n  expected {sorted(expected)}\n  found    {sorted(found)}"
+    given = [text for text in warnings(answer) if "Invalid value" in text]
+    if noted != given:
+        return f"warnings of rules: expected {given}, found {noted}"
     if "fieldValidation=Ignore" not in step["path"]:
         noted = sorted(f'unknown field "{path}"' for path in unknown)
         given = [text for text in warnings(answer) if text.startswith("unknown field") and '"metadata' not in text]

@@ -1,0 +1,141 @@
+"""How the text of a generated function is written: lines, names, charges, and data read as values."""
+
+from typing import Any, NamedTuple
+
+from apiext.cel import runtime
+from apiext.cel.checker import Checked
+from apiext.cel.declared import Declared
+from apiext.cel.evaluation import Constant
+
+
+class Unsupported(Exception):
+    """A step that has no code of its own here."""
+
+
+class Val(NamedTuple):
+    """A value in the code: its text, its kind (raw: decoded data of a declared type), and the declared type."""
+
+    text: str
+    kind: str
+    declared: Declared | None = None
+
+
+CHECKS = {"string": "str", "int": "int", "bool": "bool"}
+_PYTHON = {
+    "object": ("dict",), "map": ("dict",), "list": ("list",), "string": ("str",), "int": ("int",), "bool": ("bool",),
+    "double": ("float", "int"), "int_or_string": ("str", "int"),
+}  # fmt: skip
+_CONTAINERS = ("object", "map", "list")
+_VIEWED = ("bytes", "timestamp", "duration")
+KINDS = frozenset(("bool", "int", "uint", "double", "string", "bytes", "timestamp", "duration", "list"))
+LITERAL_KINDS: dict[type, str] = {
+    bool: "bool", int: "int", float: "double", str: "string", bytes: "bytes", type(None): "null", list: "list"
+}  # fmt: skip
+
+
+class Writer:
+    """The text of one function as it grows."""
+
+    def __init__(self, checked: Checked) -> None:
+        self.checked = checked
+        self.namespace: dict[str, Any] = dict(runtime.NAMES)
+        self.lines: list[str] = []
+        self.indent = 1
+        self.count = 0
+        self.pending = 0
+
+    def line(self, text: str) -> None:
+        self.lines.append("    " * self.indent + text)
+
+    def name(self) -> str:
+        self.count += 1
+        return f"t{self.count}"
+
+    def keep(self, value: object, prefix: str) -> str:
+        """Return a name for an object that the code needs."""
+        self.count += 1
+        name = f"_{prefix}{self.count}"
+        self.namespace[name] = value
+        return name
+
+    def let(self, text: str) -> str:
+        name = self.name()
+        self.line(f"{name} = {text}")
+        return name
+
+    def charge(self, units: int) -> None:
+        self.pending += units
+
+    def charge_text(self, text: str) -> None:
+        self.line(f"c += {text}")
+
+    def flush(self) -> None:
+        if self.pending:
+            self.line(f"c += {self.pending}")
+            self.pending = 0
+
+    def odd_if(self, condition: str) -> None:
+        self.line(f"if {condition}: raise _Odd")
+
+    def kind_of(self, id: int) -> str:
+        kind = self.checked.types[id].kind
+        return kind if kind in KINDS else "any"
+
+    def value(self, val: Val) -> Val:
+        """Return a value as functions take it: data of a declared type is wrapped."""
+        if val.kind != "raw":
+            return val
+        assert val.declared is not None
+        name = self.let(f"_view({val.text}, {self.keep(val.declared, 'd')})")
+        self.odd_if(f"type({name}) is _Fault")
+        return Val(name, "any")
+
+    def load(self, text: str, declared: Declared, null_is_missing: bool = False) -> Val:
+        """Return data that was read as a value; what does not fit its type is odd."""
+        kind = declared.kind
+        name = self.let(text)
+        if kind in _CONTAINERS:
+            if null_is_missing and declared.nullable:
+                self.odd_if(f"{name} is None")
+            return Val(name, "raw", declared)
+        if kind in CHECKS:
+            self.odd_if(f"type({name}) is not {CHECKS[kind]}")
+            return Val(name, kind)
+        if kind == "double":
+            self.line(f"if type({name}) is not float:")
+            self.line(f"    if type({name}) is not int: raise _Odd")
+            self.line(f"    {name} = float({name})")
+            return Val(name, kind)
+        if kind == "int_or_string":
+            self.odd_if(f"type({name}) is not str and type({name}) is not int")
+            return Val(name, "dyn")
+        if kind not in _VIEWED:
+            raise Unsupported
+        name = self.let(f"_view({name}, {self.keep(declared, 'd')})")
+        self.odd_if(f"type({name}) is _Fault or {name} is None")
+        return Val(name, kind)
+
+    def constant(self, step: Constant) -> Val:
+        value = step.value
+        kind = LITERAL_KINDS.get(type(value), "any")
+        if kind in ("int", "bool", "string", "null"):
+            return Val(repr(value), kind)
+        return Val(self.keep(value, "k"), kind)
+
+    def present(self, name: str, declared: Declared) -> Val:
+        """Write whether a field is there; data that does not fit its type is odd even then."""
+        wanted = _PYTHON.get(declared.kind)
+        if wanted is not None:
+            misfit = " and ".join(f"type({name}) is not {kind}" for kind in wanted)
+            self.odd_if(f"{name} is not None and {misfit}")
+        elif declared.kind in _VIEWED:
+            self.odd_if(f"{name} is not None and type(_view({name}, {self.keep(declared, 'd')})) is _Fault")
+        return Val(f"({name} is not None)", "bool")
+
+    def truth(self, val: Val) -> str:
+        """Return the text of a truth value; others are odd."""
+        if val.kind != "bool":
+            name = self.let(self.value(val).text)
+            self.odd_if(f"type({name}) is not bool")
+            return name
+        return val.text

@@ -34,42 +34,44 @@ class Limit:
 class Tracker:
     """The cost so far, and upstream's stack of values that arguments are charged by."""
 
-    __slots__ = ("cost", "limit", "stack")
+    __slots__ = ("cost", "limit", "places", "stack")
 
     def __init__(self, limit: Limit) -> None:
         self.cost = 0
         self.limit = limit
         self.stack: list[tuple[int, Value]] = []
+        self.places: dict[int, list[int]] = {}  # id → where it is on the stack, so that nothing is searched for
 
     def push(self, id: int, value: Value) -> None:
         """Note the value of a step."""
+        self.places.setdefault(id, []).append(len(self.stack))
         self.stack.append((id, value))
         if self.cost > self.limit.most:
             raise self.limit.reached()
 
     def drop(self, *ids: int) -> None:
         """Forget a step's value and all above it, for each step that is there."""
-        stack = self.stack
         for id in ids:
-            for at in range(len(stack) - 1, -1, -1):
-                if stack[at][0] == id:
-                    del stack[at:]
-                    break
+            places = self.places.get(id)
+            if places:
+                self._cut(places[-1])
 
     def take(self, args: "list[Step]") -> list[Value] | None:
         """Return the values of arguments and forget them; None when one is not there."""
-        stack = self.stack
         found: list[Value] = [None] * len(args)
         for number in range(len(args) - 1, -1, -1):
-            wanted = args[number].id
-            for at in range(len(stack) - 1, -1, -1):
-                if stack[at][0] == wanted:
-                    found[number] = stack[at][1]
-                    del stack[at:]
-                    break
-            else:
+            places = self.places.get(args[number].id)
+            if not places:
                 return None
+            at = places[-1]
+            found[number] = self.stack[at][1]
+            self._cut(at)
         return found
+
+    def _cut(self, at: int) -> None:
+        stack, places = self.stack, self.places
+        while len(stack) > at:
+            places[stack.pop()[0]].pop()
 
 
 class Frame(Protocol):

@@ -34,7 +34,7 @@ _QUOTED = "|".join(
 )
 _RAW = r'[rR](?:"""(?s:.)*?"""|' + r"'''(?s:.)*?'''|" + r'"[^"\n\r]*"|' + r"'[^'\n\r]*')"
 _TOKEN = re.compile(
-    rf"(?:[\t \r\n\f]+|//[^\n]*)*(?:"
+    rf"(?:[\t \r\n\f]++|//[^\n]*+)*+(?:"  # possessive: a comment at the end is no pair of divisions
     rf"([bB](?:{_RAW}|{_QUOTED}))"
     rf"|({_RAW}|{_QUOTED})"
     r"|([A-Za-z_][A-Za-z0-9_]*)"

@@ -48,7 +48,9 @@ def test_other_spellings_read_the_same(document: dict[str, Any]) -> None:
 @given(OBJECTS)
 def test_json_is_yaml(document: dict[str, Any]) -> None:
     raw = encode(document)
-    if b"\\u" not in raw and b"\x7f" not in raw and all(ord(char) >= 0xA0 or char < "\x7f" for char in raw.decode()):
+    breaks = {"\u2028", "\u2029", "\ufeff"}  # YAML 1.1 breaks lines at the first two and skips the third
+    plain = all((ord(char) >= 0xA0 or char < "\x7f") and char not in breaks for char in raw.decode())
+    if b"\\u" not in raw and plain:
         assert same(decode_yaml(raw)[0], yaml_text.decode_yaml(raw)[0])
 
 

@@ -1,0 +1,105 @@
+"""A second opinion: cel-python gives the same values, or an error too, where it knows the language."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import celpy
+import pytest
+from celpy import celtypes
+
+from apiext.cel.environment import Environment, Program
+from apiext.cel.values import Duration, Map, Timestamp, Uint
+from tests.support.cases import Case, read
+from tests.unit.cel.schema_types import declare
+from tests.unit.cel.spec_values import same
+
+pytestmark = pytest.mark.rows("CEL-001", "CEL-007")
+INTEGER, STRING = {"type": "integer"}, {"type": "string"}
+REPLICAS = {"type": "object", "properties": {"minReplicas": INTEGER, "replicas": INTEGER, "maxReplicas": INTEGER}}
+STATUS = {"type": "object", "properties": {"availableReplicas": INTEGER}}
+SCHEMAS: dict[str, dict[str, Any]] = {
+    "integer": INTEGER,
+    "string": STRING,
+    "integers": {"type": "array", "items": INTEGER},
+    "strings": {"type": "array", "items": STRING},
+    "replicas": REPLICAS,
+    "map": {"type": "object", "additionalProperties": REPLICAS},
+    "whole": {"type": "object", "properties": {"spec": REPLICAS, "status": STATUS}},
+}
+ERROR = object()
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+CASES = [Case(row) for row in read(Path(__file__).parent / "cases" / "witness.yaml")]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _recursion() -> Iterator[None]:
+    """Put back what cel-python's environments set for the whole process."""
+    before = sys.getrecursionlimit()
+    yield
+    sys.setrecursionlimit(before)
+
+
+def nanoseconds(span: timedelta) -> int:
+    return (span.days * 86_400 + span.seconds) * 10**9 + span.microseconds * 1000
+
+
+def plain(value: Any) -> Any:
+    """Return a value of cel-python as ours."""
+    if isinstance(value, celtypes.ListType):
+        return [plain(inner) for inner in value]
+    if isinstance(value, celtypes.MapType):
+        made = Map()
+        for key, inner in value.items():
+            made.set(plain(key), plain(inner))
+        return made
+    for theirs, ours in (
+        (celtypes.BoolType, bool),
+        (celtypes.UintType, Uint),
+        (celtypes.IntType, int),
+        (celtypes.DoubleType, float),
+        (celtypes.StringType, str),
+        (celtypes.BytesType, bytes),
+        (celtypes.TimestampType, lambda it: Timestamp(nanoseconds(it - EPOCH))),
+        (celtypes.DurationType, lambda it: Duration(nanoseconds(it))),
+    ):
+        if isinstance(value, theirs):
+            return ours(value)
+    return value
+
+
+def given(case: Case) -> dict[str, Any]:
+    return {name: case[name] for name in ("self", "oldSelf") if name in case}
+
+
+def witness(case: Case) -> Any:
+    """Return what cel-python says."""
+    environment = celpy.Environment()
+    variables = {name: celpy.json_to_cel(value) for name, value in given(case).items()}
+    try:
+        return plain(environment.program(environment.compile(case.text)).evaluate(variables))
+    except (celpy.CELParseError, celpy.CELEvalError):
+        return ERROR
+
+
+def ours(case: Case) -> Any:
+    """Return what both engines say."""
+    found = declare(SCHEMAS[case.kind], name="T") if case.kind else None
+    program = Environment(dict.fromkeys(given(case), found[0]) if found else {}).compile(case.text)
+    if not isinstance(program, Program):
+        return ERROR
+    one, other = program.interpret(given(case)), program.evaluate(given(case))
+    assert one.error == other.error
+    assert one.error is not None or same(one.value, other.value)
+    return ERROR if one.error is not None else one.value
+
+
+@pytest.mark.parametrize("case", CASES, ids=[f"{number}: {case.text}" for number, case in enumerate(CASES)])
+def test_second_opinion(case: Case) -> None:
+    mine, theirs = ours(case), witness(case)
+    agree = mine is theirs or (ERROR not in (mine, theirs) and same(mine, theirs))
+    assert agree is not bool(case.differs), (mine, theirs, case.differs)

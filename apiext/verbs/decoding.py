@@ -54,6 +54,7 @@ def normalize_patched(call: Call, patched: Document, patch_notes: Sequence[str],
         raise _bad_patch(shown, f"strict decoding error: {', '.join(notes)}")
     if validation == WARN:
         call.warnings.extend(note for note in notes if note not in call.warnings)
+        identity.warn_of_other_version(call, document, str(document.get("apiVersion", "")))
     identity.check_name(call, document)
     return document
 

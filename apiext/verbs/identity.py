@@ -50,7 +50,7 @@ def check_type(call: Call, body: Body) -> None:
             f"the object provided is unrecognized (must be of type {kind}): {text} ({summary(body.raw)})"
         )
     if given_version != api_version:
-        _warn_of_other_version(call, document, str(given_version))
+        warn_of_other_version(call, document, str(given_version))
         raise wrong_version(str(given_version), api_version)
     if (call.served.typed or call.endpoint.kind) and given_kind != kind:
         raise status.bad_request(
@@ -59,7 +59,7 @@ def check_type(call: Call, body: Body) -> None:
         )
 
 
-def _warn_of_other_version(call: Call, document: View, given: str) -> None:
+def warn_of_other_version(call: Call, document: View, given: str) -> None:
     """upstream: nothing is known of a version that is not there, so all of the object is unknown in it."""
     version = parse_group_version(given)
     if call.served.typed or version is None or version.group != call.served.group:

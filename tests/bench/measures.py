@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Event
 
-from tests.bench import schemas, wire
+from tests.bench import cel, schemas, wire
 from tests.bench.rig import PLURAL, Rig, definition, rig, thing
 from tests.support.definitions import establish, is_true
 from tests.support.http_client import DEFINITIONS
@@ -396,6 +396,12 @@ def schema(bench: Rig) -> Iterator[Figure]:
     yield Figure("GET longest meanwhile", max(took) * 1e3, "ms")
 
 
+def rules(bench: Rig) -> Iterator[Figure]:
+    """CEL rules, in this process."""
+    for row in cel.rows():
+        yield Figure(*row)
+
+
 Measure = Callable[[Rig], Iterator[Figure]]
 MEASURES: dict[str, Measure] = {
     "start": start,
@@ -407,6 +413,7 @@ MEASURES: dict[str, Measure] = {
     "watch": watch,
     "memory": memory,
     "schema": schema,
+    "cel": rules,
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,9 @@ from typing import Any
 import celpy
 import pytest
 from celpy import celtypes
+from celpy.adapter import json_to_cel
+from celpy.celparser import CELParseError
+from celpy.evaluation import CELEvalError
 
 from apiext.cel.environment import Environment, Program
 from apiext.cel.values import Duration, Map, Timestamp, Uint
@@ -57,7 +60,7 @@ def plain(value: Any) -> Any:
         for key, inner in value.items():
             made.set(plain(key), plain(inner))
         return made
-    for theirs, ours in (
+    table: list[tuple[type, Callable[[Any], Any]]] = [
         (celtypes.BoolType, bool),
         (celtypes.UintType, Uint),
         (celtypes.IntType, int),
@@ -66,10 +69,8 @@ def plain(value: Any) -> Any:
         (celtypes.BytesType, bytes),
         (celtypes.TimestampType, lambda it: Timestamp(nanoseconds(it - EPOCH))),
         (celtypes.DurationType, lambda it: Duration(nanoseconds(it))),
-    ):
-        if isinstance(value, theirs):
-            return ours(value)
-    return value
+    ]
+    return next((ours(value) for theirs, ours in table if isinstance(value, theirs)), value)
 
 
 def given(case: Case) -> dict[str, Any]:
@@ -79,10 +80,10 @@ def given(case: Case) -> dict[str, Any]:
 def witness(case: Case) -> Any:
     """Return what cel-python says; what it does not foresee (ValueError) counts as its error."""
     environment = celpy.Environment()
-    variables = {name: celpy.json_to_cel(value) for name, value in given(case).items()}
+    variables = {name: json_to_cel(value) for name, value in given(case).items()}
     try:
         return plain(environment.program(environment.compile(case.text)).evaluate(variables))
-    except (celpy.CELParseError, celpy.CELEvalError, ValueError):
+    except (CELParseError, CELEvalError, ValueError):
         return ERROR
 
 

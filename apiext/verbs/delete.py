@@ -9,10 +9,10 @@ from apiext.meta import status
 from apiext.meta.names import GroupResource
 from apiext.meta.options import DeleteOptions
 from apiext.storage.collection import Collection
-from apiext.storage.store import Entry, Guard, GuardChanged, RevisionChanged
+from apiext.storage.store import Entry, Guard, GuardChanged, RevisionChanged, StoreError
 from apiext.verbs import metadata
 from apiext.verbs.call import Call, Outcome, Verbs
-from apiext.verbs.errors import translated
+from apiext.verbs.errors import as_status, translated
 from apiext.verbs.write import check_deadline, collection_of, guard_of, refresh
 
 DEFINITIONS = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
@@ -81,9 +81,8 @@ async def _attempt(verbs: Verbs, call: Call, collection: Collection, entry: Entr
         )
     except (RevisionChanged, GuardChanged):
         raise
-    except Exception:
-        with translated():
-            raise
+    except StoreError as error:
+        raise as_status(error) from error
     return Outcome(code, entry=stored)
 
 
@@ -95,9 +94,8 @@ async def _remove(
             await verbs.store.delete(collection, entry.namespace, entry.name, entry.revision)
         except RevisionChanged:
             raise
-        except Exception:
-            with translated():
-                raise
+        except StoreError as error:
+            raise as_status(error) from error
     resource = call.served.group_resource
     details = {
         "name": entry.name,

@@ -10,11 +10,11 @@ from apiext.documents.document import Document, View
 from apiext.meta import fields, objectmeta, status
 from apiext.meta.options import WriteOptions
 from apiext.storage.collection import Collection
-from apiext.storage.store import Entry, Guard, GuardChanged, KeyExists, RevisionChanged
+from apiext.storage.store import Entry, Guard, GuardChanged, KeyExists, RevisionChanged, StoreError
 from apiext.verbs import identity, metadata, ownership, threads
 from apiext.verbs.call import Call, Outcome, Verbs
 from apiext.verbs.changes import Change
-from apiext.verbs.errors import translated
+from apiext.verbs.errors import as_status, translated
 
 TERMINATING = "create not allowed while custom resource definition is terminating"
 
@@ -136,9 +136,8 @@ async def _commit_create(
         entry = await verbs.store.create(collection, namespace, name, raw, guard_of(call.resource))
     except (GuardChanged, KeyExists):
         raise
-    except Exception:
-        with translated():
-            raise
+    except StoreError as error:
+        raise as_status(error) from error
     return Outcome(201, entry=entry)
 
 
@@ -225,9 +224,8 @@ async def _attempt(verbs: Verbs, wanted: Update, collection: Collection, entry: 
         )
     except (RevisionChanged, GuardChanged):
         raise
-    except Exception:
-        with translated():
-            raise
+    except StoreError as error:
+        raise as_status(error) from error
     return _answer(call, code, stored, new, dry_run=False)
 
 
@@ -245,9 +243,8 @@ async def _remove(verbs: Verbs, wanted: Update, collection: Collection, entry: E
         await verbs.store.delete(collection, entry.namespace, entry.name, entry.revision)
     except RevisionChanged:
         raise
-    except Exception:
-        with translated():
-            raise
+    except StoreError as error:
+        raise as_status(error) from error
     return Outcome(200, document=_shown(call, new, entry.revision))
 
 

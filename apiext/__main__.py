@@ -12,8 +12,14 @@ USAGE = """usage: apiext COMMAND [ARGS]
 
 commands:
   serve    serve CustomResourceDefinitions and custom objects kept in etcd (the default)
+  migrate  rewrite stored objects at the storage version: apiext migrate RESOURCE… | --all
+  crd      judge definitions offline, as create would: apiext crd lint FILE…
+  envtest-assets
+           write a directory for KUBEBUILDER_ASSETS: apiext envtest-assets DIR
   check    ask a running server whether it is ready: apiext check --url URL [--cafile FILE]
   version  print the version; -o json for JSON
+
+Each command has its own --help.
 """
 
 
@@ -81,7 +87,35 @@ def version(arguments: Sequence[str]) -> int:
     return 0
 
 
-COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {"serve": serve, "check": check, "version": version}
+def migrate(arguments: Sequence[str]) -> int:
+    """Rewrite stored objects at the storage version of their definition."""
+    from apiext.tools import migrate as command
+
+    return command.run(arguments)
+
+
+def crd(arguments: Sequence[str]) -> int:
+    """Judge definitions without a server."""
+    from apiext.tools import lint as command
+
+    return command.run(arguments)
+
+
+def envtest_assets(arguments: Sequence[str]) -> int:
+    """Write the directory that envtest looks into."""
+    from apiext.tools import envtest as command
+
+    return command.run(arguments)
+
+
+COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {
+    "serve": serve,
+    "migrate": migrate,
+    "crd": crd,
+    "envtest-assets": envtest_assets,
+    "check": check,
+    "version": version,
+}
 
 if __name__ == "__main__":
     sys.exit(main())

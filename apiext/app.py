@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import gc
 import json
 import logging
 import os
@@ -17,23 +16,29 @@ from typing import Any
 import uvloop
 
 from apiext import cli, edge, limits
-from apiext.admission.chain import Chain, Plugin
-from apiext.admission.lifecycle import NAMESPACES, NamespaceLifecycle
-from apiext.catalog.builtin.resources import builtin_resources
-from apiext.catalog.served import Catalog, LiveCatalog
-from apiext.config import GARBAGE_COLLECTOR, V1BETA1, Config
-from apiext.controllers import startup
-from apiext.documents.document import View
+from apiext.auth.authorization import MODES
+from apiext.auth.tokens import Account
+from apiext.catalog.builtin.resources import api_versions, builtin_resources
+from apiext.catalog.served import Catalog, LiveCatalog, ServedResource
+from apiext.config import ALL_APIS, GARBAGE_COLLECTOR, V1BETA1, Config
+from apiext.controllers import cycles, startup
+from apiext.conversion.webhook import Converter
 from apiext.etcd.binaries import NoBinary
 from apiext.etcd.client import Etcd
 from apiext.etcd.datadir import DirectoryInUse
 from apiext.etcd.errors import EtcdError
 from apiext.etcd.server import EtcdServer, ServerError
 from apiext.etcd.transport import TLS
+from apiext.http.protobuf import stored_json
 from apiext.meta.time import now
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.keys import Keys
+from apiext.telemetry import Telemetry
+from apiext.verbs import judges
 from apiext.verbs.call import Verbs
+from apiext.verbs.reviews import ACCOUNTS
+from apiext.webhooks.client import Client
+from apiext.webhooks.resolver import Resolver, ResolverError
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +64,7 @@ EXITS: tuple[tuple[type[BaseException], int], ...] = (
     (NoBinary, cli.EXIT_ETCD),
     (ServerError, cli.EXIT_ETCD),
     (DirectoryInUse, cli.EXIT_FAILURE),
+    (ResolverError, cli.EXIT_USAGE),
     (OSError, cli.EXIT_FAILURE),
 )
 
@@ -67,6 +73,7 @@ def run(config: Config, warn: Warn) -> int:
     """Serve until SIGTERM or SIGINT; return the exit code (command-line.md)."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="apiext: %(levelname)s %(name)s: %(message)s")
     sys.setswitchinterval(limits.SWITCH_INTERVAL)
+    cycles.hurry()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
             runner.run(Application(config, warn).serve())
@@ -95,6 +102,10 @@ class Application:
         self._began = time.monotonic()
         self._stop = asyncio.Event()
         self._child: EtcdServer | None = None
+        try:
+            self._services = Resolver(config.service_resolver)
+        except ResolverError as error:
+            raise ResolverError(f"--service-resolver {config.service_resolver}: {error}") from error
 
     async def serve(self) -> None:
         """Start everything, wait for a signal, stop everything."""
@@ -157,27 +168,71 @@ class Application:
 
     async def _serve_on(self, etcd: Etcd, endpoints: list[str]) -> None:
         config = self._config
-        store = CachedStore(etcd, Keys(config.etcd.prefix))
+        telemetry = Telemetry()
+        store = CachedStore(etcd, Keys(config.etcd.prefix), telemetry.etcd_seconds)
         live = LiveCatalog(Catalog())
         async with asyncio.TaskGroup() as group:
             await store.start(group)
-            builtin = builtin_resources(v1beta1=config.enabled(V1BETA1, default=True))
-            control = await startup.start(group, store, live, now, builtin, compact_every=config.compaction_interval)
+            builtin = self._builtin()
+            control = await startup.start(
+                group, store, live, now, builtin, compact_every=config.compaction_interval, decoder=stored_json
+            )
             clock = asyncio.get_running_loop().time
-            verbs = Verbs(live, store, self._admission(store, live), control.serving, now, clock)
+            webhooks = Client(self._services)
+            converter = Converter(webhooks)
+            converter.start(group)
+            known = edge.identity(config, self._accounts(store))
+            verbs = Verbs(
+                live,
+                store,
+                judges.chain(
+                    live, store, webhooks, converter, MODES[config.authorization_mode], config.disabled_plugins
+                ),
+                control.serving,
+                now,
+                clock,
+                converter,
+                MODES[config.authorization_mode],
+                known.authenticator,
+                known.accounts,
+            )
             if config.runs(GARBAGE_COLLECTOR):
                 control.collect_garbage(group, verbs)
-            known = edge.identity(config)
-            server = await edge.listen(config, verbs, known, self._checks(store, control))
+            server = await edge.listen(config, verbs, known, self._checks(store, control), telemetry)
             kubeconfig = edge.write_kubeconfig(config, known, server.url)
             await control.wait_synced()
-            gc.collect()
-            gc.freeze()  # schemas and catalog live as long as the server
+            cycles.keep()  # schemas and catalog live as long as the server
+            collecting = group.create_task(cycles.collect_loop())
             self._announce(server.url, kubeconfig, endpoints)
             await self._stop.wait()
+            collecting.cancel()
             await server.wait_closed()
             await control.stop()
+            await converter.stop()
+            await webhooks.close()
             await store.stop()
+
+    def _accounts(self, store: CachedStore) -> Callable[[Account], bool]:
+        """Return what tells whether a service account is still there."""
+
+        def exists(account: Account) -> bool:
+            collection = store.collection(ACCOUNTS)
+            entry = collection.get(account.namespace, account.name) if collection is not None else None
+            return entry is not None and json.loads(entry.raw)["metadata"].get("uid") == account.uid
+
+        return exists
+
+    def _builtin(self) -> list[ServedResource]:
+        """Return the built-in resources that are not turned off; names of none get one warning."""
+        config = self._config
+        unknown = sorted(dict(config.runtime_config).keys() - {V1BETA1, ALL_APIS, *api_versions()})
+        if unknown:
+            self._warn(f"--runtime-config: {', '.join(unknown)} has no effect here")
+        return builtin_resources(
+            v1beta1=config.enabled(V1BETA1, default=True),
+            enabled=lambda api: config.enabled(api, default=True),
+            event_ttl=round(config.event_ttl),
+        )
 
     def _checks(self, store: CachedStore, control: startup.Controllers) -> dict[str, Callable[[], str]]:
         """Return the health checks by upstream's names; each says what is wrong (HLT-002)."""
@@ -189,23 +244,6 @@ class Application:
             return "" if control.synced() else "not every stored definition is served yet"
 
         return {"etcd": etcd, "etcd-readiness": etcd, "informer-sync": synced} | dict.fromkeys(HOOKS, synced)
-
-    def _admission(self, store: CachedStore, live: LiveCatalog) -> Chain:
-        """Return the plug-ins that are not turned off."""
-
-        async def find(name: str) -> View | None:
-            collection = store.collection(NAMESPACES)
-            served = live.current.lookup("", "v1", "namespaces")
-            if collection is None or served is None:
-                return None
-            await collection.wait_ready()
-            entry = collection.get("", name) or await store.current(collection, "", name)
-            return served.decode(entry.raw, entry.revision) if entry is not None else None
-
-        plugins: list[Plugin] = []
-        if "NamespaceLifecycle" not in self._config.disabled_plugins:
-            plugins.append(NamespaceLifecycle(find))
-        return Chain(plugins)
 
     def _announce(self, url: str, kubeconfig: Path, endpoints: list[str]) -> None:
         """Write the ready file and say what to type next."""

@@ -10,7 +10,17 @@ from typing import Any
 
 import yaml
 
-from apiext.config import CONTROLLERS, GARBAGE_COLLECTOR, PLUGINS, Config, ConfigError, EtcdConfig
+from apiext.config import (
+    ALWAYS_ALLOW,
+    ALWAYS_DENY,
+    CONTROLLERS,
+    GARBAGE_COLLECTOR,
+    KUBERNETES_VERSION,
+    PLUGINS,
+    Config,
+    ConfigError,
+    EtcdConfig,
+)
 
 Warn = Callable[[str], None]
 
@@ -47,8 +57,9 @@ FLAGS = (
     Flag("insecure", "plain http on a loopback address, no authentication", switch=True),
     Flag("ready-file", "JSON file written when the server is ready", metavar="FILE"),
     Flag("kubeconfig", "where the admin kubeconfig is written (default DIR/admin.kubeconfig)", metavar="FILE"),
-    Flag("disable-admission-plugins", "admission plug-ins to turn off: NamespaceLifecycle", metavar="A,B"),
-    Flag("runtime-config", "APIs to turn on or off: apiextensions.k8s.io/v1beta1=false", metavar="K=V,…"),
+    Flag("disable-admission-plugins", f"admission plug-ins to turn off: {', '.join(sorted(PLUGINS))}", metavar="A,B"),
+    Flag("enable-admission-plugins", "admission plug-ins to turn on; all there are are on", metavar="A,B"),
+    Flag("runtime-config", "APIs to turn on or off: group/version=false, or api/all=false", metavar="K=V,…"),
     Flag("controllers", "controllers to run, -NAME for not: *,-garbage-collector-controller", "*", "A,B"),
     Flag("watch-cache", "accepted: the cache is always on", "true", "BOOL"),
     Flag("workers", "processes sharing the port", "1", "N"),
@@ -59,8 +70,14 @@ FLAGS = (
     Flag("client-ca-file", "CA of client certificates: CN is the user, O the groups", metavar="FILE"),
     Flag("token-auth-file", "static tokens: token,user,uid,\"group,group\"", metavar="FILE"),
     Flag("token", "bearer token of the admin (default: made once, kept in the data directory)", metavar="TOKEN"),
+    Flag("event-ttl", "time that events are kept", "1h", "DURATION"),
+    Flag("authorization-mode", "AlwaysAllow, or AlwaysDeny for all but system:masters", "AlwaysAllow", "MODE"),
+    Flag("service-account-issuer", "issuer of service account tokens", "https://kubernetes.default.svc", "URL"),
+    Flag("service-account-signing-key-file", "key of those tokens (default: made when first needed)", metavar="FILE"),
+    Flag("api-audiences", "whom those tokens are for (default: the issuer)", metavar="A,B"),
     Flag("anonymous-auth", "serve requests without credentials as system:anonymous", "false", "BOOL"),
-    Flag("kubernetes-version", "version that /version reports", "1.35.0", "X.Y.Z"),
+    Flag("service-resolver", "YAML map of the services of webhooks: name.namespace:port to host:port", metavar="FILE"),
+    Flag("kubernetes-version", "version that /version reports", KUBERNETES_VERSION, "X.Y.Z"),
     Flag("max-requests-inflight", "reads at a time, 0 for no limit", "400", "N"),
     Flag("max-mutating-requests-inflight", "writes at a time, 0 for no limit", "200", "N"),
     Flag("request-timeout", "time limit of requests that are no watches", "60s", "DURATION"),
@@ -180,8 +197,8 @@ def _build(values: Mapping[str, str], given: Mapping[str, str], environment: Map
         insecure=insecure,
         ready_file=values["ready-file"],
         kubeconfig=values["kubeconfig"],
-        disabled_plugins=_plugins(values["disable-admission-plugins"], warn),
-        runtime_config=_runtime_config(values["runtime-config"], warn),
+        disabled_plugins=_plugins(values, warn),
+        runtime_config=_runtime_config(values["runtime-config"]),
         controllers=_controllers(values["controllers"], warn),
         cert_dir=values["cert-dir"],
         tls_cert_file=values["tls-cert-file"],
@@ -190,7 +207,13 @@ def _build(values: Mapping[str, str], given: Mapping[str, str], environment: Map
         client_ca_file=values["client-ca-file"],
         token_auth_file=values["token-auth-file"],
         token=values["token"],
+        event_ttl=_duration("event-ttl", values["event-ttl"]),
+        authorization_mode=_authorization_mode(values["authorization-mode"], warn),
+        service_account_issuer=values["service-account-issuer"].partition(",")[0],
+        service_account_key_file=values["service-account-signing-key-file"],
+        api_audiences=_names(values["api-audiences"]),
         anonymous_auth=_bool("anonymous-auth", values["anonymous-auth"]),
+        service_resolver=values["service-resolver"],
         kubernetes_version=values["kubernetes-version"].removeprefix("v"),
         max_inflight=_integer("max-requests-inflight", values["max-requests-inflight"]),
         max_mutating_inflight=_integer("max-mutating-requests-inflight", values["max-mutating-requests-inflight"]),
@@ -248,12 +271,16 @@ def _duration(flag: str, text: str) -> float:
     return total
 
 
-def _plugins(text: str, warn: Warn) -> frozenset[str]:
-    names = frozenset(_names(text))
-    unknown = sorted(names - PLUGINS)
-    if unknown:
-        warn(f"--disable-admission-plugins: there is no plug-in {', '.join(unknown)} here")
-    return names & PLUGINS
+def _plugins(values: Mapping[str, str], warn: Warn) -> frozenset[str]:
+    """Return the plug-ins that are off; one named in both flags is on, as upstream has it."""
+    found: dict[str, frozenset[str]] = {}
+    for flag in ("disable-admission-plugins", "enable-admission-plugins"):
+        names = frozenset(_names(values[flag]))
+        unknown = sorted(names - PLUGINS)
+        if unknown:
+            warn(f"--{flag}: there is no plug-in {', '.join(unknown)} here")
+        found[flag] = names & PLUGINS
+    return found["disable-admission-plugins"] - found["enable-admission-plugins"]
 
 
 _ALIASES = {"garbagecollector": GARBAGE_COLLECTOR}  # its older name
@@ -270,18 +297,18 @@ def _controllers(text: str, warn: Warn) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _runtime_config(text: str, warn: Warn) -> tuple[tuple[str, bool], ...]:
-    found: list[tuple[str, bool]] = []
-    unknown: list[str] = []
-    for pair in _names(text):
-        name, _, value = pair.partition("=")
-        if name == "apiextensions.k8s.io/v1beta1":
-            found.append((name, _bool("runtime-config", value or "true")))
-        else:
-            unknown.append(name)
-    if unknown:
-        warn(f"--runtime-config: {', '.join(unknown)} has no effect here")
-    return tuple(found)
+def _authorization_mode(text: str, warn: Warn) -> str:
+    modes = _names(text)
+    if modes == (ALWAYS_DENY,):
+        return ALWAYS_DENY
+    if modes != (ALWAYS_ALLOW,):
+        warn(f"--authorization-mode={text} is not enforced: every authenticated user may do everything")
+    return ALWAYS_ALLOW
+
+
+def _runtime_config(text: str) -> tuple[tuple[str, bool], ...]:
+    pairs = (pair.partition("=") for pair in _names(text))
+    return tuple((name, _bool("runtime-config", value or "true")) for name, _, value in pairs)
 
 
 def warn_on_stderr(text: str) -> None:

@@ -4,9 +4,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 LOOPBACK = frozenset(("127.0.0.1", "::1", "localhost"))
-PLUGINS = frozenset(("NamespaceLifecycle",))
+PLUGINS = frozenset(
+    ("NamespaceLifecycle", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook")
+)
 V1BETA1 = "apiextensions.k8s.io/v1beta1"
+KUBERNETES_VERSION = "1.35.0"  # what /version reports unless told otherwise
+ALL_APIS = "api/all"  # what --runtime-config calls every API that it does not name
 GARBAGE_COLLECTOR = "garbage-collector-controller"
+ALWAYS_ALLOW, ALWAYS_DENY = "AlwaysAllow", "AlwaysDeny"
 CONTROLLERS = frozenset((GARBAGE_COLLECTOR,))  # those that can be turned off
 
 
@@ -51,8 +56,14 @@ class Config:
     client_ca_file: str = ""
     token_auth_file: str = ""
     token: str = field(default="", repr=False)
+    authorization_mode: str = ALWAYS_ALLOW
+    service_account_issuer: str = "https://kubernetes.default.svc"
+    service_account_key_file: str = ""
+    api_audiences: tuple[str, ...] = ()
+    event_ttl: float = 3600.0
     anonymous_auth: bool = False
-    kubernetes_version: str = "1.35.0"
+    service_resolver: str = ""
+    kubernetes_version: str = KUBERNETES_VERSION
     max_inflight: int = 400
     max_mutating_inflight: int = 200
     request_timeout: float = 60.0
@@ -81,8 +92,9 @@ class Config:
         return self
 
     def enabled(self, api: str, default: bool) -> bool:
-        """Return whether --runtime-config turns an API on."""
-        return dict(self.runtime_config).get(api, default)
+        """Return whether --runtime-config turns an API on: by its name, else with all others."""
+        told = dict(self.runtime_config)
+        return told.get(api, told.get(ALL_APIS, default))
 
     def runs(self, controller: str) -> bool:
         """Return whether --controllers has a controller run: named, or not named with a minus and all are to run."""

@@ -7,12 +7,13 @@ from pathlib import Path
 
 from apiext.auth import authentication, certificates, kubeconfig
 from apiext.auth.authentication import Authenticator, Credentials, Everyone
-from apiext.auth.authorization import always_allow
+from apiext.auth.tokens import Account, Tokens
 from apiext.auth.user import SUPERUSER
 from apiext.config import Config
 from apiext.http.health import Check, Health
 from apiext.http.operations import VerbOperations
 from apiext.http.server import HttpServer, Settings, tls_context
+from apiext.schema import timing
 from apiext.telemetry import Telemetry
 from apiext.verbs.call import Verbs
 
@@ -29,19 +30,30 @@ class Identity:
     authenticator: Authenticator
     ca: bytes
     token: str
+    accounts: Tokens
 
 
-def identity(config: Config) -> Identity:
-    """Make or load certificates and tokens; nothing of either with --insecure."""
+def identity(config: Config, exists: Callable[[Account], bool]) -> Identity:
+    """Make or load certificates and tokens; none but those of service accounts with --insecure.
+
+    ``exists(account)`` tells whether a service account is still there. Raises OSError for a key that cannot be read.
+    """
+    key = Path(config.service_account_key_file or config.data_dir / "pki" / "service-accounts.key")
+    accounts = Tokens(key, config.service_account_issuer, config.api_audiences, exists)
+    if config.service_account_key_file:
+        try:
+            accounts.check()
+        except ValueError as error:
+            raise OSError(f"--service-account-signing-key-file {key} holds no usable key: {error}") from error
     if config.insecure:
-        return Identity(None, Everyone(), b"", "")
+        return Identity(None, Everyone(), b"", "", accounts)
     serving = _serving(config)
     token = config.token or certificates.load_token(config.data_dir / "admin.token")
     users = {token: SUPERUSER}
     if config.token_auth_file:
         users |= authentication.read_token_file(Path(config.token_auth_file))
     context = tls_context(str(serving.certificate), str(serving.key), config.client_ca_file)
-    return Identity(context, Credentials(users), serving.ca, token)
+    return Identity(context, Credentials(users, accounts), serving.ca, token, accounts)
 
 
 def _serving(config: Config) -> certificates.Serving:
@@ -58,14 +70,21 @@ def _serving(config: Config) -> certificates.Serving:
     return certificates.load_serving(directory, authority, names)
 
 
-async def listen(config: Config, verbs: Verbs, known: Identity, checks: dict[str, Callable[[], str]]) -> HttpServer:
+async def listen(
+    config: Config, verbs: Verbs, known: Identity, checks: dict[str, Callable[[], str]], telemetry: Telemetry
+) -> HttpServer:
     """Open the listener; /readyz stays false until every check passes."""
-    telemetry = Telemetry()
+    for family in verbs.converter.metrics.families if verbs.converter is not None else ():
+        telemetry.add(family)
+    for family in verbs.admission.metrics.families:
+        telemetry.add(family)
+    telemetry.add(timing.COMPILATION)
+    telemetry.add(timing.EVALUATION)
     health = Health([Check(name, probe, ENDPOINTS_OF.get(name, ("readyz",))) for name, probe in checks.items()])
     server = HttpServer(
         VerbOperations(verbs),
         known.authenticator,
-        always_allow,
+        verbs.authorizer,
         health,
         Settings(
             host=config.bind_address,

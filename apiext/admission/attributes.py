@@ -1,9 +1,11 @@
-"""What an admission plug-in sees of a write."""
+"""What an admission plug-in sees of a write, and what it may leave behind."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
 
+from apiext import limits
+from apiext.catalog.served import ServedResource, ServedVersion
 from apiext.documents.document import View
 from apiext.meta.names import GroupKind, GroupResource
 
@@ -19,10 +21,60 @@ class Requester(Protocol):
     def groups(self) -> Sequence[str]:
         """The names of the user's groups."""
 
+    @property
+    def uid(self) -> str:
+        """The user's uid, empty when there is none."""
 
-@dataclass(frozen=True, slots=True)
+    @property
+    def extra(self) -> Sequence[tuple[str, Sequence[str]]]:
+        """What else is known of the user, by name."""
+
+
+class Form(NamedTuple):
+    """The version of the resource in which a write is shown, and the kind that objects have there."""
+
+    version: str
+    kind_group: str
+    kind_version: str
+    kind: str
+
+    @property
+    def api_version(self) -> str:
+        """The apiVersion of objects of the kind."""
+        return f"{self.kind_group}/{self.kind_version}" if self.kind_group else self.kind_version
+
+
+@dataclass(slots=True)
+class Traces:
+    """What plug-ins say besides yes and no: warnings for the client, annotations for the audit (ADM-013).
+
+    ``premises`` are what a yes rests on: the revisions that namespaces must still have when the write commits.
+    """
+
+    warnings: list[str] = field(default_factory=list)
+    annotations: dict[str, str] = field(default_factory=dict)
+    premises: dict[str, int] = field(default_factory=dict)
+
+    def warn(self, text: str) -> None:
+        """Add a warning once, as long as a client can be expected to read them."""
+        if len(self.warnings) < limits.WEBHOOK_WARNINGS and text not in self.warnings:
+            self.warnings.append(text)
+
+
+class Told(Protocol):
+    """The options of a request."""
+
+    def document(self) -> View:
+        """Return them as an object."""
+
+
+@dataclass(slots=True)  # not frozen: each write makes two, and freezing costs more than making
 class Attributes:
-    """One write: operation CREATE, UPDATE or DELETE on an object; ``old`` is None on create, ``new`` on delete."""
+    """One write: operation CREATE, UPDATE or DELETE on an object; ``old`` is None on create, ``new`` on delete.
+
+    ``told`` are the options of the request, ``deadline`` is loop time in seconds (0: none). ``definition``
+    and ``served`` are the resource and the version of the request.
+    """
 
     operation: str
     resource: GroupResource
@@ -35,3 +87,50 @@ class Attributes:
     dry_run: bool
     new: View | None = None
     old: View | None = None
+    told: Told | None = None
+    served: ServedVersion | None = None
+    definition: ServedResource | None = None
+    deadline: float = 0.0
+    traces: Traces = field(default_factory=Traces)
+    size: int = 0  # what is known of the object's size in bytes
+
+    @property
+    def form(self) -> Form:
+        """The version and kind of the request."""
+        found = form_of(self.served, self.subresource) if self.served is not None else None
+        return found or Form(self.version, self.kind.group, self.version, self.kind.kind)
+
+    @property
+    def options(self) -> View | None:
+        """The options of the operation as an object: a patch is told of as the create or update that it is."""
+        if self.told is None:
+            return None
+        found = self.told.document()
+        # upstream: for patches, too
+        return found if self.operation == "DELETE" else {**found, "kind": f"{self.operation.capitalize()}Options"}
+
+    @property
+    def shown_namespace(self) -> str:
+        """The namespace that plug-ins see: a namespace is in itself, as upstream has it."""
+        if self.resource == NAMESPACES:
+            return self.name
+        return self.namespace or ""
+
+    @property
+    def extra(self) -> Mapping[str, Sequence[str]]:
+        """What else is known of the user."""
+        found = self.user.extra
+        return {name: list(values) for name, values in found} if found else {}
+
+
+NAMESPACES = GroupResource("", "namespaces")
+
+
+def form_of(served: ServedVersion, subresource: str) -> Form | None:
+    """Return version and kind of an endpoint, None when the version has no such endpoint."""
+    endpoint = served.endpoints.get(subresource)
+    if endpoint is None:
+        return None
+    if endpoint.kind:
+        return Form(served.version, endpoint.group, endpoint.version, endpoint.kind)
+    return Form(served.version, served.group, served.version, served.kind)

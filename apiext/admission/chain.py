@@ -1,36 +1,100 @@
 """The admission plug-ins in their order: mutating first, validating just before the write (ADM-001)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from time import perf_counter
 from typing import Protocol
 
 from apiext.admission.attributes import Attributes
+from apiext.admission.metrics import Metrics
 from apiext.documents.document import Document
 
 
 class Plugin(Protocol):
     """A plug-in is a value with both moments; what it does not do returns at once."""
 
-    async def mutate(self, attributes: Attributes, new: Document) -> Document:
-        """Return the object to go on with; raises StatusError to deny."""
+    @property
+    def name(self) -> str:
+        """What flags and metrics call it."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is configured that it could do."""
+
+    async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
+        """Return the object to go on with, None on delete; raises StatusError to deny."""
 
     async def review(self, attributes: Attributes) -> None:
         """Judge the final object; raises StatusError to deny."""
 
 
-@dataclass(frozen=True, slots=True)
 class Chain:
     """Plug-ins in the order in which they see a write."""
 
-    plugins: Sequence[Plugin] = ()
+    __slots__ = ("_plugins", "metrics")
+
+    def __init__(self, plugins: Sequence[Plugin] = (), metrics: Metrics | None = None) -> None:
+        self._plugins = tuple(plugins)
+        self.metrics = metrics or Metrics()
 
     async def mutate(self, attributes: Attributes, new: Document) -> Document:
         """Run the mutating moment of each plug-in on the result of the one before."""
-        for plugin in self.plugins:
-            new = await plugin.mutate(attributes, new)
-        return new
+        found = await self._mutate(attributes, new)
+        assert found is not None
+        return found
 
     async def review(self, attributes: Attributes) -> None:
         """Run the validating moment of each plug-in."""
-        for plugin in self.plugins:
-            await plugin.review(attributes)
+        clock = _Clock(self.metrics, "validate", attributes.operation)
+        try:
+            for plugin in self._plugins:
+                if not plugin.idle:
+                    clock.enter(plugin.name)
+                    await plugin.review(attributes)
+                    clock.leave()
+        finally:
+            clock.stop()
+
+    async def review_delete(self, attributes: Attributes) -> None:
+        """Run both moments on an object about to be deleted, which nobody can change (ADM-014)."""
+        await self._mutate(attributes, None)
+        await self.review(attributes)
+
+    async def _mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
+        clock = _Clock(self.metrics, "admit", attributes.operation)
+        try:
+            for plugin in self._plugins:
+                if not plugin.idle:
+                    clock.enter(plugin.name)
+                    new = await plugin.mutate(attributes, new)
+                    clock.leave()
+        finally:
+            clock.stop()
+        return new
+
+
+class _Clock:
+    """Observes one moment of a write, and each plug-in in it; what is not left was left by an error."""
+
+    __slots__ = ("_began", "_entered", "_metrics", "_name", "_operation", "_type")
+
+    def __init__(self, metrics: Metrics, type: str, operation: str) -> None:
+        self._metrics = metrics
+        self._type = type
+        self._operation = operation
+        self._name = ""
+        self._began = self._entered = perf_counter()
+
+    def enter(self, name: str) -> None:
+        self._name = name
+        self._entered = perf_counter()
+
+    def leave(self, *, rejected: bool = False) -> None:
+        took = perf_counter() - self._entered
+        self._metrics.plugin(self._name, self._type, self._operation, rejected, took)
+        self._name = ""
+
+    def stop(self) -> None:
+        rejected = bool(self._name)
+        if rejected:
+            self.leave(rejected=True)
+        self._metrics.step(self._type, self._operation, rejected, perf_counter() - self._began)

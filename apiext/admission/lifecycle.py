@@ -2,12 +2,12 @@
 
 from collections.abc import Awaitable, Callable
 
-from apiext.admission.attributes import Attributes
+from apiext.admission.attributes import NAMESPACES, Attributes
 from apiext.documents.document import Document, View
 from apiext.meta import status
-from apiext.meta.names import GroupResource
 
-NAMESPACES = GroupResource("", "namespaces")
+__all__ = ["IMMORTAL", "NAMESPACES", "NamespaceLifecycle"]
+
 IMMORTAL = frozenset(("default", "kube-system", "kube-public"))
 
 
@@ -15,18 +15,22 @@ class NamespaceLifecycle:
     """The plug-in; ``find`` returns a namespace as it is in the store now, None when there is none."""
 
     __slots__ = ("_find",)
+    name = "NamespaceLifecycle"
+    idle = False
 
     def __init__(self, find: Callable[[str], Awaitable[View | None]]) -> None:
         self._find = find
 
-    async def mutate(self, attributes: Attributes, new: Document) -> Document:
+    async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
         """Refuse creates in absent or terminating namespaces; upstream does so before other plug-ins mutate."""
         if attributes.operation == "CREATE" and attributes.namespace:
             await self._must_be_open(attributes)
         return new
 
     async def review(self, attributes: Attributes) -> None:
-        """Refuse to delete the namespaces that everything else relies on."""
+        """Look once more, right before the create; refuse to delete the namespaces that everything else relies on."""
+        if attributes.operation == "CREATE" and attributes.namespace:
+            await self._must_be_open(attributes)
         if attributes.operation != "DELETE" or attributes.resource != NAMESPACES:
             return
         if attributes.name in IMMORTAL:
@@ -38,6 +42,7 @@ class NamespaceLifecycle:
         if namespace is None:
             raise status.not_found(NAMESPACES, name)
         if (namespace.get("status") or {}).get("phase") != "Terminating":
+            attributes.traces.premises[name] = int(namespace["metadata"]["resourceVersion"])
             return
         text = f"unable to create new content in namespace {name} because it is being terminated"
         cause = {

@@ -12,6 +12,7 @@ from typing import Protocol
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
+from apiext.auth.tokens import Tokens
 from apiext.auth.user import SUPERUSER, User, authenticated
 
 
@@ -38,13 +39,14 @@ class Everyone:
 
 
 class Credentials:
-    """Static tokens and client certificates.
+    """Static tokens, those of service accounts, and client certificates.
 
     Tokens are kept and found by a keyed digest, so that how long a look-up takes says nothing about a token.
     """
 
-    def __init__(self, tokens: Mapping[str, User]) -> None:
+    def __init__(self, tokens: Mapping[str, User], accounts: Tokens | None = None) -> None:
         self._key = secrets.token_bytes(32)
+        self._accounts = accounts
         self._users = {self._digest(token): user for token, user in tokens.items()}
 
     def _digest(self, token: str) -> bytes:
@@ -58,9 +60,12 @@ class Credentials:
         if scheme.lower() != "bearer" or not token.strip():
             return certificate_user
         user = self._users.get(self._digest(token.strip()))
-        if user is None:
+        if user is not None:
+            return user
+        found = self._accounts.user(token.strip()) if self._accounts is not None else None
+        if found is None:
             raise BadCredential
-        return user
+        return found[0]
 
 
 @dataclass(frozen=True, slots=True)

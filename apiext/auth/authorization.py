@@ -42,6 +42,26 @@ def always_deny(attributes: Attributes) -> bool:
     return attributes.user.is_master
 
 
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Something that a user may do: verbs on resources of groups, or on paths."""
+
+    verbs: tuple[str, ...]
+    groups: tuple[str, ...] = ()
+    resources: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+
+
+EVERYTHING = (Rule(("*",), ("*",), ("*",)), Rule(("*",), paths=("*",)))
+
+
+def rules_of(authorizer: Authorizer, user: User, namespace: str) -> tuple[Rule, ...]:
+    """Return what a user may do in a namespace, as the authorizer that judges requests sees it."""
+    if authorizer is always_allow or user.is_master:
+        return EVERYTHING
+    return ()
+
+
 MODES: Mapping[str, Authorizer] = {"AlwaysAllow": always_allow, "AlwaysDeny": always_deny}
 """The values of ``--authorization-mode`` that mean something here."""
 

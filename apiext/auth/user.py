@@ -14,6 +14,7 @@ class User:
     name: str
     groups: tuple[str, ...] = ()
     uid: str = ""
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()  # what else the authenticator says, by name
 
     @property
     def is_master(self) -> bool:

@@ -40,6 +40,8 @@ def age(document: View) -> str:
     return "<unknown>" if stamp is None else time.age(stamp)
 
 
+OF_METADATA = (name_cell, created, age)
+"""The cells that need no more of an object than its metadata."""
 NAME = Column("Name", "string", format="name", description=NAME_DESCRIPTION, cell=name_cell)
 AGE = Column("Age", "date", description=CREATED_DESCRIPTION, cell=age)
 CREATED_AT = Column("Created At", "date", description=CREATED_DESCRIPTION, cell=created)

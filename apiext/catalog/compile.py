@@ -3,12 +3,13 @@
 import hashlib
 from base64 import b64encode
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import orjson
 
 from apiext.catalog import endpoints
 from apiext.catalog.columns import custom_columns
-from apiext.catalog.schemas import LazySchema, schema_from
+from apiext.catalog.schemas import LazySchema, prepare_all, schema_from
 from apiext.catalog.selectable import selectable_fields
 from apiext.catalog.served import ALL_VERBS, TERMINATING_VERBS, Endpoint, ServedResource, ServedVersion
 from apiext.catalog.viewing import Storage, custom_codec
@@ -37,20 +38,26 @@ def compile_definition(
     guard_key: str = "",
     guard_revision: int = 0,
     shape: str = "",
+    streams: Mapping[str, str] | None = None,
     again: Callable[[], View] | None = None,
 ) -> ServedResource:
     """Return what the definition (v1 form) serves; pure, and cheap since schemas are compiled when first used.
 
     Names are the accepted ones; whether it is to be served at all is the caller's question (CND-005). ``shape`` is the
-    identity to give it, by default one that changes with everything. ``again()`` gives the document another time, for
+    identity to give it, by default one that changes with everything, and ``streams`` those of its versions, by default
+    the same. ``again()`` gives the document another time, for
     its schemas: with it nothing of the document is kept but what is small.
     """
     definition = from_document(document)
     sources = {version.name: schema_from(again or (lambda: document), version.name) for version in definition.versions}
     schemas = {name: LazySchema(source, definition.preserve_unknown_fields) for name, source in sources.items()}
+    shape, streams = shape or identity(document), streams or {}
     storage = Storage(definition.group, schemas, definition.storage_version, definition.webhook is not None)
     versions = {
-        version.name: _version(definition, version, storage, schemas[version.name], sources[version.name])
+        version.name: replace(
+            _version(definition, version, storage, schemas, sources[version.name]),
+            identity=streams.get(version.name, shape),
+        )
         for version in definition.versions
     }
     return ServedResource(
@@ -65,14 +72,14 @@ def compile_definition(
         terminating=definition.deleting or definition.is_true(TERMINATING),
         guard_key=guard_key,
         guard_revision=guard_revision,
-        identity=shape or identity(document),
+        identity=shape,
         all_versions=versions,
         conversion=definition.webhook,
     )
 
 
 def identity(document: View) -> str:
-    """Return a text that changes with the uid, the spec and the accepted names: what ends open watches (SRV-015)."""
+    """Return a text that changes with the uid, the spec and the accepted names (SRV-015)."""
     metadata, status = document.get("metadata") or {}, document.get("status") or {}
     shape = orjson.dumps([document.get("spec"), status.get("acceptedNames")], option=orjson.OPT_SORT_KEYS)
     return f"{metadata.get('uid', '')}/{hashlib.blake2b(shape, digest_size=16).hexdigest()}"
@@ -112,9 +119,10 @@ def _version(
     definition: CustomResourceDefinition,
     version: Version,
     storage: Storage,
-    schema: LazySchema,
+    schemas: Mapping[str, LazySchema],
     source: Callable[[], View | None],
 ) -> ServedVersion:
+    schema, written = schemas[version.name], schemas.get(definition.storage_version, schemas[version.name])
     names = definition.accepted if definition.accepted.kind else definition.names
     codec = custom_codec(storage, version.name, exact=not (version.status and _defaults_status(version.schema)))
     return ServedVersion(
@@ -128,6 +136,8 @@ def _version(
         decode=codec.decode,
         encode=codec.encode,
         accept=codec.accept,
+        encode_as_is=codec.encode_as_is,
+        converts=storage.webhook and len(storage.shapes) > 1,
         normalize=_normalizer(schema, names.kind),
         endpoints=_endpoints(version),
         columns=custom_columns(version.columns),
@@ -141,11 +151,15 @@ def _version(
         deprecation_warning=deprecation_warning(definition, version),
         selectable=selectable_fields(version.selectable, namespaced=definition.namespaced),
         schema=source,
-        cold=lambda: schema.cold,
+        cold=lambda: schema.cold or written.cold,
+        prepare=lambda: prepare_all(schema, written),
+        slow=schema.slow,
+        tell=schema.tell,
         merge_type=_merge_type(definition, source),
         empty={"apiVersion": f"{definition.group}/{version.name}", "kind": names.kind},
         complete=_completion(schema),
         storage_version_hash=storage_version_hash(definition.group, definition.storage_version, names.kind),
+        preserve=definition.preserve_unknown_fields,
     )
 
 
@@ -156,8 +170,10 @@ def _merge_type(definition: CustomResourceDefinition, source: Callable[[], View 
 
 def _completion(schema: Schema) -> Callable[[Document], Document]:
     def complete(document: Document) -> Document:
+        found = schema()
         document["metadata"] = objectmeta.repair(document.get("metadata") or {})
-        schema().default(document)
+        found.prune(document)  # upstream: an untyped map takes fields that no read shows
+        found.default(document)
         return document
 
     return complete

@@ -75,10 +75,19 @@ def same(left: Any, right: Any) -> bool:
 def _same_members(left: View, right: View) -> bool:
     if len(left) != len(right):
         return False
-    for name, value in left.items():  # noqa: SIM110 — a generator would be one more frame for each level
-        if name not in right or not same(value, right[name]):
+    for name, value in left.items():
+        if name not in right:
+            return False
+        other = right[name]
+        if value.__class__ in _PLAIN and value.__class__ is other.__class__:
+            if value != other:
+                return False
+        elif not same(value, other):
             return False
     return True
+
+
+_PLAIN = frozenset((str, int, bool, float, type(None)))
 
 
 def status() -> Endpoint:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from apiext.crd.typed import Bool, Bytes, Float, GoType, Integer, List, Map, Struct, Text, Time
 from apiext.crd.types import METADATA
-from apiext.managedfields.schemas import OBJECT_META
+from apiext.managedfields.schemas import OBJECT_META, merge_type
 from apiext.managedfields.types import ATOMIC, BOOLEAN, DEDUCED, NUMERIC, STRING, UNTYPED, ListType, MapType, Type
 
 _KEYED: Mapping[tuple[str, str], tuple[str, ...]] = {
@@ -33,6 +33,8 @@ def _of(of: GoType, known: dict[int, Type], keys: tuple[str, ...] = ()) -> Type:
         return Type(map=MapType(element=_of(of.item, known)))
     if not isinstance(of, Struct):  # any JSON, or a type with its own decoder: upstream's OpenAPI says nothing of it
         return Type(UNTYPED, ListType(ATOMIC), DEDUCED.map)
+    if not of.fields:  # an object of which nothing is known takes every field
+        return merge_type({"type": "object"})
     found = known.get(id(of))
     if found is None:
         fields: dict[str, Type] = {}

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from apiext import limits
 from apiext.crd.definition import schema_of
 from apiext.documents.document import View
 from apiext.schema.compile import CompiledSchema, compile_schema
@@ -17,12 +18,13 @@ def schema_from(definition: Callable[[], View], version: str) -> Schema:
 class LazySchema:
     """Compiles the schema at its first call and gives the same value from then on."""
 
-    __slots__ = ("_made", "_preserve", "_schema")
+    __slots__ = ("_long_from", "_made", "_preserve", "_schema")
 
     def __init__(self, schema: Schema, preserve_unknown_fields: bool) -> None:
         self._schema = schema
         self._preserve = preserve_unknown_fields
         self._made: CompiledSchema | None = None
+        self._long_from = limits.OFF_LOOP  # bytes of objects that are known to take long
 
     def __call__(self) -> CompiledSchema:
         """Return the compiled schema."""
@@ -32,5 +34,27 @@ class LazySchema:
 
     @property
     def cold(self) -> bool:
-        """Whether the next use may take long, since something is made at it."""
-        return self._made is None or not self._made.warm
+        """Whether reading an object takes long, since something is compiled for it."""
+        return self._made is None or not self._made.readable
+
+    def prepare(self) -> None:
+        """Compile what reading an object takes."""
+        self().prepare()
+
+    def slow(self, size: int) -> bool:
+        """Whether work on an object of so many bytes may take long: its schema, its rules, its defaults."""
+        made = self._made
+        if made is None or not made.warm or size >= self._long_from:
+            return True
+        return made.growth * size > limits.OFF_LOOP * 8
+
+    def tell(self, size: int, long: bool) -> None:
+        """Learn from an object whether its rules took long; what was long once may be short for others."""
+        known = self._long_from
+        self._long_from = min(known, size) if long else min(max(known, size + 1), limits.OFF_LOOP)
+
+
+def prepare_all(*schemas: LazySchema) -> None:
+    """Compile what reading objects of several versions takes."""
+    for schema in schemas:
+        schema.prepare()

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 from apiext.documents.document import Document, View
@@ -39,6 +40,23 @@ def _never() -> bool:
     return False
 
 
+def _nothing() -> None:
+    return
+
+
+def _not_slow(size: int) -> bool:
+    return False
+
+
+def _not_told(size: int, long: bool) -> None:
+    return
+
+
+# asked for several times by each request, and slow to make
+_group_resource = lru_cache(4096)(GroupResource)
+_group_kind = lru_cache(4096)(GroupKind)
+
+
 def _no_schema() -> View | None:
     return None
 
@@ -69,7 +87,9 @@ class Endpoint:
     ``normalize`` decodes a body of another kind (None: the version's own). ``columns`` are those of its table, empty
     for the version's own. ``unreadable(stored)`` is the message of the 500 that a get answers, empty when there is
     none; ``embed`` raises ValueError with the message of a 400. ``reset`` are the paths that nobody can own by writing
-    here (SSA-013); ``replicas`` are the names that lead to what a scale endpoint writes.
+    here (SSA-013); ``replicas`` are the names that lead to what a scale endpoint writes. ``review``
+    is the question that a create asks here, empty where objects are stored. ``schema()`` is that of a kind of its own
+    (None: the version's, or one that all groups share).
     """
 
     name: str
@@ -85,6 +105,8 @@ class Endpoint:
     unreadable: Callable[[View], str] = _readable
     reset: FieldSet = field(default_factory=lambda: EMPTY)
     replicas: tuple[str, ...] = ()
+    review: str = ""
+    schema: Callable[[], View | None] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -99,8 +121,13 @@ class ServedVersion:
     knowing all other errors, and returns more errors and warnings. ``name_messages(name)`` tells what is wrong
     with a name (None: it must be a DNS-1123 subdomain). ``accept(document)`` prunes and coerces what a conversion
     webhook returned in this version. ``schema()`` reads the OpenAPI schema, which nobody keeps; ``cold()`` tells that
-    the next use of it takes long, since it is compiled then. ``merge_type()`` tells how its fields are owned, ``empty``
-    is an object that has none, and ``complete(document)`` defaults in place what an apply made.
+    reading an object takes long, since its schema is compiled then or in ``prepare()``; ``slow(size)`` that work on an
+    object of so many bytes may take long, by what was told to ``tell(size, long)`` before. ``merge_type()`` tells how
+    its fields are owned,
+    ``empty`` is an object that has none, and ``complete(document)`` defaults in place what an apply made. ``converts``
+    tells that ``view``, ``decode`` and ``encode`` may raise NeedsConversion; ``encode_as_is(document)`` never does: it
+    stores in this version whatever the storage version is (None: as ``encode``). ``identity`` changes whenever open
+    watches of the version must end.
     """
 
     group: str
@@ -128,6 +155,9 @@ class ServedVersion:
     typed: bool = False  # a Go type upstream: completed from the URL, protobuf, strategic merge
     schema: Callable[[], View | None] = _no_schema
     cold: Callable[[], bool] = _never
+    prepare: Callable[[], object] = _nothing
+    slow: Callable[[int], bool] = _not_slow
+    tell: Callable[[int, bool], None] = _not_told
     storage_version_hash: str = ""
     merge_keys: Mapping[str, str] = field(default_factory=dict)  # lists that strategic merge patch merges by key
     name_messages: Callable[[str], list[str]] | None = None
@@ -135,6 +165,12 @@ class ServedVersion:
     merge_type: Callable[[], Type] = _deduced
     empty: View = field(default_factory=dict)
     complete: Callable[[Document], Document] = _same
+    encode_as_is: Callable[[Document], bytes] | None = None
+    converts: bool = False
+    identity: str = ""
+    unconditional: bool = False  # a PUT without resourceVersion replaces whatever is there (upstream's core kinds)
+    preserve: bool = False  # spec.preserveUnknownFields: nothing is pruned
+    stored_as: GroupResource | None = None  # whose objects it shows, None for its own
 
     @property
     def group_version(self) -> GroupVersion:
@@ -149,12 +185,17 @@ class ServedVersion:
     @property
     def group_resource(self) -> GroupResource:
         """The resource as error texts name it."""
-        return GroupResource(self.group, self.resource)
+        return _group_resource(self.group, self.resource)
+
+    @property
+    def stored_resource(self) -> GroupResource:
+        """The resource that its objects are stored under."""
+        return self.stored_as or self.group_resource
 
     @property
     def group_kind(self) -> GroupKind:
         """The kind as error texts name it."""
-        return GroupKind(self.group, self.kind)
+        return _group_kind(self.group, self.kind)
 
     @property
     def open_api(self) -> View | None:
@@ -167,8 +208,11 @@ class ServedResource:
     """A resource: its served versions by name, and the state of the definition behind it.
 
     ``guard_key`` and ``guard_revision`` are compared by every put of a custom object; empty for built-ins.
-    ``identity`` changes whenever open watches must end (definition uid and shape). ``all_versions`` holds the unserved
+    ``identity`` changes with the definition's uid and shape. ``all_versions`` holds the unserved
     ones too, to read and write what is stored. ``conversion`` is the webhook's settings in v1 form, None without one.
+    ``content`` changes with all of the definition's spec, prose too, with the names accepted and the uid; empty when
+    nobody knows it. ``stored_as`` is the resource whose objects are shown, None for its own; ``review`` tells that
+    nothing is stored at all. ``ttl`` are the seconds after its last write when an object goes by itself, 0 for never.
     """
 
     group: str
@@ -186,11 +230,25 @@ class ServedResource:
     builtin: bool = False
     all_versions: Mapping[str, ServedVersion] = field(default_factory=dict)
     conversion: View | None = None
+    content: str = ""
+    stored_as: GroupResource | None = None
+    review: bool = False
+    ttl: int = 0
+
+    @property
+    def stored_resource(self) -> GroupResource:
+        """The resource that its objects are stored under."""
+        return self.stored_as or self.group_resource
+
+    @property
+    def keeps(self) -> bool:
+        """Whether objects are stored under its own name: neither a second view nor questions that are answered."""
+        return self.stored_as is None and not self.review
 
     @property
     def group_resource(self) -> GroupResource:
         """The resource as keys and error texts name it."""
-        return GroupResource(self.group, self.resource)
+        return _group_resource(self.group, self.resource)
 
     @property
     def storage(self) -> ServedVersion | None:
@@ -244,6 +302,10 @@ class Catalog:
             for (of, _), served in sorted(self.resources.items())
             if of == group and served.established and version in served.versions
         ]
+
+    def known(self, key: str) -> Any | None:
+        """Return what was computed under a key before, None when nothing was."""
+        return self._cache.get(key)
 
     def remember(self, key: str, make: Callable[["Catalog"], Any]) -> Any:
         """Return what ``make`` computes from this value, computed once."""

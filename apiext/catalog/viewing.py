@@ -6,12 +6,13 @@ resourceVersion are spliced instead: known are those that this version encoded, 
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, NoReturn, Protocol
 
 import orjson
 
 from apiext import limits
+from apiext.catalog.converted import Conversions, Converted, NeedsConversion
 from apiext.documents.document import Document, View, clone
 from apiext.documents.encoding import decode_json
 from apiext.documents.encoding import encode as encode_json
@@ -30,24 +31,15 @@ class Shape(Protocol):
     def drop_nulls(self, document: Document) -> object:
         """Drop null members that nothing allows."""
 
+    def default(self, document: Document) -> bool:
+        """Fill in defaults in place; return whether any were missing."""
+
     def coerce_embedded(self, document: Document) -> object:
         """Bring embedded resources into shape."""
 
 
 class WrongVersion(ValueError):
     """A stored object claims a version that its definition does not have (VER-011): a 500 for who asks."""
-
-
-class NeedsConversion(Exception):
-    """A stored object must go through the conversion webhook first.
-
-    ``document`` is in ``version``, defaulted there, with its resourceVersion.
-    """
-
-    def __init__(self, document: Document, version: str) -> None:
-        super().__init__(version)
-        self.document = document
-        self.version = version
 
 
 _NEGATIVE_ZERO = re.compile(rb"-0[],}]")
@@ -100,22 +92,27 @@ def splice(raw: bytes, place: int, revision: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """The three closures of a served version."""
+    """The closures of a served version; ``encode_as_is`` stores a document in its own version, whatever is written."""
 
     view: Callable[[bytes, int], bytes]
     decode: Callable[[bytes, int], Document]
     encode: Callable[[Document], bytes]
     accept: Callable[[Document], Document]
+    encode_as_is: Callable[[Document], bytes] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """How the objects of a definition are stored: versions by name, which one is written, who converts."""
+    """How the objects of a definition are stored: versions by name, which one is written, who converts.
+
+    ``views`` are those of objects stored in a version, as that version shows them; each codec adds its own.
+    """
 
     group: str
     shapes: Mapping[str, Callable[[], Shape]]
     written: str
     webhook: bool
+    views: dict[str, Callable[[bytes, int], bytes]] = field(default_factory=dict)
 
     def version_of(self, document: View) -> str:
         """Return the version that a stored object is in; raises WrongVersion when the definition has none such."""
@@ -154,22 +151,16 @@ def stored_form(document: View) -> Document:
 def custom_codec(storage: Storage, version: str, *, exact: bool) -> Codec:
     """Return the closures of one version of a custom resource.
 
-    ``exact`` tells that reading back what this version encoded changes nothing, so that it may be spliced.
+    ``exact`` tells that reading back what this version encoded changes nothing, so that it may be spliced. With a
+    webhook, all but ``accept`` and ``encode_as_is`` raise NeedsConversion until the answer is remembered.
     """
-    api_version = f"{storage.group}/{version}"
-    shape = storage.shapes[version]
     splices = Splices()
-    # what a conversion webhook made may lack the defaults of the written version
-    exact = exact and version == storage.written and not (storage.webhook and len(storage.shapes) > 1)
+    answers = _Answers(storage, version) if storage.webhook and len(storage.shapes) > 1 else None
+    exact = exact and version == storage.written
 
     def accept(document: Document) -> Document:
-        found = shape()
-        document["apiVersion"] = api_version
         document["metadata"] = objectmeta.repair(document.get("metadata") or {})
-        found.prune(document)
-        found.drop_nulls(document)
-        found.coerce_embedded(document)
-        return document
+        return _accepted(document, storage, version)
 
     def decode(raw: bytes, revision: int) -> Document:
         document = parse(raw)
@@ -181,9 +172,7 @@ def custom_codec(storage: Storage, version: str, *, exact: bool) -> Codec:
         with_revision(document, revision)
         if stored == version:
             return document
-        if storage.webhook:
-            raise NeedsConversion(document, stored)
-        return accept(document)
+        return _accepted(document, storage, version) if answers is None else answers.read(document, raw, revision)
 
     def view(raw: bytes, revision: int) -> bytes:
         known = splices.view(raw, revision)
@@ -197,29 +186,130 @@ def custom_codec(storage: Storage, version: str, *, exact: bool) -> Codec:
             splices.note(raw, uid)
         return shown
 
+    def encode_as_is(document: Document) -> bytes:
+        return encode_json(stored_form(document)) + b"\n"
+
     def encode(document: Document) -> bytes:
         stored = stored_form(document)
         if version != storage.written:
-            stored = _converted(stored, storage)
+            if answers is not None:
+                return answers.write(stored)
+            stored = _accepted(clone(stored), storage, storage.written)
         raw = encode_json(stored) + b"\n"
-        if exact:
+        if exact and not (answers is not None and answers.lacking):
             splices.note(raw, stored["metadata"].get("uid"))
         return raw
 
-    return Codec(view, decode, encode, accept)
+    storage.views[version] = view
+    codec = Codec(view, decode, encode, accept, encode_as_is)
+    return codec if answers is None else answers.before(codec)
 
 
-def _converted(document: Document, storage: Storage) -> Document:
-    """Return the object in the written version: another apiVersion, and pruned by that version's schema (VER-003)."""
-    if storage.webhook:
-        raise NeedsConversion(document, storage.written)
-    changed: Document = clone(document)
-    changed["apiVersion"] = f"{storage.group}/{storage.written}"
-    shape = storage.shapes[storage.written]()
-    shape.prune(changed)
-    shape.drop_nulls(changed)
-    shape.coerce_embedded(changed)
-    return changed
+class _Answers:
+    """What the conversion webhook answered about objects read in a version, and about objects written in it.
+
+    ``lacking`` tells that an object read in the written version lacked defaults of it: then what is written may, too.
+    """
+
+    def __init__(self, storage: Storage, version: str) -> None:
+        self.lacking = False
+        self._storage = storage
+        self._version = version
+        self._api_version = f"{storage.group}/{version}"
+        self._read = Conversions()
+        self._written = Conversions()
+        self._stored = re.compile(rb'\{"apiVersion":"%b/(\w+)"' % re.escape(storage.group.encode()))
+
+    def before(self, codec: Codec) -> Codec:
+        """Return the codec with remembered answers coming first."""
+        find, then_view, then_decode = self._read.find, codec.view, codec.decode
+
+        def view(raw: bytes, revision: int) -> bytes:
+            known = find(raw)
+            if known is not None:
+                return known.at(revision)
+            self._ask_quickly(raw, revision)
+            return then_view(raw, revision)
+
+        def decode(raw: bytes, revision: int) -> Document:
+            known = find(raw)
+            if known is not None:
+                return parse(known.at(revision))
+            self._ask_quickly(raw, revision)
+            return then_decode(raw, revision)
+
+        return replace(codec, view=view, decode=decode)
+
+    def _ask_quickly(self, raw: bytes, revision: int) -> None:
+        """Ask for an object whose version can be seen without parsing, as that version shows it."""
+        found = self._stored.match(raw)
+        version = found[1].decode() if found is not None else self._version
+        if version != self._version and revision and version in self._storage.views:
+            self._ask(self._storage.views[version](raw, revision), raw)
+
+    def read(self, document: Document, raw: bytes, revision: int) -> NoReturn:
+        """Ask for an object that is stored in another version, and as that version shows it."""
+        if not revision:
+            del document["metadata"]["resourceVersion"]  # it is not stored yet
+        self._ask(encode_json(document), raw)
+
+    def _ask(self, text: bytes, raw: bytes) -> NoReturn:
+        def keep(answer: Document, metadata: bytes) -> Converted:
+            return self._keep(answer, metadata, raw)
+
+        raise NeedsConversion(text, self._api_version, (self._read, hash(raw)), keep)
+
+    def _keep(self, answer: Document, metadata: bytes, raw: bytes) -> Converted:
+        uid, revision = answer["metadata"].get("uid"), answer["metadata"].pop("resourceVersion", None)
+        if metadata and revision:
+            before, _, after = metadata.rpartition(b'"resourceVersion":"%b",' % revision.encode())
+            metadata = before + after
+        text = _encoded(answer, metadata, self._storage, self._version)
+        made = self._read.keep(raw, Converted(text, place_of(text, uid)))
+        if self._version == self._storage.written and not self.lacking:
+            self.lacking = self._storage.shapes[self._version]().default(parse(text))
+        return made
+
+    def write(self, stored: Document) -> bytes:
+        """Return an object in the version that is written, or ask for it."""
+        asked = encode_json(stored)
+        known = self._written.find(asked)
+        if known is not None:
+            return known.raw
+        storage = self._storage
+
+        def keep(answer: Document, metadata: bytes) -> Converted:
+            text = _encoded(answer, metadata, storage, storage.written)
+            return self._written.keep(asked, Converted(text + b"\n"))
+
+        raise NeedsConversion(asked, f"{storage.group}/{storage.written}", (self._written, hash(asked)), keep)
+
+
+def _encoded(answer: Document, metadata: bytes, storage: Storage, version: str) -> bytes:
+    """Return what a webhook answered as this version takes it; ``metadata`` need not be written again if known as text.
+
+    Most answers have no nulls to look for.
+    """
+    shape = storage.shapes[version]()
+    if metadata:
+        answer["metadata"] = orjson.Fragment(metadata)
+    shape.prune(answer)
+    shape.coerce_embedded(answer)
+    text = encode_json(answer)
+    if b":null" in text:
+        shape.drop_nulls(answer)
+        text = encode_json(answer)
+    return text
+
+
+def _accepted(document: Document, storage: Storage, version: str) -> Document:
+    """Return a document given in another version as one of this version, pruned by its schema (VER-003, PRU-007)."""
+    shape = storage.shapes[version]()
+    document["apiVersion"] = f"{storage.group}/{version}"
+    shape.prune(document)
+    shape.drop_nulls(document)
+    shape.coerce_embedded(document)
+    return document
 
 
 def _repaired(metadata: Any) -> Document:

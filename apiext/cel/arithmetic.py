@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 
+from apiext.cel.effort import spend
 from apiext.cel.values import (
     INT_MAX,
     INT_MIN,
@@ -60,6 +61,7 @@ def add(one: Value, other: Value) -> Value:
     if is_list(one) and is_list(other):
         if isinstance(one, View):
             return one.add(other)  # type: ignore[attr-defined]
+        spend(len(one) + len(other))
         return [*one, *elements(other)]
     return _unlike(one, "_+_", _ADDS)
 

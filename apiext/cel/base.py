@@ -33,12 +33,14 @@ LIBRARIES: tuple[Library, ...] = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
 class Function:
     """A function of all libraries together."""
 
-    name: str
-    overloads: tuple[Overload, ...]
+    __slots__ = ("name", "overloads")
+
+    def __init__(self, name: str, overloads: tuple[Overload, ...]) -> None:
+        self.name = name
+        self.overloads = overloads
 
 
 @dataclass(slots=True)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from math import ceil
 from typing import TypeAlias
 
+from apiext.cel.effort import spend
 from apiext.cel.estimate import LIST_COST, PATTERN, TRAVERSAL
 from apiext.cel.library.named_formats import NamedFormat
 from apiext.cel.values import Special, Value, cost_size, elements, is_list, is_map
@@ -32,10 +33,13 @@ def traversal(value: Value) -> int:
         return int((len(value) if value.isascii() else len(value.encode("utf-8", "surrogatepass"))) * TRAVERSAL)
     if kind is bytes:
         return int(len(value) * TRAVERSAL)
+    if is_list(value) or is_map(value):
+        spend(len(value) + 1)
     if is_list(value):
         return sum(traversal(inner) for inner in elements(value))
     if is_map(value):
-        return sum(traversal(key) + traversal(value.find(key)[1]) for key in elements(value))
+        found = [(key, value.find(key)) for key in elements(value)]
+        return sum(traversal(key) + traversal(entry[1]) for key, entry in found if type(entry) is tuple)
     return 1
 
 

@@ -3,6 +3,7 @@
 import math
 import re
 
+from apiext.cel.effort import spend_text
 from apiext.cel.times import format_timestamp, parse_duration, parse_rfc3339
 from apiext.cel.types import BOOL, BYTES, DOUBLE, DURATION, INT, NULL, STRING, TIMESTAMP, UINT, Type, make
 from apiext.cel.values import (
@@ -46,7 +47,7 @@ def to_int(value: Value) -> Value:
             return Fault("integer overflow")
         return int(value)
     if kind is str:
-        if _INTEGER.match(value) and len(value) < 30 and INT_MIN <= int(value) <= INT_MAX:
+        if len(value) < 30 and _INTEGER.match(value) and INT_MIN <= int(value) <= INT_MAX:
             return int(value)
         return _cannot(value, "int")
     if kind is Timestamp:
@@ -65,7 +66,7 @@ def to_uint(value: Value) -> Value:
         if math.isnan(value) or not 0 <= value < 18446744073709551616.0:
             return Fault("unsigned integer overflow")
         return Uint(int(value))
-    if kind is str and _NATURAL.match(value) and len(value) < 30 and int(value) <= UINT_MAX:
+    if kind is str and len(value) < 30 and _NATURAL.match(value) and int(value) <= UINT_MAX:
         return Uint(int(value))
     return _cannot(value, "uint")
 
@@ -78,6 +79,7 @@ def to_double(value: Value) -> Value:
     if kind is int or kind is Uint:
         return float(value)
     if kind is str:
+        spend_text(len(value))
         if _SPECIAL.match(value):
             return float(value)
         if _FLOAT.match(value) and "_" not in value:
@@ -145,6 +147,8 @@ def to_duration(value: Value) -> Value:
     """Return a duration of a text."""
     if type(value) is Duration:
         return value
+    if type(value) is str:
+        spend_text(len(value))
     ns = parse_duration(value) if type(value) is str else None
     return Duration(ns) if ns is not None else _cannot(value, "google.protobuf.Duration")
 

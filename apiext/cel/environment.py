@@ -1,7 +1,6 @@
 """Where expressions are compiled: declared variables and a version of the language."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from apiext.cel import types
@@ -9,8 +8,9 @@ from apiext.cel.base import base
 from apiext.cel.checker import Checked, Checker
 from apiext.cel.declared import Declared
 from apiext.cel.depth import room_for
+from apiext.cel.effort import Cancelled
 from apiext.cel.estimate import Range, estimate
-from apiext.cel.evaluation import Cancelled, Limit, Step, Tracker, Variables
+from apiext.cel.evaluation import Limit, Step, Tracker, Variables
 from apiext.cel.parser import TOO_DEEP, parse
 from apiext.cel.planner import Unplannable, plan
 from apiext.cel.runtime import Odd, Reached, values
@@ -25,12 +25,14 @@ if TYPE_CHECKING:
 PER_CALL_LIMIT = 1_000_000  # units of one evaluation (CEL-011)
 
 
-@dataclass(frozen=True, slots=True)
 class Rejected:
     """An expression that cannot be used: at its compilation or its instantiation, and upstream's text."""
 
-    stage: str
-    text: str
+    __slots__ = ("stage", "text")
+
+    def __init__(self, stage: str, text: str) -> None:
+        self.stage = stage
+        self.text = text
 
 
 class Evaluation:
@@ -117,16 +119,17 @@ _UNDECIDED = (Odd, KeyError, IndexError, TypeError, AttributeError, ValueError, 
 
 
 class Program:
-    """An expression that can be evaluated; code for it is generated when it is evaluated first."""
+    """An expression that can be evaluated; code for it is ``generated`` when it is evaluated first."""
 
-    __slots__ = ("_generated", "_run", "checked", "environment", "step")
+    __slots__ = ("_mixed", "_run", "checked", "environment", "generated", "step")
 
     def __init__(self, environment: Environment, checked: Checked, step: Step) -> None:
         self.environment = environment
         self.checked = checked
         self.step = step
         self._run: Run | None = None
-        self._generated = False
+        self._mixed = False  # parts of it are interpreted
+        self.generated = False
 
     @property
     def result(self) -> Type:
@@ -139,23 +142,33 @@ class Program:
 
     def evaluate(self, variables: Mapping[str, Any], limit: Limit = _DEFAULT_LIMIT) -> Evaluation:
         """Evaluate by generated code; what it leaves undecided is interpreted. As ``interpret`` otherwise."""
-        if not self._generated:
-            from apiext.cel.generate import generate  # programs that never run do not need it
-
-            self._generated = True
-            with room_for(len(self.checked.parsed.text)):
-                self._run = generate(self.checked, self.step, self.environment.declared, self.environment.optional)
+        if not self.generated:
+            self._generate()
+        limit.begin()
         run = self._run
         if run is not None:
+            if self._mixed and limit.brief:
+                limit = limit.interpreted()
             try:
                 value, cost = run(variables, limit)
             except Reached as stopped:
                 return Evaluation(None, str(limit.reached()), stopped.cost, True)
+            except Cancelled as stopped:
+                return Evaluation(None, str(stopped), max(limit.most, 0), True)
             except _UNDECIDED:
                 pass
             else:
                 return Evaluation(value, None, cost)
-        return self.interpret(variables, limit)
+        return self.interpret(variables, limit.interpreted())
+
+    def _generate(self) -> None:
+        from apiext.cel.generate import generate  # programs that never run do not need it
+
+        with room_for(len(self.checked.parsed.text)):
+            made = generate(self.checked, self.step, self.environment.declared, self.environment.optional)
+        if made is not None:
+            self._run, self._mixed = made
+        self.generated = True  # last: another thread may look
 
     def interpret(self, variables: Mapping[str, Any], limit: Limit = _DEFAULT_LIMIT) -> Evaluation:
         """Evaluate step by step, as upstream does.
@@ -164,6 +177,7 @@ class Program:
         limit: the most it may cost.
         """
         tracker = Tracker(limit)
+        limit.begin()
         try:
             with room_for(len(self.checked.parsed.text)):
                 value = self.step.eval(

@@ -2,31 +2,40 @@
 
 from typing import Protocol
 
+from apiext.cel import effort
+from apiext.cel.effort import CANCELLED, INTERRUPTED, Cancelled
 from apiext.cel.values import Value
 
-CANCELLED = "operation cancelled: actual cost limit exceeded"
-INTERRUPTED = "operation interrupted"
-
-
-class Cancelled(Exception):
-    """An evaluation that was stopped: its cost limit was reached, or it was told to stop."""
+INTERPRETED = 20  # times that a step takes longer when it is interpreted
 
 
 class Limit:
-    """The most that an evaluation may cost; another thread may cancel it."""
+    """The most that an evaluation may cost; another thread may cancel it.
 
-    __slots__ = ("cancelled", "most")
+    ``brief`` limits stand for time: a step that is interpreted counts more.
+    """
 
-    def __init__(self, most: int) -> None:
+    __slots__ = ("brief", "cancelled", "most")
+
+    def __init__(self, most: int, *, brief: bool = False) -> None:
         self.most = most
+        self.brief = brief
         self.cancelled = False
+
+    def interpreted(self) -> "Limit":
+        """Return the limit of an evaluation step by step."""
+        return Limit(self.most // INTERPRETED) if self.brief else self
+
+    def begin(self) -> None:
+        """Start an evaluation under this limit in this thread."""
+        effort.begin(self.most // 3 if self.brief else effort.MOST, self)
 
     def cancel(self) -> None:
         """End evaluations under this limit at their next turn."""
         self.cancelled = True
         self.most = -1
 
-    def reached(self) -> "Cancelled":
+    def reached(self) -> Cancelled:
         """Return what ends an evaluation."""
         return Cancelled(INTERRUPTED if self.cancelled else CANCELLED)
 

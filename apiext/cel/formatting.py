@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from apiext.cel.conversions import to_string
+from apiext.cel.effort import spend, spend_text
 from apiext.cel.types import Type
 from apiext.cel.values import Duration, Fault, Timestamp, Uint, Value, element, elements, is_list, is_map, type_name
 
@@ -68,6 +69,7 @@ def read_clauses(text: str, arguments: Arguments) -> str:
         kind, precision, at = _clause(text, at)
         made = arguments.clause(kind, precision, index)
         length += len(made)
+        spend_text(len(made))
         if length > MAX_TEXT:
             raise FormatError("error during formatting: text too long")
         out.append(made)
@@ -138,16 +140,22 @@ def _refuse(kind: str, value: Value) -> FormatError:
 def _string(value: Value, precision: int = 0) -> str:
     if value is None:
         return "null"
+    if is_list(value) or is_map(value):
+        spend(len(value) + 1)
     if is_list(value):
-        return "[" + ", ".join(_inner(inner) for inner in elements(value)) + "]"
+        made = ", ".join(_inner(inner) for inner in elements(value))
+        spend_text(len(made))
+        return f"[{made}]"
     if is_map(value):
         pairs = sorted(((_key(key), _inner(value.find(key)[1])) for key in elements(value)), key=lambda pair: pair[0])
-        return "{" + ", ".join(f"{key}:{inner}" for key, inner in pairs) + "}"
+        made = ", ".join(f"{key}:{inner}" for key, inner in pairs)
+        spend_text(len(made))
+        return f"{{{made}}}"
     if type(value) in (int, Uint, float, bool, str, Timestamp, bytes, Duration) or isinstance(value, Type):
-        made = to_string(value)
-        if type(made) is Fault:
-            raise FormatError(f"could not convert argument {go_quote(made.message)} to string")
-        return str(made)
+        text = to_string(value)
+        if type(text) is Fault:
+            raise FormatError(f"could not convert argument {go_quote(text.message)} to string")
+        return str(text)
     raise _refuse("s", value)
 
 
@@ -160,6 +168,8 @@ def _key(value: Value) -> str:
 def _inner(value: Value) -> str:
     """Return a value inside a list or map as a literal of the language."""
     kind = type(value)
+    if kind is Fault:
+        raise FormatError(value.message)
     if kind is str:
         return go_quote(value)
     if kind is bytes:
@@ -262,6 +272,9 @@ _GO_ESCAPES = {
 
 def go_quote(text: str) -> str:
     """Return a text in double quotes with Go's escapes."""
+    spend_text(len(text))
+    if text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'
     return '"' + "".join(_go_character(char) for char in text) + '"'
 
 

@@ -21,8 +21,13 @@ Run = Callable[[Mapping[str, Any], Limit], tuple[Any, int]]
 MAX_LOOPS = 18  # loops in loops; CPython nests 20 blocks
 
 
-def generate(checked: Checked, step: Step, declared: Mapping[str, Declared], optional: frozenset[str]) -> Run | None:
-    """Return a function of the variables and a limit that gives value and cost; None when code cannot be made."""
+def generate(
+    checked: Checked, step: Step, declared: Mapping[str, Declared], optional: frozenset[str]
+) -> tuple[Run, bool] | None:
+    """Return a function of the variables and a limit that gives value and cost, and whether parts are interpreted.
+
+    None when code cannot be made.
+    """
     generator = Generator(checked, declared, optional)
     try:
         source = generator.whole(step)
@@ -31,7 +36,7 @@ def generate(checked: Checked, step: Step, declared: Mapping[str, Declared], opt
     except (Unsupported, SyntaxError, RecursionError, MemoryError):
         return None
     run: Run = namespace["run"]
-    return run
+    return run, generator.mixed
 
 
 class Generator(Writer):
@@ -42,6 +47,7 @@ class Generator(Writer):
         self.declared = declared
         self.optional = optional
         self.loops = 0
+        self.mixed = False
         self.scopes: list[dict[str, Val]] = [{}]
 
     def whole(self, step: Step) -> str:
@@ -90,6 +96,7 @@ class Generator(Writer):
 
     def interpreted(self, step: Step) -> Val:
         """Write the evaluation of a step by itself."""
+        self.mixed = True
         self.flush()
         used = _variables(step)
         names: dict[str, Val] = {}
@@ -103,10 +110,12 @@ class Generator(Writer):
 
     def find(self, name: str) -> Val:
         """Return a variable of a loop, or one from outside."""
+        if name.startswith("."):
+            raise Unsupported
         for scope in reversed(self.scopes):
             if name in scope:
                 return scope[name]
-        if name in self.optional or name.startswith("."):
+        if name in self.optional:
             raise Unsupported
         declared = self.declared.get(name)
         read = f"variables[{name!r}]"
@@ -165,7 +174,7 @@ class Generator(Writer):
             if val.kind == "raw" and val.declared is not None and val.declared.element is not None:
                 if val.declared.kind == "list" and key.kind == "int":
                     self.odd_if(f"{key.text} < 0")
-                    return self.load(f"{val.text}[{key.text}]", val.declared.element)
+                    return self.load(f"{self.container(val)}[{key.text}]", val.declared.element)
                 if val.declared.kind == "map" and key.kind == "string":
                     return self.load(f"{val.text}[{key.text}]", val.declared.element)
         name = self.let(f"_lookup({self.value(val).text}, {self.value(key).text})")
@@ -181,7 +190,7 @@ class Generator(Writer):
         if declared.kind == "map" and type(key) is str and declared.element is not None:
             return self.load(f"{val.text}[{key!r}]", declared.element)
         if declared.kind == "list" and type(key) is int and key >= 0 and declared.element is not None:
-            return self.load(f"{val.text}[{key}]", declared.element)
+            return self.load(f"{self.container(val)}[{key}]", declared.element)
         return None
 
     def has(self, val: Val, key: object) -> Val:
@@ -193,9 +202,10 @@ class Generator(Writer):
                 raise Unsupported
             return self.present(self.let(f"{val.text}.get({field!r})"), val.declared.properties[field])
         if val.declared.kind == "map":
-            name = self.let(f"{val.text}.get({key!r}, _Odd)")
-            self.odd_if(f"{name} is None")
-            return Val(f"({name} is not _Odd)", "bool")
+            assert val.declared.element is not None
+            name = self.let(f"{val.text}.get({key!r})")
+            self.odd_if(f"{name} is None and {key!r} in {val.text}")
+            return self.present(name, val.declared.element)
         raise Unsupported
 
     def branch(self, write: Callable[[], Val], target: str) -> Val:
@@ -301,6 +311,7 @@ class Generator(Writer):
         scope = self.scopes[-1]
         first, second = self.name(), self.name()
         declared = over.declared if over.kind == "raw" else None
+        self.container(over)
         both = f"{first}, {second}" if step.var2 else first
         head, loads = self.head(step, over, declared, both)
         self.line(head)

@@ -47,7 +47,7 @@ _TOKEN = re.compile(
 _KINDS = (0, BYTES, STRING, IDENTIFIER, FLOAT, UINT, INT, 0, ESC_IDENTIFIER)
 _BLANK = re.compile(r"(?:[\t \r\n\f]+|//[^\n]*)*")
 _PARTIAL_ESCAPE = rf"(?:\\(?:[xX]{_HEX}?|u{_HEX}{{0,3}}|U{_HEX}{{0,7}}|[0-3][0-7]?)?)?"
-_PARTIAL = re.compile(
+_PARTIAL = (
     rf'"(?:{_ESCAPE}|[^\\"\n\r])*{_PARTIAL_ESCAPE}|\'(?:{_ESCAPE}|[^\\\'\n\r])*{_PARTIAL_ESCAPE}'
     r"|`[A-Za-z0-9_.\-/ ]*|[&|=]|"
 )
@@ -113,7 +113,7 @@ def tokenize(text: str, issues: Issues) -> Tokens:
 
 def _skip(text: str, start: int, issues: Issues) -> int:
     """Report characters that begin no token and return where to go on: after the first one that did not fit."""
-    partial = _PARTIAL.match(text, start)
+    partial = re.compile(_PARTIAL).match(text, start)
     assert partial is not None
     failed = partial.end()
     issues.at(start, f"Syntax error: token recognition error at: '{text[start : failed + 1]}'")

@@ -9,6 +9,7 @@ from apiext.cel.writer import Val, Writer
 
 Native = Callable[[Writer, CallStep, list[Val]], Val | None]
 
+_TYPES = {"string": frozenset((str,)), "int": frozenset((int,))}
 _PLAIN = ("int", "bool", "double")
 
 
@@ -103,7 +104,7 @@ def _size(w: Writer, step: CallStep, args: list[Val]) -> Val | None:
     if args[0].kind not in ("raw", "string", "list", "bytes"):
         return None
     w.charge(1)
-    return Val(w.let(f"len({args[0].text})"), "int")
+    return Val(w.let(f"len({w.container(args[0])})"), "int")
 
 
 def _test(text: str) -> Native:
@@ -150,7 +151,8 @@ def _in_list(w: Writer, step: CallStep, args: list[Val]) -> Val | None:
     if over.element.kind not in ("string", "int") or args[0].kind != over.element.kind or over.element.nullable:
         return None
     args = [_named(w, args[:1], step)[0], args[1]]
-    w.charge_text(f"len({args[1].text})")
+    w.charge_text(f"len({w.container(args[1])})")
+    w.odd_if(f"not {w.keep(_TYPES[over.element.kind], 't')}.issuperset(map(type, {args[1].text}))")
     return Val(w.let(f"{args[0].text} in {args[1].text}"), "bool")
 
 
@@ -159,7 +161,7 @@ def _in_map(w: Writer, step: CallStep, args: list[Val]) -> Val | None:
     if args[1].kind != "raw" or over is None or over.kind != "map" or args[0].kind != "string":
         return None
     w.charge(1)
-    return Val(w.let(f"{args[0].text} in {args[1].text}"), "bool")
+    return Val(w.let(f"{args[0].text} in {w.container(args[1])}"), "bool")
 
 
 def _join_texts(w: Writer, step: CallStep, args: list[Val]) -> Val | None:

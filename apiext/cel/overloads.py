@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from apiext.cel import types
 from apiext.cel.builder import Macros
 from apiext.cel.types import SIMPLE, Type
-from apiext.cel.values import Value, element, elements, type_name
+from apiext.cel.values import Fault, Value, element, elements, type_name
 
 Implement = Callable[..., Value]
 
@@ -47,7 +47,7 @@ class Overload:
 def _fits(type: Type, value: Value) -> bool:
     """Return whether a value is of a type; of a list or map only the first element is looked at."""
     name = _runtime_name(type)
-    if not name:
+    if not name or value.__class__ is Fault:  # what does not fit its declared type is the function's to tell
         return True
     if type_name(value) != name:
         return False

@@ -2,15 +2,13 @@
 
 import re
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, lru_cache, partial
+from typing import Any
 
-from re2 import _re2
+from apiext.cel.effort import spend
 
-MAX_MEMORY = 8 * 1024 * 1024  # bytes of one program and its caches
-_OPTIONS = _re2.RE2.Options()
-_OPTIONS.log_errors = False
-_OPTIONS.max_mem = MAX_MEMORY
-_ANYWHERE = _re2.RE2.Anchor.UNANCHORED
+_SMALL, _LARGE = 1024 * 1024, 8 * 1024 * 1024  # bytes of one program and its caches: try the first, then the second
+_REMEMBERED = 10_000  # characters of patterns whose programs are remembered
 _NOWHERE = (-1, -1)
 _TOKEN = re.compile(r"\\Q.*?(?:\\E|\Z)|\\.", re.DOTALL)
 _GROUP_NAME = re.compile(r"[A-Za-z0-9_]+\Z")
@@ -26,17 +24,35 @@ _GO_TEXTS = {
 }
 _WHOLE = ("missing closing )", "unexpected )")  # Go shows the whole pattern with these
 
-Match = Callable[[object, bytes, int, int], list[tuple[int, int]]]
+Match = Callable[[bytes, int, int], list[tuple[int, int]]]
 
 
 class PatternError(ValueError):
     """Why a pattern is refused, in Go's words."""
 
 
-@lru_cache(maxsize=1024)
 def program(pattern: str) -> Match:
-    """Return the match function of a pattern: (anchor, text, from, to) to spans. Raises PatternError."""
-    compiled = _re2.RE2(pattern.encode("utf-8", "surrogatepass"), _OPTIONS)
+    """Return the match function of a pattern: (text, from, to) to spans. Raises PatternError."""
+    return _known(pattern) if len(pattern) <= _REMEMBERED else _compiled(pattern)
+
+
+@cache
+def _engine(memory: int) -> tuple[Any, Any, Any]:
+    """Return the class of programs, its options, and what lets them match anywhere."""
+    from re2 import _re2  # 2.6 MB that rules without patterns do not need
+
+    options = _re2.RE2.Options()
+    options.log_errors = False
+    options.max_mem = memory
+    return _re2.RE2, options, _re2.RE2.Anchor.UNANCHORED
+
+
+def _compiled(pattern: str) -> Match:
+    raw = pattern.encode("utf-8", "surrogatepass")
+    engine, options, anywhere = _engine(_SMALL)
+    compiled = engine(raw, options)
+    if not compiled.ok() and compiled.error().startswith(b"pattern too large"):
+        compiled = engine(raw, _engine(_LARGE)[1])
     if not compiled.ok():
         reason, _, part = compiled.error().decode("utf-8", "replace").partition(": ")
         if reason.startswith("pattern too large"):
@@ -49,14 +65,16 @@ def program(pattern: str) -> Match:
     for name, _ in compiled.NamedCapturingGroups():
         if not _GROUP_NAME.match(name.decode("utf-8", "replace")):
             raise PatternError(f"error parsing regexp: invalid named capture: `(?P<{name.decode()}>`")
-    match: Match = compiled.Match
-    return match
+    return partial(compiled.Match, anywhere)
+
+
+_known = lru_cache(maxsize=256)(_compiled)
 
 
 def matches(text: str, pattern: str) -> bool:
     """Return whether a pattern occurs in a text."""
     raw = text.encode("utf-8", "surrogatepass")
-    return program(pattern)(_ANYWHERE, raw, 0, len(raw))[0] != _NOWHERE
+    return program(pattern)(raw, 0, len(raw))[0] != _NOWHERE
 
 
 def matcher(pattern: str) -> Callable[[str], bool]:
@@ -65,7 +83,7 @@ def matcher(pattern: str) -> Callable[[str], bool]:
 
     def test(text: str) -> bool:
         raw = text.encode("utf-8", "surrogatepass")
-        return match(_ANYWHERE, raw, 0, len(raw))[0] != _NOWHERE
+        return match(raw, 0, len(raw))[0] != _NOWHERE
 
     return test
 
@@ -73,7 +91,7 @@ def matcher(pattern: str) -> Callable[[str], bool]:
 def find(text: str, pattern: str) -> str:
     """Return the first occurrence of a pattern, "" when there is none."""
     raw = text.encode("utf-8", "surrogatepass")
-    start, end = program(pattern)(_ANYWHERE, raw, 0, len(raw))[0]
+    start, end = program(pattern)(raw, 0, len(raw))[0]
     return "" if start < 0 else raw[start:end].decode("utf-8", "surrogatepass")
 
 
@@ -84,11 +102,12 @@ def find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
     found: list[str] = []
     at, last_end, size = 0, -1, len(raw)
     while at <= size and (limit < 0 or len(found) < limit):
-        start, end = match(_ANYWHERE, raw, at, size)[0]
+        start, end = match(raw, at, size)[0]
         if start < 0:
             break
         # Go: an empty match right after the match before does not count
         if end > start or start != last_end:
+            spend(2)
             found.append(raw[start:end].decode("utf-8", "surrogatepass"))
         last_end = end
         at = end

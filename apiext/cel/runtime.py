@@ -5,6 +5,7 @@ from typing import Any
 
 from apiext.cel.attributes import lookup
 from apiext.cel.declared import Declared
+from apiext.cel.effort import Cancelled
 from apiext.cel.evaluation import Frame, Limit, Step, Tracker, Variables
 from apiext.cel.plan import is_member
 from apiext.cel.values import Fault, Optional, Value, elements, is_list, is_map
@@ -92,7 +93,10 @@ def interpret(
     """Evaluate a step by itself; return its value and the cost with it. Raises Odd."""
     tracker = Tracker(limit)
     tracker.cost = cost
-    value = step.eval(_Names(names, Variables(values(variables, world))), tracker)
+    try:
+        value = step.eval(_Names(names, Variables(values(variables, world))), tracker)
+    except Cancelled as stopped:
+        raise Reached(tracker.cost) from stopped
     if type(value) is Fault:
         raise Odd
     return value, tracker.cost

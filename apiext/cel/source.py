@@ -1,20 +1,21 @@
 """The text of an expression: where a character stands, and how a fault in it is shown."""
 
 from bisect import bisect_right
-from dataclasses import dataclass
 
 MAX_SNIPPET = 16_384  # bytes of a source line shown below a message (upstream: maxSnippetLength)
 MAX_REPORTED = 100  # faults shown of one expression (upstream: maxErrorsToReport)
 NOWHERE = (-1, -1)  # faults of the expression as a whole
 
 
-@dataclass(frozen=True, slots=True)
 class Issue:
     """One fault: line from 1, column from 0, and upstream's text."""
 
-    line: int
-    column: int
-    message: str
+    __slots__ = ("column", "line", "message")
+
+    def __init__(self, line: int, column: int, message: str) -> None:
+        self.line = line
+        self.column = column
+        self.message = message
 
 
 class Source:

@@ -1,8 +1,10 @@
 """Timestamps and durations: their texts read and written as Go does."""
 
 import re
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
+from typing import TypeVar
 
 from apiext.cel.values import INT_MAX, INT_MIN, SECOND
 
@@ -14,6 +16,15 @@ _STRFMT = re.compile(
 )
 _EPOCH = date(1970, 1, 1).toordinal()
 _DAY = 86_400
+_DIGITS = 30  # of a number in a duration; more overflow anyhow
+_REMEMBERED = 64  # characters of texts whose meaning is remembered
+T = TypeVar("T")
+
+
+def _remembered(read: Callable[[str], T]) -> Callable[[str], T]:
+    """Remember what short texts mean."""
+    known = lru_cache(maxsize=4096)(read)
+    return lambda text: known(text) if len(text) <= _REMEMBERED else read(text)
 
 
 def _instant(found: re.Match[str]) -> tuple[int, int] | None:
@@ -37,14 +48,14 @@ def _instant(found: re.Match[str]) -> tuple[int, int] | None:
     return seconds * SECOND + nanos, east
 
 
-@lru_cache(maxsize=4096)
+@_remembered
 def parse_rfc3339(text: str) -> tuple[int, int] | None:
     """Return nanoseconds since 1970 and seconds east of a text as Go's time.RFC3339 reads it, None when it does not."""
     found = _RFC3339.match(text)
     return None if found is None else _instant(found)
 
 
-@lru_cache(maxsize=4096)
+@_remembered
 def parse_date_time(text: str) -> tuple[int, int] | None:
     """Return nanoseconds since 1970 and seconds east of a date-time of the data (upstream: strfmt.ParseDateTime)."""
     if not text:
@@ -80,12 +91,14 @@ _WORD_UNITS = {
     "hour": 3600 * SECOND, "d": _DAY * SECOND, "day": _DAY * SECOND, "w": 7 * _DAY * SECOND, "wk": 7 * _DAY * SECOND,
     "week": 7 * _DAY * SECOND,
 }  # fmt: skip
-_WORDS = re.compile(
-    r"([\d.]+)\s*(nano|ns|micro|us|µs|μs|milli|ms|sec|s|min|m|hour|hr|h|day|d|week|wk|w)(?:ond|onds|s|utes|ute)?", re.I
+_WORDS = re.compile(  # linear: no run of digits is tried twice
+    r"(?<![\d.])([\d.]++)\s*+(nano|ns|micro|us|µs|μs|milli|ms|sec|s|min|m|hour|hr|h|day|d|week|wk|w)"
+    r"(?:ond|onds|s|utes|ute)?",
+    re.I,
 )
 
 
-@lru_cache(maxsize=4096)
+@_remembered
 def parse_duration(text: str) -> int | None:
     """Return nanoseconds of a duration as Go's time.ParseDuration reads it, None when it does not."""
     rest = text[1:] if text[:1] in ("+", "-") else text
@@ -95,6 +108,8 @@ def parse_duration(text: str) -> int | None:
     while at < len(rest):
         found = _PART.match(rest, at)
         if found is None or not (found[1] or found[3]):
+            return None
+        if len(found[1]) > _DIGITS:
             return None
         unit = _UNITS[found[4]]
         total += int(found[1] or "0") * unit
@@ -109,7 +124,7 @@ def parse_duration(text: str) -> int | None:
     return total if INT_MIN <= total <= INT_MAX else None
 
 
-@lru_cache(maxsize=4096)
+@_remembered
 def parse_go_or_word_duration(text: str) -> int | None:
     """Return nanoseconds of a duration of the data: Go's form, or numbers with words (upstream: strfmt)."""
     ns = parse_duration(text)
@@ -118,10 +133,9 @@ def parse_go_or_word_duration(text: str) -> int | None:
     total, found_any = 0, False
     for found in _WORDS.finditer(text):
         try:
-            amount = float(found[1])
-        except ValueError:
+            total += int(float(found[1]) * _WORD_UNITS[found[2].lower()])
+        except (ValueError, OverflowError):
             return None
-        total += int(amount * _WORD_UNITS[found[2].lower()])
         found_any = True
     return total if found_any else None
 

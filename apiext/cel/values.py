@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
+from apiext.cel.effort import spend
 from apiext.cel.types import Type
 
 Scalar: TypeAlias = "bool | int | Uint | float | str | bytes | None"
@@ -166,7 +167,7 @@ class View:
 _NAMES: dict[type, str] = {
     bool: "bool", int: "int", Uint: "uint", float: "double", str: "string", bytes: "bytes", type(None): "null_type",
     list: "list", Map: "map", Timestamp: "google.protobuf.Timestamp", Duration: "google.protobuf.Duration",
-    Type: "type", Optional: "optional_type",
+    Type: "type", Optional: "optional_type", Fault: "error",
 }  # fmt: skip
 
 
@@ -236,7 +237,7 @@ def equal(one: Value, other: Value) -> "bool | Fault":
         return bool(one == other)
     if one is None or other is None:
         return one is None and other is None
-    compare = _EQUAL.get(kind)
+    compare = _EQUAL.get(kind) if type(other) is not Fault else _equal_fault
     if compare is not None:
         return compare(one, other)
     found: bool | Fault = one.same(other)
@@ -267,12 +268,14 @@ def order_of(one: Value, other: Value) -> int:
 def _equal_lists(one: Value, other: Value) -> bool:
     if not is_list(other) or len(one) != len(other):
         return False
+    spend(len(one) + 1)
     return all(equal(a, b) is not False for a, b in zip(one, elements(other), strict=True))
 
 
 def _equal_maps(one: Value, other: Value) -> bool:
     if not is_map(other) or len(one) != len(other):
         return False
+    spend(len(one) + 1)
     for key, value in one.entries.values():
         found = other.find(key)
         if found is None or type(found) is Fault or equal(value, found[1]) is False:
@@ -292,6 +295,10 @@ def _equal_never(one: Value, other: Value) -> bool:
     return False
 
 
+def _equal_fault(one: Value, other: Value) -> Fault:
+    return one if type(one) is Fault else other
+
+
 def _equal_types(one: Value, other: Value) -> bool:
     return isinstance(other, Type) and one.name == other.name
 
@@ -299,13 +306,15 @@ def _equal_types(one: Value, other: Value) -> bool:
 _EQUAL: "dict[type, Callable[[Value, Value], bool | Fault]]" = {
     int: _equal_numbers, Uint: _equal_numbers, float: _equal_numbers, list: _equal_lists, Map: _equal_maps,
     Optional: _equal_optionals, Type: _equal_types, bool: _equal_never, str: _equal_never, bytes: _equal_never,
-    Timestamp: _equal_never, Duration: _equal_never,
+    Timestamp: _equal_never, Duration: _equal_never, Fault: _equal_fault,
 }  # fmt: skip
 
 
 def compare(one: Value, other: Value) -> "int | Fault":
     """Return -1, 0 or 1, or the fault of values that have no order."""
     kind = type(one)
+    if kind is Fault or type(other) is Fault:
+        return _equal_fault(one, other)
     if is_number(one) and is_number(other):
         if math.isnan(one) or math.isnan(other):
             return Fault("NaN values cannot be ordered")

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from apiext.cel.declared import Declared
+from apiext.cel.dynamic import dynamic
+from apiext.cel.effort import spend
 from apiext.cel.escaping import escape, unescape
 from apiext.cel.times import parse_date, parse_date_time, parse_go_or_word_duration
 from apiext.cel.values import Duration, Fault, Timestamp, Value, View, elements, equal, is_list, is_map
@@ -93,9 +95,14 @@ def _bool(raw: Any, declared: Declared) -> Value:
     return raw if type(raw) is bool else Fault(f"invalid data, expected bool, got {_go(raw)}")
 
 
+def _dyn(raw: Any, declared: Declared) -> Value:
+    return dynamic(raw)
+
+
 _READ = {
     "int_or_string": _int_or_string, "object": _object, "map": _map, "list": _list, "string": _string, "bytes": _bytes,
     "timestamp": _timestamp, "duration": _duration, "double": _double, "int": _int, "bool": _bool,
+    "dyn": _dyn,
 }  # fmt: skip
 
 
@@ -143,6 +150,7 @@ class ListView(View):
             return Fault("no such overload")
         if len(self.raw) != len(other):
             return False
+        spend(len(other) + 1)
         for one, two in zip(self.items(), elements(other), strict=True):
             found = one if type(one) is Fault else equal(one, two)
             if found is not True:
@@ -151,6 +159,7 @@ class ListView(View):
 
     def add(self, other: Value) -> Value:
         """Return both lists as one."""
+        spend(len(self) + len(other))
         return [*self.items(), *elements(other)]
 
 
@@ -166,6 +175,7 @@ class _SetLike(View):
             return Fault("no such overload")
         if len(self) != len(other):
             return False
+        spend(len(other) + 1)
         mine = _set_keys(self.items())
         if type(mine) is Fault:
             return mine
@@ -174,6 +184,7 @@ class _SetLike(View):
 
     def add(self, other: Value) -> Value:
         """Return this list and what the other has more."""
+        spend(len(self) + len(other))
         made = list(self.items())
         seen = _set_keys(made)
         if type(seen) is Fault:
@@ -256,6 +267,7 @@ class _Keyed(View):
             return Fault("no such overload")
         if len(self) != len(other):
             return False
+        spend(len(other) + 1)
         names = self.keys()
         mine = {_object_key(value, names): value for value in self.items()}
         seen = set()
@@ -271,6 +283,7 @@ class _Keyed(View):
 
     def add(self, other: Value) -> Value:
         """Return this list with the other's objects in place of those of the same keys, the rest behind."""
+        spend(len(self) + len(other))
         made = list(self.items())
         names = self.keys()
         places = {_object_key(value, names): at for at, value in enumerate(made)}
@@ -354,6 +367,7 @@ class MapView(View):
             return Fault("no such overload")
         if len(self) != len(other):
             return False
+        spend(len(other) + 1)
         for key in self.raw:
             mine, theirs = self.find(key), other.find(key)
             if type(theirs) is Fault or theirs is None:
@@ -378,9 +392,9 @@ class ObjectView(View):
         return len(self.raw)
 
     def items(self) -> Iterator[Value]:
-        """Yield the names of fields that are declared."""
+        """Yield the names of fields that are declared and there."""
         known = self.declared.properties
-        return iter([escape(name) or name for name in self.raw if name in known])
+        return iter([escape(name) or name for name, raw in self.raw.items() if raw is not None and name in known])
 
     def find(self, key: Value) -> tuple[Value, Value] | Fault | None:
         """Return the field of a name; one that is null counts as missing."""
@@ -399,6 +413,7 @@ class ObjectView(View):
             return Fault("no such overload")
         if len(self) != len(other):
             return False
+        spend(len(other) + 1)
         known = self.declared.properties
         for name, raw in self.raw.items():
             if name not in known:

@@ -115,6 +115,12 @@ class Writer:
         self.odd_if(f"type({name}) is _Fault or {name} is None")
         return Val(name, kind)
 
+    def container(self, val: Val) -> str:
+        """Return the text of a container; data that is none of its declared type is odd."""
+        if val.kind == "raw" and val.declared is not None:
+            self.odd_if(f"type({val.text}) is not {'list' if val.declared.kind == 'list' else 'dict'}")
+        return val.text
+
     def constant(self, step: Constant) -> Val:
         value = step.value
         kind = LITERAL_KINDS.get(type(value), "any")

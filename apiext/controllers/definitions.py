@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 
+from apiext import limits
 from apiext.crd.conditions import find
 from apiext.crd.definition import ESTABLISHED, NAMES_ACCEPTED, CustomResourceDefinition, from_document
 from apiext.crd.encoding import V1BETA1, from_stored_form
@@ -21,10 +22,28 @@ log = logging.getLogger(__name__)
 DEFINITIONS = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
 
 _OUTLINE = ("group", "scope", "names", "preserveUnknownFields")
+_PER_VERSION = frozenset(
+    ("names", "version", "versions", "validation", "subresources", "additionalPrinterColumns", "selectableFields")
+)
+_STREAMED = {  # what streams show, in a version and at the top of the spec in the stored form
+    "schema": "validation",
+    "additionalPrinterColumns": "additionalPrinterColumns",
+    "selectableFields": "selectableFields",
+}
+_NO_SPEC = b'"spec":null'
 _PROSE = frozenset(("description", "title", "externalDocs", "example"))
 _SCHEMA_MAPS = frozenset(("properties", "patternProperties", "definitions", "dependencies"))
 _SCHEMA_LISTS = frozenset(("allOf", "anyOf", "oneOf"))
 _SCHEMAS = frozenset(("items", "additionalProperties", "additionalItems", "not", "openAPIV3Schema"))
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What is known of a stored spec: outline and digest, and where its member stands in large bytes."""
+
+    outline: dict[str, Any]
+    digest: str
+    place: slice
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +61,7 @@ class Facts:
     digest: bytes
     size: int
     suspect: bool
+    spec: "Spec"
 
     @property
     def uid(self) -> str:
@@ -115,8 +135,15 @@ class Definitions:
             return None
         known = self._facts.get(name)
         if known is None or known[0] is not entry:
-            known = self._facts[name] = (entry, read(entry))
+            known = self._facts[name] = (entry, self.of(entry))
         return known[1]
+
+    def of(self, entry: Entry) -> Facts | None:
+        """Return what is known of a definition in some state; None when it cannot be read."""
+        known = self._facts.get(entry.name)
+        if known is None or known[1] is None:
+            return read(entry)
+        return known[1] if known[0] is entry else _again(entry, known[0], known[1]) or read(entry)
 
     def names(self) -> list[str]:
         """Return the names of all stored definitions."""
@@ -157,9 +184,33 @@ def read(entry: Entry) -> Facts | None:
         return None
 
 
+def _again(entry: Entry, before: Entry, facts: Facts) -> Facts | None:
+    """Return the facts of a large definition whose spec is the one before; None when that is not to be seen quickly."""
+    raw, text = entry.raw, before.raw[facts.spec.place]
+    at = raw.find(text) if text else -1
+    if at < 0:
+        return None
+    document = orjson.loads(b"%b%b%b" % (raw[:at], _NO_SPEC, raw[at + len(text) :]))
+    if document.get("spec", "") is not None:  # those bytes are something else there
+        return None
+    return _facts(entry, document, replace(facts.spec, place=slice(at, at + len(text))))
+
+
 def _read(entry: Entry, document: Any) -> Facts:
-    metadata, spec, status = document["metadata"], document["spec"], document.get("status") or {}
-    outline = from_document({**document, "spec": {key: spec[key] for key in _OUTLINE if key in spec}})
+    spec = document["spec"]
+    text = orjson.dumps(spec, option=orjson.OPT_SORT_KEYS)
+    place = slice(0)
+    if len(text) > limits.SPEC_SEARCHED:
+        member = b'"spec":' + text
+        at = entry.raw.find(member)
+        place = slice(at, at + len(member)) if at >= 0 else place
+    outline = {key: spec[key] for key in _OUTLINE if key in spec}
+    return _facts(entry, document, Spec(outline, hashlib.blake2b(text, digest_size=16).hexdigest(), place))
+
+
+def _facts(entry: Entry, document: Any, spec: Spec) -> Facts:
+    metadata, status = document["metadata"], document.get("status") or {}
+    outline = from_document({**document, "spec": spec.outline})
     names = outline.names
     outline = replace(  # with what a stored definition may leave out (CRD-002)
         outline,
@@ -175,9 +226,10 @@ def _read(entry: Entry, document: Any) -> Facts:
         revision=entry.revision,
         outline=outline,
         finalizers=tuple(metadata.get("finalizers") or ()),
-        digest=_digest({"spec": spec, "accepted": status.get("acceptedNames"), "uid": outline.uid}),
+        digest=_digest({"spec": spec.digest, "accepted": status.get("acceptedNames"), "uid": outline.uid}),
         size=len(entry.raw),
-        suspect=not old_form or spec.get("preserveUnknownFields") is not False,
+        suspect=not old_form or spec.outline.get("preserveUnknownFields") is not False,
+        spec=spec,
     )
 
 
@@ -191,7 +243,7 @@ def trusted(raw: bytes) -> View | None:
 
 
 def shape(raw: bytes) -> str:
-    """Return a text that changes when open watches must end: anything of the spec but prose, or accepted names."""
+    """Return a text that changes with everything but prose: the spec, and the accepted names."""
     document = orjson.loads(raw)
     spec = {key: value for key, value in document["spec"].items() if key != "names"}
     for holder in (spec, *(spec.get("versions") or ())):
@@ -200,6 +252,32 @@ def shape(raw: bytes) -> str:
                 holder[key] = _bare(holder[key])
     accepted = (document.get("status") or {}).get("acceptedNames")
     return _digest({"spec": spec, "accepted": accepted, "uid": document["metadata"].get("uid")}).hex()
+
+
+def streams(raw: bytes) -> dict[str, str]:
+    """Return for each version a text that changes when its open watches must end (SRV-015).
+
+    That is when something of it is shown otherwise; of what all versions share; or of the versions that objects may be
+    stored in, since a stream reads them as they were when it began.
+    """
+    document = orjson.loads(raw)
+    spec, status = document["spec"], document.get("status") or {}
+    shown = {version["name"]: _shown(version, spec) for version in spec.get("versions") or ()}
+    stored = {version["name"] for version in spec.get("versions") or () if version.get("storage")}
+    stored.update(status.get("storedVersions") or ())
+    shared = {
+        **{key: value for key, value in spec.items() if key not in _PER_VERSION},
+        "preserveUnknownFields": bool(spec.get("preserveUnknownFields")),
+        "accepted": status.get("acceptedNames"),
+        "uid": document["metadata"].get("uid"),
+        "stored": {name: shown[name]["schema"] for name in stored if name in shown},
+    }
+    return {name: _digest([parts, shared]).hex() for name, parts in shown.items()}
+
+
+def _shown(version: View, spec: View) -> dict[str, Any]:
+    """Return what streams of a version depend on; what it does not have itself stands at the top of the spec."""
+    return {below: _bare(version.get(below, spec.get(above))) for below, above in _STREAMED.items()}
 
 
 def _bare(schema: Any) -> Any:

@@ -9,7 +9,7 @@ schema nor a conversion can hold up a deletion.
 import asyncio
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Any
 
@@ -92,7 +92,8 @@ class Garbage:
         """Follow everything served now or later."""
         self._serving.listen(self._served)
         for served in self._verbs.catalog.current.resources.values():
-            self._follow(served.group_resource)
+            if served.keeps:
+                self._follow(served.group_resource)
         self.loop.start(group, self.dependents.everything)
 
     async def stop(self) -> None:
@@ -168,7 +169,7 @@ class Garbage:
             self._awaited.add((reference.api_version, reference.kind))
         if served is None or (served.namespaced and not namespace):
             return Owner.UNKNOWN
-        resource, within = served.group_resource, namespace if served.namespaced else ""
+        resource, within = served.stored_resource, namespace if served.namespaced else ""
         collection = self._verbs.store.add(resource, served.namespaced)
         cached = collection.known(f"{within}/{reference.name}" if within else reference.name)
         if cached is not None and _state(cached, reference.uid) is Owner.SOLID:
@@ -179,7 +180,7 @@ class Garbage:
         state = _state(entry, reference.uid) if entry is not None else Owner.ABSENT
         if state is not Owner.SOLID:
             now = self._kind(reference)  # the definition may have gone while we looked
-            if now is None or (now.group_resource, now.uid, now.namespaced) != (
+            if now is None or (now.stored_resource, now.uid, now.namespaced) != (
                 resource,
                 served.uid,
                 served.namespaced,
@@ -312,4 +313,7 @@ def _version_of(found: _Object) -> ServedVersion:
     version = str(orjson.loads(found.entry.raw).get("apiVersion", "")).rpartition("/")[2]
     served = found.served
     known = served.all_versions.get(version) or served.versions.get(version) or served.storage
-    return known or next(iter(served.versions.values()))
+    stored = known or next(iter(served.versions.values()))
+    if stored.converts and stored.encode_as_is is not None:
+        return replace(stored, encode=stored.encode_as_is, converts=False)  # marks are metadata: no webhook is asked
+    return stored

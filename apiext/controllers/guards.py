@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from apiext.controllers.definitions import Definitions, Facts, read
+from apiext.controllers.definitions import Definitions, Facts
 from apiext.meta.names import GroupResource
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.collection import Collection
@@ -83,7 +83,7 @@ class Guards:
             # The guard first, then the definition: so the guard is never older than what we hold it against.
             stored = await self._stored(facts.name)
             entry = await self._store.current(self._definitions.collection, "", facts.name)
-            now = read(entry) if entry is not None else None
+            now = self._definitions.of(entry) if entry is not None else None
             if now is None or (now.uid, now.generation, now.deleting) != (facts.uid, facts.generation, facts.deleting):
                 return None
             if stored is not None and self._fits(stored, facts):

@@ -106,7 +106,9 @@ class Namespaces:
         """Have a sweep for each namespaced resource that is served now."""
         sweeps = self._sweeps[name]
         wanted = {
-            served.group_resource: served for served in self._live.current.resources.values() if served.namespaced
+            served.group_resource: served
+            for served in self._live.current.resources.values()
+            if served.namespaced and served.keeps
         }
         for resource in [resource for resource in sweeps if resource not in wanted]:
             sweeps.pop(resource).close()

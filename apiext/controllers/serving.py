@@ -8,7 +8,7 @@ from dataclasses import replace
 from apiext import limits
 from apiext.catalog.compile import compile_definition
 from apiext.catalog.served import TERMINATING_VERBS, LiveCatalog, ServedResource, ServedVersion
-from apiext.controllers.definitions import Definitions, Facts, shape, trusted
+from apiext.controllers.definitions import Definitions, Facts, shape, streams, trusted
 from apiext.controllers.guards import TERMINATING, Guards, Permit
 from apiext.controllers.loop import Loop
 from apiext.documents.document import View
@@ -184,10 +184,17 @@ class Serving:
         self._compiled[facts.name] = self._build(entry, facts, self._compiled.get(facts.name))
 
     def _build(self, entry: Entry, facts: Facts, before: _Compiled | None) -> _Compiled:
-        """Compile a stored definition; pure, and safe in a thread. Watches go on when its shape is the same."""
-        identity = facts.digest.hex()
-        if before is not None and shape(before.source.raw) == shape(entry.raw):
-            identity = before.resource.identity
+        """Compile a stored definition; pure, and safe in a thread. Watches go on when their version looks the same."""
+        identity, kept = facts.digest.hex(), {}
+        if before is not None:
+            if shape(before.source.raw) == shape(entry.raw):
+                identity = before.resource.identity
+            was, had = streams(before.source.raw), before.resource.all_versions
+            kept = {
+                name: had[name].identity
+                for name, text in streams(entry.raw).items()
+                if name in had and was.get(name) == text
+            }
         resource = self._definitions.collection.resource
         served = self._live.current.lookup(resource.group, "v1", resource.resource)
         assert served is not None
@@ -195,7 +202,8 @@ class Serving:
         # A guard that fits was written after a server had decoded this definition in full: no need to do so again.
         known = not self.synced() and self._guards.matching(facts) is not None
         document = (known and trusted(entry.raw)) or source()
-        return _Compiled(facts.digest, source, compile_definition(document, shape=identity, again=source))
+        compiled = compile_definition(document, shape=identity, streams=kept, again=source)
+        return _Compiled(facts.digest, source, replace(compiled, content=facts.digest.hex()))
 
     def _settle(self, facts: Facts) -> bool:
         """Bring the catalog to the facts without waiting; False when guard or compiled form are not there."""
@@ -236,8 +244,8 @@ class Serving:
             self._live.current = replace(self._live.current, resources=resources)
         else:
             return
-        if before is not None and before.identity != after.identity:
-            self._end_watches(before)
+        if before is not None:
+            self._end_watches(before, after)
         self._tell(facts.name)
 
     def _doubt(self, name: str, revision: int) -> None:
@@ -268,7 +276,7 @@ class Serving:
         """Serve a definition's resource no more, and end its watches."""
         served = self._unlist(name)
         if served is not None:
-            self._end_watches(served)
+            self._end_watches(served, None)
 
     def _unlist(self, name: str) -> ServedResource | None:
         """Take a definition's resource out of the catalog; returns it if it was there."""
@@ -281,10 +289,13 @@ class Serving:
         self._tell(name)
         return served
 
-    def _end_watches(self, served: ServedResource) -> None:
-        collection = self._store.collection(served.group_resource)
-        if collection is not None:
-            collection.end_watches()
+    def _end_watches(self, before: ServedResource, after: ServedResource | None) -> None:
+        """End the watches of versions that are no longer served, or no longer mean the same (SRV-015)."""
+        remaining = {} if after is None else {name: version.identity for name, version in after.versions.items()}
+        ended = {name for name, version in before.versions.items() if remaining.get(name) != version.identity}
+        collection = self._store.collection(before.group_resource)
+        if ended and collection is not None:
+            collection.end_watches(versions=ended)
 
     def _changed(self, change: Change) -> None:
         """A definition or a guard changed: follow at once when nothing needs waiting, else soon."""

@@ -20,6 +20,7 @@ from apiext.controllers.nonstructural import NonStructural
 from apiext.controllers.serving import Serving
 from apiext.controllers.statuses import Statuses
 from apiext.storage.cached_store import CachedStore
+from apiext.storage.collection import Decoder
 from apiext.storage.history import Change
 from apiext.storage.store import StoreError
 from apiext.verbs.call import Verbs
@@ -140,14 +141,19 @@ async def start(
     builtin: Sequence[ServedResource],
     *,
     compact_every: float = limits.COMPACT_EVERY,
+    decoder: Decoder | None = None,
 ) -> Controllers:
     """Start all controllers in the group, over a store that is started. Raises store errors.
 
     Built-in resources are put into the catalog and the store, unless they are there. ``clock()`` is the time as
-    metadata shows it. Returns once the controllers run; ``wait_synced`` waits for all stored definitions.
+    metadata shows it; ``decoder`` reads what others stored of built-in kinds. Returns once the controllers run;
+    ``wait_synced`` waits for all stored definitions.
     """
     for served in builtin:
-        store.add(served.group_resource, served.namespaced)
+        if served.review:
+            continue
+        collection = store.add(served.stored_resource, served.namespaced, decoder)
+        collection.ttl = collection.ttl or served.ttl
     controllers = Controllers(store, live, clock, compact_every)
     controllers.serving.serve_builtin(builtin)
     await controllers.start(group, store)

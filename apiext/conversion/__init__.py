@@ -1,1 +1,1 @@
-"""Documents of one resource, from version to version."""
+"""Documents of one version become those of another, by asking a webhook."""

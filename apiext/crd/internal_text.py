@@ -29,11 +29,11 @@ _NUMBER: Render = _plain(0)
 
 
 def _many(render: Render) -> Render:
-    return lambda value: [render(item) for item in value] if value else None
+    return lambda value: None if value is None else [render(item) for item in value]
 
 
 def _by_name(render: Render) -> Render:
-    return lambda value: {name: render(value[name]) for name in sorted(value)} if value else None
+    return lambda value: None if value is None else {name: render(value[name]) for name in sorted(value)}
 
 
 def _struct(*members: tuple[str, str, Render]) -> Render:

@@ -49,7 +49,7 @@ def _client_errors(client: View, path: str, check_bundle: bool) -> Iterator[Fiel
     elif url is not None:
         yield from url_errors(url, child(path, "url"))
     else:
-        yield from _service_errors(service or {}, child(path, "service"))
+        yield from service_errors(service or {}, child(path, "service"))
     bundle = client.get("caBundle")
     if check_bundle and bundle:
         fault = bundle_fault(bundle)
@@ -134,7 +134,8 @@ def _check_host(url: str, host: str) -> None:
         raise ValueError(f"parse {go_quote(url)}: invalid port {go_quote(':' + port[2])} after host")
 
 
-def _service_errors(service: View, path: str) -> Iterator[FieldError]:
+def service_errors(service: View, path: str) -> Iterator[FieldError]:
+    """Yield what is wrong with a webhook's service reference (VER-009)."""
     # upstream: name and namespace are handed over in each other's place, so errors name the other field
     if not service.get("name"):
         yield required(child(path, "namespace"))

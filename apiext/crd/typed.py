@@ -263,13 +263,19 @@ def _plain_class(known: Field) -> type[Any] | None:
 
 
 class Struct:
-    """A struct with its fields in Go's order; ``define`` is called later where types refer to themselves."""
+    """A struct with its fields in Go's order; ``define`` is called later where types refer to themselves.
 
-    __slots__ = ("_always", "_order", "_plain", "fields", "go", "name")
+    ``holds_empty`` keeps empty lists and maps that were given: Go tells them from absent ones until it prints them.
+    """
 
-    def __init__(self, name: str, fields: Mapping[str, Field], *, package: str = "v1") -> None:
+    __slots__ = ("_always", "_holds_empty", "_order", "_plain", "fields", "go", "name")
+
+    def __init__(
+        self, name: str, fields: Mapping[str, Field], *, package: str = "v1", holds_empty: bool = False
+    ) -> None:
         self.name = name
         self.go = f"{package}.{name}"
+        self._holds_empty = holds_empty
         self.define(fields)
 
     def define(self, fields: Mapping[str, Field]) -> None:
@@ -319,7 +325,8 @@ class Struct:
         shown: Document = {}
         for name in sorted(found, key=self._order):
             known, value = self.fields[name], found[name]
-            if known.pointer or known.always or not _is_empty(value):
+            held = self._holds_empty and value.__class__ in (list, dict)
+            if held or known.pointer or known.always or not _is_empty(value):
                 shown[name] = value
         return shown
 

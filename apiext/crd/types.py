@@ -49,7 +49,11 @@ class _Metadata:
     """ObjectMeta, decoded by apiext.meta."""
 
     go = "v1.ObjectMeta"
-    zero: Mapping[str, Any] = {}
+
+    @property
+    def zero(self) -> Any:
+        """Metadata without anything, for its owner to change."""
+        return {}
 
     def decode(self, value: Any, path: str, into: Decoding) -> Any:
         """Return the metadata; its fault counts like any other, its unknown fields are noted in their place."""
@@ -72,7 +76,7 @@ METADATA = _Metadata()
 
 def schema_type(package: str) -> Struct:
     """Return JSONSchemaProps of an API version; both versions write it alike."""
-    props = Struct("JSONSchemaProps", {}, package=package)
+    props = Struct("JSONSchemaProps", {}, package=package, holds_empty=True)
     many = List(props)
 
     def or_bool(value: Any, into: Decoding) -> Any:

@@ -50,6 +50,7 @@ class Rules:
     many_selectable: frozenset[str] = frozenset()  # versions that may keep too many; "" is the top of the spec
     same_schema: frozenset[str] = frozenset()  # versions whose schema is as it was; "" is the top of the spec
     preserve_forbidden: bool = True
+    approval_needed: bool = True
     schema: options.Options = field(default_factory=options.Options)
 
 
@@ -57,6 +58,7 @@ V1 = Rules()
 V1BETA1 = Rules(
     schema_needed=False,
     preserve_forbidden=False,
+    approval_needed=False,
     schema=options.Options(structural=False, valid_types=False, pruned_defaults=False, atomic_sets=False),
 )
 
@@ -91,7 +93,8 @@ def _errors(new: View, old: View | None, rules: Rules) -> list[FieldError]:
         errors += _fixed_errors(spec, old["spec"], rules)
     errors += name_errors(status.get("acceptedNames") or {}, "status.acceptedNames")
     errors += stored_version_errors(status.get("storedVersions"), spec.get("versions") or (), "status.storedVersions")
-    errors += approval_errors(new, old)
+    if rules.approval_needed:
+        errors += approval_errors(new, old)
     if rules.preserve_forbidden and spec.get("preserveUnknownFields"):
         errors.append(invalid("spec.preserveUnknownFields", True, _PRESERVE))
     return errors

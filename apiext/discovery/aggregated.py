@@ -1,54 +1,52 @@
 """Aggregated discovery: every group, version and resource in one document with an ETag (DIS-106, DIS-107)."""
 
-import hashlib
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 
 from apiext.catalog.served import Catalog, Endpoint, ServedVersion
+from apiext.discovery import protobuf
 from apiext.discovery.groups import CORE, Published, published
-from apiext.documents.document import Document
-from apiext.documents.encoding import encode_in_order
+from apiext.discovery.operations import JSON, PROTOBUF, YAML
+from apiext.discovery.tagged import Tagged, etag
+from apiext.documents.document import Document, View
+from apiext.documents.encoding import encode_in_order, encode_yaml
 
-MEDIA_TYPE = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-"""The Content-Type of the answer, exactly as clients expect it echoed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tagged:
-    """A document as bytes, and its ETag with its quotes."""
-
-    body: bytes
-    etag: str
+_ENCODERS: Mapping[str, Callable[[View], bytes]] = {
+    JSON: encode_in_order,
+    YAML: encode_yaml,
+    PROTOBUF: protobuf.encode,
+}
 
 
-def etag(body: bytes) -> str:
-    """Return the ETag of a body: quoted upper-case hex of its SHA-512 (DIS-107, OAS-001)."""
-    return f'"{hashlib.sha512(body).hexdigest().upper()}"'
+def content_type(encoding: str) -> str:
+    """Return the Content-Type of an answer, exactly as clients expect it echoed."""
+    return f"{encoding};g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 
-def document(catalog: Catalog, *, core: bool) -> Tagged:
-    """Return the APIGroupDiscoveryList of ``/api`` (the core group) or of ``/apis`` (all others)."""
-    make = _core if core else _others
-    return catalog.remember(f"discovery.aggregated.{core}", make)  # type: ignore[no-any-return]  # an untyped cache
+def document(catalog: Catalog, *, core: bool, encoding: str = JSON) -> Tagged:
+    """Return the APIGroupDiscoveryList of ``/api`` (the core group) or of ``/apis`` (all others).
+
+    ``encoding`` is JSON, YAML or protobuf; the ETag is that of the JSON form, as upstream (DIS-107).
+    """
+    listed, tag = catalog.remember(f"discovery.aggregated.{core}", _core if core else _others)
+    return Tagged((_ENCODERS[encoding](listed),), tag)
 
 
-def _core(catalog: Catalog) -> Tagged:
-    return _tagged(catalog, [CORE] if CORE in published(catalog) else [])
+def _core(catalog: Catalog) -> tuple[Document, str]:
+    return _list(catalog, [CORE] if CORE in published(catalog) else [])
 
 
-def _others(catalog: Catalog) -> Tagged:
-    return _tagged(catalog, [name for name in published(catalog) if name != CORE])
+def _others(catalog: Catalog) -> tuple[Document, str]:
+    return _list(catalog, [name for name in published(catalog) if name != CORE])
 
 
-def _tagged(catalog: Catalog, groups: list[str]) -> Tagged:
-    body = encode_in_order(
-        {
-            "kind": "APIGroupDiscoveryList",
-            "apiVersion": "apidiscovery.k8s.io/v2",
-            "metadata": {},
-            "items": [_group(catalog, name) for name in groups],
-        }
-    )
-    return Tagged(body, etag(body))
+def _list(catalog: Catalog, groups: list[str]) -> tuple[Document, str]:
+    listed: Document = {
+        "kind": "APIGroupDiscoveryList",
+        "apiVersion": "apidiscovery.k8s.io/v2",
+        "metadata": {},
+        "items": [_group(catalog, name) for name in groups],
+    }
+    return listed, etag((encode_in_order(listed),))
 
 
 def _group(catalog: Catalog, name: str) -> Document:

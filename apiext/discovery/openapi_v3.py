@@ -1,174 +1,189 @@
-"""OpenAPI v3: the index of group-versions and a document for each (OAS-002…004, OAS-008)."""
+"""OpenAPI v3: the index of documents, and a document for each group-version and answer of the server (OAS-002…004)."""
 
-import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from weakref import WeakKeyDictionary
 
 import orjson
 
 from apiext.catalog.served import Catalog, ServedVersion
-from apiext.discovery import types
-from apiext.discovery.aggregated import Tagged
+from apiext.discovery import openapi_v3_proto, own_paths, types
+from apiext.discovery.fingerprints import common, fingerprint, made_of
 from apiext.discovery.groups import Published, published
-from apiext.discovery.operations import BODY_TYPES, Operation, PathItem, path_items, tag
-from apiext.discovery.schemas import list_schema, object_schema, reference
-from apiext.documents.document import Document
+from apiext.discovery.openapi_v3_paths import encoded_path_item, parameter, path_item
+from apiext.discovery.operations import PathItem, path_items
+from apiext.discovery.schemas import kinds
+from apiext.discovery.tagged import Tagged, etag, joined, separated
+from apiext.documents.document import View
 from apiext.documents.encoding import encode_in_order
 
-_HEAD = b'{"openapi":"3.0.0","info":{"title":"Kubernetes CRD Swagger","version":"v0.1.0"},"paths":{'
-_FORMAT = "1"  # grows when the same definition is published differently
+PROTOBUF = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
+"""The Content-Type of the protobuf answer; clients ask for it also with ``@`` in place of the second dot (OAS-002)."""
+_CUSTOM = ("Kubernetes CRD Swagger", "v0.1.0")  # title and version of the documents of definitions (recorded)
 
 
 @dataclass(frozen=True, slots=True)
+class _Page:
+    """What one document is made of: resources, the server's own paths, and its title and version."""
+
+    served: Sequence[Published]
+    own: Sequence[PathItem]
+    about: tuple[str, str]
+
+
+@dataclass(slots=True)
 class _Part:
-    """What one served version adds to its document: encoded members by key."""
+    """What one served version adds to its document: encoded members; protobuf once it was asked for."""
 
-    paths: dict[str, bytes]
-    schemas: dict[str, bytes]
-    scale: bool
+    paths: bytes
+    schemas: bytes
+    protobuf: bytes | None = None
 
 
-_FINGERPRINTS: WeakKeyDictionary[ServedVersion, bytes] = WeakKeyDictionary()
 _PARTS: WeakKeyDictionary[ServedVersion, _Part] = WeakKeyDictionary()
 """Parts live as long as their version is served, so a changed definition rebuilds only its own."""
 
 
-def index(catalog: Catalog) -> Tagged:
-    """Return the document of ``/openapi/v3``: a relative URL with the hash of each group-version's document."""
-    return catalog.remember("discovery.v3", _index)  # type: ignore[no-any-return]  # an untyped cache
+def index(catalog: Catalog, version: str) -> Tagged:
+    """Return the document of ``/openapi/v3``: a relative URL with the hash of each document."""
+    return catalog.remember("discovery.v3", lambda now: _index(now, version))  # type: ignore[no-any-return]  # untyped
 
 
-def document(catalog: Catalog, path: str) -> Tagged | None:
-    """Return the document of a group-version (``apis/<group>/<version>`` or ``api/v1``), None when it has none.
+def document(catalog: Catalog, path: str, version: str) -> Tagged | None:
+    """Return a document as JSON, None when it is not there; its ETag is the quoted hash of the index.
 
-    Its ETag is the quoted hash of the index.
+    ``path`` is ``apis/<group>/<version>``, ``api/v1``, or one of ``own_paths.pages``; ``version`` the server's.
     """
-    found = _versions(catalog).get(path)
-    if found is None:
+    page = _pages(catalog, version).get(path)
+    if page is None:
         return None
     return catalog.remember(  # type: ignore[no-any-return]  # an untyped cache
-        f"discovery.v3/{path}", lambda _: Tagged(_body(found), f'"{_hash(found)}"')
+        f"discovery.v3/{path}", lambda _: Tagged(tuple(_json(page)), _tag(path, page))
     )
 
 
-def document_hash(catalog: Catalog, path: str) -> str | None:
-    """Return the hash of a group-version's document without building it."""
-    found = _versions(catalog).get(path)
-    return _hash(found) if found is not None else None
-
-
-def _versions(catalog: Catalog) -> dict[str, Sequence[Published]]:
+def protobuf(catalog: Catalog, path: str, version: str) -> Tagged | None:
+    """Return the same document as protobuf (``PROTOBUF``); it has the same ETag."""
+    page = _pages(catalog, version).get(path)
+    if page is None:
+        return None
     return catalog.remember(  # type: ignore[no-any-return]  # an untyped cache
-        "discovery.v3.versions",
-        lambda now: {
-            f"apis/{group}/{version}" if group else f"api/{version}": found
-            for group, versions in published(now).items()
-            for version, found in versions.items()
-        },
+        f"discovery.v3.proto/{path}", lambda _: Tagged(tuple(_protobuf(page)), _tag(path, page))
     )
 
 
-def _index(catalog: Catalog) -> Tagged:
-    paths = {
-        path: {"serverRelativeURL": f"/openapi/v3/{path}?hash={_hash(found)}"}
-        for path, found in sorted(_versions(catalog).items())
+def document_tag(catalog: Catalog, path: str, version: str) -> str | None:
+    """Return the ETag of a document without building it, None when it is not there."""
+    page = _pages(catalog, version).get(path)
+    return _tag(path, page) if page is not None else None
+
+
+def definitions(catalog: Catalog, path: str, version: str) -> dict[str, bytes]:
+    """Return the definitions that a document is made of, each with what it depends on."""
+    page = _pages(catalog, version).get(path)
+    return made_of(page.served) if page is not None else {}
+
+
+def _pages(catalog: Catalog, version: str) -> Mapping[str, _Page]:
+    return catalog.remember("discovery.v3.pages", lambda now: _make_pages(now, version))  # type: ignore[no-any-return]
+
+
+def _make_pages(catalog: Catalog, version: str) -> Mapping[str, _Page]:
+    about = (types.TITLE, version)
+    found = {path: _Page((), (item,), about) for path, item in own_paths.pages(catalog).items()}
+    for group, versions in published(catalog).items():
+        for name, served in versions.items():
+            own = own_paths.resources(catalog, group, name)
+            path = f"apis/{group}/{name}" if group else f"api/{name}"
+            found[path] = _Page(served, own, about if own else _CUSTOM)
+    return dict(sorted(found.items()))
+
+
+def _index(catalog: Catalog, version: str) -> Tagged:
+    urls = {
+        path: {"serverRelativeURL": f"/openapi/v3/{path}?hash=" + _tag(path, page).strip('"')}
+        for path, page in _pages(catalog, version).items()
     }
-    body = orjson.dumps({"paths": paths})
-    return Tagged(body, f'"{hashlib.sha512(body).hexdigest().upper()}"')
+    body = orjson.dumps({"paths": urls})
+    return Tagged((body,), etag((body,)))
 
 
-def _hash(found: Sequence[Published]) -> str:
-    """Return a hash of what the document is made from: definitions as they are served, not their status (OAS-009)."""
-    digest = hashlib.sha512(_FORMAT.encode())
-    for one in found:
-        digest.update(_fingerprint(one.version))
-    return digest.hexdigest().upper()
+def _tag(path: str, page: _Page) -> str:
+    return etag((common(), path.encode(), *(text.encode() for text in page.about), *map(fingerprint, page.served)))
 
 
-def _fingerprint(served: ServedVersion) -> bytes:
-    known = _FINGERPRINTS.get(served)
-    if known is None:
-        endpoints = [(name, one.verbs, one.kind) for name, one in served.endpoints.items()]
-        names = (served.group, served.version, served.resource, served.kind, served.list_kind, served.namespaced)
-        made_of = (names, served.verbs, endpoints, list(served.selectable), served.typed, served.open_api)
-        known = hashlib.blake2b(orjson.dumps(made_of), digest_size=32).digest()
-        _FINGERPRINTS[served] = known
-    return known
+def _shared(page: _Page) -> list[tuple[str, ...]]:
+    """Return the sets of shared types that a document needs: keys of what ``_types`` returns."""
+    scale = any(endpoint.kind == "Scale" for one in page.served for endpoint in one.version.endpoints.values())
+    models = {model for item in page.own for one in item.operations for model in one.answers.values()}
+    if any(one.version.typed and "watch" in one.version.verbs for one in page.served):
+        models.add(types.WATCH_EVENT)
+    every: list[tuple[str, ...]] = [(types.SCALE if scale else types.STATUS,)] if page.served else []
+    return [*every, tuple(sorted(models))] if models else every
 
 
-def _body(found: Sequence[Published]) -> bytes:
-    parts = [_part(one.version) for one in found]
-    paths: dict[str, bytes] = {}
-    schemas: dict[str, bytes] = {}
-    for part in parts:
-        paths |= part.paths
-        schemas |= part.schemas
-    shared = types.shared_types(scale=any(part.scale for part in parts))
-    schemas |= {name: orjson.dumps(schema) for name, schema in shared.items()}
-    return b"".join((_HEAD, _members(paths), b'},"components":{"schemas":{', _members(schemas), b"}}}"))
+@lru_cache(maxsize=64)
+def _types(key: tuple[str, ...]) -> Mapping[str, View]:
+    if key in ((types.SCALE,), (types.STATUS,)):
+        return types.shared_types(scale=key == (types.SCALE,))
+    return types.own_types(key)
 
 
-def _members(encoded: dict[str, bytes]) -> bytes:
-    return b",".join(orjson.dumps(name) + b":" + encoded[name] for name in sorted(encoded))
+# --- JSON ---
+
+
+def _json(page: _Page) -> list[bytes]:
+    parts = [_part(one.version) for one in page.served]
+    title, version = page.about
+    head = orjson.dumps({"openapi": "3.0.0", "info": {"title": title, "version": version}})
+    own = joined((item.path, encoded_path_item(item)) for item in page.own)
+    return [
+        head[:-1] + b',"paths":{',
+        *separated((own, *(part.paths for part in parts))),
+        b'},"components":{"schemas":{',
+        *separated((*(part.schemas for part in parts), *map(_encoded_types, _shared(page)))),
+        b"}}}",
+    ]
+
+
+@lru_cache(maxsize=64)
+def _encoded_types(key: tuple[str, ...]) -> bytes:
+    return joined((name, orjson.dumps(schema)) for name, schema in _types(key).items())
 
 
 def _part(served: ServedVersion) -> _Part:
     found = _PARTS.get(served)
     if found is None:
         found = _PARTS[served] = _Part(
-            {item.path: encode_in_order(_path_item(served, item)) for item in path_items(served)},
-            {
-                types.model_name(served, served.kind): encode_in_order(object_schema(served, v2=False)),
-                types.model_name(served, served.list_kind): encode_in_order(list_schema(served, v2=False)),
-            },
-            any(endpoint.kind == "Scale" for endpoint in served.endpoints.values()),
+            joined((item.path, encoded_path_item(item)) for item in path_items(served)),
+            joined((name, encode_in_order(schema)) for name, schema in kinds(served, v2=False).items()),
         )
     return found
 
 
-def _path_item(served: ServedVersion, item: PathItem) -> Document:
-    found = {one.method: _operation(served, one) for one in item.operations}
-    return found | {"parameters": [_parameter(key, served.kind) for key in item.parameters]}
+# --- protobuf ---
 
 
-def _operation(served: ServedVersion, one: Operation) -> Document:
-    found: Document = {
-        "tags": [tag(served)],
-        "description": one.description,
-        "operationId": one.operation_id,
-    }
-    if one.parameters:
-        found["parameters"] = [_parameter(key, served.kind) for key in one.parameters]
-    if one.body:
-        media_types = sorted(one.consumes) if one.method == "patch" else one.consumes
-        found["requestBody"] = {"content": _content(one.body, media_types)}
-        if one.body_required:
-            found["requestBody"]["required"] = True
-    found["responses"] = {
-        str(code): {"description": text, **({"content": _content(model, BODY_TYPES)} if model else {})}
-        for code, text, model in one.response_texts()
-    }
-    found["x-kubernetes-action"] = one.action
-    found["x-kubernetes-group-version-kind"] = {
-        "group": served.group,
-        "version": served.version,
-        "kind": served.kind,
-    }
-    return found
+def _protobuf(page: _Page) -> list[bytes]:
+    # Serialised messages of one type merge by standing one after the other.
+    own = {item.path: path_item(item, parameter) for item in page.own}
+    return [
+        openapi_v3_proto.head(*page.about),
+        *(_part_protobuf(one.version) for one in page.served),
+        openapi_v3_proto.document(own, {}),
+        *map(_protobuf_types, _shared(page)),
+    ]
 
 
-def _content(model: str, media_types: Sequence[str]) -> Document:
-    return {media_type: {"schema": {"$ref": reference(model, v2=False)}} for media_type in media_types}
+@lru_cache(maxsize=64)
+def _protobuf_types(key: tuple[str, ...]) -> bytes:
+    return openapi_v3_proto.document({}, _types(key))
 
 
-def _parameter(key: str, kind: str) -> Document:
-    known = types.data().parameters[key]
-    found: Document = {
-        "name": known.name,
-        "in": known.place,
-        "description": known.description.format(kind=kind) if key == "name" else known.description,
-    }
-    if known.required:
-        found["required"] = True
-    return found | {"schema": {"type": known.type, "uniqueItems": True}}
+def _part_protobuf(served: ServedVersion) -> bytes:
+    part = _part(served)
+    if part.protobuf is None:
+        paths = {item.path: path_item(item, parameter) for item in path_items(served)}
+        part.protobuf = openapi_v3_proto.document(paths, kinds(served, v2=False))
+    return part.protobuf

@@ -2,13 +2,18 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from apiext.catalog.served import Endpoint, ServedVersion
 from apiext.discovery import types
+from apiext.documents.document import Document
 
+JSON, YAML, PROTOBUF = "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"
 PATCH_TYPES = ("application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml")
-_STRATEGIC = "application/strategic-merge-patch+json"
-BODY_TYPES = ("application/json", "application/yaml")
+TYPED_PATCH_TYPES = (*PATCH_TYPES[:2], "application/strategic-merge-patch+json", PATCH_TYPES[2])
+BODY_TYPES = (JSON, YAML)
+TYPED_BODY_TYPES = (JSON, YAML, PROTOBUF)
+_STREAMS = (f"{JSON};stream=watch", f"{PROTOBUF};stream=watch")
 _DESCRIPTIONS = {200: "OK", 201: "Created", 202: "Accepted", 401: "Unauthorized"}
 _LIST = (
     "allowWatchBookmarks",
@@ -32,6 +37,8 @@ _DELETE = (
     "orphanDependents",
     "propagationPolicy",
 )
+_DELETE_MANY = tuple(sorted({*_LIST, *_DELETE} - {"allowWatchBookmarks", "watch"}))
+_INSTEAD = "deprecated: use the 'watch' parameter with a list operation instead"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +49,7 @@ class Action:
     method: str
     name: str  # x-kubernetes-action
     word: str  # the beginning of its operationId
-    phrase: str  # its description; {sub} is " status of" or nothing, {a} the article
+    phrase: str  # its description; {sub} is " status of" or nothing, {article} is " a ", or a space before plurals
     parameters: tuple[str, ...]
     codes: tuple[int, ...]
     body: str = ""  # itself, patch, delete options, or none
@@ -50,134 +57,214 @@ class Action:
 
 _COLLECTION = (
     Action("list", "get", "list", "list", "list objects of kind {kind}", _LIST, (200,)),
-    Action("create", "post", "post", "create", "create {a} {kind}", _WRITE, (200, 201, 202), "itself"),
-    Action(
-        "deletecollection",
-        "delete",
-        "deletecollection",
-        "deletecollection",
-        "delete collection of {kind}",
-        _LIST,
-        (200,),
-    ),
+    Action("create", "post", "post", "create", "create{article}{kind}", _WRITE, (200, 201, 202), "itself"),
+    Action("deletecollection", "delete", "deletecollection", "delete", "delete collection of {kind}", _LIST, (200,)),
 )
 _ITEM = (
     Action("get", "get", "get", "read", "read{sub} the specified {kind}", ("resourceVersion",), (200,)),
+    Action("create", "post", "post", "create", "create{sub}{article}{kind}", _WRITE, (200, 201, 202), "itself"),
     Action("update", "put", "put", "replace", "replace{sub} the specified {kind}", _WRITE, (200, 201), "itself"),
-    Action("delete", "delete", "delete", "delete", "delete {a} {kind}", _DELETE, (200, 202), "delete options"),
+    Action("delete", "delete", "delete", "delete", "delete{article}{kind}", _DELETE, (200, 202), "delete options"),
     Action("patch", "patch", "patch", "patch", "partially update{sub} the specified {kind}", _PATCH, (200,), "patch"),
+)
+_TYPED_COLLECTION = (
+    _COLLECTION[0],
+    _COLLECTION[1],
+    replace(_COLLECTION[2], parameters=_DELETE_MANY, body="delete options"),
+)
+_TYPED_ITEM = (
+    replace(_ITEM[0], parameters=()),
+    *_ITEM[1:4],
+    replace(_ITEM[4], codes=(200, 201)),
+)
+_WATCH_LIST = Action(
+    "watch", "get", "watchlist", "watch", f"watch individual changes to a list of {{kind}}. {_INSTEAD}.", _LIST, (200,)
+)
+_WATCH_ONE = Action(
+    "watch",
+    "get",
+    "watch",
+    "watch",
+    f"watch changes to an object of kind {{kind}}. {_INSTEAD}, filtered to a single item with the 'fieldSelector' "
+    "parameter.",
+    _LIST,
+    (200,),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation of a path."""
+    """One operation of a path; ``gvk`` is (group, version, kind), None for what the server answers itself."""
 
     method: str
     action: str
     operation_id: str
     description: str
-    parameters: tuple[str, ...]
-    consumes: tuple[str, ...]
+    tag: str
     answers: Mapping[int, str]  # code → model, empty for none
-    body: str  # model, empty for none
-    body_required: bool
+    consumes: tuple[str, ...]
+    produces: tuple[str, ...]
+    parameters: tuple[str, ...] = ()
+    body: str = ""  # model, empty for none
+    body_required: bool = False
+    gvk: tuple[str, str, str] | None = None
 
     def response_texts(self) -> Iterator[tuple[int, str, str]]:
         """Yield code, description and model of each answer."""
         for code, model in self.answers.items():
             yield code, _DESCRIPTIONS[code], model
 
+    def extensions(self) -> Document:
+        """Return what is said of the operation in Kubernetes' own words."""
+        if self.gvk is None:
+            return {}
+        group, version, kind = self.gvk
+        return {
+            "x-kubernetes-action": self.action,
+            "x-kubernetes-group-version-kind": {"group": group, "version": version, "kind": kind},
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class PathItem:
-    """One path with its operations and the parameters they have in common, by name."""
+    """One path with its operations, the parameters they have in common by name, and the kind that it is about."""
 
     path: str
     operations: tuple[Operation, ...]
-    parameters: tuple[str, ...]
+    parameters: tuple[str, ...] = ()
+    kind: str = ""
 
 
-def tag(served: ServedVersion) -> str:
+def tag(group: str, version: str) -> str:
     """Return the tag of every operation of a group-version."""
-    return f"{_identifier(_group_part(served))}_{_identifier(served.version)}"
+    return f"{identifier(group_words(group))}_{identifier(version)}"
 
 
 def path_items(served: ServedVersion) -> list[PathItem]:
     """Return the paths of a served version, sorted."""
     root = f"/apis/{served.group}/{served.version}" if served.group else f"/api/{served.version}"
-    base = f"{root}/namespaces/{{namespace}}/{served.resource}" if served.namespaced else f"{root}/{served.resource}"
-    model = types.model_name(served, served.kind)
+    below = f"namespaces/{{namespace}}/{served.resource}" if served.namespaced else served.resource
+    base = f"{root}/{below}"
     everywhere = ("namespace", "pretty") if served.namespaced else ("pretty",)
-    collection = [_operation(served, action, None, model) for action in _COLLECTION if action.verb in served.verbs]
-    item = [_operation(served, action, None, model) for action in _ITEM if action.verb in served.verbs]
-    found = [_path(base, collection, everywhere), _path(f"{base}/{{name}}", item, ("name", *everywhere))]
+    named = ("name", *everywhere)
+    collection, item = (_TYPED_COLLECTION, _TYPED_ITEM) if served.typed else (_COLLECTION, _ITEM)
+    found = [
+        _path(served, base, _allowed(served, collection, served.verbs), everywhere),
+        _path(served, f"{base}/{{name}}", _allowed(served, [one for one in item if one.verb != "create"]), named),
+    ]
     for name, endpoint in served.endpoints.items():
         if name:
-            shown = types.SCALE if endpoint.kind == "Scale" else model
-            part = [_operation(served, action, endpoint, shown) for action in _ITEM if action.verb in endpoint.verbs]
-            found.append(_path(f"{base}/{{name}}/{name}", part, ("name", *everywhere)))
+            operations = _allowed(served, item, endpoint.verbs, endpoint)
+            found.append(_path(served, f"{base}/{{name}}/{name}", operations, named))
     if served.namespaced and "list" in served.verbs:
-        listing = _operation(served, _COLLECTION[0], None, model, all_namespaces=True)
-        found.append(_path(f"{root}/{served.resource}", [listing], ("pretty",)))
+        listing = _operation(served, collection[0], None, "ForAllNamespaces")
+        found.append(_path(served, f"{root}/{served.resource}", [listing], ("pretty",)))
+    if served.typed and "watch" in served.verbs:
+        found += _watch_paths(served, root, below, everywhere)
     return sorted((one for one in found if one.operations), key=lambda one: one.path)
 
 
-def _path(path: str, operations: Sequence[Operation], parameters: tuple[str, ...]) -> PathItem:
+def _watch_paths(served: ServedVersion, root: str, below: str, everywhere: tuple[str, ...]) -> Iterator[PathItem]:
+    """Yield the old paths of watches, which only kinds with a Go type have."""
+    list_all = _operation(served, _WATCH_LIST, None, "List")
+    yield _path(served, f"{root}/watch/{below}", [list_all], everywhere)
+    one = _operation(served, _WATCH_ONE, None, "")
+    yield _path(served, f"{root}/watch/{below}/{{name}}", [one], ("name", *everywhere))
+    if served.namespaced:
+        everything = _operation(served, _WATCH_LIST, None, "ListForAllNamespaces")
+        yield _path(served, f"{root}/watch/{served.resource}", [everything], ("pretty",))
+
+
+def _allowed(
+    served: ServedVersion,
+    actions: Sequence[Action],
+    verbs: Sequence[str] | None = None,
+    endpoint: Endpoint | None = None,
+) -> list[Operation]:
+    verbs = served.verbs if verbs is None else verbs
+    return [_operation(served, action, endpoint) for action in actions if action.verb in verbs]
+
+
+def _path(served: ServedVersion, path: str, operations: Sequence[Operation], parameters: tuple[str, ...]) -> PathItem:
     """Return the path with the parameters that all its operations have moved to itself."""
     common = set.intersection(*(set(one.parameters) for one in operations)) if operations else set()
     trimmed = tuple(
         replace(one, parameters=tuple(name for name in one.parameters if name not in common)) for one in operations
     )
-    return PathItem(path, trimmed, tuple(sorted({*parameters, *common})))
+    return PathItem(path, trimmed, tuple(sorted({*parameters, *common})), served.kind)
 
 
-def _operation(
-    served: ServedVersion, action: Action, endpoint: Endpoint | None, model: str, *, all_namespaces: bool = False
-) -> Operation:
+def _operation(served: ServedVersion, action: Action, endpoint: Endpoint | None, suffix: str = "") -> Operation:
     kind = served.kind
     sub = endpoint.name if endpoint is not None else ""
-    if all_namespaces:
-        subject = f"{kind}ForAllNamespaces"
-    else:
-        subject = f"{'Namespaced' if served.namespaced else ''}{kind}{sub[:1].upper()}{sub[1:]}"
+    scope = "Namespaced" if served.namespaced and not suffix.endswith("ForAllNamespaces") else ""
+    prefix = "Collection" if action.verb == "deletecollection" else ""
+    subject = f"{prefix}{scope}{kind}{sub[:1].upper()}{sub[1:]}{suffix}"
+    model = _model(served, endpoint)
     bodies = {"itself": model, "patch": types.PATCH, "delete options": types.DELETE_OPTIONS}
+    words = {"kind": kind, "article": _article(kind), "sub": f" {sub} of" if sub else ""}
     return Operation(
         action.method,
         action.name,
-        _operation_id(served, action.word, subject),
-        action.phrase.format(kind=kind, a=_article(kind), sub=f" {sub} of" if sub else ""),
-        action.parameters,
-        _consumes(served, action),
+        operation_id(action.word, served.group, served.version, subject),
+        action.phrase.format(**words),
+        tag(served.group, served.version),
         dict.fromkeys(action.codes, _answer(served, action, model)) | {401: ""},
+        _consumes(served, action),
+        _produces(served, action),
+        action.parameters,
         bodies.get(action.body, ""),
         action.body in ("itself", "patch"),
+        _gvk(served, endpoint),
     )
+
+
+def _gvk(served: ServedVersion, endpoint: Endpoint | None) -> tuple[str, str, str]:
+    """Return what an operation is about: for custom resources always the resource's kind, as upstream."""
+    if served.typed and endpoint is not None and endpoint.kind:
+        return endpoint.group, endpoint.version, endpoint.kind
+    return served.group, served.version, served.kind
+
+
+def _model(served: ServedVersion, endpoint: Endpoint | None) -> str:
+    """Return the model of what an endpoint shows."""
+    if endpoint is None or not endpoint.kind:
+        return types.model_name(served, served.kind)
+    return types.typed_model_name(endpoint.group, endpoint.version, endpoint.kind)
 
 
 def _answer(served: ServedVersion, action: Action, model: str) -> str:
     if action.verb == "list":
         return types.model_name(served, served.list_kind)
+    if action.verb == "watch":
+        return types.WATCH_EVENT
     return types.STATUS if action.method == "delete" else model
 
 
 def _consumes(served: ServedVersion, action: Action) -> tuple[str, ...]:
-    if action.method != "patch":
+    if action.method == "patch":
+        return TYPED_PATCH_TYPES if served.typed else PATCH_TYPES
+    return ("*/*",) if served.typed else BODY_TYPES
+
+
+def _produces(served: ServedVersion, action: Action) -> tuple[str, ...]:
+    if not served.typed:
         return BODY_TYPES
-    return (*PATCH_TYPES, _STRATEGIC) if served.typed else PATCH_TYPES
+    return (*TYPED_BODY_TYPES, *_STREAMS) if action.verb in ("list", "watch") else TYPED_BODY_TYPES
 
 
-def _operation_id(served: ServedVersion, word: str, subject: str) -> str:
-    verb, rest = ("delete", "collection") if word == "deletecollection" else (word, "")
-    group, version = _identifier(_group_part(served)), _identifier(served.version)
-    return verb + _capital(group) + _capital(version) + _capital(rest + subject)
+def operation_id(word: str, group: str, version: str, subject: str) -> str:
+    """Return an operationId: ``read``, ``stable.example.com``, ``v1``, ``NamespacedX`` → readStableExampleComV1N…"""
+    return "".join((word, _capital(identifier(group_words(group))), _capital(identifier(version)), _capital(subject)))
 
 
-def _group_part(served: ServedVersion) -> str:
-    return served.group.removesuffix(".k8s.io") if served.group else "core"
+def group_words(group: str) -> str:
+    """Return a group as tags and operation ids have it."""
+    return group.removesuffix(".k8s.io") if group else "core"
 
 
-def _identifier(text: str) -> str:
+@lru_cache(maxsize=4096)
+def identifier(text: str) -> str:
     """Return letters and digits of the text, each part after the first capitalised."""
     found = []
     capital = False
@@ -195,4 +282,7 @@ def _capital(text: str) -> str:
 
 
 def _article(kind: str) -> str:
-    return "an" if kind[:1].lower() in ("a", "e", "i", "o", "u") else "a"
+    """Return the article between a verb and a kind; upstream takes a kind that ends in one ``s`` for a plural."""
+    if kind.endswith("s") and not kind.endswith("ss"):
+        return " "
+    return " an " if kind[:1].lower() in ("a", "e", "i", "o", "u") else " a "

@@ -6,6 +6,7 @@ from typing import Any
 from apiext.catalog.served import ServedVersion
 from apiext.discovery import types
 from apiext.documents.document import Document, View
+from apiext.schema.options import has_invalid_types
 from apiext.schema.rules_of_structure import is_structural
 
 V2_PREFIX = "#/definitions/"
@@ -15,51 +16,92 @@ _EMBEDDED = "x-kubernetes-embedded-resource"
 _INT_OR_STRING = "x-kubernetes-int-or-string"
 _INT_OR_STRING_BRANCHES = [{"type": "integer"}, {"type": "string"}]
 _JUNCTORS = ("allOf", "anyOf", "oneOf", "not")
-_AS_IS = (
-    "description",
-    "type",
-    "title",
-    "nullable",
-    "format",
-    "maximum",
-    "exclusiveMaximum",
-    "minimum",
-    "exclusiveMinimum",
-    "maxLength",
-    "minLength",
-    "pattern",
-    "maxItems",
-    "minItems",
-    "uniqueItems",
-    "multipleOf",
-    "enum",
-    "maxProperties",
-    "minProperties",
-    "required",
-    "$ref",
-    _PRESERVE,
-    _EMBEDDED,
-    _INT_OR_STRING,
-    "x-kubernetes-list-map-keys",
-    "x-kubernetes-list-type",
-    "x-kubernetes-map-type",
-    "x-kubernetes-validations",
+_AS_IS = frozenset(
+    (
+        "description",
+        "type",
+        "title",
+        "externalDocs",
+        "nullable",
+        "format",
+        "maximum",
+        "exclusiveMaximum",
+        "minimum",
+        "exclusiveMinimum",
+        "maxLength",
+        "minLength",
+        "pattern",
+        "maxItems",
+        "minItems",
+        "uniqueItems",
+        "multipleOf",
+        "enum",
+        "maxProperties",
+        "minProperties",
+        "required",
+        "$ref",
+        _PRESERVE,
+        _EMBEDDED,
+        _INT_OR_STRING,
+        "x-kubernetes-list-map-keys",
+        "x-kubernetes-list-type",
+        "x-kubernetes-map-type",
+        "x-kubernetes-validations",
+    )
 )
-_ZERO_COUNTS = frozenset(("maximum", "minimum", "maxLength", "minLength", "maxItems", "minItems", "multipleOf"))
+_ZERO_COUNTS = frozenset(
+    (
+        "maximum",
+        "minimum",
+        "maxLength",
+        "minLength",
+        "maxItems",
+        "minItems",
+        "maxProperties",
+        "minProperties",
+        "multipleOf",
+    )
+)
+
+
+def kinds(served: ServedVersion, *, v2: bool) -> dict[str, Document]:
+    """Return the published schemas of a served version by model name: its kind, its list, and those of endpoints."""
+    found = {types.model_name(served, served.kind): object_schema(served, v2=v2)}
+    if "list" in served.verbs:
+        found[types.model_name(served, served.list_kind)] = list_schema(served, v2=v2)
+    for one in served.endpoints.values():
+        if one.schema is not None:
+            name = types.typed_model_name(one.group, one.version, one.kind)
+            found[name] = _object(one.schema() or {}, v2) | _named(one.group, one.version, one.kind)
+    if served.typed and not v2:  # v2 has all of these types once for everybody
+        found |= types.own_types(types.referred_to(found))
+    return found
 
 
 def object_schema(served: ServedVersion, *, v2: bool) -> Document:
     """Return the published schema of a kind; without a (structural) schema it is a bare object (OAS-003)."""
     schema = served.open_api
-    if not schema or (v2 and schema.get(_PRESERVE)) or not (served.typed or is_structural(schema)):
+    anything = v2 and (served.preserve or (schema or {}).get(_PRESERVE))
+    if not schema or anything or not (served.typed or _publishable(schema)):
         found: Document = {"type": "object"}  # properties here would make kubectl refuse all others
     else:
-        found = _published(schema, v2)
-        properties = found.setdefault("properties", {})
-        properties["apiVersion"] = {"description": types.API_VERSION, "type": "string"}
-        properties["kind"] = {"description": types.KIND, "type": "string"}
-        properties["metadata"] = _described_reference(types.METADATA, types.OBJECT_META, v2)
+        found = _object(schema, v2)
+        _merged(found, served.merge_keys)
     return found | _extensions(served, served.kind)
+
+
+def _publishable(schema: View) -> bool:
+    return not has_invalid_types([schema]) and is_structural(schema)
+
+
+def _object(schema: View, v2: bool) -> Document:
+    """Return a published schema with the members that all objects have."""
+    found = _published(schema, v2)
+    properties = found.setdefault("properties", {})
+    properties["apiVersion"] = {"description": types.API_VERSION, "type": "string"}
+    properties["kind"] = {"description": types.KIND, "type": "string"}
+    properties["metadata"] = _described_reference(types.METADATA, types.OBJECT_META, v2)
+    return found
 
 
 def list_schema(served: ServedVersion, *, v2: bool) -> Document:
@@ -89,13 +131,26 @@ def reference(model: str, v2: bool) -> str:
 
 
 def _extensions(served: ServedVersion, kind: str) -> Document:
-    found: Document = {
-        "x-kubernetes-group-version-kind": [{"group": served.group, "kind": kind, "version": served.version}]
-    }
+    found = _named(served.group, served.version, kind)
     fields = [{"fieldPath": path} for path in served.selectable if not path.startswith("metadata.")]
     if fields and not served.typed:
         found["x-kubernetes-selectable-fields"] = fields
     return found
+
+
+def _merged(found: Document, keys: Mapping[str, str]) -> None:
+    """Say of the lists that strategic merge patch merges how it does: dotted path → key, empty for a set."""
+    for path, key in keys.items():
+        at = found
+        for name in path.split("."):
+            at = at.get("items", at)["properties"][name]
+        at["x-kubernetes-patch-strategy"] = "merge"
+        if key:
+            at["x-kubernetes-patch-merge-key"] = key
+
+
+def _named(group: str, version: str, kind: str) -> Document:
+    return {"x-kubernetes-group-version-kind": [{"group": group, "kind": kind, "version": version}]}
 
 
 def _described_reference(description: str, model: str, v2: bool) -> Document:
@@ -105,9 +160,12 @@ def _described_reference(description: str, model: str, v2: bool) -> Document:
 
 def _published(schema: View, v2: bool) -> Document:
     """Return what is published of a schema: known keywords only, int-or-string spelled out, embedded types added."""
-    found: Document = {key: schema[key] for key in _AS_IS if _counts(key, schema.get(key))}
-    if "default" in schema and not v2 and schema["default"] is not None:
-        found["default"] = schema["default"]
+    if v2 and (reference := types.reference_in_v2(schema)) is not None:
+        return reference
+    found: Document = {key: value for key, value in schema.items() if key in _AS_IS and _counts(key, value)}
+    for key in ("example",) if v2 else ("default", "example"):
+        if schema.get(key) is not None:
+            found[key] = schema[key]
     _below(found, schema, v2)
     if v2:
         _reduce(found, schema)
@@ -126,10 +184,10 @@ def _counts(key: str, value: Any) -> bool:
 def _below(found: Document, schema: View, v2: bool) -> None:
     if schema.get("properties"):
         found["properties"] = {name: _published(below, v2) for name, below in schema["properties"].items()}
-    if isinstance(schema.get("items"), Mapping):
+    if isinstance(schema.get("items"), dict):
         found["items"] = _published(schema["items"], v2)
     values = schema.get("additionalProperties")
-    if isinstance(values, Mapping):
+    if isinstance(values, dict):
         found["additionalProperties"] = _published(values, v2)
     elif values is not None:
         found["additionalProperties"] = values
@@ -137,7 +195,7 @@ def _below(found: Document, schema: View, v2: bool) -> None:
         return
     for key in _JUNCTORS:
         branches = schema.get(key)
-        if isinstance(branches, Mapping):
+        if isinstance(branches, dict):
             found[key] = _published(branches, v2)
         elif branches:
             found[key] = [_published(branch, v2) for branch in branches]
@@ -173,7 +231,7 @@ def _reduce(found: Document, schema: View) -> None:
     values = schema.get("additionalProperties")
     nullable = {name for name, below in properties.items() if below.get("nullable")}
     kept = [name for name in found["required"] if name not in nullable]
-    if not kept or (isinstance(values, Mapping) and values.get("nullable")):
+    if not kept or (isinstance(values, dict) and values.get("nullable")):
         del found["required"]
     else:
         found["required"] = kept

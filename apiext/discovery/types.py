@@ -1,27 +1,33 @@
 """What OpenAPI documents share: the data file of parameters and types, and the names of models (OAS-006, OAS-011)."""
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from apiext.catalog.served import ServedVersion
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import decode_yaml
 
+TITLE = "Generic API Server"
+"""The title of documents about the server itself (recorded)."""
 META = "io.k8s.apimachinery.pkg.apis.meta.v1"
 OBJECT_META = f"{META}.ObjectMeta"
 LIST_META = f"{META}.ListMeta"
 STATUS = f"{META}.Status"
 DELETE_OPTIONS = f"{META}.DeleteOptions"
 PATCH = f"{META}.Patch"
+WATCH_EVENT = f"{META}.WatchEvent"
 SCALE = "io.k8s.api.autoscaling.v1.Scale"
-_BUILTIN = {
+_PACKAGES = {  # Go packages that are not called as the first part of their group
     "": "io.k8s.api.core",
     "apiextensions.k8s.io": "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions",
-    "admissionregistration.k8s.io": "io.k8s.api.admissionregistration",
 }
+_RESERVED = ("io.k8s.api.", "io.k8s.apimachinery.pkg.", "io.k8s.apiextensions-apiserver.pkg.")
 _CONVENTIONS = "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md"
 API_VERSION = (
     "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized "
@@ -57,16 +63,21 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """The data file: parameters by key, and the shared types in OpenAPI v3 form by model name."""
+    """The data files: parameters by key; the types that all groups share, and those of the server's own answers, in
+    OpenAPI v3 form by model name; and a text that changes with all of them.
+    """
 
     parameters: Mapping[str, Parameter]
     schemas: Mapping[str, View]
+    own: Mapping[str, View]
+    digest: str
 
 
 @cache
 def data() -> Data:
-    """Return the contents of ``openapi.yaml``, read once."""
-    document, _ = decode_yaml((Path(__file__).parent / "openapi.yaml").read_bytes())
+    """Return the contents of ``openapi.yaml`` and ``openapi_own.yaml``, read once."""
+    texts = [(Path(__file__).parent / name).read_bytes() for name in ("openapi.yaml", "openapi_own.yaml")]
+    document, own = (decode_yaml(text)[0] for text in texts)
     parameters = {
         key: Parameter(
             key.partition(" ")[0],
@@ -78,20 +89,47 @@ def data() -> Data:
         )
         for key, found in document["parameters"].items()
     }
-    return Data(parameters, document["schemas"])
+    return Data(parameters, document["schemas"], own["schemas"], hashlib.blake2b(b"".join(texts)).hexdigest())
 
 
 def model_name(served: ServedVersion, kind: str) -> str:
-    """Return the name of a kind's model: reversed group, version, kind (OAS-006); never that of a shared type."""
-    if served.typed and served.group in _BUILTIN:
-        return f"{_BUILTIN[served.group]}.{served.version}.{kind}"
+    """Return the name of a kind's model: reversed group, version, kind (OAS-006).
+
+    Kinds with a Go type are called by their package; no other kind takes a name from there (OAS-011).
+    """
+    if served.typed:
+        return typed_model_name(served.group, served.version, kind)
     name = ".".join([*reversed(served.group.split(".")), served.version, kind])
-    return f"{name}_v2" if name in data().schemas else name
+    return f"{name}_v2" if name.startswith(_RESERVED) else name
+
+
+def typed_model_name(group: str, version: str, kind: str) -> str:
+    """Return the name of the model of a kind that has a Go type."""
+    package = _PACKAGES.get(group) or f"io.k8s.api.{group.partition('.')[0]}"
+    return f"{package}.{version}.{kind}"
 
 
 def shared_types(*, scale: bool) -> Mapping[str, View]:
-    """Return the shared types that every group-version needs, those of Scale only when asked for."""
+    """Return the types that every group-version needs, those of Scale only when asked for."""
     return {name: schema for name, schema in data().schemas.items() if scale or not name.startswith(SCALE)}
+
+
+def own_types(models: Iterable[str]) -> dict[str, Document]:
+    """Return these types of ``openapi_own.yaml`` with those that they are made of; others are passed over."""
+    found: dict[str, Document] = {}
+    todo = [name for name in models if name in data().own]
+    while todo:
+        name = todo.pop()
+        if name not in found:
+            found[name] = dict(data().own[name])
+            todo += referred_to(found[name])
+    return dict(sorted(found.items()))
+
+
+def referred_to(value: Any) -> list[str]:
+    """Return the types of ``openapi_own.yaml`` that a schema refers to."""
+    text = orjson.dumps(value)
+    return [name for name in data().own if f'/{name}"'.encode() in text]
 
 
 def in_v2(schema: View) -> Document:
@@ -108,13 +146,17 @@ def _v2_value(key: str, value: Any) -> Any:
 
 
 def _v2_property(schema: View) -> Document:
-    only = schema.get("allOf", ())
-    if len(only) == 1 and "$ref" in only[0]:
-        kept = {"description": schema["description"]} if "description" in schema else {}
-        return kept | {"$ref": _v2_reference(only[0]["$ref"])}
-    if "$ref" in schema:
-        return {"$ref": _v2_reference(schema["$ref"])}
-    return in_v2(schema)
+    return reference_in_v2(schema) or in_v2(schema)
+
+
+def reference_in_v2(schema: View) -> Document | None:
+    """Return the OpenAPI v2 form of a schema that only refers to a type, None for any other."""
+    only = list(schema.get("allOf") or ())
+    target = only[0].get("$ref") if len(only) == 1 else schema.get("$ref")
+    if target is None:
+        return None
+    kept = {"description": schema["description"]} if "description" in schema else {}
+    return kept | {"$ref": _v2_reference(target)}
 
 
 def _v2_reference(reference: str) -> str:

@@ -13,7 +13,10 @@ View = Mapping[str, Any]
 def clone(value: Any) -> Any:
     """Return a deep copy of a JSON value; scalars are shared."""
     if isinstance(value, dict):
-        return {key: clone(item) if item.__class__ in _CONTAINERS else item for key, item in value.items()}
+        return {
+            key: (clone(item) if item else item.__class__()) if item.__class__ in _CONTAINERS else item
+            for key, item in value.items()
+        }
     if isinstance(value, list):
         return [clone(item) if item.__class__ in _CONTAINERS else item for item in value]
     return value

@@ -32,8 +32,9 @@ _MAX_NOTES = 100  # notes per document (upstream: strict errors kept)
 _COLONS = (b":", b"\\u003a", b"\\u003A")
 _SORTED = orjson.OPT_SORT_KEYS
 _STRICT = orjson.OPT_STRICT_INTEGER
-_FRACTION = re.compile(rb"\.(?<=[0-9]\.)[0-9]")  # quick signs of a float; literal first characters make them fast
-_EXPONENT = re.compile(rb"e(?<=[0-9]e)[-+0-9]")
+_CONTAINERS = (b"{", b"[")
+_PLACES, _DIGITS = bytes.maketrans(b",[e", b"::."), b"-0123456789"
+_FLATTENED = bytes.maketrans(b"123456789,[", b"000000000::")
 _FLOAT = re.compile(rb"[:,\[]-?[0-9]+[.e]|^-?[0-9]+[.e]")
 
 
@@ -43,8 +44,11 @@ def decode_json(raw: bytes) -> tuple[Any, list[str]]:
     Integers are exact within int64 and floats beyond, the last duplicate wins, invalid UTF-8 and lone surrogates
     become U+FFFD as in Go. Raises DecodeError with Go's text; nesting over ``limits.MAX_DEPTH`` is one (DEC-001).
     """
-    if raw.count(b"{") + raw.count(b"[") > limits.MAX_DEPTH:
+    containers = raw.count(b"{") + raw.count(b"[")
+    if containers > limits.MAX_DEPTH:
         check_depth(raw, limits.MAX_DEPTH)
+        if containers > limits.MAX_CONTAINERS:
+            raise DecodeError(f"more than {limits.MAX_CONTAINERS} objects and lists")
     try:
         document = orjson.loads(raw)
     except orjson.JSONDecodeError:
@@ -102,7 +106,13 @@ def encode_in_order(document: View | list[Any]) -> bytes:
 
 def _has_floats(raw: bytes) -> bool:
     """Tell whether compact JSON holds a float; it may err on the side of yes."""
-    return bool((_FRACTION.search(raw) or _EXPONENT.search(raw)) and _FLOAT.search(raw))
+    if raw[:1] in _CONTAINERS:  # quick looks first: translated bytes are searched ten times as fast as by a pattern
+        if b":." not in raw.translate(_PLACES, _DIGITS):  # of a float without its digits, place and sign are left
+            return False
+        flat = raw.translate(_FLATTENED, b"-")
+        if b"0.0" not in flat and b":0e" not in flat:
+            return False
+    return _FLOAT.search(raw) is not None
 
 
 def pretty(raw: bytes) -> bytes:

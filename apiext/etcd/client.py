@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
-from apiext.etcd import messages
+from apiext.etcd import messages, requests
 from apiext.etcd.calls import LONG_TRY, MAINTENANCE_TRY, TRY, Caller, Login, now
 from apiext.etcd.channel import Channel
 from apiext.etcd.errors import Closed, EtcdError, Unavailable, UnknownOutcome, classify
@@ -78,7 +78,6 @@ class Etcd:
         self._streams = Channel(where, tls, dial, self._scope, self._greet_for_streams)
         self._caller = Caller(self._calls, self._login, patience)
         self._writer = Writer(self._caller)
-        self._templates = messages.Templates()
         self._probe = messages.RangeRequest(key=PROBE, count_only=True).SerializeToString()
         self._lineage = Lineage()
         self._asking: list[asyncio.Future[int]] | None = None  # those whom the probe under way will answer
@@ -127,7 +126,7 @@ class Etcd:
 
     async def get(self, key: bytes, *, revision: int = 0, serializable: bool = False) -> KeyValue | None:
         """Return one key, at a revision or now; Compacted, FutureRevision, Unavailable, AuthError."""
-        request = self._templates.get(key, revision, serializable)
+        request = requests.get(key, revision, serializable)
         answer = messages.RangeResponse.FromString(await self._caller.read(messages.RANGE, request))
         kvs = answer.kvs
         if not kvs:
@@ -206,19 +205,19 @@ class Etcd:
 
     async def create(self, key: bytes, value: bytes, *, guards: Guards = (), lease: int = 0) -> WriteResult:
         """Put a key that must not exist; TooLarge, OutOfSpace, Overloaded, Unavailable, UnknownOutcome, AuthError."""
-        request = self._templates.put(key, value, 0, guards, lease)
+        request = requests.put(key, value, 0, guards, lease)
         return await self._write(request, key, value, 0)
 
     async def update(
         self, key: bytes, value: bytes, expected: int, *, guards: Guards = (), lease: int = 0
     ) -> WriteResult:
         """Put a key that must have the mod_revision ``expected`` (0: must not exist); errors as of create."""
-        request = self._templates.put(key, value, expected, guards, lease)
+        request = requests.put(key, value, expected, guards, lease)
         return await self._write(request, key, value, expected)
 
     async def delete(self, key: bytes, expected: int, *, guards: Guards = ()) -> WriteResult:
         """Delete a key that must have the mod_revision ``expected``; the revision is the deletion's own."""
-        return await self._write(self._templates.delete(key, expected, guards), key, None, expected)
+        return await self._write(requests.delete(key, expected, guards), key, None, expected)
 
     async def _write(self, request: bytes, key: bytes, value: bytes | None, expected: int) -> WriteResult:
         transport, error, result, began = self._calls.live, None, None, now()

@@ -74,6 +74,7 @@ class Connection(asyncio.Protocol):
         self._fragment_of = 0
         self._fragment_flags = 0
         self._pinged = 0.0
+        self._pongs = b""  # answers to PINGs, sent by the next sweep
         self._sweeper: asyncio.TimerHandle | None = None
         self._handlers: dict[int, Callable[[int, int, bytes], None]] = {
             frames.DATA: self._on_data,
@@ -155,7 +156,9 @@ class Connection(asyncio.Protocol):
             call.out = prefix + message
             self._waiting.append(call)
             self._pump()
-        if not self._flushing:
+        if len(self._calls) == 1:
+            self._flush()  # nobody else is waiting, nor likely to come this turn
+        elif not self._flushing:
             self._flushing = True
             self.loop.call_soon(self._flush)
 
@@ -332,8 +335,10 @@ class Connection(asyncio.Protocol):
         self._start_queued()
 
     def _on_ping(self, flags: int, _stream: int, payload: bytes) -> None:
+        # etcd pings after each message to measure its window, one at a time: an answer that waits for the next sweep
+        # spares both sides a wake-up per call
         if not flags & frames.ACK:
-            self._put(frame(frames.PING, frames.ACK, 0, payload))
+            self._pongs += frame(frames.PING, frames.ACK, 0, payload)
 
     def _on_push(self, _flags: int, _stream: int, _payload: bytes) -> None:
         raise ProtocolFault(frames.PROTOCOL_ERROR, "push was not asked for")
@@ -444,6 +449,9 @@ class Connection(asyncio.Protocol):
             elif call.deadline and call.deadline < now:
                 self.reset(call, EtcdError(DEADLINE_EXCEEDED, "deadline exceeded"))
         self._sweep_queue(now)
+        if self._pongs:
+            self._put(self._pongs)
+            self._pongs = b""
         if self._calls:
             self._keep_alive(now)
 

@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import dataclass
 
-from apiext.etcd import messages
+from apiext.etcd import messages, requests
 from apiext.etcd.calls import TRY, Caller, now
 from apiext.etcd.channel import FIRST_PAUSE, jittered
 from apiext.etcd.errors import (
@@ -52,7 +52,7 @@ class Attempt:
 
 
 def read_result(raw: bytes) -> WriteResult:
-    """Read the answer of a Txn made by a TxnTemplate."""
+    """Read the answer of a Txn made by requests.put or delete."""
     answer = messages.TxnResponse.FromString(raw)
     if answer.succeeded:
         return WriteResult(True, answer.header.revision)
@@ -67,7 +67,6 @@ class Writer:
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
-        self._templates = messages.Templates()
 
     async def write(self, attempt: Attempt, transport: Transport | None, error: EtcdError | None) -> WriteResult:
         """Bring a write to its end after a first try that had no connection (None) or failed."""
@@ -109,7 +108,7 @@ class Writer:
         return self._judge_by_read(attempt, error, await self._look(attempt, error))
 
     async def _look(self, attempt: Attempt, error: EtcdError) -> KeyValue | None:
-        request = self._templates.get(attempt.key, 0, serializable=False)
+        request = requests.get(attempt.key, 0, serializable=False)
         try:
             answer = messages.RangeResponse.FromString(await self._caller.read(messages.RANGE, request))
         except EtcdError as blind:

@@ -26,6 +26,7 @@ from apiext.http.fastpath import FastPath
 from apiext.http.filters import Handler
 from apiext.http.gate import audit_id
 from apiext.http.sinks import WatchSink
+from apiext.http.websocket import WebSocketSink
 from apiext.meta import status
 from apiext.meta.status import StatusError
 
@@ -262,6 +263,8 @@ class ApiHandler(web.RequestHandler):
         if sum(map(len, parts)) < _JOIN_BELOW:
             transport.write(b"".join((head, *parts)))
         else:
+            # with the kernel's own size it takes megabytes at a stretch, while nobody else is answered
+            _set_option(transport, socket.SOL_SOCKET, "SO_SNDBUF", limits.SEND_BUFFER)
             transport.writelines([head, *parts])
             if self._paused:
                 await self._drain_helper()
@@ -297,15 +300,17 @@ class ApiHandler(web.RequestHandler):
         except web.RequestPayloadError as error:
             raise status.bad_request("the body of the request could not be read") from error
 
-    def open_stream(self, head: bytes, columns: bytes) -> WatchSink:
+    def open_stream(self, head: bytes, columns: bytes, kind: type[WatchSink] = WatchSink) -> WatchSink:
         """Return the sink of a watch on this connection, with buffers that notice a slow client early (http.md 4.4)."""
         transport = self.transport
         if transport is None:
             raise ConnectionResetError("the client is gone")
         _set_option(transport, socket.SOL_SOCKET, "SO_SNDBUF", limits.WATCH_SEND_BUFFER)
         transport.set_write_buffer_limits(high=limits.WATCH_HIGH_WATER)
-        self._sink = WatchSink(transport, head, columns, self._loop.create_future())
-        return self._sink
+        sink = self._sink = kind(transport, head, columns, self._loop.create_future())
+        if isinstance(sink, WebSocketSink):
+            sink.receive = lambda receiver: self.set_parser(cast(Any, receiver))
+        return sink
 
     # --- what goes wrong below the routes ---
 

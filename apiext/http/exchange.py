@@ -1,6 +1,6 @@
 """One request and its answer as the core sees them: no type of the HTTP library, no socket."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 from urllib.parse import parse_qs, unquote
@@ -18,6 +18,9 @@ class Headers(Protocol):
     def get(self, name: str, default: str = "", /) -> str:
         """Return the first value of a header."""
 
+    def items(self) -> Iterable[tuple[str, str]]:
+        """Return every header with its value, repeated ones as often as they were sent."""
+
 
 class Connection(Protocol):
     """What the core may ask of the connection that a request came on."""
@@ -27,7 +30,7 @@ class Connection(Protocol):
     async def read_body(self, limit: int) -> bytes:
         """Return the body; raises StatusError 413 over ``limit`` bytes, 408 when it does not come."""
 
-    def open_stream(self, head: bytes, columns: bytes) -> WatchSink:
+    def open_stream(self, head: bytes, columns: bytes, kind: type[WatchSink] = WatchSink) -> WatchSink:
         """Return the sink of a watch; ``columns`` go into its first event if that is a Table."""
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Protocol
 
+from apiext.auth import impersonation
 from apiext.auth.authorization import always_allow
 from apiext.auth.user import User
 from apiext.catalog.served import Catalog
@@ -42,6 +43,7 @@ class Road:
     resource: GroupResource
     viewer: Viewer
     namespace: str
+    cold: Callable[[], bool]
     requests: Slot
     seconds: Distribution
     sizes: Distribution
@@ -116,17 +118,23 @@ class FastPath:
         """Whether requests with these headers are a known user's, and answered with views as they are."""
         try:
             wanted = negotiation.output(headers.get("Accept", ""), typed=False)
-            self._gate.user(headers.get("Authorization", ""), caller.certificate_user, "/apis")
+            user = self._gate.user(headers.get("Authorization", ""), caller.certificate_user, "/apis")
         except StatusError:
             return False
         pretty = negotiation.wants_pretty((), headers.get("User-Agent", ""))
-        return self.open and wanted.plain and not pretty and not headers.get("Expect", "")
+        if impersonation.account_of(user.name) is not None:
+            return False  # its token ends some day
+        special = headers.get("Expect", "") or impersonation.is_meant(headers)
+        return self.open and wanted.plain and not pretty and not special
 
     def _learn(self, path: str, catalog: Catalog) -> Road | None:
         """Remember where a collection path leads; None for paths that are no collection of plain objects."""
         if len(self._roads) >= _MEMO:
             self._roads.clear()
-        road = self._roads[path] = self._find(path, catalog)
+        road = self._find(path, catalog)
+        if road is not None and road.cold():
+            return None  # the ordinary way compiles what its objects are read by
+        self._roads[path] = road
         return road
 
     def _find(self, path: str, catalog: Catalog) -> Road | None:
@@ -142,8 +150,9 @@ class FastPath:
             return None
         labels = routes.labels(info, target.served, "GET")
         return Road(
-            target.served.group_resource,
+            target.served.stored_resource,
             target.served.view,
             info.namespace or "",
+            target.served.cold,
             *self._gate.counters(labels, "", 200),
         )

@@ -8,8 +8,11 @@ from functools import partial
 from typing import cast
 
 from apiext import limits
+from apiext.auth import impersonation
 from apiext.auth.authorization import Attributes, always_allow, denial, is_public
-from apiext.catalog.viewing import NeedsConversion, WrongVersion
+from apiext.catalog.converted import NeedsConversion
+from apiext.catalog.viewing import WrongVersion
+from apiext.http import websocket
 from apiext.http.exchange import Exchange, Reply, StreamReply
 from apiext.http.gate import Gate, audit_id
 from apiext.http.responses import status_reply, warning_values
@@ -17,7 +20,6 @@ from apiext.meta import requestinfo, status
 from apiext.meta.requestinfo import RequestInfo
 from apiext.meta.status import StatusError
 from apiext.meta.time import parse_duration
-from apiext.verbs.ownership import ConversionNeeded
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +86,7 @@ async def catch(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
         reply = status_reply(exchange, error)
     except (ConnectionError, asyncio.CancelledError):
         raise
-    except (WrongVersion, NeedsConversion, ConversionNeeded) as error:
+    except (WrongVersion, NeedsConversion) as error:
         reply = status_reply(exchange, status.unknown(unreadable(error)))
     except Exception:  # the outermost filter: a bug must not take the connection down
         log.exception("request %s failed: %s %s", exchange.audit_id, exchange.method, exchange.path)
@@ -94,12 +96,12 @@ async def catch(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
     return reply
 
 
-def unreadable(error: WrongVersion | NeedsConversion | ConversionNeeded) -> str:
+def unreadable(error: WrongVersion | NeedsConversion) -> str:
     """Return the message of the 500 for an object that cannot be shown in the version asked for (VER-008, VER-011)."""
     if isinstance(error, WrongVersion):
         return str(error)
     kind, version = error.document.get("kind"), error.document.get("apiVersion")
-    return f"conversion webhook for {version}, Kind={kind} failed: this server does not call conversion webhooks"
+    return f"conversion webhook for {version}, Kind={kind} failed: its answer was not kept"
 
 
 def parse(gate: Gate, exchange: Exchange) -> None:
@@ -110,9 +112,23 @@ def parse(gate: Gate, exchange: Exchange) -> None:
 
 def authenticate(gate: Gate, exchange: Exchange) -> None:
     """Find out who sends the request."""
-    exchange.user = gate.user(
-        exchange.headers.get("Authorization", ""), exchange.connection.certificate_user, exchange.path
-    )
+    headers = exchange.headers
+    sent = websocket.authorization(headers) if exchange.long_running else headers.get("Authorization", "")
+    exchange.user = gate.user(sent, exchange.connection.certificate_user, exchange.path)
+
+
+def impersonate(gate: Gate, exchange: Exchange) -> None:
+    """Let a user who may act as another one do so (AUT-005)."""
+    if not impersonation.is_meant(exchange.headers):
+        return
+    try:
+        wanted = impersonation.parse(exchange.headers.items())
+    except impersonation.NobodyNamed as error:
+        raise status.bad_request(str(error)) from error
+    for permission in wanted.permissions(exchange.user, exchange.path):
+        if not gate.authorizer(permission):
+            raise denial(permission)
+    exchange.user = wanted.as_user()
 
 
 async def limit(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
@@ -204,5 +220,15 @@ def _info(exchange: Exchange) -> RequestInfo:
     return exchange.info
 
 
-FILTERS: tuple[Filter | Step, ...] = (identify, count, catch, parse, authenticate, limit, deadline, authorize)
+FILTERS: tuple[Filter | Step, ...] = (
+    identify,
+    count,
+    catch,
+    parse,
+    authenticate,
+    impersonate,
+    limit,
+    deadline,
+    authorize,
+)
 """Outermost first; those that need not wait are plain steps."""

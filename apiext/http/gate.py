@@ -1,7 +1,6 @@
 """What filters share: who may do what, how much runs at a time, until when, and where it is counted."""
 
 import asyncio
-import os
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +9,7 @@ from apiext.auth.authentication import Authenticator, BadCredential
 from apiext.auth.authorization import Authorizer, is_public
 from apiext.auth.user import ANONYMOUS, User
 from apiext.meta import status
+from apiext.meta.uids import Uids
 from apiext.telemetry import Distribution, Slot, Telemetry
 
 Counters = tuple[Slot, Distribution, Distribution]
@@ -17,28 +17,7 @@ Counters = tuple[Slot, Distribution, Distribution]
 _LOOK_EVERY = 0.25  # seconds between looks at the deadlines
 
 
-class AuditIds:
-    """Random UUIDs for requests that bring no Audit-Id, made from random bytes fetched many at a time."""
-
-    __slots__ = ("_at", "_text")
-
-    def __init__(self) -> None:
-        self._text = ""
-        self._at = 0
-
-    def next(self) -> str:
-        """Return a new version 4 UUID."""
-        at = self._at
-        text = self._text
-        if at >= len(text):
-            text = self._text = os.urandom(16 * 256).hex()
-            at = 0
-        self._at = at + 32
-        h = text[at : at + 32]
-        return f"{h[:8]}-{h[8:12]}-4{h[13:16]}-a{h[17:20]}-{h[20:]}"
-
-
-_IDS = AuditIds()
+_IDS = Uids()
 
 
 def audit_id(given: str) -> str:

@@ -1,16 +1,18 @@
 """Lists on their way out: item by item in joined pieces, with a turn for the loop in between (SRV-018)."""
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from time import perf_counter
+from time import perf_counter, time
 
 import orjson
 
 from apiext import limits
+from apiext.catalog.columns import OF_METADATA
 from apiext.catalog.served import ServedVersion
 from apiext.documents.document import Document, View
-from apiext.documents.encoding import encode, encode_yaml, pretty
+from apiext.documents.encoding import encode, encode_in_order, encode_yaml, pretty
 from apiext.http import protobuf
 from apiext.http.exchange import Reply
 from apiext.http.negotiation import JSON, PROTOBUF, YAML
@@ -46,6 +48,8 @@ async def reply(subject: Subject, page: Page) -> Reply:
     if wanted.kind == PARTIAL:
         OF_LISTS[PARTIAL](subject, (), {})  # raises: a list is no single object
     entries = _entries(page)
+    if page.convert is not None:
+        entries = await page.convert(entries)
     if wanted.encoding == PROTOBUF:
         return Reply(200, PROTOBUF, await _protobuf(subject, page, entries), compressible=True)
     make = ROWS.get((wanted.encoding, wanted.kind, wanted.pretty))
@@ -58,10 +62,21 @@ async def reply(subject: Subject, page: Page) -> Reply:
     if not entries:
         return Reply(200, wanted.encoding, (frame.empty,), compressible=True)
     parts = [frame.head]
-    async for piece in joined(entries, maker(subject), frame.separator):
-        parts += (piece, frame.separator)
+    if page.segments is not None and page.convert is None and wanted.kind:
+        form = (subject.served.view, wanted.kind, wanted.version, subject.include)
+        for piece in await page.segments.formed(form, maker(subject), _valid_until(subject)):
+            parts += (piece, frame.separator)
+    else:
+        async for piece in joined(entries, maker(subject), frame.separator):
+            parts += (piece, frame.separator)
     parts[-1] = frame.tail
     return Reply(200, wanted.encoding, parts, compressible=True)
+
+
+def _valid_until(subject: Subject) -> float:
+    """Return until when rows stay as they are: those that tell ages to the end of the second."""
+    dated = subject.wanted.kind == "Table" and any(column.type == "date" for column in subject.columns)
+    return float(int(time())) + 1 if dated else math.inf
 
 
 async def joined(entries: Sequence[Entry], make: MakeItem, separator: bytes) -> AsyncIterator[bytes]:
@@ -190,8 +205,24 @@ def _table_frame(subject: Subject, page: Page) -> Frame:
 
 
 def _table_item(subject: Subject) -> MakeItem:
-    viewer = subject.served.view
-    return lambda entry: encode(row(subject, orjson.loads(entry.shown(viewer))))
+    viewer, columns, cut = subject.served.view, subject.columns, metadata_cutter(subject.served)
+    told_by_metadata = all(column.cell in OF_METADATA for column in columns)
+    if subject.include not in ("", "Metadata"):
+        return lambda entry: encode_in_order(row(subject, orjson.loads(entry.shown(viewer))))  # which is sorted
+    head = _partial_head(subject)
+
+    def make(entry: Entry) -> bytes:
+        view = entry.shown(viewer)
+        found = cut(view, entry.revision)
+        if found is None:
+            return encode_in_order(row(subject, orjson.loads(view)))
+        text, document = found
+        if not told_by_metadata:
+            document = orjson.loads(view)
+        cells = encode_in_order([column.cell(document) for column in columns])
+        return b'{"cells":%b,"object":%b%b}}' % (cells, head, text)
+
+    return make
 
 
 def _partial_frame(subject: Subject, page: Page) -> Frame:
@@ -204,8 +235,45 @@ def _partial_frame(subject: Subject, page: Page) -> Frame:
 
 
 def _partial_item(subject: Subject) -> MakeItem:
-    viewer, version = subject.served.view, subject.wanted.version
-    return lambda entry: encode(partial(version, orjson.loads(entry.shown(viewer))))
+    viewer, version, cut = subject.served.view, subject.wanted.version, metadata_cutter(subject.served)
+    head = _partial_head(subject)
+
+    def make(entry: Entry) -> bytes:
+        view = entry.shown(viewer)
+        found = cut(view, entry.revision)
+        if found is None:
+            return encode_in_order(partial(version, orjson.loads(view)))
+        return b"%b%b}" % (head, found[0])
+
+    return make
+
+
+def _partial_head(subject: Subject) -> bytes:
+    return encode_in_order(partial(subject.wanted.version, {}))[: -len(b"{}}")]
+
+
+def metadata_cutter(served: ServedVersion) -> Callable[[bytes, int], tuple[bytes, Document] | None]:
+    """Return a function that finds metadata in a view at a revision; None where it is not to be seen.
+
+    What it returns is the text, and the object with nothing but its metadata. Keys are sorted: metadata mostly comes
+    next after apiVersion and kind, and its last are resourceVersion and uid. What is JSON from there to here is it.
+    """
+    start = b'{"apiVersion":%b,"kind":%b,"metadata":' % (orjson.dumps(served.api_version), orjson.dumps(served.kind))
+
+    def cut(view: bytes, revision: int) -> tuple[bytes, Document] | None:
+        if not view.startswith(start):
+            return None
+        last = view.find(b'"resourceVersion":"%d","uid":"' % revision, len(start))
+        end = view.find(b'"}', last)
+        if last < 0 or end < 0:
+            return None
+        text = view[len(start) : end + 2]
+        try:
+            return text, {"metadata": orjson.loads(text)}
+        except orjson.JSONDecodeError:
+            return None
+
+    return cut
 
 
 def _frame_of(document: View, member: bytes, empty: bytes) -> Frame:
@@ -230,5 +298,10 @@ async def _protobuf(subject: Subject, page: Page, entries: Sequence[Entry]) -> l
         kind, api_version, list_kind = PARTIAL, f"meta.k8s.io/{wanted.version}", PARTIAL_LIST
     else:
         kind, api_version, list_kind = served.kind, served.api_version, served.list_kind
-    items = [protobuf.encode_item(kind, document) async for document in _documents(subject, entries)]
+    items: list[bytes] = []
+    async for document in _documents(subject, entries):
+        if len(entries[len(items)].raw) < limits.OFF_LOOP:
+            items.append(protobuf.encode_item(api_version, kind, document))
+        else:
+            items.append(await asyncio.to_thread(protobuf.encode_item, api_version, kind, document))
     return protobuf.encode_list(api_version, list_kind, metadata_of(page), items)

@@ -152,7 +152,7 @@ def output(header: str, *, typed: bool) -> Wanted:
 
 def stream(header: str, *, typed: bool) -> Wanted:
     """Return how to write the events of a watch; 406 for YAML (NEG-008)."""
-    wanted = negotiate(header, (JSON, PROTOBUF) if typed else (JSON,))
+    wanted = negotiate(header, (JSON, YAML, PROTOBUF) if typed else (JSON, YAML))
     if wanted is None or wanted.encoding == YAML:
         raise not_acceptable(STREAMS)
     return wanted

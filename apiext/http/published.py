@@ -1,83 +1,188 @@
 """Documents computed from the catalog: discovery and OpenAPI, with ETags (DIS-101…108, OAS-001, OAS-002)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from typing import Any
 
+from apiext import limits
 from apiext.catalog.served import Catalog
 from apiext.discovery import aggregated, groups, openapi_v2, openapi_v3
-from apiext.discovery.aggregated import Tagged
+from apiext.discovery.protobuf import encode as encode_protobuf
+from apiext.discovery.tagged import Tagged
 from apiext.documents.document import Document
-from apiext.http import negotiation
+from apiext.http import negotiation, responses
+from apiext.http.builder import Builder
+from apiext.http.conditional import Conditional
 from apiext.http.exchange import Exchange, Reply
-from apiext.http.negotiation import JSON, YAML, Wanted
-from apiext.http.responses import encoded, text
+from apiext.http.negotiation import ENCODINGS, JSON, PROTOBUF, YAML, Wanted
+from apiext.http.regenerations import Regenerations
+from apiext.telemetry import Telemetry
 
-V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
-_V2_NAMES = (V2_PROTOBUF, "application/com.github.proto-openapi.spec.v2@v1.0+protobuf")
 _FOR_EVER = timedelta(days=365)
 _AGGREGATED = ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2")
+_FORMS: Mapping[str, Sequence[tuple[str, str]]] = {  # as asked for → Content-Type, the first one for wildcards
+    version: (
+        (JSON, JSON),
+        (f"application/com.github.proto-openapi.spec.{version}@v1.0+protobuf", answered),
+        (answered, answered),
+    )
+    for version, answered in (("v2", openapi_v2.PROTOBUF), ("v3", openapi_v3.PROTOBUF))
+}
 
 
-# --- discovery ---
+class Publisher:
+    """Answers requests for discovery and OpenAPI; ``version`` is the Kubernetes version that is emulated."""
+
+    def __init__(self, version: str, telemetry: Telemetry) -> None:
+        self.version = version
+        self._regenerations = Regenerations(telemetry)
+        self.builder = Builder()
+        self._conditional = Conditional()
+
+    # --- discovery ---
+
+    async def discovery(self, exchange: Exchange, parts: Sequence[str], catalog: Catalog) -> Reply | None:
+        """Answer ``/api``, ``/apis`` or a path below; None when nothing is there."""
+        await self.builder.get(catalog, "http.groups", groups.published)
+        if len(parts) > 1:
+            return await self._legacy(exchange, parts, catalog)
+        encoding = wants_aggregated(exchange.accept)
+        if encoding:
+            reply: Reply | None = await self._aggregated(exchange, parts[0], catalog, encoding)
+        elif parts[0] == "api":
+            reply = _core_versions(exchange, catalog)
+        else:
+            reply = await self._legacy(exchange, parts, catalog)
+        assert reply is not None, "both roots are always there"
+        reply.headers.append(("Vary", "Accept"))
+        return reply
+
+    async def _aggregated(self, exchange: Exchange, root: str, catalog: Catalog, encoding: str) -> Reply:
+        """Answer ``/api`` or ``/apis`` for those who take everything at once (DIS-106)."""
+        document = await self.builder.get(
+            catalog,
+            f"http.aggregated {root} {encoding}",
+            lambda now: aggregated.document(now, core=root == "api", encoding=encoding),
+            large=encoding == YAML,
+        )
+        reply = self._conditional.unchanged(exchange, root, document.etag)
+        if reply is None:
+            reply = await self._whole(exchange, root, catalog, document, aggregated.content_type(encoding))
+        reply.headers.append(("Cache-Control", "public"))
+        return reply
+
+    async def _legacy(self, exchange: Exchange, parts: Sequence[str], catalog: Catalog) -> Reply | None:
+        """Answer with one of the old documents, which is encoded once for all who want it alike."""
+        make = _legacy(parts, catalog)
+        if make is None:
+            return None
+        wanted = _wanted(exchange)
+        body = await self.builder.get(
+            catalog,
+            f"http.legacy {'/'.join(parts)} {wanted.encoding} {wanted.pretty}",
+            lambda now: _encoded(make(now), wanted),
+            large=wanted.encoding == YAML,
+        )
+        return Reply(200, wanted.encoding, (body,), compressible=True)
+
+    # --- OpenAPI ---
+
+    async def openapi(self, exchange: Exchange, parts: Sequence[str], catalog: Catalog) -> Reply | None:
+        """Answer a path below ``/openapi``; None when nothing is there."""
+        version, path = (parts[0], "/".join(parts[1:])) if parts else ("", "")
+        if version == "v3":
+            index = await self.builder.get(catalog, "http.v3", lambda now: openapi_v3.index(now, self.version))
+            if path:
+                return await self._v3(exchange, path, catalog)
+            return self._conditional.unchanged(exchange, "openapi/v3", index.etag) or await self._whole(
+                exchange, "openapi/v3", catalog, index, JSON
+            )
+        return await self._v2(exchange, catalog) if version == "v2" and not path else None
+
+    async def _v2(self, exchange: Exchange, catalog: Catalog) -> Reply:
+        """Answer ``/openapi/v2``: JSON, or protobuf for kubectl; 406 for anything else (OAS-001)."""
+        form = _form(exchange.accept, _FORMS["v2"])
+        if not form:
+            return _not_acceptable()
+        tag = await self.builder.get(catalog, "http.v2", lambda now: openapi_v2.tag(now, self.version))
+        reply = self._conditional.unchanged(exchange, "openapi/v2", tag)
+        if reply is None:
+            make = openapi_v2.document if form == JSON else openapi_v2.protobuf
+            document = await self.builder.get(
+                catalog, f"http.v2 {form}", lambda now: make(now, self.version), large=True
+            )
+            made_of = await self.builder.get(catalog, "http.v2 definitions", openapi_v2.definitions)
+            self._regenerations.v2(tag, lambda: made_of)
+            reply = await self._whole(exchange, "openapi/v2", catalog, document, form)
+        reply.headers.append(("Vary", "Accept"))
+        return reply
+
+    async def _v3(self, exchange: Exchange, path: str, catalog: Catalog) -> Reply | None:
+        """Answer a document of OpenAPI v3; a wrong hash leads to the right one (OAS-002)."""
+        tag = openapi_v3.document_tag(catalog, path, self.version)
+        if tag is None:
+            return None
+        form = _form(exchange.accept, _FORMS["v3"])
+        if not form:
+            return _not_acceptable()
+        given, current = exchange.value("hash"), tag.strip('"')
+        if given and given != current:
+            return Reply(301, "", (), [("Location", f"/openapi/v3/{path}?hash={current}"), ("Vary", "Accept")])
+        reply = self._conditional.unchanged(exchange, f"openapi/v3/{path}", tag)
+        if reply is None:
+            make = openapi_v3.document if form == JSON else openapi_v3.protobuf
+            document = await self.builder.get(
+                catalog, f"http.v3 {form} {path}", lambda now: make(now, path, self.version), slow=True
+            )
+            assert document is not None, "a document that has a tag"
+            self._regenerations.v3(path, tag, lambda: openapi_v3.definitions(catalog, path, self.version))
+            reply = await self._whole(exchange, f"openapi/v3/{path}", catalog, document, form)
+        reply.headers.append(("Vary", "Accept"))
+        if given:
+            until = format_datetime(datetime.now(UTC) + _FOR_EVER, usegmt=True)
+            reply.headers += [("Cache-Control", "public, immutable"), ("Expires", until)]
+        return reply
+
+    async def _whole(
+        self, exchange: Exchange, name: str, catalog: Catalog, document: Tagged, content_type: str
+    ) -> Reply:
+        """Return a document; a large one is compressed once for all who take gzip."""
+        reply = Reply(200, content_type, document.parts, self._conditional.headers(name, document.etag))
+        if reply.size > limits.GZIP_FROM:
+            reply.headers.append(("Vary", "Accept-Encoding"))
+            if responses.accepts_gzip(exchange.headers.get("Accept-Encoding", "")):
+                key = f"http.gzip {name} {content_type}"
+                reply.parts = await self.builder.get(
+                    catalog, key, lambda _: responses.gzip(document.parts), slow=True, large=name == "openapi/v2"
+                )
+                reply.headers.append(("Content-Encoding", "gzip"))
+        return reply
 
 
-def discovery(exchange: Exchange, parts: Sequence[str], catalog: Catalog) -> Reply | None:
-    """Answer ``/api``, ``/apis`` or a path below; None when nothing is there."""
-    if len(parts) == 1:
-        return _root(exchange, catalog, core=parts[0] == "api")
-    document = _legacy(parts, catalog)
-    return _negotiated(exchange, document) if document is not None else None
+# --- the old discovery documents ---
 
 
-def _legacy(parts: Sequence[str], catalog: Catalog) -> Document | None:
-    if parts[0] == "api":
-        return groups.resource_list(catalog, groups.CORE, parts[1]) if len(parts) == 2 else None
-    if len(parts) == 2:
-        return groups.group(catalog, parts[1])
-    return groups.resource_list(catalog, parts[1], parts[2]) if len(parts) == 3 else None
+def _legacy(parts: Sequence[str], catalog: Catalog) -> Callable[[Catalog], Any] | None:
+    """Return what makes the document of a path; None when nothing is there, so that only what is is remembered."""
+    if list(parts) == ["apis"]:
+        return groups.group_list
+    group, rest = (groups.CORE, parts[1:]) if parts[0] == "api" else (parts[1], parts[2:])
+    versions = groups.published(catalog).get(group)
+    if versions is None or (group == groups.CORE) is not (parts[0] == "api"):
+        return None
+    if not rest:
+        return lambda now: groups.group(now, group)
+    if len(rest) > 1 or rest[0] not in versions:
+        return None
+    return lambda now: groups.resource_list(now, group, rest[0])
 
 
-def _root(exchange: Exchange, catalog: Catalog, *, core: bool) -> Reply:
-    """Answer ``/api`` or ``/apis``: aggregated for those who ask for that first (DIS-106)."""
-    if wants_aggregated(exchange.accept):
-        reply = _tagged(exchange, aggregated.document(catalog, core=core), aggregated.MEDIA_TYPE)
-    else:
-        address = exchange.headers.get("Host", "")
-        reply = _negotiated(exchange, groups.core_versions(catalog, address) if core else groups.group_list(catalog))
-    reply.headers.append(("Vary", "Accept"))
-    return reply
-
-
-def wants_aggregated(accept: str) -> bool:
-    """Whether the best alternative that we have is aggregated discovery; unknown parameters do not matter."""
-    for clause in negotiation.parse_accept(accept) if accept else ():
-        asked = dict(clause.parameters)
-        wanted = (asked.get("as"), asked.get("g"), asked.get("v"))
-        if wanted == (None, None, None):
-            if clause.matches(JSON) or clause.matches(YAML):
-                return False
-        elif wanted == _AGGREGATED and clause.matches(JSON):
-            return True
-    return False
-
-
-def _negotiated(exchange: Exchange, document: Document) -> Reply:
-    wanted: Wanted | None = negotiation.negotiate(exchange.accept, (JSON, YAML), transforms=False)
-    if wanted is None:
-        raise negotiation.not_acceptable(negotiation.ENCODINGS)
-    agent = exchange.headers.get("User-Agent", "")
-    pretty = wanted.pretty or negotiation.wants_pretty(exchange.query.get("pretty", ()), agent)
-    return Reply(200, wanted.encoding, (encoded(document, wanted.encoding, pretty),), compressible=True)
-
-
-def _tagged(exchange: Exchange, document: Tagged, content_type: str) -> Reply:
-    """Return a document, or 304 when the client has it."""
-    headers = [("ETag", document.etag)]
-    given = exchange.headers.get("If-None-Match", "")
-    if document.etag in {tag.strip().removeprefix("W/") for tag in given.split(",")}:
-        return Reply(304, "", (), headers)
-    return Reply(200, content_type, (document.body,), headers, compressible=True)
+def _core_versions(exchange: Exchange, catalog: Catalog) -> Reply:
+    wanted = _wanted(exchange)
+    body = _encoded(groups.core_versions(catalog, exchange.headers.get("Host", "")), wanted)
+    return Reply(200, wanted.encoding, (body,))
 
 
 def paths(catalog: Catalog) -> list[str]:
@@ -94,44 +199,47 @@ def _paths(catalog: Catalog) -> list[str]:
     return known
 
 
-# --- OpenAPI ---
+# --- negotiation ---
 
 
-def openapi(exchange: Exchange, parts: Sequence[str], catalog: Catalog, version: str) -> Reply | None:
-    """Answer a path below ``/openapi``; None when nothing is there. ``version`` is the emulated Kubernetes version."""
-    if list(parts) == ["v2"]:
-        return _v2(exchange, catalog, version)
-    return _v3(exchange, parts[1:], catalog) if parts and parts[0] == "v3" else None
+def wants_aggregated(accept: str) -> str:
+    """Return the encoding of aggregated discovery when a client takes that, else nothing.
+
+    As upstream, its place among the alternatives does not matter, nor do unknown parameters.
+    """
+    for clause in negotiation.parse_accept(accept) if accept else ():
+        asked = dict(clause.parameters)
+        if (asked.get("as"), asked.get("g"), asked.get("v")) == _AGGREGATED:
+            for encoding in ENCODINGS:
+                if clause.matches(encoding):
+                    return encoding
+    return ""
 
 
-def _v2(exchange: Exchange, catalog: Catalog, version: str) -> Reply:
-    """Answer ``/openapi/v2``: JSON, or protobuf for kubectl; 406 for anything else (OAS-001)."""
-    for clause in negotiation.parse_accept(exchange.accept or "*/*"):
-        if clause.matches(JSON):
-            reply = _tagged(exchange, openapi_v2.document(catalog, version), JSON)
-        elif any(clause.matches(name) for name in _V2_NAMES):
-            reply = _tagged(exchange, openapi_v2.protobuf(catalog, version), V2_PROTOBUF)
-        else:
-            continue
-        reply.headers.append(("Vary", "Accept"))
-        return reply
-    return text(406, b"406 Not Acceptable\n")
+def _form(accept: str, forms: Sequence[tuple[str, str]]) -> str:
+    """Return the Content-Type for the best alternative that there is, nothing when there is none."""
+    for clause in negotiation.parse_accept(accept or "*/*"):
+        for asked, answered in forms:
+            if clause.matches(asked):
+                return answered
+    return ""
 
 
-def _v3(exchange: Exchange, rest: Sequence[str], catalog: Catalog) -> Reply | None:
-    """Answer ``/openapi/v3`` and its documents; a wrong hash leads to the right one (OAS-002)."""
-    if not rest:
-        return _tagged(exchange, openapi_v3.index(catalog), JSON)
-    path = "/".join(rest)
-    document = openapi_v3.document(catalog, path)
-    if document is None:
-        return None
-    given, current = exchange.value("hash"), document.etag.strip('"')
-    if given and given != current:
-        return Reply(301, "", (), [("Location", f"/openapi/v3/{path}?hash={current}")])
-    reply = _tagged(exchange, document, JSON)
-    reply.headers.append(("Vary", "Accept"))
-    if given:
-        until = format_datetime(datetime.now(UTC) + _FOR_EVER, usegmt=True)
-        reply.headers += [("Cache-Control", "public, immutable"), ("Expires", until)]
-    return reply
+def _not_acceptable() -> Reply:
+    return Reply(406, "", (), [("Vary", "Accept")])
+
+
+def _wanted(exchange: Exchange) -> Wanted:
+    """Return how a client wants a document that is no OpenAPI; 406 when it takes nothing that we have."""
+    wanted = negotiation.negotiate(exchange.accept, ENCODINGS, transforms=False)
+    if wanted is None:
+        raise negotiation.not_acceptable(ENCODINGS)
+    agent = exchange.headers.get("User-Agent", "")
+    pretty = wanted.pretty or negotiation.wants_pretty(exchange.query.get("pretty", ()), agent)
+    return replace(wanted, pretty=pretty)
+
+
+def _encoded(document: Document, wanted: Wanted) -> bytes:
+    if wanted.encoding == PROTOBUF:
+        return encode_protobuf(document)
+    return responses.encoded(document, wanted.encoding, wanted.pretty)

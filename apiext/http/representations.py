@@ -53,7 +53,7 @@ def shown(subject: Subject, entry: Entry) -> bytes:
     served, endpoint = subject.served, subject.endpoint
     if not endpoint.kind:
         return entry.view(served.view)
-    stored = served.decode(entry.raw, entry.revision)
+    stored = entry.decoded(served.decode)
     fault = endpoint.unreadable(stored)
     if fault:
         raise _unreadable(fault)
@@ -101,7 +101,7 @@ def written(wanted: Wanted, document: View) -> bytes:
 
 def partial(version: str, document: View) -> Document:
     """Return the metadata of an object as an object of its own (PAR-001)."""
-    return {"kind": PARTIAL, "apiVersion": f"meta.k8s.io/{version}", "metadata": document.get("metadata") or {}}
+    return {"apiVersion": f"meta.k8s.io/{version}", "kind": PARTIAL, "metadata": document.get("metadata") or {}}
 
 
 def table(subject: Subject, rows: list[Document], metadata: View) -> Document:

@@ -3,23 +3,28 @@
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+import orjson
 
 from apiext import limits
 from apiext.catalog.served import Endpoint, ServedResource, ServedVersion
 from apiext.documents.document import Document
 from apiext.documents.encoding import DecodeError, decode_json, decode_yaml, json_kind
-from apiext.http import lists, negotiation, protobuf, representations, streams
+from apiext.http import eventstream, lists, negotiation, protobuf, representations, streams, websocket
 from apiext.http.exchange import Exchange, Reply, StreamReply
 from apiext.http.negotiation import JSON, PROTOBUF, YAML, Wanted
 from apiext.http.operations import Operations
 from apiext.http.representations import Subject
 from apiext.http.responses import Compressor, SecondClock, accepts_gzip, stream_head
+from apiext.http.sinks import WatchSink
+from apiext.http.streams import Form
 from apiext.meta import status
 from apiext.meta.requestinfo import truth
 from apiext.meta.status import StatusError
 from apiext.storage.segments import Segments
+from apiext.storage.store import Entry
 from apiext.telemetry import Telemetry
 from apiext.verbs.call import Body, Call, Outcome, Page
 from apiext.verbs.identity import expected_kind, summary
@@ -61,15 +66,13 @@ class Resources:
     async def answer(self, exchange: Exchange, target: Target) -> Answer:
         """Answer a request whose verb the endpoint has."""
         assert exchange.info is not None
-        if target.served.deprecation_warning:
-            exchange.warnings.append(target.served.deprecation_warning)
         return await VERBS[exchange.info.verb](self, exchange, target)
 
 
 async def _get(resources: Resources, exchange: Exchange, target: Target) -> Answer:
     subject = _subject(exchange, target)
     entry = await resources.operations.get(_call(exchange, target))
-    return representations.entry_reply(subject, entry)
+    return await _stored(subject, entry)
 
 
 async def _list(resources: Resources, exchange: Exchange, target: Target) -> Answer:
@@ -84,7 +87,7 @@ async def _segments(
     resources: Resources, exchange: Exchange, subject: Subject, segments: Segments, page: Page
 ) -> Reply:
     """Send everything: the segments as they are, or their remembered gzip blocks (http.md 3.4)."""
-    await segments.prepare()
+    await segments.prepare(page.convert)
     head, tail = lists.brackets(subject.served, page)
     if segments.size <= limits.GZIP_FROM:
         return Reply(200, JSON, (head, *segments.parts, tail))
@@ -96,21 +99,21 @@ async def _segments(
 
 
 async def _watch(resources: Resources, exchange: Exchange, target: Target) -> Answer:
-    served = target.served
-    negotiation.output(exchange.accept, typed=_in_protobuf(served))
-    wanted = negotiation.stream(exchange.accept, typed=_in_protobuf(served))
+    served, way = target.served, _way(exchange)
+    negotiation.output(way.accept, typed=_in_protobuf(served))
+    wanted = negotiation.stream(way.accept, typed=_in_protobuf(served))
     subject = Subject(served, target.endpoint, wanted, _include(exchange, wanted))
     if wanted.kind == representations.PARTIAL_LIST:
         raise status.unknown("content is not a list")
+    form = way.form(wanted)
     name = (served.group, served.version, served.resource)
     telemetry = resources.telemetry
-    frames = streams.frames(subject, telemetry.watch_events.slot(*name), telemetry.watch_event_sizes.slot(*name))
+    frames = streams.frames(subject, telemetry.watch_events.slot(*name), telemetry.watch_event_sizes.slot(*name), form)
     if exchange.method == "HEAD":
-        return Reply(200, streams.content_type(subject))
-    content = streams.content_type(subject)
+        return Reply(200, streams.content_type(subject, form))
     running = telemetry.longrunning.slot(*exchange.labels, "apiserver")
-    head = stream_head(content, resources.clock.line(), exchange.audit_id, exchange.warnings)
-    sink = exchange.connection.open_stream(head, streams.first_columns(subject))
+    head = way.head(resources.clock.line(), exchange, streams.content_type(subject, form))
+    sink = exchange.connection.open_stream(head, streams.first_columns(subject), way.sink)
     running.value += 1
     sink.done.add_done_callback(lambda _: running.add(-1))
     try:
@@ -119,8 +122,8 @@ async def _watch(resources: Resources, exchange: Exchange, target: Target) -> An
         if error.code not in _IN_STREAM:
             sink.discard()
             raise
-        sink.end(streams.error_frame(subject, error))
-        return StreamReply(sink)
+        sink.end(streams.error_frame(subject, error, form))
+        return StreamReply(sink, way.code)
     except BaseException:
         sink.discard()
         raise
@@ -128,7 +131,40 @@ async def _watch(resources: Resources, exchange: Exchange, target: Target) -> An
     seconds = _seconds(exchange) or resources.min_watch_timeout * (1.0 + random.random())  # RV-014
     bookmarks = truth(exchange.query.get("allowWatchBookmarks"))
     sink.end_after(seconds, bookmarks, asyncio.get_running_loop())
-    return StreamReply(sink)
+    return StreamReply(sink, way.code)
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """What a watch is sent over: chunks, server-sent events or a WebSocket.
+
+    ``accept`` says what the events are to hold, ``form`` how each goes out, ``head`` how the answer begins.
+    """
+
+    accept: str
+    form: Callable[[Wanted], Form | None] = lambda _: None
+    head: Callable[[bytes, Exchange, str], bytes] = lambda date, exchange, content: stream_head(
+        content, date, exchange.audit_id, exchange.warnings
+    )
+    sink: type[WatchSink] = WatchSink
+    code: int = 200
+
+
+def _way(exchange: Exchange) -> Way:
+    headers, asked = exchange.headers, exchange.query
+    if websocket.is_asked(exchange):
+        websocket.check(headers)
+        return Way(
+            exchange.accept,
+            lambda wanted: websocket.form(wanted.encoding == PROTOBUF),
+            lambda date, _, __: websocket.head(headers, date, exchange.audit_id),
+            websocket.WebSocketSink,
+            101,
+        )
+    if eventstream.is_wanted(exchange.accept):
+        exchange.query = eventstream.query(exchange)
+        return Way(eventstream.accept(exchange.accept), lambda _: eventstream.form(asked))
+    return Way(exchange.accept)
 
 
 def _seconds(exchange: Exchange) -> float:
@@ -140,14 +176,14 @@ def _seconds(exchange: Exchange) -> float:
 async def _create(resources: Resources, exchange: Exchange, target: Target) -> Answer:
     subject = _subject(exchange, target)
     body = await _body(resources, exchange, target)
-    return _outcome(subject, await resources.operations.create(_call(exchange, target), body))
+    return await _outcome(subject, await resources.operations.create(_call(exchange, target), body))
 
 
 async def _update(resources: Resources, exchange: Exchange, target: Target) -> Answer:
     _check_name(exchange)
     subject = _subject(exchange, target)
     body = await _body(resources, exchange, target)
-    return _outcome(subject, await resources.operations.update(_call(exchange, target), body))
+    return await _outcome(subject, await resources.operations.update(_call(exchange, target), body))
 
 
 async def _patch(resources: Resources, exchange: Exchange, target: Target) -> Answer:
@@ -155,19 +191,19 @@ async def _patch(resources: Resources, exchange: Exchange, target: Target) -> An
     _check_name(exchange)
     subject = _subject(exchange, target)
     raw = await _raw_body(resources, exchange)
-    return _outcome(subject, await resources.operations.patch(_call(exchange, target), media_type, raw))
+    return await _outcome(subject, await resources.operations.patch(_call(exchange, target), media_type, raw))
 
 
 async def _delete(resources: Resources, exchange: Exchange, target: Target) -> Answer:
     subject = _subject(exchange, target)
     options = await _delete_options(resources, exchange)
-    return _outcome(subject, await resources.operations.delete(_call(exchange, target), options))
+    return await _outcome(subject, await resources.operations.delete(_call(exchange, target), options))
 
 
 async def _delete_collection(resources: Resources, exchange: Exchange, target: Target) -> Answer:
     subject = _subject(exchange, target)
     options = await _delete_options(resources, exchange)
-    return _outcome(subject, await resources.operations.delete_collection(_call(exchange, target), options))
+    return await _outcome(subject, await resources.operations.delete_collection(_call(exchange, target), options))
 
 
 VERBS: Mapping[str, VerbHandler] = {
@@ -185,12 +221,14 @@ VERBS: Mapping[str, VerbHandler] = {
 # --- what every verb needs ---
 
 
-def _in_protobuf(served: ServedVersion) -> bool:
+def _in_protobuf(served: ServedVersion, endpoint: Endpoint | None = None) -> bool:
+    if endpoint is not None and endpoint.kind:
+        return protobuf.knows(*expected_kind(served, endpoint))
     return served.typed and protobuf.knows(served.api_version, served.kind)
 
 
 def _subject(exchange: Exchange, target: Target) -> Subject:
-    wanted = negotiation.output(exchange.accept, typed=_in_protobuf(target.served) and not target.endpoint.kind)
+    wanted = negotiation.output(exchange.accept, typed=_in_protobuf(target.served, target.endpoint))
     agent = exchange.headers.get("User-Agent", "")
     if not wanted.pretty and negotiation.wants_pretty(exchange.query.get("pretty", ()), agent):
         wanted = Wanted(wanted.encoding, wanted.kind, wanted.version, True)
@@ -225,11 +263,21 @@ def _check_name(exchange: Exchange) -> None:
         raise status.bad_request("name must be provided")  # recorded: PUT and PATCH of a collection
 
 
-def _outcome(subject: Subject, outcome: Outcome) -> Reply:
+async def _outcome(subject: Subject, outcome: Outcome) -> Reply:
+    if outcome.served is not None and outcome.served is not subject.served:
+        subject = replace(subject, served=outcome.served)
     if outcome.entry is not None:
-        return representations.entry_reply(subject, outcome.entry, outcome.code)
+        return await _stored(subject, outcome.entry, outcome.code)
     assert outcome.document is not None
     return representations.document_reply(subject, outcome.document, outcome.code)
+
+
+async def _stored(subject: Subject, entry: Entry, code: int = 200) -> Reply:
+    """Return a stored object in the representation wanted; a large one becomes protobuf in a thread."""
+    if subject.wanted.encoding != PROTOBUF or len(entry.raw) < limits.OFF_LOOP:
+        return representations.entry_reply(subject, entry, code)
+    raw = representations.shown(subject, entry)
+    return await asyncio.to_thread(lambda: representations.document_reply(subject, orjson.loads(raw), code))
 
 
 # --- bodies ---
@@ -246,7 +294,7 @@ async def _raw_body(resources: Resources, exchange: Exchange) -> bytes:
 async def _body(resources: Resources, exchange: Exchange, target: Target) -> Body:
     """Return the decoded body of a POST or PUT; 400 with upstream's text for what cannot be decoded (ERR-11)."""
     encoding = negotiation.body_encoding(exchange.headers.get("Content-Type", ""))
-    if encoding == PROTOBUF and not _in_protobuf(target.served):
+    if encoding == PROTOBUF and not _in_protobuf(target.served, target.endpoint):
         raise status.unsupported_media_type((JSON, YAML))
     raw = await _raw_body(resources, exchange)
     try:

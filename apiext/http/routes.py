@@ -1,12 +1,13 @@
 """Which path is answered by what: resources from the catalog, discovery, OpenAPI, health, version, metrics."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 
 from apiext.catalog.served import Catalog, ServedResource, ServedVersion
 from apiext.http import health, published, responses
 from apiext.http.exchange import Exchange, Reply, StreamReply
 from apiext.http.health import Health
+from apiext.http.published import Publisher
 from apiext.http.resources import Resources, Target
 from apiext.meta import status
 from apiext.meta.names import GroupResource
@@ -42,6 +43,10 @@ class Routes:
     health: Health
     telemetry: Telemetry
     version: Mapping[str, str]
+    publisher: Publisher = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.publisher = Publisher(f"{self.version['major']}.{self.version['minor']}", self.telemetry)
 
     async def answer(self, exchange: Exchange) -> Answer:
         """Answer a request that got through the filters."""
@@ -53,17 +58,19 @@ class Routes:
         if info.is_resource:
             return await self._resource(exchange, info, catalog)
         parts = exchange.path.strip("/").split("/")
-        fixed = FIXED.get(parts[0])
+        fixed, built = FIXED.get(parts[0]), BUILT.get(parts[0])
         reply = fixed(self, exchange, parts, catalog) if fixed is not None else None
+        if built is not None:
+            reply = await built(self, exchange, parts, catalog)
         return reply if reply is not None else responses.page_not_found()
 
     # --- resources ---
 
     async def _resource(self, exchange: Exchange, info: RequestInfo, catalog: Catalog) -> Answer:
-        target = find(catalog, info)
+        target = find(catalog, info, exchange.warnings)
         if isinstance(target, Reply):
             await self.resources.operations.settle()  # another server may have stored the definition just now
-            target = find(self.resources.operations.catalog.current, info)
+            target = find(self.resources.operations.catalog.current, info, exchange.warnings)
         if isinstance(target, Reply):
             return self._missing(target)
         served = target.served
@@ -120,21 +127,23 @@ class Routes:
                 lines.append(f'kubernetes_healthcheck{{name="{check.name}",type="{endpoint}"}} {value}')
         return "\n".join(lines) + "\n"
 
-    def discover(self, exchange: Exchange, parts: list[str], catalog: Catalog) -> Reply | None:
+    async def discover(self, exchange: Exchange, parts: list[str], catalog: Catalog) -> Reply | None:
         """Answer ``/api``, ``/apis`` and what is below them (DIS-101…108)."""
         builtin = len(parts) < 2 or parts[0] == "api" or is_builtin(catalog, parts[1])
         if builtin and exchange.method not in _READS:
             raise status.StatusError(405, "MethodNotAllowed", NOT_ALLOWED, {})
-        reply = published.discovery(exchange, parts, catalog)
+        reply = await self.publisher.discovery(exchange, parts, catalog)
         return reply if reply is not None else self._missing(responses.page_not_found())
 
-    def openapi(self, exchange: Exchange, parts: list[str], catalog: Catalog) -> Reply | None:
+    async def openapi(self, exchange: Exchange, parts: list[str], catalog: Catalog) -> Reply | None:
         """Answer ``/openapi/v2`` and ``/openapi/v3`` (OAS-001, OAS-002)."""
-        version = f"{self.version['major']}.{self.version['minor']}"
-        return published.openapi(exchange, parts[1:], catalog, version)
+        if exchange.method not in _READS:
+            raise status.StatusError(405, "MethodNotAllowed", NOT_ALLOWED, {})
+        return await self.publisher.openapi(exchange, parts[1:], catalog)
 
 
 Fixed = Callable[[Routes, Exchange, list[str], Catalog], Reply | None]
+Built = Callable[[Routes, Exchange, list[str], Catalog], Awaitable[Reply | None]]
 
 FIXED: Mapping[str, Fixed] = {
     "": Routes.root,
@@ -143,11 +152,11 @@ FIXED: Mapping[str, Fixed] = {
     "readyz": Routes.probe,
     "version": Routes.show_version,
     "metrics": Routes.metrics,
-    "api": Routes.discover,
-    "apis": Routes.discover,
-    "openapi": Routes.openapi,
 }
 """First part of a path that is no resource → what answers; None means that the path does not exist."""
+
+BUILT: Mapping[str, Built] = {"api": Routes.discover, "apis": Routes.discover, "openapi": Routes.openapi}
+"""The same for documents that may have to be built first."""
 
 
 def is_builtin(catalog: Catalog, group: str) -> bool:
@@ -160,8 +169,11 @@ def _builtin_groups(catalog: Catalog) -> frozenset[str]:
     return frozenset(group for (group, _), served in catalog.resources.items() if served.builtin)
 
 
-def find(catalog: Catalog, info: RequestInfo) -> Target | Reply:
-    """Return what a resource URL names, or the 404 page; raises a Status 404 where upstream does (SRV-001…003)."""
+def find(catalog: Catalog, info: RequestInfo, warnings: list[str] | None = None) -> Target | Reply:
+    """Return what a resource URL names, or the 404 page; raises a Status 404 where upstream does (SRV-001…003).
+
+    The warning of a deprecated version is added to ``warnings`` as soon as the version is known.
+    """
     builtin = info.prefix == "api" or is_builtin(catalog, info.group)
     resource = catalog.resource(info.group, info.resource)
     served = resource.versions.get(info.version) if resource is not None and resource.established else None
@@ -169,6 +181,8 @@ def find(catalog: Catalog, info: RequestInfo) -> Target | Reply:
         if builtin:
             raise status.resource_not_found()
         return responses.page_not_found()
+    if warnings is not None and served.deprecation_warning:
+        warnings.append(served.deprecation_warning)
     endpoint = served.endpoints.get(info.subresource)
     if endpoint is None or (info.rest and builtin):  # recorded: custom resources ignore what follows a subresource
         if builtin:

@@ -117,6 +117,7 @@ class HttpServer:
         wanted = settings.fast_path and os.environ.get(NO_FAST_PATH, "") in {"", "0"}
         self.fast: FastPath | None = FastPath(operations, gate, self.clock) if wanted else None
         self._gate = gate
+        self._publisher = routes.publisher
         self._operations = operations
         self._listener: _Listener | None = None
         self._server: asyncio.Server | None = None
@@ -196,6 +197,7 @@ class HttpServer:
         except TimeoutError:
             log.warning("some clients did not read to the end of their answers")
         self.compressor.close()
+        self._publisher.builder.close()
         self._server = self._listener = None
 
     async def _drained(self, seconds: float) -> None:

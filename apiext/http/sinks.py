@@ -14,10 +14,12 @@ def chunk(data: bytes) -> bytes:
 
 
 def with_columns(data: bytes, columns: bytes) -> bytes:
-    """Return framed events with the column definitions in the first of them."""
+    """Return framed events with the column definitions in the first of them, if that has a place for them."""
     line, _, rest = data.partition(b"\r\n")
     length = int(line, 16)
     first, others = rest[:length], rest[length + 2 :]
+    if NO_COLUMNS not in first:
+        return data
     return chunk(first.replace(NO_COLUMNS, columns, 1)) + others
 
 
@@ -71,8 +73,7 @@ class WatchSink:
         if self.closed:
             return
         if self._columns and data:
-            data = with_columns(data, self._columns)
-            self._columns = b""
+            data = self._with_columns(data)
         if self._head:
             data = self._head + data
             self._head = b""
@@ -80,6 +81,13 @@ class WatchSink:
             self._transport.write(data)
         except (ConnectionError, RuntimeError):  # uvloop raises RuntimeError on a closed transport
             self.lost()
+
+    def _with_columns(self, data: bytes) -> bytes:
+        """Return events with the columns in the first that has a place for them."""
+        found = with_columns(data, self._columns)
+        if found != data:
+            self._columns = b""
+        return found
 
     def start(self) -> None:
         """Send the head now if nothing has gone out yet."""

@@ -27,20 +27,43 @@ def json_frame(kind: str, view: bytes) -> bytes:
     return b"%x\r\n%b%b}\n\r\n" % (len(head) + len(view) + 2, head, view)
 
 
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How events go out where it is not the usual way, one line of JSON or one protobuf message in a chunk.
+
+    Each function gets that line (without its end) or message (without its length), and makes bytes of the wire.
+    ``event(data, revision)``, ``initial`` for what was there at the start, ``bookmark(data, revision, end of those)``,
+    ``error(data)``. ``key`` is equal for equal forms, ``content_type`` empty when it is the usual one.
+    """
+
+    key: Hashable
+    event: Callable[[bytes, int], bytes]
+    initial: Callable[[bytes, int], bytes]
+    bookmark: Callable[[bytes, int, bool], bytes]
+    error: Callable[[bytes], bytes]
+    content_type: str
+
+
 @dataclass(slots=True)
 class Frames:
-    """How one representation of one resource version looks on the wire; equal keys mean equal bytes."""
+    """How one representation of one resource version looks on the wire; equal keys mean equal bytes.
+
+    ``first(entry)`` makes the frames of initial events where they are unlike others.
+    """
 
     key: Hashable
     frame: Callable[[str, Entry], bytes]
     bookmark: Callable[[int, bool], bytes]
     expired: Callable[[int, int], bytes]
+    failed: Callable[[StatusError], bytes]
+    first: Callable[[Entry], bytes] | None = None
 
 
-def frames(subject: Subject, events: Slot, sizes: Distribution) -> Frames:
+def frames(subject: Subject, events: Slot, sizes: Distribution, form: Form | None = None) -> Frames:
     """Return the frames of a representation; ``events`` and ``sizes`` count each frame that is made."""
-    write = _writer(subject)
-    kind = subject.wanted.kind
+    write = _writer(subject) if form is None else _formed(subject, form.event)
+    first = None if form is None else _formed(subject, form.initial)
+    wanted = subject.wanted
 
     def frame(event: str, entry: Entry) -> bytes:
         made = write(event, entry)
@@ -48,13 +71,27 @@ def frames(subject: Subject, events: Slot, sizes: Distribution) -> Frames:
         sizes.observe(len(made))
         return made
 
+    def initial(entry: Entry) -> bytes:
+        assert first is not None
+        made = first("ADDED", entry)
+        events.value += 1
+        sizes.observe(len(made))
+        return made
+
     def bookmark(revision: int, end_of_initial: bool) -> bytes:
-        return _document_frame(subject, "BOOKMARK", _transformed(subject, _bookmark(subject, revision, end_of_initial)))
+        document = _transformed(subject, _bookmark(subject, revision, end_of_initial))
+        if form is None:
+            return _document_frame(subject, "BOOKMARK", document)
+        return form.bookmark(_data(subject, "BOOKMARK", document), revision, end_of_initial)
 
     def expired(asked: int, oldest: int) -> bytes:
-        return error_frame(subject, too_old(asked, oldest))
+        return error_frame(subject, too_old(asked, oldest), form)
 
-    return Frames((kind, subject.wanted.version, subject.wanted.encoding, subject.include), frame, bookmark, expired)
+    def failed(error: StatusError) -> bytes:
+        return error_frame(subject, error, form)
+
+    key = (wanted.kind, wanted.version, wanted.encoding, subject.include, form.key if form is not None else "")
+    return Frames(key, frame, bookmark, expired, failed, initial if form is not None else None)
 
 
 def too_old(asked: int, oldest: int) -> StatusError:
@@ -62,8 +99,10 @@ def too_old(asked: int, oldest: int) -> StatusError:
     return status.expired(f"too old resource version: {asked} ({oldest})")
 
 
-def error_frame(subject: Subject, error: StatusError) -> bytes:
+def error_frame(subject: Subject, error: StatusError, form: Form | None = None) -> bytes:
     """Return an ERROR event; it carries the Status as it is, whatever was asked for."""
+    if form is not None:
+        return form.error(_data(subject, "ERROR", error.document()))
     return _document_frame(subject, "ERROR", error.document())
 
 
@@ -76,6 +115,24 @@ def _writer(subject: Subject) -> Callable[[str, Entry], bytes]:
         return _document_frame(subject, event, _transformed(subject, orjson.loads(entry.view(viewer))))
 
     return write
+
+
+def _formed(subject: Subject, form: Callable[[bytes, int], bytes]) -> Callable[[str, Entry], bytes]:
+    viewer = subject.served.view
+    if subject.wanted.encoding == negotiation.JSON and not subject.wanted.kind:
+        return lambda event, entry: form(b"%b%b}" % (_OPEN[event], entry.view(viewer)), entry.revision)
+
+    def write(event: str, entry: Entry) -> bytes:
+        document = _transformed(subject, orjson.loads(entry.view(viewer)))
+        return form(_data(subject, event, document), entry.revision)
+
+    return write
+
+
+def _data(subject: Subject, event: str, document: View) -> bytes:
+    if subject.wanted.encoding == negotiation.PROTOBUF:
+        return protobuf.encode_event(event, protobuf.encode(document))[protobuf.LENGTH :]
+    return b"%b%b}" % (_OPEN[event], encode(document))
 
 
 def _transformed(subject: Subject, document: View) -> View:
@@ -102,8 +159,10 @@ def _bookmark(subject: Subject, revision: int, end_of_initial: bool) -> Document
     return {"apiVersion": subject.served.api_version, "kind": subject.served.kind, "metadata": metadata}
 
 
-def content_type(subject: Subject) -> str:
+def content_type(subject: Subject, form: Form | None = None) -> str:
     """Return the Content-Type of a stream."""
+    if form is not None and form.content_type:
+        return form.content_type
     if subject.wanted.encoding == negotiation.PROTOBUF:
         return f"{negotiation.PROTOBUF};stream=watch"
     return negotiation.JSON

@@ -80,7 +80,7 @@ def _map_changes(of: MapType, left: dict[str, Any], right: dict[str, Any]) -> _C
         if new is MISSING:
             removed[f"f:{name}"] = appearing(fields.get(name) or element or NOTHING, old)
         elif old.__class__ in _SIMPLE and new.__class__ in _SIMPLE:
-            if not equal(old, new):
+            if (old != new or old.__class__ is not new.__class__) and not equal(old, new):
                 modified[f"f:{name}"] = LEAF
         elif not alike(old, new):
             _note(f"f:{name}", _changes(fields.get(name) or element or NOTHING, old, new), removed, modified, added)

@@ -68,7 +68,8 @@ def decode(entries: Sequence[View] | None) -> Managers:
             text = f"invalid fieldsType {go_quote(kind)} in" if kind else "missing fieldsType in"
             raise EntryError(f"{text} managed fields entry {index}")
         try:
-            fields = fieldsv1.decode(entry.get("fieldsV1") or {})
+            given = entry.get("fieldsV1")
+            fields = fieldsv1.decode({} if given is None else given)
         except fieldsv1.FieldsError as error:
             raise EntryError(f"error decoding set: {error}") from error
         version = "" if operation == APPLY else api_version

@@ -35,12 +35,10 @@ def union(left: FieldSet, right: FieldSet) -> FieldSet:
     """Return the paths in either set."""
     if not left or not right:
         return left or right
-    result = {**left}
-    for element, b in right.items():
-        a = left.get(element)
-        if a is None:
-            result[element] = b
-        elif a is not b and element != SELF:
+    result = {**right, **left}
+    for element in left.keys() & right.keys():
+        a, b = left[element], right[element]
+        if a is not b and element != SELF:
             if a and b:
                 result[element] = union(a, b)
             elif a or b:
@@ -51,10 +49,10 @@ def union(left: FieldSet, right: FieldSet) -> FieldSet:
 def intersection(left: FieldSet, right: FieldSet) -> FieldSet:
     """Return the paths in both sets."""
     result: dict[str, Any] = {}
-    for element, a in left.items():
-        b = right.get(element)
-        if b is None or element == SELF:
+    for element in left.keys() & right.keys():
+        if element == SELF:
             continue
+        a, b = left[element], right[element]
         both = (not a or SELF in a) and (not b or SELF in b)
         if not a or not b:
             if both:
@@ -68,41 +66,39 @@ def intersection(left: FieldSet, right: FieldSet) -> FieldSet:
 
 def difference(left: FieldSet, right: FieldSet) -> FieldSet:
     """Return the paths in left that are not in right."""
-    if not left or not right:
+    shared = left.keys() & right.keys()
+    if not shared:
         return left
-    result: dict[str, Any] = {}
-    for element, a in left.items():
-        b = right.get(element)
-        if element == SELF:
-            continue
-        if b is None:
-            result[element] = a
-            continue
+    result = {**left}
+    for element in shared:
+        a, b = left[element], right[element]
         taken = not b or SELF in b
-        if not a:
-            if not taken:
-                result[element] = a
-            continue
-        below = _children(difference(a, b))
-        node = _node(SELF in a and not taken, below)
-        if node is not None:
-            result[element] = node
+        if element != SELF and (a or taken):
+            below = _children(difference(a, b))
+            node = _node((not a or SELF in a) and not taken, below)
+            if node is None:
+                del result[element]
+            else:
+                result[element] = node
+    result.pop(SELF, None)
     return result
 
 
 def recursive_difference(left: FieldSet, right: FieldSet) -> FieldSet:
     """Return the paths in left that are neither in right nor below a member of right."""
-    result: dict[str, Any] = {}
-    for element, node in left.items():
-        if element == SELF:
-            continue
-        other = right.get(element)
-        if other is None:
-            result[element] = node
-        elif not is_member(other):
+    shared = left.keys() & right.keys()
+    if not shared:
+        return left
+    result = {**left}
+    for element in shared:
+        node, other = left[element], right[element]
+        kept = None
+        if not is_member(other):
             kept = _node(is_member(node), dict(recursive_difference(_children(node), other)))
-            if kept is not None:
-                result[element] = kept
+        if kept is None:
+            del result[element]
+        else:
+            result[element] = kept
     return result
 
 

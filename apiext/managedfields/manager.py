@@ -174,7 +174,8 @@ def _applied(
     writer: Writer, live: View, patch: View, managers: Managers, *, force: bool
 ) -> tuple[Document | None, Managers]:
     """Return the merged object, None when it is the live one, and the managers."""
-    if isinstance(_entries_of_patch(patch), list):
+    given = _entries_of_patch(patch)
+    if isinstance(given, list) and all(isinstance(entry, dict) for entry in given):
         raise BadApply("metadata.managedFields must be nil")
     of_type = writer.versions.type_of(writer.api_version)
     try:

@@ -174,6 +174,17 @@ class WriteOptions:
             _bool(query, "force") if name == "PatchOptions" else None,
         )
 
+    def document(self) -> dict[str, Any]:
+        """Return the options as an object: what admission is told (ADM-007)."""
+        found: dict[str, Any] = {"kind": self.name, "apiVersion": f"{GROUP}/v1"}
+        if self.dry_run_values:
+            found["dryRun"] = list(self.dry_run_values)
+        if self.field_manager:
+            found["fieldManager"] = self.field_manager
+        if self.field_validation:
+            found["fieldValidation"] = self.field_validation
+        return found
+
     def errors(self, *, apply: bool = False) -> list[FieldError]:
         """Return what is wrong with the options (WRI-011)."""
         found: list[FieldError] = []
@@ -267,6 +278,20 @@ class DeleteOptions:
                 _member(document, "ignoreStoreReadErrorWithClusterBreakingPotential", bool, "bool")
             ),
         )
+
+    def document(self) -> dict[str, Any]:
+        """Return the options as an object: what admission is told (ADM-007)."""
+        conditions = {"uid": self.uid, "resourceVersion": self.resource_version}
+        preconditions = {name: value for name, value in conditions.items() if value is not None}
+        given = {
+            "gracePeriodSeconds": self.grace_period_seconds,
+            "preconditions": preconditions or None,
+            "orphanDependents": self.orphan_dependents,
+            "propagationPolicy": self.propagation_policy,
+            "dryRun": list(self.dry_run_values) or None,
+        }
+        found: dict[str, Any] = {"kind": "DeleteOptions", "apiVersion": f"{GROUP}/v1"}
+        return found | {name: value for name, value in given.items() if value is not None}
 
     def errors(self) -> list[FieldError]:
         """Return what is wrong with the options (WRI-018)."""

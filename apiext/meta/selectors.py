@@ -24,7 +24,11 @@ class Requirement:
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Tell whether the labels meet this term."""
-        return _MATCHES[self.operator](labels.get(self.key), self.values)
+        return self.accepts(labels.get(self.key))
+
+    def accepts(self, value: str | None) -> bool:
+        """Tell whether a label with this value (None: without it) meets this term."""
+        return _MATCHES[self.operator](value, self.values)
 
 
 def _greater(value: str | None, values: Sequence[str]) -> bool:

@@ -1,8 +1,11 @@
 """The one error a client sees: metav1.Status, one constructor per reason (ERR rows)."""
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
+from apiext import limits
 from apiext.meta.fields import FieldError, aggregate
 from apiext.meta.names import GroupKind, GroupResource
 
@@ -89,7 +92,8 @@ def bad_request(message: str) -> StatusError:
 
 
 def invalid(kind: GroupKind | GroupResource, name: str, errors: Sequence[FieldError]) -> StatusError:
-    """422 for an object with wrong fields, one cause each (ERR-07)."""
+    """422 for an object with wrong fields, one cause each (ERR-07), as far as limits.MAX_FIELD_ERRORS goes."""
+    errors = _bounded(errors)
     details: dict[str, Any] = {"name": name, "group": kind.group}
     details["kind"] = kind.kind if isinstance(kind, GroupKind) else kind.resource
     details = {key: value for key, value in details.items() if value}
@@ -97,6 +101,15 @@ def invalid(kind: GroupKind | GroupResource, name: str, errors: Sequence[FieldEr
         {"reason": error.reason, "message": error.body, "field": error.field or "<nil>"} for error in errors
     ]
     return StatusError(422, "Invalid", f'{kind} "{name}" is invalid: {aggregate(errors)}', details)
+
+
+def _bounded(errors: Sequence[FieldError]) -> Sequence[FieldError]:
+    """Return the first errors: at least one, and not much more than those who collect them allow themselves."""
+    if len(errors) < 2:
+        return errors
+    sizes = accumulate(len(error.body) for error in errors[: limits.MAX_FIELD_ERRORS + 1])
+    fitting = bisect_right(list(sizes), 2 * limits.MAX_FIELD_ERROR_BYTES)
+    return errors[: max(1, fitting)]
 
 
 def unprocessable(message: str) -> StatusError:
@@ -157,10 +170,10 @@ def timeout(message: str, retry_after: int = 0, causes: Sequence[Mapping[str, st
     return StatusError(504, "Timeout", f"Timeout: {message}", details)
 
 
-def too_large_resource_version(asked: int, current: int) -> StatusError:
+def too_large_resource_version(asked: int, current: int, retry_after: int = 1) -> StatusError:
     """504 for a read at a revision that the store has not reached (RV-002)."""
     cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
-    return timeout(f"Too large resource version: {asked}, current: {current}", 1, [cause])
+    return timeout(f"Too large resource version: {asked}, current: {current}", retry_after, [cause])
 
 
 def too_many_requests(message: str, retry_after: int = 1) -> StatusError:

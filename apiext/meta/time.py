@@ -2,6 +2,8 @@
 
 import re
 from datetime import UTC, datetime, timedelta, timezone
+from functools import lru_cache
+from time import time
 from typing import NoReturn
 
 from apiext.meta.fields import go_quote
@@ -25,7 +27,12 @@ _DIGITS = re.compile(r"[0-9]*")
 
 def now() -> str:
     """Return the current time, UTC, in seconds: ``2026-01-02T03:04:05Z``."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _of_second(int(time()))
+
+
+@lru_cache(1)
+def _of_second(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def render(moment: datetime) -> str:
@@ -35,6 +42,8 @@ def render(moment: datetime) -> str:
 
 def parse(text: str) -> datetime:
     """Return the moment of an RFC 3339 text; raises ValueError with the text of Go's time.Parse."""
+    if _ZULU(text):
+        return datetime.fromisoformat(text)
     rest = text
     numbers: list[int] = []
     for literal, layout, least, most, name, low, high in _PARTS:
@@ -63,6 +72,9 @@ def parse(text: str) -> datetime:
         return datetime(year or 1, month, day, hour, minute, second, micros, tzinfo=_offset(zone))
     except ValueError as error:
         raise ValueError(f"parsing time {go_quote(text)}: day out of range") from error
+
+
+_known = lru_cache(1024)(parse)  # many objects of a list were created at once
 
 
 def normalize(text: str) -> str:
@@ -94,7 +106,7 @@ def _refuse(text: str, rest: str, layout: str) -> NoReturn:
 def age(text: str, at: datetime | None = None) -> str:
     """Return how long ago an RFC 3339 time was, as table cells show it; ``<invalid>`` when it is none (TAB-003)."""
     try:
-        then = parse(text)
+        then = _known(text)
     except ValueError:
         return "<invalid>"
     return human_duration(((at or datetime.now(UTC)) - then).total_seconds())

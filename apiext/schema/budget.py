@@ -3,6 +3,7 @@
 import threading
 
 from apiext import limits
+from apiext.schema.patience import TooLong, current
 
 
 class OverBudget(ValueError):
@@ -12,23 +13,31 @@ class OverBudget(ValueError):
 class Budget(threading.local):
     """What is left of a bound; ``refill`` before each object, subtract while working on it.
 
-    Each thread has its own, since large objects are judged off the loop.
+    Each thread has its own, since large objects are judged off the loop. ``brief`` is the bound of work on the loop.
     """
 
-    def __init__(self, full: int, text: str) -> None:
+    def __init__(self, full: int, text: str, brief: int = 0) -> None:
         self.full = full
         self.left = full
         self.text = text
+        self._brief = brief or full
+        self._cut = False
 
     def refill(self) -> None:
         """Start a new object."""
-        self.left = self.full
+        self._cut = self._brief < self.full and current().brief
+        self.left = self._brief if self._cut else self.full
 
     def spend(self, amount: int) -> None:
-        """Take an amount; OverBudget when nothing is left."""
+        """Take an amount; OverBudget when nothing is left, TooLong when there is more for who has time."""
         self.left -= amount
         if self.left < 0:
-            raise OverBudget(self.text)
+            raise TooLong if self._cut else OverBudget(self.text)
+
+    @property
+    def spent(self) -> int:
+        """What was taken since the last refill."""
+        return self.full - self.left
 
 
 DEFAULTS = Budget(
@@ -37,4 +46,5 @@ DEFAULTS = Budget(
 STEPS = Budget(
     limits.MAX_VALIDATION_STEPS,
     f"validating the object against allOf, anyOf, oneOf and not takes more than {limits.MAX_VALIDATION_STEPS} steps",
+    limits.MAX_VALIDATION_STEPS // 200,
 )

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 from apiext.cel.declared import Declared
 from apiext.cel.escaping import escape
+from apiext.schema.patience import DECLARING, current
 from apiext.schema.structural import EMPTY, Structural, intern
 
 REQUEST = 3 * 1024 * 1024  # bytes of the largest object that estimates reckon with (upstream: MaxRequestSizeBytes)
@@ -30,6 +31,7 @@ class Types:
         return read(self, node, name, root) if read is not None else None
 
     def _made(self, declared: Declared, least: int) -> Declared:
+        current().spend(DECLARING)
         self.least[declared] = least
         return declared
 

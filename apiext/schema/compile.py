@@ -11,7 +11,7 @@ from apiext.documents.document import Document, View
 from apiext.meta.fields import INVALID, FieldError
 from apiext.schema import coerce, list_types, report
 from apiext.schema.budget import DEFAULTS, STEPS, OverBudget
-from apiext.schema.default import defaulter
+from apiext.schema.default import defaulter, growth
 from apiext.schema.normalize import normalizer
 from apiext.schema.nulls import null_dropper
 from apiext.schema.parse import parse
@@ -26,14 +26,18 @@ class CompiledSchema:
     """The schema of one version; the structural form and each function are made at their first use.
 
     Functions that change a document do so in place. ``preserve_unknown_fields`` is the legacy field of the definition:
-    nothing is pruned then (PRU-006, B1-007). ``warm`` tells that an object was judged before.
+    nothing is pruned then (PRU-006, B1-007). ``warm`` tells that an object was judged before, rules included.
+    ``readable`` tells that a stored object can be read without compiling anything.
+    ``growth`` is the most bytes of defaults that one list item or map value gets, known once it is warm.
     """
 
-    __slots__ = ("_root", "_scope", "_source", "preserve_unknown_fields", "warm")
+    __slots__ = ("_root", "_scope", "_source", "growth", "preserve_unknown_fields", "readable", "warm")
 
     def __init__(self, schema: View | None, preserve_unknown_fields: bool) -> None:
         self.preserve_unknown_fields = preserve_unknown_fields
         self.warm = False
+        self.readable = False
+        self.growth = 0
         self._root: Structural | None = None
         self._scope: Scope | Literal[False] | None = None  # False: there are no rules
         self._source: View | None = schema or {}
@@ -47,6 +51,15 @@ class CompiledSchema:
             self._root = self._root or parse(source if source is not None else {})
             self._source = None
         return self._root
+
+    def prepare(self) -> None:
+        """Compile what reading a stored object takes."""
+        root = self.root
+        coerce.matters(root)
+        pruner(root, root=True)
+        null_dropper(root, root=True)
+        defaulter(root, root=True)
+        self.readable = True
 
     def prune(self, document: Document) -> list[str]:
         """Remove unknown fields and return their paths, sorted; metadata is left alone (PRU rows)."""
@@ -107,7 +120,6 @@ class CompiledSchema:
         With ``old``, errors of unchanged values are dropped (RAT rows). Metadata and rules are checked elsewhere.
         """
         root = self.root
-        self.warm = True
         STEPS.refill()
         try:
             errors = [] if passes(root, new) else report.errors(root, new, link=_link(root, new, old))
@@ -127,18 +139,21 @@ class CompiledSchema:
         scope = self._scope
         if scope is None:
             scope = self._scope = scope_of(self.root) or False
+        if not self.warm:
+            self.growth = growth(self.root)
         if scope is False:
+            self.warm = True
             return [], []
         if blocked(errors):
             return [not_checked()], []
         run = Run()
         run.visit(scope, new, old, "", Place(_link(self.root, new, old)))
+        self.warm = True
         return run.errors, run.warnings
 
     def validate_status(self, new: View, old: View | None) -> list[FieldError]:
         """Return what is wrong with an object written through its status: values of the status, list types."""
         root = self.root
-        self.warm = True
         STEPS.refill()
         errors: list[FieldError] = []
         node = root.properties.get("status")

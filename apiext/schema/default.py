@@ -1,11 +1,14 @@
 """Fills in the defaults of a schema (NUL-002…004)."""
 
 from collections.abc import Callable
+from copy import copy
 from typing import Any
 
 import orjson
 
 from apiext.documents.document import clone
+from apiext.meta import objectmeta
+from apiext.schema import coerce
 from apiext.schema.budget import DEFAULTS
 from apiext.schema.prune import members, pruner
 from apiext.schema.structural import Structural
@@ -26,6 +29,8 @@ class Default:
         value = clone(node.default)
         self.pruned = False
         if isinstance(value, (dict, list)):
+            if coerce.matters(node):
+                coerce.coerce(node, value, drop_invalid=True)
             self.pruned = bool(pruner(node)(value))  # DEF-005
             fill = defaulter(node)
             if fill is not None:
@@ -34,6 +39,17 @@ class Default:
         self.nullable = node.nullable
         self.fresh = isinstance(value, (dict, list))
         self.weight = _size(value)
+
+    def of_metadata(self, node: Structural) -> "Default":
+        """Return this default of an embedded resource's metadata with what metadata has, not its schema (DEF-005)."""
+        made = copy(self)
+        if isinstance(node.default, dict):
+            value = objectmeta.repair(node.default)
+            fill = defaulter(node)
+            if fill is not None:
+                fill(value)
+            made.value, made.weight = value, _size(value)
+        return made
 
     def copy(self) -> Any:
         """Return the value for one place, and count its bytes."""
@@ -74,6 +90,8 @@ def _make(node: Structural, root: bool) -> Defaulter | None:
     table = members(node, root)
     extra, items = node.map_values, node.items
     values = {name: made for name, child in table.items() if (made := ready(child)) is not None}
+    if node.embedded and "metadata" in values:
+        values["metadata"] = values["metadata"].of_metadata(node.properties["metadata"])
     walkers = {name: fill for name, child in table.items() if child is not None and (fill := defaulter(child))}
     extra_value, item_value = ready(extra), ready(items)
     walk_extra = defaulter(extra) if extra is not None else None
@@ -132,3 +150,27 @@ def _list_filler(default: Default | None, fill: Defaulter | None) -> Defaulter:
         return changed
 
     return walk
+
+
+def growth(node: Structural) -> int:
+    """Return the most bytes of defaults that one list item or map value below a node may get."""
+    return _weights(node)[1]
+
+
+def _weights(node: Structural) -> tuple[int, int]:
+    """Return the bytes of defaults that a node itself may get, and the most that one item or value below gets."""
+    found = node.compiled.get("default weights")
+    if found is None:
+        own = most = 0
+        for child in node.properties.values():
+            default = ready(child)
+            inner, below = _weights(child)
+            own += inner + (default.weight if default is not None else 0)
+            most = max(most, below)
+        for each in (node.items, node.map_values):
+            if each is not None:
+                inner, below = _weights(each)
+                most = max(most, below, inner)
+        found = node.compiled["default weights"] = (own, most)
+    weights: tuple[int, int] = found
+    return weights

@@ -4,6 +4,7 @@ import base64
 import binascii
 import re
 
+from apiext import limits
 from apiext.schema.addresses import strict_ip
 
 _SPACE = " \t"
@@ -191,7 +192,9 @@ def _encoded(word: str) -> tuple[str, str] | None:
 
 
 def email(text: str) -> bool:
-    """Tell whether Go's mail.ParseAddress takes the text: one address, with or without a name."""
+    """Tell whether Go's mail.ParseAddress takes the text: one address, with or without a name, and not without end."""
+    if len(text) > limits.MAX_MAIL:
+        return False
     scanner = _Scanner(text)
     try:
         count = scanner.mailbox(groups=True)

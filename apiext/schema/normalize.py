@@ -5,7 +5,7 @@ from typing import Any
 
 from apiext.schema.default import Default, ready
 from apiext.schema.nulls import drops_null
-from apiext.schema.prune import leave, list_pruner, members, prune_unknown
+from apiext.schema.prune import first_names, gathered, leave, list_pruner, members, prune_unknown
 from apiext.schema.structural import Structural
 
 Normalizer = Callable[[Any], list[str] | None]
@@ -60,13 +60,12 @@ def _make(node: Structural, keep: bool, root: bool) -> Normalizer:
             return lists(value)
         removed: list[str] | None = None
         gone: list[str] | None = None
+        unknown: list[str] | None = None
         for key, item in value.items():
             child = get(key, extra)
             if child is None:
-                removed = removed or []
-                removed.append(f".{key}")
-                gone = gone or []
-                gone.append(key)
+                unknown = unknown or []
+                unknown.append(key)
             elif item is None:
                 if key in nulls or (null_extra is _DROP and key not in table):
                     gone = gone or []
@@ -76,17 +75,24 @@ def _make(node: Structural, keep: bool, root: bool) -> Normalizer:
             elif item.__class__ is dict or item.__class__ is list:
                 paths = child(item)
                 if paths:
-                    removed = removed or []
-                    removed.extend([f".{key}{path}" for path in paths])
-        if gone is not None:
-            for key in gone:
-                del value[key]
+                    removed = gathered(removed, [f".{key}{path}" for path in paths])
+        if unknown is not None or gone is not None:
+            removed = _lose(value, removed, unknown or [], gone or [])
         for key, default in defaults:
             if key not in value or (value[key] is None and not default.nullable):
                 value[key] = default.copy()
         return removed
 
     return walk
+
+
+def _lose(value: Any, removed: list[str] | None, unknown: list[str], gone: list[str]) -> list[str] | None:
+    """Delete members, and add those that are unknown to the paths removed."""
+    for key in unknown:
+        del value[key]
+    for key in gone:
+        del value[key]
+    return gathered(removed, [f".{key}" for key in first_names(unknown)]) if unknown else removed
 
 
 _DROP = object()

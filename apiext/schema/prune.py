@@ -1,8 +1,9 @@
 """Removes fields that the schema does not know, and says which (PRU rows)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
+from apiext import limits
 from apiext.schema.structural import META_FIELDS, Structural
 
 Pruner = Callable[[Any], list[str] | None]
@@ -11,12 +12,12 @@ Pruner = Callable[[Any], list[str] | None]
 
 def prune_unknown(value: Any) -> list[str] | None:
     """Prune a value without a schema: objects lose every field, lists are searched (PRU-004)."""
-    removed: list[str] = []
+    removed: list[str] | None = None
     stack: list[tuple[str, Any]] = [("", value)]
     while stack:
         path, found = stack.pop()
         if found.__class__ is dict:
-            removed.extend(f"{path}.{key}" for key in found)
+            removed = gathered(removed, [f"{path}.{key}" for key in first_names(found)])
             found.clear()
         else:
             stack.extend(
@@ -25,6 +26,25 @@ def prune_unknown(value: Any) -> list[str] | None:
                 if item.__class__ is dict or item.__class__ is list
             )
     return removed or None
+
+
+def gathered(removed: list[str] | None, more: list[str]) -> list[str]:
+    """Return both lists of paths as one; of very many only those that come first by name."""
+    if removed is None:
+        removed = []
+    removed += more
+    if len(removed) > _MANY:
+        removed.sort()
+        del removed[limits.MAX_UNKNOWN :]
+    return removed
+
+
+def first_names(names: Collection[str]) -> Collection[str]:
+    """Return names of unknown fields; of very many only the first."""
+    return names if len(names) <= _MANY else sorted(names)[: limits.MAX_UNKNOWN]
+
+
+_MANY = 4 * limits.MAX_UNKNOWN
 
 
 def leave(value: Any) -> list[str] | None:
@@ -63,8 +83,7 @@ def list_pruner(items: Pruner) -> Pruner:
             if item.__class__ is dict or item.__class__ is list:
                 paths = items(item)
                 if paths:
-                    removed = removed or []
-                    removed.extend(f"[{index}]{path}" for path in paths)
+                    removed = gathered(removed, [f"[{index}]{path}" for path in paths])
         return removed
 
     return walk
@@ -98,13 +117,11 @@ def _make(node: Structural, keep: bool, meta: bool) -> Pruner:
             elif item.__class__ is dict or item.__class__ is list:
                 paths = child(item)
                 if paths:
-                    removed = removed or []
-                    removed.extend(f".{key}{path}" for path in paths)
+                    removed = gathered(removed, [f".{key}{path}" for path in paths])
         if unknown is not None:
             for key in unknown:
                 del value[key]
-            removed = removed or []
-            removed.extend(f".{key}" for key in unknown)
+            removed = gathered(removed, [f".{key}" for key in first_names(unknown)])
         return removed
 
     return walk
@@ -112,4 +129,4 @@ def _make(node: Structural, keep: bool, meta: bool) -> Pruner:
 
 def sorted_paths(paths: list[str] | None) -> list[str]:
     """Return the paths of a root pruner without the leading dot, sorted (PRU-008)."""
-    return sorted(path[1:] for path in paths) if paths else []
+    return sorted(path[1:] for path in paths)[: limits.MAX_UNKNOWN] if paths else []

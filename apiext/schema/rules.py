@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any, Union
 
 from apiext import limits
@@ -14,8 +15,10 @@ from apiext.meta import fields
 from apiext.meta.fields import FieldError, child, invalid, item
 from apiext.schema.cel_types import ROOT_NAME, Types
 from apiext.schema.field_paths import PathError, follow
+from apiext.schema.patience import COMPILING, VISITING, Patience, current
 from apiext.schema.ratchet import Link, keys_of
 from apiext.schema.structural import Rule, Structural
+from apiext.schema.timing import compilations, evaluations
 
 OBJECT_BUDGET = 10_000_000  # units of all rules of one object (upstream: RuntimeCELCostBudget)
 MAX_MESSAGE = 5 * 1024  # bytes of a computed message (upstream: MaxEvaluatedMessageExpressionSizeBytes)
@@ -121,8 +124,10 @@ class Scope:
     def compiled(self, version: Version = latest) -> list[Compiled]:
         """Return the rules of this place, compiled at the first call."""
         if self._compiled is None:
+            began = perf_counter()
             declared = self.declared
             self._compiled = _Compiler(self, declared, version).rules() if declared is not None else []
+            compilations.observe(perf_counter() - began)
         return self._compiled
 
 
@@ -144,6 +149,7 @@ class _Compiler:
         return [self._rule(rule) for rule in self.scope.node.rules]
 
     def _compile(self, text: str, optional: bool) -> Program | Rejected:
+        current().spend(COMPILING)
         key = (self.version(text), optional)
         environment = self.environments.get(key)
         if environment is None:
@@ -213,12 +219,16 @@ def not_checked() -> FieldError:
 
 
 class Run:
-    """One evaluation of all rules on one object: what is wrong, what is only warned of, and what may still be spent."""
+    """One evaluation of all rules on one object: what is wrong, what is only warned of, and what may still be spent.
 
-    __slots__ = ("budget", "errors", "warnings")
+    Methods raise TooLong and Stopped, as patience has it.
+    """
+
+    __slots__ = ("budget", "errors", "patience", "warnings")
 
     def __init__(self, budget: int = OBJECT_BUDGET) -> None:
         self.budget = budget
+        self.patience: Patience = current()
         self.errors: list[FieldError] = []
         self.warnings: list[str] = []
 
@@ -226,9 +236,13 @@ class Run:
         """Evaluate the rules at and below a place; ``old`` None means that no old value belongs to it (CEL-008)."""
         if value is None:
             return
+        self.patience.spend(VISITING)
         place = place or NOWHERE
         if scope.node.rules:
-            self._rules(scope, value, old, path, place)
+            compiled = scope.compiled()
+            began = perf_counter()
+            self._rules(scope, compiled, value, old, path, place)
+            evaluations.observe(perf_counter() - began)
         if self.budget < 0:
             return
         if value.__class__ is dict:
@@ -237,8 +251,6 @@ class Run:
             self._list(scope, scope.items, value, old if old.__class__ is list else [], path, place)
 
     def _members(self, scope: Scope, value: View, old: View, path: str, place: "Place") -> None:
-        if scope.node.map_type == "atomic":
-            old = {}
         if scope.values is not None:
             for name, below in value.items():
                 self.visit(scope.values, below, old.get(name), item(path, name), place.member(name))
@@ -264,9 +276,8 @@ class Run:
             if self.budget < 0:
                 return
 
-    def _rules(self, scope: Scope, value: Any, old: Any, path: str, place: "Place") -> None:
+    def _rules(self, scope: Scope, compiled: list[Compiled], value: Any, old: Any, path: str, place: "Place") -> None:
         kind = scope.node.type
-        compiled = scope.compiled()
         if compiled and self.budget <= 0:
             self._end(invalid(path, kind, _OUT_OF_BUDGET))
             return
@@ -284,7 +295,7 @@ class Run:
     ) -> None:
         kind, rule = scope.node.type, made.rule
         given = {"self": value, "oldSelf": old} if old is not None else {"self": value}
-        found = program.evaluate(given)
+        found = self.patience.evaluate(program, given)
         if found.cost > self.budget:
             self._end(invalid(path, kind, _OUT_OF_BUDGET))
             return
@@ -320,7 +331,7 @@ class Run:
             return usual, False
         if rule.optional_old_self and made.message.mentions("oldSelf"):
             return usual, False  # recorded: the expression is compiled for an optional value and given a plain one
-        found = made.message.evaluate(given)
+        found = self.patience.evaluate(made.message, given)
         if found.cost > self.budget:
             return f"messageExpression evaluation failed due to running out of cost budget, {_NO_MORE}", True
         if found.error is not None and found.error.startswith(_OVER_LIMIT):

@@ -61,32 +61,34 @@ def frugal(program: Program, declared: Declared) -> int:
 class _Place:
     """A place on the way through a definition: its path, how often it can occur, and what keeps old values apart.
 
-    ``times`` is None when nothing bounds it; ``apart`` is the path of the outermost list or map whose parts cannot be
-    told to belong to old ones.
+    ``times`` is None when nothing bounds it; ``apart`` is the path of the outermost list whose parts cannot be told to
+    belong to old ones. ``typeless`` tells that a place above, with rules there or further above, has no type.
     """
 
-    __slots__ = ("apart", "path", "scope", "times")
+    __slots__ = ("_ruled", "apart", "path", "scope", "times", "typeless")
 
-    def __init__(self, scope: Scope, path: str, times: int | None, apart: str) -> None:
+    def __init__(self, scope: Scope, path: str, times: int | None, apart: str, above: "_Place | None" = None) -> None:
         self.scope = scope
         self.path = path
         self.times = times
         self.apart = apart
+        self._ruled: bool = bool(scope.node.rules) or (above is not None and above._ruled)
+        self.typeless: bool = (above is not None and above.typeless) or (self._ruled and scope.declared is None)
 
     def inside(self) -> "Iterator[_Place]":
         """Yield the places below."""
         scope, node = self.scope, self.scope.node
         most = _most_parts(node)
         times = None if self.times is None or most is None else min(self.times * most, MOST)
-        apart = self.apart or (self.path if node.map_type == "atomic" else "")
+        apart = self.apart
         if scope.values is not None:
-            yield _Place(scope.values, child(self.path, "additionalProperties"), times, apart)
+            yield _Place(scope.values, child(self.path, "additionalProperties"), times, apart, self)
         base = child(self.path, "properties")
         for name, below in scope.properties.items():
-            yield _Place(below, item(base, name), times, apart)
+            yield _Place(below, item(base, name), times, apart, self)
         if scope.items is not None:
-            apart = self.apart or (self.path if node.list_type != "map" else "")
-            yield _Place(scope.items, child(self.path, "items"), times, apart)
+            apart = apart or (self.path if node.list_type != "map" else "")
+            yield _Place(scope.items, child(self.path, "items"), times, apart, self)
 
     def cost(self, one: int) -> int:
         """Return what an expression costs here altogether, when once it costs ``one``."""
@@ -197,7 +199,7 @@ class Check:
         if not place.scope.node.rules or self._is_broken(place.path):
             return
         base = child(place.path, "x-kubernetes-validations")
-        if place.scope.declared is None:
+        if place.typeless:
             self.found.append(FieldError(INTERNAL, base, f"Internal error: {_NO_TYPE}"))
             return
         for index, made in enumerate(place.scope.compiled(self._version)):

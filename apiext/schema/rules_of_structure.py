@@ -122,13 +122,19 @@ def _metadata(node: View, path: str, level: str) -> Iterator[FieldError]:
         metadata = properties["metadata"] or {}
         members = metadata.get("properties") or {}
         named = not members or members.keys() <= {"name", "generateName"}
-        more = [name for name, value in metadata.items() if name not in _METADATA and is_set(value)]
+        more = [name for name, value in metadata.items() if name not in _METADATA and _told(name, value)]
         if not named or more:
             text = "must not specify anything other than name and generateName, but metadata is implicitly specified"
             yield forbidden(item(base, "metadata"), text)
 
 
 _METADATA = frozenset(("type", "default", "properties"))
+_HELD = frozenset(("items", "not", "externalDocs", "required", "x-kubernetes-list-map-keys"))
+
+
+def _told(name: str, value: Any) -> bool:
+    """Tell whether a keyword makes the structural form differ from an empty one; some do even when empty."""
+    return is_set(value) or name == "additionalProperties" or (name in _HELD and value is not None)
 
 
 def _values(node: View, path: str, level: str) -> Iterator[FieldError]:
@@ -149,7 +155,11 @@ def _starts_int_or_string(node: View) -> bool:
 
 
 def _set_only(node: View) -> dict[str, Any]:
-    return {name: value for name, value in node.items() if is_set(value)}
+    return {
+        name: value
+        for name, value in node.items()
+        if _told(name, value) or (name == "properties" and value is not None)
+    }
 
 
 def _value_rules(node: View, path: str, skip_any: bool, skip_first: bool) -> Iterator[FieldError]:

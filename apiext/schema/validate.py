@@ -1,6 +1,7 @@
 """Compiles a schema into one fast test: does a value pass? What is wrong is said by report.py."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from apiext.schema import junctors, numbers, strings
@@ -13,6 +14,7 @@ Tests = Mapping[type, Any]
 """By the class of a value: True when all such values pass, else a Test; a class not listed fails."""
 
 NONE = type(None)
+_NUMBERS = frozenset((int, float))
 _SAMPLES: dict[type, Any] = {str: "", bool: False, int: 0, float: 0.5, list: [], dict: {}}
 
 
@@ -38,6 +40,8 @@ def passes(node: Structural, value: Any) -> bool:
 
 def _make(node: Structural, counted: bool) -> Tests:
     found: dict[type, Any] = {}
+    # for tests to hold: one that held its node would be a cycle, and many of those long work for the collector
+    bare = replace(node, compiled={}) if type_fault(node, 1.0) is None else node
     if type_fault(node, None) is None and not node.enum:
         found[NONE] = True
     common = junctors.tests(node, _counted)
@@ -46,13 +50,17 @@ def _make(node: Structural, counted: bool) -> Tests:
         if type_fault(node, sample) is not None:
             if kind is not float or type_fault(node, 1.0) is not None:
                 continue
-            checks.append(lambda value: type_fault(node, value) is None)
+            checks.append(_type_test(bare))
         checks += common
-        checks += _OF_CLASS[kind](node, counted)
+        checks += _OF_CLASS[kind](bare if kind in _NUMBERS else node, counted)
         if node.enum:
             checks.append(_enum_test(node, kind))
         found[kind] = _all(checks)
     return found
+
+
+def _type_test(node: Structural) -> Test:
+    return lambda value: type_fault(node, value) is None
 
 
 def _all(checks: list[Test]) -> Any:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Coroutine
+from time import perf_counter
 
 from apiext import limits
 from apiext.etcd.client import Etcd, WatchHandle, prefix_end
@@ -30,6 +31,7 @@ from apiext.storage.store import (
     Unavailable,
 )
 from apiext.storage.watching import Sink, WatchGroup
+from apiext.telemetry import HistogramFamily
 
 log = logging.getLogger(__name__)
 
@@ -45,10 +47,12 @@ class CachedStore:
     revision belong together as long as nothing is awaited in between.
     """
 
-    def __init__(self, etcd: Etcd, keys: Keys) -> None:
+    def __init__(self, etcd: Etcd, keys: Keys, seconds: HistogramFamily | None = None) -> None:
+        """``seconds`` counts how long etcd took, by operation and resource."""
         self.etcd = etcd
         self.keys = keys
         self._store = EtcdStore(etcd)
+        self._seconds = seconds
         self._progress = Progress(self._nudge)
         self._pump = Pump()
         self._compactor = Compactor(etcd)
@@ -156,7 +160,11 @@ class CachedStore:
     async def current(self, col: Collection, namespace: str, name: str) -> Entry | None:
         """Read one object from etcd, linearizably; Malformed, Unavailable."""
         key = relative(namespace, name)
-        kv = await self._store.get(col.prefix + key)
+        began = perf_counter()
+        try:
+            kv = await self._store.get(col.prefix + key)
+        finally:
+            self._took("get", col, began)
         if kv is None:
             return None
         try:
@@ -177,7 +185,11 @@ class CachedStore:
             if col.unchanged_since(revision):
                 return col.page(namespace, after, limit)._replace(revision=revision)
         prefix = col.prefix + bounds(namespace)[0]
-        state = await self._store.read(col, prefix, revision, start=after, limit=limit)
+        began = perf_counter()
+        try:
+            state = await self._store.read(col, prefix, revision, start=after, limit=limit)
+        finally:
+            self._took("list", col, began)
         for key, broken in state.broken.items():
             raise Malformed(key, broken.reason, broken.revision)
         return Slice(state.entries, revision, state.remaining, state.following)
@@ -205,12 +217,20 @@ class CachedStore:
 
     # -- writing
 
-    async def create(self, col: Collection, namespace: str, name: str, raw: bytes, guard: Guard | None = None) -> Entry:
-        """Write an object that must not exist.
+    async def create(
+        self,
+        col: Collection,
+        namespace: str,
+        name: str,
+        raw: bytes,
+        guard: Guard | None = None,
+        also: Guard | None = None,
+    ) -> Entry:
+        """Write an object that must not exist, if both guards hold.
 
         Raises KeyExists, GuardChanged, TooLarge, OutOfSpace, Unavailable (nothing written), UnknownOutcome.
         """
-        return await self._put(col, (namespace, name), raw, 0, guard)
+        return await self._put(col, (namespace, name), raw, 0, guard, also)
 
     async def update(
         self, col: Collection, namespace: str, name: str, raw: bytes, expected: int, guard: Guard | None = None
@@ -227,7 +247,11 @@ class CachedStore:
         """
         key = relative(namespace, name)
         last = col.known(key)
-        result = await self._store.delete(col.prefix + key, expected, guard)
+        began = perf_counter()
+        try:
+            result = await self._store.delete(col.prefix + key, expected, guard)
+        finally:
+            self._took("delete", col, began)
         if not result.ok:
             raise _refusal(col, key, result, expected, guard)
         await self._applied(result.revision)
@@ -270,23 +294,37 @@ class CachedStore:
             await self.compact()
 
     async def _put(
-        self, col: Collection, name: tuple[str, str], raw: bytes, expected: int, guard: Guard | None
+        self,
+        col: Collection,
+        name: tuple[str, str],
+        raw: bytes,
+        expected: int,
+        guard: Guard | None,
+        also: Guard | None = None,
     ) -> Entry:
         key = relative(*name)
         col.pending[key] = raw
+        began = perf_counter()
         try:
-            result = await self._store.put(col.prefix + key, raw, expected, guard)
+            try:
+                result = await self._store.put(col.prefix + key, raw, expected, guard, col.ttl, also)
+            finally:
+                self._took("update" if expected else "create", col, began)
             if result.ok:
                 await self._applied(result.revision)
         finally:
             if col.pending.get(key) is raw:
                 del col.pending[key]
         if not result.ok:
-            raise _refusal(col, key, result, expected, guard)
+            raise _refusal(col, key, result, expected, guard, also)
         entry = col.known(key)
         if entry is not None and entry.revision == result.revision:
             return entry
         return Entry(*name, result.revision, raw)
+
+    def _took(self, operation: str, col: Collection, began: float) -> None:
+        if self._seconds is not None:
+            self._seconds.slot(operation, col.label).observe(perf_counter() - began)
 
     async def _applied(self, revision: int) -> None:
         # a cache that does not follow must not turn a write that happened into a failure
@@ -352,7 +390,9 @@ class CachedStore:
             try:
                 async with self._filling:
                     col.early.clear()
+                    began = perf_counter()
                     state = await self._store.read(col, col.prefix, 0)
+                    self._took("list", col, began)
                 reached = await self._progress.reach(state.revision)
                 if reached and epoch == self._epoch and not col.dropped:
                     loaded, differences = _load(col, state, state.revision)
@@ -421,9 +461,10 @@ def _load(col: Collection, state: State, revision: int) -> tuple[Collection, lis
     return col, col.load(state.entries, state.broken, revision)
 
 
-def _refusal(col: Collection, key: str, result: WriteResult, expected: int, guard: Guard | None) -> StoreError:
-    if guard is not None and result.guards and result.guards[0] != guard.revision:
-        return GuardChanged(guard.key)
+def _refusal(col: Collection, key: str, result: WriteResult, expected: int, *guards: Guard | None) -> StoreError:
+    for guard, revision in zip(filter(None, guards), result.guards, strict=False):
+        if revision != guard.revision:
+            return GuardChanged(guard.key)
     if result.current is None:
         return RevisionChanged(None)
     kv = result.current

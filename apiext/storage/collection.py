@@ -2,21 +2,25 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from sys import intern
 from typing import Any, NamedTuple
 
 import orjson
 
+from apiext import limits
+from apiext.documents import cbor
+from apiext.documents.encoding import encode
 from apiext.meta.names import GroupResource
 from apiext.storage.fanout import Fanout, Watcher
 from apiext.storage.history import Change, History
+from apiext.storage.indexes import Indexes, Term, pick
 from apiext.storage.keys import bounds, relative, split_relative
 from apiext.storage.progress import Progress
 from apiext.storage.pump import Pump
 from apiext.storage.segments import Segments
-from apiext.storage.snapshot import Piece, Snapshot
+from apiext.storage.snapshot import Piece, Snapshot, pairs, pieces_of
 from apiext.storage.store import Entry, FutureRevision, Malformed, NotReady, Viewer
 from apiext.storage.watching import Sink, WatchGroup
 
@@ -48,7 +52,9 @@ class Broken:
 
 
 def json_object(value: bytes) -> bytes:
-    """Return the value if it is a JSON object; ValueError says why not."""
+    """Return the value if it is a JSON object, its JSON if it is one in CBOR; ValueError says why not."""
+    if value.startswith(cbor.SELF_DESCRIBED):
+        value = encode(cbor.decode(value)) + b"\n"
     document: Any = orjson.loads(value)
     if not isinstance(document, dict):
         raise ValueError("the value is not a JSON object")  # noqa: TRY004 - what decoders raise
@@ -68,6 +74,7 @@ class Collection:
         pump: Pump,
     ) -> None:
         self.resource = resource
+        self.label = str(resource)
         self.namespaced = namespaced
         self.prefix = prefix
         self.ready = False
@@ -75,6 +82,7 @@ class Collection:
         self.history = History(0)
         self.fanout = Fanout(self.history, progress, pump)
         self.decode: Decoder = decoder or json_object
+        self.ttl = 0  # seconds that an object lives after its last write, 0 for ever
         self.broken: dict[str, Broken] = {}
         self.pending: dict[str, bytes] = {}
         self.early: list[tuple[str, int, bytes | None]] = []
@@ -82,6 +90,7 @@ class Collection:
         self._filled = asyncio.Event()
         self._progress = progress
         self._state = Snapshot()
+        self._indexes = Indexes(lambda: self._state.index)
         self._floor = 0
         self._listeners: list[Callable[[Change], None]] = []
         self._listed = 2
@@ -129,6 +138,33 @@ class Collection:
         for chunk, first, stop in pieces:
             found += chunk.entries[first:stop]
         return Slice(found, self.revision, remaining, following)
+
+    async def select(self, terms: Sequence[Term], namespace: str | None, start: str = "", limit: int = 0) -> Slice:
+        """Return at most ``limit`` (0: all) objects that meet all conditions, from ``start`` on, by index if large.
+
+        They are those of the slice's revision, which may be later than the call; ``remaining`` is not counted.
+        """
+        narrowed = await self._indexes.narrow(terms) if len(self._state) >= limits.INDEX_FROM else None
+        low, high = bounds(namespace)
+        self._readable(low, high)
+        revision, entries = self.revision, self._state.index
+        keys = None
+        if narrowed is not None:
+            known, keys = narrowed
+            terms = [term for term in terms if term is not known]
+        few = keys is not None and len(keys) <= limits.INDEX_SORTED
+        pieces = self._state.pieces(low + start, high) if limit or not few else []
+        if keys is not None and few:
+            inside = sorted(key for key in keys if low + start <= key and (not high or key < high))
+            found = await pick([(key, entries[key]) for key in inside], None, terms, limit)
+        else:
+            found = await pick(pairs(pieces), keys, terms, limit)
+        following = ""
+        if limit and len(found) == limit:
+            last = relative(found[-1].namespace, found[-1].name)
+            chunk, _, stop = pieces[-1]
+            following = f"{last[len(low) :]}\0" if last < chunk.keys[stop - 1] else ""
+        return Slice(found, revision, 0, following)
 
     def segments(self, viewer: Viewer, namespace: str | None = None, start: str = "", limit: int = 0) -> Segments:
         """Return the bytes of the same page as ``page``; ``remaining`` and ``next`` are those of the page."""
@@ -190,29 +226,36 @@ class Collection:
         initial: bool = False,
         bookmarks: bool = False,
         announce: bool | None = None,
+        selected: Slice | None = None,
     ) -> Watcher:
         """Open a watch; its first bytes are written in a later turn of the loop.
 
         ``start``: events after that revision, Compacted if they are not in memory (see CachedStore.watch), and
         FutureRevision if it has not come yet; None: from now. ``initial``: the current objects as ADDED first,
         ``start`` is ignored. ``announce``: a bookmark that marks the end of those, as ``bookmarks`` when None
-        (RV-009, RV-012, RV-013).
+        (RV-009, RV-012, RV-013). ``selected``: the initial ones if ``select`` found them already; Compacted, too.
         """
         self._readable("\0", "\0")
         history = self.history
         if start is not None and not initial and start > self.revision:
             raise FutureRevision(start, self.revision)
-        cursor = history.end if initial or start is None else history.position(start)
+        if selected is not None:
+            cursor = history.position(selected.revision)
+        else:
+            cursor = history.end if initial or start is None else history.position(start)
         its_group, watcher = self.fanout.attach(group, sink, bookmarks, cursor)
         if initial:
             marked = bookmarks if announce is None else announce
-            watcher.begin(self._state.pieces(*bounds(group.namespace)), self.revision if marked else 0)
+            if selected is None:
+                watcher.begin(self._state.pieces(*bounds(group.namespace)), self.revision if marked else 0)
+            else:
+                watcher.begin(pieces_of(selected.entries), selected.revision if marked else 0, chosen=True)
         its_group.enter(watcher)
         return watcher
 
-    def end_watches(self, error: bytes | None = None) -> None:
-        """End all watches, after these bytes if given."""
-        self.fanout.end(error or b"")
+    def end_watches(self, error: bytes | None = None, versions: Container[str] | None = None) -> None:
+        """End all watches, or those of some versions, after these bytes if given."""
+        self.fanout.end(error or b"", versions=versions)
 
     async def watches_served(self, patience: float) -> None:
         """Wait until every watcher that can be written to has all changes; at most ``patience`` seconds."""
@@ -249,6 +292,7 @@ class Collection:
     def _apply(self, key: str, revision: int, value: bytes | None) -> None:
         state, broken = self._state, self.broken.get(key)
         previous = broken.last if broken else state.index.get(key)
+        self._indexes.mark(key)
         if value is None:
             self.broken.pop(key, None)
             state.remove(key)
@@ -292,6 +336,7 @@ class Collection:
         self.history.reset(revision)
         self._floor = revision
         self._state = Snapshot((relative(entry.namespace, entry.name), entry) for entry in entries)
+        self._indexes.clear()
         self.broken = {}
         for key, bad in broken.items():
             self._break(key, Broken(bad.revision, bad.reason, before.get(key)))
@@ -318,6 +363,7 @@ class Collection:
     def tick(self) -> None:
         """Once per limits.BOOKMARK_EVERY: bookmarks, and memory that nobody asked for lately."""
         self.fanout.bookmarks()
+        self._indexes.tick()
         self._listed -= 1
         if self._listed == 0:
             for chunk in self._state.chunks():

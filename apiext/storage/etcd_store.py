@@ -8,6 +8,7 @@ from apiext.etcd.client import Etcd, prefix_end
 from apiext.etcd.values import KeyValue, RangeResult, WriteResult
 from apiext.storage.collection import Broken, Collection
 from apiext.storage.keys import split_relative
+from apiext.storage.leases import Leases
 from apiext.storage.store import (
     Compacted,
     Entry,
@@ -22,6 +23,7 @@ from apiext.storage.store import (
 
 _PAGE_BYTES = 4 * 1024 * 1024  # bytes of a page when values are large
 _SLICE_BYTES = 512 * 1024  # bytes of values that are checked at a stretch
+_NO_LEASE = "requested lease not found"  # etcd's words
 _FIRST_PAGE = 50  # objects of a first page, whose sizes nobody knows yet
 
 _KINDS: tuple[tuple[type[errors.EtcdError], type[StoreError]], ...] = (
@@ -61,14 +63,26 @@ class EtcdStore:
 
     def __init__(self, etcd: Etcd) -> None:
         self.etcd = etcd
+        self._leases = Leases(etcd)
 
-    async def put(self, key: str, raw: bytes, expected: int, guard: Guard | None) -> WriteResult:
-        """Write a value if the key has the revision expected (0: is absent) and the guard holds."""
-        guards = ((guard.key.encode(), guard.revision),) if guard else ()
+    async def put(
+        self, key: str, raw: bytes, expected: int, guard: Guard | None, ttl: int = 0, also: Guard | None = None
+    ) -> WriteResult:
+        """Write a value if the key has the revision expected (0: is absent) and both guards hold.
+
+        ``ttl`` is how many seconds it lives at least, 0 for ever.
+        """
+        guards = tuple((it.key.encode(), it.revision) for it in (guard, also) if it)
         try:
-            if expected:
-                return await self.etcd.update(key.encode(), raw, expected, guards=guards)
-            return await self.etcd.create(key.encode(), raw, guards=guards)
+            lease = await self._leases.lease(ttl) if ttl else 0
+            try:
+                return await self.etcd.update(key.encode(), raw, expected, guards=guards, lease=lease)
+            except errors.EtcdError as error:
+                if not lease or _NO_LEASE not in error.message:
+                    raise
+            self._leases.forget(lease)  # somebody revoked it
+            lease = await self._leases.lease(ttl)
+            return await self.etcd.update(key.encode(), raw, expected, guards=guards, lease=lease)
         except errors.EtcdError as error:
             raise translated(error) from error
 

@@ -1,13 +1,16 @@
 """Watchers of one collection: cursors into its history, served in groups that share every frame (http.md 4, 9)."""
 
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Container, Hashable, Iterable
 
 from apiext import limits
 from apiext.storage.history import Change, History
+from apiext.storage.indexes import Dimension, Term
 from apiext.storage.progress import Progress
 from apiext.storage.pump import Pump
 from apiext.storage.snapshot import Piece
+from apiext.storage.staging import Staging
+from apiext.storage.store import Entry
 from apiext.storage.watching import Sink, WatchGroup, event_of
 
 __all__ = ["Fanout", "Group", "Sink", "WatchGroup", "Watcher"]
@@ -21,6 +24,7 @@ class Watcher:
     """One watch: a cursor, and the sink it feeds. ``synced`` watchers share the cursor of their group."""
 
     __slots__ = (
+        "_chosen",
         "_group",
         "_initial",
         "announce",
@@ -34,6 +38,7 @@ class Watcher:
     )
 
     def __init__(self, group: "Group", sink: Sink, bookmarks: bool) -> None:
+        self._chosen = False
         self._group = group
         self._initial: deque[Piece] | None = None
         self.announce = 0
@@ -66,9 +71,13 @@ class Watcher:
             self._group.flush(self)
             self.sink.write(self._group.spec.bookmark(self.revision, False))
 
-    def begin(self, pieces: list[Piece], announce: int) -> None:
-        """Send these entries as ADDED first; ``announce`` is the revision of the bookmark behind them, 0: none."""
+    def begin(self, pieces: list[Piece], announce: int, chosen: bool = False) -> None:
+        """Send these entries as ADDED first; ``announce`` is the revision of the bookmark behind them, 0: none.
+
+        ``chosen`` pieces hold only what the group selects, and no other watcher has them.
+        """
         self._initial = deque(pieces)
+        self._chosen = chosen
         self.announce = announce
 
     def step(self) -> bool:
@@ -77,7 +86,10 @@ class Watcher:
         if self._initial is None:
             return group.catch_up(self)
         if self._initial:
-            data = group.initial(self._initial.popleft())
+            piece = self._initial[0]
+            data = group.added(piece.chunk.entries) if self._chosen else group.initial(piece)
+            if data is not None:
+                self._initial.popleft()
             if data:
                 sink.write(data)
             return True
@@ -102,6 +114,7 @@ class Group:
         "_fanout",
         "_initial",
         "_ready",
+        "_staging",
         "_start",
         "_synced",
         "_todo",
@@ -120,6 +133,7 @@ class Group:
         self._due = False
         self._initial: dict[tuple[int, int, int], tuple[Piece, bytes]] = {}
         self._ready: deque[Watcher] = deque()
+        self._staging = Staging(spec.stage, lambda: fanout.pump.add(self), self._abort) if spec.stage else None
         self._start = 0
         self._synced: dict[Watcher, None] = {}
         self._todo: list[Watcher | None] = []
@@ -172,6 +186,8 @@ class Group:
     @property
     def busy(self) -> bool:
         """Whether there is something to do now."""
+        if self._staging is not None and self._staging.waiting:
+            return bool(self._todo)
         if self._todo or self._ready:
             return True
         if not self._synced:
@@ -182,6 +198,8 @@ class Group:
         """Go on with the pass, open the next, or serve one watcher that is behind."""
         if self._todo:
             return self._deliver(budget)
+        if self._staging is not None and self._staging.waiting:
+            return 1
         if self._open_pass():
             return _BLOCK_COST
         if self._ready:
@@ -191,12 +209,20 @@ class Group:
     def rest(self) -> None:
         """Keep no frames while nobody catches up."""
         self._blocks.clear()
+        if self._staging is not None:
+            self._staging.rest()
 
     def fail(self) -> None:
         """End all watches: their clients watch again from where they are."""
         self._todo = []
         self._data = b""
         self.end(b"")
+
+    def _abort(self, data: bytes) -> None:
+        """End all watches with these bytes after what was made for them."""
+        for watcher in list(self._synced):
+            self.flush(watcher)
+        self.end(data)
 
     def end(self, data: bytes | None, oldest: int = 0) -> None:
         """End all watches with these bytes; None: with the group's 410, each at its revision."""
@@ -317,35 +343,76 @@ class Group:
         known = self._blocks.get(start)
         if known is not None and known[0] <= stop:
             return known
-        history, spec = self._fanout.history, self.spec
+        spec = self.spec
         frames: list[bytes] = []
         size = 0
         position = start
         end = min(stop, start + _BLOCK_EVENTS)
         while position < end and size < limits.PUMP_BLOCK:
-            seen = event_of(spec, history.at(position))
+            change = self._change(position, end)
+            if change is None:
+                break
+            seen = event_of(spec, change) if self._staging is None or self._staging.concerns(change.entry) else None
             position += 1
             if seen is not None:
                 frame = spec.frame(*seen)
                 frames.append(frame)
                 size += len(frame)
+        if position == start:
+            return start, b""
         block = position, frames[0] if len(frames) == 1 else b"".join(frames)
         if len(self._blocks) >= _MEMO:
             self._blocks.clear()
         self._blocks[start] = block
         return block
 
-    def initial(self, piece: Piece) -> bytes:
-        """Return the ADDED frames of a piece of the state, made once for all who begin at that state."""
+    def _change(self, position: int, end: int) -> Change | None:
+        """Return a change as the group shows it; None: wait."""
+        history, staging, of = self._fanout.history, self._staging, self.spec.namespace
+        change = history.at(position)
+        if staging is None or (of is not None and change.entry.namespace != of) or not staging.concerns(change.entry):
+            return change
+        following = (history.at(at) for at in range(position, end))
+        inside = (one for one in following if of is None or one.entry.namespace == of)
+        return staging.change(change, self.spec.selects is not None, inside)
+
+    def initial(self, piece: Piece) -> bytes | None:
+        """Return the ADDED frames of a piece of the state, made once for all who begin at that state; None: wait."""
         key = (id(piece.chunk), piece.start, piece.stop)
         known = self._initial.get(key)
         if known is None:
-            spec = self.spec
-            selects, frame = spec.selects, spec.frame
-            entries = piece.chunk.entries[piece.start : piece.stop]
-            data = b"".join([frame("ADDED", entry) for entry in entries if selects is None or selects(entry)])
+            selects = self.spec.selects
+            entries: list[Entry] | None = piece.chunk.entries[piece.start : piece.stop]
+            if self._staging is not None:
+                entries = self._staging.shown(entries or ())
+            if entries is None:
+                return None
+            data = self.added(entries if selects is None else filter(selects, entries))
             known = self._initial[key] = (piece, data)  # the piece keeps the id from being used again
         return known[1]
+
+    def added(self, entries: Iterable[Entry]) -> bytes:
+        """Return the ADDED frames of entries."""
+        frame, first = self.spec.frame, self.spec.first
+        if first is not None:
+            return b"".join(map(first, entries))
+        return b"".join([frame("ADDED", entry) for entry in entries])
+
+
+_Values = dict[Dimension, tuple[str | None, ...] | None]
+
+
+def _elsewhere(route: Term, change: Change, values: _Values) -> bool:
+    """Tell whether neither state of a change can meet a condition; ``values`` are what was read of it so far."""
+    dimension = route.dimension
+    if dimension not in values:
+        states = (change.entry,) if change.previous is None else (change.entry, change.previous)
+        try:
+            values[dimension] = tuple(map(dimension.read, states))
+        except Exception:  # outermost: what cannot be read ends the watches that ask for it, in the pump
+            values[dimension] = None
+    known = values[dimension]
+    return known is not None and not any(map(route.accepts, known))
 
 
 class Fanout:
@@ -356,6 +423,7 @@ class Fanout:
         self.progress = progress
         self.pump = pump
         self._groups: dict[Hashable, Group] = {}
+        self._routed = 0
 
     def publish(self, change: Change) -> None:
         """Append a change to the history and wake who may want it."""
@@ -363,9 +431,14 @@ class Fanout:
         position = history.end
         history.append(change)
         namespace = change.entry.namespace
+        values: _Values | None = {} if self._routed >= limits.ROUTED_FROM else None
         for group in self._groups.values():
-            of = group.spec.namespace
+            spec = group.spec
+            of = spec.namespace
             if of is not None and of != namespace and group.skip(position):
+                continue
+            route = spec.route
+            if values is not None and route and _elsewhere(route, change, values) and group.skip(position):
                 continue
             self.pump.add(group)
 
@@ -374,6 +447,7 @@ class Fanout:
         group = self._groups.get(spec.key)
         if group is None:
             group = self._groups[spec.key] = Group(self, spec)
+            self._routed += spec.route is not None
         watcher = Watcher(group, sink, bookmarks)
         watcher.cursor = cursor
         watcher.reached = self.revision_before(cursor)
@@ -392,15 +466,20 @@ class Fanout:
         for group in self._groups.values():
             group.bookmark_soon()
 
-    def end(self, data: bytes | None, oldest: int = 0) -> None:
-        """End all watches with these bytes; None: each with its 410, which names the oldest revision left."""
+    def end(self, data: bytes | None, oldest: int = 0, versions: Container[str] | None = None) -> None:
+        """End all watches, or those of some versions, with these bytes.
+
+        None: each with its 410, which names the oldest revision left.
+        """
         for group in list(self._groups.values()):
-            group.end(data, oldest)
+            if versions is None or group.spec.version in versions:
+                group.end(data, oldest)
 
     def forget(self, group: Group) -> None:
         """Drop a group that has no watchers."""
         if self._groups.get(group.spec.key) is group:
             del self._groups[group.spec.key]
+            self._routed -= group.spec.route is not None
 
     @property
     def busy(self) -> bool:

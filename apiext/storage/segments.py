@@ -2,9 +2,9 @@
 
 import asyncio
 from array import array
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from itertools import accumulate
-from time import perf_counter
+from time import perf_counter, time
 
 from isal import isal_zlib
 
@@ -16,6 +16,9 @@ _GZIP_HEAD = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
 _GZIP_END = b"\x03\x00"
 _COMMA_BLOCK = b"\x00\x01\x00\xfe\xff,"  # a stored deflate block that holds one comma
 _COMMA_CRC: int = isal_zlib.crc32(b",")
+_NONE: Mapping[Entry, Entry] = {}
+
+Convert = Callable[[Sequence[Entry]], Awaitable[Sequence[Entry]]]
 
 
 class Segments:
@@ -45,14 +48,70 @@ class Segments:
             if chunk.viewer is not self._viewer and (chunk.base is None or chunk.base.viewer is not self._viewer)
         )
 
-    async def prepare(self) -> None:
-        """Make all views, giving the loop its turn between slices of half limits.LOOP_BUDGET."""
+    async def prepare(self, convert: Convert | None = None) -> None:
+        """Make all views, giving the loop its turn between slices of half limits.LOOP_BUDGET.
+
+        ``convert`` returns entries in a form that the viewer shows at once; it is awaited for those that need a view.
+        """
         began = perf_counter()
         while len(self._joined) < len(self._pieces):
+            if convert is not None:
+                await self._convert(convert)
+                continue
             self._joined.append(_join(self._pieces[len(self._joined)], self._viewer))
             if perf_counter() - began > limits.LOOP_BUDGET / 2:
                 await asyncio.sleep(0)
                 began = perf_counter()
+
+    async def _convert(self, convert: Convert) -> None:
+        """Make the views of the next pieces out of converted entries."""
+        pieces: list[Piece] = []
+        wanted: list[Entry] = []
+        size = 0
+        for piece in self._pieces[len(self._joined) :]:
+            lacking = _lacking(piece, self._viewer)
+            size += sum(len(entry.raw) for entry in lacking)
+            if pieces and size > limits.CONVERTED_AT_ONCE:
+                break
+            pieces.append(piece)
+            wanted += lacking
+        shown = dict(zip(wanted, await convert(wanted), strict=True)) if wanted else {}
+        began = perf_counter()
+        for piece in pieces:
+            if not all(entry in shown for entry in _lacking(piece, self._viewer)):
+                return  # another list took the chunk's bytes away meanwhile
+            self._joined.append(_join(piece, self._viewer, shown))
+            if perf_counter() - began > limits.LOOP_BUDGET / 2:
+                await asyncio.sleep(0)
+                began = perf_counter()
+
+    async def formed(self, form: Hashable, make: Callable[[Entry], bytes], until: float) -> list[bytes]:
+        """Return the entries as ``make`` writes them, joined by commas in pieces, giving the loop its turn.
+
+        Chunks remember them by ``form`` until the time given, in seconds of the epoch.
+        """
+        found: list[bytes] = []
+        began = perf_counter()
+        for chunk, start, stop in self._pieces:
+            known = chunk.forms.get(form)
+            if known is None or known[0] < time():
+                whole = 2 * (stop - start) >= len(chunk.keys)
+                items: list[bytes] = []
+                for entry in chunk.entries if whole else chunk.entries[start:stop]:
+                    items.append(make(entry))
+                    if perf_counter() - began > limits.LOOP_BUDGET / 2:
+                        await asyncio.sleep(0)
+                        began = perf_counter()
+                known = (until, b",".join(items), _ends(items))
+                if not whole:
+                    found.append(known[1])
+                    continue
+                while len(chunk.forms) >= limits.FORMS:
+                    del chunk.forms[next(iter(chunk.forms))]
+                chunk.forms[form] = known
+            _, joined, ends = known
+            found.append(joined[ends[start - 1] + 1 if start else 0 : ends[stop - 1]])
+        return found
 
     @property
     def parts(self) -> list[bytes]:
@@ -105,12 +164,26 @@ class Segments:
         return joined
 
 
-def _join(piece: Piece, viewer: Viewer) -> bytes:
+def _lacking(piece: Piece, viewer: Viewer) -> list[Entry]:
+    """Return the entries whose views have to be made to join a piece."""
+    chunk, start, stop = piece
+    if chunk.viewer is viewer:
+        return []
+    entries, base = chunk.entries, chunk.base
+    if 2 * (stop - start) < len(chunk.keys):
+        return entries[start:stop]
+    if base is not None and base.viewer is viewer and base.ends is not None:
+        left, right = _common(entries, base.entries)
+        return entries[left : len(entries) - right]
+    return entries
+
+
+def _join(piece: Piece, viewer: Viewer, converted: Mapping[Entry, Entry] = _NONE) -> bytes:
     chunk, start, stop = piece
     if chunk.viewer is not viewer:
         if 2 * (stop - start) < len(chunk.keys):
-            return b",".join([entry.shown(viewer) for entry in chunk.entries[start:stop]])
-        _fill(chunk, viewer)
+            return b",".join(_views(chunk.entries[start:stop], viewer, converted))
+        _fill(chunk, viewer, converted)
     if piece.whole:
         return chunk.joined
     ends = chunk.ends
@@ -118,20 +191,30 @@ def _join(piece: Piece, viewer: Viewer) -> bytes:
     return chunk.joined[ends[start - 1] + 1 if start else 0 : ends[stop - 1]]
 
 
-def _fill(chunk: Chunk, viewer: Viewer) -> None:
+def _views(entries: Sequence[Entry], viewer: Viewer, converted: Mapping[Entry, Entry]) -> list[bytes]:
+    if not converted:
+        return [entry.shown(viewer) for entry in entries]
+    return [converted[entry].shown(viewer) for entry in entries]
+
+
+def _fill(chunk: Chunk, viewer: Viewer, converted: Mapping[Entry, Entry]) -> None:
     """Join a chunk, taking from its base's bytes what is common at both ends."""
     entries, base = chunk.entries, chunk.base
     if base is not None and base.viewer is viewer and base.ends is not None:
         left, right = _common(entries, base.entries)
         views = _cut(base, 0, left)
-        views += [entry.shown(viewer) for entry in entries[left : len(entries) - right]]
+        views += _views(entries[left : len(entries) - right], viewer, converted)
         views += _cut(base, len(base.entries) - right, len(base.entries))
     else:
-        views = [entry.shown(viewer) for entry in entries]
+        views = _views(entries, viewer, converted)
     chunk.joined = b",".join(views)
-    chunk.ends = array("I", [end - 1 for end in accumulate(len(view) + 1 for view in views)])
+    chunk.ends = _ends(views)
     chunk.viewer = viewer
     chunk.block = chunk.base = None
+
+
+def _ends(items: Sequence[bytes]) -> "array[int]":
+    return array("I", [end - 1 for end in accumulate(len(item) + 1 for item in items)])
 
 
 def _common(new: list[Entry], old: list[Entry]) -> tuple[int, int]:

@@ -2,11 +2,12 @@
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
 from apiext import limits
+from apiext.storage.keys import relative
 from apiext.storage.store import Entry, Viewer
 
 _SPLIT = 2 * limits.SEGMENT
@@ -18,9 +19,10 @@ class Chunk:
 
     ``joined`` are the views of ``viewer`` joined by commas, ``ends`` the offset behind each view. ``block`` is
     (joined, deflate block, crc32). ``base`` is the chunk this one came from, as long as its bytes may be of use.
+    ``forms`` are the entries in other forms: by form until when (seconds of the epoch), joined, and the ends.
     """
 
-    __slots__ = ("base", "block", "ends", "entries", "joined", "keys", "viewer")
+    __slots__ = ("base", "block", "ends", "entries", "forms", "joined", "keys", "viewer")
 
     def __init__(self, keys: list[str], entries: list[Entry], base: "Chunk | None" = None) -> None:
         self.keys = keys
@@ -30,6 +32,7 @@ class Chunk:
         self.ends: array[int] | None = None
         self.block: tuple[bytes, bytes, int] | None = None
         self.base = base
+        self.forms: dict[Hashable, tuple[float, bytes, array[int]]] = {}
 
     def heir(self) -> "Chunk | None":
         """Return the chunk whose bytes a changed copy of this one may reuse."""
@@ -39,6 +42,7 @@ class Chunk:
         """Drop everything that can be made again."""
         self.viewer = self.ends = self.block = self.base = None
         self.joined = b""
+        self.forms = {}
 
 
 class Piece(NamedTuple):
@@ -52,6 +56,18 @@ class Piece(NamedTuple):
     def whole(self) -> bool:
         """Whether the piece is its whole chunk."""
         return self.stop - self.start == len(self.chunk.keys)
+
+
+def pairs(pieces: Iterable[Piece]) -> Iterator[tuple[str, Entry]]:
+    """Yield (key, entry) of the pieces, in their order."""
+    for chunk, start, stop in pieces:
+        yield from zip(chunk.keys[start:stop], chunk.entries[start:stop], strict=True)
+
+
+def pieces_of(entries: Sequence[Entry]) -> list[Piece]:
+    """Return entries that were picked out of a state as pieces of their own."""
+    batches = [list(entries[at : at + limits.SEGMENT]) for at in range(0, len(entries), limits.SEGMENT)]
+    return [Piece(Chunk([relative(it.namespace, it.name) for it in batch], batch), 0, len(batch)) for batch in batches]
 
 
 class Snapshot:

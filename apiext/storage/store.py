@@ -11,12 +11,17 @@ from typing import Any
 import orjson
 
 from apiext import limits
+from apiext.documents.encoding import encode
 
 Viewer = Callable[[bytes, int], bytes]
 """(stored bytes, revision) → the JSON that a client of one served version sees, without a newline.
 
 A viewer is a value of the catalog: a new schema generation has a new viewer, so remembered views of the old one die.
 """
+
+
+_MEMBER = len('"resourceVersion":"",')
+_DEAR = 16 * 1024  # bytes that take longer to copy than to find
 
 
 class Entry:
@@ -34,11 +39,16 @@ class Entry:
         self._labels: dict[str, str] | None = None
 
     def view(self, viewer: Viewer) -> bytes:
-        """Return the entry as the viewer's version shows it; the last version asked for is remembered."""
+        """Return the entry as the viewer's version shows it; the last version asked for is remembered.
+
+        Not so a small one that looks as if only the resourceVersion was put in: that is as quickly done again.
+        """
         if self._viewer is viewer:
             return self._view
-        view = viewer(self.raw, self.revision)
-        self.remember(viewer, view)
+        raw, revision = self.raw, self.revision
+        view = viewer(raw, revision)
+        if len(raw) > _DEAR or not _spliced(len(view) - len(raw), revision):
+            self.remember(viewer, view)
         return view
 
     def remember(self, viewer: Viewer, view: bytes) -> None:
@@ -66,6 +76,47 @@ class Entry:
     def with_revision(self, revision: int) -> "Entry":
         """Return the same state under another revision (the DELETED event, RV-011)."""
         return Entry(self.namespace, self.name, revision, self.raw)
+
+    def decoded(self, decode: Callable[[bytes, int], dict[str, Any]]) -> dict[str, Any]:
+        """Return the object as the decoder of a version makes it."""
+        return decode(self.raw, self.revision)
+
+
+def _spliced(more: int, revision: int) -> bool:
+    """Tell whether so many bytes more are a resourceVersion, perhaps without the newline of what is stored."""
+    return more - _MEMBER - len(str(revision)) in (0, -1)
+
+
+class Shown(Entry):
+    """An entry as one version shows it, for as long as it is held: nothing makes that view again."""
+
+    __slots__ = ()
+
+    def __init__(self, entry: Entry, viewer: Viewer, view: bytes) -> None:
+        super().__init__(entry.namespace, entry.name, entry.revision, entry.raw)
+        self._viewer = viewer
+        self._view = view
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """metadata.labels of the view, which may not be those that are stored."""
+        if self._labels is None:
+            self._labels = _labels_of(self._view)
+        return self._labels
+
+    def with_revision(self, revision: int) -> Entry:
+        """Return the same view under another revision."""
+        assert self._viewer is not None
+        document: dict[str, Any] = orjson.loads(self._view)
+        document.setdefault("metadata", {})["resourceVersion"] = str(revision)
+        shown = Shown(self, self._viewer, encode(document))
+        shown.revision = revision
+        return shown
+
+    def decoded(self, decode: Callable[[bytes, int], dict[str, Any]]) -> dict[str, Any]:
+        """Return the view as a document."""
+        document: dict[str, Any] = orjson.loads(self._view)
+        return document
 
 
 class _WarmViews:
@@ -126,7 +177,11 @@ class RevisionChanged(StoreError):
 
 
 class GuardChanged(StoreError):
-    """The definition behind the write changed: look at the catalog again."""
+    """What the write rests on changed, the definition or the namespace: look again at what has this key."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(key)
+        self.key = key
 
 
 class Compacted(StoreError):

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from apiext.storage.history import Change
+from apiext.storage.indexes import Term
+from apiext.storage.staging import Stage
 from apiext.storage.store import Entry
 
 
@@ -28,7 +30,10 @@ class WatchGroup:
     """What watchers with an equal ``key`` share: selection and frames.
 
     ``frame`` makes the bytes of an event on the wire, ``bookmark(revision, end of initial events)`` those of a
-    BOOKMARK, ``expired(asked, oldest)`` those of the ERROR 410 that ends a watch which fell behind.
+    BOOKMARK, ``expired(asked, oldest)`` those of the ERROR 410 that ends a watch which fell behind. ``version`` names
+    those that end together. ``route`` is a condition without which nothing is selected, if there is a simple one.
+    ``first`` makes the frames of initial events where they are unlike others.
+    ``stage`` makes entries ready that cannot be shown at once, None when all can.
     """
 
     key: Hashable
@@ -37,6 +42,10 @@ class WatchGroup:
     frame: Callable[[str, Entry], bytes]
     bookmark: Callable[[int, bool], bytes]
     expired: Callable[[int, int], bytes]
+    version: str = ""
+    route: Term | None = None
+    first: Callable[[Entry], bytes] | None = None
+    stage: Stage | None = None
 
 
 # (matched before, matches now) → event; SEL-002

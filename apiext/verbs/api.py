@@ -1,9 +1,11 @@
 """Every verb, from a decoded request to its answer: what http calls."""
 
+import asyncio
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import TypeVar, TypeVarTuple
 
 from apiext import limits
-from apiext.catalog.served import Endpoint
 from apiext.documents.document import Document
 from apiext.meta import status
 from apiext.meta.fields import FieldError
@@ -12,13 +14,17 @@ from apiext.meta.options import DeleteOptions, GetOptions, ListOptions, OptionsE
 from apiext.storage.fanout import Watcher
 from apiext.storage.store import Entry, StoreError
 from apiext.storage.watching import Sink
-from apiext.verbs import changes, decoding, identity, ownership, read, threads, write
+from apiext.verbs import changes, converting, decoding, identity, ownership, read, reviews, threads, write
 from apiext.verbs import delete as deletes
 from apiext.verbs import watch as watches
 from apiext.verbs.call import Body, Call, Outcome, Page, Verbs
 from apiext.verbs.errors import translated
-from apiext.verbs.selection import select
+from apiext.verbs.selection import parsed, select
 
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+_JSON, _YAML = "application/json", "application/yaml"
 JSON_PATCHES = tuple(changes.PATCHES)
 
 
@@ -35,10 +41,12 @@ async def settle(verbs: Verbs) -> None:
 
 async def _served(verbs: Verbs, call: Call, outcome: Outcome) -> Outcome:
     """After a write of a definition, wait until this server serves what it says; large answers are made in a thread."""
-    entry = outcome.entry
+    entry, outcome.served = outcome.entry, call.served
     if entry is not None and len(entry.raw) >= limits.OFF_LOOP and call.served.typed:
         call.size = max(call.size, len(entry.raw))
         entry.remember(call.served.view, await threads.run(call, call.served.view, entry.raw, entry.revision))
+    if entry is not None and call.served.converts:
+        outcome.entry = await converting.shown_one(verbs, call, entry)
     if call.served.group_resource == deletes.DEFINITIONS and outcome.entry is not None:
         with suppress(StoreError):
             await verbs.definitions.seen(outcome.entry.revision)
@@ -67,24 +75,29 @@ async def open_watch(verbs: Verbs, call: Call, frames: watches.Frames, sink: Sin
 
 async def create(verbs: Verbs, call: Call, body: Body) -> Outcome:
     """Create the object of a body: 201 (WRI-001)."""
+    converting.enable(verbs, call)
     wanted = write_options(call, "CreateOptions")
+    if call.endpoint.review:
+        return await reviews.answer(verbs, call, body, wanted)
     document = await decoding.normalize_body(call, body, decoding.mode(wanted))
     return await _served(verbs, call, await write.create(verbs, call, document, wanted))
 
 
 async def update(verbs: Verbs, call: Call, body: Body) -> Outcome:
     """Replace the object, or the part that the endpoint shows (WRI-004, WRI-005)."""
+    converting.enable(verbs, call)
     wanted = write_options(call, "UpdateOptions")
     document = await decoding.normalize_body(call, body, decoding.mode(wanted))
     identity.check_name(call, document)
     identity.settle_namespace(call, document)
     uid = str(document["metadata"].get("uid") or "")
-    change = write.Update(call, changes.replace(document), wanted, uid, unconditional=_own_kind(call.endpoint))
+    change = write.Update(call, changes.replace(document), wanted, uid, unconditional=_unconditional(call))
     return await _served(verbs, call, await write.update(verbs, change))
 
 
 async def patch(verbs: Verbs, call: Call, media_type: str, raw: bytes) -> Outcome:
     """Patch the object, or the part that the endpoint shows; 415 for patch types it does not have."""
+    converting.enable(verbs, call)
     if media_type == ownership.MEDIA_TYPE:
         return await _apply(verbs, call, raw)
     maker = changes.PATCHES.get(media_type)
@@ -94,18 +107,26 @@ async def patch(verbs: Verbs, call: Call, media_type: str, raw: bytes) -> Outcom
         raise status.unsupported_media_type(accepted_patches(call))
     wanted = write_options(call, "PatchOptions")
     call.size = len(raw)
-    change = write.Update(call, maker(call, raw, decoding.mode(wanted)), wanted, unconditional=_own_kind(call.endpoint))
+    made = await _made(_JSON, maker, call, raw, decoding.mode(wanted))
+    change = write.Update(call, made, wanted, unconditional=_unconditional(call))
     return await _served(verbs, call, await write.update(verbs, change))
 
 
 async def _apply(verbs: Verbs, call: Call, raw: bytes) -> Outcome:
     """Apply a configuration; only objects themselves are made where there are none (SSA-001)."""
     wanted = write_options(call, "PatchOptions", apply=True)
-    application = ownership.Application(call, raw, wanted, verbs.clock)
-    change = write.Update(call, application.change, wanted, unconditional=_own_kind(call.endpoint), applied=True)
+    application = await _made(_YAML, ownership.Application, call, raw, wanted, verbs.clock)
+    change = write.Update(call, application.change, wanted, unconditional=_unconditional(call), applied=True)
     if not call.endpoint.name:
         change.creation = application.creation
-    return await write.update(verbs, change)
+    return await _served(verbs, call, await write.update(verbs, change))
+
+
+async def _made(encoding: str, make: Callable[[Call, bytes, *Ts], T], call: Call, raw: bytes, *more: *Ts) -> T:
+    """Return what is made of a body: out of a thread when decoding it takes long."""
+    if len(raw) < limits.DECODE_OFF_LOOP[encoding]:
+        return make(call, raw, *more)
+    return await asyncio.to_thread(make, call, raw, *more)
 
 
 def accepted_patches(call: Call) -> tuple[str, ...]:
@@ -116,6 +137,7 @@ def accepted_patches(call: Call) -> tuple[str, ...]:
 
 async def delete(verbs: Verbs, call: Call, document: Document | None) -> Outcome:
     """Delete one object; ``document`` are the DeleteOptions of the body, None when there is no body (WRI-020)."""
+    converting.enable(verbs, call)
     return await _served(verbs, call, await deletes.delete(verbs, call, delete_options(call, document)))
 
 
@@ -127,9 +149,11 @@ async def delete_collection(verbs: Verbs, call: Call, document: Document | None)
     with translated():
         await collection.wait_ready()
         revision = await verbs.store.fresh()
-    entries = [
-        entry for entry in collection.entries(call.namespace) if selection.matches is None or selection.matches(entry)
-    ]
+        entries: Sequence[Entry]
+        if call.served.converts:
+            entries = await converting.chosen(verbs, call, selection, collection.entries(call.namespace))
+        else:
+            entries = (await collection.select(selection.terms, call.namespace)).entries
     gone = await deletes.delete_each(verbs, call, entries, wanted)
     return Outcome(200, document=deletes.as_list(call, [document for _, document in gone], revision))
 
@@ -140,7 +164,10 @@ def list_options(call: Call, *, watch: bool) -> ListOptions:
         found = ListOptions.parse(call.query)
     except OptionsError as error:
         raise status.bad_request(str(error)) from error
-    _refuse(found.kind, found.errors(watch=watch))
+    errors = found.errors(watch=watch)
+    if errors:
+        parsed(found)  # upstream: selectors are decoded before any option is judged
+        _refuse(found.kind, errors)
     return found
 
 
@@ -172,5 +199,6 @@ def _refuse(kind: GroupKind, errors: list[FieldError]) -> None:
         raise status.invalid(kind, "", errors)
 
 
-def _own_kind(endpoint: Endpoint) -> bool:
-    return bool(endpoint.kind)
+def _unconditional(call: Call) -> bool:
+    """Return whether a write without a resourceVersion is taken (UPD-004)."""
+    return bool(call.endpoint.kind) or call.served.unconditional

@@ -1,12 +1,17 @@
 """One request as the verbs see it, and what they answer: nothing of HTTP, nothing of etcd."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from apiext.admission.chain import Chain
+from apiext.auth.authentication import Authenticator
+from apiext.auth.authorization import Authorizer, always_allow
+from apiext.auth.tokens import Tokens
 from apiext.auth.user import User
+from apiext.catalog.converted import NeedsConversion
 from apiext.catalog.served import Endpoint, LiveCatalog, ServedResource, ServedVersion
+from apiext.conversion.webhook import Converter
 from apiext.documents.document import Document
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.segments import Segments
@@ -20,7 +25,8 @@ class Call:
     ``namespace`` is None when the path names none (cluster scope, or all namespaces); ``name`` is empty on
     collections. ``query`` holds every value of every parameter. ``manager`` is the User-Agent up to the first slash.
     ``deadline`` is loop time in seconds. ``warnings`` are added to the answer in order. ``conversions`` are what a
-    webhook made of objects on the way (verbs.ownership). ``size`` is what is known of the object's size in bytes.
+    webhook made of objects on the way (verbs.ownership), ``convert`` asks it, None when nobody can be asked. ``size``
+    is what is known of the object's size in bytes. ``annotations`` are what admission tells the audit (ADM-013).
     """
 
     verb: str
@@ -36,6 +42,8 @@ class Call:
     warnings: list[str] = field(default_factory=list)
     conversions: dict[tuple[bytes, str], Document] = field(default_factory=dict)
     size: int = 0
+    convert: Callable[[NeedsConversion], Awaitable[None]] | None = None
+    annotations: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -53,19 +61,22 @@ class Outcome:
     """The answer to a write.
 
     ``entry`` is the stored object, to be shown as ``entry.view(served.view)``; ``document`` is set instead when the
-    answer is something else: a Status, a dry run, a subresource of another kind, a list of deleted objects.
+    answer is something else: a Status, a dry run, a subresource of another kind, a list of deleted objects. ``served``
+    is the version that the write was decided by, when the definition may have changed on the way.
     """
 
     code: int
     entry: Entry | None = None
     document: Document | None = None
+    served: ServedVersion | None = None
 
 
 @dataclass(slots=True)
 class Page:
     """The answer to a list: either ``segments`` (everything, joined bytes) or ``entries`` in key order.
 
-    ``remaining`` is None when it is not known (a selector was given) or nothing remains.
+    ``remaining`` is None when it is not known (a selector was given) or nothing remains. ``convert`` makes entries of
+    the segments ready to be shown, None when they are; it raises StatusError.
     """
 
     revision: int
@@ -73,6 +84,7 @@ class Page:
     segments: Segments | None = None
     token: str = ""
     remaining: int | None = None
+    convert: Callable[[Sequence[Entry]], Awaitable[Sequence[Entry]]] | None = None
 
 
 class Definitions(Protocol):
@@ -98,3 +110,7 @@ class Verbs:
     definitions: Definitions
     clock: Callable[[], str]
     loop_time: Callable[[], float]
+    converter: Converter | None = None
+    authorizer: Authorizer = always_allow
+    authenticator: Authenticator | None = None
+    accounts: Tokens | None = None

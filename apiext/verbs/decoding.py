@@ -9,6 +9,7 @@ from apiext.documents.document import Document, View
 from apiext.documents.encoding import encode
 from apiext.meta import fields, status
 from apiext.meta.options import WriteOptions
+from apiext.schema.budget import DEFAULTS
 from apiext.verbs import identity, threads
 from apiext.verbs.call import Body, Call
 
@@ -22,7 +23,7 @@ def mode(options: WriteOptions) -> str:
 
 async def normalize_body(call: Call, body: Body, validation: str) -> Document:
     """Check kind and version of a POST or PUT body, normalise it, and report unknown and duplicate fields."""
-    identity.check_type(call, body)
+    identity.check_type(call, body, told=validation != IGNORE)
     call.size = len(body.raw)
     try:
         document, unknown = await threads.run(call, _normalize, call, body.document)
@@ -40,11 +41,18 @@ async def normalize_body(call: Call, body: Body, validation: str) -> Document:
 def normalize_patched(call: Call, patched: Document, patch_notes: Sequence[str], validation: str) -> Document:
     """Normalise what a patch made; what is wrong with it is an error of the patch (WRI-007, WRI-013)."""
     _, kind = identity.expected_kind(call.served, call.endpoint)
-    if call.served.typed or call.endpoint.kind:
+    fault = identity.type_fault(patched)
+    if not fault and (call.served.typed or call.endpoint.kind):
         patched["kind"] = patched.get("kind") or kind
     shown = encode(patched).decode()
-    if not isinstance(patched.get("kind"), str) or not patched.get("kind"):
-        raise _bad_patch(shown, f"Object 'Kind' is missing in '{shown}'")
+    if not fault and not patched.get("kind"):
+        fault = f"Object 'Kind' is missing in '{shown}'"
+    if not fault and not call.served.typed and patched.get("apiVersion", "") is None:
+        fault = identity.NULL_VERSION
+    if not fault and call.served.typed:
+        fault = identity.not_registered(call, patched)
+    if fault:
+        raise _bad_patch(shown, fault)
     try:
         document, unknown = _normalize(call, patched)
     except ValueError as error:
@@ -65,7 +73,10 @@ def field_notes(unknown: Sequence[str], duplicates: Sequence[str]) -> list[str]:
 
 
 def _normalize(call: Call, document: Document) -> tuple[Document, list[str]]:
-    return (call.endpoint.normalize or call.served.normalize)(document)
+    DEFAULTS.refill()
+    found = (call.endpoint.normalize or call.served.normalize)(document)
+    call.size += DEFAULTS.spent
+    return found
 
 
 def _bad_patch(shown: str, text: str) -> status.StatusError:

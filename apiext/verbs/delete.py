@@ -1,8 +1,8 @@
 """Deletes: preconditions, finalizers, propagation, resources that go in their own way, whole collections."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from apiext.admission.attributes import Attributes
+from apiext.admission.attributes import Attributes, Traces
 from apiext.crd import conditions
 from apiext.documents.document import Document, View
 from apiext.meta import status
@@ -10,7 +10,7 @@ from apiext.meta.names import GroupResource
 from apiext.meta.options import DeleteOptions
 from apiext.storage.collection import Collection
 from apiext.storage.store import Entry, Guard, GuardChanged, RevisionChanged, StoreError
-from apiext.verbs import metadata
+from apiext.verbs import converting, metadata, threads
 from apiext.verbs.call import Call, Outcome, Verbs
 from apiext.verbs.errors import as_status, translated
 from apiext.verbs.write import check_deadline, collection_of, guard_of, refresh
@@ -38,19 +38,23 @@ async def delete(verbs: Verbs, call: Call, options: DeleteOptions) -> Outcome:
             if newest:
                 raise
             with translated():
-                entry, newest = await verbs.store.current(collection, namespace, call.name), True
+                current = await verbs.store.current(collection, namespace, call.name)
+            if current is not None and current.revision == entry.revision:
+                raise
+            entry, newest = current, True
         check_deadline(verbs, call)
     raise status.not_found(call.served.group_resource, call.name)
 
 
 async def _attempt(verbs: Verbs, call: Call, collection: Collection, entry: Entry, options: DeleteOptions) -> Outcome:
-    old = call.served.decode(entry.raw, entry.revision)
+    call.size = max(call.size, len(entry.raw))
+    old = await threads.run(call, call.served.decode, entry.raw, entry.revision)
     marker = MARKERS.get(call.served.group_resource, _mark)
     if call.served.group_resource == DEFINITIONS:
         check_definition_preconditions(call, old, options)
     else:
         check_preconditions(call, old, options)
-    await verbs.admission.review(
+    await verbs.admission.review_delete(
         Attributes(
             "DELETE",
             call.served.group_resource,
@@ -63,13 +67,19 @@ async def _attempt(verbs: Verbs, call: Call, collection: Collection, entry: Entr
             options.dry_run,
             None,
             old,
+            options,
+            call.served,
+            call.resource,
+            call.deadline,
+            Traces(call.warnings, call.annotations),
+            len(entry.raw),
         )
     )
     kept, guard = await marker(verbs, call, old, options)
     if kept is None:
         return await _remove(verbs, call, collection, entry, old, options)
     code = 202 if options.orphan_dependents is False else 200
-    raw = call.served.encode(kept)
+    raw = await threads.encoded(call, kept)
     if raw == entry.raw:
         return Outcome(code, entry=entry)
     if options.dry_run:
@@ -206,7 +216,7 @@ MARKERS: Mapping[GroupResource, Marker] = {DEFINITIONS: _mark_definition, NAMESP
 
 
 async def delete_each(
-    verbs: Verbs, call: Call, entries: list[Entry], options: DeleteOptions
+    verbs: Verbs, call: Call, entries: Sequence[Entry], options: DeleteOptions
 ) -> list[tuple[Entry, Document]]:
     """Delete the entries one by one, skipping those that went meanwhile; return what they were (WRI-021)."""
     gone: list[tuple[Entry, Document]] = []
@@ -215,13 +225,14 @@ async def delete_each(
             "delete", call.served, call.resource, call.endpoint, entry.namespace or None, entry.name,
             call.query, call.user, call.manager, call.deadline, call.warnings,
         )  # fmt: skip
+        converting.enable(verbs, one)
         try:
             await delete(verbs, one, options)
         except status.StatusError as error:
             if error.code != 404:
                 raise
             continue
-        gone.append((entry, call.served.decode(entry.raw, entry.revision)))
+        gone.append((entry, entry.decoded(call.served.decode)))
     return gone
 
 

@@ -2,11 +2,12 @@
 
 from apiext.catalog.served import Endpoint, ServedVersion
 from apiext.documents.document import Document, View
-from apiext.documents.encoding import json_kind
-from apiext.meta import fields, status
+from apiext.documents.encoding import DecodeError, json_kind
+from apiext.meta import fields, objectmeta, status
 from apiext.meta.names import GroupKind, parse_group_version
 from apiext.verbs.call import Body, Call
 
+_SCALE = "Scale"
 _SUMMARY = 30  # bytes of a body that an error quotes (upstream: summarizeData)
 
 
@@ -27,36 +28,59 @@ def summary(raw: bytes) -> str:
     return (head.decode("utf-8", "replace") if raw[:1] == b"{" else head.hex()) + tail
 
 
+NULL_VERSION = ".apiVersion accessor error: <nil> is of the type <nil>, expected string"
 NO_SCALE = 'no kind is registered for the type v1.Scale in scheme "pkg/runtime/scheme.go:111"'
 """What upstream says of every Scale body that it cannot take: its scheme for errors does not know the type."""
 
 
-def check_type(call: Call, body: Body) -> None:
-    """Check apiVersion and kind of a body, completing those of typed resources from the URL."""
+def check_type(call: Call, body: Body, *, told: bool = True) -> None:
+    """Check apiVersion and kind of a body, completing those of typed resources from the URL.
+
+    ``told``: the client wants to be told about unknown fields; upstream decodes in another way when not.
+    """
     document = body.document
     api_version, kind = expected_kind(call.served, call.endpoint)
-    if call.endpoint.kind and (document.get("kind") or kind, document.get("apiVersion") or api_version) != (
+    fault = type_fault(document)
+    if call.endpoint.kind == _SCALE and (document.get("kind") or kind, document.get("apiVersion") or api_version) != (
         kind,
         api_version,
     ):
         raise status.bad_request(NO_SCALE)
-    if call.served.typed or call.endpoint.kind:
+    if not fault and (call.served.typed or call.endpoint.kind):
         document["apiVersion"] = document.get("apiVersion") or api_version
         document["kind"] = document.get("kind") or kind
-    given_kind, given_version = document.get("kind"), document.get("apiVersion", "")
-    if not isinstance(given_kind, str) or not given_kind:
-        text = _no_kind(body, given_kind)
+    if not fault and not document.get("kind"):
+        fault = f"Object 'Kind' is missing in '{body.raw.decode('utf-8', 'replace')}'"
+        if not told:
+            raise status.bad_request(
+                f'{kind} in version "{call.served.version}" cannot be handled as a {kind}: {fault}'
+            )
+    if fault:
         raise status.bad_request(
-            f"the object provided is unrecognized (must be of type {kind}): {text} ({summary(body.raw)})"
+            f"the object provided is unrecognized (must be of type {kind}): {fault} ({summary(body.raw)})"
         )
+    if document.get("apiVersion", "") is None:
+        raise cannot_be_handled(call, document, NULL_VERSION)
+    given_version = document.get("apiVersion") or ""
     if given_version != api_version:
-        warn_of_other_version(call, document, str(given_version))
-        raise wrong_version(str(given_version), api_version)
-    if (call.served.typed or call.endpoint.kind) and given_kind != kind:
-        raise status.bad_request(
-            f'{given_kind} in version "{call.served.version}" cannot be handled as a {kind}: no kind "{given_kind}" is '
-            f'registered for version "{given_version}" in scheme "pkg/runtime/scheme.go:111"'
-        )
+        _check_metadata(call, document)
+        warn_of_other_version(call, document, given_version)
+        if not call.served.typed or given_version.partition("/")[0] == call.served.group:
+            raise wrong_version(given_version, api_version)
+    if call.served.typed or call.endpoint.kind:
+        unknown = not_registered(call, document)
+        if unknown:
+            raise cannot_be_handled(call, document, unknown)
+
+
+def not_registered(call: Call, document: View) -> str:
+    """Return upstream's error of a typed body of a kind or group that its scheme lacks, else an empty text."""
+    api_version, kind = expected_kind(call.served, call.endpoint)
+    given_kind, given_version = document["kind"], document.get("apiVersion") or api_version
+    group = api_version.partition("/")[0]
+    if given_kind == kind and given_version.partition("/")[0] == group:
+        return ""
+    return f'no kind "{given_kind}" is registered for version "{given_version}" in scheme "pkg/runtime/scheme.go:111"'
 
 
 def warn_of_other_version(call: Call, document: View, given: str) -> None:
@@ -69,11 +93,24 @@ def warn_of_other_version(call: Call, document: View, given: str) -> None:
         call.warnings.extend(f'unknown field "{name}"' for name in sorted(document) if name not in known)
 
 
-def _no_kind(body: Body, given: object) -> str:
-    if given in (None, ""):
-        return f"Object 'Kind' is missing in '{body.raw.decode('utf-8', 'replace')}'"
-    found = f"json: cannot unmarshal {json_kind(given)} into Go struct field .kind of type string"
-    return f"couldn't get version/kind; json parse error: {found}"
+def type_fault(document: View) -> str:
+    """Return Go's error of apiVersion and kind when they cannot be read, else an empty text."""
+    for name, given in document.items():
+        if name in ("apiVersion", "kind") and given is not None and given.__class__ is not str:
+            found = f"json: cannot unmarshal {json_kind(given)} into Go struct field .{name} of type string"
+            return f"couldn't get version/kind; json parse error: {found}"
+    version = document.get("apiVersion") or ""
+    return f"unexpected GroupVersion string: {version}" if version.count("/") > 1 else ""
+
+
+def _check_metadata(call: Call, document: View) -> None:
+    """400 for metadata that cannot be decoded: upstream decodes before it looks at the version."""
+    if call.served.typed or document.get("metadata") is None:
+        return
+    try:
+        objectmeta.coerce(document["metadata"])
+    except DecodeError as error:
+        raise cannot_be_handled(call, document, str(error)) from error
 
 
 def wrong_version(given: str, expected: str) -> status.StatusError:
@@ -86,10 +123,10 @@ def wrong_version(given: str, expected: str) -> status.StatusError:
 def cannot_be_handled(call: Call, document: View, text: str) -> status.StatusError:
     """400 for a body whose kind could be read and whose contents could not (ERR-11)."""
     _, kind = expected_kind(call.served, call.endpoint)
-    if call.endpoint.kind:
+    if call.endpoint.kind == _SCALE:
         return status.bad_request(NO_SCALE)
     given = document.get("kind") or kind
-    version = parse_group_version(str(document.get("apiVersion", "")))
+    version = parse_group_version(document.get("apiVersion") or "")
     name = version.version if version is not None else ""
     return status.bad_request(f'{given} in version "{name}" cannot be handled as a {kind}: {text}')
 
@@ -105,7 +142,15 @@ def check_kind(call: Call, document: View) -> None:
     if not errors:
         return
     name = str(document.get("metadata", {}).get("name", ""))
-    raise status.invalid(GroupKind(call.served.group, str(kind)), name, errors)
+    raise status.invalid(own_kind(call.served, document), name, errors)
+
+
+def own_kind(served: ServedVersion, document: View) -> GroupKind:
+    """Return the kind that an object claims to be, as errors about it name it."""
+    if served.typed:
+        return served.group_kind
+    version = parse_group_version(str(document.get("apiVersion", "")))
+    return GroupKind("" if version is None else version.group, str(document.get("kind", "")))
 
 
 def check_name(call: Call, document: View) -> None:

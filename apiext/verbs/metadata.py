@@ -2,9 +2,11 @@
 
 import random
 from collections.abc import Sequence
-from uuid import uuid4
+
+import orjson
 
 from apiext.documents.document import Document, View
+from apiext.meta.uids import Uids
 
 ORPHAN = "orphan"
 FOREGROUND = "foregroundDeletion"
@@ -12,6 +14,7 @@ FOREGROUND = "foregroundDeletion"
 _NAME_CHARACTERS = "bcdfghjklmnpqrstvwxz2456789"  # upstream: no vowels, so no words
 _MAX_GENERATED_PREFIX = 58  # 63 less the random part
 _RANDOM_LENGTH = 5
+_UIDS = Uids()
 _WIPED = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink")
 
 
@@ -31,7 +34,7 @@ def fill_on_create(document: Document, now: str) -> None:
     """Set the fields that only the server may set on a new object (WRI-001)."""
     wipe(document)
     metadata = document["metadata"]
-    metadata["uid"] = str(uuid4())
+    metadata["uid"] = _UIDS.next()
     metadata["creationTimestamp"] = now
 
 
@@ -94,12 +97,13 @@ def dedup_owners(document: Document) -> list[str]:
     owners = document.get("metadata", {}).get("ownerReferences")
     if not owners or len(owners) == 1:
         return []
-    kept: list[object] = []
+    kept: dict[bytes, object] = {}
     repeated: list[str] = []
     for owner in owners:
-        if owner in kept:
+        same = orjson.dumps(owner, option=orjson.OPT_SORT_KEYS)
+        if same in kept:
             repeated.append(str(owner.get("uid", "")))
         else:
-            kept.append(owner)
-    document["metadata"]["ownerReferences"] = kept
+            kept[same] = owner
+    document["metadata"]["ownerReferences"] = list(kept.values())
     return list(dict.fromkeys(repeated))

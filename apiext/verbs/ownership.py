@@ -1,14 +1,17 @@
 """Field ownership of a call: server-side apply, and who owns what after any other write (SSA-001…019)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import orjson
 
+from apiext.catalog.converted import NeedsConversion
 from apiext.catalog.served import ServedResource, ServedVersion
+from apiext.conversion.review import is_empty
 from apiext.documents.document import Document, View, clone
 from apiext.documents.encoding import DecodeError, decode_yaml, json_kind
 from apiext.managedfields import entries, manager, scale
-from apiext.managedfields.entries import Manager
+from apiext.managedfields.entries import Manager, Owned
 from apiext.managedfields.fieldset import EMPTY, FieldSet
 from apiext.managedfields.manager import ApplyError, BadApply, Writer
 from apiext.managedfields.path import shown as shown_path
@@ -26,41 +29,37 @@ _INVALID_AFTER_ADMISSION = (
 )
 
 
-class ConversionNeeded(Exception):
-    """An object must be seen in another version, which only a webhook can make.
-
-    Whoever catches it puts the answer into ``call.conversions[key]`` and tries again.
-    """
-
-    def __init__(self, document: View, api_version: str) -> None:
-        super().__init__(api_version)
-        self.document = document
-        self.api_version = api_version
-        self.key = (orjson.dumps(document, option=orjson.OPT_SORT_KEYS), api_version)
-
-
 class _Versions:
     """The versions of a resource as one endpoint sees them (apiext.managedfields.updater.Versions)."""
 
     def __init__(
-        self, resource: ServedResource, endpoint: str, conversions: Mapping[tuple[bytes, str], Document]
+        self, resource: ServedResource, asked: str, endpoint: str, conversions: dict[tuple[bytes, str], Document]
     ) -> None:
         self._resource = resource
+        self._asked = asked
         self._endpoint = endpoint
         self._conversions = conversions
+        self._known: dict[str, ServedVersion] = {}
 
     def _served(self, api_version: str) -> ServedVersion:
+        known = self._known.get(api_version)
+        if known is not None:
+            return known
         version = api_version.rpartition("/")[2]
         found = (self._resource.all_versions or self._resource.versions).get(version)
         if found is None or found.api_version != api_version:
             raise MissingVersion(api_version)
+        self._known[api_version] = found
         return found
 
     def type_of(self, api_version: str) -> Type:
         return self._served(api_version).merge_type()
 
     def reset(self, api_version: str) -> FieldSet:
-        found = self._served(api_version).endpoints.get(self._endpoint)
+        served = self._served(api_version)
+        if not served.typed and not self._endpoint and api_version != self._asked:
+            return EMPTY  # upstream: the status of custom objects is reset in the version of the request only
+        found = served.endpoints.get(self._endpoint)
         return found.reset if found is not None else EMPTY
 
     def convert(self, document: View, api_version: str) -> Document:
@@ -68,12 +67,16 @@ class _Versions:
         source = self._served(str(document.get("apiVersion", "")))
         if target.typed:
             return target.decode(source.encode(dict(document)), 0)
-        if self._resource.conversion is None:
+        if self._resource.conversion is None or is_empty(document):
             return {**document, "apiVersion": api_version}  # upstream: not pruned, so it may not fit
-        need = ConversionNeeded(document, api_version)
-        found = self._conversions.get(need.key)
+        conversions, asked = self._conversions, orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
+        found = conversions.get((asked, api_version))
         if found is None:
-            raise need
+
+            def keep(answer: Document, metadata: bytes) -> None:
+                conversions[asked, api_version] = answer
+
+            raise NeedsConversion(asked, api_version, (id(conversions), asked, api_version), keep)
         return found
 
 
@@ -83,10 +86,13 @@ def writer(
     endpoint: str,
     name: str,
     now: str,
-    conversions: Mapping[tuple[bytes, str], Document] | None = None,
+    conversions: dict[tuple[bytes, str], Document] | None = None,
 ) -> Writer:
-    """Return who writes to an endpoint (empty for the object itself) at a time (RFC 3339)."""
-    versions = _Versions(resource, endpoint, conversions or {})
+    """Return who writes to an endpoint (empty for the object itself) at a time (RFC 3339).
+
+    ``conversions`` are the answers of the webhook so far; what is missing is raised as NeedsConversion.
+    """
+    versions = _Versions(resource, served.api_version, endpoint, {} if conversions is None else conversions)
     return Writer(versions, served.api_version, served.kind, name, endpoint, now)
 
 
@@ -109,7 +115,7 @@ _MAX_NAME = 128
 def claim(call: Call, document: Document, options: WriteOptions, now: str) -> None:
     """Set managedFields of an object that is about to be created (SSA-006)."""
     metadata.wipe(document)
-    _set(document, manager.track(_writer(call, options, now), call.served.empty, document, creating=True))
+    _set(document, manager.track(_writer(call, options, now), dict(call.served.empty), document, creating=True))
 
 
 def follow(call: Call, live: View, new: Document, options: WriteOptions, now: str) -> None:
@@ -123,10 +129,27 @@ def record(who: Writer, live: View, new: Document) -> None:
     _set(new, manager.track(who, live, new, creating=False))
 
 
-def follow_scale(call: Call, live: View, new: Document) -> None:
+def follow_scale(call: Call, live: View, new: Document, options: WriteOptions, now: str) -> None:
     """Set managedFields of an object that is about to be changed through its scale (SRV-010)."""
-    if call.endpoint.kind:
-        _set(new, scale.scaled((live.get("metadata") or {}).get("managedFields"), _replicas(call)))
+    if not call.endpoint.kind:
+        return
+    given, paths = (live.get("metadata") or {}).get("managedFields"), _replicas(call)
+    if call.verb != "patch":
+        _set(new, scale.scaled(given, paths))
+        return
+    names = call.endpoint.replicas
+    if _at(live, names) == _at(new, names):
+        return
+    who = _writer(call, options, now)
+    owner = Owned(call.served.api_version, {})  # recorded: without a time
+    _set(new, scale.patched(given, paths, who.of(entries.UPDATE), owner))
+
+
+def _at(document: View, names: Sequence[str]) -> Any:
+    value: Any = document
+    for name in names:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
 
 
 def _replicas(call: Call) -> scale.Paths:
@@ -192,7 +215,7 @@ class Application:
     def creation(self) -> Document:
         """Return the object to create; 409 when the configuration means an object that was there."""
         call = self._call
-        found = self._applied(call.served.empty)
+        found = self._applied(dict(call.served.empty))
         uid = found["metadata"].get("uid")
         if uid:
             text = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
@@ -204,7 +227,7 @@ class Application:
         call = self._call
         who = _writer(call, self._options, self._clock())
         try:
-            found = manager.apply(who, live, self._config, call.served.empty, force=bool(self._options.force))
+            found = manager.apply(who, live, self._config, dict(call.served.empty), force=bool(self._options.force))
         except BadApply as error:
             raise status.bad_request(str(error)) from error
         except Conflicts as conflicts:

@@ -1,12 +1,15 @@
 """Get and list: where to read, at what revision, which part (design.md §6, RV rows)."""
 
+from functools import partial
+
 from apiext.meta import status
 from apiext.meta.fields import go_quote
 from apiext.meta.options import ListOptions
 from apiext.storage import continuation, readplan
 from apiext.storage.collection import Collection
 from apiext.storage.readplan import ListAsk, ReadPlan
-from apiext.storage.store import Compacted, Entry
+from apiext.storage.store import Compacted, Entry, FutureRevision
+from apiext.verbs import converting, threads
 from apiext.verbs.call import Call, Page, Verbs
 from apiext.verbs.errors import translated
 from apiext.verbs.selection import Selection, select
@@ -22,8 +25,8 @@ CONTINUE_EXPIRED = (
 
 def get_cached(verbs: Verbs, call: Call) -> Entry | None:
     """Return the object as the cache has it, None when it has none: the answer to resourceVersion=0."""
-    collection = verbs.store.collection(call.served.group_resource)
-    if collection is None or not collection.ready:
+    collection = verbs.store.collection(call.served.stored_resource)
+    if collection is None or not collection.ready or call.served.cold():
         return None
     return collection.get(call.namespace or "", call.name)
 
@@ -33,6 +36,7 @@ async def get(verbs: Verbs, call: Call, resource_version: str) -> Entry:
     collection = collection_of(verbs, call)
     with translated():
         await collection.wait_ready()
+        await threads.prepare(call)
         if resource_version == "":
             await verbs.store.fresh()
         elif resource_version != "0":
@@ -40,7 +44,7 @@ async def get(verbs: Verbs, call: Call, resource_version: str) -> Entry:
     found = collection.get(call.namespace or "", call.name)
     if found is None:
         raise status.not_found(call.served.group_resource, call.name)
-    return found
+    return await converting.shown_one(verbs, call, found) if call.served.converts else found
 
 
 def parse_revision(text: str) -> int:
@@ -70,21 +74,28 @@ async def list_page(verbs: Verbs, call: Call, options: ListOptions) -> Page:
         raise status.bad_request(str(error)) from error
     with translated():
         await collection.wait_ready()
-        return await SOURCES[plan.source](verbs, call, collection, plan, selection)
+        await threads.prepare(call)
+        try:
+            return await SOURCES[plan.source](verbs, call, collection, plan, selection)
+        except FutureRevision as error:
+            if plan.source != "exact" or ask.match:
+                raise
+            # upstream: only the cache says when to come again, and a limit without a match goes past it
+            raise status.too_large_resource_version(error.asked, error.current, retry_after=0) from error
 
 
 async def _from_cache(verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan, selection: Selection) -> Page:
-    return _cut(call, collection, plan, selection)
+    return await _cut(verbs, call, collection, plan, selection)
 
 
 async def _fresh(verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan, selection: Selection) -> Page:
     await verbs.store.fresh()
-    return _cut(call, collection, plan, selection)
+    return await _cut(verbs, call, collection, plan, selection)
 
 
 async def _at_least(verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan, selection: Selection) -> Page:
     await verbs.store.at_least(plan.revision)
-    return _cut(call, collection, plan, selection)
+    return await _cut(verbs, call, collection, plan, selection)
 
 
 async def _exact(verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan, selection: Selection) -> Page:
@@ -99,7 +110,8 @@ async def _exact(verbs: Verbs, call: Call, collection: Collection, plan: ReadPla
             if not plan.after:
                 raise
             raise _expired_continue(plan) from error
-        found += part.entries if selection.matches is None else filter(selection.matches, part.entries)
+        entries = await converting.shown(verbs, call, part.entries)
+        found += entries if selection.matches is None else filter(selection.matches, entries)
         start, remaining = part.next, part.remaining
         if not start or (plan.limit and len(found) >= plan.limit):
             break
@@ -126,8 +138,10 @@ def _shown(remaining: int, token: str, selection: Selection) -> int | None:
     return remaining if token and selection.matches is None else None
 
 
-def _cut(call: Call, collection: Collection, plan: ReadPlan, selection: Selection) -> Page:
-    """Answer from the cache: everything as segments, or what is selected, page by page."""
+async def _cut(verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan, selection: Selection) -> Page:
+    """Answer from the cache: everything as segments, or what is selected."""
+    if call.served.converts:
+        return await _cut_converted(verbs, call, collection, plan, selection)
     revision = collection.revision
     if selection.matches is None:
         part = collection.segments(call.served.view, call.namespace, plan.after, plan.limit)
@@ -136,21 +150,26 @@ def _cut(call: Call, collection: Collection, plan: ReadPlan, selection: Selectio
     if selection.name and (call.namespace is not None or not call.served.namespaced):
         one = collection.get(call.namespace or "", selection.name)
         return Page(revision, entries=[one] if one is not None and selection.matches(one) else [])
-    found: list[Entry] = []
-    start = plan.after
-    while True:
-        page = collection.page(call.namespace, start, plan.limit)
-        found += filter(selection.matches, page.entries)
-        start = page.next
-        if not start or len(found) >= plan.limit:
-            break
-    if plan.limit and len(found) > plan.limit:
-        return _trimmed(call, collection, revision, found[: plan.limit])
-    token = continuation.encode(start, revision) if start else ""
-    return Page(revision, entries=found, token=token)
+    found = await collection.select(selection.terms, call.namespace, plan.after, plan.limit)
+    token = continuation.encode(found.next, found.revision) if found.next else ""
+    return Page(found.revision, entries=found.entries, token=token)
 
 
-def _trimmed(call: Call, collection: Collection, revision: int, found: list[Entry]) -> Page:
-    last = found[-1]
-    key = last.name if call.namespace is not None or not collection.namespaced else f"{last.namespace}/{last.name}"
-    return Page(revision, entries=found, token=continuation.encode(key + "\0", revision))
+async def _cut_converted(
+    verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan, selection: Selection
+) -> Page:
+    """Answer from the cache with objects that may have to be converted: selectors are about what is shown."""
+    revision = collection.revision
+    if selection.matches is None:
+        part = collection.segments(call.served.view, call.namespace, plan.after, plan.limit)
+        token = continuation.encode(part.next, revision) if part.next else ""
+        remaining = _shown(part.remaining, token, selection)
+        return Page(revision, None, part, token, remaining, partial(converting.shown, verbs, call))
+    page = collection.page(call.namespace, plan.after, 0)
+    found = await converting.chosen(verbs, call, selection, page.entries, plan.limit)
+    if not plan.limit or len(found) <= plan.limit:
+        return Page(revision, entries=found)
+    last = found[plan.limit - 1]
+    inside = call.namespace is not None or not collection.namespaced
+    key = last.name if inside else f"{last.namespace}/{last.name}"
+    return Page(revision, entries=found[: plan.limit], token=continuation.encode(f"{key}\0", revision))

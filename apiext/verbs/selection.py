@@ -1,27 +1,36 @@
-"""Selectors as predicates over stored entries (SEL rows)."""
+"""Selectors as conditions on stored entries, which indexes can look up (SEL rows)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
+from apiext import limits
 from apiext.catalog.served import ServedVersion
+from apiext.documents.document import Document, View
 from apiext.meta import status
 from apiext.meta.options import ListOptions
-from apiext.meta.selectors import FieldSelector, LabelSelector, SelectorError
+from apiext.meta.selectors import FieldSelector, LabelSelector, Requirement, SelectorError
+from apiext.storage.indexes import Dimension, Term
 from apiext.storage.store import Entry
 
 Predicate = Callable[[Entry], bool]
+_NAME = Dimension("metadata.name", lambda entry: entry.name)
+_NAMESPACE = Dimension("metadata.namespace", lambda entry: entry.namespace)
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What a list, watch or collection delete asks for; ``matches`` is None when that is everything.
+    """What a list, watch or collection delete asks for: all ``terms`` must hold.
 
-    ``name`` is set when metadata.name must equal it; ``key`` is equal for equal selections.
+    ``matches`` tests them, None when everything is asked for. ``name`` is set when metadata.name must equal it; ``key``
+    is equal for equal selections. ``route`` is one of the terms that names its values.
     """
 
     matches: Predicate | None
     name: str = ""
     key: tuple[str, str] = ("", "")
+    terms: tuple[Term, ...] = ()
+    route: Term | None = None
 
 
 EVERYTHING = Selection(None)
@@ -31,45 +40,95 @@ def select(served: ServedVersion, options: ListOptions, name: str = "") -> Selec
     """Return the selection; 400 for selectors that cannot be parsed or name unknown fields (SEL-001, SEL-005)."""
     if not options.label_selector and not options.field_selector and not name:
         return EVERYTHING
+    labels, fields = parsed(options)
+    terms = [_field_term(_field(served, field), operator, value) for field, operator, value in fields.terms]
+    if name:
+        terms.append(_field_term(_NAME, "=", name))
+    terms += map(_label_term, labels.requirements)
+    key = (options.label_selector, f"{options.field_selector}#{name}")
+    route = next((term for term in terms if term.values is not None), None)
+    return Selection(_all(terms), name or fields.exact("metadata.name") or "", key, tuple(terms), route)
+
+
+def parsed(options: ListOptions) -> tuple[LabelSelector, FieldSelector]:
+    """Return both selectors; 400 for what is none."""
     try:
-        labels = LabelSelector.parse(options.label_selector)
-        terms = FieldSelector.parse(options.field_selector)
+        return LabelSelector.parse(options.label_selector), FieldSelector.parse(options.field_selector)
     except SelectorError as error:
         raise status.bad_request(str(error)) from error
-    checks: list[Predicate] = []
-    wanted = name
-    for field, operator, value in terms.terms:
-        reader = _field_reader(served, field)
-        equal = operator != "!="
-        if field == "metadata.name" and equal:
-            wanted = wanted or value
-        checks.append(_compare(reader, value, equal))
-    if name:
-        checks.append(lambda entry: entry.name == name)
-    if not labels.empty:
-        checks.append(lambda entry: labels.matches(entry.labels))
-    key = (options.label_selector, f"{options.field_selector}#{name}")
-    if not checks:
-        return Selection(None, wanted, key)
-    if len(checks) == 1:
-        return Selection(checks[0], wanted, key)
-    return Selection(lambda entry: all(check(entry) for check in checks), wanted, key)
 
 
-def _compare(reader: Callable[[Entry], str], value: str, equal: bool) -> Predicate:
-    if equal:
-        return lambda entry: reader(entry) == value
-    return lambda entry: reader(entry) != value
+def by_name(selection: Selection) -> tuple[Term, ...]:
+    """Return the conditions that hold of an object in every version and at every revision."""
+    return tuple(term for term in selection.terms if term.dimension in (_NAME, _NAMESPACE))
 
 
-def _field_reader(served: ServedVersion, field: str) -> Callable[[Entry], str]:
+def _all(terms: list[Term]) -> Predicate | None:
+    if not terms:
+        return None
+    if len(terms) == 1:
+        return terms[0].matches
+    return lambda entry: all(term.matches(entry) for term in terms)
+
+
+def _field_term(dimension: Dimension, operator: str, value: str) -> Term:
+    if operator == "!=":
+        return Term(dimension, lambda found: found != value)
+    return Term(dimension, lambda found: found == value, frozenset((value,)))
+
+
+def _label_term(requirement: Requirement) -> Term:
+    key = requirement.key
+    dimension = Dimension(("label", key), lambda entry: entry.labels.get(key))
+    values = frozenset(requirement.values)
+    if requirement.operator == "in":
+        return Term(dimension, values.__contains__, values)
+    if requirement.operator == "notin":
+        return Term(dimension, lambda found: found not in values)
+    return Term(dimension, requirement.accepts)
+
+
+# --- fields ---
+
+_FIELDS: WeakKeyDictionary[ServedVersion, dict[str, Dimension]] = WeakKeyDictionary()
+
+
+def _field(served: ServedVersion, field: str) -> Dimension:
     if field == "metadata.name":
-        return lambda entry: entry.name
+        return _NAME
     if field == "metadata.namespace" and (served.namespaced or served.typed):
-        return lambda entry: entry.namespace
+        return _NAMESPACE
     selectable = served.selectable.get(field)
     if selectable is not None:
-        return lambda entry: selectable(served.decode(entry.raw, entry.revision))
-    if served.typed:
+        known = _FIELDS.setdefault(served, {})
+        if field not in known:  # one for all who ask, so that they share what it remembers
+            known[field] = Dimension((served.view, field), FieldReader(served.decode, selectable))
+        return known[field]
+    if served.typed and served.selectable.keys() <= _METADATA:  # upstream: kinds with labels of their own say less
         raise status.bad_request(f'"{field}" is not a known field selector: only "metadata.name", "metadata.namespace"')
     raise status.bad_request(f"field label not supported: {field}")
+
+
+_METADATA = frozenset(("metadata.name", "metadata.namespace"))
+
+
+class FieldReader:
+    """Reads one field of entries as one version shows them; remembers the last limits.FIELD_VALUES answers."""
+
+    __slots__ = ("_decode", "_known", "_value")
+
+    def __init__(self, decode: Callable[[bytes, int], Document], value: Callable[[View], str]) -> None:
+        self._decode = decode
+        self._value = value
+        self._known: dict[Entry, str] = {}
+
+    def __call__(self, entry: Entry) -> str:
+        """Return the value as text, empty when there is none (SEL-001)."""
+        known = self._known
+        value = known.get(entry)
+        if value is None:
+            value = self._value(entry.decoded(self._decode))
+            if len(known) >= limits.FIELD_VALUES:
+                del known[next(iter(known))]
+            known[entry] = value
+        return value

@@ -5,14 +5,70 @@ from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
 from apiext import limits
+from apiext.catalog.converted import NeedsConversion
+from apiext.documents.document import Document
+from apiext.meta import status
+from apiext.schema.patience import Patience, TooLong, briefly, working
 from apiext.verbs.call import Call
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
+OVER = "request did not complete within requested timeout - context deadline exceeded"
+
+
+async def prepare(call: Call) -> None:
+    """Compile in a thread what reading objects takes, if that was not done before."""
+    if call.served.cold():
+        await asyncio.to_thread(call.served.prepare)
+
 
 async def run(call: Call, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Return what the work returns: here for a small object of a schema in use, else out of a thread."""
-    if call.size < limits.OFF_LOOP and not call.served.cold():
-        return work(*args, **kwargs)
-    return await asyncio.to_thread(work, *args, **kwargs)
+    """Return what the work returns: here for a small object of a schema in use, else out of a thread.
+
+    Work that turns out to be long is done again in a thread, so it must not have changed anything when it raises
+    TooLong. Nobody waits for a thread beyond the request: it is stopped at its end, or 504 at the call's deadline. Work
+    that needs an object in another version is done again, too, once the webhook has answered (VER-004).
+    """
+    for _ in range(limits.CONVERSIONS_OF_A_CALL):
+        try:
+            if _is_brief(call):
+                try:
+                    return briefly(work, *args, **kwargs)
+                except TooLong:
+                    call.served.tell(call.size, True)
+            return await _elsewhere(call, work, *args, **kwargs)
+        except NeedsConversion as need:
+            if call.convert is None:
+                raise
+            await call.convert(need)
+    return await _elsewhere(call, work, *args, **kwargs)
+
+
+def _is_brief(call: Call) -> bool:
+    return call.size < limits.OFF_LOOP and not call.served.slow(call.size)
+
+
+async def encoded(call: Call, document: Document) -> bytes:
+    """Return what is stored of a document.
+
+    What the answer will show of it is converted first: when the webhook cannot do that, nothing is written yet.
+    """
+    raw = await run(call, call.served.encode, document)
+    if call.served.converts:
+        await run(call, call.served.view, raw, 0)
+    return raw
+
+
+async def _elsewhere(call: Call, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    patience = Patience()
+    try:
+        async with asyncio.timeout_at(call.deadline or None):
+            found = await asyncio.to_thread(lambda: working(patience, work, *args, **kwargs))
+    except TimeoutError as error:
+        raise status.timeout(OVER) from error
+    finally:
+        patience.stop()
+    if patience.short:
+        call.served.tell(call.size, False)
+    return found

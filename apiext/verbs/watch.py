@@ -5,13 +5,16 @@ from dataclasses import replace
 from typing import Protocol
 
 from apiext.meta.options import ListOptions
+from apiext.meta.status import StatusError
+from apiext.storage.collection import Collection
 from apiext.storage.fanout import Watcher
 from apiext.storage.store import Entry
 from apiext.storage.watching import Sink, WatchGroup
+from apiext.verbs import converting, threads
 from apiext.verbs.call import Call, Verbs
 from apiext.verbs.errors import translated
 from apiext.verbs.read import parse_revision
-from apiext.verbs.selection import select
+from apiext.verbs.selection import Selection, select
 from apiext.verbs.write import collection_of
 
 
@@ -31,8 +34,16 @@ class Frames(Protocol):
         """(revision, end of the initial events) → bytes on the wire."""
 
     @property
+    def failed(self) -> Callable[[StatusError], bytes]:
+        """error → the ERROR that ends a stream whose objects cannot be shown any more."""
+
+    @property
     def expired(self) -> Callable[[int, int], bytes]:
         """(asked, oldest) → the ERROR 410 that ends a stream which fell behind."""
+
+    @property
+    def first(self) -> Callable[[Entry], bytes] | None:
+        """Entry → bytes of an initial event, where they are unlike others."""
 
 
 async def open_watch(verbs: Verbs, call: Call, options: ListOptions, frames: Frames, sink: Sink) -> Watcher:
@@ -49,20 +60,50 @@ async def open_watch(verbs: Verbs, call: Call, options: ListOptions, frames: Fra
         frame=frames.frame,
         bookmark=frames.bookmark,
         expired=frames.expired,
+        version=call.served.version,
+        first=frames.first,
+        route=None if call.served.converts else selection.route,
+        stage=converting.stage(verbs, call, selection, frames.failed),
     )
     with translated():
         await collection.wait_ready()
-        start = await _start(verbs, options)
-        if start is None:
-            return collection.watch(
-                group, None, sink,
-                initial=options.send_initial_events is not False,
-                bookmarks=options.allow_watch_bookmarks,
-                announce=bool(options.send_initial_events) and options.allow_watch_bookmarks,
-            )  # fmt: skip
-        if start > verbs.store.revision:
-            return collection.watch(_from_the_future(group, start), None, sink, bookmarks=options.allow_watch_bookmarks)
-        return await verbs.store.watch(collection, group, start, sink, bookmarks=options.allow_watch_bookmarks)
+        await threads.prepare(call)
+        await _convert_some(verbs, call, options, selection, collection)
+        watcher = await _opened(verbs, options, collection, (group, selection), sink)
+    now = verbs.catalog.current.lookup(call.served.group, call.served.version, call.served.resource)
+    if now is None or now.identity != call.served.identity:  # the definition changed while this waited
+        watcher.close()
+        sink.end(b"")
+    return watcher
+
+
+async def _convert_some(
+    verbs: Verbs, call: Call, options: ListOptions, selection: Selection, collection: Collection
+) -> None:
+    """Convert the first objects of a watch before it opens, so that a webhook that fails is a 500 (VER-008)."""
+    begins = options.resource_version in ("", "0") or options.send_initial_events
+    if call.served.converts and begins and options.send_initial_events is not False:
+        await converting.chosen(verbs, call, selection, collection.page(call.namespace, "", converting.STEP).entries)
+
+
+async def _opened(
+    verbs: Verbs, options: ListOptions, collection: Collection, wanted: tuple[WatchGroup, Selection], sink: Sink
+) -> Watcher:
+    start, bookmarks = await _start(verbs, options), options.allow_watch_bookmarks
+    group, selection = wanted
+    if start is None:
+        initial = options.send_initial_events is not False
+        found = await collection.select(selection.terms, group.namespace) if initial and group.route else None
+        return collection.watch(
+            group, None, sink,
+            initial=initial,
+            bookmarks=bookmarks,
+            announce=bool(options.send_initial_events) and bookmarks,
+            selected=found if found is not None and found.revision >= collection.history.floor else None,
+        )  # fmt: skip
+    if start > verbs.store.revision:
+        return collection.watch(_from_the_future(group, start), None, sink, bookmarks=bookmarks)
+    return await verbs.store.watch(collection, group, start, sink, bookmarks=bookmarks)
 
 
 async def _start(verbs: Verbs, options: ListOptions) -> int | None:

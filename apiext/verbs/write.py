@@ -4,13 +4,14 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from apiext.admission.attributes import Attributes
+from apiext.admission.attributes import NAMESPACES, Attributes, Traces
+from apiext.catalog import viewing
 from apiext.catalog.served import ServedResource, ServedVersion
 from apiext.documents.document import Document, View
 from apiext.meta import fields, objectmeta, status
 from apiext.meta.options import WriteOptions
 from apiext.storage.collection import Collection
-from apiext.storage.store import Entry, Guard, GuardChanged, KeyExists, RevisionChanged, StoreError
+from apiext.storage.store import Entry, Guard, GuardChanged, KeyExists, RevisionChanged, StoreError, TooLarge
 from apiext.verbs import identity, metadata, ownership, threads
 from apiext.verbs.call import Call, Outcome, Verbs
 from apiext.verbs.changes import Change
@@ -34,7 +35,7 @@ class Update:
 
 def collection_of(verbs: Verbs, call: Call) -> Collection:
     """Return the cache of the call's resource; 404 when the definition went away."""
-    found = verbs.store.collection(call.served.group_resource)
+    found = verbs.store.collection(call.served.stored_resource)
     if found is None:
         raise status.resource_not_found()
     return found
@@ -62,7 +63,7 @@ async def refresh(verbs: Verbs, call: Call) -> None:
 def check_deadline(verbs: Verbs, call: Call) -> None:
     """504 when a write has tried for longer than a request may take (WRI-024)."""
     if call.deadline and verbs.loop_time() > call.deadline:
-        raise status.timeout("request did not complete within requested timeout - context deadline exceeded")
+        raise status.timeout(threads.OVER)
 
 
 async def create(verbs: Verbs, call: Call, document: Document, options: WriteOptions) -> Outcome:
@@ -93,15 +94,33 @@ async def _store_new(verbs: Verbs, call: Call, document: Document, options: Writ
         if generated:
             new["metadata"]["name"] = metadata.generate_name(new["metadata"]["generateName"])
         await threads.run(call, _judge, call, new, None)
-        await verbs.admission.review(_attributes(call, "CREATE", options, new, None))
+        attributes = _attributes(call, "CREATE", options, new, None)
+        await verbs.admission.review(attributes)
         try:
-            return await _commit_create(verbs, call, collection, new, options)
-        except GuardChanged:
+            return await _commit_create(verbs, call, collection, new, attributes)
+        except GuardChanged as changed:
             attempts += 1
-            await refresh(verbs, call)
+            await _look_again(verbs, call, changed)
         except KeyExists:
             if attempts == 0:
                 raise
+
+
+async def _look_again(verbs: Verbs, call: Call, changed: GuardChanged) -> None:
+    """Have the newest definition, or the newest namespace, before a create is judged again."""
+    if changed.key == call.resource.guard_key:
+        await refresh(verbs, call)
+        return
+    with translated():
+        await verbs.store.fresh()
+    check_deadline(verbs, call)
+
+
+def _premise(verbs: Verbs, attributes: Attributes) -> Guard | None:
+    """Return what else must hold when a create commits: its namespace is as it was judged (NSP-004)."""
+    for name, revision in attributes.traces.premises.items():
+        return Guard(verbs.store.keys.object(NAMESPACES, "", name), revision)
+    return None
 
 
 def _attempts(generated: bool) -> int:
@@ -112,6 +131,8 @@ async def _prepared(verbs: Verbs, call: Call, document: Document, options: Write
     """Run the mutating half of a create: admission, system metadata, the endpoint's own rules."""
     owned = document
     document = await verbs.admission.mutate(_attributes(call, "CREATE", options, document, None), document)
+    if document is not owned:
+        identity.settle_namespace(call, document)
     ownership.check_admitted(call, owned, document)
     _warn_of_owners(call, document)
     metadata.fill_on_create(document, verbs.clock())
@@ -119,24 +140,28 @@ async def _prepared(verbs: Verbs, call: Call, document: Document, options: Write
 
 
 async def _commit_create(
-    verbs: Verbs, call: Call, collection: Collection, new: Document, options: WriteOptions
+    verbs: Verbs, call: Call, collection: Collection, new: Document, attributes: Attributes
 ) -> Outcome:
     namespace, name = new["metadata"].get("namespace", ""), new["metadata"]["name"]
-    if options.dry_run:
+    if attributes.dry_run:
         with translated():
             existing = await verbs.store.current(collection, namespace, name)
         if existing is not None:
             raise KeyExists(existing)
-        return Outcome(201, document=_read_back(call, new, new["metadata"].get("resourceVersion")))
+        revision = new["metadata"].get("resourceVersion")
+        return Outcome(201, document=await threads.run(call, _read_back, call, new, revision))
     if new["metadata"].get("resourceVersion"):
         raise status.unknown("resourceVersion should not be set on objects to be created")
     new["metadata"].pop("resourceVersion", None)
-    raw = await threads.run(call, call.served.encode, new)
+    raw = await threads.encoded(call, new)
     try:
-        entry = await verbs.store.create(collection, namespace, name, raw, guard_of(call.resource))
+        guard, also = guard_of(call.resource), _premise(verbs, attributes)
+        entry = await verbs.store.create(collection, namespace, name, raw, guard, also)
     except (GuardChanged, KeyExists):
         raise
     except StoreError as error:
+        if isinstance(error, TooLarge) and call.verb != "patch" and _slimmer(new):
+            return await _commit_create(verbs, call, collection, new, attributes)
         raise as_status(error) from error
     return Outcome(201, entry=entry)
 
@@ -157,7 +182,7 @@ def _taken(call: Call, name: str, current: Entry, generated: bool) -> status.Sta
     if generated:
         return status.generate_name_conflict(resource, name)
     error = status.already_exists(resource, name)
-    if call.served.decode(current.raw, current.revision)["metadata"].get("deletionTimestamp"):
+    if (viewing.parse(current.raw).get("metadata") or {}).get("deletionTimestamp"):
         error.message = f"object is being deleted: {error.message}"  # WRI-022
     return error
 
@@ -188,11 +213,15 @@ async def update(verbs: Verbs, wanted: Update) -> Outcome:
             entry, newest = race.current, True
         except GuardChanged:
             await refresh(verbs, call)
-        except (_StaleError, status.StatusError):
+        except (_StaleError, status.StatusError) as fault:
             if newest:
                 raise
             with translated():
                 current = await verbs.store.current(collection, namespace, call.name)
+            if current is not None and current.revision == entry.revision:  # it was not stale: webhooks are asked once
+                if isinstance(fault, _StaleError):
+                    return fault.outcome
+                raise
             newest = True
             entry = current
         check_deadline(verbs, call)
@@ -200,6 +229,10 @@ async def update(verbs: Verbs, wanted: Update) -> Outcome:
 
 class _StaleError(Exception):
     """The answer would rest on a cached state that may be old: look at the store first."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__()
+        self.outcome = outcome
 
 
 async def _attempt(verbs: Verbs, wanted: Update, collection: Collection, entry: Entry, newest: bool) -> Outcome:
@@ -211,22 +244,38 @@ async def _attempt(verbs: Verbs, wanted: Update, collection: Collection, entry: 
     code = 200
     if old["metadata"].get("deletionTimestamp") and not metadata.finalizers(new) and _may_go(new):
         return await _remove(verbs, wanted, collection, entry, new)
-    raw = await threads.run(call, call.served.encode, new)
+    raw = await threads.encoded(call, new)
     if raw == entry.raw:  # upstream: a no-op write keeps its resourceVersion
+        answer = _answer(call, code, entry, new, wanted.options.dry_run)
         if not newest:
-            raise _StaleError
-        return _answer(call, code, entry, new, wanted.options.dry_run)
+            raise _StaleError(answer)
+        return answer
     if wanted.options.dry_run:
-        return Outcome(code, document=_shown(call, _read_back(call, new), entry.revision))
+        return Outcome(code, document=_shown(call, await threads.run(call, _read_back, call, new), entry.revision))
+    stored = await _stored(verbs, wanted, collection, (entry, raw), new)
+    return _answer(call, code, stored, new, dry_run=False)
+
+
+async def _stored(
+    verbs: Verbs, wanted: Update, collection: Collection, state: tuple[Entry, bytes], new: Document
+) -> Entry:
+    """Replace an entry by the new object and its bytes; once more without owners if that is too large (WRI-023)."""
+    call, (entry, raw) = wanted.call, state
     try:
-        stored = await verbs.store.update(
+        return await verbs.store.update(
             collection, entry.namespace, entry.name, raw, entry.revision, guard_of(call.resource)
         )
     except (RevisionChanged, GuardChanged):
         raise
     except StoreError as error:
+        if isinstance(error, TooLarge) and not wanted.applied and _slimmer(new):
+            return await _stored(verbs, wanted, collection, (entry, await threads.encoded(call, new)), new)
         raise as_status(error) from error
-    return _answer(call, code, stored, new, dry_run=False)
+
+
+def _slimmer(new: Document) -> bool:
+    """Drop who owns what from an object that the store finds too large; tell whether there was something to drop."""
+    return new["metadata"].pop("managedFields", None) is not None
 
 
 def _may_go(new: View) -> bool:
@@ -275,18 +324,27 @@ async def _desired(verbs: Verbs, wanted: Update, old: Document, revision: int) -
     ownership.check_admitted(call, owned, shown)
     _check_revision(wanted, shown, revision)
     _warn_of_owners(call, shown)
+    new = await threads.run(call, _put_back, wanted, old, shown, verbs.clock())
+    await threads.run(call, _judge, call, new, old)
+    await verbs.admission.review(_attributes(call, "UPDATE", wanted.options, call.endpoint.project(new), shown_before))
+    return new
+
+
+def _put_back(wanted: Update, old: View, shown: Document, now: str) -> Document:
+    """Return the whole object with what was shown of it put back, and with what only the server may set."""
+    call = wanted.call
     try:
         new = call.endpoint.embed(old, shown)
     except ValueError as error:
         raise status.bad_request(str(error)) from error
     new["metadata"] = dict(new["metadata"])
     metadata.fill_on_update(new, old)
-    ownership.follow_scale(call, old, new)
+    ownership.follow_scale(call, old, new, wanted.options, now)
+    if call.endpoint.kind:  # a scale may have made a part whose defaults nobody has filled in
+        new = call.served.complete(new)
     new = call.endpoint.prepare(new, old)
     ownership.settle(new, old)
     new["metadata"].pop("resourceVersion", None)
-    await threads.run(call, _judge, call, new, old)
-    await verbs.admission.review(_attributes(call, "UPDATE", wanted.options, call.endpoint.project(new), shown_before))
     return new
 
 
@@ -296,7 +354,7 @@ def _check_uid(verbs: Verbs, wanted: Update, old: View) -> None:
     if not wanted.uid or wanted.uid == uid:
         return
     resource = wanted.call.served.group_resource
-    key = verbs.store.keys.object(resource, wanted.call.namespace or "", wanted.call.name)
+    key = verbs.store.keys.object(wanted.call.served.stored_resource, wanted.call.namespace or "", wanted.call.name)
     text = (
         f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: "
         f"Precondition failed: UID in precondition: {wanted.uid}, UID in object meta: {uid}"
@@ -335,7 +393,7 @@ def _judge(call: Call, new: Document, old: View | None) -> None:
     errors += broken
     call.warnings.extend(note for note in notes if note not in call.warnings)
     if errors:
-        raise status.invalid(served.group_kind, str(new["metadata"].get("name", "")), errors)
+        raise status.invalid(identity.own_kind(served, new), str(new["metadata"].get("name", "")), errors)
     if not served.typed:  # upstream: only custom objects are told about their finalizers
         call.warnings.extend(objectmeta.warnings(new["metadata"], old["metadata"] if old is not None else None))
     call.warnings.extend(served.warnings(new, old))
@@ -361,4 +419,5 @@ def _attributes(call: Call, operation: str, options: WriteOptions, new: View | N
     return Attributes(
         operation, served.group_resource, served.version, served.group_kind, call.endpoint.name,
         call.namespace, name, call.user, options.dry_run, new, old,
+        options, served, call.resource, call.deadline, Traces(call.warnings, call.annotations), call.size,
     )  # fmt: skip

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Event
 
-from tests.bench import cel, schemas, wire
+from tests.bench import admission, cel, conversion, forms, published, schemas, selection, wire
 from tests.bench.rig import PLURAL, Rig, definition, rig, thing
 from tests.support.definitions import establish, is_true
 from tests.support.http_client import DEFINITIONS
@@ -396,10 +396,39 @@ def schema(bench: Rig) -> Iterator[Figure]:
     yield Figure("GET longest meanwhile", max(took) * 1e3, "ms")
 
 
+def selective(bench: Rig) -> Iterator[Figure]:
+    """Selective lists of a large collection."""
+    for row in selection.rows(bench):
+        yield Figure(*row)
+
+
+def in_other_forms(bench: Rig) -> Iterator[Figure]:
+    """Tables and metadata only, and applies among several managers."""
+    for rows in (forms.applies(bench), forms.lists(bench)):
+        yield from itertools.starmap(Figure, rows)
+
+
 def rules(bench: Rig) -> Iterator[Figure]:
     """CEL rules, in this process."""
     for row in cel.rows():
         yield Figure(*row)
+
+
+def documents(bench: Rig) -> Iterator[Figure]:
+    """Discovery and OpenAPI at 500 definitions."""
+    for row in published.rows(bench, _paced_gets):
+        yield Figure(*row)
+
+
+def converted(bench: Rig) -> Iterator[Figure]:
+    """Reads in another version than the stored one."""
+    for rows in (conversion.by_name(bench), conversion.by_webhook(bench)):
+        yield from itertools.starmap(Figure, rows)
+
+
+def judged(bench: Rig) -> Iterator[Figure]:
+    """Writes that webhooks and policies judge."""
+    yield from itertools.starmap(Figure, admission.rows(bench))
 
 
 Measure = Callable[[Rig], Iterator[Figure]]
@@ -413,7 +442,12 @@ MEASURES: dict[str, Measure] = {
     "watch": watch,
     "memory": memory,
     "schema": schema,
+    "select": selective,
+    "forms": in_other_forms,
     "cel": rules,
+    "convert": converted,
+    "admission": judged,
+    "documents": documents,
 }
 
 

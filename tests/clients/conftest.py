@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,9 +12,12 @@ import yaml
 
 from tests.clients import kubectl
 from tests.clients.kubectl import Kubectl
+from tests.clients.matrix import pytest_runtest_makereport, pytest_terminal_summary
 from tests.support.http_client import DEFINITIONS, Client
-from tests.support.processes import Server
+from tests.support.processes import Server, running_server
 from tests.support.waiting import until
+
+__all__ = ["pytest_runtest_makereport", "pytest_terminal_summary"]  # the table of client families
 
 KUBECTLS = kubectl.found()
 STORIES = ("crontabs.stable.example.com", "shirts.stable.example.com")
@@ -40,19 +45,43 @@ def kubeconfig(server: Server, tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(path)
 
 
-@pytest.fixture(params=sorted(KUBECTLS, key=lambda version: tuple(map(int, version.split(".")))) or ["none"])
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))
+
+
+@pytest.fixture(params=sorted({*KUBECTLS, kubectl.of_modules()} - {""}, key=_numbers) or ["none"])
 def kubectl_of(request: pytest.FixtureRequest, kubeconfig: str, tmp_path: Path) -> Kubectl:
-    """Each kubectl that is there."""
-    if request.param not in KUBECTLS:
+    """Each kubectl that is there, and the newest, which is built."""
+    if request.param == "none":
         pytest.skip("no kubectl on this machine: put one on PATH or name some in KUBECTL_PATHS")
-    version = tuple(map(int, request.param.split(".")))
-    return Kubectl(KUBECTLS[request.param], version, kubeconfig, tmp_path)
+    path = KUBECTLS.get(request.param) or kubectl.built(request.param)
+    return Kubectl(path, _numbers(request.param), kubeconfig, tmp_path)
 
 
 @pytest.fixture
 def clean(server: Server) -> Iterator[Client]:
     """No definition of a story is left over, before and after."""
     client = Client(server.url)
+    _remove(client)
+    yield client
+    _remove(client)
+
+
+@pytest.fixture(scope="session")
+def secure_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server as one starts it without flags: https, a token, a kubeconfig with both."""
+    with running_server(["--port=0"], tmp_path_factory.mktemp("secure")) as started:
+        yield started
+
+
+@pytest.fixture
+def secure(secure_server: Server) -> Iterator[Client]:
+    """A client of that server, without a definition of a story before and after."""
+    kubeconfig = yaml.safe_load(Path(secure_server.ready["kubeconfig"]).read_text(encoding="utf-8"))
+    authority = base64.b64decode(kubeconfig["clusters"][0]["cluster"]["certificate-authority-data"])
+    token = kubeconfig["users"][0]["user"]["token"]
+    tls = ssl.create_default_context(cadata=authority.decode())
+    client = Client(secure_server.url, {"Authorization": f"Bearer {token}"}, tls)
     _remove(client)
     yield client
     _remove(client)

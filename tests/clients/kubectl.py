@@ -9,9 +9,11 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.clients import toolchain
 from tests.support.shared import ROOT
 
 MANIFESTS = Path(__file__).with_name("manifests")
+MODULE = Path(__file__).with_name("go_kubectl")
 
 
 def found() -> dict[str, str]:
@@ -27,6 +29,22 @@ def found() -> dict[str, str]:
     debian = ROOT / ".venv" / "debian" / "usr" / "bin" / "kubectl"
     paths += [str(debian)] if debian.exists() else []
     return {name: path for path in dict.fromkeys(paths) if (name := _version(path))}
+
+
+def of_modules() -> str:
+    """Return the version of the kubectl that its public Go module makes, newer than any package; empty without Go."""
+    if shutil.which("go") is None:
+        return ""
+    named = re.search(r"k8s\.io/kubectl v0\.(\S+)", MODULE.joinpath("go.mod").read_text(encoding="utf-8"))
+    assert named, "go_kubectl/go.mod names the version of kubectl"
+    return f"1.{named[1]}"
+
+
+def built(version: str) -> str:
+    """Return the path of that kubectl, built if need be; skips with the reason when it cannot be."""
+    place, minor = "k8s.io/component-base/version", version.split(".")[1]
+    values = {"gitVersion": f"v{version}", "gitMajor": "1", "gitMinor": minor}
+    return toolchain.go_build(MODULE.name, linked=" ".join(f"-X {place}.{key}={it}" for key, it in values.items()))
 
 
 def _version(path: str) -> str:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+from typing import Any
+
 import pytest
+import yaml
 
 from tests.support.definitions import definition, establish, fresh_group, serve
 from tests.support.http_client import DEFINITIONS, Client
@@ -10,7 +14,8 @@ from tests.support.waiting import until
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 KUBECTL = f"{AGGREGATED},application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json"
-PROTOBUF_V2 = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+IN_PROTOBUF = AGGREGATED.replace("application/json", PROTOBUF)
 
 
 @pytest.mark.rows("DIS-101", "DIS-108")
@@ -107,36 +112,127 @@ def test_discovery_follows_the_definition(api: Client) -> None:
     until(lambda: api.get(f"/apis/{widgets.group}").status == 404, "the group is gone", within=15)
 
 
-@pytest.mark.rows("OAS-002", "OAS-003", "OAS-006", "OAS-008")
-def test_openapi_v3_tells_kubectl_what_it_needs(api: Client) -> None:
-    widgets = serve(api)
-    key = f"apis/{widgets.group}/v1"
-
-    def listed() -> str | None:
-        paths = api.get("/openapi/v3").expect(200)["paths"]
-        return str(paths[key]["serverRelativeURL"]) if key in paths else None
-
-    document = api.get(until(listed, "the group version is in the index", within=5)).expect(200)
-    reverse = ".".join(reversed(widgets.group.split(".")))
-    schema = document["components"]["schemas"][f"{reverse}.v1.Widget"]
-    assert schema["x-kubernetes-group-version-kind"] == [{"group": widgets.group, "version": "v1", "kind": "Widget"}]
-    assert schema["properties"]["spec"]["properties"]["size"] == {"type": "integer", "minimum": 0}
-    patch = document["paths"][f"/apis/{widgets.group}/v1/namespaces/{{namespace}}/widgets/{{name}}"]["patch"]
-    assert "fieldValidation" in [it.get("name") for it in patch["parameters"]]
-    assert patch["x-kubernetes-group-version-kind"]["kind"] == "Widget"
+@pytest.mark.rows("DIS-101", "DIS-102")
+@pytest.mark.parametrize("path", ["/api", "/apis", "/apis/apiextensions.k8s.io", "/apis/apiextensions.k8s.io/v1"])
+def test_old_documents_exist_in_three_encodings(api: Client, path: str) -> None:
+    json = api.get(path).expect(200)
+    yaml_answer = api.get(path, {"Accept": "application/yaml"})
+    assert (yaml_answer.status, yaml_answer.headers["content-type"]) == (200, "application/yaml")
+    assert yaml.safe_load(yaml_answer.text)["kind"] == json["kind"]
+    protobuf = api.get(path, {"Accept": PROTOBUF})
+    assert (protobuf.status, protobuf.headers["content-type"]) == (200, PROTOBUF)
+    assert protobuf.raw.startswith(b"k8s\0\n")
+    assert json["kind"].encode() in protobuf.raw
 
 
-@pytest.mark.rows("OAS-001")
-def test_openapi_v2_is_there_for_old_kubectls(api: Client) -> None:
-    widgets = serve(api)
-    name = f"{'.'.join(reversed(widgets.group.split('.')))}.v1.Widget"
+@pytest.mark.rows("DIS-106", "DIS-107")
+@pytest.mark.parametrize("root", ["/api", "/apis"])
+def test_the_aggregated_document_exists_in_three_encodings(api: Client, root: str) -> None:
+    for encoding in ("application/json", "application/yaml", PROTOBUF):
+        wanted = AGGREGATED.replace("application/json", encoding)
+        answer = api.get(root, {"Accept": wanted})
+        assert (answer.status, answer.headers["content-type"]) == (200, wanted)
+        assert answer.headers["cache-control"] == "public"
+        assert "accept" in answer.headers["vary"].lower()
+        assert b"APIGroupDiscoveryList" in answer.raw
+    assert answer.raw.startswith(b"k8s\0\n")
+    assert api.get(root, {"Accept": f"{IN_PROTOBUF},{KUBECTL}"}).headers["content-type"] == IN_PROTOBUF
 
-    def as_json() -> bool:
-        return name in api.get("/openapi/v2").expect(200)["definitions"]
 
-    until(as_json, "the definition is in the JSON document", within=5)
-    answer = api.get("/openapi/v2", {"Accept": PROTOBUF_V2})
-    assert answer.status == 200
-    assert answer.headers["content-type"] == "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
-    assert name.encode() in answer.raw
-    assert api.get("/openapi/v2", {"Accept": "text/html"}).status == 406
+@pytest.mark.rows("DIS-106", "NEG-001")
+@pytest.mark.parametrize(
+    ("accept", "kind"),
+    [
+        (AGGREGATED + ";profile=nopeer", "APIGroupDiscoveryList"),
+        ("application/json;q=0.9," + AGGREGATED + ";q=0.8", "APIGroupDiscoveryList"),
+        (AGGREGATED.replace("v=v2", "v=v2beta1") + ",application/json", "APIGroupList"),
+        (AGGREGATED.replace("v=v2", "v=v9") + ",*/*", "APIGroupList"),
+        (AGGREGATED.replace("APIGroupDiscoveryList", "Table") + ",application/json", "APIGroupList"),
+        (";;;=,,application/json", "APIGroupList"),
+    ],
+)
+def test_what_is_not_there_is_passed_over(api: Client, accept: str, kind: str) -> None:
+    assert api.get("/apis", {"Accept": accept}).expect(200)["kind"] == kind
+
+
+@pytest.mark.rows("DIS-106", "ERR-15")
+@pytest.mark.parametrize("accept", ["text/html", "image/*", AGGREGATED.replace("v=v2", "v=v9"), "application/cbor"])
+@pytest.mark.parametrize("path", ["/api", "/apis", "/apis/apiextensions.k8s.io", "/apis/apiextensions.k8s.io/v1"])
+def test_what_nobody_can_write_is_not_acceptable(api: Client, path: str, accept: str) -> None:
+    status = api.get(path, {"Accept": accept}).expect(406)
+    assert status["reason"] == "NotAcceptable"
+    assert "application/json, application/yaml, application/vnd.kubernetes.protobuf" in status["message"]
+
+
+@pytest.mark.rows("DIS-101", "DIS-105")
+@pytest.mark.parametrize(
+    "path", ["/api/v2", "/api/v1/x/y/z/z", "/apis/none.example.com", "/apis/none.example.com/v1", "/apis//v1"]
+)
+def test_what_is_not_served_is_not_found(api: Client, path: str) -> None:
+    for accept in ("application/json", KUBECTL, IN_PROTOBUF):
+        assert api.get(path, {"Accept": accept}).status == 404
+
+
+@pytest.mark.rows("DIS-107")
+@pytest.mark.parametrize("tag", ["", "x", '"', '"x"', ",,,", 'W/"x"', '"x", "y"', "\u00e9".encode().decode("latin-1")])
+def test_an_etag_that_is_none_changes_nothing(api: Client, tag: str) -> None:
+    assert api.get("/apis", {"Accept": KUBECTL, "If-None-Match": tag}).status == 200
+
+
+@pytest.mark.rows("DIS-107")
+def test_etags_in_lists_and_weak_ones_are_known(api: Client) -> None:
+    def known() -> bool:
+        tag = api.get("/apis", {"Accept": KUBECTL}).headers["etag"]
+        forms = (tag, f"W/{tag}", f'"x", {tag}', "*")
+        return all(api.get("/apis", {"Accept": KUBECTL, "If-None-Match": form}).status == 304 for form in forms)
+
+    until(known, "every form of the ETag is known", within=5)  # other tests change what is served in between
+
+
+@pytest.mark.rows("DIS-101", "DIS-107")
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+@pytest.mark.parametrize("path", ["/api", "/apis", "/apis/apiextensions.k8s.io/v1", "/openapi/v2", "/openapi/v3"])
+def test_documents_are_only_read(api: Client, path: str, method: str) -> None:
+    assert api.request(method, path).expect(405)["reason"] == "MethodNotAllowed"
+
+
+@pytest.mark.rows("DIS-104", "DIS-105", "DIS-111", "OAS-009", "OAS-012")
+def test_documents_while_definitions_come_and_go(api: Client) -> None:
+    over, codes = threading.Event(), set[int]()
+    paths = ["/apis", "/openapi/v2", "/openapi/v3"]
+
+    def ask(path: str) -> None:
+        client = Client(api.url)
+        while not over.is_set():
+            for accept in ("application/json", KUBECTL):
+                codes.add(client.get(path, {"Accept": accept}).status)
+
+    askers = [threading.Thread(target=ask, args=(path,)) for path in paths]
+    for asker in askers:
+        asker.start()
+    try:
+        for _ in range(6):
+            group = establish(api, definition(fresh_group()))["spec"]["group"]
+            assert group in _groups(api)
+            assert group in [item["metadata"].get("name") for item in _everything(api)]
+            assert api.get(f"/openapi/v3/apis/{group}/v1").status == 200
+            api.delete(f"{DEFINITIONS}/widgets.{group}").expect(200)
+            until(lambda gone=group: gone not in _groups(api), "the group is gone", within=15)  # type: ignore[misc]
+            assert group not in [item["metadata"].get("name") for item in _everything(api)]
+            assert api.get(f"/openapi/v3/apis/{group}/v1").status == 404
+            assert f"apis/{group}/v1" not in api.get("/openapi/v3").expect(200)["paths"]
+            assert group not in api.get("/openapi/v2").text
+    finally:
+        over.set()
+        for asker in askers:
+            asker.join(30)
+    assert codes <= {200, 406}
+
+
+def _groups(api: Client) -> list[str]:
+    return [group["name"] for group in api.get("/apis").expect(200)["groups"]]
+
+
+def _everything(api: Client) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = api.get("/apis", {"Accept": KUBECTL}).expect(200)["items"]
+    return items

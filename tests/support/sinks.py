@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import orjson
 
+from apiext.storage.indexes import Term
 from apiext.storage.store import Entry
 from apiext.storage.watching import WatchGroup
 
@@ -78,6 +79,7 @@ def watch_group(
     selects: Callable[[Entry], bool] | None = None,
     frame: Callable[[str, Entry], bytes] = _frame,
     key: str = "",
+    route: Term | None = None,
 ) -> WatchGroup:
     """Return a group; without a key each is its own."""
     return WatchGroup(
@@ -87,6 +89,8 @@ def watch_group(
         frame=frame,
         bookmark=lambda revision, end: line("END" if end else "BOOKMARK", "", revision),
         expired=lambda asked, oldest: line("ERROR", "410", asked, str(oldest)),
+        version="v1",
+        route=route,
     )
 
 

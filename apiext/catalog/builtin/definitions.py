@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from apiext.catalog.builtin.open_api import open_api
+from apiext.catalog.builtin.open_api import definition_schema
 from apiext.catalog.columns import CREATED_AT, NAME
 from apiext.catalog.endpoints import SUBRESOURCE_VERBS, same, shown_as_stored, taken_whole
 from apiext.catalog.merge_types import go_merge_type
@@ -10,7 +10,7 @@ from apiext.catalog.selectable import selectable_fields
 from apiext.catalog.served import Endpoint, ServedResource, ServedVersion
 from apiext.catalog.typed import typed_codec
 from apiext.catalog.viewing import Codec
-from apiext.crd import decoding, encoding, typed, types, validation, warnings
+from apiext.crd import decoding, empties, encoding, typed, types, validation, warnings
 from apiext.crd.definition import GROUP, KIND, PLURAL
 from apiext.documents.document import Document, View, clone
 from apiext.managedfields.fieldset import EMPTY
@@ -48,7 +48,8 @@ def _prepare(new: Document, old: View | None) -> Document:
         metadata["generation"] = 1
         return new
     before = old["metadata"].get("generation", 0)
-    metadata["generation"] = before + (not same(new["spec"], old["spec"]))
+    changed = not same(new["spec"], old["spec"]) and not same(empties.without_empty(new)["spec"], old["spec"])
+    metadata["generation"] = before + changed
     new["status"] = _with_storage_version(clone(old.get("status") or _empty_status()), new["spec"])
     return new
 
@@ -100,6 +101,16 @@ def _v1beta1() -> ServedVersion:
     )
 
 
+def _printed(encode: Callable[[Document], bytes]) -> Callable[[Document], bytes]:
+    """Return an encoding that leaves out what Go does not print."""
+
+    def printed(document: Document) -> bytes:
+        raw = encode(document)
+        return encode(empties.without_empty(document)) if empties.may_hold_empty(raw) else raw
+
+    return printed
+
+
 def _version(
     version: str,
     codec: Codec,
@@ -119,7 +130,7 @@ def _version(
         namespaced=False,
         view=codec.view,
         decode=codec.decode,
-        encode=codec.encode,
+        encode=_printed(codec.encode),
         normalize=decode,
         endpoints=_ENDPOINTS,
         columns=(NAME, CREATED_AT),
@@ -133,7 +144,7 @@ def _version(
         deprecation_warning=deprecation,
         selectable=selectable_fields((), namespaced=True),
         typed=True,
-        schema=lambda: open_api(KIND),
+        schema=lambda: definition_schema(version),
         merge_type=lazily(lambda: go_merge_type(go)),
         empty={**typed.decode(go, {})[0], "apiVersion": f"{GROUP}/{version}", "kind": KIND},
         complete=lambda document: decode(document)[0],

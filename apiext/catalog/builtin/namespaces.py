@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from apiext.catalog.builtin.open_api import open_api
+from apiext.catalog.builtin.open_api import namespace_schema
 from apiext.catalog.columns import CREATED_DESCRIPTION, NAME, age
 from apiext.catalog.endpoints import SUBRESOURCE_VERBS, shown_as_stored, taken_whole
 from apiext.catalog.merge_types import go_merge_type
@@ -161,7 +161,8 @@ def _v1() -> ServedVersion:
             "status.phase": _phase,
         },
         typed=True,
-        schema=lambda: open_api(KIND),
+        unconditional=True,
+        schema=namespace_schema,
         merge_type=lazily(lambda: go_merge_type(TYPE)),
         empty={**typed.decode(TYPE, {})[0], "apiVersion": "v1", "kind": KIND},
         complete=lambda document: _decode(document)[0],

@@ -1,10 +1,26 @@
 """The list of built-in resources."""
 
+from collections.abc import Callable
+
+from apiext import limits
 from apiext.catalog.builtin.definitions import definitions_resource
+from apiext.catalog.builtin.kinds import kinds
 from apiext.catalog.builtin.namespaces import namespaces_resource
+from apiext.catalog.builtin.rows import rows
 from apiext.catalog.served import ServedResource
 
 
-def builtin_resources(*, v1beta1: bool = True) -> list[ServedResource]:
-    """Return the built-in resources; ``v1beta1`` also serves definitions in their old version (B1-002, DIS-12)."""
-    return [definitions_resource(v1beta1=v1beta1), namespaces_resource()]
+def builtin_resources(
+    *, v1beta1: bool = True, enabled: Callable[[str], bool] = lambda _: True, event_ttl: int = limits.EVENT_TTL
+) -> list[ServedResource]:
+    """Return the built-in resources; ``v1beta1`` also serves definitions in their old version (B1-002, DIS-12).
+
+    ``enabled(group_version)`` says of the kinds in kinds.yaml whether they are served; the core group's is ``v1``.
+    Events stay ``event_ttl`` seconds.
+    """
+    return [definitions_resource(v1beta1=v1beta1), namespaces_resource(), *kinds(enabled, event_ttl)]
+
+
+def api_versions() -> set[str]:
+    """Return the group-versions that can be turned off; the core group's is ``v1``."""
+    return {row.group_version for row in rows()}

@@ -1,25 +1,147 @@
-"""Functions of the authorizer: known by name, but rules of definitions have nothing to call them on."""
+"""Functions of the authorizer: what a user may do, asked in a chain that ends in ``check`` (library/authz.go).
 
-from apiext.cel.overloads import Library, Overload
-from apiext.cel.types import STRING, make
-from apiext.cel.values import Value, no_overload
+The values are made by whoever evaluates an expression; rules of definitions have none.
+"""
 
-_AUTHORIZER = make("object", "kubernetes.authorization.Authorizer")
-_TEXTS = {
-    "path": 1, "check": 1, "allowed": 0, "reason": 0, "error": 0, "errored": 0, "group": 1, "resource": 1,
-    "subresource": 1, "namespace": 1, "name": 1, "serviceAccount": 2, "fieldSelector": 1, "labelSelector": 1,
-}  # fmt: skip
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from apiext.cel.overloads import Implement, Library, Overload
+from apiext.cel.types import BOOL, STRING, Type, make
+from apiext.cel.values import Special, Value, no_overload
+
+_PREFIX = "kubernetes.authorization."
+AUTHORIZER = make("object", f"{_PREFIX}Authorizer")
+PATH_CHECK = make("object", f"{_PREFIX}PathCheck")
+GROUP_CHECK = make("object", f"{_PREFIX}GroupCheck")
+RESOURCE_CHECK = make("object", f"{_PREFIX}ResourceCheck")
+DECISION = make("object", f"{_PREFIX}Decision")
 
 
-def _never(*_: Value) -> Value:
-    return no_overload()
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked: a path, or a resource; ``user`` is a name when it is not the one of the request."""
 
+    verb: str = ""
+    path: str = ""
+    group: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    user: str = ""
+
+
+Authorize = Callable[[Question], tuple[bool, str]]
+"""Whether something is allowed, and why."""
+_NOTHING = Question()
+
+
+class Check(Special):
+    """A value in the chain: the authorizer itself, or a path, a group or a resource of it."""
+
+    __slots__ = ("authorize", "question", "type_name")
+
+    def __init__(self, type_name: str, authorize: Authorize, question: Question = _NOTHING) -> None:
+        self.type_name = type_name
+        self.authorize = authorize
+        self.question = question
+
+    def same(self, other: Value) -> bool:
+        """Return whether the other asks the same."""
+        return isinstance(other, Check) and (self.type_name, self.question) == (other.type_name, other.question)
+
+
+class Decision(Special):
+    """The answer to a check."""
+
+    __slots__ = ("allowed", "reason")
+    type_name = DECISION.name
+
+    def __init__(self, allowed: bool, reason: str) -> None:
+        self.allowed = allowed
+        self.reason = reason
+
+    def same(self, other: Value) -> bool:
+        """Return whether the other says the same."""
+        return isinstance(other, Decision) and (self.allowed, self.reason) == (other.allowed, other.reason)
+
+
+def authorizer(authorize: Authorize) -> Check:
+    """Return the value of the variable ``authorizer``."""
+    return Check(AUTHORIZER.name, authorize)
+
+
+def resource_check(authorize: Authorize, question: Question) -> Check:
+    """Return the value of the variable ``authorizer.requestResource``."""
+    return Check(RESOURCE_CHECK.name, authorize, question)
+
+
+def _into(kind: Type, field: str) -> Implement:
+    def step(check: Value, *texts: Value) -> Value:
+        if not isinstance(check, Check):
+            return no_overload()
+        return Check(kind.name, check.authorize, replace(check.question, **{field: texts[0]}))
+
+    return step
+
+
+def _account(check: Value, namespace: Value, name: Value) -> Value:
+    if not isinstance(check, Check):
+        return no_overload()
+    asked = replace(check.question, user=f"system:serviceaccount:{namespace}:{name}")
+    return Check(check.type_name, check.authorize, asked)
+
+
+def _same(check: Value, *_: Value) -> Value:
+    return check  # selectors narrow what is listed; who may do something to all may do it to some
+
+
+def _check(check: Value, verb: Value) -> Value:
+    if not isinstance(check, Check):
+        return no_overload()
+    return Decision(*check.authorize(replace(check.question, verb=verb)))
+
+
+_ANSWERS: Mapping[str, Callable[[Decision], Value]] = {
+    "allowed": lambda decision: decision.allowed,
+    "reason": lambda decision: decision.reason,
+    "errored": lambda _: False,
+    "error": lambda _: "",
+}
+
+
+def _answer(name: str) -> Implement:
+    read = _ANSWERS[name]
+    return lambda decision: read(decision) if isinstance(decision, Decision) else no_overload()
+
+
+_ROWS: tuple[tuple[str, Type, int, Type, Implement], ...] = (
+    ("path", AUTHORIZER, 1, PATH_CHECK, _into(PATH_CHECK, "path")),
+    ("group", AUTHORIZER, 1, GROUP_CHECK, _into(GROUP_CHECK, "group")),
+    ("serviceAccount", AUTHORIZER, 2, AUTHORIZER, _account),
+    ("resource", GROUP_CHECK, 1, RESOURCE_CHECK, _into(RESOURCE_CHECK, "resource")),
+    ("subresource", RESOURCE_CHECK, 1, RESOURCE_CHECK, _into(RESOURCE_CHECK, "subresource")),
+    ("namespace", RESOURCE_CHECK, 1, RESOURCE_CHECK, _into(RESOURCE_CHECK, "namespace")),
+    ("name", RESOURCE_CHECK, 1, RESOURCE_CHECK, _into(RESOURCE_CHECK, "name")),
+    ("fieldSelector", RESOURCE_CHECK, 1, RESOURCE_CHECK, _same),
+    ("labelSelector", RESOURCE_CHECK, 1, RESOURCE_CHECK, _same),
+    ("check", PATH_CHECK, 1, DECISION, _check),
+    ("check", RESOURCE_CHECK, 1, DECISION, _check),
+    ("allowed", DECISION, 0, BOOL, _answer("allowed")),
+    ("reason", DECISION, 0, STRING, _answer("reason")),
+    ("errored", DECISION, 0, BOOL, _answer("errored")),
+    ("error", DECISION, 0, STRING, _answer("error")),
+)
 
 LIBRARY = Library(
     "kubernetes.authz",
     tuple(
-        Overload(name, f"authorizer_{name}", True, (_AUTHORIZER, *(STRING,) * texts), _AUTHORIZER, _never)
-        for name, texts in _TEXTS.items()
+        Overload(
+            name, f"{owner.name.removeprefix(_PREFIX).lower()}_{name}", True, (owner, *(STRING,) * texts), result, run,
+            wanted=(owner.name, *("string",) * texts),
+        )
+        for name, owner, texts, result, run in _ROWS
     ),
     since=(1, 27),
-)
+)  # fmt: skip

@@ -3,6 +3,7 @@
 from functools import cmp_to_key
 
 from apiext.cel.arithmetic import add
+from apiext.cel.effort import spend
 from apiext.cel.macros import LISTS
 from apiext.cel.overloads import Implement, Library, Overload, row
 from apiext.cel.values import (
@@ -71,6 +72,7 @@ def _sum(zero: Value) -> Implement:
 
 
 def _index_of(values: Value, wanted: Value) -> Value:
+    spend(len(values))
     for at, value in enumerate(elements(values)):
         if type(value) is not Fault and equal(value, wanted) is True:
             return at
@@ -78,6 +80,7 @@ def _index_of(values: Value, wanted: Value) -> Value:
 
 
 def _last_index_of(values: Value, wanted: Value) -> Value:
+    spend(len(values))
     for at in range(len(values) - 1, -1, -1):
         value = element(values, at)
         if type(value) is not Fault and equal(value, wanted) is True:
@@ -93,6 +96,7 @@ def _includes(target: Value, wanted: Value) -> Value:
 
 def _listed(values: Value) -> Value:
     """Return the elements of a list of any make, or the first fault among them."""
+    spend(len(values))
     made = list(elements(values))
     for value in made:
         if type(value) is Fault:
@@ -108,6 +112,7 @@ def _slice(values: Value, start: int, end: int) -> Value:
         return Fault(f"cannot slice({start}, {end}), start index must be less than or equal to end index")
     if size < end:
         return Fault(f"cannot slice({start}, {end}), list is length {size}")
+    spend(end - start)
     return [element(values, at) for at in range(start, end)]
 
 
@@ -117,11 +122,13 @@ def _flatten(values: Value, depth: int = 1) -> Value:
     if depth < 0:
         return Fault("level must be non-negative")
     made: list[Value] = []
+    spend(len(values))
     waiting = [(elements(values), depth)]
     while waiting:
         values_left, level = waiting[-1]
         for value in values_left:
             if level > 0 and is_list(value):
+                spend(len(value) + 1)
                 waiting.append((elements(value), level - 1))
                 break
             made.append(value)
@@ -145,6 +152,7 @@ def _sort_by(values: Value, keys: Value) -> Value:
             "@sortByAssociatedKeys() expected a list of the same size as the associated keys list, "
             f"but got {len(values)} and {len(keys)} elements respectively"
         )
+    spend(len(values) * len(values).bit_length() // 2)
     named = list(elements(keys))
     if not named:
         return values
@@ -158,7 +166,10 @@ def _sort_by(values: Value, keys: Value) -> Value:
 
 
 def _range(count: int) -> Value:
-    return list(range(count)) if count <= MAX_RANGE else Fault("range too long")
+    if count > MAX_RANGE:
+        return Fault("range too long")
+    spend(max(count, 0) * 4)  # numbers that are made weigh more than elements that are there
+    return list(range(count))
 
 
 def _reverse(values: Value) -> Value:
@@ -175,8 +186,10 @@ def _distinct(values: Value) -> Value:
             if key in seen:
                 continue
             seen.add(key)
-        elif type(value) is not Fault and any(equal(value, other) is True for other in made):
-            continue
+        elif type(value) is not Fault:
+            spend(len(made))
+            if any(equal(value, other) is True for other in made):
+                continue
         made.append(value)
     return made
 

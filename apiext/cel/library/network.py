@@ -1,14 +1,17 @@
 """IP addresses and networks, as Go's netip reads and writes them."""
 
-import ipaddress
 import re
+from typing import TYPE_CHECKING, TypeAlias
 
 from apiext.cel.formatting import go_quote
 from apiext.cel.overloads import Library, row
 from apiext.cel.types import CIDR, IP
 from apiext.cel.values import Fault, Special, Value, no_overload
 
-_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+if TYPE_CHECKING:  # imported where addresses are read: few rules have any
+    import ipaddress
+
+_Address: TypeAlias = "ipaddress.IPv4Address | ipaddress.IPv6Address"
 _DECIMAL = re.compile(r"[0-9]+\Z")
 
 
@@ -57,12 +60,18 @@ class _Refused(ValueError):
 
 def write(address: _Address) -> str:
     """Return an address as Go writes it."""
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-        return f"::ffff:{address.ipv4_mapped}"
-    return str(address)
+    mapped = _mapped(address)
+    return str(address) if mapped is None else f"::ffff:{mapped}"
 
 
-def _parse_v4(text: str, whole: str) -> ipaddress.IPv4Address:
+def _mapped(address: _Address) -> "ipaddress.IPv4Address | None":
+    """Return the address of version 4 that one of version 6 stands for, None when it stands for itself."""
+    return None if address.version == 4 else address.ipv4_mapped
+
+
+def _parse_v4(text: str, whole: str) -> "ipaddress.IPv4Address":
+    from ipaddress import IPv4Address
+
     fields = text.split(".")
     for char in text:
         if (char != "." and not char.isascii()) or char not in "0123456789.":
@@ -83,11 +92,13 @@ def _parse_v4(text: str, whole: str) -> ipaddress.IPv4Address:
         raise _Refused(f"ParseAddr({go_quote(whole)}): IPv4 address too short")
     if len(fields) > 4:
         raise _Refused(f"ParseAddr({go_quote(whole)}): IPv4 address too long")
-    return ipaddress.IPv4Address(text)
+    return IPv4Address(text)
 
 
 def _parse(text: str) -> tuple[_Address, str]:
     """Return an address and its zone. Raises _Refused with Go's text."""
+    from ipaddress import IPv6Address
+
     for char in text:
         if char == ".":
             return _parse_v4(text, text), ""
@@ -104,7 +115,7 @@ def _parse(text: str) -> tuple[_Address, str]:
     if "." in tail:
         _parse_v4(tail, text)
     try:
-        return ipaddress.IPv6Address(address), zone
+        return IPv6Address(address), zone
     except ValueError as wrong:
         raise _Refused(f"ParseAddr({go_quote(text)}): {_reason_v6(address)}") from wrong
 
@@ -138,7 +149,7 @@ def _read_ip(text: str) -> Ip | Fault:
         return Fault(f"IP Address {go_quote(text)} parse error during conversion from string: {wrong}")
     if zone:
         return Fault(f"IP address {go_quote(text)} with zone value is not allowed")
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+    if _mapped(address) is not None:
         return Fault(f"IPv4-mapped IPv6 address {go_quote(text)} is not allowed")
     return Ip(address)
 
@@ -162,7 +173,7 @@ def _read_network(text: str) -> Network | Fault:
         return refuse(f"bad bits after slash: {go_quote(bits)}")
     if len(bits) > 4 or int(bits) > address.max_prefixlen:
         return refuse("prefix length out of range")
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+    if _mapped(address) is not None:
         return Fault(f"{parsing}IPv4-mapped IPv6 address {go_quote(text)} is not allowed")
     return Network(address, int(bits))
 
@@ -186,14 +197,14 @@ def _family(ip: Ip) -> Value:
 
 def _is_global_unicast(ip: Ip) -> Value:
     a = ip.address
-    if isinstance(a, ipaddress.IPv4Address) and int(a) == 0xFFFFFFFF:
+    if a.version == 4 and int(a) == 0xFFFFFFFF:
         return False
     return not (a.is_unspecified or a.is_loopback or a.is_multicast or a.is_link_local)
 
 
 def _is_link_local_multicast(ip: Ip) -> Value:
     a = ip.address
-    if isinstance(a, ipaddress.IPv4Address):
+    if a.version == 4:
         return int(a) >> 8 == 0xE00000
     return int(a) >> 112 & 0xFF0F == 0xFF02
 

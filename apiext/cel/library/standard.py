@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from apiext.cel import arithmetic as a
 from apiext.cel import conversions as c
+from apiext.cel.effort import spend
 from apiext.cel.macros import STANDARD as MACROS
 from apiext.cel.overloads import Library, Overload, row
 from apiext.cel.regexes import PatternError, matches
@@ -53,6 +54,8 @@ def equals(one: Value, other: Value) -> Value:
 
 def contains(value: Value, container: Value) -> Value:
     """Return whether a list has an element or a map a key."""
+    if is_list(container):
+        spend(len(container))
     if type(container) is list:
         return any(equal(inner, value) is True for inner in container)
     if is_list(container):

@@ -1,5 +1,6 @@
 """Functions on texts (upstream: ext strings, version 2)."""
 
+from apiext.cel.effort import spend, spend_text
 from apiext.cel.formatting import format_text
 from apiext.cel.overloads import Library, row
 from apiext.cel.values import Fault, Value, element
@@ -51,12 +52,15 @@ def _substring(text: str, start: int, end: int | None = None) -> Value:
 
 
 def _replace(text: str, old: str, new: str, count: int = -1) -> Value:
+    times = text.count(old)
+    spend_text(len(text) + (times if count < 0 else min(times, count)) * len(new))
     return text.replace(old, new, count if count >= 0 else -1)
 
 
 def _split(text: str, separator: str, count: int = -1) -> Value:
     if count == 0:
         return []
+    spend(text.count(separator) * (4 if separator else 1))  # longer texts weigh more than characters
     if separator:
         return text.split(separator, count - 1 if count > 0 else -1)
     if count < 0 or count >= len(text):
@@ -66,15 +70,19 @@ def _split(text: str, separator: str, count: int = -1) -> Value:
 
 def _join(texts: Value, separator: str = "") -> Value:
     parts = []
+    length = len(separator) * len(texts)
     for index in range(len(texts)):
         part = element(texts, index)
         if type(part) is not str:
             return part if type(part) is Fault else Fault(f"join: invalid input: {part}")
         parts.append(part)
+        length += len(part)
+    spend_text(length)
     return separator.join(parts)
 
 
 def _quote(text: str) -> Value:
+    spend_text(len(text))
     return '"' + "".join(_QUOTED.get(char, char) for char in text) + '"'
 
 

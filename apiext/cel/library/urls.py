@@ -3,6 +3,7 @@
 import re
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
+from apiext.cel.effort import spend_text
 from apiext.cel.formatting import go_quote
 from apiext.cel.overloads import Library, row
 from apiext.cel.types import URL
@@ -12,7 +13,7 @@ _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
 _BAD_ESCAPE = re.compile(r"%(?![0-9a-fA-F]{2})")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _PORT = re.compile(r"(?::[0-9]*)?\Z")
-_HOST = re.compile(r"[A-Za-z0-9\-_.~!$&'()*+,;=:\[\]<>\"%\u0080-\U0010ffff]*\Z")
+_HOST = re.compile(r"[^\x00-\x20#/?@\\^`{|}\x7f]*\Z")
 _USER = re.compile(r"[A-Za-z0-9\-._:~!$&'()*+,;=%@]*\Z")
 _PATH_SAFE = "-_.~!$&'()*+,/:;=@[]"
 _PATH_KEPT = "-_.~$&+,/:;=@"  # what Go leaves when it escapes a path itself
@@ -166,11 +167,13 @@ def _port(url: Url) -> Value:
 
 
 def _escaped_path(url: Url) -> Value:
+    spend_text(len(url.path))
     return url.escaped()
 
 
 def _query(url: Url) -> Value:
     found: dict[str, list[str]] = {}
+    spend_text(10 * len(url.query))
     for pair in url.query.split("&"):
         if ";" in pair or not pair:
             continue

@@ -8,8 +8,9 @@ import orjson
 import pytest
 
 from apiext.catalog.compile import compile_definition, identity
+from apiext.catalog.converted import NeedsConversion
 from apiext.catalog.served import ALL_VERBS, TERMINATING_VERBS
-from apiext.catalog.viewing import NeedsConversion, WrongVersion
+from apiext.catalog.viewing import WrongVersion
 from tests.support.cases import Case, case_name, load
 from tests.unit.catalog.samples import CLOSED, OPEN, SCALE, definition, resource, version, widget
 
@@ -156,11 +157,36 @@ def test_webhook_conversion_is_left_to_others() -> None:
     raw = orjson.dumps(widget(spec={"zz": 1}))
     with pytest.raises(NeedsConversion) as needed:
         served.versions["v2"].view(raw, 6)
-    assert needed.value.version == "v1"
+    assert needed.value.api_version == "example.com/v2"
     assert needed.value.document["spec"] == {"color": "red"}
     assert needed.value.document["metadata"]["resourceVersion"] == "6"
+    needed.value.keep({**needed.value.document, "apiVersion": "example.com/v2", "spec": {"size": 2}}, b"")
+    for revision in (6, 7):
+        shown = orjson.loads(served.versions["v2"].view(raw, revision))
+        assert (shown["apiVersion"], shown["spec"]) == ("example.com/v2", {"size": 2})
+        assert shown["metadata"]["resourceVersion"] == str(revision)
+        assert served.versions["v2"].decode(raw, revision) == shown
     converted = served.versions["v1"].accept({**widget(spec={"zz": 1}), "apiVersion": "example.com/v2"})
     assert (converted["apiVersion"], converted["spec"]) == ("example.com/v1", {})
+
+
+@pytest.mark.rows("VER-002", "VER-004")
+def test_what_is_written_comes_from_the_webhook() -> None:
+    served = resource(version("v1", CLOSED), version("v2", OPEN), conversion=HOOK)
+    document = {**widget(spec={"color": "red"}), "apiVersion": "example.com/v2"}
+    with pytest.raises(NeedsConversion) as needed:
+        served.versions["v2"].encode(document)
+    assert (needed.value.api_version, needed.value.document["apiVersion"]) == ("example.com/v1", "example.com/v2")
+    needed.value.keep(
+        {**needed.value.document, "apiVersion": "example.com/v1", "spec": {"color": "blue", "zz": 1}}, b""
+    )
+    stored = orjson.loads(served.versions["v2"].encode(document))
+    assert (stored["apiVersion"], stored["spec"]) == ("example.com/v1", {"color": "blue"})
+    as_is = served.versions["v2"].encode_as_is
+    assert as_is is not None
+    assert orjson.loads(as_is(document))["apiVersion"] == "example.com/v2"
+    assert served.versions["v1"].converts
+    assert not resource(version("v1", CLOSED), conversion=HOOK).versions["v1"].converts
 
 
 def test_a_dropped_status_with_a_default_is_not_spliced() -> None:

@@ -139,7 +139,9 @@ async def test_many_definitions_of_one_group_at_once() -> None:
         ("description", False),
         ("label", False),
         ("schema", True),
-        ("version", True),
+        ("version", False),
+        ("column of another version", False),
+        ("storage version", True),
         ("short name", True),
     ],
 )
@@ -163,6 +165,14 @@ async def test_watches_end_when_the_meaning_changes_and_only_then(change: str, e
                 schema["properties"] = {"description": {"type": "string"}}
             elif change == "version":
                 document["spec"]["versions"].append({**version, "name": "v2", "storage": False})
+            elif change == "column of another version":
+                columns = [{"name": "A", "type": "string", "jsonPath": ".a"}]
+                second = {**version, "name": "v2", "storage": False, "additionalPrinterColumns": columns}
+                document["spec"]["versions"].append(second)
+            elif change == "storage version":
+                document["spec"]["versions"].append({**version, "name": "v2"})
+                version["storage"] = False
+                document["status"]["storedVersions"].append("v2")
             else:
                 document["spec"]["names"]["shortNames"] = ["wd"]
 
@@ -172,7 +182,7 @@ async def test_watches_end_when_the_meaning_changes_and_only_then(change: str, e
         await until(lambda: sink.ended is ends if ends else one.served(NAME) is not None)
         after = one.served(NAME)
         assert after is not None
-        assert (before.identity != after.identity) is ends
+        assert (before.versions["v1"].identity != after.versions["v1"].identity) is ends
         assert sink.ended is ends
 
 

@@ -167,12 +167,15 @@ async def test_an_owner_that_cannot_be_read_is_not_absent() -> None:
 class Adoption:
     """Gives an object another owner while its deletion is being admitted."""
 
+    name = "Adoption"
+    idle = False
+
     def __init__(self) -> None:
         self.world: World | None = None
         self.owner: Document | None = None
         self.asked: list[tuple[str, str]] = []
 
-    async def mutate(self, attributes: Attributes, new: Document) -> Document:
+    async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
         return new
 
     async def review(self, attributes: Attributes) -> None:

@@ -8,7 +8,9 @@ import pytest
 
 from apiext.crd.decoding import decode_v1, decode_v1beta1
 from apiext.crd.definition import from_document
+from apiext.crd.empties import may_hold_empty, without_empty
 from apiext.crd.warnings import warnings
+from apiext.documents.encoding import encode
 from tests.support.cases import Case, case_name, load
 from tests.unit.crd.samples import BASE, changed, definition
 
@@ -108,3 +110,20 @@ def test_warnings_of_formats() -> None:
         'unrecognized format "foo"',
     ]
     assert warnings(formats("foo", "bar"), formats("foo")) == ['unrecognized format "bar"']
+
+
+def test_empty_lists_and_maps_of_schemas_are_validated_but_never_stored() -> None:
+    inner = {"type": "object", "properties": {"required": {"default": {"properties": {}, "enum": []}}, "enum": {}}}
+    schema = {
+        "type": "object",
+        "required": [],
+        "properties": {"a": inner},
+        "allOf": [{"anyOf": []}],
+        "not": {"enum": []},
+    }
+    body = changed(BASE, {"spec.versions[0].schema.openAPIV3Schema": schema}, None)
+    decoded, _ = decode_v1(body)
+    assert decoded["spec"]["versions"][0]["schema"]["openAPIV3Schema"] == schema
+    assert may_hold_empty(encode(decoded))
+    stored = without_empty(decoded)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    assert stored == {"type": "object", "properties": {"a": inner}, "allOf": [{}], "not": {}}

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from apiext.etcd import errors, messages
+from apiext.etcd import errors, messages, requests
 from apiext.etcd.client import Etcd, KeyValue, WriteResult, prefix_end
 from apiext.etcd.errors import EtcdError, UnknownOutcome
 from tests.unit.etcd.mini import LOST, SLOW, UNSENT, Fault, Mini
@@ -62,17 +62,8 @@ async def test_guards(count: int) -> None:
         assert refused == WriteResult(False, 2, None, (there, 0, 0)[:count])
         assert await etcd.create(b"/k", b"1", guards=guards) == WriteResult(True, 3)
         assert (await etcd.delete(b"/k", 3, guards=wrong)).guards == (there, 0, 0)[:count]
-        # a template that was used with guards leaves none behind
         assert await etcd.delete(b"/k", 3, guards=guards) == WriteResult(True, 4)
         assert await etcd.create(b"/k", b"1") == WriteResult(True, 5)
-
-
-async def test_lease_does_not_stick_to_the_template() -> None:
-    templates = messages.Templates()
-    with_lease = messages.TxnRequest.FromString(templates.put(b"/k", b"v", 0, (), 99))
-    without = messages.TxnRequest.FromString(templates.put(b"/k", b"v", 0, (), 0))
-    assert with_lease.success[0].request_put.lease == 99
-    assert without.success[0].request_put.lease == 0
 
 
 async def test_txn_of_several_keys() -> None:
@@ -141,7 +132,7 @@ async def test_twin_that_happens_late() -> None:
     mini.put(b"/k", b"old")
     async with client(mini) as etcd:
         # the first try happens between the read that decides and the second try
-        late = messages.Templates().put(b"/k", b"mine", 2, (), 0)
+        late = requests.put(b"/k", b"mine", 2, (), 0)
         mini.faults += [
             Fault(messages.TXN, LOST),
             Fault(messages.TXN, UNSENT, then=lambda: mini.call(messages.TXN, late)),

@@ -97,3 +97,31 @@ async def test_long_lists_come_in_pieces() -> None:
     reply = await lists.reply(subject, page(list(range(1000)), "Widget", "example.com/v1"))
     assert 10 < len(reply.parts) < 100
     assert len(orjson.loads(b"".join(reply.parts))["items"]) == 1000
+
+
+METADATA = st.fixed_dictionaries(
+    {"name": TEXT},
+    optional={
+        "annotations": st.dictionaries(TEXT, st.sampled_from(('"resourceVersion":"5","uid":"', '"}', "}", ",")) | TEXT),
+        "ownerReferences": st.lists(st.fixed_dictionaries({"uid": TEXT, "resourceVersion": st.just("5")}), max_size=2),
+        "resourceVersion": st.sampled_from(("5", "6")),
+        "selfLink": TEXT,
+        "uid": st.sampled_from(('"}', '\\"}', "u")) | TEXT,
+    },
+)
+
+
+@given(METADATA, st.dictionaries(TEXT, METADATA | SPECS, max_size=2), st.booleans())
+def test_metadata_found_in_a_view(metadata: dict[str, Any], others: dict[str, Any], sort: bool) -> None:
+    served = version()
+    document = {"apiVersion": served.api_version, "kind": served.kind, "metadata": metadata} | {
+        name: other for name, other in others.items() if name not in {"apiVersion", "kind", "metadata"}
+    }
+    view = orjson.dumps(document, option=orjson.OPT_SORT_KEYS if sort else 0)
+    found = lists.metadata_cutter(served)(view, 5)
+    if found is not None:
+        text, shown = found
+        assert orjson.loads(text) == metadata
+        assert shown == {"metadata": metadata}
+    elif sort and not others and set(metadata) == {"name", "resourceVersion", "uid"}:
+        assert metadata["resourceVersion"] != "5" or '"' in metadata["uid"]

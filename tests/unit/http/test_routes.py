@@ -7,8 +7,8 @@ import orjson
 import pytest
 import yaml
 
+from apiext.discovery.openapi_v2 import PROTOBUF as V2_PROTOBUF
 from apiext.http import published
-from apiext.http.published import V2_PROTOBUF
 from tests.unit.http.support import (
     COLLECTION,
     Client,
@@ -63,7 +63,7 @@ async def test_aggregated_discovery() -> None:
     [
         ("", False),
         (AGGREGATED, True),
-        (f"application/json, {AGGREGATED}", False),
+        (f"application/json, {AGGREGATED}", True),
         (f"application/json;q=0.5, {AGGREGATED}", True),
         (AGGREGATED.replace("v2", "v2beta1"), False),
         (AGGREGATED.replace("v2", "v2beta1") + "," + AGGREGATED, True),
@@ -71,7 +71,7 @@ async def test_aggregated_discovery() -> None:
     ],
 )
 def test_who_wants_aggregated(accept: str, wanted: bool) -> None:
-    assert published.wants_aggregated(accept) is wanted
+    assert bool(published.wants_aggregated(accept)) is wanted
 
 
 @pytest.mark.rows("OAS-001", "OAS-002")

@@ -149,7 +149,26 @@ def test_kubectl_takes_over_what_it_applied_before() -> None:
 
 
 @pytest.mark.rows("SRV-010")
-def test_nobody_owns_what_a_scale_wrote() -> None:
+def test_who_patched_a_scale_owns_the_replicas_if_somebody_did() -> None:
+    def patched(live: Any, version: str = "g/v1", **paths: Any) -> list[tuple[str, str, Any]]:
+        who = entries.manager_of("k", UPDATE, "g/v1", "scale")
+        owner = entries.Owned("g/v1", {})
+        found = scale.patched(live["metadata"].get("managedFields"), {"g/v1": ("spec", "a"), **paths}, who, owner)
+        return [(entry["manager"], entry.get("subresource", ""), entry["fieldsV1"]) for entry in found]
+
+    live = updated(None, "m", {"a": 1, "b": 1})
+    replicas = {"f:spec": {"f:a": {}}}
+    assert patched(live) == [("k", "scale", replicas), ("m", "", {"f:spec": {".": {}, "f:b": {}}})]
+    assert patched(updated(None, "m", {"b": 1})) == [("m", "", {"f:spec": {".": {}, "f:b": {}}})]
+    assert patched({"metadata": {}}) == []
+    twice = {"metadata": {"managedFields": [
+        {"manager": "k", "operation": "Update", "subresource": "scale", "apiVersion": "g/v1", "fieldsType": "FieldsV1",
+         "fieldsV1": replicas, "time": "2026-01-01T00:00:00Z"}]}}  # fmt: skip
+    assert patched(twice) == [("k", "scale", replicas)]
+
+
+@pytest.mark.rows("SRV-010")
+def test_nobody_owns_what_a_put_of_a_scale_wrote() -> None:
     live = updated(None, "m", {"a": 1, "b": 1})
     found = scale.scaled(live["metadata"]["managedFields"], {"g/v1": ("spec", "a")})
     assert [entry["fieldsV1"] for entry in found] == [{"f:spec": {".": {}, "f:b": {}}}]

@@ -106,3 +106,16 @@ def test_rules_compile_at_their_first_use() -> None:
     assert scope is not None
     Run().visit(scope, {"a": 2}, None)
     assert [below._compiled is not None for below in scope.properties.values()] == [True, False]
+
+
+def test_code_is_generated_for_rules_that_run() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer", "x-kubernetes-validations": [
+        {"rule": "self > 1"}, {"rule": "self >= oldSelf"}, {"rule": "self > 2", "messageExpression": "'it is small'"},
+    ]}}}  # fmt: skip
+    scope = scope_of(parse(schema))
+    assert scope is not None
+    Run().visit(scope, {"a": 3}, None)
+    compiled = scope.properties["a"].compiled()
+    programs = [(made.program, made.message) for made in compiled]
+    assert [program is not None and program.generated for program, _ in programs] == [True, False, True]
+    assert [message is not None and message.generated for _, message in programs] == [False, False, False]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from apiext import limits
 from apiext.schema.compile import compile_schema
 from apiext.schema.definitions import definition_errors
+from apiext.schema.options import STRICT
 
 pytestmark = pytest.mark.rows("VAL-001", "SCH-014", "STR-010")
 SECOND = 1.0
@@ -141,6 +143,32 @@ def test_rules_with_paths_into_a_wide_schema() -> None:
     schema = {
         "type": "object",
         "properties": {f"p{i}": {"type": "string"} for i in range(5000)},
-        "x-kubernetes-validations": [{"rule": "true", "fieldPath": ".p1"} for _ in range(5000)],
+        "x-kubernetes-validations": [{"rule": "true", "fieldPath": ".p1"} for _ in range(2000)],
     }
     assert definition_errors(schema, "S") == []
+
+
+@pytest.mark.parametrize(
+    ("rules", "text"),
+    [
+        ([{"rule": "true"}] * 10_000, "must not have more than 2000 x-kubernetes-validations in all"),
+        ([{"rule": "true", "messageExpression": f"'{'x' * 90_000}'"}] * 5, "must not be longer than 400000 characters"),
+    ],
+    ids=["many", "long"],
+)
+def test_rules_without_end_are_refused(rules: list[dict[str, str]], text: str) -> None:
+    began = time.process_time()
+    found = definition_errors({"type": "object", "x-kubernetes-validations": rules}, "S")
+    assert [text in str(error) for error in found] == [True]
+    assert time.process_time() - began < 1
+    stored = replace(STRICT, limited_rules=False)
+    assert definition_errors({"type": "object", "x-kubernetes-validations": rules}, "S", stored) == []
+
+
+def test_of_many_unknown_fields_the_first_are_told() -> None:
+    compiled = compile_schema({"type": "object", "properties": {"a": _array({"type": "object"})["properties"]["a"]}})
+    document = {"a": [{"x": 1} for _ in range(9_000)], **{f"z{number}": 1 for number in range(9_000)}}
+    told = compiled.normalize(document)
+    everything = [f"a[{number}].x" for number in range(9_000)] + [f"z{number}" for number in range(9_000)]
+    assert told == sorted(everything)[:1_000]
+    assert document == {"a": [{}] * 9_000}

@@ -1,6 +1,8 @@
 """Laws of the sorted state and of list bytes: both equal the naive way."""
 
 import gzip
+import math
+import time
 from collections.abc import Iterator
 from random import Random
 
@@ -104,6 +106,53 @@ def test_one_change_makes_one_view() -> None:
     assert b",499,new,newer,501,503," in text
     assert len(made) <= 1000 + 4
     assert b",499,500,501,502," in b"".join(Segments(kept, counting).parts)  # what was asked for before
+
+
+async def test_other_forms_are_remembered_by_chunk() -> None:
+    made: list[int] = []
+
+    def form(entry: Entry) -> bytes:
+        made.append(entry.revision)
+        return b"<%b>" % entry.raw
+
+    async def formed(until: float = math.inf, name: str = "a", limit: int = 1000) -> list[bytes]:
+        made.clear()
+        pieces = [
+            piece._replace(stop=min(piece.stop, max(0, limit - at)))
+            for at, piece in zip(range(0, 1000, 100), snapshot.pieces(), strict=True)
+            if at < limit
+        ]
+        found = await Segments(pieces, view).formed(name, form, until)
+        return b",".join(found).split(b",")
+
+    snapshot = Snapshot((f"o{number:04}", Entry("", f"o{number:04}", number, b"%d" % number)) for number in range(1000))
+    assert [piece.stop for piece in snapshot.pieces()] == [100] * 10
+    all_of_them = [b"<%d>" % number for number in range(1000)]
+    assert await formed(limit=230) == all_of_them[:230]
+    assert len(made) == 230
+    assert await formed(limit=275) == all_of_them[:275]
+    assert len(made) == 100  # most of a chunk is worth all of it
+    assert await formed(limit=260) == all_of_them[:260]
+    assert await formed() == all_of_them
+    assert len(made) == 700
+    assert await formed() == all_of_them
+    assert not made
+    snapshot.put("o0500", Entry("", "o0500", 2000, b"new"))
+    all_of_them[500] = b"<new>"
+    assert await formed() == all_of_them
+    assert len(made) == 100
+    assert await formed(time.time() - 1, "b") == all_of_them
+    assert await formed(time.time() + 60, "b") == all_of_them
+    assert len(made) == 1000  # what was remembered was over
+    assert await formed(0.0, "b") == all_of_them
+    assert not made
+    for name in "cd":
+        await formed(name=name)
+    assert all(len(piece.chunk.forms) == limits.FORMS for piece in snapshot.pieces())
+    for piece in snapshot.pieces():
+        piece.chunk.forget()
+    assert await formed(name="d") == all_of_them
+    assert len(made) == 1000
 
 
 async def test_views_are_made_in_slices() -> None:

@@ -2,45 +2,23 @@
 
 from collections.abc import Callable, Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-import orjson
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-
+from apiext.discovery.gnostic import (
+    METHODS,
+    PLAIN,
+    message_class,
+    set_extensions,
+    set_external_docs,
+    set_plain,
+    yaml,
+)
 from apiext.documents.document import View
-
-_METHODS = ("get", "put", "post", "delete", "patch")
-_PLAIN = {  # schema keyword → field
-    "$ref": "_ref",
-    "format": "format",
-    "title": "title",
-    "description": "description",
-    "multipleOf": "multiple_of",
-    "maximum": "maximum",
-    "exclusiveMaximum": "exclusive_maximum",
-    "minimum": "minimum",
-    "exclusiveMinimum": "exclusive_minimum",
-    "maxLength": "max_length",
-    "minLength": "min_length",
-    "pattern": "pattern",
-    "maxItems": "max_items",
-    "minItems": "min_items",
-    "uniqueItems": "unique_items",
-    "maxProperties": "max_properties",
-    "minProperties": "min_properties",
-}
-_INT64_MAX = 2**63 - 1
 
 
 @cache
 def _document_class() -> Any:
-    # private: another OpenAPI library in the process may register the same names in the default pool
-    pool = descriptor_pool.DescriptorPool()
-    raw = (Path(__file__).parent / "pb" / "openapi_v2.binpb").read_bytes()
-    for file in descriptor_pb2.FileDescriptorSet.FromString(raw).file:
-        pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("openapi.v2.Document"))
+    return message_class("openapi_v2.binpb", "openapi.v2.Document")
 
 
 def document(
@@ -75,7 +53,7 @@ def read(body: bytes) -> Any:
 
 
 def _path_item(message: Any, item: View) -> None:
-    for method in _METHODS:
+    for method in METHODS:
         if method in item:
             _operation(getattr(message, method), item[method])
     for parameter in item.get("parameters", ()):
@@ -94,7 +72,7 @@ def _operation(message: Any, operation: View) -> None:
         value.description = response["description"]
         if "schema" in response:
             _schema(value.schema.schema, response["schema"])
-    _extensions(message, operation)
+    set_extensions(message.vendor_extension, operation)
 
 
 def _parameters_item(message: Any, parameter: View) -> None:
@@ -121,18 +99,17 @@ def _parameter(message: Any, parameter: View) -> None:
 
 
 def _schema(message: Any, schema: View) -> None:
+    message.SetInParent()
     for keyword, value in schema.items():
-        if keyword in _PLAIN:
-            _set(message, _PLAIN[keyword], value)
+        if keyword in PLAIN:
+            set_plain(message, keyword, value)
         elif keyword in _NESTED:
             _NESTED[keyword](message, value)
-    _extensions(message, schema)
+    set_extensions(message.vendor_extension, schema)
 
 
-def _set(message: Any, field: str, value: Any) -> None:
-    if field.startswith(("min_", "max_")):
-        value = min(int(value), _INT64_MAX)
-    setattr(message, field, value)
+def _reference(message: Any, reference: str) -> None:
+    setattr(message, "_ref", reference)  # noqa: B010  # a field name that looks private
 
 
 def _properties(message: Any, properties: Mapping[str, View]) -> None:
@@ -163,25 +140,21 @@ def _required(message: Any, names: list[str]) -> None:
 
 def _enum(message: Any, values: list[Any]) -> None:
     for value in values:
-        message.enum.add(yaml=_yaml(value))
+        message.enum.add(yaml=yaml(value))
+
+
+def _example(message: Any, value: Any) -> None:
+    message.example.yaml = yaml(value)
 
 
 _NESTED: Mapping[str, Callable[[Any, Any], None]] = {
+    "$ref": _reference,
     "properties": _properties,
     "items": _items,
     "additionalProperties": _additional,
     "type": _type,
     "required": _required,
     "enum": _enum,
+    "example": _example,
+    "externalDocs": set_external_docs,
 }
-
-
-def _extensions(message: Any, values: View) -> None:
-    for name, value in values.items():
-        if name.startswith("x-"):
-            message.vendor_extension.add(name=name).value.yaml = _yaml(value)
-
-
-def _yaml(value: Any) -> str:
-    """Return a value as YAML; JSON on one line is YAML."""
-    return orjson.dumps(value).decode() + "\n"

@@ -1,0 +1,213 @@
+"""One call of one webhook: whether it is meant, what it is told, and what its answer or silence means (ADM-005…012)."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from time import perf_counter
+from typing import ParamSpec, Protocol, TypeVar
+
+from apiext import limits
+from apiext.admission import metrics as counts
+from apiext.admission import reviews
+from apiext.admission.attributes import NAMESPACES, Attributes, Form, Requester
+from apiext.admission.expressions import ConditionError, variables
+from apiext.admission.hooks import Hook
+from apiext.admission.matching import labels_of
+from apiext.admission.metrics import Metrics
+from apiext.admission.reviews import BadReview, NotAReview, Response
+from apiext.admission.versions import Convert, Shown, Versions, plain_conversion
+from apiext.cel.library.authorization import Question
+from apiext.documents.document import View
+from apiext.meta import status
+from apiext.meta.status import StatusError
+from apiext.webhooks.errors import CallError, TimedOut
+from apiext.webhooks.target import Target
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+FindNamespace = Callable[[str], Awaitable[View | None]]
+Authorizer = Callable[[Requester, Question], tuple[bool, str]]
+"""Whether a user may do something, and why."""
+EXEMPT = frozenset(
+    ("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration", "ValidatingAdmissionPolicy",
+     "ValidatingAdmissionPolicyBinding", "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding")
+)  # fmt: skip
+TOO_LATE = "request did not complete within requested timeout"
+
+
+class Poster(Protocol):
+    """Who calls webhooks (apiext.webhooks.client.Client)."""
+
+    async def post(self, target: Target, body: bytes, timeout: float, *, owner: str) -> bytes:
+        """POST JSON and return the answer's body; raises CallError."""
+
+
+def allow_all(_: Requester, __: Question) -> tuple[bool, str]:
+    """Allow everything: what expressions are told where nothing is forbidden."""
+    return True, ""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What plug-ins need besides the write: namespaces, the client, other versions, who may do what, counts."""
+
+    find_namespace: FindNamespace
+    poster: Poster
+    metrics: Metrics
+    convert: Convert = plain_conversion
+    authorize: Authorizer = allow_all
+
+
+class Failed(Exception):
+    """A webhook that could not be asked or gave no usable answer; ``code`` is what metrics count."""
+
+    def __init__(self, name: str, reason: str, code: int = 503) -> None:
+        super().__init__(f'failed calling webhook "{name}": {reason}')
+        self.code = code
+
+
+class Rejected(Exception):
+    """A webhook that refused the write."""
+
+    def __init__(self, status: StatusError) -> None:
+        super().__init__(status.message)
+        self.status = status
+
+
+def exempt(attributes: Attributes) -> bool:
+    """Tell whether nobody may judge the write: the configurations of judges themselves (ADM-002)."""
+    return attributes.resource.group == "admissionregistration.k8s.io" and attributes.kind.kind in EXEMPT
+
+
+async def namespace_labels(around: Surroundings, attributes: Attributes, new: View | None) -> View:
+    """Return the labels that namespaceSelectors look at; 404 for a namespace that is gone."""
+    if attributes.resource == NAMESPACES and not attributes.subresource and new is not None:
+        return labels_of(new)
+    name = attributes.shown_namespace
+    found = await around.find_namespace(name)
+    if found is None:
+        raise status.not_found(NAMESPACES, name)
+    return labels_of(found)
+
+
+async def form_for(
+    around: Surroundings, hook: Hook, attributes: Attributes, versions: Versions, type: str, new: View | None
+) -> Form | None:
+    """Return how a webhook wants to see the write, None when it is not meant; raises StatusError.
+
+    ``new`` is the object as it is by now, ``type`` is admit or validating.
+    """
+    criteria = hook.criteria
+    form = criteria.form(attributes)
+    if form is None or not criteria.selects_object(new, attributes.old):
+        return None
+    if criteria.needs_namespace(attributes):
+        labels = await namespace_labels(around, attributes, new)
+        if not criteria.selects_namespace(labels):
+            return None
+    if not hook.conditions.programs:
+        return form
+    shown = await versions.shown(form)
+    known = variables(attributes, form, shown.new, shown.old, partial(around.authorize, attributes.user))
+    try:
+        matched = await hook.conditions.match(known, type, attributes.operation, around.metrics)
+    except ConditionError as error:
+        raise status.forbidden(attributes.resource, attributes.name, str(error)) from error
+    return form if matched else None
+
+
+def late(attributes: Attributes) -> bool:
+    """Tell whether the request's time is over."""
+    return bool(attributes.deadline) and asyncio.get_running_loop().time() >= attributes.deadline
+
+
+async def ask(
+    around: Surroundings, hook: Hook, attributes: Attributes, form: Form, shown: Shown, *, mutating: bool
+) -> Response:
+    """Call a webhook and return its answer; warnings and annotations are noted.
+
+    Raises Failed, Rejected, and StatusError for a dry run that it does not support (ADM-012).
+    """
+    if attributes.dry_run and not hook.harmless:
+        raise status.bad_request(f'admission webhook "{hook.name}" does not support dry run')
+    try:
+        version = reviews.version_of(hook.versions)
+    except BadReview as error:
+        raise Failed(hook.name, f"could not create admission objects: {error}", 400) from error
+    if not isinstance(hook.target, Target):
+        raise Failed(hook.name, f"could not get REST client: {hook.target}", 500) from hook.target
+    uid = reviews.new_uid()
+    body = await apart(attributes.size, reviews.review, version, uid, attributes, form, shown)
+    answer = await _answer(around, hook, hook.target, attributes, body)
+    try:
+        found = await apart(len(answer), reviews.response_of, answer, version, uid, mutating=mutating)
+    except (NotAReview, StatusError) as error:
+        code = error.code if isinstance(error, StatusError) else 503
+        raise Failed(hook.name, f"failed to call webhook: {error}", code) from error
+    except BadReview as error:
+        raise Failed(hook.name, f"received invalid webhook response: {error}") from error
+    for key, value in found.annotations.items():
+        attributes.traces.annotations[f"{hook.name}/{key}"] = value
+    for text in found.warnings[: limits.WEBHOOK_WARNINGS]:
+        attributes.traces.warn(text)
+    if not found.allowed:
+        raise Rejected(reviews.denial(hook.name, found.result))
+    return found
+
+
+async def _answer(around: Surroundings, hook: Hook, target: Target, attributes: Attributes, body: bytes) -> bytes:
+    left = hook.timeout
+    if attributes.deadline:
+        left = max(attributes.deadline - asyncio.get_running_loop().time(), 0.001)
+    try:
+        return await around.poster.post(target, body, min(hook.timeout, left), owner=hook.owner)
+    except CallError as error:
+        if isinstance(error, TimedOut) and left < hook.timeout:  # the request's time was shorter than the webhook's
+            raise status.timeout(TOO_LATE) from error
+        raise Failed(hook.name, f"failed to call webhook: {error}", error.code) from error
+
+
+async def apart(size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Return what the work on so many bytes returns: here when they are few, else out of a thread."""
+    if size < limits.OFF_LOOP:
+        return work(*args, **kwargs)
+    return await asyncio.to_thread(work, *args, **kwargs)
+
+
+class Observed:
+    """Counts one call: enter when it begins, ``failed`` with what came of it."""
+
+    __slots__ = ("_around", "_began", "_hook", "_operation", "_type")
+
+    def __init__(self, around: Surroundings, hook: Hook, operation: str, type: str) -> None:
+        self._around = around
+        self._hook = hook
+        self._operation = operation
+        self._type = type
+        self._began = perf_counter()
+
+    def passed(self) -> None:
+        """Count an answer that let the write pass."""
+        self._count(200, rejected=False)
+
+    def failed(self, error: Exception) -> None:
+        """Count a failure, a refusal or an error of our own."""
+        metrics, name = self._around.metrics, self._hook.name
+        if isinstance(error, Failed):
+            rejected = not self._hook.ignore
+            if rejected:
+                metrics.rejection(name, self._type, self._operation, counts.CALLING_ERROR, error.code)
+            else:
+                metrics.failed_open(name, self._type)
+            self._count(error.code, rejected=rejected)
+            return
+        code = error.status.code if isinstance(error, Rejected) else 0
+        kind = counts.NO_ERROR if isinstance(error, Rejected) else counts.INTERNAL_ERROR
+        metrics.rejection(name, self._type, self._operation, kind, code)
+        self._count(code, rejected=True)
+
+    def _count(self, code: int, *, rejected: bool) -> None:
+        took = perf_counter() - self._began
+        self._around.metrics.webhook(self._hook.name, self._type, self._operation, code, rejected, took)

@@ -1,0 +1,156 @@
+"""Expressions about a write at work: their variables, their budget, and where they are evaluated (ADM-006)."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from time import perf_counter
+from typing import Any
+
+from apiext import limits
+from apiext.admission.attributes import Attributes, Form
+from apiext.admission.metrics import Metrics
+from apiext.catalog.admission_cel import REQUEST_RESOURCE
+from apiext.cel.dynamic import dynamic
+from apiext.cel.environment import PER_CALL_LIMIT, Evaluation, Program
+from apiext.cel.evaluation import Limit
+from apiext.cel.library.authorization import Authorize, Question, authorizer, resource_check
+from apiext.cel.values import Fault
+from apiext.documents.document import View
+
+OVER_BUDGET = "validation failed due to running out of cost budget, no further validation rules will be run"
+
+
+class OutOfBudget(Exception):
+    """The expressions of one hook cost more than they may together."""
+
+
+def variables(
+    attributes: Attributes, form: Form, new: View | None, old: View | None, authorize: Authorize
+) -> dict[str, Any]:
+    """Return what expressions see of a write in a version; params and the namespace are the caller's to add."""
+    asked = Question(
+        group=attributes.resource.group,
+        resource=attributes.resource.resource,
+        subresource=attributes.subresource,
+        namespace=attributes.shown_namespace,
+        name=attributes.name,
+    )
+    return {
+        "object": dynamic(new),
+        "oldObject": dynamic(old),
+        "request": request(attributes, form),
+        "namespaceObject": None,
+        "authorizer": authorizer(authorize),
+        REQUEST_RESOURCE: resource_check(authorize, asked),
+    }
+
+
+def request(attributes: Attributes, form: Form) -> dict[str, Any]:
+    """Return the request of an AdmissionReview without uid and objects, empty fields left out (ADM-007)."""
+    group, plural = attributes.resource.group, attributes.resource.resource
+    own = attributes.form
+    user = attributes.user
+    info = {"username": user.name, "uid": user.uid, "groups": list(user.groups), "extra": dict(attributes.extra)}
+    texts = {
+        "subResource": attributes.subresource,
+        "requestSubResource": attributes.subresource,
+        "name": attributes.name,
+        "namespace": attributes.shown_namespace,
+    }
+    return {
+        "kind": {"group": form.kind_group, "version": form.kind_version, "kind": form.kind},
+        "resource": {"group": group, "version": form.version, "resource": plural},
+        "requestKind": {"group": own.kind_group, "version": own.kind_version, "kind": own.kind},
+        "requestResource": {"group": group, "version": own.version, "resource": plural},
+        **{name: text for name, text in texts.items() if text},
+        "operation": attributes.operation,
+        "userInfo": {name: value for name, value in info.items() if value},
+        "dryRun": attributes.dry_run,
+        "options": attributes.options,
+    }
+
+
+class Budget:
+    """What the expressions of one hook may still cost."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, units: int) -> None:
+        self.left = units
+
+    def spend(self, cost: int) -> None:
+        """Take the cost of an expression; raises OutOfBudget."""
+        if cost > self.left:
+            raise OutOfBudget(OVER_BUDGET)
+        self.left -= cost
+
+
+async def evaluate(program: Program, known: Mapping[str, Any], budget: Budget) -> Evaluation:
+    """Evaluate within the budget: briefly here, in a thread when it takes longer. Raises OutOfBudget."""
+    run = program.interpret if any(type(value) is Fault for value in known.values()) else program.evaluate
+    most = min(budget.left, PER_CALL_LIMIT)
+    found = run(known, Limit(min(most, limits.ADMISSION_CEL_INLINE), brief=True))
+    if found.cancelled:
+        limit = Limit(most)
+        try:
+            found = await asyncio.to_thread(run, known, limit)
+        finally:
+            limit.cancel()  # nobody waits for a thread beyond the request
+    budget.spend(found.cost)
+    return found
+
+
+def fault_of(text: str, found: Evaluation) -> str:
+    """Return upstream's message about an expression that failed."""
+    return f"expression '{text}' resulted in error: {found.error}"
+
+
+class Conditions:
+    """The match conditions of one hook, compiled: (name, expression, program or what is wrong with it)."""
+
+    __slots__ = ("_ignore", "_kind", "_name", "programs")
+
+    def __init__(
+        self, name: str, kind: str, programs: Sequence[tuple[str, str, Program | str]], *, ignore: bool
+    ) -> None:
+        self._name = name
+        self._kind = kind
+        self._ignore = ignore
+        self.programs = programs
+
+    async def match(self, known: Mapping[str, Any], type: str, operation: str, metrics: Metrics) -> bool:
+        """Tell whether all conditions hold; ConditionError when some failed and failures are not to be ignored.
+
+        A condition that is false decides, whatever failed before (plugin/webhook/matchconditions).
+        """
+        if not self.programs:
+            return True
+        began, faults, excluded = perf_counter(), list[str](), False
+        try:
+            excluded = not await self._all(known, faults)
+        except OutOfBudget as error:
+            faults = [str(error)]
+        finally:
+            labels = (self._name, self._kind, type, operation)
+            metrics.conditions(labels, perf_counter() - began, excluded=excluded, faults=len(faults))
+        if excluded or not faults:
+            return not excluded
+        if self._ignore:
+            return False
+        raise ConditionError(faults[0] if len(faults) == 1 else f"[{', '.join(dict.fromkeys(faults))}]")
+
+    async def _all(self, known: Mapping[str, Any], faults: list[str]) -> bool:
+        budget = Budget(limits.ADMISSION_CONDITIONS)
+        for _, text, program in self.programs:
+            if isinstance(program, str):
+                faults.append(f"compilation error: {program}")
+                continue
+            found = await evaluate(program, known, budget)
+            if found.error is not None:
+                faults.append(fault_of(text, found))
+            elif found.value is False:
+                return False
+        return True
+
+
+class ConditionError(Exception):
+    """Match conditions that could not be decided."""

@@ -1,0 +1,149 @@
+"""Webhooks as they are configured: compiled once per revision of a configuration, and live from the cache (ADM-002)."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from apiext.admission.expressions import Conditions
+from apiext.admission.matching import Criteria, rule_of, selector_of
+from apiext.catalog.admission_cel import BOOL, compiled, environment
+from apiext.documents.document import View
+from apiext.meta.names import GroupResource
+from apiext.storage.collection import Collection
+from apiext.storage.history import Change
+from apiext.storage.store import Entry
+from apiext.webhooks.errors import BadTarget
+from apiext.webhooks.target import Target, target_of
+
+GROUP = "admissionregistration.k8s.io"
+MUTATING = GroupResource(GROUP, "mutatingwebhookconfigurations")
+VALIDATING = GroupResource(GROUP, "validatingwebhookconfigurations")
+POLICIES = GroupResource(GROUP, "validatingadmissionpolicies")
+BINDINGS = GroupResource(GROUP, "validatingadmissionpolicybindings")
+_NO_SIDE_EFFECTS = ("None", "NoneOnDryRun")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Hook:
+    """One webhook of a configuration. ``target`` is what is wrong with its clientConfig when nothing can be called."""
+
+    name: str
+    configuration: str
+    target: Target | BadTarget
+    timeout: float
+    ignore: bool
+    harmless: bool
+    versions: tuple[str, ...]
+    criteria: Criteria
+    conditions: Conditions
+    reinvoke: bool
+
+    @property
+    def owner(self) -> str:
+        """Whose calls share one bulkhead."""
+        return f"admission/{self.configuration}/{self.name}"
+
+
+def compile_hooks(configuration: View) -> list[Hook]:
+    """Return the webhooks of a stored configuration in their order."""
+    name = configuration["metadata"]["name"]
+    return [_hook(name, webhook) for webhook in configuration.get("webhooks") or ()]
+
+
+def _hook(configuration: str, webhook: Mapping[str, Any]) -> Hook:
+    try:
+        target: Target | BadTarget = target_of(webhook.get("clientConfig") or {})
+    except BadTarget as error:
+        target = error
+    name = webhook.get("name", "")
+    ignore = webhook.get("failurePolicy") == "Ignore"
+    return Hook(
+        name=name,
+        configuration=configuration,
+        target=target,
+        timeout=float(webhook.get("timeoutSeconds") or 10),
+        ignore=ignore,
+        harmless=webhook.get("sideEffects") in _NO_SIDE_EFFECTS,
+        versions=tuple(webhook.get("admissionReviewVersions") or ()),
+        criteria=Criteria(
+            tuple(rule_of(rule) for rule in webhook.get("rules") or ()),
+            equivalent=webhook.get("matchPolicy") == "Equivalent",
+            by_namespace=selector_of(webhook.get("namespaceSelector")),
+            by_object=selector_of(webhook.get("objectSelector")),
+        ),
+        conditions=conditions_of(name, "webhook", webhook.get("matchConditions"), ignore=ignore),
+        reinvoke=webhook.get("reinvocationPolicy") == "IfNeeded",
+    )
+
+
+def conditions_of(
+    name: str, kind: str, conditions: Sequence[Mapping[str, Any]] | None, *, ignore: bool, params: bool = False
+) -> Conditions:
+    """Return match conditions compiled, for a hook of the name; ``kind`` is webhook or policy, as metrics call it."""
+    within = environment(params=params)
+    found = [
+        (condition.get("name", ""), text, compiled(text, within, BOOL))
+        for condition in conditions or ()
+        for text in (condition.get("expression") or "",)
+    ]
+    return Conditions(name, kind, found, ignore=ignore)
+
+
+class Live(Generic[T]):
+    """What is compiled from each object of a collection, in the order of names; followed by revision."""
+
+    __slots__ = ("_collection", "_compile", "_decode", "_items", "_known", "_rebuilding", "_seen", "_turn")
+
+    def __init__(
+        self,
+        collection: Collection | None,
+        decode: Callable[[bytes, int], View],
+        compile: Callable[[View], Sequence[T]],
+    ) -> None:
+        self._collection = collection
+        self._decode = decode
+        self._compile = compile
+        self._known: dict[str, tuple[int, Sequence[T]]] = {}
+        self._items: tuple[T, ...] = ()
+        self._turn = 1 if collection is not None else 0  # counts changes
+        self._seen = 0  # the change up to which everything is compiled
+        self._rebuilding = asyncio.Lock()
+        if collection is not None:
+            collection.subscribe(self._changed)
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is certainly nothing."""
+        return not self._items and self._turn == self._seen
+
+    def _changed(self, _: Change) -> None:
+        self._turn += 1
+
+    async def current(self) -> tuple[T, ...]:
+        """Return everything there is, compiled; waits for a cache that is not filled yet, and for what is new."""
+        while self._turn != self._seen:
+            async with self._rebuilding:
+                if self._turn != self._seen and self._collection is not None:
+                    await self._collection.wait_ready()
+                    await self._rebuild(self._collection)
+        return self._items
+
+    async def _rebuild(self, collection: Collection) -> None:
+        turn = self._turn
+        known: dict[str, tuple[int, Sequence[T]]] = {}
+        for entry in sorted(collection.readable(), key=lambda entry: entry.name):
+            found = self._known.get(entry.name)
+            if found is None or found[0] != entry.revision:
+                found = (entry.revision, await self._compiled(entry))
+            known[entry.name] = found
+        self._known, self._seen = known, turn
+        self._items = tuple(item for _, items in known.values() for item in items)
+
+    async def _compiled(self, entry: Entry) -> Sequence[T]:
+        """Compile here what is small, in a thread what has expressions."""
+        work = partial(self._compile, self._decode(entry.raw, entry.revision))
+        return await asyncio.to_thread(work) if b"xpression" in entry.raw else work()

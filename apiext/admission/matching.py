@@ -1,0 +1,135 @@
+"""Which writes a hook is about: rules, scope, selectors, and equal resources in other versions (ADM-005)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from apiext.admission.attributes import NAMESPACES, Attributes, Form, form_of
+from apiext.documents.document import View
+from apiext.meta import status
+from apiext.meta.selectors import EVERYTHING, LabelSelector, SelectorError
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Operations on resources. ``resources`` are (resource, subresource); ``*`` stands for any everywhere."""
+
+    operations: frozenset[str]
+    groups: frozenset[str]
+    versions: frozenset[str]
+    resources: tuple[tuple[str, str], ...]
+    scope: str = "*"
+    names: frozenset[str] = frozenset()
+
+    def matches(self, attributes: Attributes, version: str) -> bool:
+        """Tell whether a write is meant, seen as one of the resource's version."""
+        return (
+            _among(self.operations, attributes.operation)
+            and _among(self.groups, attributes.resource.group)
+            and _among(self.versions, version)
+            and self._has_resource(attributes.resource.resource, attributes.subresource)
+            and self._in_scope(attributes)
+            and (not self.names or attributes.name in self.names)
+        )
+
+    def _has_resource(self, resource: str, subresource: str) -> bool:
+        return any(res in ("*", resource) and sub in ("*", subresource) for res, sub in self.resources)
+
+    def _in_scope(self, attributes: Attributes) -> bool:
+        if self.scope == "*":
+            return True
+        namespaced = attributes.resource != NAMESPACES and bool(attributes.namespace)
+        return namespaced == (self.scope == "Namespaced")
+
+
+def _among(known: frozenset[str], value: str) -> bool:
+    return value in known or "*" in known
+
+
+def rule_of(document: Mapping[str, Any]) -> Rule:
+    """Return a v1 RuleWithOperations or NamedRuleWithOperations as a rule."""
+    resources = tuple((res, sub) for res, _, sub in (name.partition("/") for name in document.get("resources") or ()))
+    return Rule(
+        frozenset(document.get("operations") or ()),
+        frozenset(document.get("apiGroups") or ()),
+        frozenset(document.get("apiVersions") or ()),
+        resources,
+        document.get("scope") or "*",
+        frozenset(document.get("resourceNames") or ()),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Criteria:
+    """What a hook is about. A selector that cannot be read is its error's text; no rules at all mean every write."""
+
+    rules: tuple[Rule, ...]
+    excluded: tuple[Rule, ...] = ()
+    equivalent: bool = True
+    by_namespace: LabelSelector | str = EVERYTHING
+    by_object: LabelSelector | str = EVERYTHING
+    any_resource: bool = False
+
+    def form(self, attributes: Attributes) -> Form | None:
+        """Return how the hook wants to see the write, None when it is not about it; 500 for an unknown kind."""
+        if self.excluded and _form(self.excluded, attributes, self.equivalent) is not None:
+            return None
+        if self.any_resource and not self.rules:
+            return attributes.form
+        return _form(self.rules, attributes, self.equivalent)
+
+    def selects_object(self, new: View | None, old: View | None) -> bool:
+        """Tell whether the object has the right labels, as it will be or as it was; 500 for a broken selector."""
+        selector = _readable(self.by_object)
+        if selector.empty:
+            return True
+        return any(selector.matches(labels_of(document)) for document in (new, old) if document is not None)
+
+    def needs_namespace(self, attributes: Attributes) -> bool:
+        """Tell whether the labels of the write's namespace decide."""
+        if not attributes.namespace and attributes.resource != NAMESPACES:
+            return False  # upstream: what is in no namespace is never left out
+        return isinstance(self.by_namespace, str) or not self.by_namespace.empty
+
+    def selects_namespace(self, labels: Mapping[str, str]) -> bool:
+        """Tell whether a namespace has the right labels; 500 for a broken selector."""
+        return _readable(self.by_namespace).matches(labels)
+
+
+def selector_of(document: Mapping[str, Any] | None) -> LabelSelector | str:
+    """Return a v1 LabelSelector, or what is wrong with it."""
+    try:
+        return LabelSelector.from_document(document or {})
+    except SelectorError as error:
+        return str(error)
+
+
+def _readable(selector: LabelSelector | str) -> LabelSelector:
+    if isinstance(selector, str):
+        raise status.internal(selector)
+    return selector
+
+
+def labels_of(document: View) -> Mapping[str, str]:
+    """Return the labels of an object."""
+    return (document.get("metadata") or {}).get("labels") or {}
+
+
+def _form(rules: Sequence[Rule], attributes: Attributes, equivalent: bool) -> Form | None:
+    """Return the version of the first rule that matches: the request's own, else an equal resource's."""
+    for rule in rules:
+        if rule.matches(attributes, attributes.version):
+            return attributes.form
+    definition = attributes.definition
+    if not equivalent or definition is None or len(definition.versions) == 1:
+        return None
+    for rule in rules:
+        for name, served in definition.versions.items():
+            if name == attributes.version or not rule.matches(attributes, name):
+                continue
+            found = form_of(served, attributes.subresource)
+            if found is None:
+                resource = f"{served.group_version}, Resource={served.resource}"
+                raise status.internal(f"unable to convert to {resource}: unknown kind")
+            return found
+    return None

@@ -1,0 +1,98 @@
+"""Counts of admission under upstream's names (ADM-021)."""
+
+from apiext.telemetry import Family, HistogramFamily
+
+_STEP_SECONDS = (0.005, 0.025, 0.1, 0.5, 1.0, 2.5)
+_WEBHOOK_SECONDS = (*_STEP_SECONDS, 10.0, 25.0)
+_CONDITION_SECONDS = (0.001, 0.005, 0.01, 0.025, 0.1, 0.2, 0.25)
+_PREFIX = "apiserver_admission_"
+_MOST_CODE = 600  # codes above are counted as this one
+
+CALLING_ERROR, INTERNAL_ERROR, NO_ERROR = "calling_webhook_error", "apiserver_internal_error", "no_error"
+
+
+class Metrics:
+    """The families of admission; one value per server. ``type`` is admit or validating in those of webhooks."""
+
+    def __init__(self) -> None:
+        self._steps = HistogramFamily(
+            f"{_PREFIX}step_admission_duration_seconds",
+            "Admission sub-step latency histogram in seconds, broken out for each operation and step type.",
+            ("type", "operation", "rejected"),
+            _STEP_SECONDS,
+        )
+        self._plugins = HistogramFamily(
+            f"{_PREFIX}controller_admission_duration_seconds",
+            "Admission controller latency histogram in seconds, by name, operation and type, of those not idle.",
+            ("name", "type", "operation", "rejected"),
+            _STEP_SECONDS,
+        )
+        self._webhooks = HistogramFamily(
+            f"{_PREFIX}webhook_admission_duration_seconds",
+            "Admission webhook latency histogram in seconds, by name, operation and type.",
+            ("name", "type", "operation", "rejected"),
+            _WEBHOOK_SECONDS,
+        )
+        self._conditions = HistogramFamily(
+            f"{_PREFIX}match_condition_evaluation_seconds",
+            "Admission match condition evaluation time in seconds, by name, kind, type and operation.",
+            ("name", "kind", "type", "operation"),
+            _CONDITION_SECONDS,
+        )
+        self._requests = _counter(
+            "webhook_request_total", "Admission webhook requests.", "name", "type", "operation", "code", "rejected"
+        )
+        self._rejections = _counter(
+            "webhook_rejection_count",
+            "Admission webhook rejections; error_type tells who failed, rejection_code what the webhook answered.",
+            "name", "type", "operation", "error_type", "rejection_code",
+        )  # fmt: skip
+        self._open = _counter("webhook_fail_open_count", "Failed admission webhooks that were ignored.", "name", "type")
+        kinds = ("name", "kind", "type", "operation")
+        self._exclusions = _counter("match_condition_exclusions_total", "Hooks left out by match conditions.", *kinds)
+        self._faults = _counter("match_condition_evaluation_errors_total", "Match conditions that failed.", *kinds)
+
+    @property
+    def families(self) -> list[Family | HistogramFamily]:
+        """All families, to be shown at a scrape."""
+        return [
+            self._steps, self._plugins, self._webhooks, self._rejections, self._open, self._requests,
+            self._conditions, self._exclusions, self._faults,
+        ]  # fmt: skip
+
+    def step(self, type: str, operation: str, rejected: bool, seconds: float) -> None:
+        """Observe one moment of the whole chain."""
+        self._steps.slot(type, operation, _truth(rejected)).observe(seconds)
+
+    def plugin(self, name: str, type: str, operation: str, rejected: bool, seconds: float) -> None:
+        """Observe one plug-in at work."""
+        self._plugins.slot(name, type, operation, _truth(rejected)).observe(seconds)
+
+    def webhook(self, name: str, type: str, operation: str, code: int, rejected: bool, seconds: float) -> None:
+        """Count one call of a webhook; ``code`` is 200, or that of its failure."""
+        self._requests.slot(name, type, operation, str(min(code, _MOST_CODE)), _truth(rejected)).add(1)
+        self._webhooks.slot(name, type, operation, _truth(rejected)).observe(seconds)
+
+    def rejection(self, name: str, type: str, operation: str, error: str, code: int) -> None:
+        """Count one write that a webhook rejected, by its answer or its failure."""
+        self._rejections.slot(name, type, operation, error, str(min(code, _MOST_CODE))).add(1)
+
+    def failed_open(self, name: str, type: str) -> None:
+        """Count one failure that was ignored."""
+        self._open.slot(name, type).add(1)
+
+    def conditions(self, labels: tuple[str, str, str, str], seconds: float, *, excluded: bool, faults: int) -> None:
+        """Observe the match conditions of one hook; labels are name, kind, type and operation."""
+        self._conditions.slot(*labels).observe(seconds)
+        if excluded:
+            self._exclusions.slot(*labels).add(1)
+        if faults:
+            self._faults.slot(*labels).add(faults)
+
+
+def _counter(name: str, text: str, *labels: str) -> Family:
+    return Family(_PREFIX + name, "counter", text, labels)
+
+
+def _truth(value: bool) -> str:
+    return "true" if value else "false"

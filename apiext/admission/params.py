@@ -1,0 +1,104 @@
+"""The parameters of policies: objects of any served kind, found by what a binding says of them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from apiext import limits
+from apiext.admission.calls import Surroundings
+from apiext.catalog.converted import NeedsConversion
+from apiext.catalog.served import Catalog, LiveCatalog, ServedResource, ServedVersion
+from apiext.documents.document import View
+from apiext.meta.selectors import LabelSelector, SelectorError
+from apiext.storage.cached_store import CachedStore
+from apiext.storage.store import Entry, StoreError
+
+
+class ConfigurationError(Exception):
+    """A policy or a binding that cannot be put to use; the failure policy decides."""
+
+
+class UnknownKind(ConfigurationError):
+    """A policy whose parameters are of a kind that nobody serves."""
+
+
+class Params:
+    """Finds parameters in the caches of their resources."""
+
+    __slots__ = ("_around", "_catalog", "_store")
+
+    def __init__(self, catalog: LiveCatalog, store: CachedStore, around: Surroundings) -> None:
+        self._catalog = catalog
+        self._store = store
+        self._around = around
+
+    async def find(
+        self, kind: tuple[str, str] | None, ref: Mapping[str, Any] | None, namespace: str
+    ) -> list[View | None]:
+        """Return the objects that a binding means, one None when it uses none; raises ConfigurationError.
+
+        ``kind`` are apiVersion and kind of the policy, ``namespace`` is that of the write, empty when it has none.
+        """
+        if kind is None:
+            return [None]
+        resource, served = self.served(kind)
+        if ref is None:
+            return [None]
+        entries = await self._entries(resource, ref, _place(served, ref, namespace))
+        if not entries and ref.get("parameterNotFoundAction") == "Deny":
+            raise ConfigurationError("no params found for policy binding with `Deny` parameterNotFoundAction")
+        return [await self._document(resource, served, entry) for entry in entries[: limits.ADMISSION_PARAMS]]
+
+    def served(self, kind: tuple[str, str]) -> tuple[ServedResource, ServedVersion]:
+        """Return the resource and version of a kind; raises UnknownKind."""
+        found: dict[tuple[str, str], tuple[ServedResource, ServedVersion]] = self._catalog.current.remember(
+            "resources by apiVersion and kind", _by_kind
+        )
+        if kind not in found:
+            group, slash, version = kind[0].partition("/")
+            shown = f"{group}/{version}" if slash else f"/{group}"
+            raise UnknownKind(f"failed to find resource referenced by paramKind: '{shown}, Kind={kind[1]}'")
+        return found[kind]
+
+    async def _entries(self, resource: ServedResource, ref: Mapping[str, Any], namespace: str | None) -> list[Entry]:
+        collection = self._store.collection(resource.stored_resource)
+        if collection is None:
+            return []
+        await collection.wait_ready()
+        try:
+            if name := ref.get("name"):
+                one = collection.get(namespace or "", name) or await self._store.current(
+                    collection, namespace or "", name
+                )
+                return [one] if one is not None else []
+            selector = LabelSelector.from_document(ref.get("selector") or {})
+            return [entry for entry in collection.readable(namespace) if selector.matches(entry.labels)]
+        except (StoreError, SelectorError) as error:
+            raise ConfigurationError(str(error)) from error
+
+    async def _document(self, resource: ServedResource, served: ServedVersion, entry: Entry) -> View:
+        try:
+            return served.decode(entry.raw, entry.revision)
+        except NeedsConversion as need:
+            return await self._around.convert(resource, need.document, need.api_version)
+
+
+def _by_kind(catalog: Catalog) -> dict[tuple[str, str], tuple[ServedResource, ServedVersion]]:
+    return {
+        (served.api_version, served.kind): (resource, served)
+        for resource in catalog.resources.values()
+        for served in resource.versions.values()
+    }
+
+
+def _place(served: ServedVersion, ref: Mapping[str, Any], namespace: str) -> str | None:
+    """Return the namespace to look in, None for a kind that has none; raises ConfigurationError."""
+    given = ref.get("namespace") or ""
+    if not served.namespaced:
+        if given:
+            raise ConfigurationError("paramRef.namespace must not be provided for a cluster-scoped `paramKind`")
+        return None
+    if not given and not namespace:
+        raise ConfigurationError(
+            "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources"
+        )
+    return given or namespace

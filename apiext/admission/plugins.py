@@ -1,0 +1,49 @@
+"""The plug-ins of a server in upstream's order, by the names that flags give them (ADM-001)."""
+
+from collections.abc import Callable, Collection, Sequence
+from typing import TypeVar
+
+from apiext.admission.calls import Surroundings
+from apiext.admission.chain import Plugin
+from apiext.admission.hooks import BINDINGS, MUTATING, POLICIES, VALIDATING, Hook, Live, compile_hooks
+from apiext.admission.lifecycle import NamespaceLifecycle
+from apiext.admission.params import Params
+from apiext.admission.policies import ValidatingPolicies
+from apiext.admission.policy import compile_binding, compile_policy
+from apiext.admission.webhooks import MutatingWebhooks, ValidatingWebhooks
+from apiext.catalog.served import LiveCatalog
+from apiext.documents.document import View
+from apiext.meta.names import GroupResource
+from apiext.storage.cached_store import CachedStore
+
+T = TypeVar("T")
+
+
+def plugins(catalog: LiveCatalog, store: CachedStore, around: Surroundings, off: Collection[str]) -> list[Plugin]:
+    """Return the plug-ins that are not turned off; configurations are read from the store's cache."""
+
+    def webhooks(resource: GroupResource) -> Live[Hook]:
+        return _live(catalog, store, resource, compile_hooks)
+
+    made: Sequence[tuple[str, Callable[[], Plugin]]] = (
+        ("NamespaceLifecycle", lambda: NamespaceLifecycle(around.find_namespace)),
+        ("MutatingAdmissionWebhook", lambda: MutatingWebhooks(webhooks(MUTATING), around)),
+        ("ValidatingAdmissionPolicy", lambda: _policies(catalog, store, around)),
+        ("ValidatingAdmissionWebhook", lambda: ValidatingWebhooks(webhooks(VALIDATING), around)),
+    )
+    return [make() for name, make in made if name not in off]
+
+
+def _policies(catalog: LiveCatalog, store: CachedStore, around: Surroundings) -> Plugin:
+    policies = _live(catalog, store, POLICIES, compile_policy)
+    bindings = _live(catalog, store, BINDINGS, compile_binding)
+    return ValidatingPolicies(policies, bindings, Params(catalog, store, around), around)
+
+
+def _live(
+    catalog: LiveCatalog, store: CachedStore, resource: GroupResource, compile: Callable[[View], Sequence[T]]
+) -> Live[T]:
+    served = catalog.current.lookup(resource.group, "v1", resource.resource)
+    if served is None:  # turned off by --runtime-config: nothing is configured, so nothing is called
+        return Live(None, lambda raw, revision: {}, compile)
+    return Live(store.collection(resource), served.decode, compile)

@@ -1,0 +1,124 @@
+"""The objects of one write in the versions that hooks want, converted once each (ADM-005)."""
+
+from collections.abc import Awaitable, Callable
+
+import orjson
+
+from apiext.admission.attributes import Attributes, Form
+from apiext.catalog.served import ServedResource, ServedVersion
+from apiext.documents.document import Document, View
+from apiext.documents.encoding import encode
+from apiext.meta import status
+from apiext.schema.budget import DEFAULTS, OverBudget
+
+Convert = Callable[[ServedResource, View, str], Awaitable[Document]]
+"""(resource, object, apiVersion) → the object in that version; raises StatusError."""
+
+
+async def plain_conversion(definition: ServedResource, document: View, api_version: str) -> Document:
+    """Return an object in another version when no webhook is needed for it (VER-003)."""
+    target = served_in(definition, api_version)
+    if not target.typed:
+        return {**document, "apiVersion": api_version}
+    source = served_in(definition, str(document.get("apiVersion", "")))
+    found = target.decode(source.encode(dict(document)), 0)
+    found["metadata"].pop("resourceVersion", None)
+    revision = (document.get("metadata") or {}).get("resourceVersion")
+    if revision:
+        found["metadata"]["resourceVersion"] = revision
+    return found
+
+
+def served_in(definition: ServedResource, api_version: str) -> ServedVersion:
+    """Return the version of a resource, served or not, by its apiVersion."""
+    versions = definition.all_versions or definition.versions
+    return versions[api_version.rpartition("/")[2]]
+
+
+def normalized(served: ServedVersion, subresource: str, document: Document) -> Document:
+    """Return what a webhook made, pruned, coerced and defaulted as a body would be (ADM-014); 500 when it cannot be."""
+    if not isinstance(document.get("kind"), str) or not document["kind"]:
+        raise status.internal(f"Object 'Kind' is missing in '{encode(document).decode()}'")
+    DEFAULTS.refill()
+    try:
+        found = (served.endpoints[subresource].normalize or served.normalize)(document)[0]
+    except (ValueError, OverBudget) as error:
+        raise status.internal(str(error)) from error
+    found.setdefault("metadata", {})
+    return found
+
+
+class Shown:
+    """New and old object in one version, and their bytes."""
+
+    __slots__ = ("_new", "_old", "new", "old")
+
+    def __init__(self, new: View | None, old: View | None) -> None:
+        self.new = new
+        self.old = old
+        self._new = b""
+        self._old = b""
+
+    @property
+    def fragments(self) -> tuple[orjson.Fragment, orjson.Fragment]:
+        """New and old object as JSON, encoded once however many hooks are called."""
+        self._new = self._new or _encoded(self.new)
+        self._old = self._old or _encoded(self.old)
+        return orjson.Fragment(self._new), orjson.Fragment(self._old)
+
+    @property
+    def size(self) -> int:
+        """About how many bytes the new object has, 0 before it was encoded."""
+        return len(self._new)
+
+    def with_new(self, new: View) -> "Shown":
+        """Return the same with another new object."""
+        found = Shown(new, self.old)
+        found._old = self._old
+        return found
+
+
+def _encoded(document: View | None) -> bytes:
+    return b"null" if document is None else encode(document)
+
+
+class Versions:
+    """The objects of a write by the apiVersion of their kind."""
+
+    __slots__ = ("_attributes", "_convert", "_known")
+
+    def __init__(self, attributes: Attributes, convert: Convert, new: View | None) -> None:
+        self._attributes = attributes
+        self._convert = convert
+        self._known = {attributes.form.api_version: Shown(new, attributes.old)}
+
+    async def shown(self, form: Form) -> Shown:
+        """Return the objects as a hook wants them; raises StatusError when they cannot be converted."""
+        found = self._known.get(form.api_version)
+        if found is None:
+            whole = next(iter(self._known.values()))
+            found = self._known[form.api_version] = Shown(
+                await self._converted(whole.new, form), await self._converted(whole.old, form)
+            )
+        return found
+
+    async def change(self, form: Form, new: Document) -> Document:
+        """Take what a hook made of the new object, and return it in the version of the request."""
+        own = self._attributes.form
+        if form.api_version == own.api_version:
+            self._known = {own.api_version: self._known[own.api_version].with_new(new)}
+            return new
+        definition = self._attributes.definition
+        assert definition is not None, "only a known resource has other versions"
+        back = await self._convert(definition, new, own.api_version)
+        back = normalized(served_in(definition, own.api_version), self._attributes.subresource, back)
+        before, there = self._known[own.api_version], self._known[form.api_version]
+        self._known = {own.api_version: before.with_new(back), form.api_version: there.with_new(new)}
+        return back
+
+    async def _converted(self, document: View | None, form: Form) -> View | None:
+        if document is None:
+            return None
+        definition = self._attributes.definition
+        assert definition is not None, "only a known resource has other versions"
+        return await self._convert(definition, document, form.api_version)

@@ -1,0 +1,237 @@
+"""The plug-ins MutatingAdmissionWebhook and ValidatingAdmissionWebhook (ADM-001…015)."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from apiext.admission import calls
+from apiext.admission.attributes import Attributes, Form
+from apiext.admission.calls import Failed, Observed, Rejected, Surroundings
+from apiext.admission.hooks import Hook, Live
+from apiext.admission.reviews import Response
+from apiext.admission.versions import Shown, Versions, normalized, served_in
+from apiext.documents import json_patch
+from apiext.documents.document import Document
+from apiext.documents.encoding import decode_json
+from apiext.documents.errors import DecodeError
+from apiext.meta import status
+from apiext.meta.fields import go_quote
+from apiext.meta.status import StatusError
+
+MUTATION = "mutation.webhook.admission.k8s.io/"
+PATCH = "patch.webhook.admission.k8s.io/"
+VALIDATING = "validating.webhook.admission.k8s.io/"
+_ROUNDS = 2  # the second one calls webhooks again whose object was changed after them (ADM-015)
+
+
+class MutatingWebhooks:
+    """Calls mutating webhooks one by one, each with what the one before made (ADM-004)."""
+
+    __slots__ = ("_around", "_live")
+    name = "MutatingAdmissionWebhook"
+
+    def __init__(self, live: Live[Hook], around: Surroundings) -> None:
+        self._live = live
+        self._around = around
+
+    @property
+    def idle(self) -> bool:
+        """Whether no webhook is configured."""
+        return self._live.empty
+
+    async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
+        """Return the object as the webhooks leave it; raises StatusError."""
+        hooks = await self._live.current()
+        if not hooks or attributes.served is None or calls.exempt(attributes):
+            return new
+        return await _Mutation(self._around, attributes, hooks, new).run()
+
+    async def review(self, attributes: Attributes) -> None:
+        """Mutating webhooks judge nothing at the end."""
+
+
+class _Mutation:
+    """One write on its way through the mutating webhooks."""
+
+    def __init__(
+        self, around: Surroundings, attributes: Attributes, hooks: Sequence[Hook], new: Document | None
+    ) -> None:
+        self._around = around
+        self._attributes = attributes
+        self._hooks = hooks
+        self._new = new
+        self._versions = Versions(attributes, around.convert, new)
+        self._called: set[int] = set()  # webhooks that want to be called again if the object changes
+        self._again: set[int] = set()
+        self._changed = False
+
+    async def run(self) -> Document | None:
+        for number in range(_ROUNDS):
+            self._changed = False
+            for index, hook in enumerate(self._hooks):
+                await self._turn(number, index, hook)
+            if not self._changed:
+                break
+        return self._new
+
+    async def _turn(self, number: int, index: int, hook: Hook) -> None:
+        form = await calls.form_for(self._around, hook, self._attributes, self._versions, "admit", self._new)
+        if form is None or (number and index not in self._again):
+            return
+        place = f"round_{number}_index_{index}"
+        observed = Observed(self._around, hook, self._attributes.operation, "admit")
+        changed = False
+        try:
+            changed = await self._call(hook, form, place)
+        except Failed as error:
+            observed.failed(error)
+            self._ignore_or_raise(hook, place, error)
+        except Rejected as error:
+            observed.failed(error)
+            raise error.status from error
+        except StatusError as error:
+            observed.failed(error)
+            raise
+        else:
+            observed.passed()
+        finally:
+            self._note(hook, place, changed)
+        if changed:
+            self._changed = True
+            self._again |= self._called
+            self._called.clear()
+        if hook.reinvoke:
+            self._called.add(index)
+
+    def _note(self, hook: Hook, place: str, changed: bool) -> None:
+        told = {"configuration": hook.configuration, "webhook": hook.name, "mutated": changed}
+        self._attributes.traces.annotations[f"{MUTATION}{place}"] = orjson.dumps(told).decode()
+
+    def _ignore_or_raise(self, hook: Hook, place: str, error: Failed) -> None:
+        if not hook.ignore:
+            raise status.internal(str(error)) from error
+        self._attributes.traces.annotations[f"failed-open.{MUTATION}{place}"] = hook.name
+        if calls.late(self._attributes):
+            raise status.timeout(calls.TOO_LATE) from error
+
+    async def _call(self, hook: Hook, form: Form, place: str) -> bool:
+        """Call a webhook and take its patch; return whether that changed anything."""
+        shown = await self._versions.shown(form)
+        response = await calls.ask(self._around, hook, self._attributes, form, shown, mutating=True)
+        if not response.patch:
+            return False
+        operations = await calls.apart(len(response.patch), _operations, hook, response)
+        if not operations:
+            return False
+        if shown.new is None:
+            text = "attempted to modify the object, which is not supported for this operation"
+            raise status.internal(f"admission webhook {go_quote(hook.name)} {text}")
+        if response.patch_type != "JSONPatch":
+            raise Failed(hook.name, f"unsupported patch type {go_quote(response.patch_type)}")
+        changed, found = await calls.apart(
+            len(response.patch) + shown.size, _patched, self._attributes, form, shown, operations
+        )
+        self._new = await self._versions.change(form, found)
+        told = {
+            "configuration": hook.configuration,
+            "webhook": hook.name,
+            "patch": operations,
+            "patchType": "JSONPatch",
+        }
+        self._attributes.traces.annotations[f"{PATCH}{place}"] = orjson.dumps(told).decode()
+        return changed
+
+
+def _operations(hook: Hook, response: Response) -> list[Any]:
+    """Return the operations of a patch; raises Failed for what is none."""
+    try:
+        operations, _ = decode_json(response.patch)
+        if not isinstance(operations, list):
+            raise json_patch.PatchMalformed("json: cannot unmarshal object into Go value of type jsonpatch.Patch")
+        json_patch.check(operations)
+    except (DecodeError, json_patch.PatchMalformed, json_patch.PatchTooBig) as error:
+        raise Failed(hook.name, f"received undecodable patch in webhook response: {error}") from error
+    return operations
+
+
+def _patched(attributes: Attributes, form: Form, shown: Shown, operations: list[Any]) -> tuple[bool, Document]:
+    """Return whether a patch changes the object, and the object patched, pruned and defaulted again (ADM-014)."""
+    assert shown.new is not None
+    assert attributes.definition is not None
+    try:
+        found = json_patch.apply(shown.new, operations)
+    except json_patch.PatchInvalid as error:
+        raise status.internal(str(error)) from error
+    changed = found != shown.new
+    return changed, normalized(served_in(attributes.definition, form.version), attributes.subresource, found)
+
+
+class ValidatingWebhooks:
+    """Calls validating webhooks side by side on the final object (ADM-004)."""
+
+    __slots__ = ("_around", "_live")
+    name = "ValidatingAdmissionWebhook"
+
+    def __init__(self, live: Live[Hook], around: Surroundings) -> None:
+        self._live = live
+        self._around = around
+
+    @property
+    def idle(self) -> bool:
+        """Whether no webhook is configured."""
+        return self._live.empty
+
+    async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
+        """Validating webhooks change nothing."""
+        return new
+
+    async def review(self, attributes: Attributes) -> None:
+        """Ask the webhooks that are meant; the first refusal in their order is raised as StatusError."""
+        hooks = await self._live.current()
+        if hooks and attributes.served is not None and not calls.exempt(attributes):
+            await self._review(attributes, hooks)
+
+    async def _review(self, attributes: Attributes, hooks: Sequence[Hook]) -> None:
+        versions = Versions(attributes, self._around.convert, attributes.new)
+        meant: list[tuple[Hook, Form, Shown]] = []
+        for hook in hooks:
+            form = await calls.form_for(self._around, hook, attributes, versions, "validating", attributes.new)
+            if form is not None:
+                meant.append((hook, form, await versions.shown(form)))
+        if not meant:
+            return
+        if calls.late(attributes):
+            raise status.timeout(calls.TOO_LATE)
+        if len(meant) == 1:
+            errors = [await self._judged(attributes, 0, *meant[0])]
+        else:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._judged(attributes, index, *one)) for index, one in enumerate(meant)]
+            errors = [task.result() for task in tasks]
+        for error in errors:
+            if error is not None:
+                raise error
+
+    async def _judged(
+        self, attributes: Attributes, index: int, hook: Hook, form: Form, shown: Shown
+    ) -> StatusError | None:
+        """Return what a webhook has against the write."""
+        observed = Observed(self._around, hook, attributes.operation, "validating")
+        try:
+            await calls.ask(self._around, hook, attributes, form, shown, mutating=False)
+        except Failed as error:
+            observed.failed(error)
+            if not hook.ignore:
+                return status.internal(str(error))
+            attributes.traces.annotations[f"failed-open.{VALIDATING}round_0_index_{index}"] = hook.name
+        except Rejected as error:
+            observed.failed(error)
+            return error.status
+        except StatusError as error:
+            observed.failed(error)
+            return error
+        else:
+            observed.passed()
+        return None

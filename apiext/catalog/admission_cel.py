@@ -1,0 +1,110 @@
+"""Expressions about a write: the variables they see, and what is wrong with one (ADM-006, plugin/cel/compile.go)."""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+
+from apiext.cel import types
+from apiext.cel.declared import Declared
+from apiext.cel.environment import Environment, Program, Rejected
+from apiext.cel.library.authorization import AUTHORIZER, RESOURCE_CHECK
+from apiext.cel.types import Type
+from apiext.schema.patience import COMPILING, current
+
+BOOL = (types.BOOL,)
+TEXT = (types.STRING,)
+TEXT_OR_NULL = (types.STRING, types.NULL)
+REQUEST_RESOURCE = "authorizer.requestResource"
+
+_TEXT = Declared("string")
+_TEXTS = Declared("list", element=_TEXT)
+_DYN = Declared("dyn", nullable=True)
+
+
+def _object(type_name: str, /, **fields: Declared) -> Declared:
+    return Declared("object", f"kubernetes.{type_name}", fields, fields)
+
+
+def _request() -> Declared:
+    kind = _object("GroupVersionKind", group=_TEXT, version=_TEXT, kind=_TEXT)
+    resource = _object("GroupVersionResource", group=_TEXT, version=_TEXT, resource=_TEXT)
+    extra = Declared("map", element=_TEXTS)
+    user = _object("UserInfo", username=_TEXT, uid=_TEXT, groups=_TEXTS, extra=extra)
+    texts = dict.fromkeys(("subResource", "requestSubResource", "name", "namespace", "operation"), _TEXT)
+    return _object(
+        "AdmissionRequest", kind=kind, resource=resource, requestKind=kind, requestResource=resource, userInfo=user,
+        dryRun=Declared("bool"), options=_DYN, **texts,
+    )  # fmt: skip
+
+
+def _namespace() -> Declared:
+    time, number = Declared("timestamp", format="date-time"), Declared("int")
+    texts = Declared("map", element=_TEXT)
+    names = dict.fromkeys(("name", "generateName", "namespace", "UID", "resourceVersion"), _TEXT)
+    metadata = _object(
+        "NamespaceMetadata", labels=texts, annotations=texts, creationTimestamp=time, deletionTimestamp=time,
+        deletionGracePeriodSeconds=number, generation=number, finalizers=_TEXTS, **names,
+    )  # fmt: skip
+    condition = _object(
+        "NamespaceCondition", status=_TEXT, type=_TEXT, lastTransitionTime=time, message=_TEXT, reason=_TEXT
+    )
+    fields = {
+        "metadata": metadata,
+        "spec": _object("NamespaceSpec", finalizers=_TEXTS),
+        "status": _object("NamespaceStatus", conditions=Declared("list", element=condition), phase=_TEXT),
+    }
+    return Declared("object", "kubernetes.Namespace", fields, fields, nullable=True)
+
+
+REQUEST = _request()
+NAMESPACE = _namespace()
+_VARIABLES = Declared("object", "kubernetes.variables")
+
+
+def environment(
+    *,
+    params: bool = False,
+    authorizer: bool = True,
+    version: str = "stored",
+    variables: Mapping[str, Type] | None = None,
+) -> Environment:
+    """Return where expressions about a write are compiled.
+
+    ``variables`` are the composed ones by name, None where there can be none. ``version`` is as for Environment.
+    """
+    if variables is None:
+        return _plain(params, authorizer, version)
+    known = _globals(params, authorizer) | {"variables": _VARIABLES}
+    known |= {f"variables.{name}": kind for name, kind in variables.items()}
+    return Environment(known, version=version)
+
+
+@cache
+def _plain(params: bool, authorizer: bool, version: str) -> Environment:
+    return Environment(_globals(params, authorizer), version=version)
+
+
+def _globals(params: bool, authorizer: bool) -> dict[str, Declared | Type]:
+    known: dict[str, Declared | Type] = {
+        "object": types.DYN, "oldObject": types.DYN, "namespaceObject": NAMESPACE, "request": REQUEST,
+    }  # fmt: skip
+    if params:
+        known["params"] = types.DYN
+    if authorizer:
+        known |= {"authorizer": AUTHORIZER, REQUEST_RESOURCE: RESOURCE_CHECK}
+    return known
+
+
+def compiled(text: str, within: Environment, wanted: Sequence[Type] = ()) -> Program | str:
+    """Return the program of an expression, or upstream's text about what is wrong with it.
+
+    ``wanted`` are the types that it may give, none for any. Raises TooLong where work is to be brief.
+    """
+    current().spend(COMPILING)
+    found = within.compile(text)
+    if isinstance(found, Rejected):
+        stage = "compilation failed" if found.stage == "compilation" else "program instantiation failed"
+        return f"{stage}: {found.text}"
+    if wanted and found.result not in wanted:
+        listed = str(wanted[0]) if len(wanted) == 1 else f"one of [{' '.join(map(str, wanted))}]"
+        return f"must evaluate to {listed} but got {found.result}"
+    return found

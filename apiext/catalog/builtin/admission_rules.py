@@ -1,0 +1,135 @@
+"""What is wrong with the parts that webhook configurations and admission policies share: rules, selectors, conditions.
+
+Texts and order are those of k8s pkg/apis/admissionregistration/validation (ADM-003, ADM-006).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from apiext.catalog.admission_cel import BOOL, compiled, environment
+from apiext.documents.document import View
+from apiext.meta.fields import FieldError, child, duplicate, forbidden, invalid, item, not_supported, required, too_many
+from apiext.meta.syntax import label_value, qualified_name
+
+MOST_CONDITIONS = 64
+FAILURE_POLICIES = ("Fail", "Ignore")
+MATCH_POLICIES = ("Equivalent", "Exact")
+_OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
+_SCOPES = ("*", "Cluster", "Namespaced")
+
+
+def one_of(owner: View, path: str, name: str, allowed: Sequence[str]) -> Iterator[FieldError]:
+    """Yield the fault of a field that is given and is none of the allowed values."""
+    value = owner.get(name)
+    if value is not None and value not in allowed:
+        yield not_supported(child(path, name), value, allowed)
+
+
+def rule_errors(rule: View, path: str) -> Iterator[FieldError]:
+    """Yield what is wrong with operations, groups, versions, resources and scope of a rule."""
+    operations = rule.get("operations") or ()
+    yield from _wildcard_errors(operations, child(path, "operations"), "operations")
+    for index, operation in enumerate(operations):
+        if operation not in _OPERATIONS:
+            yield not_supported(item(child(path, "operations"), index), operation, _OPERATIONS)
+    yield from _wildcard_errors(rule.get("apiGroups"), child(path, "apiGroups"), "API groups")
+    versions = rule.get("apiVersions") or ()
+    yield from _wildcard_errors(versions, child(path, "apiVersions"), "API versions")
+    for index, version in enumerate(versions):
+        if not version:
+            yield required(item(child(path, "apiVersions"), index))
+    yield from _resource_errors(rule.get("resources") or (), child(path, "resources"))
+    yield from one_of(rule, path, "scope", _SCOPES)
+
+
+def _wildcard_errors(values: Sequence[str] | None, path: str, noun: str) -> Iterator[FieldError]:
+    if not values:
+        yield required(path)
+    elif len(values) > 1 and "*" in values:
+        yield invalid(path, list(values), f"if '*' is present, must not specify other {noun}")
+
+
+def _resource_errors(resources: Sequence[str], path: str) -> Iterator[FieldError]:
+    if not resources:
+        yield required(path)
+    whole: set[str] = set()  # x of x/*
+    parts: set[str] = set()  # x of */x
+    bare = False
+    for index, name in enumerate(resources):
+        if not name:
+            yield required(item(path, index))
+            continue
+        resource, slash, sub = name.partition("/")
+        if not slash:
+            bare = name != "*"  # upstream: only the last one without a subresource counts
+            continue
+        if resource in whole:
+            yield invalid(item(path, index), name, f"if '{resource}/*' is present, must not specify {name}")
+        if sub in parts:
+            yield invalid(item(path, index), name, f"if '*/{sub}' is present, must not specify {name}")
+        if sub == "*":
+            whole.add(resource)
+        if resource == "*":
+            parts.add(sub)
+    if len(resources) > 1 and "*/*" in resources:
+        yield invalid(path, list(resources), "if '*/*' is present, must not specify other resources")
+    if "*" in resources and bare:
+        text = "if '*' is present, must not specify other resources without subresources"
+        yield invalid(path, list(resources), text)
+
+
+def selector_errors(selector: View | None, path: str, *, values: bool = True) -> Iterator[FieldError]:
+    """Yield what is wrong with a v1 LabelSelector; ``values`` asks for right values in expressions, too."""
+    if selector is None:
+        return
+    for key, value in sorted((selector.get("matchLabels") or {}).items()):
+        at = child(path, "matchLabels")
+        yield from (invalid(at, key, fault) for fault in qualified_name(key))
+        yield from (invalid(at, value, fault) for fault in label_value(value))
+    for index, expression in enumerate(selector.get("matchExpressions") or ()):
+        yield from _expression_errors(expression, item(child(path, "matchExpressions"), index), values)
+
+
+def _expression_errors(expression: View, path: str, check_values: bool) -> Iterator[FieldError]:
+    operator, values = expression.get("operator") or "", expression.get("values") or ()
+    if operator in ("In", "NotIn"):
+        if not values:
+            yield required(child(path, "values"), "must be specified when `operator` is 'In' or 'NotIn'")
+    elif operator in ("Exists", "DoesNotExist"):
+        if values:
+            text = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+            yield forbidden(child(path, "values"), text)
+    else:
+        yield invalid(child(path, "operator"), operator, "not a valid selector operator")
+    key = expression.get("key") or ""
+    yield from (invalid(child(path, "key"), key, fault) for fault in qualified_name(key))
+    if check_values:
+        for index, value in enumerate(values):
+            yield from (invalid(item(child(path, "values"), index), value, fault) for fault in label_value(value))
+
+
+def condition_errors(
+    conditions: Sequence[Mapping[str, Any]] | None, path: str, known: frozenset[str], *, params: bool = False
+) -> Iterator[FieldError]:
+    """Yield what is wrong with matchConditions; ``known`` expressions may use all of the language (ADM-006)."""
+    conditions = conditions or ()
+    if len(conditions) > MOST_CONDITIONS:
+        yield too_many(path, len(conditions), MOST_CONDITIONS)
+    names: set[str] = set()
+    for index, condition in enumerate(conditions[: 2 * MOST_CONDITIONS]):  # the rest says nothing new
+        at = item(path, index)
+        expression, name = (condition.get("expression") or "").strip(), condition.get("name") or ""
+        if not expression:
+            yield required(child(at, "expression"))
+        else:
+            version = "stored" if condition.get("expression") in known else "new"
+            found = compiled(expression, environment(params=params, version=version), BOOL)
+            if isinstance(found, str):
+                yield invalid(child(at, "expression"), expression, found)
+        if not name:
+            yield required(child(at, "name"))
+            continue
+        yield from (invalid(child(at, "name"), name, fault) for fault in qualified_name(name))
+        if name in names:
+            yield duplicate(child(at, "name"), name)
+        names.add(name)

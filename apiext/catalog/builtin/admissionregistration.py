@@ -1,0 +1,138 @@
+"""What is wrong with webhook configurations (named by the rows of kinds.yaml; ADM-003).
+
+Texts and order are those of k8s pkg/apis/admissionregistration/validation. Policies are in policies.py.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from apiext.catalog.builtin import policies
+from apiext.catalog.builtin.admission_rules import (
+    FAILURE_POLICIES,
+    MATCH_POLICIES,
+    condition_errors,
+    one_of,
+    rule_errors,
+    selector_errors,
+)
+from apiext.crd.rules_of_conversion import service_errors, url_errors
+from apiext.documents.document import View
+from apiext.meta.fields import FieldError, child, duplicate, invalid, item, required
+from apiext.meta.syntax import dns1035_label, dns1123_subdomain
+
+REVIEW_VERSIONS = ("v1", "v1beta1")
+_REINVOCATION_POLICIES = ("IfNeeded", "Never")
+_NO_SIDE_EFFECTS = ("None", "NoneOnDryRun")
+_SIDE_EFFECTS = ("None", "NoneOnDryRun", "Some", "Unknown")
+
+
+def validate_mutating(new: View, old: View | None) -> list[FieldError]:
+    """Return the faults of a MutatingWebhookConfiguration; old is None on create."""
+    return list(_configuration_errors(new, old, mutating=True))
+
+
+def validate_validating(new: View, old: View | None) -> list[FieldError]:
+    """Return the faults of a ValidatingWebhookConfiguration; old is None on create."""
+    return list(_configuration_errors(new, old, mutating=False))
+
+
+def validate_policy(new: View, old: View | None) -> list[FieldError]:
+    """Return the faults of a ValidatingAdmissionPolicy; old is None on create."""
+    return list(policies.policy_errors(new, old))
+
+
+def validate_binding(new: View, old: View | None) -> list[FieldError]:
+    """Return the faults of a ValidatingAdmissionPolicyBinding; old is None on create."""
+    return list(policies.binding_errors(new))
+
+
+def _configuration_errors(new: View, old: View | None, *, mutating: bool) -> Iterator[FieldError]:
+    """Yield all faults; what an old configuration may have wrong, its update may, too."""
+    hooks: Sequence[View] = new.get("webhooks") or ()
+    before: Sequence[View] | None = None if old is None else (old.get("webhooks") or ())
+    recognized = before is None or all(_recognized(hook) for hook in before)
+    unique = before is None or len({hook.get("name") for hook in before}) == len(before)
+    harmless = before is None or all(hook.get("sideEffects") in _NO_SIDE_EFFECTS for hook in before)
+    values = before is None or not any(map(_bad_selectors, before))
+    unchanged = before is not None and [hook.get("matchConditions") for hook in hooks] == [
+        hook.get("matchConditions") for hook in before
+    ]
+    known = frozenset(
+        condition.get("expression", "") for hook in before or () for condition in hook.get("matchConditions") or ()
+    )
+    names: set[str] = set()
+    for index, hook in enumerate(hooks):
+        path = f"webhooks[{index}]"
+        yield from _hook_errors(hook, path, mutating=mutating, harmless=harmless, values=values)
+        if not unchanged:
+            yield from condition_errors(hook.get("matchConditions"), child(path, "matchConditions"), known)
+        yield from _version_errors(
+            hook.get("admissionReviewVersions"), child(path, "admissionReviewVersions"), recognized
+        )
+        name = hook.get("name") or ""
+        if unique and name:
+            if name in names:
+                yield duplicate(child(path, "name"), name)
+            names.add(name)
+
+
+def _recognized(hook: View) -> bool:
+    versions = hook.get("admissionReviewVersions") or ()
+    return not versions or any(version in REVIEW_VERSIONS for version in versions)
+
+
+def _bad_selectors(hook: View) -> bool:
+    return any(next(selector_errors(hook.get(name), ""), None) for name in ("namespaceSelector", "objectSelector"))
+
+
+def _hook_errors(hook: View, path: str, *, mutating: bool, harmless: bool, values: bool) -> Iterator[FieldError]:
+    yield from _name_errors(hook.get("name") or "", child(path, "name"))
+    for index, rule in enumerate(hook.get("rules") or ()):
+        yield from rule_errors(rule, item(child(path, "rules"), index))
+    yield from one_of(hook, path, "failurePolicy", FAILURE_POLICIES)
+    yield from one_of(hook, path, "matchPolicy", MATCH_POLICIES)
+    allowed = _NO_SIDE_EFFECTS if harmless else _SIDE_EFFECTS
+    if hook.get("sideEffects") is None:
+        yield required(child(path, "sideEffects"), f"must specify one of {', '.join(allowed)}")
+    yield from one_of(hook, path, "sideEffects", allowed)
+    seconds = hook.get("timeoutSeconds")
+    if seconds is not None and not 1 <= seconds <= 30:
+        yield invalid(child(path, "timeoutSeconds"), seconds, "the timeout value must be between 1 and 30 seconds")
+    for name in ("namespaceSelector", "objectSelector"):
+        yield from selector_errors(hook.get(name), child(path, name), values=values)
+    if mutating:
+        yield from one_of(hook, path, "reinvocationPolicy", _REINVOCATION_POLICIES)
+    yield from _client_errors(hook.get("clientConfig") or {}, child(path, "clientConfig"))
+
+
+def _name_errors(name: str, path: str) -> Iterator[FieldError]:
+    if not name:
+        yield required(path)
+    elif faults := dns1123_subdomain(name):
+        yield invalid(path, name, ",".join(faults))
+    elif name.count(".") < 2:
+        yield invalid(path, name, "should be a domain with at least three segments separated by dots")
+
+
+def _client_errors(client: View, path: str) -> Iterator[FieldError]:
+    url, service = client.get("url"), client.get("service")
+    if (url is None) == (service is None):
+        yield required(path, "exactly one of url or service is required")
+    elif url is not None:
+        yield from url_errors(url, child(path, "url"))
+    else:
+        yield from service_errors(service or {}, child(path, "service"))
+
+
+def _version_errors(versions: Sequence[str] | None, path: str, recognized: bool) -> Iterator[FieldError]:
+    listed = ", ".join(REVIEW_VERSIONS)
+    if not versions:
+        yield required(path, f"must specify one of {listed}")
+        return
+    for index, version in enumerate(versions):
+        if version in versions[:index]:
+            yield invalid(item(path, index), version, "duplicate version")
+            continue
+        for fault in dns1035_label(version):
+            yield invalid(item(path, index), version, fault)
+    if recognized and not any(version in REVIEW_VERSIONS for version in versions):
+        yield invalid(path, list(versions), f"must include at least one of {listed}")

@@ -1,0 +1,113 @@
+"""Cells of built-in kinds' tables that are no plain field."""
+
+from typing import Any
+
+from apiext.documents.document import View
+
+
+def webhooks(document: View) -> int:
+    """Return the number of webhooks."""
+    return len(document.get("webhooks") or ())
+
+
+def validations(document: View) -> int:
+    """Return the number of validations of a policy."""
+    return len((document.get("spec") or {}).get("validations") or ())
+
+
+def param_kind(document: View) -> str:
+    """Return the kind of a policy's parameters."""
+    kind = (document.get("spec") or {}).get("paramKind")
+    return f"{kind.get('apiVersion', '')}/{kind.get('kind', '')}" if kind else "<unset>"
+
+
+def param_ref(document: View) -> str:
+    """Return which parameters a binding takes."""
+    reference: dict[str, Any] | None = (document.get("spec") or {}).get("paramRef")
+    if not reference:
+        return "<unset>"
+    name = reference.get("name") or "*"
+    return f"{reference['namespace']}/{name}" if reference.get("namespace") else name
+
+
+# --- core ---
+
+
+def data(document: View) -> int:
+    """Return how many entries a secret or a configuration has."""
+    return len(document.get("data") or ()) + len(document.get("binaryData") or ())
+
+
+def secrets(document: View) -> int:
+    """Return how many secrets a service account names."""
+    return len(document.get("secrets") or ())
+
+
+def _spec(document: View) -> dict[str, Any]:
+    return document.get("spec") or {}
+
+
+def cluster_ip(document: View) -> str:
+    """Return the address of a service, as kubectl shows one without."""
+    return _spec(document).get("clusterIP") or "<none>"
+
+
+def external_ip(document: View) -> str:
+    """Return the addresses of a service from outside."""
+    spec = _spec(document)
+    if spec.get("type") == "ExternalName":
+        return spec.get("externalName") or "<none>"
+    ingress = ((document.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
+    balanced = [point.get("ip") or point.get("hostname") or "" for point in ingress]
+    found = [*(one for one in balanced if one), *(spec.get("externalIPs") or ())]
+    if found:
+        return ",".join(found)
+    return "<pending>" if spec.get("type") == "LoadBalancer" else "<none>"
+
+
+def ports(document: View) -> str:
+    """Return the ports of a service: 80/TCP, 80:30080/TCP with a port on the nodes."""
+    shown = []
+    for port in _spec(document).get("ports") or ():
+        node = f":{port['nodePort']}" if port.get("nodePort") else ""
+        shown.append(f"{port.get('port', 0)}{node}/{port.get('protocol', '')}")
+    return ",".join(shown) or "<none>"
+
+
+def selector(document: View) -> str:
+    """Return the labels that a service selects."""
+    return (
+        ",".join(f"{key}={value}" for key, value in sorted((_spec(document).get("selector") or {}).items())) or "<none>"
+    )
+
+
+# --- rbac ---
+
+
+def role(document: View) -> str:
+    """Return what a binding grants."""
+    reference = document.get("roleRef") or {}
+    return f"{reference.get('kind', '')}/{reference.get('name', '')}"
+
+
+def _subjects(document: View, kind: str) -> list[dict[str, Any]]:
+    return [subject for subject in document.get("subjects") or () if subject.get("kind") == kind]
+
+
+def users(document: View) -> str:
+    """Return the users that a binding names."""
+    return ", ".join(subject.get("name", "") for subject in _subjects(document, "User"))
+
+
+def groups(document: View) -> str:
+    """Return the groups that a binding names."""
+    return ", ".join(subject.get("name", "") for subject in _subjects(document, "Group"))
+
+
+def accounts(document: View) -> str:
+    """Return the service accounts that a binding names."""
+    found = _subjects(document, "ServiceAccount")
+    return ", ".join(
+        f"{subject['namespace']}/{subject.get('name', '')}" if subject.get("namespace") else subject.get("name", "")
+        for subject in found
+    )

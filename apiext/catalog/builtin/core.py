@@ -1,0 +1,226 @@
+"""What core/v1 kinds say besides their types: secrets, configurations, services (named by the rows of kinds.yaml)."""
+
+import base64
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from apiext import limits
+from apiext.documents.document import Document, View
+from apiext.meta import syntax
+from apiext.meta.fields import (
+    FieldError,
+    duplicate,
+    forbidden,
+    invalid,
+    item,
+    not_supported,
+    required,
+    too_long,
+)
+
+IMMUTABLE = "field is immutable when `immutable` is set"
+_ACCOUNT = "kubernetes.io/service-account.name"
+_REDACTED = "<secret contents redacted>"
+_KEY = re.compile(r"[-._a-zA-Z0-9]+")
+_BAD_KEY = (
+    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or "
+    "'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
+)
+
+
+def config_key(text: str) -> list[str]:
+    """Return what is wrong with a key of a secret or a configuration."""
+    faults = [syntax.too_long(syntax.MAX_SUBDOMAIN, "characters")] if len(text) > syntax.MAX_SUBDOMAIN else []
+    if not _KEY.fullmatch(text):
+        faults.append(_BAD_KEY)
+    if text in (".", ".."):
+        faults.append(f"must not be '{text}'")
+    elif text.startswith(".."):
+        faults.append("must not start with '..'")
+    return faults
+
+
+def _keys(document: View, part: str) -> list[FieldError]:
+    return [
+        invalid(item(part, key), key, fault) for key in sorted(document.get(part) or ()) for fault in config_key(key)
+    ]
+
+
+def _size(value: str) -> int:
+    """Return how many bytes a base64 text stands for."""
+    return len(value) // 4 * 3 - value[-2:].count("=")
+
+
+def _frozen(new: View, old: View | None, parts: Iterable[str]) -> list[FieldError]:
+    """Return the faults of changing what is immutable."""
+    if old is None or not old.get("immutable"):
+        return []
+    errors = [] if new.get("immutable") else [forbidden("immutable", IMMUTABLE)]
+    return errors + [forbidden(part, IMMUTABLE) for part in parts if (new.get(part) or {}) != (old.get(part) or {})]
+
+
+# --- secrets ---
+
+
+def default_secret(document: Document) -> None:
+    """Merge stringData, which is write-only, into data."""
+    texts = document.pop("stringData", None)
+    if texts:
+        encoded = {
+            key: base64.b64encode(value.encode("utf-8", "surrogatepass")).decode() for key, value in texts.items()
+        }
+        document["data"] = {**(document.get("data") or {}), **encoded}
+
+
+def validate_secret(new: View, old: View | None) -> list[FieldError]:
+    """Return the faults of a secret; old is None on create."""
+    data: Mapping[str, str] = new.get("data") or {}
+    errors: list[FieldError] = []
+    kind, before = new.get("type", ""), (old or {}).get("type", "")
+    if old is not None and kind != before:
+        errors.append(invalid("type", kind, "field is immutable"))
+    errors += _frozen(new, old, ("data",))
+    errors += _keys(new, "data")
+    if sum(map(_size, data.values())) > limits.MAX_SECRET:
+        errors.append(too_long("data", limits.MAX_SECRET))
+    check = _SECRETS.get(kind)
+    return errors + check(new, data) if check is not None else errors
+
+
+def _account(new: View, data: Mapping[str, str]) -> list[FieldError]:
+    annotations = (new.get("metadata") or {}).get("annotations") or {}
+    return [] if annotations.get(_ACCOUNT) else [required(f"metadata.annotations[{_ACCOUNT}]")]
+
+
+def _json(key: str) -> Callable[[View, Mapping[str, str]], list[FieldError]]:
+    def check(new: View, data: Mapping[str, str]) -> list[FieldError]:
+        path = item("data", key)
+        if key not in data:
+            return [required(path)]
+        try:
+            if isinstance(json.loads(base64.b64decode(data[key])), dict):
+                return []
+            fault = "json: cannot unmarshal value into Go value of type map[string]interface {}"
+        except ValueError:
+            fault = "invalid character in the JSON text"
+        return [invalid(path, _REDACTED, fault)]
+
+    return check
+
+
+def _any_of(*keys: str) -> Callable[[View, Mapping[str, str]], list[FieldError]]:
+    return lambda new, data: [] if any(key in data for key in keys) else [required(item("data", key)) for key in keys]
+
+
+def _all_of(*keys: str, filled: bool = False) -> Callable[[View, Mapping[str, str]], list[FieldError]]:
+    def there(data: Mapping[str, str], key: str) -> bool:
+        return bool(data.get(key)) if filled else key in data
+
+    return lambda new, data: [required(item("data", key)) for key in keys if not there(data, key)]
+
+
+_SECRETS: Mapping[str, Callable[[View, Mapping[str, str]], list[FieldError]]] = {
+    "kubernetes.io/service-account-token": _account,
+    "kubernetes.io/dockercfg": _json(".dockercfg"),
+    "kubernetes.io/dockerconfigjson": _json(".dockerconfigjson"),
+    "kubernetes.io/basic-auth": _any_of("username", "password"),
+    "kubernetes.io/ssh-auth": _all_of("ssh-privatekey", filled=True),
+    "kubernetes.io/tls": _all_of("tls.crt", "tls.key"),
+}
+"""Type of a secret → what it must hold."""
+
+
+# --- configurations ---
+
+
+def validate_config_map(new: View, old: View | None) -> list[FieldError]:
+    """Return the faults of a configuration; old is None on create."""
+    texts, binary = new.get("data") or {}, new.get("binaryData") or {}
+    errors = _frozen(new, old, ("data", "binaryData"))
+    errors += _keys(new, "data")
+    errors += [
+        invalid(item("data", key), key, "duplicate of key present in binaryData")
+        for key in sorted(texts.keys() & binary)
+    ]
+    errors += _keys(new, "binaryData")
+    size = sum(len(value.encode("utf-8", "surrogatepass")) for value in texts.values()) + sum(
+        map(_size, binary.values())
+    )
+    if size > limits.MAX_SECRET:
+        errors.append(too_long("[]", limits.MAX_SECRET))  # upstream: the path of the whole object
+    return errors
+
+
+# --- service accounts ---
+
+
+def prepare_service_account(new: Document, old: View | None) -> Document:
+    """Keep nothing but the names of secrets, which are in the same namespace anyway."""
+    if new.get("secrets"):
+        new["secrets"] = [{"name": secret["name"]} if secret.get("name") else {} for secret in new["secrets"]]
+    return new
+
+
+# --- services ---
+
+_TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
+_PROTOCOLS = ("SCTP", "TCP", "UDP")
+_PORT = "must be between 1 and 65535, inclusive"
+
+
+def default_service(document: Document) -> None:
+    """Fill in what depends on other fields: the target of a port, and how traffic inside the cluster goes."""
+    spec = document.setdefault("spec", {})
+    for port in spec.get("ports") or ():
+        if not port.get("targetPort"):
+            port["targetPort"] = port.get("port", 0)
+    if spec.get("type") != "ExternalName":
+        spec.setdefault("internalTrafficPolicy", "Cluster")
+        if spec.get("type") in ("NodePort", "LoadBalancer") and not spec.get("externalTrafficPolicy"):
+            spec["externalTrafficPolicy"] = "Cluster"
+
+
+def validate_service(new: View, old: View | None) -> list[FieldError]:
+    """Return the faults of a service; no address is given to it, since nothing routes to one."""
+    spec = new.get("spec") or {}
+    kind, ports = spec.get("type", ""), spec.get("ports") or []
+    errors: list[FieldError] = []
+    headless = spec.get("clusterIP") == "None"
+    if not ports and kind != "ExternalName" and not headless:
+        errors.append(required("spec.ports"))
+    names: set[str] = set()
+    taken: set[tuple[str, int]] = set()
+    for index, port in enumerate(ports):
+        errors += _port(port, f"spec.ports[{index}]", names, taken, named=len(ports) > 1)
+    if spec.get("sessionAffinity") not in ("ClientIP", "None"):
+        errors.append(not_supported("spec.sessionAffinity", spec.get("sessionAffinity", ""), ("ClientIP", "None")))
+    if kind not in _TYPES:
+        errors.append(not_supported("spec.type", kind, _TYPES))
+    if kind == "ExternalName" and not spec.get("externalName"):
+        errors.append(required("spec.externalName"))
+    return errors
+
+
+def _port(port: View, path: str, names: set[str], taken: set[tuple[str, int]], *, named: bool) -> Sequence[FieldError]:
+    errors: list[FieldError] = []
+    name, number, protocol = port.get("name", ""), port.get("port", 0), port.get("protocol", "")
+    if named and not name:
+        errors.append(required(f"{path}.name"))
+    elif name:
+        errors += [invalid(f"{path}.name", name, fault) for fault in syntax.dns1123_label(name)]
+        if name in names:
+            errors.append(duplicate(f"{path}.name", name))
+        names.add(name)
+    if not 1 <= number <= 65535:
+        errors.append(invalid(f"{path}.port", number, _PORT))
+    if protocol not in _PROTOCOLS:
+        errors.append(not_supported(f"{path}.protocol", protocol, _PROTOCOLS))
+    target: Any = port.get("targetPort")
+    if isinstance(target, int) and not 1 <= target <= 65535:
+        errors.append(invalid(f"{path}.targetPort", target, _PORT))
+    if (protocol, number) in taken:
+        errors.append(duplicate(path, {"port": number, "protocol": protocol}))
+    taken.add((protocol, number))
+    return errors

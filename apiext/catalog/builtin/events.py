@@ -1,0 +1,156 @@
+"""Events: what they must be in both of their versions, and the cells of their tables (named by kinds.yaml).
+
+Both versions are read through one set of names: those of core/v1, in which events are stored.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from apiext import limits
+from apiext.documents.document import View
+from apiext.meta import time
+from apiext.meta.fields import FieldError, invalid, required
+from apiext.meta.syntax import dns1123_subdomain, qualified_name
+
+_NEW: Mapping[str, str] = {
+    "involvedObject": "regarding",
+    "message": "note",
+    "reportingComponent": "reportingController",
+    "source": "deprecatedSource",
+    "firstTimestamp": "deprecatedFirstTimestamp",
+    "lastTimestamp": "deprecatedLastTimestamp",
+    "count": "deprecatedCount",
+}
+"""Field of core/v1 → field of events.k8s.io/v1, where they differ."""
+_ELSEWHERE = "does not match event.namespace"
+_ANYWHERE = ("default", "kube-system")
+_SUPERSEDED = ("firstTimestamp", "lastTimestamp", "count", "source")
+_PATHS = {"reportingComponent": "reportingController"}  # where the internal type differs from core/v1
+_FROZEN = (
+    "involvedObject", "reason", "message", "source", "firstTimestamp", "lastTimestamp", "count", "type", "eventTime",
+    "action", "related", "reportingComponent", "reportingInstance",
+)  # fmt: skip
+
+
+def _get(document: View, name: str) -> Any:
+    found = document.get(name)
+    return found if found is not None else document.get(_NEW.get(name, name))
+
+
+# --- validation ---
+
+
+def validate_core(new: View, old: View | None) -> list[FieldError]:
+    """Return the faults of a core/v1 event; old is None on create."""
+    return _common(new, "reportingComponent")
+
+
+def validate_v1(new: View, old: View | None) -> list[FieldError]:
+    """Return the faults of an events.k8s.io/v1 event; old is None on create."""
+    errors = _common(new, "reportingController")
+    if old is None or new.get("series") != old.get("series"):
+        errors += _series(new.get("series"))
+    if old is not None:
+        return errors + _changed(new, old)
+    if not new.get("eventTime"):
+        errors.append(required("eventTime"))
+    if new.get("type") not in ("Normal", "Warning"):
+        errors.append(invalid("type", "", f"has invalid value: {new.get('type', '')}"))
+    return errors + [invalid(name, "", "needs to be unset") for name in _SUPERSEDED if _get(new, name)]
+
+
+def _series(series: View | None) -> list[FieldError]:
+    if series is None:
+        return []
+    errors = [] if series.get("count", 0) > 1 else [invalid("series.count", "", "should be at least 2")]
+    return errors if series.get("lastObservedTime") else [*errors, required("series.lastObservedTime")]
+
+
+def _changed(new: View, old: View) -> list[FieldError]:
+    return [
+        invalid(_PATHS.get(name, name), _get(new, name), "field is immutable")
+        for name in _FROZEN
+        if (_get(new, name) or "") != (_get(old, name) or "")
+    ]
+
+
+def _common(new: View, controller_field: str) -> list[FieldError]:
+    namespace = (new.get("metadata") or {}).get("namespace", "")
+    about = (_get(new, "involvedObject") or {}).get("namespace", "")
+    errors: list[FieldError] = []
+    if not new.get("eventTime"):
+        if about != namespace and (about or namespace not in ("", "default")):
+            errors.append(invalid("involvedObject.namespace", about, _ELSEWHERE))
+    else:
+        if not about and namespace not in _ANYWHERE:
+            errors.append(invalid("involvedObject.namespace", about, _ELSEWHERE))
+        errors += _reporter(new, controller_field)
+    return errors + [invalid("namespace", namespace, fault) for fault in dns1123_subdomain(namespace)]
+
+
+def _reporter(new: View, controller_field: str) -> list[FieldError]:
+    controller = _get(new, "reportingComponent") or ""
+    errors = [] if controller else [required(controller_field)]
+    errors += [invalid(controller_field, controller, fault) for fault in qualified_name(controller)]
+    for name in ("reportingInstance", "action", "reason"):
+        value = new.get(name) or ""
+        if not value:
+            errors.append(required(name))
+        errors += _at_most(name, value, limits.MAX_EVENT_WORD)
+    return errors + _at_most("message", _get(new, "message") or "", limits.MAX_EVENT_NOTE)
+
+
+def _at_most(name: str, value: str, limit: int) -> list[FieldError]:
+    return [invalid(name, "", f"can have at most {limit} characters")] if len(value.encode()) > limit else []
+
+
+# --- cells ---
+
+
+def _since(stamp: Any) -> str:
+    return time.age(stamp) if stamp else "<unknown>"
+
+
+def first_seen(document: View) -> str:
+    """Return how long ago the event was first seen."""
+    return _since(_get(document, "firstTimestamp") or document.get("eventTime"))
+
+
+def last_seen(document: View) -> str:
+    """Return how long ago the event was last seen."""
+    series = document.get("series")
+    if series:
+        return _since(series.get("lastObservedTime"))
+    stamp = _get(document, "lastTimestamp")
+    return _since(stamp) if stamp else first_seen(document)
+
+
+def count(document: View) -> int:
+    """Return how often the event was seen."""
+    series = document.get("series")
+    return int(series.get("count", 0)) if series else int(_get(document, "count") or 1)
+
+
+def target(document: View) -> str:
+    """Return what the event is about: kind/name."""
+    about = _get(document, "involvedObject") or {}
+    kind = str(about.get("kind", "")).lower()
+    return f"{kind}/{about['name']}" if about.get("name") else kind
+
+
+def part(document: View) -> str:
+    """Return which part of the object the event is about."""
+    return str((_get(document, "involvedObject") or {}).get("fieldPath", ""))
+
+
+def source(document: View) -> str:
+    """Return who reports the event, and from where."""
+    given = _get(document, "source") or {}
+    component = given.get("component") or _get(document, "reportingComponent") or ""
+    host = given.get("host") or document.get("reportingInstance") or ""
+    return ", ".join(word for word in (component, host) if word)
+
+
+def message(document: View) -> str:
+    """Return what the event tells."""
+    return str(_get(document, "message") or "").strip()

@@ -1,0 +1,229 @@
+"""From the rows of kinds.yaml to served resources; nothing of a kind's types is read before it is used."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from apiext import limits
+from apiext.catalog import endpoints
+from apiext.catalog.builtin.go_types import Types, types_of
+from apiext.catalog.builtin.rows import REVIEW_VERBS, Row, columns_of, function, labels_of, rows
+from apiext.catalog.compile import storage_version_hash
+from apiext.catalog.selectable import selectable_fields
+from apiext.catalog.served import Endpoint, ServedResource, ServedVersion
+from apiext.catalog.typed import typed_codec
+from apiext.catalog.viewing import Codec
+from apiext.crd import typed
+from apiext.crd.typed import Struct
+from apiext.documents.document import Document, View
+from apiext.managedfields.schemas import lazily, merge_type
+from apiext.meta import syntax
+from apiext.meta.names import GroupResource
+
+Prepare = Callable[[Document, View | None], Document]
+
+
+class LazyMapping(Mapping[str, Any]):
+    """A mapping that is made when somebody first looks."""
+
+    __slots__ = ("_made", "_make")
+
+    def __init__(self, make: Callable[[], Mapping[str, Any]]) -> None:
+        self._make = make
+        self._made: Mapping[str, Any] | None = None
+
+    def _it(self) -> Mapping[str, Any]:
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+    def __getitem__(self, key: str) -> Any:
+        return self._it()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._it())
+
+    def __len__(self) -> int:
+        return len(self._it())
+
+
+class _Kind:
+    """What a row's types say, read at the first use."""
+
+    __slots__ = ("_root", "read", "row")
+
+    def __init__(self, row: Row, read: Callable[[str], Types]) -> None:
+        self.row = row
+        self.read = read
+        self._root: Struct | None = None
+
+    @property
+    def types(self) -> Types:
+        return self.read(self.row.types)
+
+    @property
+    def root(self) -> Struct:
+        if self._root is None:
+            self._root = self.types.root(self.row.kind)
+        return self._root
+
+    def normalize(self, document: Document) -> tuple[Document, list[str]]:
+        """Return a body as the Go type holds it, with defaults; raises DecodeError."""
+        decoded, unknown = typed.decode(self.root, document)
+        return self.complete(decoded), unknown
+
+    def complete(self, document: Document) -> Document:
+        """Fill in defaults in place."""
+        self.types.default(self.row.kind, document)
+        if self.row.defaults:
+            function(self.row.defaults)(document)
+        return document
+
+    def recognized(self, document: View) -> Document:
+        """Return a stored document as the Go type holds it."""
+        return self.complete(typed.decode(self.root, document)[0])
+
+    def empty(self) -> Document:
+        """Return an object that has no fields."""
+        return {**typed.decode(self.root, {})[0], "apiVersion": self.row.api_version, "kind": self.row.kind}
+
+    def schema(self) -> Document:
+        """Return the OpenAPI schema."""
+        return self.types.schema(self.row.kind)
+
+
+def kinds(enabled: Callable[[str], bool] = lambda _: True, event_ttl: int = limits.EVENT_TTL) -> list[ServedResource]:
+    """Return the resources of kinds.yaml whose group-version (core's is ``v1``) is enabled.
+
+    ``event_ttl`` are the seconds that objects stay which go by themselves.
+    """
+    return [resource(row, event_ttl=event_ttl) for row in rows() if enabled(row.group_version)]
+
+
+def resource(row: Row, read: Callable[[str], Types] = types_of, event_ttl: int = limits.EVENT_TTL) -> ServedResource:
+    """Return what a row serves; ``read(file)`` gives its types when they are first needed."""
+    version = _version(_Kind(row, read))
+    versions = {row.version: version}
+    return ServedResource(
+        row.group,
+        row.resource,
+        row.namespaced,
+        versions,
+        row.version,
+        builtin=True,
+        all_versions=versions,
+        stored_as=version.stored_as,
+        review=bool(row.review),
+        ttl=event_ttl if row.expires else 0,
+    )
+
+
+def _version(kind: _Kind) -> ServedVersion:
+    row = kind.row
+    codec = _codec(row, kind)
+    verbs = REVIEW_VERBS if row.review else tuple(row.verbs)
+    labels = {} if row.review else selectable_fields((), namespaced=row.namespaced)
+    return ServedVersion(
+        group=row.group,
+        version=row.version,
+        resource=row.resource,
+        kind=row.kind,
+        list_kind=f"{row.kind}List",
+        namespaced=row.namespaced,
+        view=codec.view,
+        decode=codec.decode,
+        encode=codec.encode,
+        normalize=kind.normalize,
+        endpoints=_endpoints(kind, verbs),
+        columns=columns_of(row),
+        singular=row.kind.lower(),
+        short_names=tuple(row.short),
+        categories=tuple(row.category),
+        verbs=verbs,
+        selectable={**labels, **labels_of(row)},
+        typed=True,
+        unconditional=row.unconditional,
+        schema=kind.schema,
+        merge_type=lazily(lambda: merge_type(kind.schema())),
+        merge_keys=LazyMapping(lambda: kind.types.merge_keys(row.kind)),
+        empty=LazyMapping(kind.empty),
+        complete=lambda document: kind.normalize(document)[0],
+        name_messages=getattr(syntax, row.names) if row.names else None,
+        storage_version_hash="" if row.review else storage_version_hash(row.group, row.version, row.kind),
+        stored_as=GroupResource(row.stored_as["group"], row.stored_as["resource"]) if row.stored_as else None,
+        **_hooks(row),
+    )
+
+
+def _hooks(row: Row) -> dict[str, Any]:
+    named = {"validate": row.validate, "warnings": row.warnings}
+    return {field: function(name) for field, name in named.items() if name}
+
+
+def _codec(row: Row, kind: _Kind) -> Codec:
+    if row.stored_as is None:
+        return typed_codec(row.api_version, row.kind, read=kind.recognized, own=dict, write=dict, same=True)
+    renamed: Mapping[str, str] = row.stored_as["renamed"]
+    there = {"apiVersion": row.stored_as["version"], "kind": row.kind}
+    back = {stored: own for own, stored in renamed.items()}
+    return typed_codec(
+        row.api_version,
+        row.kind,
+        read=lambda stored: kind.recognized({back.get(name, name): value for name, value in stored.items()}),
+        own=lambda stored: {back.get(name, name): value for name, value in stored.items()},
+        write=lambda document: {renamed.get(name, name): value for name, value in document.items()} | there,
+        same=False,
+    )
+
+
+# --- endpoints ---
+
+
+def _endpoints(kind: _Kind, verbs: tuple[str, ...]) -> Mapping[str, Endpoint]:
+    row = kind.row
+    main = endpoints.main(row.status, verbs)
+    found = {"": replace(main, prepare=_main(kind, main.prepare), review=row.review)}
+    if row.status:
+        status = endpoints.status()
+        found["status"] = replace(status, prepare=_status(row, status.prepare))
+    for below in row.subresources:
+        asked = _Kind(Row(version="v1", resource=below["name"], namespaced=row.namespaced, **below["asks"]), kind.read)
+        found[below["name"]] = replace(
+            main,
+            name=below["name"],
+            verbs=REVIEW_VERBS,
+            group=asked.row.group,
+            version=asked.row.version,
+            kind=asked.row.kind,
+            normalize=asked.normalize,
+            review=asked.row.review,
+            schema=asked.schema,
+        )
+    return found
+
+
+def _main(kind: _Kind, inner: Prepare) -> Prepare:
+    row = kind.row
+
+    def prepare(new: Document, old: View | None) -> Document:
+        if row.prepare:
+            new = function(row.prepare)(new, old)
+        new = inner(new, old)
+        if row.status:
+            new.setdefault("status", kind.empty()["status"])  # Go always shows it
+        return new if row.generation else _without_generation(new)
+
+    return prepare
+
+
+def _status(row: Row, inner: Prepare) -> Prepare:
+    def prepare(new: Document, old: View | None) -> Document:
+        found = inner(new, old)
+        return found if row.generation else _without_generation(found)
+
+    return prepare
+
+
+def _without_generation(document: Document) -> Document:
+    document["metadata"].pop("generation", None)
+    return document

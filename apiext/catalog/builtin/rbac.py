@@ -1,0 +1,113 @@
+"""What roles and their bindings must be (named by the rows of kinds.yaml)."""
+
+from collections.abc import Sequence
+
+from apiext.documents.document import Document, View
+from apiext.meta.fields import FieldError, invalid, not_supported, required
+from apiext.meta.syntax import dns1123_subdomain, path_segment
+
+GROUP = "rbac.authorization.k8s.io"
+_ROLES = ("Role", "ClusterRole")
+
+
+def default_binding(document: Document) -> None:
+    """Fill in the API groups of the role and of those who get it."""
+    reference = document.get("roleRef") or {}
+    if not reference.get("apiGroup"):
+        document["roleRef"] = {**reference, "apiGroup": GROUP}
+    for subject in document.get("subjects") or ():
+        if not subject.get("apiGroup") and subject.get("kind") in ("User", "Group"):
+            subject["apiGroup"] = GROUP
+
+
+def validate_role(new: View, old: View | None) -> list[FieldError]:
+    """Return the faults of a role; old is None on create."""
+    return _rules(new, namespaced=True)
+
+
+def validate_cluster_role(new: View, old: View | None) -> list[FieldError]:
+    """Return the faults of a cluster role; old is None on create."""
+    errors = _rules(new, namespaced=False)
+    aggregation = new.get("aggregationRule")
+    if aggregation is not None and not aggregation.get("clusterRoleSelectors"):
+        text = "at least one clusterRoleSelector required if aggregationRule is non-nil"
+        errors.append(required("aggregationRule.clusterRoleSelectors", text))
+    return errors
+
+
+def _rules(new: View, *, namespaced: bool) -> list[FieldError]:
+    errors: list[FieldError] = []
+    for index, rule in enumerate(new.get("rules") or ()):
+        errors += _rule(rule, f"rules[{index}]", namespaced=namespaced)
+    return errors
+
+
+def _rule(rule: View, path: str, *, namespaced: bool) -> list[FieldError]:
+    errors: list[FieldError] = []
+    urls = rule.get("nonResourceURLs")
+    if not rule.get("verbs"):
+        errors.append(required(f"{path}.verbs", "verbs must contain at least one value"))
+    if urls:
+        if namespaced:
+            errors.append(
+                invalid(f"{path}.nonResourceURLs", urls, "namespaced rules cannot apply to non-resource URLs")
+            )
+        if rule.get("apiGroups") or rule.get("resources") or rule.get("resourceNames"):
+            text = "rules cannot apply to both regular resources and non-resource URLs"
+            errors.append(invalid(f"{path}.nonResourceURLs", urls, text))
+        return errors
+    if not rule.get("apiGroups"):
+        errors.append(required(f"{path}.apiGroups", "resource rules must supply at least one api group"))
+    if not rule.get("resources"):
+        errors.append(required(f"{path}.resources", "resource rules must supply at least one resource"))
+    return errors
+
+
+def validate_role_binding(new: View, old: View | None) -> list[FieldError]:
+    """Return the faults of a binding in a namespace; old is None on create."""
+    return _binding(new, old, _ROLES, namespaced=True)
+
+
+def validate_cluster_role_binding(new: View, old: View | None) -> list[FieldError]:
+    """Return the faults of a binding for all namespaces; old is None on create."""
+    return _binding(new, old, _ROLES[1:], namespaced=False)
+
+
+def _binding(new: View, old: View | None, kinds: Sequence[str], *, namespaced: bool) -> list[FieldError]:
+    reference = new.get("roleRef") or {}
+    errors: list[FieldError] = []
+    group, kind, name = (reference.get(field, "") for field in ("apiGroup", "kind", "name"))
+    if group != GROUP:
+        errors.append(not_supported("roleRef.apiGroup", group, (GROUP,)))
+    if kind not in kinds:
+        errors.append(not_supported("roleRef.kind", kind, kinds))
+    if not name:
+        errors.append(required("roleRef.name"))
+    else:
+        errors += [invalid("roleRef.name", name, fault) for fault in path_segment(name)]
+    for index, subject in enumerate(new.get("subjects") or ()):
+        errors += _subject(subject, f"subjects[{index}]", namespaced=namespaced)
+    if old is not None and reference != (old.get("roleRef") or {}):
+        shown = {"APIGroup": group, "Kind": kind, "Name": name}  # upstream: the internal type's names
+        errors.append(invalid("roleRef", shown, "cannot change roleRef"))
+    return errors
+
+
+def _subject(subject: View, path: str, *, namespaced: bool) -> list[FieldError]:
+    errors: list[FieldError] = []
+    name, kind, group = (subject.get(field, "") for field in ("name", "kind", "apiGroup"))
+    if not name:
+        errors.append(required(f"{path}.name"))
+    if kind == "ServiceAccount":
+        if name:
+            errors += [invalid(f"{path}.name", name, fault) for fault in dns1123_subdomain(name)]
+        if group:
+            errors.append(not_supported(f"{path}.apiGroup", group, ("",)))
+        if not namespaced and not subject.get("namespace"):
+            errors.append(required(f"{path}.namespace"))
+    elif kind in ("User", "Group"):
+        if group != GROUP:
+            errors.append(not_supported(f"{path}.apiGroup", group, (GROUP,)))
+    else:
+        errors.append(not_supported(f"{path}.kind", kind, ("ServiceAccount", "User", "Group")))
+    return errors

@@ -1,0 +1,128 @@
+"""The rows of kinds.yaml, and how the words in them become functions."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from apiext.catalog.builtin.go_types import read_yaml
+from apiext.catalog.columns import CREATED_AT, CREATED_DESCRIPTION, NAME, age
+from apiext.catalog.served import Column
+from apiext.documents.document import View
+
+STORED_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+REVIEW_VERBS = ("create",)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row, as kinds.yaml explains it."""
+
+    version: str
+    resource: str
+    kind: str
+    types: str
+    namespaced: bool
+    group: str = ""
+    short: Sequence[str] = ()
+    category: Sequence[str] = ()
+    verbs: Sequence[str] = STORED_VERBS
+    review: str = ""
+    generation: bool = False
+    unconditional: bool = False
+    status: bool = False
+    columns: Sequence[Any] = ("name", "age")
+    select: Sequence[Any] = ()
+    names: str = ""
+    defaults: str = ""
+    prepare: str = ""
+    validate: str = ""
+    warnings: str = ""
+    stored_as: Mapping[str, Any] | None = None
+    message: str = ""
+    expires: bool = False
+    subresources: Sequence[Mapping[str, Any]] = ()
+
+    @property
+    def api_version(self) -> str:
+        """The apiVersion of its objects."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def group_version(self) -> str:
+        """What --runtime-config calls it by."""
+        return self.api_version
+
+
+@cache
+def rows() -> tuple[Row, ...]:
+    """Return all rows."""
+    return tuple(Row(**row) for row in read_yaml("kinds.yaml"))
+
+
+@cache
+def function(name: str) -> Callable[..., Any]:
+    """Return what calls ``module.function`` of this package; the module is loaded when it is first called."""
+    module, _, attribute = name.partition(".")
+    loaded: list[Callable[..., Any]] = []
+
+    def call(*arguments: Any) -> Any:
+        if not loaded:
+            loaded.append(getattr(import_module(f"{__package__}.{module}"), attribute))
+        return loaded[0](*arguments)
+
+    return call
+
+
+# --- columns and labels ---
+
+AGE = Column("Age", "string", description=CREATED_DESCRIPTION, cell=age)
+_KNOWN = {"name": NAME, "age": AGE, "created": CREATED_AT}
+
+
+def columns_of(row: Row) -> tuple[Column, ...]:
+    """Return the columns of a table."""
+    return tuple(_KNOWN[one] if isinstance(one, str) else _column(one) for one in row.columns)
+
+
+def _column(given: Mapping[str, Any]) -> Column:
+    return Column(
+        given["name"],
+        given.get("type", "string"),
+        format=given.get("format", ""),
+        description=given.get("description", ""),
+        priority=1 if given.get("wide") else 0,
+        cell=_cell(given),
+    )
+
+
+def _cell(given: Mapping[str, Any]) -> Callable[[View], Any]:
+    if "cell" in given:
+        return function(given["cell"])
+    text = _text_at(given["path"])
+    return (lambda document: int(text(document) or 0)) if given.get("type") == "integer" else text
+
+
+def labels_of(row: Row) -> dict[str, Callable[[View], str]]:
+    """Return the field labels besides those of metadata; alternatives are tried in their order."""
+    found: dict[str, Callable[[View], str]] = {}
+    for one in row.select:
+        for label, path in ({one: one} if isinstance(one, str) else one).items():
+            found[label] = _text_at(path)
+    return found
+
+
+def _text_at(paths: str) -> Callable[[View], str]:
+    ways = [tuple(path.split(".")) for path in paths.split("|")]
+
+    def get(document: View) -> str:
+        for way in ways:
+            value: Any = document
+            for name in way:
+                value = value.get(name) if isinstance(value, Mapping) else None
+            if value not in (None, ""):
+                return ("true" if value else "false") if isinstance(value, bool) else str(value)
+        return ""
+
+    return get

@@ -1,0 +1,118 @@
+"""What a conversion webhook made of stored bytes: remembered by their hash, all versions together bounded (VER-012)."""
+
+import re
+from collections import deque
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import orjson
+
+from apiext import limits
+from apiext.documents.document import Document, View
+from apiext.documents.encoding import encode
+
+
+class NeedsConversion(Exception):
+    """Work met an object that must go through the conversion webhook first.
+
+    ``text`` is its JSON, to be converted to ``api_version``. ``keep(answer, metadata)`` takes the converted document,
+    puts it where the work finds it when it is tried again, and returns it as kept; it raises ValueError for one that
+    cannot be accepted. ``metadata`` are those of the answer as text, empty when that is not known. Questions with an
+    equal ``key`` have the same answer.
+    """
+
+    def __init__(
+        self, text: bytes, api_version: str, key: Hashable, keep: "Callable[[Document, bytes], Converted | None]"
+    ) -> None:
+        super().__init__(api_version)
+        self.text = text
+        self.api_version = api_version
+        self.key = key
+        self.keep = keep
+        self._document: View | None = None
+
+    @property
+    def document(self) -> View:
+        """The object to be converted, parsed when somebody has to look inside."""
+        if self._document is None:
+            self._document = orjson.loads(self.text)
+        return self._document
+
+    def unchanged(self, answer: View) -> bytes:
+        """Return an answer's metadata as text if it has the object's kind and metadata; empty: look inside."""
+        place = _PLACE.match(self.text)
+        metadata = answer.get("metadata")
+        if place is None or metadata.__class__ is not dict or place["kind"].decode() != answer.get("kind"):
+            return b""
+        text = orjson.dumps(metadata, option=orjson.OPT_SORT_KEYS)
+        return text if self.text.startswith(text, place.end()) else b""
+
+
+_PLACE = re.compile(rb'\{"apiVersion":"[^"\\]*","kind":"(?P<kind>[^"\\]*)","metadata":')
+
+
+class Converted:
+    """A converted object as text; ``place`` is where its resourceVersion goes, -1 when that is not known."""
+
+    __slots__ = ("place", "raw")
+
+    def __init__(self, raw: bytes, place: int = -1) -> None:
+        self.raw = raw
+        self.place = place
+
+    def at(self, revision: int) -> bytes:
+        """Return the object with a resourceVersion."""
+        if self.place >= 0:
+            raw, place = self.raw, self.place
+            return b'%b"resourceVersion":"%d",%b' % (raw[:place], revision, raw[place:])
+        document: Any = orjson.loads(self.raw)
+        document.setdefault("metadata", {})["resourceVersion"] = str(revision)
+        return encode(document)
+
+
+class Conversions:
+    """What the webhook made of bytes on their way to one version of one definition as it was compiled.
+
+    A new generation of the definition has a new value, so what an old one made is never seen again.
+    """
+
+    __slots__ = ("_made",)
+
+    def __init__(self) -> None:
+        self._made: dict[int, Converted] = {}
+
+    def find(self, raw: bytes) -> Converted | None:
+        """Return what was made of the bytes, None when that is not known."""
+        return self._made.get(hash(raw))
+
+    def keep(self, raw: bytes, made: Converted) -> Converted:
+        """Remember what was made of the bytes; on the loop only, since the bound is shared."""
+        self._made[hash(raw)] = made
+        _BOUND.take(self, hash(raw), made)
+        return made
+
+    def drop(self, key: int, made: Converted) -> None:
+        """Forget an answer if it still is this one."""
+        if self._made.get(key) is made:
+            del self._made[key]
+
+
+class _Bound:
+    """All remembered answers, oldest first; together at most limits.CONVERTED_BYTES, and always the newest."""
+
+    __slots__ = ("_bytes", "_held")
+
+    def __init__(self) -> None:
+        self._held: deque[tuple[Conversions, int, Converted]] = deque()
+        self._bytes = 0
+
+    def take(self, conversions: Conversions, key: int, made: Converted) -> None:
+        self._held.append((conversions, key, made))
+        self._bytes += len(made.raw) + limits.CONVERTED_OVERHEAD
+        while self._bytes > limits.CONVERTED_BYTES and len(self._held) > 1:
+            old, old_key, old_made = self._held.popleft()
+            self._bytes -= len(old_made.raw) + limits.CONVERTED_OVERHEAD
+            old.drop(old_key, old_made)
+
+
+_BOUND = _Bound()

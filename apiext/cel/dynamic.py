@@ -1,0 +1,86 @@
+"""Decoded JSON that no type describes, seen as values: what ``dyn`` variables hold, converted when it is read."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from apiext.cel.effort import spend
+from apiext.cel.values import Fault, Value, View, elements, equal, is_list, is_map
+
+_PLAIN = frozenset((str, int, bool, float, type(None)))
+
+
+def dynamic(raw: Any) -> Value:
+    """Return decoded JSON (dict, list, str, int, float, bool, None) as a value."""
+    if type(raw) in _PLAIN:
+        return raw
+    if isinstance(raw, list):
+        return DynamicList(raw)
+    return DynamicMap(raw)
+
+
+class DynamicList(View):
+    """A list of anything."""
+
+    __slots__ = ("raw",)
+    is_list = True
+
+    def __init__(self, raw: list[Any]) -> None:
+        self.raw = raw
+
+    def __len__(self) -> int:
+        return len(self.raw)
+
+    def items(self) -> Iterator[Value]:
+        """Yield the elements."""
+        return map(dynamic, self.raw)
+
+    def get(self, index: int) -> Value:
+        """Return an element; the index is in range."""
+        return dynamic(self.raw[index])
+
+    def same(self, other: Value) -> bool | Fault:
+        """Compare element by element."""
+        if not is_list(other):
+            return False
+        if len(self.raw) != len(other):
+            return False
+        spend(len(self.raw) + 1)
+        return all(equal(a, b) is True for a, b in zip(self.items(), elements(other), strict=True))
+
+    def add(self, other: Value) -> Value:
+        """Return both lists as one."""
+        spend(len(self.raw) + len(other))
+        return [*self.items(), *elements(other)]
+
+
+class DynamicMap(View):
+    """A map of texts to anything."""
+
+    __slots__ = ("raw",)
+
+    def __init__(self, raw: dict[str, Any]) -> None:
+        self.raw = raw
+
+    def __len__(self) -> int:
+        return len(self.raw)
+
+    def items(self) -> Iterator[Value]:
+        """Yield the keys."""
+        return iter(self.raw)
+
+    def find(self, key: Value) -> tuple[Value, Value] | Fault | None:
+        """Return the entry of a key."""
+        if type(key) is not str:
+            return None
+        return (key, dynamic(self.raw[key])) if key in self.raw else None
+
+    def same(self, other: Value) -> bool | Fault:
+        """Compare entry by entry."""
+        if not is_map(other) or len(self) != len(other):
+            return False
+        spend(len(self.raw) + 1)
+        for key in self.raw:
+            theirs = other.find(key)
+            if theirs is None or type(theirs) is Fault or equal(dynamic(self.raw[key]), theirs[1]) is not True:
+                return False
+        return True

@@ -1,0 +1,326 @@
+"""Asks conversion webhooks: one call for all who wait for an object, lists in reviews of bounded size (VER-004…012)."""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable, Coroutine, Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import Any, Protocol
+
+from apiext import limits
+from apiext.catalog.converted import Converted, NeedsConversion
+from apiext.catalog.served import ServedResource
+from apiext.conversion import review
+from apiext.conversion.metrics import Metrics
+from apiext.conversion.review import CALL, INVALID_OBJECT, ConversionError
+from apiext.documents.document import View
+from apiext.storage.store import Entry, Shown, Viewer
+from apiext.webhooks.errors import CallError
+from apiext.webhooks.target import Target, target_of
+
+log = logging.getLogger(__name__)
+
+STOPPING = "the server is stopping"
+_BREATH = 16  # objects between looks at the clock
+
+
+class Poster(Protocol):
+    """Who calls webhooks (apiext.webhooks.client.Client)."""
+
+    async def post(self, target: Target, body: bytes, timeout: float, *, owner: str, most: int) -> bytes:
+        """POST JSON and return the answer's body; raises CallError."""
+
+
+@dataclass(slots=True)
+class _Hook:
+    """The webhook of one definition as it is configured, and how many requests wait for it."""
+
+    settings: View
+    name: str
+    owner: str
+    waiting: int = 0
+    place: Target | None = None
+
+    @property
+    def target(self) -> Target:
+        """Where the webhook is; raises BadTarget for settings that name no place."""
+        if self.place is None:
+            found = target_of(self.settings.get("clientConfig") or {})
+            self.place = found if found.ca.strip() else replace(found, ca=b"")  # upstream: a blank bundle is none
+        return self.place
+
+
+class Converter:
+    """Converts objects by the webhooks of their definitions; one value per server.
+
+    Answers are put where NeedsConversion says, and never kept here. A call goes on when who asked for it is gone, since
+    others may have come to wait for it.
+    """
+
+    def __init__(self, poster: Poster) -> None:
+        self.metrics = Metrics()
+        self._poster = poster
+        self._group: asyncio.TaskGroup | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._flights: dict[Hashable, _Flight] = {}
+        self._hooks: dict[tuple[str, str], _Hook] = {}
+        self._generation = 0
+
+    def start(self, group: asyncio.TaskGroup) -> None:
+        """Make calls in this group from now on."""
+        self._group = group
+
+    async def stop(self) -> None:
+        """End the calls under way; who waits for one gets ConversionError."""
+        self._group = None
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for flight in set(self._flights.values()):  # those whose task had no turn yet
+            flight.land(ConversionError(review.failed(flight.needs[0].document, STOPPING), CALL))
+        self._flights.clear()
+
+    async def shown(
+        self, resource: ServedResource, viewer: Viewer, entries: Sequence[Entry], *, request: bool = True
+    ) -> list[Entry]:
+        """Return entries as a viewer shows them, those that had to be converted with their views held fast.
+
+        ``request`` tells that a request waits meanwhile, of which there may be limits.CONVERSIONS_WAITING. Raises
+        ConversionError, and what the viewer raises.
+        """
+        found: list[Entry] = []
+        window = _Window()
+        for number, entry in enumerate(entries):
+            if not number % _BREATH:
+                await window.breathe()
+            try:
+                found.append(Shown(entry, viewer, entry.shown(viewer)))
+            except NeedsConversion as need:
+                found.append(entry)
+                window.add(len(found) - 1, need)
+                if window.full:
+                    await self._fill(resource, viewer, found, window.take(), request)
+        await self._fill(resource, viewer, found, window.take(), request)
+        return found
+
+    async def _fill(
+        self,
+        resource: ServedResource,
+        viewer: Viewer,
+        found: list[Entry],
+        window: "list[tuple[int, NeedsConversion]]",
+        request: bool,
+    ) -> None:
+        answers = await self.answer(resource, [need for _, need in window], request=request)
+        for (place, _), made in zip(window, answers, strict=True):
+            entry = found[place]
+            if made is not None:
+                found[place] = Shown(entry, viewer, made.at(entry.revision))
+
+    def prepare(
+        self,
+        resource: ServedResource,
+        viewer: Viewer,
+        entries: Sequence[Entry],
+        then: Callable[[Sequence[Entry] | Exception], None],
+    ) -> None:
+        """Have entries shown in the background, and hand them over in their order, or what went wrong."""
+
+        async def work() -> None:
+            try:
+                found: Sequence[Entry] | Exception = await self.shown(resource, viewer, entries, request=False)
+            except Exception as error:  # whatever it is, it is handed over
+                found = error
+            try:
+                then(found)
+            except Exception:  # outermost: one watch must not end the task group of all
+                log.exception("what was converted for a watch could not be used")
+
+        if self._group is not None:
+            self._spawn(self._group, work())
+
+    def _spawn(self, group: asyncio.TaskGroup, work: Coroutine[Any, Any, None]) -> None:
+        task = group.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def answer(
+        self, resource: ServedResource, needs: Sequence[NeedsConversion], *, request: bool = True
+    ) -> list[Converted | None]:
+        """Have everything converted that is needed, and return what was kept of it; raises ConversionError."""
+        if not needs:
+            return []
+        hook = self._hook(resource)
+        if request and hook.waiting >= limits.CONVERSIONS_WAITING:
+            text = f"{hook.waiting} requests are waiting for its answers already"
+            raise ConversionError(review.failed(needs[0].document, text), CALL)
+        flights = self._fly(hook, needs)
+        waiting = {flight.done for flight in flights}
+        hook.waiting += request
+        try:
+            while waiting:
+                _, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                for need, flight in zip(needs, flights, strict=True):
+                    flight.check(need)
+        finally:
+            hook.waiting -= request
+        return [flight.kept[need.key] for need, flight in zip(needs, flights, strict=True)]
+
+    def _fly(self, hook: _Hook, needs: Sequence[NeedsConversion]) -> "list[_Flight]":
+        """Return the review that brings each answer, starting those that nobody has asked for yet."""
+        known = self._flights
+        fresh = [need for need in needs if need.key not in known]
+        for batch in _batches(fresh):
+            flight = _Flight(batch)
+            for need in batch:
+                known[need.key] = flight
+            if self._group is None:
+                flight.land(ConversionError(review.failed(batch[0].document, STOPPING), CALL))
+            else:
+                self._spawn(self._group, self._convert(hook, flight))
+        flights = [known[need.key] for need in needs]
+        if self._group is None:
+            self._forget(fresh)
+        return flights
+
+    def _forget(self, needs: Sequence[NeedsConversion]) -> None:
+        for need in needs:
+            self._flights.pop(need.key, None)
+
+    async def _convert(self, hook: _Hook, flight: "_Flight") -> None:
+        """Make one review of a flight and bring it down."""
+        needs = flight.needs
+        first = needs[0]
+        began = perf_counter()
+        error: ConversionError | None = None
+        try:
+            await self._spread(flight, await self._ask(hook, needs))
+        except ConversionError as failure:
+            error = failure
+        except asyncio.CancelledError:
+            error = ConversionError(review.failed(first.document, STOPPING), CALL)
+            raise
+        except Exception as failure:  # outermost: who waits must be told whatever it was
+            log.exception("an answer of the conversion webhook of %s could not be used", hook.name)
+            error = ConversionError(review.failed(first.document, failure), INVALID_OBJECT)
+        finally:
+            self._forget(needs)
+            flight.land(error)
+        versions = (_version(first.document.get("apiVersion")), _version(first.api_version))
+        failed = next(iter(flight.failures.values()), flight.error)
+        self.metrics.observe(hook.name, versions, perf_counter() - began, failed.failure if failed is not None else "")
+
+    async def _ask(self, hook: _Hook, needs: Sequence[NeedsConversion]) -> list[Any]:
+        version = review.review_version(hook.settings.get("conversionReviewVersions") or ())
+        uid = str(uuid.uuid4())
+        body = review.request(version, uid, needs)
+        try:
+            raw = await self._poster.post(
+                hook.target, body, limits.CONVERSION_TIMEOUT, owner=hook.owner, most=limits.REVIEW_ANSWER
+            )
+        except CallError as error:
+            raise ConversionError(review.failed(needs[0].document, error), CALL) from error
+        return review.converted_objects(version, uid, needs, raw)
+
+    async def _spread(self, flight: "_Flight", given: Sequence[Any]) -> None:
+        """Keep the answer to each need, or what is wrong with it: one bad object is no fault of the others."""
+        pause, count = _Window(), len(given)
+        for index, (need, answer) in enumerate(zip(flight.needs, given, strict=True)):
+            if not index % _BREATH:
+                await pause.breathe()
+            try:
+                flight.kept[need.key] = need.keep(*review.accepted(need, answer, index, count))
+            except ConversionError as error:
+                flight.failures[need.key] = error
+            except (ValueError, TypeError) as error:  # what the version's schema cannot take, or JSON too deep
+                flight.failures[need.key] = ConversionError(str(error), INVALID_OBJECT)
+
+    def _hook(self, resource: ServedResource) -> _Hook:
+        """Return the webhook as it is configured now; a changed one starts with nobody waiting and no failures."""
+        key, settings = (resource.group, resource.resource), resource.conversion or {}
+        known = self._hooks.get(key)
+        if known is None or (known.settings is not settings and known.settings != settings):
+            self._generation += 1
+            name = f"{resource.resource}.{resource.group}"
+            self._hooks.pop(key, None)
+            known = self._hooks[key] = _Hook(settings, name, f"conversion of {name} ({self._generation})")
+            if len(self._hooks) > limits.WEBHOOK_OWNERS:
+                del self._hooks[next(iter(self._hooks))]
+        return known
+
+
+class _Window:
+    """Needs that go out together, and when the loop is to have its turn."""
+
+    __slots__ = ("_began", "_bytes", "_needs")
+
+    def __init__(self) -> None:
+        self._began = perf_counter()
+        self._bytes = 0
+        self._needs: list[tuple[int, NeedsConversion]] = []
+
+    def add(self, place: int, need: NeedsConversion) -> None:
+        self._needs.append((place, need))
+        self._bytes += len(need.text)
+
+    @property
+    def full(self) -> bool:
+        return (
+            len(self._needs) >= limits.REVIEW_OBJECTS * limits.REVIEWS_AT_ONCE
+            or self._bytes >= limits.REVIEW_BYTES * limits.REVIEWS_AT_ONCE
+        )
+
+    def take(self) -> list[tuple[int, NeedsConversion]]:
+        needs, self._needs, self._bytes = self._needs, [], 0
+        return needs
+
+    async def breathe(self) -> None:
+        if perf_counter() - self._began > limits.LOOP_BUDGET / 2:
+            await asyncio.sleep(0)
+            self._began = perf_counter()
+
+
+class _Flight:
+    """One review under way: what it asks, what was kept of the answer, what went wrong in all or with an object."""
+
+    __slots__ = ("done", "error", "failures", "kept", "needs")
+
+    def __init__(self, needs: Sequence[NeedsConversion]) -> None:
+        self.needs = needs
+        self.kept: dict[Hashable, Converted | None] = {}
+        self.failures: dict[Hashable, ConversionError] = {}
+        self.error: ConversionError | None = None
+        self.done = asyncio.get_running_loop().create_future()
+
+    def land(self, error: ConversionError | None) -> None:
+        """Tell everybody who waits that it is over."""
+        self.error = error
+        self.done.set_result(None)
+
+    def check(self, need: NeedsConversion) -> None:
+        """Raise what went wrong about an object, if that is known by now."""
+        error = self.failures.get(need.key) or self.error
+        if error is not None:
+            raise error
+
+
+def _batches(needs: Sequence[NeedsConversion]) -> Iterator[list[NeedsConversion]]:
+    """Yield needs in reviews: of one target version, at most limits.REVIEW_OBJECTS and about limits.REVIEW_BYTES."""
+    batch: list[NeedsConversion] = []
+    size = 0
+    for need in needs:
+        weight = len(need.text)
+        full = len(batch) >= limits.REVIEW_OBJECTS or size + weight > limits.REVIEW_BYTES
+        if batch and (full or batch[0].api_version != need.api_version):
+            yield batch
+            batch, size = [], 0
+        batch.append(need)
+        size += weight
+    if batch:
+        yield batch
+
+
+def _version(api_version: Any) -> str:
+    return str(api_version or "").rpartition("/")[2]

@@ -1,0 +1,52 @@
+"""Empty lists and maps in schemas: validation sees them as given, Go prints none of them (encoding/json, omitempty)."""
+
+from typing import Any
+
+from apiext.documents.document import Document, View
+
+_MARKS = (b":[]", b'"properties":{}', b'"patternProperties":{}', b'"definitions":{}', b'"dependencies":{}')
+_ONE = ("not", "items", "additionalProperties", "additionalItems")
+_LISTS = ("allOf", "anyOf", "oneOf", "items")
+_MAPS = ("properties", "patternProperties", "definitions", "dependencies")
+_PRINTED_IF_FULL = frozenset(
+    ("allOf", "anyOf", "oneOf", *_MAPS, "enum", "required", "x-kubernetes-list-map-keys", "x-kubernetes-validations")
+)
+
+
+def may_hold_empty(raw: bytes) -> bool:
+    """Tell whether encoded bytes of a definition may hold an empty list or map that Go would not print."""
+    return any(mark in raw for mark in _MARKS)
+
+
+def without_empty(document: View) -> Document:
+    """Return a definition of either version without the empty lists and maps in its schemas."""
+    spec: Document = dict(document["spec"])
+    if spec.get("validation"):
+        spec["validation"] = _clean_holder(spec["validation"])
+    if spec.get("versions"):
+        spec["versions"] = [
+            {**version, "schema": _clean_holder(version["schema"])} if version.get("schema") else version
+            for version in spec["versions"]
+        ]
+    return {**document, "spec": spec}
+
+
+def _clean_holder(holder: View) -> Document:
+    schema = holder.get("openAPIV3Schema")
+    return {**holder, "openAPIV3Schema": _clean(schema)} if schema else dict(holder)
+
+
+def _clean(schema: Any) -> Any:
+    if schema.__class__ is not dict:
+        return schema
+    found = {name: value for name, value in schema.items() if value or name not in _PRINTED_IF_FULL}
+    for name in _ONE:
+        if found.get(name).__class__ is dict:
+            found[name] = _clean(found[name])
+    for name in _LISTS:
+        if found.get(name).__class__ is list:
+            found[name] = [_clean(part) for part in found[name]]
+    for name in _MAPS:
+        if found.get(name).__class__ is dict:
+            found[name] = {key: _clean(part) for key, part in found[name].items()}
+    return found

@@ -1,0 +1,50 @@
+"""What documents are made from, in short: a hash that is known before a document is built (OAS-009)."""
+
+import hashlib
+from collections.abc import Iterable
+from weakref import WeakKeyDictionary
+
+import orjson
+
+from apiext.catalog.builtin.open_api import digest as builtin_digest
+from apiext.catalog.served import ServedVersion
+from apiext.discovery import types
+from apiext.discovery.groups import Published
+
+_FORMAT = "3"  # grows when the same definition is published differently
+_SCHEMAS: WeakKeyDictionary[ServedVersion, str] = WeakKeyDictionary()
+"""Digests of schemas whose definition is not known; they live as long as their version is served."""
+
+
+def common() -> bytes:
+    """Return what every document depends on: the code and the data files."""
+    return f"{_FORMAT}/{types.data().digest}".encode()
+
+
+def fingerprint(one: Published) -> bytes:
+    """Return a text that changes with what is published of a resource's version, but not with its status (OAS-009)."""
+    served = one.version
+    return f"{one.resource.content or _content(one)}/{served.version}/{','.join(served.verbs)};".encode()
+
+
+def made_of(served: Iterable[Published]) -> dict[str, bytes]:
+    """Return the definitions behind resources, by name, each with what a document depends on."""
+    found: dict[str, bytes] = {}
+    for one in served:
+        if not one.resource.builtin:
+            name = str(one.resource.group_resource)
+            found[name] = found.get(name, b"") + fingerprint(one)
+    return found
+
+
+def _content(one: Published) -> str:
+    if one.resource.builtin:
+        return f"{builtin_digest()}/{one.resource.group_resource}"
+    served = one.version
+    known = _SCHEMAS.get(served)
+    if known is None:
+        endpoints = [(name, endpoint.verbs, endpoint.kind) for name, endpoint in served.endpoints.items()]
+        names = (served.group, served.resource, served.kind, served.list_kind, served.namespaced, served.preserve)
+        made_of = (names, endpoints, list(served.selectable), served.open_api)
+        known = _SCHEMAS[served] = hashlib.blake2b(orjson.dumps(made_of), digest_size=32).hexdigest()
+    return known

@@ -1,0 +1,102 @@
+"""Paths, operations and parameters as OpenAPI v2 writes them (OAS-007, OAS-008)."""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import orjson
+
+from apiext.discovery import types
+from apiext.discovery.operations import Operation, PathItem
+from apiext.discovery.schemas import V2_PREFIX, reference
+from apiext.documents.document import Document, View
+
+_PATCH_BODY = "body-78PwaGsr"  # names under which upstream shares the two bodies that never change
+_DELETE_BODY = "body-2Y1dVQaQ"
+Parameters = Callable[[str, str], Any]
+"""Writes the parameter of a key for a kind: as a document, or encoded already."""
+
+
+def path_item(item: PathItem, parameter: Parameters) -> Document:
+    """Return a path with its operations."""
+    found: Document = {one.method: _operation(one, item.kind, parameter) for one in item.operations}
+    if item.parameters:
+        found["parameters"] = [parameter(key, item.kind) for key in item.parameters]
+    return found
+
+
+def encoded_path_item(item: PathItem) -> bytes:
+    """Return a path with its operations as JSON."""
+    return orjson.dumps(path_item(item, _encoded))
+
+
+def parameter(key: str, kind: str) -> Document:
+    """Return a parameter; dryRun and fieldValidation are written out, where kubectl looks for them."""
+    known = types.data().parameters[key]
+    return _to_shared(known.shared) if known.shared else _written_out(known, kind)
+
+
+def shared_parameters() -> dict[str, View]:
+    """Return the parameters that operations refer to, by name."""
+    found: dict[str, View] = {
+        _DELETE_BODY: {"name": "body", "in": "body", "schema": {"$ref": V2_PREFIX + types.DELETE_OPTIONS}},
+        _PATCH_BODY: _body(types.PATCH),
+    }
+    for known in types.data().parameters.values():
+        if known.shared:
+            found[known.shared] = _written_out(known, "")
+    return dict(sorted(found.items()))
+
+
+def _encoded(key: str, kind: str) -> orjson.Fragment:
+    return _remembered(key, kind if key == "name" else "")
+
+
+@lru_cache(maxsize=1024)
+def _remembered(key: str, kind: str) -> orjson.Fragment:
+    return orjson.Fragment(orjson.dumps(parameter(key, kind)))
+
+
+def _operation(one: Operation, kind: str, parameter: Parameters) -> Document:
+    found: Document = {
+        "description": one.description,
+        "consumes": list(one.consumes),
+        "produces": list(one.produces),
+        "schemes": ["https"],
+        "tags": [one.tag],
+        "operationId": one.operation_id,
+    }
+    parameters = [_BODIES.get(one.body, _body)(one.body)] if one.body else []
+    parameters += [parameter(key, kind) for key in one.parameters]
+    if parameters:
+        found["parameters"] = parameters
+    found["responses"] = {
+        str(code): {"description": text, **({"schema": {"$ref": reference(model, v2=True)}} if model else {})}
+        for code, text, model in one.response_texts()
+    }
+    return found | one.extensions()
+
+
+def _body(model: str) -> Document:
+    return {"name": "body", "in": "body", "required": True, "schema": {"$ref": V2_PREFIX + model}}
+
+
+_BODIES: dict[str, Callable[[str], Document]] = {
+    types.PATCH: lambda _: _to_shared(_PATCH_BODY),
+    types.DELETE_OPTIONS: lambda _: _to_shared(_DELETE_BODY),
+}
+
+
+def _to_shared(name: str) -> Document:
+    return {"$ref": f"#/parameters/{name}"}
+
+
+def _written_out(known: types.Parameter, kind: str) -> Document:
+    found: Document = {
+        "uniqueItems": True,
+        "type": known.type,
+        "description": known.description.format(kind=kind) if known.name == "name" else known.description,
+        "name": known.name,
+        "in": known.place,
+    }
+    return found | {"required": True} if known.required else found

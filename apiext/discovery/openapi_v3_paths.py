@@ -1,0 +1,70 @@
+"""Paths and operations as OpenAPI v3 writes them (OAS-007, OAS-008)."""
+
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import Any
+
+import orjson
+
+from apiext.discovery import types
+from apiext.discovery.operations import Operation, PathItem
+from apiext.discovery.schemas import reference
+from apiext.documents.document import Document
+
+Parameters = Callable[[str, str], Any]
+"""Writes the parameter of a key for a kind: as a document, or encoded already."""
+
+
+def path_item(item: PathItem, parameter: Parameters) -> Document:
+    """Return a path with its operations."""
+    found: Document = {one.method: _operation(one, item.kind, parameter) for one in item.operations}
+    if item.parameters:
+        found["parameters"] = [parameter(key, item.kind) for key in item.parameters]
+    return found
+
+
+def encoded_path_item(item: PathItem) -> bytes:
+    """Return a path with its operations as JSON."""
+    return orjson.dumps(path_item(item, _encoded))
+
+
+def parameter(key: str, kind: str) -> Document:
+    """Return a parameter; only that of the name knows the kind."""
+    known = types.data().parameters[key]
+    found: Document = {
+        "name": known.name,
+        "in": known.place,
+        "description": known.description.format(kind=kind) if key == "name" else known.description,
+    }
+    if known.required:
+        found["required"] = True
+    return found | {"schema": {"type": known.type, "uniqueItems": True}}
+
+
+def _encoded(key: str, kind: str) -> orjson.Fragment:
+    return _remembered(key, kind if key == "name" else "")
+
+
+@lru_cache(maxsize=1024)
+def _remembered(key: str, kind: str) -> orjson.Fragment:
+    return orjson.Fragment(orjson.dumps(parameter(key, kind)))
+
+
+def _operation(one: Operation, kind: str, parameter: Parameters) -> Document:
+    found: Document = {"tags": [one.tag], "description": one.description, "operationId": one.operation_id}
+    if one.parameters:
+        found["parameters"] = [parameter(key, kind) for key in one.parameters]
+    if one.body:
+        media_types = sorted(one.consumes) if one.method == "patch" else one.consumes
+        found["requestBody"] = {"content": _content(one.body, media_types)}
+        if one.body_required:
+            found["requestBody"]["required"] = True
+    found["responses"] = {
+        str(code): {"description": text, **({"content": _content(model, one.produces)} if model else {})}
+        for code, text, model in one.response_texts()
+    }
+    return found | one.extensions()
+
+
+def _content(model: str, media_types: Iterable[str]) -> Document:
+    return {media_type: {"schema": {"$ref": reference(model, v2=False)}} for media_type in media_types}

@@ -1,0 +1,173 @@
+"""An OpenAPI v3 document as protobuf: the same members under gnostic's message types (OAS-002)."""
+
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from typing import Any
+
+from apiext.discovery.gnostic import (
+    METHODS,
+    PLAIN,
+    message_class,
+    set_extensions,
+    set_external_docs,
+    set_plain,
+    yaml,
+)
+from apiext.documents.document import View
+
+
+@cache
+def _document_class() -> Any:
+    return message_class("openapi_v3.binpb", "openapi.v3.Document")
+
+
+def head(title: str, version: str) -> bytes:
+    """Return a serialised Document with nothing but its head."""
+    message = _document_class()(openapi="3.0.0")
+    message.info.title, message.info.version = title, version
+    serialised: bytes = message.SerializeToString()
+    return serialised
+
+
+def document(paths: Mapping[str, View], schemas: Mapping[str, View]) -> bytes:
+    """Return a serialised Document of JSON-form parts, to be appended to a head."""
+    message = _document_class()()
+    for name, item in paths.items():
+        _path_item(message.paths.path.add(name=name).value, item)
+    for name, schema in schemas.items():
+        _schema_or_reference(message.components.schemas.additional_properties.add(name=name).value, schema)
+    serialised: bytes = message.SerializeToString(deterministic=True)
+    return serialised
+
+
+def read(body: bytes) -> Any:
+    """Return the Document message of its serialised form."""
+    return _document_class().FromString(body)
+
+
+def _path_item(message: Any, item: View) -> None:
+    for method in METHODS:
+        if method in item:
+            _operation(getattr(message, method), item[method])
+    _parameters(message.parameters, item)
+
+
+def _operation(message: Any, operation: View) -> None:
+    message.tags.extend(operation["tags"])
+    message.description = operation["description"]
+    message.operation_id = operation["operationId"]
+    _parameters(message.parameters, operation)
+    if "requestBody" in operation:
+        body = message.request_body.request_body
+        _content(body.content, operation["requestBody"]["content"])
+        body.required = operation["requestBody"].get("required", False)
+    for code, response in operation["responses"].items():
+        found = message.responses.response_or_reference.add(name=code).value.response
+        found.description = response["description"]
+        if "content" in response:
+            _content(found.content, response["content"])
+    set_extensions(message.specification_extension, operation)
+
+
+def _parameters(messages: Any, holder: View) -> None:
+    for parameter in holder.get("parameters", ()):
+        found = messages.add().parameter
+        found.name, found.description = parameter["name"], parameter["description"]
+        setattr(found, "in", parameter["in"])
+        found.required = parameter.get("required", False)
+        _schema_or_reference(found.schema, parameter["schema"])
+
+
+def _content(message: Any, content: Mapping[str, View]) -> None:
+    for media_type, value in content.items():
+        _schema_or_reference(message.additional_properties.add(name=media_type).value.schema, value["schema"])
+
+
+def _schema_or_reference(message: Any, schema: View) -> None:
+    if "$ref" in schema:
+        setattr(message.reference, "_ref", schema["$ref"])  # noqa: B010  # a field name that looks private
+    else:
+        message.schema.SetInParent()
+        _schema(message.schema, schema)
+
+
+def _schema(message: Any, schema: View) -> None:
+    for keyword, value in schema.items():
+        if keyword in PLAIN:
+            set_plain(message, keyword, value)
+        elif keyword in _NESTED:
+            _NESTED[keyword](message, value)
+    set_extensions(message.specification_extension, schema)
+
+
+def _text(field: str, message: Any, value: Any) -> None:
+    setattr(message, field, value)
+
+
+def _branches(field: str, message: Any, branches: list[View]) -> None:
+    for branch in branches:
+        _schema_or_reference(getattr(message, field).add(), branch)
+
+
+def _not(message: Any, branch: View) -> None:
+    found = getattr(message, "not")
+    found.SetInParent()
+    _schema(found, branch)
+
+
+def _properties(message: Any, properties: Mapping[str, View]) -> None:
+    message.properties.SetInParent()
+    for name in sorted(properties):
+        _schema_or_reference(message.properties.additional_properties.add(name=name).value, properties[name])
+
+
+def _items(message: Any, items: View) -> None:
+    _schema_or_reference(message.items.schema_or_reference.add(), items)
+
+
+def _additional(message: Any, values: Any) -> None:
+    if isinstance(values, bool):
+        message.additional_properties.boolean = values
+    else:
+        _schema_or_reference(message.additional_properties.schema_or_reference, values)
+
+
+def _required(message: Any, names: list[str]) -> None:
+    message.required.extend(names)
+
+
+def _enum(message: Any, values: list[Any]) -> None:
+    for value in values:
+        message.enum.add(yaml=yaml(value))
+
+
+def _default(message: Any, value: Any) -> None:
+    message.default.SetInParent()  # upstream: objects and lists leave it empty
+    if isinstance(value, bool):
+        message.default.boolean = value
+    elif isinstance(value, int | float):
+        message.default.number = value
+    elif isinstance(value, str):
+        message.default.string = value
+
+
+def _example(message: Any, value: Any) -> None:
+    message.example.yaml = yaml(value)
+
+
+_NESTED: Mapping[str, Callable[[Any, Any], None]] = {
+    "type": partial(_text, "type"),
+    "nullable": partial(_text, "nullable"),
+    "allOf": partial(_branches, "all_of"),
+    "anyOf": partial(_branches, "any_of"),
+    "oneOf": partial(_branches, "one_of"),
+    "not": _not,
+    "properties": _properties,
+    "items": _items,
+    "additionalProperties": _additional,
+    "required": _required,
+    "enum": _enum,
+    "default": _default,
+    "example": _example,
+    "externalDocs": set_external_docs,
+}

@@ -1,0 +1,66 @@
+"""What the server answers itself, as OpenAPI says it: discovery, and the version of the server (OAS-002)."""
+
+from collections.abc import Mapping
+
+from apiext.catalog.served import Catalog
+from apiext.discovery import types
+from apiext.discovery.groups import CORE, published
+from apiext.discovery.operations import (
+    JSON,
+    TYPED_BODY_TYPES,
+    Operation,
+    PathItem,
+    group_words,
+    identifier,
+    operation_id,
+    tag,
+)
+
+_META = types.META
+_VERSION = "io.k8s.apimachinery.pkg.version.Info"
+
+
+def pages(catalog: Catalog) -> Mapping[str, PathItem]:
+    """Return the paths of discovery and of the version by the name of the document that each has for itself.
+
+    Only the server's own groups have one, as upstream.
+    """
+    found = {
+        "api": _get("/api/", "getCoreAPIVersions", "get available API versions", "core", f"{_META}.APIVersions"),
+        "apis": _get("/apis/", "getAPIVersions", "get available API versions", "apis", f"{_META}.APIGroupList"),
+        "version": _get(
+            "/version/", "getCodeVersion", "get the version information for this server", "version", _VERSION
+        ),
+    }
+    for group in own_groups(catalog):
+        if group != CORE:
+            found[f"apis/{group}"] = _group(group)
+    return dict(sorted(found.items()))
+
+
+def own_groups(catalog: Catalog) -> set[str]:
+    """Return the groups of the server itself."""
+    return {group for (group, _), resource in catalog.resources.items() if resource.builtin and resource.established}
+
+
+def resources(catalog: Catalog, group: str, version: str) -> list[PathItem]:
+    """Return the path of a group-version's list of resources; none for groups of definitions, as upstream."""
+    if group not in own_groups(catalog) or version not in published(catalog).get(group, ()):
+        return []
+    path = f"/apis/{group}/{version}/" if group else f"/api/{version}/"
+    identity = operation_id("get", group, version, "APIResources")
+    return [_get(path, identity, "get available resources", tag(group, version), f"{_META}.APIResourceList")]
+
+
+def _group(group: str) -> PathItem:
+    words = identifier(group_words(group))
+    identity = f"get{words[:1].upper()}{words[1:]}APIGroup"
+    return _get(f"/apis/{group}/", identity, "get information of a group", words, f"{_META}.APIGroup")
+
+
+def _get(path: str, identity: str, description: str, tag: str, model: str) -> PathItem:
+    media_types = (JSON,) if model == _VERSION else TYPED_BODY_TYPES
+    operation = Operation(
+        "get", "", identity, description, tag, {200: model, 401: ""}, consumes=media_types, produces=media_types
+    )
+    return PathItem(path, (operation,))

@@ -1,0 +1,45 @@
+"""A document as it is sent: bytes in parts, and the ETag that tells whether a client has it already."""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Tagged:
+    """A document and its ETag with its quotes; parts are shared between documents and never copied together."""
+
+    parts: tuple[bytes, ...]
+    etag: str
+
+    @property
+    def body(self) -> bytes:
+        """The document in one piece."""
+        return b"".join(self.parts)
+
+    @property
+    def hash(self) -> str:
+        """The ETag without its quotes: what a URL has as ``?hash=``."""
+        return self.etag.strip('"')
+
+
+def etag(texts: Iterable[bytes]) -> str:
+    """Return an ETag: quoted upper-case hex of the SHA-512 of all texts, one after the other (DIS-107, OAS-001)."""
+    digest = hashlib.sha512()
+    for text in texts:
+        digest.update(text)
+    return f'"{digest.hexdigest().upper()}"'
+
+
+def separated(members: Iterable[bytes]) -> list[bytes]:
+    """Return encoded JSON members with commas between them; an empty one is none."""
+    found: list[bytes] = []
+    for member in members:
+        if member:
+            found += (b",", member) if found else (member,)
+    return found
+
+
+def joined(members: Iterable[tuple[str, bytes]]) -> bytes:
+    """Return named, encoded JSON values as members in one piece, without braces."""
+    return b",".join(b'"%b":%b' % (name.encode(), value) for name, value in members)

@@ -1,0 +1,67 @@
+"""Watches as server-sent events, for browsers and curl: one event per ``data:`` line, resumed by Last-Event-ID."""
+
+from collections.abc import Mapping, Sequence
+
+from apiext.http.exchange import Exchange, Query
+from apiext.http.negotiation import JSON, parse_accept
+from apiext.http.sinks import chunk
+from apiext.http.streams import Form
+
+MEDIA_TYPE = "text/event-stream"
+
+
+def is_wanted(accept: str) -> bool:
+    """Tell whether a client likes server-sent events best; a wildcard never means them."""
+    if MEDIA_TYPE not in accept:
+        return False
+    clauses = parse_accept(accept)
+    return bool(clauses) and (clauses[0].type, clauses[0].subtype) == ("text", "event-stream")
+
+
+def accept(header: str) -> str:
+    """Return the Accept header that says what the ``data:`` lines are to hold (``;as=Table`` and so on)."""
+    return header.replace(MEDIA_TYPE, JSON)
+
+
+def query(exchange: Exchange) -> Query:
+    """Return the query of a stream that its client can resume wherever it breaks off.
+
+    Last-Event-ID goes before resourceVersion. Without either the stream begins with what is there, and always has
+    bookmarks: what they say is the id to go on from, so that clients who asked for none see no event.
+    """
+    found: dict[str, Sequence[str]] = {**exchange.query, "allowWatchBookmarks": ["true"]}
+    last = exchange.headers.get("Last-Event-ID", "")
+    if last.isascii() and last.isdigit():
+        found["resourceVersion"] = [last]
+        found.pop("sendInitialEvents", None)
+        found.pop("resourceVersionMatch", None)
+    elif exchange.value("resourceVersion") in ("", "0") and "sendInitialEvents" not in found:
+        found["sendInitialEvents"] = ["true"]
+        found["resourceVersionMatch"] = ["NotOlderThan"]
+    return found
+
+
+def form(asked: Mapping[str, Sequence[str]]) -> Form:
+    """Return how events are written; ``asked`` is the client's own query."""
+    bookmarks = asked.get("allowWatchBookmarks", ["false"])[0] in ("true", "1")
+    ends = bookmarks and asked.get("sendInitialEvents", ["false"])[0] in ("true", "1")
+
+    def bookmark(data: bytes, revision: int, end: bool) -> bytes:
+        return _event(data, revision) if (ends if end else bookmarks) else chunk(b"id: %d\n\n" % revision)
+
+    return Form(
+        key=("events", bookmarks, ends),
+        event=_event,
+        initial=_without_id,
+        bookmark=bookmark,
+        error=lambda data: chunk(b"id\ndata: %b\n\n" % data),  # an empty id: the client begins anew
+        content_type=MEDIA_TYPE,
+    )
+
+
+def _event(data: bytes, revision: int) -> bytes:
+    return chunk(b"id: %d\ndata: %b\n\n" % (revision, data))
+
+
+def _without_id(data: bytes, revision: int) -> bytes:
+    return chunk(b"data: %b\n\n" % data)  # initial events come in the order of names: none can be resumed from

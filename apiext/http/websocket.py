@@ -1,0 +1,261 @@
+"""WebSocket (RFC 6455) as far as a watch needs it: the handshake, frames out, and what little a client may send."""
+
+import asyncio
+import hashlib
+from base64 import b64decode, b64encode
+from binascii import Error as Base64Error
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from apiext import limits
+from apiext.http.exchange import Exchange, Headers
+from apiext.http.sinks import NO_COLUMNS, Transport, WatchSink
+from apiext.http.streams import Form
+from apiext.meta import status
+from apiext.meta.status import StatusError
+
+TEXT, BINARY, CLOSE, PING, PONG = 0x1, 0x2, 0x8, 0x9, 0xA
+NORMAL, PROTOCOL_ERROR, TOO_BIG = 1000, 1002, 1009
+BEARER = "base64url.bearer.authorization.k8s.io."
+KNOWN_PROTOCOLS = ("binary.k8s.io", "base64.binary.k8s.io")
+_GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+_FINAL = 0x80
+_MASKED = 0x80
+_CONTROL = 0x8
+_CONTROL_SIZE = 125
+
+# --- the handshake ---
+
+
+def is_asked(exchange: Exchange) -> bool:
+    """Tell whether a request wants to go on as a WebSocket."""
+    headers = exchange.headers
+    if headers.get("Upgrade", "").lower() != "websocket" or exchange.method != "GET":
+        return False
+    return "upgrade" in (token.strip().lower() for token in headers.get("Connection", "").split(","))
+
+
+def check(headers: Headers) -> None:
+    """Refuse what is no proper handshake (400), and pages of other origins that bring no token (403).
+
+    Scripts of any page may open a WebSocket anywhere, and the browser adds its client certificate: only a token
+    that the script itself knows shows that it may.
+    """
+    if headers.get("Sec-WebSocket-Version") != "13":
+        raise status.bad_request("websocket: the Sec-WebSocket-Version must be 13")
+    if _size_of_key(headers.get("Sec-WebSocket-Key", "").strip()) != 16:
+        raise status.bad_request("websocket: the Sec-WebSocket-Key must be 16 bytes in base64")
+    origin = headers.get("Origin", "")
+    if origin and not authorization(headers) and urlsplit(origin).netloc.lower() != headers.get("Host", "").lower():
+        raise StatusError(403, "Forbidden", f"forbidden: a WebSocket from the origin {origin} needs a bearer token")
+
+
+def _size_of_key(key: str) -> int:
+    try:
+        return len(b64decode(key, validate=True))
+    except (Base64Error, ValueError):
+        return 0
+
+
+def authorization(headers: Headers) -> str:
+    """Return the Authorization header, or the token that a browser can only send as a subprotocol."""
+    given = headers.get("Authorization", "")
+    if given:
+        return given
+    token = next((it for it in _protocols(headers) if it.startswith(BEARER)), "")
+    if not token:
+        return ""
+    coded = token.removeprefix(BEARER)
+    try:
+        found = b64decode(coded + "=" * (-len(coded) % 4), altchars=b"-_", validate=True).decode()
+    except (Base64Error, ValueError):
+        found = coded  # nobody's token
+    return f"Bearer {found}"
+
+
+def _protocols(headers: Headers) -> list[str]:
+    return [it for part in headers.get("Sec-WebSocket-Protocol", "").split(",") if (it := part.strip())]
+
+
+def head(headers: Headers, date: bytes, audit_id: str) -> bytes:
+    """Return the 101; the subprotocol is a known one, else the client's first: watches look alike in all of them."""
+    key = headers.get("Sec-WebSocket-Key", "").strip().encode()
+    accept = b64encode(hashlib.sha1(key + _GUID, usedforsecurity=False).digest())
+    offered = [it for it in _protocols(headers) if not it.startswith(BEARER)]
+    chosen = next((it for it in offered if it in KNOWN_PROTOCOLS), offered[0] if offered else "")
+    protocol = f"Sec-WebSocket-Protocol: {chosen}\r\n".encode() if chosen else b""
+    return (
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Accept: %b\r\n%b%bAudit-Id: %b\r\n\r\n" % (accept, protocol, date, audit_id.encode())
+    )
+
+
+# --- frames ---
+
+
+def frame(opcode: int, payload: bytes) -> bytes:
+    """Return one unmasked, unfragmented frame."""
+    size = len(payload)
+    if size <= _CONTROL_SIZE:
+        return bytes((_FINAL | opcode, size)) + payload
+    if size < 1 << 16:
+        return bytes((_FINAL | opcode, 126)) + size.to_bytes(2, "big") + payload
+    return bytes((_FINAL | opcode, 127)) + size.to_bytes(8, "big") + payload
+
+
+def split(data: bytes) -> tuple[int, bytes, bytes]:
+    """Return opcode and payload of the first of our own frames, and the rest."""
+    size, start = data[1], 2
+    if size > _CONTROL_SIZE:
+        start = 4 if size == 126 else 10
+        size = int.from_bytes(data[2:start], "big")
+    return data[0] & 0xF, data[start : start + size], data[start + size :]
+
+
+def form(binary: bool) -> Form:
+    """Return how events are written: a text frame for a line of JSON, a binary one for a protobuf message."""
+    opcode = BINARY if binary else TEXT
+    end = b"" if binary else b"\n"
+
+    def event(data: bytes, revision: int = 0) -> bytes:
+        return frame(opcode, data + end)
+
+    return Form(
+        key=("websocket", binary),
+        event=event,
+        initial=event,
+        bookmark=lambda data, revision, end: event(data),
+        error=event,
+        content_type="",
+    )
+
+
+class WebSocketSink(WatchSink):
+    """Carries a watch in WebSocket frames; ``receive`` takes what the client sends once the 101 is out."""
+
+    __slots__ = ("_pinging", "receive")
+
+    def __init__(self, transport: Transport, head: bytes, columns: bytes, done: asyncio.Future[None]) -> None:
+        super().__init__(transport, head, columns, done)
+        self.receive: Callable[[Receiver], None] | None = None
+        self._pinging: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Send the 101, listen, and begin to ping."""
+        super().start()
+        if self.receive is not None and not self.closed:
+            self.receive(Receiver(self))
+        self._ping()
+
+    def _ping(self) -> None:
+        if self.closed:
+            return
+        if self._pinging is not None and not self.paused:
+            self.write(frame(PING, b""))
+        self._pinging = asyncio.get_running_loop().call_later(limits.WEBSOCKET_PING, self._ping)
+
+    def pong(self, payload: bytes) -> None:
+        """Answer a ping, unless the client does not read anyway."""
+        if not self.paused:
+            self.write(frame(PONG, payload))
+
+    def hang_up(self, code: int) -> None:
+        """End the stream with a reason."""
+        if not self.closed:
+            self.write(frame(CLOSE, code.to_bytes(2, "big")))
+            self.lost()
+
+    def _with_columns(self, data: bytes) -> bytes:
+        opcode, payload, rest = split(data)
+        if opcode != TEXT or NO_COLUMNS not in payload:
+            return data
+        columns, self._columns = self._columns, b""
+        return frame(TEXT, payload.replace(NO_COLUMNS, columns, 1)) + rest
+
+    def _finished(self) -> bool:
+        """Send the close frame; the connection cannot be used again."""
+        self.write(frame(CLOSE, NORMAL.to_bytes(2, "big")))
+        return False
+
+    def _close(self) -> None:
+        if self._pinging is not None:
+            self._pinging.cancel()
+        super()._close()
+
+
+class Receiver:
+    """Reads the frames of a client: pings are answered, a close ends the watch, the rest is skipped unread."""
+
+    __slots__ = ("_buffer", "_received", "_sink", "_skip")
+
+    def __init__(self, sink: WebSocketSink) -> None:
+        self._sink = sink
+        self._buffer = b""
+        self._skip = 0
+        self._received = 0
+
+    def feed_data(self, data: bytes) -> tuple[bool, bytes]:
+        """Take bytes of the connection; the pair is what the HTTP library wants to hear."""
+        sink = self._sink
+        skipped = min(self._skip, len(data))
+        self._skip -= skipped
+        self._buffer += data[skipped:]
+        while not sink.closed and self._frame():
+            pass
+        if sink.closed:
+            self._buffer = b""
+        return False, b""
+
+    def feed_eof(self) -> None:
+        """The connection is gone: its owner tells the sink."""
+
+    def _frame(self) -> bool:
+        """Take one frame from the buffer; tell whether one was there."""
+        data = self._buffer
+        if len(data) < 2:
+            return False
+        opcode, size, at = data[0] & 0xF, data[1] & 0x7F, 2
+        if data[0] & 0x70 or not data[1] & _MASKED:  # no extension was agreed on; clients must mask
+            self._sink.hang_up(PROTOCOL_ERROR)
+            return False
+        if opcode & _CONTROL:
+            return self._control(opcode, size, final=bool(data[0] & _FINAL))
+        if size > _CONTROL_SIZE:
+            at = 4 if size == 126 else 10
+            if len(data) < at:
+                return False
+            size = int.from_bytes(data[2:at], "big")
+        self._received += size
+        if self._received > limits.WEBSOCKET_INPUT:
+            self._sink.hang_up(TOO_BIG)
+            return False
+        end = at + 4 + size
+        self._buffer = data[end:]
+        self._skip = max(0, end - len(data))
+        return True
+
+    def _control(self, opcode: int, size: int, *, final: bool) -> bool:
+        if size > _CONTROL_SIZE or not final or opcode not in CONTROLS:
+            self._sink.hang_up(PROTOCOL_ERROR)
+            return False
+        data, end = self._buffer, 6 + size
+        if len(data) < end:
+            return False
+        mask = data[2:6] * (size // 4 + 1)
+        payload = bytes(byte ^ key for byte, key in zip(data[6:end], mask, strict=False))
+        self._buffer = data[end:]
+        CONTROLS[opcode](self._sink, payload)
+        return True
+
+
+def _on_close(sink: WebSocketSink, payload: bytes) -> None:
+    code = int.from_bytes(payload[:2], "big") if len(payload) >= 2 else NORMAL
+    sink.hang_up(code if 1000 <= code < 5000 and code not in (1005, 1006) else PROTOCOL_ERROR)
+
+
+CONTROLS: dict[int, Callable[[WebSocketSink, bytes], None]] = {
+    CLOSE: _on_close,
+    PING: WebSocketSink.pong,
+    PONG: lambda sink, payload: None,
+}
+"""Opcode of a control frame → what it makes us do."""

@@ -1,0 +1,113 @@
+"""How long a piece of work may take where it is done: briefly on the loop, elsewhere until somebody stops it.
+
+Work is counted in units of rules, about 50 ns each; what is no rule is charged by what it takes.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, ParamSpec, TypeVar
+
+from apiext import limits
+from apiext.cel.environment import PER_CALL_LIMIT, Evaluation, Program
+from apiext.cel.evaluation import Limit
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+DECLARING = 50  # units of one node of a schema made a declared type
+COMPILING = 6_000  # units of one expression parsed, checked, and planned
+GENERATING = 8_000  # units of the code of one expression
+VISITING = 10  # units of one value on the way to rules
+ASKING = 30  # units of what surrounds one evaluation
+
+
+class TooLong(Exception):
+    """Work that was to be brief and is not; nothing was changed, and it can be done again where nobody waits."""
+
+
+class Stopped(Exception):
+    """Work that nobody waits for any more."""
+
+
+class Patience:
+    """What one piece of work may still use. ``brief`` work gives up by TooLong, other work by Stopped after ``stop``.
+
+    A thread that waits may call ``stop``; everything else belongs to the thread that works.
+    """
+
+    __slots__ = ("brief", "left", "limit")
+
+    def __init__(self, *, brief: bool = False) -> None:
+        self.brief = brief
+        self.left = limits.LOOP_UNITS
+        self.limit = Limit(PER_CALL_LIMIT, brief=brief)
+
+    def stop(self) -> None:
+        """End the work at its next turn."""
+        self.limit.cancel()
+
+    @property
+    def short(self) -> bool:
+        """Whether rules were evaluated and the loop could have done it."""
+        return 0 <= self.left < limits.LOOP_UNITS
+
+    def spend(self, units: int) -> None:
+        """Reckon with work about to be done. Raises TooLong and Stopped."""
+        if self.limit.cancelled:
+            raise Stopped
+        self.left -= units
+        if self.left < 0 and self.brief:
+            raise TooLong
+
+    def evaluate(self, program: Program, variables: Mapping[str, Any]) -> Evaluation:
+        """Evaluate a rule within what is left. Raises TooLong and Stopped."""
+        self.spend(ASKING if program.generated else GENERATING)
+        limit = self.limit
+        if self.brief:
+            limit.most = self.left
+        found = program.evaluate(variables, limit)
+        self.left -= found.cost
+        if found.cancelled:
+            if limit.cancelled:
+                raise Stopped
+            if self.brief:
+                raise TooLong
+        return found
+
+
+class _Current(threading.local):
+    def __init__(self) -> None:
+        self.patience = Patience()
+        self.brief = Patience(brief=True)
+
+
+_current = _Current()
+
+
+def current() -> Patience:
+    """Return the patience of the work that this thread does; endless when nobody said anything."""
+    return _current.patience
+
+
+def working(patience: Patience, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Do work under a patience and return what it returns. Raises TooLong and Stopped besides its own."""
+    before, _current.patience = _current.patience, patience
+    try:
+        return work(*args, **kwargs)
+    finally:
+        _current.patience = before
+
+
+def briefly(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Do work that must be brief and return what it returns. Raises TooLong besides its own.
+
+    Nobody stops such work, so each thread has one patience for all of it.
+    """
+    mine = _current
+    before, brief = mine.patience, mine.brief
+    brief.left = limits.LOOP_UNITS
+    mine.patience = brief
+    try:
+        return work(*args, **kwargs)
+    finally:
+        mine.patience = before

@@ -1,0 +1,18 @@
+"""How long rules take to compile and to evaluate, under upstream's names (CEL-019)."""
+
+from apiext.telemetry import HistogramFamily
+
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Upper bounds of the buckets, in seconds: those of Prometheus."""
+
+# of the process, as the schemas in it are: whoever evaluates rules has no telemetry at hand
+COMPILATION = HistogramFamily(
+    "apiserver_cel_compilation_duration_seconds", "CEL compilation time in seconds.", (), SECONDS
+)
+EVALUATION = HistogramFamily(
+    "apiserver_cel_evaluation_duration_seconds", "CEL evaluation time in seconds.", (), SECONDS
+)
+compilations = COMPILATION.slot()
+"""One observation for the rules of one place of a schema."""
+evaluations = EVALUATION.slot()
+"""One observation for the rules of one place on one value."""

@@ -1,0 +1,194 @@
+"""Which objects of a collection have which value of a label or field: made when a selector asks, kept while it does."""
+
+import asyncio
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from time import perf_counter
+
+from apiext import limits
+from apiext.storage.store import Entry
+
+Reader = Callable[[Entry], str | None]
+"""Entry → its value; None when it has none (a label that is not there)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dimension:
+    """What objects can be told apart by: one label, or one field of one version. Equal keys mean equal readers."""
+
+    key: Hashable
+    read: Reader = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One condition of a selector. ``values`` are all that it accepts, None when they cannot be counted."""
+
+    dimension: Dimension
+    accepts: Callable[[str | None], bool]
+    values: Set[str] | None = None
+
+    def matches(self, entry: Entry) -> bool:
+        """Tell whether an object meets the condition."""
+        return self.accepts(self.dimension.read(entry))
+
+
+class Index:
+    """The keys of one collection by their value of one dimension.
+
+    A change only marks its key; marked keys are read when somebody asks next, so that writes pay next to nothing.
+    """
+
+    __slots__ = ("_dimension", "_keys", "_stale", "_values", "idle", "users")
+
+    def __init__(self, dimension: Dimension, keys: Iterable[str]) -> None:
+        self._dimension = dimension
+        self._stale = dict.fromkeys(keys)
+        self._values: dict[str, str | None] = {}
+        self._keys: dict[str | None, set[str]] = {}
+        self.users = 0
+        self.idle = 0
+
+    def mark(self, key: str) -> None:
+        """Take note that the object of a key changed, came or went."""
+        self._stale[key] = None
+
+    def settle(self, entries: Mapping[str, Entry], until: float) -> bool:
+        """Read marked keys until that time; tell whether none is left. Raises what the reader raises."""
+        stale, read = self._stale, self._dimension.read
+        while stale:
+            key, _ = stale.popitem()
+            entry = entries.get(key)
+            try:
+                self._set(key, entry is not None, read(entry) if entry is not None else None)
+            except BaseException:
+                stale[key] = None
+                raise
+            if perf_counter() > until:
+                return not stale
+        return True
+
+    def _set(self, key: str, there: bool, value: str | None) -> None:
+        values, keys = self._values, self._keys
+        if key in values:
+            before = values[key]
+            if there and before == value:
+                return
+            del values[key]
+            bucket = keys[before]
+            bucket.discard(key)
+            if not bucket:
+                del keys[before]
+        if there:
+            values[key] = value
+            keys.setdefault(value, set()).add(key)
+
+    def find(self, term: Term) -> Sequence[Set[str]]:
+        """Return the keys that meet a condition, as sets that have no key in common and change with the index."""
+        keys = self._keys
+        if term.values is not None:
+            return [keys[value] for value in term.values if value in keys]
+        return [found for value, found in keys.items() if term.accepts(value)]
+
+
+class Indexes:
+    """The indexes of one collection, at most limits.INDEXES: the one longest not asked for goes first."""
+
+    __slots__ = ("_entries", "_held")
+
+    def __init__(self, entries: Callable[[], Mapping[str, Entry]]) -> None:
+        self._entries = entries
+        self._held: dict[Dimension, Index] = {}
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def mark(self, key: str) -> None:
+        """Take note that the object of a key changed, came or went."""
+        for index in self._held.values():
+            index.mark(key)
+
+    def clear(self) -> None:
+        """Forget everything: the collection was read anew."""
+        self._held.clear()
+
+    def tick(self) -> None:
+        """Drop the indexes that nobody asked for since the last limits.INDEX_IDLE ticks."""
+        for dimension, index in list(self._held.items()):
+            index.idle += 1
+            if index.idle > limits.INDEX_IDLE and not index.users:
+                del self._held[dimension]
+
+    async def narrow(self, terms: Sequence[Term]) -> tuple[Term, Set[str]] | None:
+        """Return a condition and the keys that meet it, the fewest of what indexes can tell; None when none can.
+
+        The keys are those of now: use them before awaiting anything.
+        """
+        chosen = _worth_indexing(terms)
+        if not chosen:
+            return None
+        indexes = [self._of(term.dimension) for term in chosen]
+        held = [index for index in indexes if index is not None]
+        for index in held:
+            index.users += 1
+        try:
+            while not self._settled(chosen, held):
+                await asyncio.sleep(0)
+                if any(
+                    self._held.get(term.dimension) is not index for term, index in zip(chosen, indexes, strict=True)
+                ):
+                    return None  # the collection was read anew meanwhile
+        finally:
+            for index in held:
+                index.users -= 1
+        if len(held) < len(chosen):
+            return None
+        found = [(term, index.find(term)) for term, index in zip(chosen, held, strict=True)]
+        term, parts = min(found, key=lambda it: sum(map(len, it[1])))
+        return term, set().union(*parts)
+
+    def _settled(self, chosen: Sequence[Term], held: Sequence[Index]) -> bool:
+        until = perf_counter() + limits.LOOP_BUDGET / 2
+        entries = self._entries()
+        return len(held) < len(chosen) or all(index.settle(entries, until) for index in held)
+
+    def _of(self, dimension: Dimension) -> Index | None:
+        """Return the index of a dimension, made when there is room for it."""
+        held = self._held
+        index = held.pop(dimension, None)
+        if index is None:
+            if len(held) >= limits.INDEXES:
+                unused = next((of for of, other in held.items() if not other.users), None)
+                if unused is None:
+                    return None
+                del held[unused]
+            index = Index(dimension, self._entries())
+        held[dimension] = index  # the last asked for stands last
+        index.idle = 0
+        return index
+
+
+def _worth_indexing(terms: Sequence[Term]) -> Sequence[Term]:
+    """Return the conditions to look up: those that name their values, else the first."""
+    exact = [term for term in terms if term.values is not None]
+    return exact[: limits.INDEXES_AT_ONCE] or terms[:1]
+
+
+async def pick(
+    pairs: Iterable[tuple[str, Entry]], keys: Set[str] | None, terms: Sequence[Term], limit: int
+) -> list[Entry]:
+    """Return the first ``limit`` (0: all) entries whose keys are among those (None: any) and that meet all conditions.
+
+    The pairs must not change meanwhile: the loop gets its turns.
+    """
+    found: list[Entry] = []
+    until = perf_counter() + limits.LOOP_BUDGET / 2
+    for key, entry in pairs:
+        if (keys is None or key in keys) and all(term.matches(entry) for term in terms):
+            found.append(entry)
+            if len(found) == limit:
+                break
+        if perf_counter() > until:
+            await asyncio.sleep(0)
+            until = perf_counter() + limits.LOOP_BUDGET / 2
+    return found

@@ -1,0 +1,93 @@
+"""Entries that a watch cannot show at once: who is asked to make them ready, and what a group holds meanwhile."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from apiext import limits
+from apiext.storage.history import Change
+from apiext.storage.store import Entry
+
+
+class Stage(Protocol):
+    """Makes entries ready for the frames of a group."""
+
+    def concerns(self, entry: Entry) -> bool:
+        """Tell whether an object may be selected, by what never changes of it."""
+
+    def now(self, entry: Entry) -> Entry | None:
+        """Return the entry as it is shown if that takes no waiting."""
+
+    def prepare(self, entries: Sequence[Entry], then: Callable[[Sequence[Entry] | bytes], None]) -> None:
+        """Make entries ready and hand them over in their order; or the bytes that end the watches."""
+
+
+class Staging:
+    """What one group waits for. ``wake()`` is called when it can go on, ``fail(data)`` when it has to end."""
+
+    __slots__ = ("_fail", "_ready", "_stage", "_wake", "waiting")
+
+    def __init__(self, stage: Stage, wake: Callable[[], None], fail: Callable[[bytes], None]) -> None:
+        self._stage = stage
+        self._wake = wake
+        self._fail = fail
+        self._ready: dict[Entry, Entry] = {}
+        self.waiting = False
+
+    def concerns(self, entry: Entry) -> bool:
+        """Tell whether an object may be selected."""
+        return self._stage.concerns(entry)
+
+    def shown(self, entries: Iterable[Entry]) -> list[Entry] | None:
+        """Return those of the entries that may be selected as they are shown; None: wait, they have been asked for."""
+        wanted = [entry for entry in entries if self._stage.concerns(entry)]
+        found = self._found(wanted)
+        if found is None:
+            self._ask(wanted)
+        return found
+
+    def change(self, change: Change, selective: bool, following: Iterable[Change]) -> Change | None:
+        """Return a change with its states as they are shown; None: wait, it and those following were asked for.
+
+        ``selective`` groups need the state before as well.
+        """
+        found = self._found(_states(change, selective))
+        if found is None:
+            self._ask([state for one in following if self.concerns(one.entry) for state in _states(one, selective)])
+            return None
+        return change._replace(entry=found[0], previous=found[1] if len(found) > 1 else change.previous)
+
+    def rest(self) -> None:
+        """Nothing is left to do for now: hold nothing."""
+        if not self.waiting:
+            self._ready.clear()
+
+    def _found(self, entries: Sequence[Entry]) -> list[Entry] | None:
+        found: list[Entry] = []
+        for entry in entries:
+            shown = self._ready.get(entry) or self._stage.now(entry)
+            if shown is None:
+                return None
+            found.append(shown)
+        for entry in entries:
+            self._ready.pop(entry, None)
+        return found
+
+    def _ask(self, entries: list[Entry]) -> None:
+        self.waiting = True
+        del entries[2 * limits.SEGMENT :]
+
+        def then(found: Sequence[Entry] | bytes) -> None:
+            self.waiting = False
+            if isinstance(found, bytes):
+                self._fail(found)
+                return
+            self._ready.update(zip(entries, found, strict=True))
+            self._wake()
+
+        self._stage.prepare(entries, then)
+
+
+def _states(change: Change, selective: bool) -> tuple[Entry, ...]:
+    if selective and change.previous is not None:
+        return change.entry, change.previous
+    return (change.entry,)

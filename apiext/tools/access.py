@@ -1,0 +1,136 @@
+"""How a command reaches a server: from its flags, or from a kubeconfig as kubectl reads it."""
+
+import argparse
+import base64
+import binascii
+import os
+import ssl
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+INSECURE = "http://127.0.0.1:8080"  # where a server with --insecure listens, and kubectl without a kubeconfig looks
+
+
+class AccessError(ValueError):
+    """No way to a server; the text says what to change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Where the server is and what to show it: headers, and TLS settings for https."""
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    tls: ssl.SSLContext | None = None
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that ``resolve`` reads."""
+    parser.add_argument("--server", default="", metavar="URL", help="the server; else the kubeconfig's")
+    parser.add_argument(
+        "--kubeconfig", default="", metavar="FILE", help="kubeconfig (default $KUBECONFIG, ~/.kube/config)"
+    )
+    parser.add_argument(
+        "--context", default="", metavar="NAME", help="context of the kubeconfig (default: its current)"
+    )
+    parser.add_argument("--token", default="", metavar="TOKEN", help="bearer token, with --server")
+    parser.add_argument("--cafile", default="", metavar="FILE", help="CA of the server, with --server")
+
+
+def resolve(options: argparse.Namespace, environment: Mapping[str, str]) -> Access:
+    """Return the access that the flags name, else the kubeconfig's, else plain http here; raises AccessError."""
+    if options.server:
+        if not options.server.startswith(("http://", "https://")):
+            raise AccessError(f"--server {options.server}: use http://host:port or https://host:port")
+        headers = {"Authorization": f"Bearer {options.token}"} if options.token else {}
+        return Access(options.server.rstrip("/"), headers, _tls(options.server, options.cafile, None))
+    file = _kubeconfig(options.kubeconfig, environment)
+    return from_kubeconfig(file, options.context) if file is not None else Access(INSECURE)
+
+
+def _kubeconfig(named: str, environment: Mapping[str, str]) -> Path | None:
+    if named:
+        return Path(named)
+    listed = [Path(path) for path in environment.get("KUBECONFIG", "").split(os.pathsep) if path]
+    usual = Path(environment.get("HOME", "/"), ".kube", "config")
+    return next((path for path in listed if path.exists()), usual if not listed and usual.exists() else None)
+
+
+def from_kubeconfig(file: Path, context: str = "") -> Access:
+    """Return the access that a context of a kubeconfig describes; raises AccessError."""
+    try:
+        document = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError) as error:
+        raise AccessError(f"{file}: {error}") from error
+    if not isinstance(document, dict):
+        raise AccessError(f"{file} is no kubeconfig")
+    wanted = context or document.get("current-context") or ""
+    chosen = _named(document, file, "contexts", "context", wanted)
+    cluster = _named(document, file, "clusters", "cluster", chosen.get("cluster"))
+    user = _named(document, file, "users", "user", chosen.get("user")) if chosen.get("user") else {}
+    url = str(cluster.get("server") or "")
+    if not url.startswith(("http://", "https://")):
+        raise AccessError(f"{file}: the cluster of context {wanted} has no http or https server")
+    token = user.get("token") or _text(file, user.get("tokenFile"))
+    if not token and not _holds(user, "client-certificate") and (user.get("exec") or user.get("auth-provider")):
+        raise AccessError(
+            f"{file}: the user of context {wanted} logs in by a plug-in; give --server and --token instead"
+        )
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    return Access(url.rstrip("/"), headers, _tls(url, "", (file, cluster, user)))
+
+
+def _named(document: Mapping[str, Any], file: Path, many: str, one: str, name: object) -> Mapping[str, Any]:
+    for entry in document.get(many) or ():
+        if isinstance(entry, dict) and entry.get("name") == name and isinstance(entry.get(one), dict):
+            found: Mapping[str, Any] = entry[one]
+            return found
+    raise AccessError(f"{file}: there is no {one} named {name!r}")
+
+
+def _holds(holder: Mapping[str, Any], key: str) -> bool:
+    return bool(holder.get(key) or holder.get(f"{key}-data"))
+
+
+def _text(file: Path, path: object) -> str:
+    return (file.parent / str(path)).read_text(encoding="utf-8").strip() if path else ""
+
+
+def _tls(
+    url: str, cafile: str, found: tuple[Path, Mapping[str, Any], Mapping[str, Any]] | None
+) -> ssl.SSLContext | None:
+    """Return the TLS settings for a URL; raises AccessError."""
+    if not url.startswith("https://"):
+        return None
+    try:
+        if found is None:
+            return ssl.create_default_context(cafile=cafile or None)
+        file, cluster, user = found
+        authority = _pem(file, cluster, "certificate-authority")
+        context = ssl.create_default_context(cadata=authority.decode() or None)
+        if cluster.get("insecure-skip-tls-verify"):
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if _holds(user, "client-certificate"):
+            _load_pair(context, _pem(file, user, "client-certificate"), _pem(file, user, "client-key"))
+        return context
+    except (OSError, ValueError, binascii.Error) as error:
+        raise AccessError(f"the certificates for {url} cannot be used: {error}") from error
+
+
+def _pem(file: Path, holder: Mapping[str, Any], key: str) -> bytes:
+    if data := holder.get(f"{key}-data"):
+        return base64.b64decode(str(data), validate=True)
+    return (file.parent / str(holder[key])).read_bytes() if holder.get(key) else b""
+
+
+def _load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+    with tempfile.NamedTemporaryFile() as pair:  # readable by its owner only; ssl takes files, not bytes
+        pair.write(certificate + b"\n" + key)
+        pair.flush()
+        context.load_cert_chain(pair.name)

@@ -1,0 +1,119 @@
+"""Requests to a server with patience: connections kept per thread, retries while it restarts or asks to wait."""
+
+import http.client
+import json
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from apiext import limits
+from apiext.tools.access import Access
+
+MERGE = "application/merge-patch+json"
+_BROKEN = (OSError, http.client.HTTPException)
+_BUSY = (429, 503)
+
+
+class Unreachable(Exception):
+    """The server did not answer at all, or not for limits.TOOL_PATIENCE seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A status code and the decoded body; a body that is no JSON object stands under ``message``."""
+
+    code: int
+    document: Mapping[str, Any]
+
+    @property
+    def message(self) -> str:
+        """What a Status says."""
+        return str(self.document.get("message") or self.document.get("reason") or f"HTTP {self.code}")
+
+
+class Api:
+    """A server, for several threads. Requests must be safe to send twice: a lost answer means that they are.
+
+    One that never answered is not waited for: its address is wrong, or its certificate.
+    """
+
+    def __init__(self, access: Access, agent: str) -> None:
+        self.url = access.url
+        parts = urlsplit(access.url)
+        self._secure = parts.scheme == "https"
+        self._host, self._port, self._base = parts.hostname or "", parts.port, parts.path.rstrip("/")
+        self._tls = access.tls
+        self._headers = {"User-Agent": agent, "Accept": "application/json", **access.headers}
+        self._kept = threading.local()
+        self._answered = False
+
+    def get(self, path: str, accept: str = "application/json", **query: object) -> Answer:
+        """GET."""
+        return self._request("GET", path, None, {"Accept": accept}, query)
+
+    def patch(self, path: str, body: Mapping[str, Any], accept: str = "application/json", **query: object) -> Answer:
+        """Merge patch."""
+        return self._request("PATCH", path, body, {"Accept": accept, "Content-Type": MERGE}, query)
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None,
+        headers: Mapping[str, str],
+        query: Mapping[str, object],
+    ) -> Answer:
+        target = f"{self._base}{path}" + (f"?{urlencode(query)}" if query else "")
+        data = None if body is None else json.dumps(body).encode()
+        late, wait = time.monotonic() + limits.TOOL_PATIENCE, 0.05
+        while True:
+            try:
+                answer, asked = self._once(method, target, data, {**self._headers, **headers})
+            except _BROKEN as error:
+                self._hang_up()
+                if time.monotonic() > late or not self._answered:
+                    raise Unreachable(f"{self.url} does not answer: {error}") from error
+                asked = 0.0
+            else:
+                self._answered = True
+                if answer.code not in _BUSY or time.monotonic() > late:
+                    return answer
+            time.sleep(max(wait, asked))
+            wait = min(2 * wait, 2.0)
+
+    def _once(self, method: str, target: str, data: bytes | None, headers: Mapping[str, str]) -> tuple[Answer, float]:
+        connection = self._connection()
+        connection.request(method, target, data, dict(headers))
+        response = connection.getresponse()
+        raw = response.read()
+        after = response.headers.get("Retry-After", "")
+        return Answer(response.status, _document(raw)), float(after) if after.isdecimal() else 0.0
+
+    def _connection(self) -> http.client.HTTPConnection:
+        kept: http.client.HTTPConnection | None = getattr(self._kept, "connection", None)
+        if kept is None:
+            timeout = limits.TOOL_TIMEOUT
+            kept = (
+                http.client.HTTPSConnection(self._host, self._port, timeout=timeout, context=self._tls)
+                if self._secure
+                else http.client.HTTPConnection(self._host, self._port, timeout=timeout)
+            )
+            self._kept.connection = kept
+        return kept
+
+    def _hang_up(self) -> None:
+        kept: http.client.HTTPConnection | None = getattr(self._kept, "connection", None)
+        if kept is not None:
+            kept.close()
+            self._kept.connection = None
+
+
+def _document(raw: bytes) -> Mapping[str, Any]:
+    try:
+        found = json.loads(raw)
+    except ValueError:
+        found = None
+    return found if isinstance(found, dict) else {"message": raw.decode("utf-8", "replace").strip()}

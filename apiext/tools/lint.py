@@ -1,0 +1,163 @@
+"""``apiext crd lint``: what creating a definition would say, without a server."""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from apiext.catalog.builtin.definitions import definitions_resource
+from apiext.catalog.served import ServedVersion
+from apiext.crd.definition import GROUP, KIND
+from apiext.documents.document import Document
+from apiext.documents.encoding import decode_json, decode_yaml
+from apiext.documents.errors import DecodeError
+from apiext.meta import objectmeta
+from apiext.meta.fields import FieldError
+from apiext.schema.budget import DEFAULTS
+from apiext.tools.places import Places, parts
+
+ERROR, WARNING = "error", "warning"
+MODES = ("Ignore", "Warn", "Strict")
+_LISTS = ("List", f"{KIND}List")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something to say about a definition: where, how bad, and the server's words. No field: about all of it."""
+
+    file: str
+    line: int
+    severity: str
+    name: str
+    field: str
+    message: str
+
+    def __str__(self) -> str:
+        told = f"{self.field}: {self.message}" if self.field else self.message
+        return f"{self.file}:{self.line}: {self.severity}: {told}"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What creating one definition would say."""
+
+    errors: list[FieldError]
+    warnings: list[str]
+
+
+def judge(document: Document, duplicates: Sequence[str], mode: str = "Warn") -> Verdict:
+    """Return what creating the definition would say; an error without a field refuses the whole body.
+
+    ``mode`` is the fieldValidation parameter of the request. The document is changed.
+    """
+    group, _, version = str(document.get("apiVersion", "")).rpartition("/")
+    served = definitions_resource(v1beta1=True).versions.get(version)
+    if served is None or group != GROUP:
+        text = f'no matches for kind "{KIND}" in version "{document.get("apiVersion", "")}"'
+        return Verdict([FieldError("", "", text)], [])
+    told = [served.deprecation_warning] if served.deprecation_warning else []
+    cannot = f'{KIND} in version "{version}" cannot be handled as a {KIND}'
+    try:
+        DEFAULTS.refill()
+        decoded, unknown = served.normalize(document)
+    except ValueError as error:
+        return Verdict([FieldError("", "", f"{cannot}: {error}")], told)
+    notes = [*duplicates, *(f'unknown field "{path}"' for path in unknown)]
+    if notes and mode == "Strict":
+        return Verdict([FieldError("", "", f"{cannot}: strict decoding error: {', '.join(notes)}")], told)
+    if mode == "Warn":
+        told += notes
+    return _judged(served, decoded, told)
+
+
+def _judged(served: ServedVersion, decoded: Document, told: list[str]) -> Verdict:
+    new = served.endpoints[""].prepare(decoded, None)
+    rule = served.name_messages or objectmeta.dns1123_subdomain
+    errors = [*objectmeta.validate(new["metadata"], served.namespaced, rule), *served.validate(new, None)]
+    broken, notes = served.rules(new, None, errors)
+    errors += broken
+    return Verdict(errors, told + notes + ([] if errors else served.warnings(new, None)))
+
+
+def lint(file: str, raw: bytes, mode: str) -> Iterator[Finding | str]:
+    """Yield what is to be said about the definitions of a text, and the name of each one that has no error."""
+    for first, piece in parts(raw):
+        places = Places(piece, first)
+        try:
+            document, notes = (decode_json if piece.lstrip()[:1] == b"{" else decode_yaml)(piece)
+        except DecodeError as error:
+            yield Finding(file, first, ERROR, "", "", str(error))
+            continue
+        for within, one in _definitions(document):
+            name = str((one.get("metadata") or {}).get("name") or "") if isinstance(one.get("metadata"), dict) else ""
+            verdict = judge(one, notes, mode)
+            for wrong in verdict.errors:
+                line = places.line(wrong.field or _quoted(wrong.body), within)
+                yield Finding(file, line, ERROR, name, wrong.field, wrong.body)
+            for text in verdict.warnings:
+                yield Finding(file, places.line(_quoted(text), within), WARNING, name, "", text)
+            if not verdict.errors:
+                yield name
+
+
+def _definitions(document: Any) -> Iterator[tuple[str, Document]]:
+    """Yield the definitions in a document, each with its path: it is one, or a list that may have some."""
+    if not isinstance(document, dict):
+        return
+    if document.get("kind") == KIND:
+        yield "", document
+    elif document.get("kind") in _LISTS:
+        for index, item in enumerate(document.get("items") or ()):
+            if isinstance(item, dict) and item.get("kind", KIND) == KIND:
+                yield f"items[{index}]", {"kind": KIND, "apiVersion": document.get("apiVersion"), **item}
+
+
+def _quoted(text: str) -> str:
+    """Return the path that a note about a field names in quotes; nothing for other texts."""
+    return text.partition('field "')[2].partition('"')[0]
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of ``apiext crd``."""
+    found = argparse.ArgumentParser(prog="apiext crd", description="CustomResourceDefinitions without a server.")
+    commands = found.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    one = commands.add_parser(
+        "lint",
+        help="say what creating definitions would say",
+        description="Say what creating the definitions of these files would say: errors in the API server's words, "
+        "each with its file and line, and warnings. Other objects are passed over. Exit code 1 when there are errors.",
+    )
+    one.add_argument("files", nargs="+", metavar="FILE", help="YAML or JSON, several documents or none; - for stdin")
+    one.add_argument(
+        "--field-validation", choices=MODES, default="Warn", help="what unknown and duplicate fields are (default Warn)"
+    )
+    one.add_argument("-o", "--output", choices=("text", "json"), default="text", help="json: one object per line")
+    one.add_argument("-q", "--quiet", action="store_true", help="say nothing of definitions without errors")
+    return found
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command; 1 when there are errors or unreadable files, 2 on usage errors."""
+    options = parser().parse_args(list(arguments))
+    failed = False
+    for file in options.files:
+        try:
+            raw = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        except OSError as error:
+            print(f"apiext: {file}: {error.strerror or error}", file=sys.stderr)
+            failed = True
+            continue
+        told = 0
+        for found in lint("stdin" if file == "-" else file, raw, options.field_validation):
+            told += 1
+            if isinstance(found, Finding):
+                failed |= found.severity == ERROR
+                print(json.dumps(asdict(found)) if options.output == "json" else found)
+            elif not options.quiet and options.output == "text":
+                print(f"{file}: {found} is valid")
+        if not told and not options.quiet:
+            print(f"apiext: {file}: no {KIND} in it", file=sys.stderr)
+    return int(failed)

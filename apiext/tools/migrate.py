@@ -1,0 +1,108 @@
+"""``apiext migrate``: which definitions are meant, how fast, and what is told meanwhile."""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from apiext import limits
+from apiext.tools import access
+from apiext.tools.access import AccessError
+from apiext.tools.api import Api, Unreachable
+from apiext.tools.migration import DEFINITIONS, Migration, MigrationError, Settings, expect
+from apiext.tools.progress import report_on
+
+
+def names_of(api: Api, wanted: Sequence[str]) -> list[str]:
+    """Return the names of the definitions that are meant, all if none is named; raises MigrationError.
+
+    A definition is meant by its name, or by its plural, singular, short name or kind if no other has that, too.
+    """
+    listed = expect(api.get(DEFINITIONS), "the definitions")["items"]
+    if not wanted:
+        return [item["metadata"]["name"] for item in listed]
+    return [_meant(listed, text) for text in wanted]
+
+
+def _meant(listed: Sequence[Mapping[str, Any]], text: str) -> str:
+    found = [item["metadata"]["name"] for item in listed if text in _words(item)]
+    if len(found) == 1:
+        return str(found[0])
+    if text in found:
+        return text
+    several = f"{text} may mean {', '.join(sorted(found))}" if found else f"there is no definition of {text}"
+    raise MigrationError(f"{several}; name it as plural.group")
+
+
+def _words(item: Mapping[str, Any]) -> set[str]:
+    names = item["spec"]["names"]
+    return {
+        item["metadata"]["name"],
+        names["plural"],
+        names.get("singular", ""),
+        *names.get("shortNames", ()),
+        names["kind"],
+    }
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of ``apiext migrate``."""
+    found = argparse.ArgumentParser(
+        prog="apiext migrate",
+        description="Rewrite stored objects at the storage version of their definition, then make it the only one in "
+        "status.storedVersions, so that older versions can be removed. Safe beside other writers, and to run again.",
+    )
+    found.add_argument("resources", nargs="*", metavar="RESOURCE", help="crontabs.example.com, crontabs, ct or CronTab")
+    found.add_argument("--all", action="store_true", help="every definition with objects in an older version")
+    found.add_argument(
+        "--rate",
+        type=float,
+        default=limits.MIGRATE_RATE,
+        metavar="N",
+        help="objects per second, 0 for no limit (default %(default)g)",
+    )
+    found.add_argument(
+        "--parallel",
+        type=int,
+        default=limits.MIGRATE_PARALLEL,
+        metavar="N",
+        help="requests at a time (default %(default)d)",
+    )
+    found.add_argument(
+        "--allow-loss", action="store_true",
+        help="rewrite objects even if they have fields that the schema of the storage version drops",
+    )  # fmt: skip
+    access.add_flags(found)
+    return found
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command; 1 when something could not be migrated, 2 on usage errors."""
+    found = parser()
+    options = found.parse_args(list(arguments))
+    if bool(options.resources) == options.all:
+        found.error("name resources, or give --all")
+    if options.rate < 0 or not 1 <= options.parallel <= limits.MIGRATE_MOST_PARALLEL:
+        found.error(f"--rate is 0 or more, --parallel 1 to {limits.MIGRATE_MOST_PARALLEL}")
+    settings = Settings(options.rate, options.parallel, options.allow_loss)
+    try:
+        api = Api(access.resolve(options, os.environ), "apiext-migrate")
+        names = names_of(api, options.resources)
+        return _each(names, Migration(api, settings, report_on(sys.stdout)).run)
+    except (AccessError, MigrationError, Unreachable) as error:
+        print(f"apiext: {error}", file=sys.stderr)
+    except KeyboardInterrupt:
+        print("apiext: stopped; run it again to go on", file=sys.stderr)
+    return 1
+
+
+def _each(names: Sequence[str], migrate: Callable[[str], bool]) -> int:
+    failed = False
+    for name in names:
+        try:
+            failed |= not migrate(name)
+        except MigrationError as error:
+            print(f"apiext: {error}", file=sys.stderr)
+            failed = True
+    return int(failed)

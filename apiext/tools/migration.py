@@ -1,0 +1,314 @@
+"""A storage migration: objects are rewritten at the storage version, then no other version counts as stored any more.
+
+Everything goes through the API, as any client's writes do: an empty patch makes the server write an object again, and
+it does so at the storage version (VER-002). Nothing is remembered between runs. What a run that was killed has
+rewritten is found unchanged by the next one, so a crash at any moment costs time and never truth.
+"""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from apiext import limits
+from apiext.catalog.compile import storage_version_hash
+from apiext.tools.api import Answer, Api
+from apiext.tools.progress import Report
+
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+REWRITTEN, ALREADY, CHANGED, GONE, FAILED = "rewritten", "already", "changed", "gone", "failed"
+_PAUSE = 0.05  # seconds between looks at a definition that is being compiled
+
+
+class MigrationError(Exception):
+    """A resource that cannot be migrated as things are; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How fast, and whether an object may lose fields that the storage version's schema does not have."""
+
+    rate: float
+    parallel: int
+    allow_loss: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be done for one definition in one generation.
+
+    ``compared`` are the served old versions whose objects may lose fields.
+    """
+
+    name: str
+    uid: str
+    generation: int
+    group: str
+    plural: str
+    kind: str
+    storage: str
+    stored: tuple[str, ...]
+    compared: tuple[str, ...]
+
+    @property
+    def pending(self) -> list[str]:
+        """The versions that objects may still be stored in besides the storage version."""
+        return [version for version in self.stored if version != self.storage]
+
+    def path(self, version: str, namespace: str = "", name: str = "") -> str:
+        """Return the path of the collection in all namespaces, or of an object."""
+        inside = f"/namespaces/{namespace}" if namespace else ""
+        return f"/apis/{self.group}/{version}{inside}/{self.plural}" + (f"/{name}" if name else "")
+
+
+@dataclass(slots=True)
+class Tally:
+    """How objects fared."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    failures: list[tuple[str, str]] = field(default_factory=list)
+
+
+def plan_of(definition: Mapping[str, Any]) -> Plan:
+    """Return what is to be done for a definition as served; raises MigrationError."""
+    metadata, spec, status = definition["metadata"], definition["spec"], definition.get("status") or {}
+    versions: Sequence[Mapping[str, Any]] = spec["versions"]
+    storage = next((version for version in versions if version["storage"]), None)
+    if storage is None or not storage["served"]:
+        raise MigrationError(
+            f"{metadata['name']} does not serve its storage version, so nobody can tell that objects are written in "
+            "it: serve it for the time of the migration"
+        )
+    stored = tuple(status.get("storedVersions") or ())
+    older = [
+        it for it in versions if it["served"] and it["name"] in stored and it.get("schema") != storage.get("schema")
+    ]
+    none = (spec.get("conversion") or {}).get("strategy", "None") == "None"
+    accepted = status.get("acceptedNames") or {}
+    return Plan(
+        name=metadata["name"],
+        uid=metadata["uid"],
+        generation=metadata.get("generation", 0),
+        group=spec["group"],
+        plural=spec["names"]["plural"],
+        kind=accepted.get("kind") or spec["names"]["kind"],
+        storage=storage["name"],
+        stored=stored,
+        compared=tuple(version["name"] for version in older) if none else (),
+    )
+
+
+class Migration:
+    """The migration of one definition."""
+
+    def __init__(self, api: Api, settings: Settings, report: Report) -> None:
+        self._api = api
+        self._settings = settings
+        self._report = report
+        self._pace = Pace(settings.rate)
+
+    def run(self, name: str) -> bool:
+        """Migrate a definition's objects; False when some could not be. Raises MigrationError, Unreachable."""
+        for _ in range(limits.MIGRATE_RESTARTS):
+            plan = plan_of(expect(self._api.get(f"{DEFINITIONS}/{name}"), name))
+            if not plan.pending:
+                self._report.event("up to date", resource=name, storedVersions=list(plan.stored))
+                return True
+            self._settled(plan)
+            began = time.monotonic()
+            self._report.event("started", resource=name, storedVersions=list(plan.stored), storage=plan.storage)
+            tally = self._rewrite(plan)
+            self._report.event(
+                "rewritten", resource=name, seconds=round(time.monotonic() - began, 3),
+                **{key: tally.counts[key] for key in (REWRITTEN, ALREADY, CHANGED, GONE, FAILED)},
+            )  # fmt: skip
+            if tally.failures:
+                for thing, message in tally.failures[: limits.MIGRATE_FAILURES]:
+                    self._report.event("failed", resource=name, object=thing, message=message)
+                return False
+            if self._prune(plan):
+                self._report.event("migrated", resource=name, storedVersions=[plan.storage])
+                return True
+            self._report.event("restarted", resource=name, reason="the definition changed meanwhile")
+        raise MigrationError(f"{name} keeps changing")
+
+    def _settled(self, plan: Plan) -> None:
+        """Wait until the server writes at the plan's storage version: discovery tells by a hash."""
+        wanted = storage_version_hash(plan.group, plan.storage, plan.kind)
+        late = time.monotonic() + limits.TOOL_PATIENCE
+        while True:
+            listed = self._api.get(f"/apis/{plan.group}/{plan.storage}").document.get("resources") or ()
+            told = next((it.get("storageVersionHash") for it in listed if it.get("name") == plan.plural), None)
+            if told == wanted:
+                return
+            if time.monotonic() > late:
+                raise MigrationError(f"{self._api.url} does not write {plan.name} at {plan.storage} yet")
+            time.sleep(_PAUSE)
+
+    def _rewrite(self, plan: Plan) -> Tally:
+        tally, done = Tally(), 0
+        lock = threading.Lock()
+
+        def one(metadata: Mapping[str, Any]) -> None:
+            tries = limits.MIGRATE_TRIES if len(tally.failures) < limits.MIGRATE_FAILURES else 1
+            outcome, message = self._touch(plan, metadata, tries)
+            with lock:
+                tally.counts[outcome] += 1
+                if outcome == FAILED:
+                    tally.failures.append((_thing(metadata), message))
+
+        pool = ThreadPoolExecutor(self._settings.parallel, "migrate")
+        try:
+            for page, remaining in pages(self._api, plan):
+                total = done + len(page) + remaining
+                for _ in pool.map(one, page):
+                    done += 1
+                    self._report.progress(plan.name, done, total)
+                if len(tally.failures) >= limits.MIGRATE_HOPELESS:
+                    break
+        finally:
+            pool.shutdown(cancel_futures=True)  # who is interrupted does not want the rest of the page
+        return tally
+
+    def _touch(self, plan: Plan, metadata: Mapping[str, Any], tries: int) -> tuple[str, str]:
+        """Have the server write one object again, unless somebody else did so since it was listed.
+
+        A failure that may pass, such as a webhook's, is met with so many tries.
+        """
+        path = (metadata.get("namespace", ""), metadata["name"])
+        revision: str = metadata["resourceVersion"]
+        if plan.compared and not self._settings.allow_loss:
+            revision, message = self._compare(plan, path)
+            if not revision:
+                return (FAILED, message) if message else (GONE, "")
+        body = {"metadata": {"uid": metadata["uid"], "resourceVersion": revision}}
+        for number in range(1, tries + 1):
+            self._pace.wait()
+            answer = self._api.patch(plan.path(plan.storage, *path), body, METADATA, fieldManager="apiext-migrate")
+            if answer.code < 500 or number == tries:
+                break
+            time.sleep(number * limits.MIGRATE_PAUSE)
+        if answer.code == 404:
+            return GONE, ""
+        if answer.code == 409:
+            return CHANGED, ""  # by another writer, hence at the storage version
+        if answer.code != 200:
+            return FAILED, answer.message
+        return (ALREADY if answer.document["metadata"]["resourceVersion"] == revision else REWRITTEN), ""
+
+    def _compare(self, plan: Plan, path: tuple[str, str]) -> tuple[str, str]:
+        """Return the revision at which nothing would be lost; else none, and what would (none: the object is gone)."""
+        while True:
+            self._pace.wait()
+            after = self._api.get(plan.path(plan.storage, *path))
+            if after.code != 200:
+                return "", "" if after.code == 404 else after.message
+            revision: str = after.document["metadata"]["resourceVersion"]
+            gone: list[str] = []
+            for version in plan.compared:
+                before = self._api.get(plan.path(version, *path))
+                if before.code != 200:
+                    return "", "" if before.code == 404 else before.message
+                if before.document["metadata"]["resourceVersion"] != revision:
+                    break
+                gone += lost(before.document, after.document)
+            else:
+                if not gone:
+                    return revision, ""
+                return (
+                    "",
+                    f"{plan.storage} does not have {', '.join(gone[: limits.MIGRATE_FAILURES])}: see --allow-loss",
+                )
+
+    def _prune(self, plan: Plan) -> bool:
+        """Make the storage version the only stored one; False when the definition's spec changed meanwhile."""
+        for _ in range(limits.MIGRATE_RESTARTS):
+            definition = expect(self._api.get(f"{DEFINITIONS}/{plan.name}"), plan.name)
+            metadata = definition["metadata"]
+            if metadata["uid"] != plan.uid or metadata.get("generation", 0) != plan.generation:
+                return False
+            body = {
+                "metadata": {"resourceVersion": metadata["resourceVersion"]},
+                "status": {"storedVersions": [plan.storage]},
+            }
+            answer = self._api.patch(f"{DEFINITIONS}/{plan.name}/status", body, fieldManager="apiext-migrate")
+            if answer.code != 409:
+                expect(answer, plan.name)
+                return True
+        raise MigrationError(f"the status of {plan.name} keeps changing")
+
+
+class Pace:
+    """Lets so many through per second, from all threads together; 0: as many as there are."""
+
+    def __init__(self, rate: float) -> None:
+        self._gap = 1 / rate if rate else 0.0
+        self._next = 0.0
+        self._lock = threading.Lock()
+
+    def wait(self) -> None:
+        """Wait for one's turn."""
+        if not self._gap:
+            return
+        with self._lock:
+            now = time.monotonic()
+            turn = max(self._next, now)
+            self._next = turn + self._gap
+        if turn > now:
+            time.sleep(turn - now)
+
+
+def pages(api: Api, plan: Plan) -> Iterator[tuple[list[Mapping[str, Any]], int]]:
+    """Yield the metadata of all objects page by page, and how many follow; raises MigrationError.
+
+    A token that has expired is followed by the one that goes on at a later moment: what was created in between is in
+    the storage version anyway.
+    """
+    token = ""
+    while True:
+        query = {"limit": limits.MIGRATE_PAGE} | ({"continue": token} if token else {})
+        answer = api.get(plan.path(plan.storage), METADATA_LIST, **query)
+        metadata = answer.document.get("metadata") or {}
+        if answer.code == 410:
+            token = metadata.get("continue") or ""
+            continue
+        if answer.code != 200:
+            raise MigrationError(f"{plan.name} cannot be listed: {answer.message}")
+        found = [item["metadata"] for item in answer.document.get("items") or ()]
+        token = metadata.get("continue") or ""
+        yield found, int(metadata.get("remainingItemCount") or 0)
+        if not token:
+            return
+
+
+def lost(before: Any, after: Any, path: str = "") -> list[str]:
+    """Return the paths of what a document has and its other version has not; metadata is the same in both."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        found: list[str] = []
+        for key, value in before.items():
+            if not path and key in ("apiVersion", "kind", "metadata"):
+                continue
+            where = f"{path}.{key}" if path else key
+            found += lost(value, after[key], where) if key in after else [where]
+        return found
+    if isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        pairs = enumerate(zip(before, after, strict=True))
+        return [text for index, (one, other) in pairs for text in lost(one, other, f"{path}[{index}]")]
+    return [] if before == after else [path]
+
+
+def _thing(metadata: Mapping[str, Any]) -> str:
+    namespace = metadata.get("namespace")
+    return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
+
+
+def expect(answer: Answer, name: str) -> Any:
+    """Return the document of a good answer; raises MigrationError with the name."""
+    if answer.code != 200:
+        raise MigrationError(f"{name}: {answer.message}")
+    return answer.document

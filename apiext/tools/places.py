@@ -1,0 +1,85 @@
+"""Where in a file a field stands: the documents of a YAML text with their first lines, and the line of a field path."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import yaml
+
+_SEPARATOR = re.compile(rb"(?m)^---(?:[ \t].*)?$\n?")
+_STEP = re.compile(r"\[([^\]]*)\]|([^.\[\]]+)")
+_LOADER: Any = yaml.CSafeLoader
+HOISTED = (  # where errors say that something is, and where it is in a v1 definition (CRD-005, CRD-006)
+    ("spec.validation", "spec.versions[0].schema"),
+    ("spec.subresources", "spec.versions[0].subresources"),
+    ("spec.additionalPrinterColumns", "spec.versions[0].additionalPrinterColumns"),
+    ("spec.selectableFields", "spec.versions[0].selectableFields"),
+    ("spec.version", "spec.versions[0].name"),
+    ("spec.conversion.webhookClientConfig", "spec.conversion.webhook.clientConfig"),
+    ("spec.conversion.conversionReviewVersions", "spec.conversion.webhook.conversionReviewVersions"),
+    ("status.storedVersions", "spec.versions"),
+)
+
+
+def parts(raw: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield the documents of a text that are not empty, each with the number of its first line."""
+    start, line = 0, 1
+    for found in (*_SEPARATOR.finditer(raw), None):
+        piece = raw[start : found.start() if found else len(raw)]
+        if any(text.strip() and not text.lstrip().startswith(b"#") for text in piece.splitlines()):
+            yield line, piece
+        if found:
+            line += raw.count(b"\n", start, found.end())
+            start = found.end()
+
+
+class Places:
+    """The lines of one document's fields; a text that cannot be read has its first line only."""
+
+    def __init__(self, raw: bytes, first: int) -> None:
+        self._first = first
+        try:
+            self._root: yaml.Node | None = yaml.compose(raw, Loader=_LOADER)
+        except (yaml.YAMLError, UnicodeDecodeError):
+            self._root = None
+
+    def line(self, path: str, within: str = "") -> int:
+        """Return the line of a field path, or of the last thing on the way to it that is there."""
+        if self._root is None:
+            return self._first
+        steps, start = _steps(path), _steps(within)
+        found = self._follow([*start, *steps])
+        for above, below in HOISTED:
+            if steps[: len(_steps(above))] == _steps(above):
+                other = self._follow([*start, *_steps(below), *steps[len(_steps(above)) :]])
+                found = max(found, other)
+        return self._first + found[1]
+
+    def _follow(self, steps: list[str]) -> tuple[int, int]:
+        """Return how many steps lead somewhere, and the line (from 0) that they lead to."""
+        node, line = self._root, 0
+        for number, step in enumerate(steps):
+            following = _member(node, step)
+            if following is None:
+                return number, line
+            line, node = following
+        return len(steps), line
+
+
+def _steps(path: str) -> list[str]:
+    return [inner or name for inner, name in _STEP.findall(path)]
+
+
+def _member(node: yaml.Node | None, step: str) -> tuple[int, yaml.Node] | None:
+    """Return the line and the value of a member; names differ in case only between the API's forms (JSONPath)."""
+    if isinstance(node, yaml.SequenceNode):
+        if not step.isdecimal() or int(step) >= len(node.value):
+            return None
+        value = node.value[int(step)]
+        return value.start_mark.line, value
+    if isinstance(node, yaml.MappingNode):
+        for same in (str, str.lower):
+            for key, value in node.value:
+                if isinstance(key, yaml.ScalarNode) and same(key.value) == same(step):
+                    return key.start_mark.line, value
+    return None

@@ -1,0 +1,115 @@
+"""Objects as the version of a call shows them when that takes a webhook: what the other verbs await (VER-008)."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+from apiext import limits
+from apiext.catalog.converted import NeedsConversion
+from apiext.catalog.served import ServedVersion
+from apiext.catalog.viewing import WrongVersion
+from apiext.conversion.review import ConversionError
+from apiext.meta import status
+from apiext.storage.store import Entry
+from apiext.verbs import threads
+from apiext.verbs.call import Call, Verbs
+from apiext.verbs.selection import Selection, by_name
+
+STEP = limits.REVIEW_OBJECTS * limits.REVIEWS_AT_ONCE
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Turn a conversion that failed into what the client reads: a 500 without a reason (recorded)."""
+    try:
+        yield
+    except (ConversionError, WrongVersion) as error:
+        raise status.unknown(str(error)) from error
+
+
+def enable(verbs: Verbs, call: Call) -> None:
+    """Let the steps of a write have objects converted (verbs.threads)."""
+    if verbs.converter is not None and not call.resource.builtin:
+        call.convert = partial(_answer, verbs, call)
+
+
+async def _answer(verbs: Verbs, call: Call, need: NeedsConversion) -> None:
+    assert verbs.converter is not None
+    try:
+        async with asyncio.timeout_at(call.deadline or None):
+            with explained():
+                await verbs.converter.answer(call.resource, [need])
+    except TimeoutError as error:
+        raise status.timeout(threads.OVER) from error
+
+
+async def shown(verbs: Verbs, call: Call, entries: Sequence[Entry]) -> Sequence[Entry]:
+    """Return entries that the call's version shows without waiting; 500 when the webhook fails."""
+    if not call.served.converts or verbs.converter is None:
+        return entries
+    with explained():
+        return await verbs.converter.shown(call.resource, call.served.view, entries)
+
+
+async def shown_one(verbs: Verbs, call: Call, entry: Entry) -> Entry:
+    """Return one such entry."""
+    return (await shown(verbs, call, (entry,)))[0]
+
+
+class Stage:
+    """Makes the entries of a watch ready for its frames (apiext.storage.watching.Stage)."""
+
+    def __init__(
+        self, verbs: Verbs, call: Call, selection: Selection, failed: Callable[[status.StatusError], bytes]
+    ) -> None:
+        self._verbs = verbs
+        self._terms = by_name(selection)
+        self._resource = call.resource
+        self._served: ServedVersion = call.served
+        self._failed = failed
+
+    def concerns(self, entry: Entry) -> bool:
+        """Tell whether an object may be selected, by its name and namespace."""
+        return all(term.matches(entry) for term in self._terms)
+
+    def now(self, entry: Entry) -> Entry | None:
+        """Return the entry if frames can be made of it at once."""
+        try:
+            entry.view(self._served.view)
+        except NeedsConversion:
+            return None
+        return entry
+
+    def prepare(self, entries: Sequence[Entry], then: Callable[[Sequence[Entry] | bytes], None]) -> None:
+        """Have entries shown and hand them over in their order; or the frame of the ERROR that ends the watch."""
+        assert self._verbs.converter is not None
+
+        def told(found: Sequence[Entry] | Exception) -> None:
+            if isinstance(found, Exception):
+                then(self._failed(status.unknown(str(found))))
+            else:
+                then(found)
+
+        self._verbs.converter.prepare(self._resource, self._served.view, entries, told)
+
+
+def stage(
+    verbs: Verbs, call: Call, selection: Selection, failed: Callable[[status.StatusError], bytes]
+) -> Stage | None:
+    """Return what makes entries ready for a watch, None when they always are."""
+    return Stage(verbs, call, selection, failed) if call.served.converts and verbs.converter is not None else None
+
+
+async def chosen(
+    verbs: Verbs, call: Call, selection: Selection, entries: Sequence[Entry], limit: int = 0
+) -> list[Entry]:
+    """Return the entries that are selected as the call's version shows them; one more than a limit at most."""
+    terms, found = by_name(selection), []
+    candidates = [entry for entry in entries if all(term.matches(entry) for term in terms)]
+    for start in range(0, len(candidates), STEP):
+        part = await shown(verbs, call, candidates[start : start + STEP])
+        found += [entry for entry in part if selection.matches is None or selection.matches(entry)]
+        if limit and len(found) > limit:
+            return found[: limit + 1]
+    return found

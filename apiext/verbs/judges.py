@@ -1,0 +1,96 @@
+"""How the admission plug-ins of a server are put together with namespaces, webhooks, conversions and authorization."""
+
+from collections.abc import Collection
+
+from apiext import limits
+from apiext.admission.attributes import NAMESPACES, Requester
+from apiext.admission.calls import FindNamespace, Poster, Surroundings
+from apiext.admission.chain import Chain
+from apiext.admission.metrics import Metrics
+from apiext.admission.plugins import plugins
+from apiext.admission.versions import Convert, plain_conversion
+from apiext.auth.authorization import Attributes, Authorizer
+from apiext.auth.user import User, authenticated
+from apiext.catalog.converted import Converted, NeedsConversion
+from apiext.catalog.served import LiveCatalog, ServedResource
+from apiext.cel.library.authorization import Question
+from apiext.conversion.webhook import Converter
+from apiext.documents.document import Document, View
+from apiext.documents.encoding import encode
+from apiext.storage.cached_store import CachedStore
+from apiext.storage.store import Entry
+from apiext.verbs.converting import explained
+
+_ACCOUNTS = "system:serviceaccount:"
+
+
+def chain(
+    catalog: LiveCatalog,
+    store: CachedStore,
+    poster: Poster,
+    converter: Converter,
+    authorizer: Authorizer,
+    off: Collection[str],
+) -> Chain:
+    """Return the plug-ins that are not turned off, in their order."""
+    metrics = Metrics()
+    around = Surroundings(
+        finder(catalog, store),
+        poster,
+        metrics,
+        conversion(converter),
+        lambda user, asked: _may(authorizer, user, asked),
+    )
+    return Chain(plugins(catalog, store, around, off), metrics)
+
+
+def finder(catalog: LiveCatalog, store: CachedStore) -> FindNamespace:
+    """Return what finds a namespace as it is in the store now, None when there is none."""
+    seen: dict[str, tuple[Entry, View]] = {}
+
+    async def find(name: str) -> View | None:
+        collection = store.collection(NAMESPACES)
+        served = catalog.current.lookup("", "v1", "namespaces")
+        if collection is None or served is None:
+            return None
+        await collection.wait_ready()
+        entry = collection.get("", name) or await store.current(collection, "", name)
+        if entry is None:
+            return None
+        last = seen.get(name)
+        if last is None or last[0] is not entry:
+            if len(seen) >= limits.NAMESPACES_SEEN:
+                seen.clear()
+            last = seen[name] = (entry, served.decode(entry.raw, entry.revision))
+        return last[1]
+
+    return find
+
+
+def conversion(converter: Converter) -> Convert:
+    """Return what shows an object in another version: by the definition's webhook if it has one."""
+
+    async def convert(resource: ServedResource, document: View, api_version: str) -> Document:
+        if resource.conversion is None:
+            return await plain_conversion(resource, document, api_version)
+        found: list[Document] = []
+
+        def keep(answer: Document, metadata: bytes) -> Converted | None:
+            found.append(answer)
+            return None
+
+        with explained():
+            await converter.answer(resource, [NeedsConversion(encode(document), api_version, object(), keep)])
+        return found[0]
+
+    return convert
+
+
+def _may(authorizer: Authorizer, user: Requester, asked: Question) -> tuple[bool, str]:
+    """Return what an expression is told about a user, or about the service account that it names."""
+    who = user if isinstance(user, User) else User(user.name, tuple(user.groups), user.uid)
+    if asked.user:
+        namespace = asked.user.removeprefix(_ACCOUNTS).partition(":")[0]
+        who = authenticated(asked.user, ("system:serviceaccounts", f"system:serviceaccounts:{namespace}"))
+    place = (asked.resource, asked.subresource, asked.namespace, asked.name)
+    return authorizer(Attributes(who, asked.verb, asked.path, asked.group, "" if asked.path else "*", *place)), ""

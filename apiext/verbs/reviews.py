@@ -1,0 +1,219 @@
+"""Questions about users and what they may do: answered by whoever authorizes requests, never stored."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+
+from apiext.auth.authentication import BadCredential
+from apiext.auth.authorization import Attributes, rules_of
+from apiext.auth.tokens import Account
+from apiext.auth.user import User
+from apiext.documents.document import Document, View
+from apiext.meta import status
+from apiext.meta.fields import FieldError, invalid
+from apiext.meta.names import GroupKind, GroupResource
+from apiext.meta.options import WriteOptions
+from apiext.meta.time import render
+from apiext.verbs import decoding, identity, read
+from apiext.verbs.call import Body, Call, Outcome, Verbs
+
+ACCOUNTS = GroupResource("", "serviceaccounts")
+_LEAST_SECONDS, _MOST_SECONDS = 600, 2**32
+_ONE_OF_BOTH = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
+_KEPT = frozenset(("managedFields", "namespace"))
+
+Answer = Callable[[Verbs, Call, Document], Awaitable[Document]]
+"""Question, normalised → its status, or metadata and status; raises StatusError."""
+
+
+async def answer(verbs: Verbs, call: Call, body: Body, options: WriteOptions) -> Outcome:
+    """Answer the question of a body: 201 with the status filled in; 400 and 422 for what is no question."""
+    document = await decoding.normalize_body(call, body, decoding.mode(options))
+    identity.settle_namespace(call, document)
+    found = await REVIEWS[call.endpoint.review](verbs, call, document)
+    return Outcome(201, document={**document, **found})
+
+
+# --- access ---
+
+
+async def _self_access(verbs: Verbs, call: Call, document: Document) -> Document:
+    spec = document["spec"]
+    _refuse(call, [*_metadata(document), *_attributes(spec)])
+    return _judged(verbs, call.user, spec)
+
+
+async def _access(verbs: Verbs, call: Call, document: Document) -> Document:
+    spec = document["spec"]
+    _refuse(call, [*_metadata(document), *_attributes(spec), *_subject(spec)])
+    return _judged(verbs, _user(spec), spec)
+
+
+async def _local_access(verbs: Verbs, call: Call, document: Document) -> Document:
+    spec = document["spec"]
+    errors = [*_metadata(document), *_attributes(spec), *_subject(spec)]
+    asked = spec.get("resourceAttributes")
+    if asked is not None and asked.get("namespace", "") != call.namespace:
+        where = "spec.resourceAttributes.namespace"
+        errors.append(invalid(where, asked.get("namespace", ""), "must match metadata.namespace"))
+    if spec.get("nonResourceAttributes") is not None:
+        shown = _shown(spec["nonResourceAttributes"])
+        errors.append(invalid("spec.nonResourceAttributes", shown, "disallowed on this kind of request"))
+    _refuse(call, errors)
+    return _judged(verbs, _user(spec), spec)
+
+
+def _judged(verbs: Verbs, user: User, spec: View) -> Document:
+    asked = spec.get("resourceAttributes")
+    if asked is not None:
+        names = ("group", "version", "resource", "subresource", "namespace", "name")
+        wanted = Attributes(user, asked.get("verb", ""), "", *(asked.get(name, "") for name in names))
+    else:
+        other = spec["nonResourceAttributes"]
+        wanted = Attributes(user, other.get("verb", ""), other.get("path", ""))
+    return {"status": {"allowed": verbs.authorizer(wanted)}}
+
+
+def _user(spec: View) -> User:
+    extra = tuple((name, tuple(values or ())) for name, values in sorted((spec.get("extra") or {}).items()))
+    return User(spec.get("user", ""), tuple(spec.get("groups") or ()), spec.get("uid", ""), extra)
+
+
+# --- what is wrong with a question ---
+
+
+def _refuse(call: Call, errors: list[FieldError]) -> None:
+    if errors:
+        raise status.invalid(call.served.group_kind, "", errors)
+
+
+def _metadata(document: View) -> list[FieldError]:
+    given = {name: value for name, value in document["metadata"].items() if name not in _KEPT}
+    return [invalid("metadata", given, "must be empty")] if given else []
+
+
+def _attributes(spec: View) -> list[FieldError]:
+    resource, other = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
+    if resource is not None and other is not None:
+        text = "cannot be specified in combination with resourceAttributes"
+        return [invalid("spec.nonResourceAttributes", _shown(other), text)]
+    if resource is None and other is None:
+        return [invalid("spec.resourceAttributes", None, _ONE_OF_BOTH)]
+    return []
+
+
+def _shown(attributes: View) -> Document:
+    """Return attributes as upstream's internal type prints them."""
+    return {"Path": attributes.get("path", ""), "Verb": attributes.get("verb", "")}
+
+
+def _subject(spec: View) -> list[FieldError]:
+    if spec.get("user") or spec.get("groups"):
+        return []
+    return [invalid("spec.user", "", "at least one of user or group must be specified")]
+
+
+# --- rules ---
+
+
+async def _self_rules(verbs: Verbs, call: Call, document: Document) -> Document:
+    namespace = document["spec"].get("namespace", "")
+    if not namespace:
+        raise status.bad_request("no namespace on request")
+    found = rules_of(verbs.authorizer, call.user, namespace)
+    shown: Document = {
+        "resourceRules": [
+            {"verbs": list(rule.verbs), "apiGroups": list(rule.groups), "resources": list(rule.resources)}
+            for rule in found
+            if not rule.paths
+        ],
+        "nonResourceRules": [
+            {"verbs": list(rule.verbs), "nonResourceURLs": list(rule.paths)} for rule in found if rule.paths
+        ],
+        "incomplete": False,
+    }
+    return {"status": shown}
+
+
+# --- who ---
+
+
+async def _token(verbs: Verbs, call: Call, document: Document) -> Document:
+    spec = document["spec"]
+    token, audiences = spec.get("token", ""), spec.get("audiences") or []
+    if not token:
+        raise status.bad_request("token is required for TokenReview in authentication")
+    unknown: Document = {"status": {"user": {}}}
+    account = verbs.accounts.user(token, audiences) if verbs.accounts is not None else None
+    if account is not None:
+        return _known(*account)
+    own = verbs.accounts.audiences if verbs.accounts is not None else ()
+    matching = [audience for audience in audiences if audience in own]
+    if verbs.authenticator is None or (audiences and not matching):
+        return unknown
+    try:
+        user = verbs.authenticator.authenticate(f"Bearer {token}", None)
+    except BadCredential:
+        return {"status": {"user": {}, "error": "invalid bearer token"}}
+    return _known(user, matching) if user is not None else unknown
+
+
+def _known(user: User, audiences: Sequence[str]) -> Document:
+    found: Document = {"authenticated": True, "user": _info(user)}
+    return {"status": {**found, "audiences": list(audiences)} if audiences else found}
+
+
+async def _self(verbs: Verbs, call: Call, document: Document) -> Document:
+    return {"metadata": {"creationTimestamp": verbs.clock()}, "status": {"userInfo": _info(call.user)}}
+
+
+def _info(user: User) -> Document:
+    info: dict[str, Any] = {"username": user.name, "uid": user.uid, "groups": list(user.groups)}
+    info["extra"] = {name: list(values) for name, values in user.extra}
+    return {name: value for name, value in info.items() if value}
+
+
+# --- tokens of service accounts ---
+
+
+async def _token_request(verbs: Verbs, call: Call, document: Document) -> Document:
+    """Return a token of the service account that the URL names; 404 without one."""
+    spec = document["spec"]
+    seconds = spec["expirationSeconds"]
+    errors: list[FieldError] = []
+    if seconds < _LEAST_SECONDS:
+        errors.append(invalid(_SECONDS, seconds, "may not specify a duration less than 10 minutes"))
+    elif seconds > _MOST_SECONDS:
+        errors.append(invalid(_SECONDS, seconds, "may not specify a duration larger than 2^32 seconds"))
+    if errors:
+        raise status.invalid(GroupKind("authentication.k8s.io", "TokenRequest"), "", errors)
+    if spec.get("boundObjectRef") is not None:
+        kind = spec["boundObjectRef"].get("kind", "")
+        raise status.bad_request(f"cannot bind token to object of type {kind}: tokens are bound to nothing here")
+    entry = await read.get(verbs, call, "")
+    account = Account(call.namespace or "", call.name, orjson.loads(entry.raw)["metadata"].get("uid", ""))
+    if verbs.accounts is None:
+        raise status.unavailable("this server makes no tokens")
+    token, until = verbs.accounts.issue(account, seconds, spec.get("audiences") or ())
+    ends = render(datetime.fromtimestamp(until, UTC))
+    return {
+        "metadata": {"name": call.name, "namespace": account.namespace, "creationTimestamp": verbs.clock()},
+        "spec": {**spec, "audiences": spec.get("audiences") or list(verbs.accounts.audiences)},
+        "status": {"token": token, "expirationTimestamp": ends},
+    }
+
+
+_SECONDS = "spec.expirationSeconds"
+
+REVIEWS: Mapping[str, Answer] = {
+    "self_access": _self_access,
+    "access": _access,
+    "local_access": _local_access,
+    "self_rules": _self_rules,
+    "token": _token,
+    "self": _self,
+    "token_request": _token_request,
+}
+"""What the rows of kinds.yaml call a question → who answers it."""

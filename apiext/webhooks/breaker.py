@@ -1,0 +1,99 @@
+"""One owner's share of the calls: how many at a time, and a pause after failures that took long (reliability F-20)."""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+
+from apiext import limits
+from apiext.webhooks.errors import CallError, CircuitOpen, Refused
+
+Clock = Callable[[], float]
+
+
+class Breaker:
+    """Bulkhead and circuit of one owner.
+
+    Only slow failures count: they hold requests, while a refused connection costs nothing and may be tried each time.
+    """
+
+    __slots__ = ("_clock", "_failures", "_last", "_probe_at", "_room")
+
+    def __init__(self, clock: Clock = time.monotonic) -> None:
+        self._clock = clock
+        self._room = asyncio.Semaphore(limits.WEBHOOK_PARALLEL)
+        self._failures = 0
+        self._last = ""
+        self._probe_at = 0.0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether calls are refused at the moment, but for a trial now and then."""
+        return self._failures >= limits.WEBHOOK_FAILURES
+
+    async def run(self, call: Callable[[], Awaitable[bytes]], deadline: float) -> bytes:
+        """Make the call when there is room; raises CircuitOpen, TimeoutError without room, or what the call raises.
+
+        ``deadline`` is a time of the running loop.
+        """
+        self._admit()
+        await self._enter(deadline)
+        began = self._clock()
+        try:
+            answer = await call()
+        except Refused:
+            self._failures = 0  # somebody answers there
+            raise
+        except CallError as error:
+            self._count(error, self._clock() - began)
+            raise
+        finally:
+            self._room.release()
+        self._failures = 0
+        return answer
+
+    async def _enter(self, deadline: float) -> None:
+        if not self._room.locked():
+            await self._room.acquire()
+            return
+        async with asyncio.timeout_at(deadline):
+            await self._room.acquire()
+        if asyncio.get_running_loop().time() >= deadline:
+            self._room.release()
+            raise TimeoutError
+
+    def _admit(self) -> None:
+        if not self.is_open:
+            return
+        now = self._clock()
+        if now < self._probe_at:
+            raise CircuitOpen(f"{self._last} (not asked again yet after {self._failures} failures in a row)")
+        self._probe_at = now + limits.WEBHOOK_PROBE_EVERY
+
+    def _count(self, error: CallError, took: float) -> None:
+        if took < limits.WEBHOOK_SLOW_FAILURE:
+            return
+        self._failures += 1
+        self._last = str(error)
+        if self._failures == limits.WEBHOOK_FAILURES:
+            self._probe_at = self._clock() + limits.WEBHOOK_PROBE_EVERY
+
+
+class Breakers:
+    """The breakers of all owners; those not used for longest are forgotten."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, Breaker] = OrderedDict()
+
+    def of(self, owner: str) -> Breaker:
+        """Return the owner's breaker, made at the first call."""
+        found = self._known.get(owner)
+        if found is None:
+            found = self._known[owner] = Breaker()
+            if len(self._known) > limits.WEBHOOK_OWNERS:
+                self._known.popitem(last=False)
+        else:
+            self._known.move_to_end(owner)
+        return found

@@ -1,0 +1,259 @@
+"""The client that calls webhooks out: pooled HTTP/1.1 over TLS, bounded answers, one error type (ADM-008, VER-009)."""
+
+import asyncio
+import json
+import math
+import os
+import socket
+import ssl
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from apiext import limits
+from apiext.webhooks.breaker import Breakers
+from apiext.webhooks.errors import Broken, CallError, Refused, TimedOut, TooLarge, Unreachable
+from apiext.webhooks.proxy import Proxy, proxy_of, tunnel
+from apiext.webhooks.resolver import Resolver
+from apiext.webhooks.target import Target
+from apiext.webhooks.trust import Contexts, failure_of
+from apiext.webhooks.wire import Answer, Connection
+
+_READING = "unexpected error when reading response body. Please retry. Original error: "
+_DEADLINE = "context deadline exceeded"
+
+_STATUS_TEXTS = {  # upstream: NewGenericServerResponse
+    400: "the server rejected our request for an unknown reason",
+    401: "the server has asked for the client to provide credentials",
+    404: "the server could not find the requested resource",
+    405: "the server does not allow this method on the requested resource",
+    409: "the server reported a conflict",
+    422: "the server rejected our request due to an error in our request",
+    429: "the server has received too many requests and has asked us to try again later",
+    503: "the server is currently unable to handle the request",
+    504: "the server was unable to return a response in the time allotted, but may still be processing the request",
+}
+_OWN_TEXT = frozenset((403, 406, 415))  # these show what the server said
+
+
+@dataclass(slots=True)
+class _Pool:
+    """The idle connections of one target."""
+
+    idle: list[Connection] = field(default_factory=list)
+    used: float = 0.0
+
+
+class Client:
+    """Calls webhooks. One value per server; connections are kept between calls and never follow a redirect."""
+
+    __slots__ = ("_breakers", "_contexts", "_pools", "_proxy", "_resolver", "_swept")
+
+    def __init__(self, resolver: Resolver | None = None, environment: Mapping[str, str] = os.environ) -> None:
+        """``environment`` may name a proxy (HTTPS_PROXY, NO_PROXY); services that the resolver maps need none."""
+        self._resolver = resolver or Resolver()
+        self._proxy = proxy_of(environment)
+        self._contexts = Contexts()
+        self._breakers = Breakers()
+        self._pools: dict[Target, _Pool] = {}
+        self._swept = 0.0
+
+    async def post(
+        self, target: Target, body: bytes, timeout: float, *, owner: str = "", most: int = limits.WEBHOOK_ANSWER
+    ) -> bytes:
+        """POST JSON and return the body of a 2xx answer; raises CallError with a Go client's text.
+
+        ``timeout`` is in seconds and is told to the webhook; ``owner`` names the configuration or definition that
+        shares one bulkhead and circuit; ``most`` is the largest answer in bytes.
+        """
+        url = f"{target.path}?timeout={math.ceil(timeout)}s"
+        deadline = asyncio.get_running_loop().time() + timeout
+        call = _Call(target, url, body, most, deadline)
+        try:
+            return await self._breakers.of(owner or target.url).run(lambda: self._call(call), deadline)
+        except TimeoutError as error:
+            raise TimedOut(f"{call.prefix}{_DEADLINE}") from error
+
+    async def close(self) -> None:
+        """Drop the idle connections."""
+        for pool in self._pools.values():
+            for connection in pool.idle:
+                connection.close()
+        self._pools.clear()
+        await asyncio.sleep(0)  # aborted transports end in the next turn
+
+    async def _call(self, call: "_Call") -> bytes:
+        try:
+            async with asyncio.timeout_at(call.deadline):
+                answer = await self._exchange(call)
+        except TimeoutError as error:
+            raise TimedOut(_READING + _DEADLINE if call.in_body else f"{call.prefix}{_DEADLINE}") from error
+        except (TooLarge, Broken) as error:
+            text = f"{_READING}{error}" if call.in_body else f"{call.prefix}{error}"
+            raise type(error)(text) from error
+        except CallError as error:
+            raise type(error)(f"{call.prefix}{error}", error.code) from error
+        if not 200 <= answer.status <= 206:
+            raise refusal(answer)
+        if not answer.body:
+            kind = answer.content_type
+            raise Broken(f"0-length response with status code: {answer.status} and content type: {kind}")
+        return answer.body
+
+    async def _exchange(self, call: "_Call") -> Answer:
+        pool = self._pool(call.target)
+        connection = self._idle(pool)
+        if connection is not None:
+            try:
+                return await self._on(pool, connection, call)
+            except Broken:
+                if connection.began:
+                    raise
+        return await self._on(pool, await self._connect(call.target), call)
+
+    async def _on(self, pool: _Pool, connection: Connection, call: "_Call") -> Answer:
+        reusable = False
+        try:
+            answer = await connection.exchange(call.head(), call.body, call.most)
+            reusable = answer.reusable
+        finally:
+            call.in_body = connection.in_body
+            if reusable and len(pool.idle) < limits.WEBHOOK_IDLE:
+                connection.idle_since = pool.used = time.monotonic()
+                pool.idle.append(connection)
+            else:
+                connection.close()
+        return answer
+
+    def _idle(self, pool: _Pool) -> Connection | None:
+        oldest = time.monotonic() - limits.WEBHOOK_IDLE_FOR
+        while pool.idle:
+            connection = pool.idle.pop()
+            if connection.usable and connection.idle_since > oldest:
+                return connection
+            connection.close()
+        return None
+
+    def _pool(self, target: Target) -> _Pool:
+        found = self._pools.get(target)
+        if found is None:
+            found = self._pools[target] = _Pool()
+        now = found.used = time.monotonic()
+        if now - self._swept > limits.WEBHOOK_IDLE_FOR:
+            self._swept = now
+            self._sweep(now - limits.WEBHOOK_IDLE_FOR)
+        return found
+
+    def _sweep(self, oldest: float) -> None:
+        """Drop the pools of targets that nobody calls any more."""
+        for target, pool in list(self._pools.items()):
+            if pool.used < oldest:
+                del self._pools[target]
+                for connection in pool.idle:
+                    connection.close()
+
+    async def _connect(self, target: Target) -> Connection:
+        context = await self._contexts.of(target.ca)
+        host, port = target.host, target.port
+        if target.service and (mapped := self._resolver.find(target.service, port)):
+            host, port = mapped
+        elif self._proxy is not None and self._proxy.serves(host):
+            return await _through(self._proxy, target, context)
+        failure: CallError | None = None
+        for address in await _addresses(host, port):
+            try:
+                return await _dial(address, port, context, target.server_name)
+            except (OSError, ssl.SSLError) as error:
+                shown = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+                failure = failure or failure_of(error, target.server_name, shown)
+        assert failure is not None
+        raise failure
+
+
+@dataclass(slots=True)
+class _Call:
+    """One request, and how far its answer has come."""
+
+    target: Target
+    path: str
+    body: bytes
+    most: int
+    deadline: float
+    in_body: bool = False
+
+    @property
+    def prefix(self) -> str:
+        return f'Post "https://{self.target.authority}{self.path}": '
+
+    def head(self) -> bytes:
+        lines = (
+            f"POST {self.path} HTTP/1.1",
+            f"Host: {self.target.authority}",
+            "User-Agent: kube-apiserver-admission",
+            "Accept: application/json, */*",
+            "Content-Type: application/json",
+            f"Content-Length: {len(self.body)}",
+            "\r\n",
+        )
+        return "\r\n".join(lines).encode("ascii")
+
+
+async def _addresses(host: str, port: int) -> list[str]:
+    """Return the addresses of a host in the order to try; raises Unreachable."""
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (socket.gaierror, UnicodeError) as error:
+        raise Unreachable(f"dial tcp: lookup {host}: no such host") from error
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+async def _through(proxy: Proxy, target: Target, context: ssl.SSLContext) -> Connection:
+    """Connect through a proxy; raises CallError."""
+    try:
+        return await tunnel(proxy, target.host, target.port, context, target.server_name)
+    except ssl.SSLError as error:
+        raise failure_of(error, target.server_name, target.authority) from error
+    except OSError as error:
+        place = f"{proxy.host}:{proxy.port}"
+        raise Unreachable(f"proxyconnect tcp: {failure_of(error, proxy.host, place)}") from error
+
+
+async def _dial(address: str, port: int, context: ssl.SSLContext, name: str) -> Connection:
+    loop = asyncio.get_running_loop()
+    _, connection = await loop.create_connection(Connection, address, port, ssl=context, server_hostname=name)
+    return connection
+
+
+def refusal(answer: Answer) -> Refused:
+    """Return the error of an answer that is no success: its Status, else what a Go client makes of the code."""
+    found = _status_of(answer.body)
+    if found is not None:
+        return Refused(str(found.get("message") or "unknown"), _code_of(found, answer.status))
+    said = "unknown"
+    if not answer.content_type or answer.content_type.startswith("text/"):
+        said = answer.body[: limits.WEBHOOK_ERROR_TEXT].decode("utf-8", "replace").strip()
+    if answer.status in _OWN_TEXT:
+        return Refused(said, answer.status)
+    text = _STATUS_TEXTS.get(answer.status)
+    if text is None and answer.status >= 500:
+        text = (
+            f"an error on the server ({json.dumps(said, ensure_ascii=False)}) has prevented the request from succeeding"
+        )
+    generic = f"the server responded with the status code {answer.status} but did not return more information"
+    return Refused(text or generic, answer.status)
+
+
+def _status_of(body: bytes) -> dict[str, object] | None:
+    if not body.startswith(b"{"):
+        return None
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    kind = found.get("kind", "Status")
+    return found if kind == "Status" and found.get("status") == "Failure" else None
+
+
+def _code_of(found: dict[str, object], status: int) -> int:
+    code = found.get("code")
+    return code if isinstance(code, int) and 100 <= code <= 999 else status

@@ -1,0 +1,75 @@
+"""Where services are: a map file from ``name.namespace:port`` to an address, else plain DNS (VER-009)."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import yaml
+
+
+class ResolverError(ValueError):
+    """A map file that cannot be used; the text says why."""
+
+
+Address = tuple[str, int]
+
+
+class Resolver:
+    """Service references to addresses. The file is read again when it changes; a bad edit keeps the old map."""
+
+    __slots__ = ("_known", "_path", "_stamp")
+
+    def __init__(self, path: str = "") -> None:
+        self._path = path
+        self._stamp: tuple[int, int] = (0, 0)
+        self._known: Mapping[str, Address] = {}
+        if path:
+            self._known, self._stamp = read_map(Path(path)), _stamp(path)
+
+    def find(self, service: str, port: int) -> Address | None:
+        """Return host and port of ``name.namespace`` at a port; None when the map does not say."""
+        if not self._path:
+            return None
+        self._refresh()
+        return self._known.get(f"{service}:{port}") or self._known.get(service)
+
+    def _refresh(self) -> None:
+        try:
+            stamp = _stamp(self._path)
+            if stamp != self._stamp:
+                self._known, self._stamp = read_map(Path(self._path)), stamp
+        except (OSError, ResolverError):
+            return
+
+
+def _stamp(path: str) -> tuple[int, int]:
+    found = os.stat(path)
+    return found.st_mtime_ns, found.st_size
+
+
+def read_map(path: Path) -> dict[str, Address]:
+    """Return the map of a YAML or JSON file: ``name.namespace[:port]`` to ``host:port``; raises ResolverError."""
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeError, yaml.YAMLError) as error:
+        raise ResolverError(f"{path}: {error}") from error
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise ResolverError(f"{path}: expected a mapping of name.namespace:port to host:port")
+    return {_service(str(key)): _address(str(key), value) for key, value in document.items()}
+
+
+def _service(key: str) -> str:
+    name, _, port = key.partition(":")
+    parts = name.removesuffix(".svc").split(".")
+    if len(parts) != 2 or not all(parts) or (port and not port.isdigit()):
+        raise ResolverError(f"{key}: expected name.namespace:port")
+    return ".".join(parts) + (f":{port}" if port else "")
+
+
+def _address(key: str, value: object) -> Address:
+    host, _, port = str(value).removeprefix("https://").rstrip("/").rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ResolverError(f"{key}: {value}: expected host:port")
+    return host.strip("[]"), int(port)

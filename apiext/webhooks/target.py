@@ -1,0 +1,87 @@
+"""Where a webhook is: a clientConfig as an address, a path, and whom to trust (VER-009)."""
+
+import base64
+import binascii
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from apiext.webhooks.errors import BadTarget
+
+DEFAULT_PORT = 443
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A place to POST to. ``service`` is ``name.namespace`` for the service form, which a resolver may map."""
+
+    host: str
+    port: int
+    authority: str
+    path: str
+    server_name: str
+    ca: bytes = b""
+    service: str = ""
+
+    @property
+    def url(self) -> str:
+        """The URL as errors show it, without a query."""
+        return f"https://{self.authority}{self.path}"
+
+
+def target_of(config: Mapping[str, Any]) -> Target:
+    """Return the target of a v1 clientConfig ({url | service, caBundle}); raises BadTarget."""
+    ca = _bundle(config.get("caBundle"))
+    service = config.get("service")
+    if service:
+        return _of_service(service, ca)
+    url = config.get("url")
+    if not url:
+        raise BadTarget("webhook configuration must have either service or URL", 500)
+    return _of_url(str(url), ca)
+
+
+def _bundle(value: object) -> bytes:
+    if not value:
+        return b""
+    try:
+        return base64.b64decode(str(value), validate=False)
+    except binascii.Error as error:
+        raise BadTarget(f"unable to load root certificates: {error}", 500) from error
+
+
+def _of_service(service: Mapping[str, Any], ca: bytes) -> Target:
+    name = f"{service.get('name', '')}.{service.get('namespace', '')}"
+    port = service.get("port") or DEFAULT_PORT
+    host = f"{name}.svc"
+    return Target(host, port, f"{host}:{port}", _path(service.get("path") or "/"), host, ca, name)
+
+
+def _of_url(url: str, ca: bytes) -> Target:
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise BadTarget(f"Unparsable URL: {error}", 500) from error
+    host = parts.hostname or ""
+    if (
+        parts.scheme != "https"
+        or not host
+        or any(not character.isprintable() or character == " " for character in host)
+    ):
+        raise BadTarget(f'Unparsable URL: "{url}" is no https URL', 500)
+    try:
+        ascii_host = host if host.isascii() else host.encode("idna").decode()
+    except UnicodeError as error:
+        raise BadTarget(f"Unparsable URL: {error}", 500) from error
+    bracketed = f"[{ascii_host}]" if ":" in ascii_host else ascii_host
+    authority = bracketed if port is None else f"{bracketed}:{port}"
+    number = DEFAULT_PORT if port is None else port
+    return Target(ascii_host, number, authority, _path(parts.path or "/"), ascii_host, ca)
+
+
+def _path(path: str) -> str:
+    """Return the path so that it fits a request line."""
+    whole = path if path.startswith("/") else f"/{path}"
+    return quote(whole, safe="/:@!$&'()*+,;=-._~%")

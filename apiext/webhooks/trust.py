@@ -1,0 +1,76 @@
+"""Whom a webhook's connection trusts: TLS contexts per CA bundle, and what Go says when trust fails."""
+
+import asyncio
+import ssl
+from collections import OrderedDict
+
+from apiext import limits
+from apiext.webhooks.errors import Unreachable, Untrusted
+
+_VERIFY_TEXTS = {  # OpenSSL's verify codes
+    9: "x509: certificate has expired or is not yet valid: its time has not come",
+    10: "x509: certificate has expired or is not yet valid: its time is over",
+    18: "x509: certificate signed by unknown authority",
+    19: "x509: certificate signed by unknown authority",
+    20: "x509: certificate signed by unknown authority",
+    21: "x509: certificate signed by unknown authority",
+    26: "x509: certificate specifies an incompatible key usage",
+    62: "x509: certificate is not valid for {name}",
+    64: "x509: certificate is not valid for {name}",
+}
+
+
+class Contexts:
+    """TLS client contexts by CA bundle; no bundle means the system's roots."""
+
+    __slots__ = ("_made",)
+
+    def __init__(self) -> None:
+        self._made: OrderedDict[bytes, ssl.SSLContext] = OrderedDict()
+
+    async def of(self, ca: bytes) -> ssl.SSLContext:
+        """Return the context that trusts this bundle; raises Untrusted for a bundle without certificates."""
+        found = self._made.get(ca)
+        if found is not None:
+            return found
+        if ca:
+            found = context_of(ca)
+        else:  # hundreds of system roots take milliseconds
+            found = await asyncio.get_running_loop().run_in_executor(None, context_of, ca)
+        self._made[ca] = found
+        if len(self._made) > limits.WEBHOOK_CONTEXTS:
+            self._made.popitem(last=False)
+        return found
+
+
+def context_of(ca: bytes) -> ssl.SSLContext:
+    """Return a new context that trusts the PEM bundle only, or the system's roots; raises Untrusted."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.hostname_checks_common_name = False
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # a bundle may hold an intermediate only, as with Go
+    context.set_alpn_protocols(["http/1.1"])
+    if not ca:
+        context.load_default_certs()
+        return context
+    try:
+        context.load_verify_locations(cadata=ca.decode("ascii", "replace").replace("\ufffd", "?"))
+    except (ssl.SSLError, ValueError) as error:
+        raise Untrusted("unable to load root certificates: unable to parse bytes as PEM block", 500) from error
+    return context
+
+
+def failure_of(error: Exception, name: str, address: str) -> Unreachable | Untrusted:
+    """Return what a failed dial or handshake means, in Go's words."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        text = _VERIFY_TEXTS.get(error.verify_code, f"x509: {error.verify_message}").format(name=name)
+        return Untrusted(f"tls: failed to verify certificate: {text}")
+    if isinstance(error, ssl.SSLError):
+        if error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG"):
+            return Untrusted("tls: first record does not look like a TLS handshake")
+        return Untrusted(f"tls: {(error.reason or str(error)).lower().replace('_', ' ')}")
+    if isinstance(error, ConnectionRefusedError):
+        return Unreachable(f"dial tcp {address}: connect: connection refused")
+    if isinstance(error, ConnectionResetError | ConnectionAbortedError | BrokenPipeError):
+        return Unreachable("EOF" if not error.errno else f"read tcp {address}: read: connection reset by peer")
+    reason = getattr(error, "strerror", None) or str(error)
+    return Unreachable(f"dial tcp {address}: connect: {reason.lower()}")

@@ -1,0 +1,214 @@
+"""One HTTP/1.1 connection to a webhook: a request at a time, answers parsed as they arrive and bounded."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import cast
+
+from apiext import limits
+from apiext.webhooks.errors import Broken, CallError, TooLarge
+
+_NO_BODY = frozenset((204, 304))
+_BROKEN = "net/http: HTTP/1.x transport connection broken: "
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Status, content type and body of an answer; ``reusable`` when the connection may carry the next request."""
+
+    status: int
+    content_type: str
+    body: bytes
+    reusable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    status: int
+    content_type: str
+    length: int | None
+    chunked: bool
+    reusable: bool
+
+
+class Connection(asyncio.Protocol):
+    """The protocol of one connection. ``began`` says whether a byte of the current answer has come."""
+
+    __slots__ = ("_buffer", "_chunked", "_head", "_lost", "_most", "_waiter", "began", "idle_since", "transport")
+
+    def __init__(self) -> None:
+        self.transport: asyncio.Transport | None = None
+        self.began = False
+        self.idle_since = 0.0
+        self._buffer = bytearray()
+        self._chunked = bytearray()
+        self._head: _Head | None = None
+        self._waiter: asyncio.Future[Answer] | None = None
+        self._most = 0
+        self._lost = False
+
+    @property
+    def usable(self) -> bool:
+        """Whether another request can be sent."""
+        return not self._lost and self.transport is not None and not self.transport.is_closing()
+
+    @property
+    def in_body(self) -> bool:
+        """Whether the head of the answer has come and its body is awaited."""
+        return self._head is not None
+
+    async def exchange(self, head: bytes, body: bytes, most: int) -> Answer:
+        """Send a request and return its answer of at most ``most`` bytes; raises CallError."""
+        assert self.transport is not None
+        self.began, self._head, self._most = False, None, most
+        self._buffer.clear()
+        self._chunked.clear()
+        self._waiter = asyncio.get_running_loop().create_future()
+        if self._lost:
+            raise Broken("EOF")
+        self.transport.writelines((head, body))
+        try:
+            return await self._waiter
+        finally:
+            self._waiter = None
+
+    def close(self) -> None:
+        """Drop the connection at once."""
+        if self.transport is not None:
+            self.transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
+        self.transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Take what arrived; bytes that nobody asked for end the connection."""
+        if self._waiter is None or self._waiter.done():
+            self.close()
+            return
+        self.began = True
+        self._buffer += data
+        try:
+            answer = self._parse()
+        except CallError as error:
+            self._waiter.set_exception(error)
+            self.close()
+            return
+        if answer is not None:
+            self._waiter.set_result(answer)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """End the exchange under way: an answer that ends with the connection is whole, others are broken."""
+        self._lost = True
+        if self._waiter is None or self._waiter.done():
+            return
+        head = self._head
+        if error is None and head is not None and head.length is None and not head.chunked:
+            self._waiter.set_result(Answer(head.status, head.content_type, bytes(self._buffer), False))
+            return
+        if isinstance(error, ConnectionResetError | BrokenPipeError):
+            text = "read tcp: read: connection reset by peer"
+        else:
+            text = "unexpected EOF" if self.began else "EOF"
+        self._waiter.set_exception(Broken(text))
+
+    def _parse(self) -> Answer | None:
+        while self._head is None:
+            end = self._buffer.find(b"\r\n\r\n")
+            if end < 0:
+                self._check_head()
+                return None
+            head = _parse_head(bytes(self._buffer[:end]))
+            del self._buffer[: end + 4]
+            if head.status >= 200:
+                self._head = head
+        head = self._head
+        if head.status in _NO_BODY:
+            return Answer(head.status, head.content_type, b"", head.reusable and not self._buffer)
+        if head.chunked:
+            return self._parse_chunks(head)
+        if head.length is None:
+            self._bound(len(self._buffer))
+            return None
+        self._bound(head.length)
+        if len(self._buffer) < head.length:
+            return None
+        reusable = head.reusable and len(self._buffer) == head.length
+        return Answer(head.status, head.content_type, bytes(self._buffer[: head.length]), reusable)
+
+    def _check_head(self) -> None:
+        if len(self._buffer) > limits.WEBHOOK_HEAD:
+            raise Broken(f"{_BROKEN}net/http: server response headers exceeded {limits.WEBHOOK_HEAD} bytes; aborted")
+        if not b"HTTP/1.".startswith(self._buffer[:7]):
+            raise Broken(f"{_BROKEN}malformed HTTP response {_quoted(self._buffer)}")
+
+    def _parse_chunks(self, head: _Head) -> Answer | None:
+        start = 0
+        while True:
+            end = self._buffer.find(b"\r\n", start)
+            if end < 0:
+                if len(self._buffer) - start > limits.WEBHOOK_HEAD:
+                    raise Broken(f"{_BROKEN}header line too long")
+                break
+            size = _chunk_size(bytes(self._buffer[start:end]))
+            if size == 0:
+                trailer = self._buffer.find(b"\r\n", end + 2) if self._buffer[end + 2 : end + 4] != b"\r\n" else end + 2
+                if trailer < 0 or len(self._buffer) < trailer + 2:
+                    break
+                whole = self._buffer[end + 2 :] == b"\r\n"  # trailers: read no further on this connection
+                return Answer(head.status, head.content_type, bytes(self._chunked), head.reusable and whole)
+            self._bound(len(self._chunked) + size)
+            if len(self._buffer) < end + 4 + size:
+                break
+            self._chunked += self._buffer[end + 2 : end + 2 + size]
+            start = end + 4 + size
+        del self._buffer[:start]
+        return None
+
+    def _bound(self, size: int) -> None:
+        if size > self._most:
+            raise TooLarge(f"the answer has more than the {self._most} bytes that are read of it")
+
+
+def _parse_head(raw: bytes) -> _Head:
+    lines = raw.split(b"\r\n")
+    parts = lines[0].split(b" ", 2)
+    if len(parts) < 2 or not parts[0].startswith(b"HTTP/1.") or len(parts[1]) != 3 or not parts[1].isdigit():
+        raise Broken(f"{_BROKEN}malformed HTTP response {_quoted(lines[0])}")
+    length: int | None = None
+    chunked, kind, connection = False, "", b""
+    for line in lines[1:]:
+        name, colon, value = line.partition(b":")
+        if not colon:
+            raise Broken(f"{_BROKEN}malformed MIME header line: {line.decode('latin-1')}")
+        lowered, value = name.lower(), value.strip()
+        if lowered == b"content-length":
+            length = _length(value)
+        elif lowered == b"transfer-encoding":
+            chunked = value.lower() == b"chunked"
+            if not chunked:
+                raise Broken(f"{_BROKEN}unsupported transfer encoding: {_quoted(value)}")
+        elif lowered == b"content-type":
+            kind = value.decode("latin-1")
+        elif lowered == b"connection":
+            connection = value.lower()
+    reusable = parts[0] == b"HTTP/1.1" and b"close" not in connection
+    return _Head(int(parts[1]), kind, length, chunked, reusable)
+
+
+def _length(value: bytes) -> int:
+    if not value.isdigit() or len(value) > 18:
+        raise Broken(f"{_BROKEN}bad Content-Length {_quoted(value)}")
+    return int(value)
+
+
+def _chunk_size(line: bytes) -> int:
+    digits = line.split(b";", 1)[0].strip()
+    if not digits or len(digits) > 15 or digits.strip(b"0123456789abcdefABCDEF"):
+        raise Broken(f"{_BROKEN}invalid byte in chunk length")
+    return int(digits, 16)
+
+
+def _quoted(raw: bytes | bytearray) -> str:
+    """Return the beginning of raw bytes as Go quotes a string."""
+    text = bytes(raw[:64]).decode("latin-1").replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + "".join(c if c.isprintable() and c.isascii() else f"\\x{ord(c):02x}" for c in text) + '"'

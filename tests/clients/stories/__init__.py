@@ -1,0 +1,1 @@
+"""Programs as users of a client library write them: each runs by itself, with KUBECONFIG set, and fails loudly."""

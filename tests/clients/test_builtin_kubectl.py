@@ -1,0 +1,137 @@
+"""Built-in kinds with every kubectl: made, shown, applied, asked about; those from 1.32 on speak protobuf."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+from tests.clients.kubectl import Kubectl
+from tests.support.http_client import Client
+from tests.support.processes import Server
+
+WHOAMI = (1, 28)
+EVENTS = (1, 27)
+TOKENS = (1, 24)
+
+
+@pytest.fixture
+def place(server: Server) -> Iterator[str]:
+    """A namespace of its own."""
+    api, name = Client(server.url), f"built-in-{secrets.token_hex(3)}"
+    api.post("/api/v1/namespaces", {"metadata": {"name": name}}).expect(201)
+    yield name
+    api.delete(f"/api/v1/namespaces/{name}")
+
+
+@pytest.mark.rows("KUB-004", "NEG-002")
+def test_create_and_get(kubectl_of: Kubectl, place: str) -> None:
+    kubectl, here = kubectl_of, f"--namespace={place}"
+    made = {
+        "configmap/c": ("create", "configmap", "c", "--from-literal=a=x", "--from-literal=b=y"),
+        "secret/s": ("create", "secret", "generic", "s", "--from-literal=a=x"),
+        "serviceaccount/w": ("create", "serviceaccount", "w"),
+        "role.rbac.authorization.k8s.io/r": ("create", "role", "r", "--verb=get,list", "--resource=configmaps"),
+        "rolebinding.rbac.authorization.k8s.io/b": (
+            "create",
+            "rolebinding",
+            "b",
+            "--role=r",
+            f"--serviceaccount={place}:w",
+        ),
+        "service/v": ("create", "service", "clusterip", "v", "--tcp=80:8080"),
+    }
+    for name, command in made.items():
+        assert kubectl(*command, here) == f"{name} created\n"
+    assert re.fullmatch(r"NAME +DATA +AGE\nc +2 +\d+s\n", kubectl("get", "cm", here))
+    assert re.fullmatch(r"NAME +TYPE +DATA +AGE\ns +Opaque +1 +\d+s\n", kubectl("get", "secret", here))
+    assert re.fullmatch(r"NAME +SECRETS +AGE\nw +0 +\d+s\n", kubectl("get", "sa", here))
+    assert re.fullmatch(r"NAME +CREATED AT\nr +\d{4}-\S+Z\n", kubectl("get", "role", here))
+    wide = kubectl("get", "rolebinding", "-o", "wide", here)
+    assert re.search(rf"^b +Role/r +\d+s +{place}/w *$", wide, re.M), wide
+    assert re.search(r"^v +ClusterIP +<none> +<none> +80/TCP +\d+s$", kubectl("get", "svc", here), re.M)
+    assert re.search(r"^(service/)?v +ClusterIP", kubectl("get", "all", here), re.M)
+    assert kubectl("get", "cm", "c", "-o", "jsonpath={.data.b}", here) == "y"
+    if kubectl.version >= TOKENS:
+        assert re.fullmatch(r"[\w-]+\.[\w-]+\.[\w-]+\n?", kubectl("create", "token", "w", "--duration=1h", here))
+    described = kubectl("describe", "secret", "s", here)
+    assert re.search(r"^a: +1 bytes$", described, re.M), described
+    assert kubectl("delete", "cm,secret,sa,role,rolebinding,svc", "--all", here).count("deleted") == len(made)
+
+
+MANIFEST = """
+apiVersion: v1
+kind: Service
+metadata: {name: applied}
+spec: {selector: {app: a}, ports: [{name: one, port: 80}, {name: two, port: 81}]}
+---
+apiVersion: coordination.k8s.io/v1
+kind: Lease
+metadata: {name: applied}
+spec: {holderIdentity: me, renewTime: "2026-11-21T03:05:11.724683Z"}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: NAME}
+rules: [{verbs: [get], apiGroups: [""], resources: [secrets]}]
+"""
+
+
+@pytest.mark.rows("KUB-003", "KUB-004")
+def test_apply_edits_lists_by_their_keys(kubectl_of: Kubectl, place: str) -> None:
+    kubectl, here = kubectl_of, f"--namespace={place}"
+    file = kubectl.home / "applied.yaml"
+    file.write_text(MANIFEST.replace("NAME", place))
+    created = kubectl("apply", "-f", str(file), here)
+    assert created.count("created") == 3
+    assert kubectl("apply", "-f", str(file), here).count("unchanged") == 3
+    file.write_text(MANIFEST.replace("NAME", place).replace(", {name: two, port: 81}", ", {name: tri, port: 82}"))
+    assert "service/applied configured" in kubectl("apply", "-f", str(file), here)
+    shown = yaml.safe_load(kubectl("get", "service", "applied", "-o", "yaml", here))
+    assert [port["port"] for port in shown["spec"]["ports"]] == [80, 82], "the port that was taken out is gone"
+    taken = kubectl("apply", "--server-side", "--force-conflicts", "-f", str(file), here)
+    assert taken.count("serverside-applied") == 3
+    assert "secrets" in kubectl("describe", "clusterrole", place)
+    assert kubectl("delete", "-f", str(file), here).count("deleted") == 3
+
+
+@pytest.mark.rows("KUB-004", "AUT-003", "AUT-005")
+def test_auth_and_cluster_info(kubectl_of: Kubectl) -> None:
+    kubectl = kubectl_of
+    assert kubectl("auth", "can-i", "create", "secrets") == "yes\n"
+    assert re.search(r"^\*\.\* +\[\] +\[\] +\[\*\]$", kubectl("auth", "can-i", "--list"), re.M)
+    assert kubectl("auth", "can-i", "get", "secrets", "--as=joe", "--as-group=devs") == "yes\n"
+    assert "is running at" in kubectl("cluster-info")
+    if kubectl.version >= WHOAMI:
+        assert re.search(r"^Username +admin$", kubectl("auth", "whoami"), re.M)
+        assert re.search(r"^Username +joe$", kubectl("auth", "whoami", "--as=joe"), re.M)
+
+
+@pytest.mark.rows("KUB-004", "OAS-001")
+def test_explain_and_api_resources(kubectl_of: Kubectl) -> None:
+    kubectl = kubectl_of
+    assert "holderIdentity" in kubectl("explain", "leases.spec")
+    assert "stringData" in kubectl("explain", "secrets")
+    names = kubectl("api-resources", "-o", "name").split()
+    wanted = {"configmaps", "events", "secrets", "leases.coordination.k8s.io", "roles.rbac.authorization.k8s.io"}
+    assert wanted <= set(names)
+    assert "selfsubjectaccessreviews.authorization.k8s.io" in names
+
+
+@pytest.mark.rows("KUB-004", "SEL-001")
+def test_events_of_an_object(kubectl_of: Kubectl, server: Server, place: str) -> None:
+    kubectl, here = kubectl_of, f"--namespace={place}"
+    kubectl("create", "configmap", "c", here)
+    uid = kubectl("get", "cm", "c", "-o", "jsonpath={.metadata.uid}", here)
+    about = {"kind": "ConfigMap", "namespace": place, "name": "c", "uid": uid}
+    told = {"reason": "Made", "message": "it was made", "type": "Normal", "source": {"component": "maker"}, "count": 1}
+    stamp = {"firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": "2026-01-01T00:00:00Z"}
+    event = {"metadata": {"name": "c.1"}, "involvedObject": about, **told, **stamp}
+    Client(server.url).post(f"/api/v1/namespaces/{place}/events", event).expect(201)
+    assert "it was made" in kubectl("describe", "configmap", "c", here)
+    assert re.search(r"^\S+ +Normal +Made +configmap/c +it was made$", kubectl("get", "events", here), re.M)
+    if kubectl.version >= EVENTS:
+        assert "it was made" in kubectl("events", here)

@@ -1,0 +1,115 @@
+"""Knows how programs of other languages are built and run, and why they cannot be where their tools are missing."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "apiext-clients"
+BUILD_WITHIN = 900.0  # seconds of a first build on two busy cores
+_NO_NETWORK = (
+    "dial tcp",
+    "no such host",
+    "i/o timeout",
+    "connection refused",
+    "ENOTFOUND",
+    "ECONNREFUSED",
+    "EAI_AGAIN",
+)
+
+
+def run(
+    command: list[str], directory: Path, within: float = 120.0, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end and return what it wrote, stderr among stdout."""
+    return subprocess.run(
+        command, cwd=directory, timeout=within, check=False, text=True, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**os.environ, **(environment or {})},
+    )  # fmt: skip
+
+
+def succeed(
+    command: list[str], directory: Path, within: float = 120.0, environment: Mapping[str, str] | None = None
+) -> str:
+    """Run a command that must succeed; return what it wrote."""
+    ended = run(command, directory, within, environment)
+    assert ended.returncode == 0, f"{' '.join(command)} ended with {ended.returncode}:\n{ended.stdout[-6000:]}"
+    return ended.stdout
+
+
+@functools.cache
+def go_build(module: str, package: str = ".", *, test: bool = False, linked: str = "") -> str:
+    """Build a Go program, or a package's tests, of a module beside this file or elsewhere; return the binary's path.
+
+    ``linked`` are flags of the linker, such as values of variables. Skips with the reason when Go is not there, is too
+    old, or the modules cannot be had.
+    """
+    directory = HERE / module
+    modules = _go(directory, "mod", "download")
+    if modules.returncode:
+        _skip_without_network("the Go modules", modules.stdout)
+    CACHE.mkdir(parents=True, exist_ok=True)
+    name = package.strip("./").replace("/", "-") or "main"
+    binary = CACHE / f"{directory.name}-{name}{'.test' if test else ''}"
+    how = ("test", "-c") if test else ("build",)
+    built = _go(directory, *how, f"-ldflags={linked}", "-o", str(binary), package)
+    assert built.returncode == 0, built.stdout[-6000:]
+    return str(binary)
+
+
+@functools.cache
+def go_sources(module: str, of: str) -> Path:
+    """Return a copy of the sources of a module that the module ``of`` beside this file needs. Skips as ``go_build``."""
+    downloaded = _go(HERE / of, "mod", "download", module)
+    if downloaded.returncode:
+        _skip_without_network(f"the module {module}", downloaded.stdout)
+    found = Path(_go(HERE / of, "list", "-m", "-f", "{{.Dir}}", module).stdout.strip())
+    copy = CACHE / found.name
+    if not copy.exists():  # Go's own copy is read-only
+        half = CACHE / f".{found.name}.{os.getpid()}"
+        shutil.copytree(found, half, copy_function=shutil.copyfile)
+        for directory, _, _ in os.walk(half):
+            Path(directory).chmod(0o755)
+        half.rename(copy)
+    return copy
+
+
+def _go(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    go = shutil.which("go")
+    if go is None:
+        pytest.skip("Go is not on this machine")
+    environment = {"GOFLAGS": "-buildvcs=false", "GOTOOLCHAIN": "local"}
+    return run([go, *arguments], directory, BUILD_WITHIN, environment)
+
+
+@functools.cache
+def node_modules(package: str) -> str:
+    """Install an npm package into the cache; return the directory that NODE_PATH names. Skips as ``go_build`` does."""
+    node, npm = shutil.which("node"), shutil.which("npm")
+    if node is None or npm is None:
+        pytest.skip("Node.js and npm are not on this machine")
+    directory = CACHE / "node" / package.replace("/", "+")
+    if not (directory / "installed").exists():
+        directory.mkdir(parents=True, exist_ok=True)
+        command = [npm, "install", "--no-fund", "--no-audit", "--ignore-scripts", "--prefix", str(directory), package]
+        ended = run(command, directory, BUILD_WITHIN)
+        if ended.returncode:
+            _skip_without_network(f"the package {package}", ended.stdout)
+        (directory / "installed").touch()
+    return str(directory / "node_modules")
+
+
+def _skip_without_network(what: str, said: str) -> None:
+    last = said.strip().splitlines()[-1] if said.strip() else "no reason given"
+    if any(text in said for text in _NO_NETWORK):
+        pytest.skip(f"{what} cannot be had from here: {last[:200]}")
+    if "requires go >=" in said:
+        pytest.skip(f"Go is too old: {last[:200]}")
+    raise AssertionError(said[-3000:])

@@ -1,0 +1,33 @@
+"""What tests of conversion share: a server whose etcd can be read, and a webhook."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.conversion_webhook import PREFIX, Webhook, answer, crontab, running_webhook
+from tests.support.processes import Etcd, Server, running_server
+
+
+@pytest.fixture(scope="session")
+def converting(tmp_path_factory: pytest.TempPathFactory, own_etcd: Etcd) -> Iterator[Server]:
+    """A server on the shared etcd."""
+    flags = ["--insecure", "--port=0", f"--etcd-servers={own_etcd.url}", f"--etcd-prefix={PREFIX}"]
+    with running_server(flags, tmp_path_factory.mktemp("converting")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def converting_webhook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
+    """A webhook."""
+    with running_webhook(tmp_path_factory.mktemp("webhook")) as webhook:
+        yield webhook
+
+
+@pytest.fixture
+def hook(converting_webhook: Webhook) -> Webhook:
+    """The webhook with nothing said to it yet, converting CronTabs."""
+    converting_webhook.forget()
+    converting_webhook.answer = answer(crontab)
+    return converting_webhook

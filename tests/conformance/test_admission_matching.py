@@ -1,0 +1,188 @@
+"""Which writes webhooks are asked about: rules, selectors, match conditions, and equal resources in other versions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.admission import MUTATING, VALIDATING, configured, rule, webhook
+from tests.support.admission_webhook import Webhook, deny, patch, running_webhook
+from tests.support.conversion_webhook import answer, crontab, failed, serve_crontabs
+from tests.support.definitions import Resource, definition, establish, fresh_group, serve
+from tests.support.http_client import Client
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
+    with running_webhook(tmp_path_factory.mktemp("webhook")) as webhook:
+        yield webhook
+
+
+@pytest.fixture
+def hook(running: Webhook) -> Webhook:
+    running.forget()
+    return running
+
+
+@pytest.fixture
+def widgets(api: Client) -> Resource:
+    return serve(api, subresources={"status": {}})
+
+
+MATCHES = [
+    ("by another operation", {"operations": ("UPDATE",)}, {}, False),
+    ("by any operation", {"operations": ("*",)}, {}, True),
+    ("by group", {"apiGroups": ["other"]}, {}, False),
+    ("by any group", {"apiGroups": ["*"]}, {}, True),
+    ("by another version", {"apiVersions": ["v2"]}, {}, False),
+    ("by any resource", {"resources": ["*"]}, {}, True),
+    ("by any resource and part", {"resources": ["*/*"]}, {}, True),
+    ("by any part", {"resources": ["widgets/*"]}, {}, True),
+    ("by another part", {"resources": ["widgets/status"]}, {}, False),
+    ("in no namespace", {"scope": "Cluster"}, {}, False),
+    ("in a namespace", {"scope": "Namespaced"}, {}, True),
+    ("by labels", {}, {"objectSelector": {"matchLabels": {"app": "x"}}}, True),
+    ("by other labels", {}, {"objectSelector": {"matchLabels": {"app": "y"}}}, False),
+    ("by its namespace", {}, {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "default"}}}, True),
+    ("by another namespace", {}, {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "x"}}}, False),
+    ("by an expression", {}, {"namespaceSelector": {"matchExpressions": [{"key": "nope", "operator": "Exists"}]}},
+     False),
+    ("on a condition", {}, {"matchConditions": [{"name": "a", "expression": "object.spec.color == 'red'"}]}, True),
+    ("on no condition", {}, {"matchConditions": [{"name": "a", "expression": "request.dryRun"}]}, False),
+    ("on a user", {}, {"matchConditions": [{"name": "a", "expression": "'system:masters' in request.userInfo.groups"}]},
+     True),
+    ("on what is allowed", {}, {"matchConditions": [
+        {"name": "a", "expression": "authorizer.group('a').resource('b').namespace('c').check('get').allowed()"},
+        {"name": "b", "expression": "authorizer.requestResource.check('create').allowed()"}]}, True),
+    ("on the old object", {}, {"matchConditions": [{"name": "a", "expression": "oldObject == null"}]}, True),
+    ("on a field that is not there", {}, {"failurePolicy": "Ignore", "matchConditions": [
+        {"name": "a", "expression": "object.spec.nope == 1"}]}, False),
+    ("on a false one besides a broken one", {}, {"matchConditions": [
+        {"name": "a", "expression": "object.spec.nope == 1"}, {"name": "b", "expression": "false"}]}, False),
+]  # fmt: skip
+
+
+@pytest.mark.rows("ADM-005", "ADM-006")
+@pytest.mark.parametrize(("rules", "more", "called"), [case[1:] for case in MATCHES], ids=[case[0] for case in MATCHES])
+def test_which_writes_are_meant(
+    api: Client, hook: Webhook, widgets: Resource, rules: dict[str, Any], more: dict[str, Any], called: bool
+) -> None:
+    hook.answer = deny("called")
+    wanted = {**widgets.make("a", color="red"), "metadata": {"name": "a", "labels": {"app": "x"}}}
+    with configured(api, VALIDATING, webhook("v", hook.client_config(), rule(widgets, **rules), **more)):
+        api.post(widgets.path(), wanted).expect(400 if called else 201)
+    assert len(hook.reviews) == called
+
+
+@pytest.mark.rows("ADM-006")
+def test_a_condition_that_fails(api: Client, hook: Webhook, widgets: Resource) -> None:
+    conditions = [{"name": "a", "expression": "object.spec.nope == 1"}]
+    with configured(api, VALIDATING, webhook("v", hook.client_config(), rule(widgets), matchConditions=conditions)):
+        found = api.post(widgets.path(), widgets.make("a")).expect(403)
+    text = "expression 'object.spec.nope == 1' resulted in error: no such key: nope"
+    assert found["message"] == f'widgets.{widgets.group} "a" is forbidden: {text}'
+    assert hook.reviews == []
+
+
+@pytest.mark.rows("ADM-005")
+def test_old_labels_count_as_well(api: Client, hook: Webhook, widgets: Resource) -> None:
+    api.post(widgets.path(), {**widgets.make("a"), "metadata": {"name": "a", "labels": {"app": "x"}}}).expect(201)
+    selected = {"objectSelector": {"matchLabels": {"app": "x"}}}
+    with configured(api, VALIDATING, webhook("v", hook.client_config(), rule(widgets), **selected)):
+        api.patch(widgets.path("a"), {"metadata": {"labels": None}}).expect(200)
+        api.patch(widgets.path("a"), {"spec": {"size": 3}}).expect(200)
+    assert len(hook.reviews) == 1
+
+
+@pytest.mark.rows("ADM-005")
+def test_what_is_in_no_namespace_is_never_left_out(api: Client, hook: Webhook) -> None:
+    """Upstream: what is in no namespace is never left out by labels of namespaces."""
+    widgets = serve(api, scope="Cluster")
+    selected = {"namespaceSelector": {"matchLabels": {"nope": "x"}}}
+    with configured(api, VALIDATING, webhook("v", hook.client_config(), rule(widgets), **selected)):
+        widgets.create("a", None)
+    (request,) = hook.requests()
+    assert "namespace" not in request
+
+
+def two_versions(api: Client) -> Resource:
+    wanted = definition(fresh_group())
+    first = wanted["spec"]["versions"][0]
+    second = json.loads(json.dumps(first)) | {"name": "v2", "storage": False}
+    second["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["extra"] = {
+        "type": "string",
+        "default": "x",
+    }
+    wanted["spec"]["versions"].append(second)
+    made = establish(api, wanted)
+    return Resource(api, made["spec"]["group"], "widgets", "Widget", "v1")
+
+
+@pytest.mark.rows("ADM-005")
+@pytest.mark.parametrize(("policy", "called"), [("Equivalent", True), ("Exact", False)])
+def test_equal_resources_in_other_versions(api: Client, hook: Webhook, policy: str, called: bool) -> None:
+    widgets = two_versions(api)
+    other = rule(widgets, apiVersions=["v2"])
+    with configured(api, VALIDATING, webhook("v", hook.client_config(), other, matchPolicy=policy)):
+        widgets.create("a", color="red")
+        api.patch(widgets.path("a"), {"spec": {"color": "blue"}}).expect(200)
+    assert len(hook.reviews) == 2 * called
+    if called:
+        _, request = hook.requests()
+        assert request["kind"] == {"group": widgets.group, "version": "v2", "kind": "Widget"}
+        assert request["resource"]["version"] == "v2"
+        assert request["requestKind"]["version"] == request["requestResource"]["version"] == "v1"
+        assert request["object"]["apiVersion"] == f"{widgets.group}/v2"
+        assert request["oldObject"]["apiVersion"] == f"{widgets.group}/v2"
+
+
+@pytest.mark.rows("ADM-005", "ADM-014")
+def test_a_patch_in_another_version_is_carried_back(api: Client, hook: Webhook) -> None:
+    widgets = two_versions(api)
+    hook.answer = patch({"op": "replace", "path": "/spec/color", "value": "green"})
+    with configured(api, MUTATING, webhook("m", hook.client_config(), rule(widgets, apiVersions=["v2"]))):
+        made = widgets.create("a", color="red")
+    assert made["apiVersion"] == f"{widgets.group}/v1"
+    assert made["spec"] == {"color": "green", "note": "none"}
+    assert api.get(widgets.path("a")).expect(200) == made
+
+
+@pytest.mark.rows("ADM-005", "ADM-014", "VER-004")
+def test_the_definition_s_own_webhook_shows_the_other_version(api: Client, hook: Webhook) -> None:
+    tabs = serve_crontabs(api, hook)
+    rules = {"operations": ["*"], "apiGroups": [tabs.group], "apiVersions": ["v1"], "resources": ["crontabs"]}
+    hook.answers["/convert"] = answer(crontab)
+    hook.answers["/m"] = patch({"op": "replace", "path": "/port", "value": "99"})
+    with (
+        configured(api, MUTATING, webhook("m", hook.client_config("/m"), rules)),
+        configured(api, VALIDATING, webhook("v", hook.client_config("/v"), rules)),
+    ):
+        made = tabs.create("v1beta1", "a", hostPort="localhost:1234")
+        assert made["hostPort"] == "localhost:99"
+        api.patch(tabs.path("v1beta1", "a"), {"metadata": {"labels": {"a": "b"}}}).expect(200)
+    (first, _), (_, second) = hook.requests("/m"), hook.requests("/v")
+    assert (first["object"]["host"], first["object"]["port"]) == ("localhost", "1234")
+    assert first["requestKind"]["version"] == "v1beta1"
+    assert (second["object"]["port"], second["oldObject"]["port"]) == ("99", "99")
+    assert second["object"]["metadata"]["labels"] == {"a": "b"}
+
+
+@pytest.mark.rows("ADM-005", "VER-008")
+def test_a_conversion_that_fails_is_a_clean_error(api: Client, hook: Webhook) -> None:
+    tabs = serve_crontabs(api, hook)
+    rules = {"operations": ["*"], "apiGroups": [tabs.group], "apiVersions": ["v1"], "resources": ["crontabs"]}
+    hook.answers["/convert"] = failed("no luck")
+    with configured(api, VALIDATING, webhook("v", hook.client_config("/v"), rules)):
+        wanted = {
+            "apiVersion": f"{tabs.group}/v1beta1",
+            "kind": "CronTab",
+            "metadata": {"name": "a"},
+            "hostPort": "a:1",
+        }
+        found = api.post(tabs.path("v1beta1"), wanted).expect(500)
+    assert "no luck" in found["message"]
+    assert hook.requests("/v") == []
+    api.get(tabs.path("v1beta1", "a")).expect(404)

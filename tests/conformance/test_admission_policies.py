@@ -1,0 +1,219 @@
+"""ValidatingAdmissionPolicies with their bindings and parameters, as a client sees them."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.admission import BINDINGS, POLICIES, document, rule, stored
+from tests.support.definitions import Resource, serve
+from tests.support.http_client import Client
+
+pytestmark = pytest.mark.rows("ADM-020")
+
+
+@pytest.fixture
+def widgets(api: Client) -> Resource:
+    return serve(api, subresources={"status": {}})
+
+
+@contextlib.contextmanager
+def policy(
+    api: Client, resource: Resource, *validations: dict[str, Any], binding: dict[str, Any] | None = None, **spec: Any
+) -> Iterator[str]:
+    """Have a policy about a resource bound while the test needs it; yields its name, which its binding has as well."""
+    name = f"p-{secrets.token_hex(4)}"
+    spec = {"matchConstraints": {"resourceRules": [rule(resource)]}, "validations": list(validations), **spec}
+    bound = {"policyName": name, "validationActions": ["Deny"], **(binding or {})}
+    with (
+        stored(api, POLICIES, document(POLICIES, name, spec=spec)),
+        stored(api, BINDINGS, document(BINDINGS, name, spec=bound)),
+    ):
+        yield name
+
+
+def denial(widgets: Resource, name: str, text: str) -> str:
+    denied = f"ValidatingAdmissionPolicy '{name}' with binding '{name}' denied request: {text}"
+    return f'widgets.{widgets.group} "a" is forbidden: {denied}'
+
+
+CASES: list[tuple[str, dict[str, Any], dict[str, Any], str | None]] = [
+    ("true", {"expression": "object.spec.color == 'red'"}, {}, None),
+    ("false", {"expression": "object.spec.color == 'blue'"}, {}, "failed expression: object.spec.color == 'blue'"),
+    ("a message", {"expression": "false", "message": "never"}, {}, "never"),
+    ("a made message", {"expression": "false", "messageExpression": "'no ' + object.spec.color", "message": "x"}, {},
+     "no red"),
+    ("a message that cannot be made", {"expression": "false", "messageExpression": "string(object.spec.nope)",
+      "message": "x"},
+     {}, "x"),
+    ("an empty message", {"expression": "false", "messageExpression": "' '", "message": "x"}, {}, "x"),
+    ("a message of lines", {"expression": "false", "messageExpression": "'a\\nb'", "message": "x"}, {}, "x"),
+    ("an error", {"expression": "object.spec.nope == 1"}, {},
+     "expression 'object.spec.nope == 1' resulted in error: no such key: nope"),
+    ("an error to be ignored", {"expression": "object.spec.nope == 1"}, {"failurePolicy": "Ignore"}, None),
+    ("the request", {"expression": "request.operation == 'CREATE' && request.userInfo.username == 'admin'"}, {}, None),
+    ("the namespace", {"expression": "namespaceObject.metadata.name == 'default'"}, {}, None),
+    ("the authorizer", {"expression": "authorizer.requestResource.check('create').allowed()"}, {}, None),
+    ("no old object", {"expression": "oldObject == null"}, {}, None),
+    ("has", {"expression": "!has(object.spec.nope) && has(object.spec.color)"}, {}, None),
+    ("lists and maps", {"expression": "object.metadata.labels.all(k, k.startsWith('x')) && 'y' in ['x', 'y']"}, {},
+     None),
+    ("variables", {"expression": "variables.size > 2"},
+     {"variables": [{"name": "color", "expression": "object.spec.color"},
+                    {"name": "size", "expression": "size(variables.color)"}]}, None),
+    ("a variable that fails", {"expression": "variables.nope == 1"},
+     {"variables": [{"name": "nope", "expression": "object.spec.nope"}]},
+     "expression 'variables.nope == 1' resulted in error: composited variable \"nope\" fails to evaluate: "
+     "expression 'object.spec.nope' resulted in error: no such key: nope"),
+    ("a variable that is not needed", {"expression": "true || variables.nope == 1"},
+     {"variables": [{"name": "nope", "expression": "object.spec.nope"}]}, None),
+    ("a condition that is not met", {"expression": "false"},
+     {"matchConditions": [{"name": "x", "expression": "request.operation == 'DELETE'"}]}, None),
+    ("a condition that fails", {"expression": "true"},
+     {"matchConditions": [{"name": "x", "expression": "object.spec.nope == 1"}]},
+     "expression 'object.spec.nope == 1' resulted in error: no such key: nope"),
+    ("too much to compute", {"expression": "[1,2,3,4,5,6,7,8,9,10].all(a, [1,2,3,4,5,6,7,8,9,10].all(b, "
+      "[1,2,3,4,5,6,7,8,9,10].all(c, [1,2,3,4,5,6,7,8,9,10].all(d, [1,2,3,4,5,6,7,8,9,10].all(e, "
+      "[1,2,3,4,5,6,7,8,9,10].all(f, a + b + c + d + e + f > 0))))))"}, {},
+     "operation cancelled: actual cost limit exceeded"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("validation", "more", "text"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_validations(
+    api: Client, widgets: Resource, validation: dict[str, Any], more: dict[str, Any], text: str | None
+) -> None:
+    wanted = widgets.make("a", color="red")
+    wanted["metadata"]["labels"] = {"x1": "y"}
+    with policy(api, widgets, validation, **more) as name:
+        answer = api.post(widgets.path(), wanted)
+    if text is None:
+        answer.expect(201)
+        return
+    found = answer.expect(422)
+    assert found["message"].startswith(denial(widgets, name, "")), found
+    assert text in found["message"]
+    assert found["reason"] == "Invalid"
+    assert found["details"]["causes"] == [{"message": found["message"].partition("forbidden: ")[2]}]
+
+
+@pytest.mark.parametrize(("reason", "code"), [("Forbidden", 403), ("Invalid", 422), ("RequestEntityTooLarge", 413)])
+def test_reasons(api: Client, widgets: Resource, reason: str, code: int) -> None:
+    with policy(api, widgets, {"expression": "false", "reason": reason}):
+        found = api.post(widgets.path(), widgets.make("a")).expect(code)
+    assert found["reason"] == reason
+
+
+def test_warnings_instead_of_denials(api: Client, widgets: Resource) -> None:
+    bound = {"validationActions": ["Warn", "Audit"]}
+    with policy(api, widgets, {"expression": "false", "message": "mind"}, binding=bound) as name:
+        answer = api.post(widgets.path(), widgets.make("a"))
+    answer.expect(201)
+    text = f"Validation failed for ValidatingAdmissionPolicy '{name}' with binding '{name}': mind"
+    assert answer.warnings == [f'299 - "{text}"']
+
+
+def test_updates_and_deletes(api: Client, widgets: Resource) -> None:
+    widgets.create("a", size=3)
+    grows = {"expression": "request.operation != 'UPDATE' || object.spec.size >= oldObject.spec.size"}
+    stays = {"expression": "request.operation != 'DELETE' || object == null && oldObject.spec.size == 0"}
+    with policy(api, widgets, grows, stays):
+        api.patch(widgets.path("a"), {"spec": {"size": 2}}).expect(422)
+        api.patch(widgets.path("a"), {"spec": {"size": 4}}).expect(200)
+        api.delete(widgets.path("a")).expect(422)
+    api.delete(widgets.path("a")).expect(200)
+
+
+def test_without_a_binding_nothing_is_judged(api: Client, widgets: Resource) -> None:
+    spec = {"matchConstraints": {"resourceRules": [rule(widgets)]}, "validations": [{"expression": "false"}]}
+    with stored(api, POLICIES, document(POLICIES, spec=spec)):
+        widgets.create("a")
+
+
+MATCHES: list[tuple[str, dict[str, Any], dict[str, Any], bool]] = [
+    ("left out", {"excludeResourceRules": [{}]}, {}, False),
+    ("by name", {"resourceRules": [{"resourceNames": ["a"]}]}, {}, True),
+    ("by another name", {"resourceRules": [{"resourceNames": ["b"]}]}, {}, False),
+    ("by labels", {"objectSelector": {"matchLabels": {"app": "x"}}}, {}, False),
+    ("by namespace", {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "default"}}}, {}, True),
+    ("by the binding's namespace", {}, {"namespaceSelector": {"matchLabels": {"nope": "x"}}}, False),
+    ("by the binding's rules", {}, {"resourceRules": [{"operations": ["DELETE"]}]}, False),
+    ("by any of the binding's", {}, {"objectSelector": {}}, True),
+]
+
+
+@pytest.mark.parametrize(
+    ("match", "narrow", "judged"), [case[1:] for case in MATCHES], ids=[case[0] for case in MATCHES]
+)
+def test_what_is_judged(
+    api: Client, widgets: Resource, match: dict[str, Any], narrow: dict[str, Any], judged: bool
+) -> None:
+    def rules(given: dict[str, Any]) -> dict[str, Any]:
+        names = ("resourceRules", "excludeResourceRules")
+        return {**given, **{name: [{**rule(widgets), **one} for one in given[name]] for name in names if name in given}}
+
+    match = {"resourceRules": [rule(widgets)], **rules(match)}
+    bound = {"matchResources": rules(narrow)} if narrow else {}
+    with policy(api, widgets, {"expression": "false"}, binding=bound, matchConstraints=match):
+        api.post(widgets.path(), widgets.make("a")).expect(422 if judged else 201)
+
+
+def with_limit(resource: Resource, **ref: Any) -> dict[str, Any]:
+    return {
+        "paramKind": {"apiVersion": f"{resource.group}/v1", "kind": "Limit"},
+        "binding": {"paramRef": {"parameterNotFoundAction": "Deny", **ref}},
+    }
+
+
+@pytest.fixture
+def bounds(api: Client) -> Resource:
+    limits = serve(api, "limits")
+    for name, most in (("low", 3), ("high", 9)):
+        wanted = limits.make(name, size=most)
+        wanted["metadata"]["labels"] = {"kind": "limit"}
+        api.post(limits.path(), wanted).expect(201)
+    return limits
+
+
+def test_parameters_by_name(api: Client, widgets: Resource, bounds: Resource) -> None:
+    small = {
+        "expression": "object.spec.size <= params.spec.size",
+        "messageExpression": "'most is ' + string(params.spec.size)",
+    }
+    with policy(api, widgets, small, **with_limit(bounds, name="low")):
+        widgets.create("b", size=2)
+        found = api.post(widgets.path(), widgets.make("a", size=5)).expect(422)
+        assert found["message"].endswith("denied request: most is 3")
+        api.patch(bounds.path("low"), {"spec": {"size": 6}}).expect(200)
+        widgets.create("a", size=5)
+
+
+def test_parameters_by_labels_are_all_asked(api: Client, widgets: Resource, bounds: Resource) -> None:
+    small = {"expression": "object.spec.size <= params.spec.size"}
+    with policy(api, widgets, small, **with_limit(bounds, selector={"matchLabels": {"kind": "limit"}})):
+        api.post(widgets.path(), widgets.make("a", size=5)).expect(422)
+        widgets.create("a", size=2)
+
+
+def test_parameters_that_are_missing(api: Client, widgets: Resource, bounds: Resource) -> None:
+    text = "failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction"
+    with policy(api, widgets, {"expression": "true"}, **with_limit(bounds, name="nope")) as name:
+        found = api.post(widgets.path(), widgets.make("a")).expect(422)
+        assert found["message"] == denial(widgets, name, text)
+    lenient = with_limit(bounds, name="nope", parameterNotFoundAction="Allow")
+    with policy(api, widgets, {"expression": "false"}, **lenient):
+        widgets.create("a")
+
+
+def test_a_kind_of_parameters_that_nobody_serves(api: Client, widgets: Resource) -> None:
+    unknown = {"paramKind": {"apiVersion": "nope.example.com/v1", "kind": "Nope"}}
+    ref = {"paramRef": {"name": "x", "parameterNotFoundAction": "Deny"}}
+    with policy(api, widgets, {"expression": "true"}, binding=ref, **unknown) as name:
+        found = api.post(widgets.path(), widgets.make("a")).expect(422)
+    text = "failed to find resource referenced by paramKind: 'nope.example.com/v1, Kind=Nope'"
+    said = f"ValidatingAdmissionPolicy '{name}' denied request: failed to configure policy: {text}"
+    assert found["message"].endswith(said)

@@ -1,0 +1,92 @@
+"""What flags and other servers have to do with webhooks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.admission import MUTATING, VALIDATING, configured, document, rule, webhook
+from tests.support.admission_webhook import deny, running_webhook
+from tests.support.definitions import serve
+from tests.support.http_client import Client
+from tests.support.processes import Etcd, running_server
+from tests.support.waiting import until
+
+FLAGS = ["--insecure", "--port=0"]
+
+
+@pytest.fixture
+def flags(own_etcd: Etcd, tmp_path: Path) -> list[str]:
+    return [*FLAGS, f"--etcd-servers={own_etcd.url}", f"--etcd-prefix=/{tmp_path.name}"]
+
+
+@pytest.mark.rows("ADM-002")
+def test_a_configuration_stored_through_another_server_counts_within_a_second(flags: list[str], tmp_path: Path) -> None:
+    with (
+        running_server(flags, tmp_path / "one") as first,
+        running_server(flags, tmp_path / "two") as second,
+        running_webhook(tmp_path) as hook,
+    ):
+        one, two = Client(first.url), Client(second.url)
+        widgets = serve(one)
+        hook.answer = deny("no")
+
+        def refused() -> bool:
+            return two.post(widgets.path(), widgets.make("a"), dryRun="All").status == 400
+
+        with configured(one, VALIDATING, webhook("v", hook.client_config(), rule(widgets))):
+            until(refused, "the other server asks the webhook", 1)
+        until(lambda: not refused(), "the other server asks nobody", 1)
+
+
+@pytest.mark.rows("ADM-002")
+def test_configurations_survive_a_restart(flags: list[str], tmp_path: Path) -> None:
+    with running_webhook(tmp_path) as hook:
+        hook.answer = deny("no")
+        with running_server(flags, tmp_path / "one") as first:
+            api = Client(first.url)
+            widgets = serve(api)
+            wanted = document(VALIDATING, webhooks=[webhook("v", hook.client_config(), rule(widgets))])
+            api.post(VALIDATING, wanted).expect(201)
+        with running_server(flags, tmp_path / "one") as again:
+            Client(again.url).post(widgets.path(), widgets.make("a")).expect(400)
+
+
+@pytest.mark.rows("ADM-001")
+@pytest.mark.parametrize("plugin", ["MutatingAdmissionWebhook", "ValidatingAdmissionWebhook"])
+def test_plug_ins_can_be_turned_off(flags: list[str], tmp_path: Path, plugin: str) -> None:
+    off = f"--disable-admission-plugins={plugin}"
+    with running_server([*flags, off], tmp_path / "one") as server, running_webhook(tmp_path) as hook:
+        api = Client(server.url)
+        widgets = serve(api)
+        both = webhook("v", hook.client_config(), rule(widgets))
+        with configured(api, MUTATING, both), configured(api, VALIDATING, both):
+            widgets.create("a")
+        assert len(hook.reviews) == 1
+
+
+@pytest.mark.rows("ADM-008", "VER-009")
+def test_services_are_found_by_the_map(flags: list[str], tmp_path: Path) -> None:
+    with running_webhook(tmp_path, ("hook.system.svc",)) as hook:
+        services = tmp_path / "services.yaml"
+        services.write_text(f"hook.system:8443: 127.0.0.1:{hook.port}\n")
+        with running_server([*flags, f"--service-resolver={services}"], tmp_path / "one") as server:
+            api = Client(server.url)
+            widgets = serve(api)
+            service = {"name": "hook", "namespace": "system", "port": 8443, "path": "/judge"}
+            there = {"service": service, "caBundle": hook.authority.bundle}
+            with configured(api, VALIDATING, webhook("v", there, rule(widgets))):
+                widgets.create("a")
+        assert hook.paths == ["/judge?timeout=10s"]
+        assert hook.headers[0]["host"] == "hook.system.svc:8443"
+
+
+@pytest.mark.rows("ADM-011", "VER-009")
+def test_a_service_that_nobody_knows(api: Client) -> None:
+    widgets = serve(api)
+    service = {"service": {"name": "hook", "namespace": "nowhere", "path": "/x"}}
+    with configured(api, VALIDATING, webhook("v", service, rule(widgets))):
+        found = api.post(widgets.path(), widgets.make("a")).expect(500)
+    post = 'Post "https://hook.nowhere.svc:443/x?timeout=10s": dial tcp: lookup hook.nowhere.svc: no such host'
+    assert found["message"].endswith(post)

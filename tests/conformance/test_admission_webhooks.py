@@ -1,0 +1,414 @@
+"""Webhooks that judge and change writes, as a client and the webhook see it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support import admission_webhook as hooks
+from tests.support.admission import MUTATING, VALIDATING, configured, rule, webhook
+from tests.support.admission_webhook import Webhook, allow, deny, patch, running_webhook
+from tests.support.definitions import Resource, definition, fresh_group, serve
+from tests.support.http_client import APPLY, DEFINITIONS, JSON_PATCH, Client
+from tests.support.waiting import until
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
+    with running_webhook(tmp_path_factory.mktemp("webhook")) as webhook:
+        yield webhook
+
+
+@pytest.fixture
+def hook(running: Webhook) -> Webhook:
+    running.forget()
+    return running
+
+
+@pytest.fixture
+def widgets(api: Client) -> Resource:
+    return serve(api, subresources={"status": {}})
+
+
+@pytest.mark.rows("ADM-002", "ADM-007", "ADM-008")
+def test_what_a_webhook_is_told(api: Client, hook: Webhook, widgets: Resource) -> None:
+    with configured(api, VALIDATING, webhook("v", hook.client_config("/v"), rule(widgets))):
+        made = api.post(widgets.path(), widgets.make("a", color="red"), fieldManager="me").expect(201)
+        api.patch(widgets.path("a"), {"spec": {"color": "blue"}}, dryRun="All").expect(200)
+        api.delete(widgets.path("a"), {"propagationPolicy": "Background"}).expect(200)
+    create, update, delete = hook.requests()
+    group = widgets.group
+    kind = {"group": group, "version": "v1", "kind": "Widget"}
+    resource = {"group": group, "version": "v1", "resource": "widgets"}
+    assert create["kind"] == create["requestKind"] == kind
+    assert create["resource"] == create["requestResource"] == resource
+    assert (create["name"], create["namespace"], create["operation"]) == ("a", "default", "CREATE")
+    assert create["userInfo"] == {"username": "admin", "groups": ["system:masters", "system:authenticated"]}
+    assert create["object"]["spec"] == {"color": "red", "note": "none"}
+    assert create["object"]["metadata"]["uid"] == made["metadata"]["uid"]
+    assert create["oldObject"] is None
+    assert create["dryRun"] is False
+    assert create["options"] == {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1", "fieldManager": "me"}
+    assert "subResource" not in create
+    assert update["oldObject"]["spec"]["color"] == "red"
+    assert update["object"]["spec"]["color"] == "blue"
+    assert update["dryRun"] is True
+    # update options are told of for patches, too
+    assert update["options"] == {"kind": "UpdateOptions", "apiVersion": "meta.k8s.io/v1", "dryRun": ["All"]}
+    assert delete["object"] is None
+    assert delete["oldObject"]["spec"]["color"] == "red"
+    assert delete["options"]["propagationPolicy"] == "Background"
+    assert hook.paths[0] == "/v?timeout=10s"
+    assert len({request["uid"] for request in (create, update, delete)}) == 3
+
+
+DENIALS = [
+    (deny("too red"), 400, "", 'admission webhook "v.example.com" denied the request: too red'),
+    (deny(reason="Forbidden"), 400, "Forbidden", 'admission webhook "v.example.com" denied the request: Forbidden'),
+    (deny(), 400, "", 'admission webhook "v.example.com" denied the request without explanation'),
+    (deny("no", code=418), 418, "", 'admission webhook "v.example.com" denied the request: no'),
+    (deny("no", code=200), 400, "", 'admission webhook "v.example.com" denied the request: no'),
+    (deny("no", code=403, reason="Forbidden"), 403, "Forbidden",
+     'admission webhook "v.example.com" denied the request: no'),
+]  # fmt: skip
+
+
+@pytest.mark.rows("ADM-010")
+@pytest.mark.parametrize("path", [MUTATING, VALIDATING], ids=["mutating", "validating"])
+@pytest.mark.parametrize(("answer", "code", "reason", "text"), DENIALS)
+def test_denials(
+    api: Client, hook: Webhook, widgets: Resource, path: str, answer: hooks.Answer, code: int, reason: str, text: str
+) -> None:
+    hook.answer = answer
+    with configured(api, path, webhook("v", hook.client_config(), rule(widgets))):
+        found = api.post(widgets.path(), widgets.make("a")).expect(code)
+    assert (found["message"], found.get("reason", ""), found["code"]) == (text, reason, code)
+    api.get(widgets.path("a")).expect(404)
+
+
+@pytest.mark.rows("ADM-004")
+def test_mutating_webhooks_go_by_name_and_see_each_other(api: Client, hook: Webhook, widgets: Resource) -> None:
+    hook.answers["/1"] = patch({"op": "replace", "path": "/spec/color", "value": "one"})
+    hook.answers["/2"] = patch({"op": "add", "path": "/spec/size", "value": 2})
+    first, second = (webhook(f"h{n}", hook.client_config(f"/{n}"), rule(widgets)) for n in (1, 2))
+    with (
+        configured(api, MUTATING, second, name="b-comes-later"),
+        configured(api, MUTATING, first, webhook("h3", hook.client_config("/3"), rule(widgets)), name="a-comes-first"),
+    ):
+        made = widgets.create("a", color="red")
+    assert made["spec"] == {"color": "one", "size": 2, "note": "none"}
+    assert [path.split("?")[0] for path in hook.paths] == ["/1", "/3", "/2"]
+    assert [request["object"]["spec"]["color"] for request in hook.requests()] == ["red", "one", "one"]
+
+
+@pytest.mark.rows("ADM-014")
+def test_what_a_webhook_adds_is_pruned_and_defaulted(api: Client, hook: Webhook, widgets: Resource) -> None:
+    """The third moment of defaults: after admission."""
+    hook.answer = patch(
+        {"op": "remove", "path": "/spec/note"}, {"op": "add", "path": "/spec/unknown", "value": 1},
+        {"op": "add", "path": "/spec/size", "value": 7},
+    )  # fmt: skip
+    with (
+        configured(api, MUTATING, webhook("m", hook.client_config("/m"), rule(widgets))),
+        configured(api, VALIDATING, webhook("v", hook.client_config("/v"), rule(widgets))),
+    ):
+        hook.answers["/v"] = allow
+        made = widgets.create("a", color="red")
+    assert made["spec"] == {"color": "red", "note": "none", "size": 7}
+    assert hook.requests("/v")[0]["object"]["spec"] == made["spec"]
+    assert api.get(widgets.path("a")).expect(200) == made
+
+
+@pytest.mark.rows("ADM-014")
+def test_what_a_webhook_adds_is_validated(api: Client, hook: Webhook, widgets: Resource) -> None:
+    hook.answer = patch({"op": "add", "path": "/spec/size", "value": -7})
+    with configured(api, MUTATING, webhook("m", hook.client_config(), rule(widgets))):
+        found = api.post(widgets.path(), widgets.make("a")).expect(422)
+    assert "spec.size: Invalid value: -7" in found["message"]
+
+
+@pytest.mark.rows("ADM-014")
+def test_a_patch_on_delete_is_an_error(api: Client, hook: Webhook, widgets: Resource) -> None:
+    widgets.create("a")
+    hook.answer = patch({"op": "add", "path": "/spec/size", "value": 1})
+    with configured(api, MUTATING, webhook("m", hook.client_config(), rule(widgets, operations=("DELETE",)))):
+        found = api.delete(widgets.path("a")).expect(500)
+    text = 'admission webhook "m.example.com" attempted to modify the object, which is not supported for this operation'
+    assert found["message"] == f"Internal error occurred: {text}"
+    api.get(widgets.path("a")).expect(200)
+
+
+@pytest.mark.rows("ADM-007")
+def test_a_generated_name_is_seen_by_validating_webhooks_only(api: Client, hook: Webhook, widgets: Resource) -> None:
+    with (
+        configured(api, MUTATING, webhook("m", hook.client_config("/m"), rule(widgets))),
+        configured(api, VALIDATING, webhook("v", hook.client_config("/v"), rule(widgets))),
+    ):
+        wanted = {**widgets.make("x"), "metadata": {"generateName": "gen-"}}
+        made = api.post(widgets.path(), wanted).expect(201)
+    (before,), (after,) = hook.requests("/m"), hook.requests("/v")
+    assert "name" not in before
+    assert "name" not in before["object"]["metadata"]
+    assert after["name"] == after["object"]["metadata"]["name"] == made["metadata"]["name"]
+    assert made["metadata"]["name"].startswith("gen-")
+
+
+@pytest.mark.rows("ADM-015")
+@pytest.mark.parametrize(("policy", "calls"), [("IfNeeded", ["/1", "/2", "/1"]), ("Never", ["/1", "/2"])])
+def test_reinvocation(api: Client, hook: Webhook, widgets: Resource, policy: str, calls: list[str]) -> None:
+    hook.answers["/2"] = patch({"op": "add", "path": "/spec/size", "value": 2})
+    first = webhook("h1", hook.client_config("/1"), rule(widgets), reinvocationPolicy=policy)
+    second = webhook("h2", hook.client_config("/2"), rule(widgets), reinvocationPolicy=policy)
+    with configured(api, MUTATING, first, second):
+        widgets.create("a")
+    assert [path.split("?")[0] for path in hook.paths] == calls
+    if policy == "IfNeeded":
+        assert hook.requests("/1")[1]["object"]["spec"]["size"] == 2
+
+
+@pytest.mark.rows("ADM-015")
+def test_two_that_change_each_other_end_after_one_more_round(api: Client, hook: Webhook, widgets: Resource) -> None:
+    count = iter(range(100))
+
+    def grow(_: hooks.Review) -> Any:
+        return patch({"op": "add", "path": "/spec/size", "value": next(count)})(_)
+
+    hook.answer = grow
+    both = [webhook(f"h{n}", hook.client_config(f"/{n}"), rule(widgets), reinvocationPolicy="IfNeeded") for n in (1, 2)]
+    with configured(api, MUTATING, *both):
+        made = widgets.create("a")
+    assert [path.split("?")[0] for path in hook.paths] == ["/1", "/2", "/1", "/2"]
+    assert made["spec"]["size"] == 3
+
+
+@pytest.mark.rows("ADM-012")
+def test_dry_runs_need_webhooks_without_side_effects(api: Client, hook: Webhook, widgets: Resource) -> None:
+    with configured(api, VALIDATING, webhook("v", hook.client_config(), rule(widgets), sideEffects="NoneOnDryRun")):
+        api.post(widgets.path(), widgets.make("a"), dryRun="All").expect(201)
+    assert hook.requests()[0]["dryRun"] is True
+
+
+@pytest.mark.rows("ADM-013")
+def test_warnings_reach_the_client(api: Client, hook: Webhook, widgets: Resource) -> None:
+    hook.answer = lambda _: {
+        "allowed": True,
+        "warnings": ["careful", "careful", "really"],
+        "auditAnnotations": {"a": "b"},
+    }
+    with configured(api, VALIDATING, webhook("v", hook.client_config(), rule(widgets))):
+        answer = api.post(widgets.path(), widgets.make("a"))
+    answer.expect(201)
+    assert answer.warnings == ['299 - "careful"', '299 - "really"']
+
+
+@pytest.mark.rows("ADM-017")
+def test_subresources_must_be_named(api: Client, hook: Webhook) -> None:
+    scale = {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.size"}
+    widgets = serve(api, subresources={"status": {}, "scale": scale})
+    whole = webhook("a", hook.client_config("/main"), rule(widgets))
+    status = webhook("b", hook.client_config("/status"), rule(widgets, "widgets/status"))
+    any_part = webhook("c", hook.client_config("/any"), rule(widgets, "widgets/*"))
+    widgets.create("a", size=1)
+    with configured(api, VALIDATING, whole, status, any_part):
+        api.patch(widgets.path("a/status"), {"status": {"phase": "on"}}).expect(200)
+        api.patch(widgets.path("a/scale"), {"spec": {"replicas": 3}}).expect(200)
+    assert sorted(path.split("?")[0] for path in hook.paths) == ["/any", "/any", "/status"]
+    (on_status,) = hook.requests("/status")
+    assert (on_status["subResource"], on_status["requestSubResource"]) == ("status", "status")
+    assert on_status["object"]["status"] == {"phase": "on"}
+    assert on_status["kind"]["kind"] == "Widget"
+    scaled = hook.requests("/any")[1]
+    assert scaled["kind"] == {"group": "autoscaling", "version": "v1", "kind": "Scale"}
+    assert scaled["resource"]["resource"] == "widgets"
+    assert scaled["object"]["kind"] == "Scale"
+    assert scaled["object"]["spec"] == {"replicas": 3}
+    assert scaled["oldObject"]["spec"] == {"replicas": 1}
+
+
+@pytest.mark.rows("ADM-017")
+def test_a_webhook_may_change_a_scale(api: Client, hook: Webhook) -> None:
+    widgets = serve(api, subresources={"scale": {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.s"}})
+    widgets.create("a", size=1)
+    hook.answer = patch({"op": "replace", "path": "/spec/replicas", "value": 9})
+    with configured(api, MUTATING, webhook("m", hook.client_config(), rule(widgets, "widgets/scale"))):
+        api.patch(widgets.path("a/scale"), {"spec": {"replicas": 3}}).expect(200)
+    assert api.get(widgets.path("a")).expect(200)["spec"]["size"] == 9
+
+
+@pytest.mark.rows("ADM-018")
+def test_deletecollection_asks_for_each_object(api: Client, hook: Webhook, widgets: Resource) -> None:
+    for name in "abc":
+        widgets.create(name)
+    hook.answer = lambda request: {"allowed": request["name"] != "c"}
+    with configured(api, VALIDATING, webhook("v", hook.client_config(), rule(widgets, operations=("DELETE",)))):
+        api.delete(widgets.path()).expect(400)
+    assert sorted(request["name"] for request in hook.requests()) == ["a", "b", "c"]
+    assert [item["metadata"]["name"] for item in api.get(widgets.path()).expect(200)["items"]] == ["c"]
+
+
+@pytest.mark.rows("ADM-019")
+def test_definitions_and_namespaces_are_judged_too(api: Client, hook: Webhook) -> None:
+    group = fresh_group()
+    rules: list[dict[str, Any]] = [
+        {"operations": ["CREATE"], "apiGroups": ["apiextensions.k8s.io"], "apiVersions": ["*"],
+         "resources": ["customresourcedefinitions"]},
+        {"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["namespaces"],
+         "scope": "Cluster"},
+    ]  # fmt: skip
+    prefix = group.split(".")[0]
+    ours = f"request.name.endsWith('{group}') || request.name.startsWith('{prefix}')"
+    mine = {"matchConditions": [{"name": "ours", "expression": ours}]}
+    hook.answer = deny("not here")
+    with configured(api, VALIDATING, webhook("v", hook.client_config(), *rules, **mine)):
+        found = api.post(DEFINITIONS, definition(group)).expect(400)
+        assert found["message"].endswith("denied the request: not here")
+        name = f"{prefix}-ns"
+        api.post("/api/v1/namespaces", {"metadata": {"name": name}}).expect(400)
+    crd, namespace = hook.requests()
+    assert crd["kind"] == {"group": "apiextensions.k8s.io", "version": "v1", "kind": "CustomResourceDefinition"}
+    assert crd["object"]["kind"] == "CustomResourceDefinition"
+    assert crd["object"]["spec"]["group"] == group
+    assert (namespace["name"], namespace["namespace"]) == (name, name)
+
+
+@pytest.mark.rows("ADM-002")
+def test_configurations_are_never_judged(api: Client, hook: Webhook) -> None:
+    hook.answer = deny("never")
+    everything = {"operations": ["*"], "apiGroups": ["admissionregistration.k8s.io"], "apiVersions": ["*"],
+                  "resources": ["*/*"]}  # fmt: skip
+    with configured(api, VALIDATING, webhook("v", hook.client_config(), everything)) as name:
+        api.patch(f"{VALIDATING}/{name}", {"metadata": {"labels": {"a": "b"}}}).expect(200)
+    assert hook.reviews == []
+
+
+@pytest.mark.rows("ADM-002")
+def test_a_change_of_configuration_works_at_once(api: Client, hook: Webhook, widgets: Resource) -> None:
+    hook.answers["/no"] = deny("no")
+    with configured(api, VALIDATING, webhook("v", hook.client_config("/yes"), rule(widgets))) as name:
+        widgets.create("a")
+        change = [{"op": "replace", "path": "/webhooks/0/clientConfig/url", "value": hook.url("/no")}]
+        api.patch(f"{VALIDATING}/{name}", change, JSON_PATCH).expect(200)
+        api.post(widgets.path(), widgets.make("b")).expect(400)
+    widgets.create("b")
+
+
+@pytest.mark.rows("ADM-018")
+def test_the_clean_up_of_a_definition_asks_nobody(api: Client, hook: Webhook, widgets: Resource) -> None:
+    widgets.create("a")
+    hook.answer = deny("never")
+    with configured(api, VALIDATING, webhook("v", hook.client_config(), rule(widgets, operations=("DELETE",)))):
+        name = f"{DEFINITIONS}/widgets.{widgets.group}"
+        api.delete(name).expect(200)
+        until(lambda: api.get(name).status == 404, "the definition is gone", 10)
+    assert hook.reviews == []
+
+
+@pytest.mark.rows("ADM-009")
+def test_the_older_review_is_spoken(api: Client, hook: Webhook, widgets: Resource) -> None:
+    """Uid and kind of v1beta1 answers are not checked."""
+    hook.answer = patch({"op": "add", "path": "/spec/size", "value": 4}, uid="whatever")
+    old = webhook("m", hook.client_config(), rule(widgets), admissionReviewVersions=["v0", "v1beta1", "v1"])
+    with configured(api, MUTATING, old):
+        made = widgets.create("a")
+    assert hook.reviews[0]["apiVersion"] == "admission.k8s.io/v1beta1"
+    assert made["spec"]["size"] == 4
+
+
+@pytest.mark.rows("ADM-016", "SSA-017")
+def test_ownership_after_a_webhook(api: Client, hook: Webhook, widgets: Resource) -> None:
+    hook.answer = patch({"op": "add", "path": "/spec/size", "value": 4})
+    with configured(api, MUTATING, webhook("m", hook.client_config(), rule(widgets))):
+        body = json.dumps(widgets.make("a", color="red"))
+        made = api.patch(widgets.path("a"), body, APPLY, fieldManager="me").expect(201)
+    (entry,) = made["metadata"]["managedFields"]
+    assert entry["manager"] == "me"
+    assert "f:color" in entry["fieldsV1"]["f:spec"]
+    assert made["spec"]["size"] == 4
+
+
+@pytest.mark.rows("ADM-016", "SSA-017")
+def test_ownership_that_a_webhook_breaks_is_repaired(api: Client, hook: Webhook, widgets: Resource) -> None:
+    broken = [{"manager": "x", "operation": "Nonsense", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {}}]
+    hook.answer = patch({"op": "replace", "path": "/metadata/managedFields", "value": broken})
+    with configured(api, MUTATING, webhook("m", hook.client_config(), rule(widgets))):
+        answer = api.post(widgets.path(), widgets.make("a", color="red"), fieldManager="me")
+    made = answer.expect(201)
+    assert [entry["manager"] for entry in made["metadata"]["managedFields"]] == ["me"]
+    assert ".metadata.managedFields was in an invalid state after admission" in answer.warnings[0]
+
+
+@pytest.mark.rows("ADM-021")
+def test_calls_are_counted(api: Client, hook: Webhook, widgets: Resource) -> None:
+    name = f"count-{fresh_group().split('.')[0]}"
+    hook.answer = deny("no", code=409)
+    with configured(api, VALIDATING, webhook(name, hook.client_config(), rule(widgets))):
+        api.post(widgets.path(), widgets.make("a")).expect(409)
+    text = api.get("/metrics").text
+    labels = f'name="{name}.example.com",type="validating",operation="CREATE"'
+    assert f'apiserver_admission_webhook_request_total{{{labels},code="409",rejected="true"}} 1' in text
+    rejected = f'apiserver_admission_webhook_rejection_count{{{labels},error_type="no_error",rejection_code="409"}} 1'
+    assert rejected in text
+    assert f'apiserver_admission_webhook_admission_duration_seconds_count{{{labels},rejected="true"}} 1' in text
+    step = 'type="validate",operation="CREATE",rejected="true"'
+    assert f"apiserver_admission_step_admission_duration_seconds_count{{{step}}}" in text
+    plugin = "apiserver_admission_controller_admission_duration_seconds_count"
+    assert f'{plugin}{{name="ValidatingAdmissionWebhook",{step}}}' in text
+
+
+@pytest.mark.rows("ADM-006", "ADM-021")
+def test_conditions_are_counted(api: Client, hook: Webhook, widgets: Resource) -> None:
+    name = f"count-{fresh_group().split('.')[0]}"
+    conditions = [
+        {"name": "first", "expression": "object.spec.nope == 1"},
+        {"name": "second", "expression": "object.spec.size > 5"},
+    ]
+    more = {"matchConditions": conditions, "failurePolicy": "Ignore"}
+    with configured(api, MUTATING, webhook(name, hook.client_config(), rule(widgets), **more)):
+        widgets.create("a", size=1)
+    text = api.get("/metrics").text
+    labels = f'name="{name}.example.com",kind="webhook",type="admit",operation="CREATE"'
+    assert f"apiserver_admission_match_condition_exclusions_total{{{labels}}} 1" in text
+    assert f"apiserver_admission_match_condition_evaluation_errors_total{{{labels}}} 1" in text
+    assert f"apiserver_admission_match_condition_evaluation_seconds_count{{{labels}}} 1" in text
+    assert hook.reviews == []
+
+
+@pytest.mark.rows("ADM-001")
+def test_reads_are_never_judged(api: Client, hook: Webhook, widgets: Resource) -> None:
+    widgets.create("a")
+    hook.answer = deny("never")
+    with configured(api, VALIDATING, webhook("v", hook.client_config(), rule(widgets))):
+        api.get(widgets.path("a")).expect(200)
+        api.get(widgets.path()).expect(200)
+        with api.watch(widgets.path()) as watch:
+            assert watch.next()["type"] == "ADDED"
+    assert hook.reviews == []
+
+
+@pytest.mark.rows("ADM-001")
+def test_what_is_invalid_never_reaches_validating_webhooks(api: Client, hook: Webhook, widgets: Resource) -> None:
+    with (
+        configured(api, MUTATING, webhook("m", hook.client_config("/m"), rule(widgets))),
+        configured(api, VALIDATING, webhook("v", hook.client_config("/v"), rule(widgets))),
+    ):
+        api.post(widgets.path(), widgets.make("a", size=-1)).expect(422)
+    assert [path.split("?")[0] for path in hook.paths] == ["/m"]
+
+
+@pytest.mark.rows("ADM-004")
+def test_many_validating_webhooks_are_asked_side_by_side(api: Client, hook: Webhook, widgets: Resource) -> None:
+    together = threading.Barrier(4, timeout=10)
+
+    def meet(_: hooks.Review) -> Any:
+        together.wait()
+        return {"allowed": True}
+
+    hook.answer = meet
+    four = [webhook(f"h{n}", hook.client_config(f"/{n}"), rule(widgets)) for n in range(4)]
+    with configured(api, VALIDATING, *four):
+        widgets.create("a")
+    assert len(hook.reviews) == 4

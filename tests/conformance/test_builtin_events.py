@@ -1,0 +1,115 @@
+"""Events: two versions of the same stored objects, which go by themselves; and built-in APIs that are turned off."""
+
+from __future__ import annotations
+
+import base64
+import json
+import secrets
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.http_client import Client
+from tests.support.processes import Etcd, running_server
+
+OLD, NEW = "/api/v1/namespaces/default/events", "/apis/events.k8s.io/v1/namespaces/default/events"
+
+
+def event(name: str) -> dict[str, Any]:
+    about = {"kind": "Widget", "namespace": "default", "name": name}
+    body = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": name}, "involvedObject": about}
+    return {**body, "reason": "Made", "message": "done", "type": "Normal", "count": 2, "source": {"component": "maker"}}
+
+
+@pytest.mark.rows("RV-001")
+def test_both_versions_show_the_same_objects(api: Client) -> None:
+    name = f"e-{secrets.token_hex(4)}"
+    with api.watch(NEW) as watch:
+        old = api.post(OLD, event(name)).expect(201)
+        new = api.get(f"{NEW}/{name}").expect(200)
+        assert new["metadata"] == old["metadata"]
+        assert (new["regarding"], new["note"]) == (old["involvedObject"], "done")
+        assert (new["deprecatedCount"], new["deprecatedSource"]) == (2, {"component": "maker"})
+        assert "involvedObject" not in new
+        while (seen := watch.next("ADDED")["object"])["metadata"]["name"] != name:
+            pass
+        assert seen == new
+    assert api.get(f"{OLD}/{name}").expect(200) == old
+    assert api.delete(f"{NEW}/{name}").status == 200
+    assert api.get(f"{OLD}/{name}").status == 404
+
+
+@pytest.mark.rows("ETC-004")
+def test_events_have_a_lease_and_others_have_none(tmp_path: Path, own_etcd: Etcd) -> None:
+    prefix = f"/lease-{secrets.token_hex(4)}"
+    flags = ["--insecure", "--port=0", f"--etcd-servers={own_etcd.url}", f"--etcd-prefix={prefix}"]
+    with running_server(flags, tmp_path) as server:
+        api = Client(server.url)
+        for number in range(3):
+            api.post(OLD, event(f"e{number}")).expect(201)
+        api.post("/api/v1/namespaces/default/configmaps", {"metadata": {"name": "c"}}).expect(201)
+    found = {}
+    for key in ("events/default/e0", "events/default/e2", "configmaps/default/c"):
+        wanted = base64.b64encode(f"{prefix}/{key}".encode()).decode()
+        found[key] = own_etcd.call("kv/range", {"key": wanted})["kvs"][0].get("lease", "0")
+    assert found["configmaps/default/c"] == "0"
+    assert found["events/default/e0"] == found["events/default/e2"] != "0", "they share one"
+    lease = own_etcd.call("lease/timetolive", {"ID": found["events/default/e0"]})
+    assert 3600 <= int(lease["grantedTTL"]) <= 3660
+
+
+@pytest.mark.rows("ETC-004")
+def test_an_event_is_gone_when_its_time_is_over(tmp_path: Path, own_etcd: Etcd) -> None:
+    prefix = f"/short-{secrets.token_hex(4)}"
+    flags = ["--insecure", "--port=0", f"--etcd-servers={own_etcd.url}", f"--etcd-prefix={prefix}"]
+    with running_server([*flags, "--event-ttl=30s"], tmp_path) as server:
+        api = Client(server.url)
+        made = api.post(OLD, event("short")).expect(201)
+        key = base64.b64encode(f"{prefix}/events/default/short".encode()).decode()
+        lease = own_etcd.call("kv/range", {"key": key})["kvs"][0]["lease"]
+        assert int(own_etcd.call("lease/timetolive", {"ID": lease})["grantedTTL"]) == 90, "30 s, shared for up to 60 s"
+        with api.watch(OLD, resourceVersion=made["metadata"]["resourceVersion"]) as watch:
+            own_etcd.call("lease/revoke", {"ID": lease})  # what etcd does at the end
+            assert watch.next("DELETED")["object"]["metadata"]["name"] == "short"
+        assert api.get(f"{OLD}/short").status == 404
+        assert api.post(OLD, event("next")).status == 201, "a lease that is no more is not used again"
+
+
+@pytest.mark.rows("DIS-12")
+def test_built_in_apis_can_be_turned_off(tmp_path: Path, own_etcd: Etcd) -> None:
+    flags = ["--insecure", "--port=0", f"--etcd-servers={own_etcd.url}", f"--etcd-prefix=/off-{secrets.token_hex(4)}"]
+    some = [*flags, "--runtime-config=coordination.k8s.io/v1=false,events.k8s.io/v1=false"]
+    with running_server(some, tmp_path / "some") as server:
+        api = Client(server.url)
+        groups = {group["name"] for group in api.get("/apis").expect(200)["groups"]}
+        assert "rbac.authorization.k8s.io" in groups
+        assert not {"coordination.k8s.io", "events.k8s.io"} & groups
+        assert api.get("/apis/coordination.k8s.io/v1/leases").status == 404
+    with running_server([*flags, "--runtime-config=api/all=false"], tmp_path / "none") as server:
+        api = Client(server.url)
+        assert [group["name"] for group in api.get("/apis").expect(200)["groups"]] == ["apiextensions.k8s.io"]
+        core = {entry["name"] for entry in api.get("/api/v1").expect(200)["resources"]}
+        assert core == {"namespaces", "namespaces/status", "namespaces/finalize"}
+
+
+@pytest.mark.rows("ETC-004")
+def test_what_a_real_server_stored_is_read(tmp_path: Path, own_etcd: Etcd) -> None:
+    prefix = f"/real-{secrets.token_hex(4)}"
+    # Secret{metadata{name, namespace, uid, creationTimestamp}, data{a: x}, type}, as kube-apiserver keeps it
+    metadata = b"\x0a\x04real" + b"\x1a\x07default" + b"\x2a\x02u1" + b"\x42\x06\x08\x80\xf8\xbd\xc9\x06"
+    entry = b"\x0a\x01a" + b"\x12\x01x"
+    raw = b"\x0a" + bytes([len(metadata)]) + metadata + b"\x12" + bytes([len(entry)]) + entry + b"\x1a\x06Opaque"
+    kind = b"\x0a\x02v1" + b"\x12\x06Secret"
+    value = b"k8s\x00" + b"\x0a" + bytes([len(kind)]) + kind + b"\x12" + bytes([len(raw)]) + raw + b"\x1a\x00\x22\x00"
+    key = base64.b64encode(f"{prefix}/secrets/default/real".encode()).decode()
+    own_etcd.call("kv/put", {"key": key, "value": base64.b64encode(value).decode()})
+    flags = ["--insecure", "--port=0", f"--etcd-servers={own_etcd.url}", f"--etcd-prefix={prefix}"]
+    with running_server(flags, tmp_path) as server:
+        api = Client(server.url)
+        path = "/api/v1/namespaces/default/secrets/real"
+        shown = api.get(path).expect(200)
+        assert (shown["data"], shown["type"], shown["metadata"]["uid"]) == ({"a": "eA=="}, "Opaque", "u1")
+        assert api.put(path, {**shown, "data": {"b": "eQ=="}}).status == 200
+    stored = own_etcd.call("kv/range", {"key": key})["kvs"][0]["value"]
+    assert json.loads(base64.b64decode(stored))["data"] == {"b": "eQ=="}

@@ -1,0 +1,285 @@
+"""Built-in kinds over HTTP: each lives the same life, in JSON and in protobuf."""
+
+from __future__ import annotations
+
+import random
+import secrets
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.http_client import APPLY, JSON_PATCH, MERGE, TABLE, Client
+
+STRATEGIC = "application/strategic-merge-patch+json"
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+PARTIAL = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
+KINDS: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("builtin_kinds.yaml").read_text("utf-8"))
+EACH = pytest.mark.parametrize("kind", [pytest.param(kind, id=kind["path"].replace("/", "-")[1:]) for kind in KINDS])
+WRONG = [(kind, wrong) for kind in KINDS for wrong in kind.get("wrong", ())]
+
+
+def api_version(kind: dict[str, Any]) -> str:
+    parts = kind["path"].split("/")
+    return parts[2] if parts[1] == "api" else f"{parts[2]}/{parts[3]}"
+
+
+def example(kind: dict[str, Any], name: str) -> dict[str, Any]:
+    return {"apiVersion": api_version(kind), "kind": kind["kind"], "metadata": {"name": name}, **kind["body"]}
+
+
+def at(document: Any, path: str) -> Any:
+    for step in path.split("."):
+        if isinstance(document, list):
+            document = document[int(step)] if int(step) < len(document) else None
+        else:
+            document = (document or {}).get(step)
+    return document
+
+
+def check(document: Any, expected: dict[str, Any]) -> None:
+    assert {path: at(document, path) for path in expected} == expected
+
+
+@pytest.fixture
+def made(api: Client, kind: dict[str, Any]) -> Any:
+    """An object of the kind, deleted afterwards."""
+    name = f"k-{secrets.token_hex(4)}"
+    yield api.post(kind["path"], example(kind, name)).expect(201)
+    api.delete(f"{kind['path']}/{name}")
+
+
+@pytest.fixture
+def place(kind: dict[str, Any], made: Any) -> str:
+    """The URL of that object."""
+    return f"{kind['path']}/{made['metadata']['name']}"
+
+
+@EACH
+@pytest.mark.rows("DIS-102", "SRV-012")
+def test_the_life_of_an_object(api: Client, kind: dict[str, Any], made: Any, place: str) -> None:
+    assert (made["apiVersion"], made["kind"]) == (api_version(kind), kind["kind"])
+    assert made["metadata"].get("generation") == (1 if kind.get("generation") else None)
+    check(made, kind.get("shows", {}))
+    assert api.get(place).expect(200) == made
+    listed = api.get(kind["path"]).expect(200)
+    assert listed["kind"] == f"{kind['kind']}List"
+    assert made["metadata"]["uid"] in [item["metadata"]["uid"] for item in listed["items"]]
+    with api.watch(kind["path"], resourceVersion=made["metadata"]["resourceVersion"]) as watch:
+        changed = api.request("PATCH", place, kind["change"], {"Content-Type": MERGE}).expect(200)
+        check(changed, kind["then"])
+        assert watch.next("MODIFIED")["object"] == changed
+        again = api.request("PATCH", place, kind["change"], {"Content-Type": STRATEGIC}).expect(200)
+        assert again == changed, "nothing changed, so nothing was written"
+        pointed = [{"op": "add", "path": "/metadata/annotations", "value": {"x": "y"}}]
+        assert api.request("PATCH", place, pointed, {"Content-Type": JSON_PATCH}).expect(200)
+        current = api.get(place).expect(200)
+        assert api.put(place, {**current, "metadata": {**current["metadata"], "labels": {"k": "v"}}}).status == 200
+        assert api.put(place, {**current, "metadata": {**current["metadata"], "labels": {}}}).status == 409
+        api.delete(place).expect(200)
+        assert watch.next("DELETED")["object"]["metadata"]["uid"] == made["metadata"]["uid"]
+    gone = api.get(place).expect(404)
+    assert gone["details"]["kind"] == kind["path"].rpartition("/")[2]
+
+
+@EACH
+@pytest.mark.rows("SSA-001", "SSA-019")
+def test_apply(api: Client, kind: dict[str, Any]) -> None:
+    name = f"k-{secrets.token_hex(4)}"
+    path = f"{kind['path']}/{name}"
+    query = "?fieldManager=one"
+    first = api.request("PATCH", path + query, example(kind, name), {"Content-Type": APPLY}).expect(201)
+    check(first, kind.get("shows", {}))
+    assert [entry["manager"] for entry in first["metadata"]["managedFields"]] == ["one"]
+    again = api.request("PATCH", path + query, example(kind, name), {"Content-Type": APPLY}).expect(200)
+    assert again == first
+    labelled = {**example(kind, name), "metadata": {"name": name, "labels": {"team": "a"}}}
+    assert api.request("PATCH", path + query, labelled, {"Content-Type": APPLY}).expect(200)
+    other = {"apiVersion": api_version(kind), "kind": kind["kind"], "metadata": {"labels": {"team": "b"}}}
+    refused = api.request("PATCH", path + "?fieldManager=two", other, {"Content-Type": APPLY}).expect(409)
+    assert refused["details"]["causes"][0]["field"] == ".metadata.labels.team"
+    api.delete(path).expect(200)
+
+
+@EACH
+@pytest.mark.rows("NEG-002", "NEG-003")
+def test_protobuf_there_and_back(api: Client, kind: dict[str, Any], made: Any, place: str) -> None:
+    shown = api.request("GET", place, headers={"Accept": PROTOBUF})
+    assert (shown.status, shown.headers["content-type"]) == (200, PROTOBUF)
+    assert shown.raw.startswith(b"k8s\x00")
+    for accept in (PROTOBUF, "application/json"):
+        same = api.request("PUT", place, shown.raw, {"Content-Type": PROTOBUF, "Accept": accept})
+        assert same.status == 200, same.text
+    assert same.json == made, "what was read in protobuf and put back changes nothing"
+    listed = api.request("GET", kind["path"], headers={"Accept": PROTOBUF})
+    assert made["metadata"]["uid"].encode() in listed.raw
+    broken = api.request("PUT", place, shown.raw[:-3], {"Content-Type": PROTOBUF}).expect(400)
+    assert broken["reason"] == "BadRequest"
+    metadata = api.request("GET", place, headers={"Accept": f"{PROTOBUF};as=PartialObjectMetadata;v=v1;g=meta.k8s.io"})
+    assert (metadata.status, metadata.raw[:4]) == (200, b"k8s\x00")
+    partial = api.request("GET", place, headers={"Accept": PARTIAL}).expect(200)
+    assert partial["metadata"] == made["metadata"]
+
+
+@EACH
+@pytest.mark.rows("TAB-001", "TAB-002")
+def test_tables(api: Client, kind: dict[str, Any], made: Any, place: str) -> None:
+    table = api.get(place, {"Accept": TABLE}).expect(200)
+    assert [column["name"] for column in table["columnDefinitions"]] == kind["columns"]
+    assert len(table["rows"][0]["cells"]) == len(kind["columns"])
+    assert made["metadata"]["name"] in table["rows"][0]["cells"]
+
+
+@EACH
+@pytest.mark.rows("WRI-013")
+def test_unknown_fields(api: Client, kind: dict[str, Any]) -> None:
+    body = {**example(kind, f"k-{secrets.token_hex(4)}"), "nobodyKnows": 1}
+    warned = api.post(f"{kind['path']}?dryRun=All", body)
+    assert warned.status == 201, warned.text
+    assert "nobodyKnows" not in warned.json
+    assert warned.warnings == ['299 - "unknown field \\"nobodyKnows\\""']
+    refused = api.post(f"{kind['path']}?dryRun=All&fieldValidation=Strict", body).expect(400)
+    assert 'strict decoding error: unknown field "nobodyKnows"' in refused["message"]
+
+
+@pytest.mark.parametrize("kind", [pytest.param(kind, id=kind["kind"]) for kind in KINDS if "merged" in kind])
+@pytest.mark.rows("KUB-003")
+def test_lists_merge_by_their_key(api: Client, kind: dict[str, Any], place: str) -> None:
+    merged = kind["merged"]
+    check(api.request("PATCH", place, merged["patch"], {"Content-Type": STRATEGIC}).expect(200), merged["then"])
+
+
+@pytest.mark.parametrize("kind", [pytest.param(kind, id=kind["kind"]) for kind in KINDS if "refused" in kind])
+@pytest.mark.rows("ERR-09")
+def test_what_cannot_be_changed(api: Client, kind: dict[str, Any], place: str) -> None:
+    # of a roleRef the message shows the internal type's names
+    refused = api.request("PATCH", place, kind["refused"]["change"], {"Content-Type": MERGE}).expect(422)
+    assert kind["refused"]["says"] in refused["message"]
+
+
+@pytest.mark.parametrize("kind", [pytest.param(kind, id=kind["path"][1:]) for kind in KINDS if "selectors" in kind])
+@pytest.mark.rows("SEL-001")
+def test_field_selectors(api: Client, kind: dict[str, Any], made: Any) -> None:
+    for selector, there in kind["selectors"].items():
+        items = api.get(kind["path"], fieldSelector=selector).expect(200)["items"]
+        assert (made["metadata"]["uid"] in [item["metadata"]["uid"] for item in items]) is there, selector
+    refused = api.get(kind["path"], fieldSelector="spec.nowhere=1").expect(400)
+    assert (
+        refused["message"] == "field label not supported: spec.nowhere"
+    )  # upstream: kinds with labels of their own say less
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong"), [pytest.param(*pair, id=f"{pair[0]['kind']}-{pair[1]['says'][:40]}") for pair in WRONG]
+)
+@pytest.mark.rows("ERR-09", "ERR-11")
+def test_what_is_wrong_is_said(api: Client, kind: dict[str, Any], wrong: dict[str, Any]) -> None:
+    body = {**example({**kind, "body": wrong["body"]}, f"k-{secrets.token_hex(4)}")}
+    refused = api.post(kind["path"], body).expect(wrong.get("code", 422))
+    assert wrong["says"] in refused["message"]
+
+
+@pytest.mark.rows("SEL-001")
+def test_a_kind_without_labels_of_its_own(api: Client) -> None:
+    refused = api.get("/api/v1/namespaces/default/configmaps", fieldSelector="a=1").expect(400)
+    assert refused["message"] == '"a" is not a known field selector: only "metadata.name", "metadata.namespace"'
+
+
+@pytest.mark.rows("ERR-09")
+@pytest.mark.parametrize("resource", ["secrets", "configmaps"])
+def test_what_is_immutable_stays(api: Client, resource: str) -> None:
+    path = f"/api/v1/namespaces/default/{resource}"
+    name = f"k-{secrets.token_hex(4)}"
+    kind = "Secret" if resource == "secrets" else "ConfigMap"
+    api.post(path, {"kind": kind, "metadata": {"name": name}, "immutable": True, "data": {"a": "eA=="}}).expect(201)
+    for change, field in (({"immutable": None}, "immutable"), ({"data": {"a": "eQ=="}}, "data")):
+        refused = api.request("PATCH", f"{path}/{name}", change, {"Content-Type": MERGE}).expect(422)
+        assert f"{field}: Forbidden: field is immutable when `immutable` is set" in refused["message"]
+    relabelled = {"metadata": {"labels": {"a": "b"}}}
+    assert api.request("PATCH", f"{path}/{name}", relabelled, {"Content-Type": MERGE}).status == 200
+    api.delete(f"{path}/{name}").expect(200)
+
+
+@pytest.mark.parametrize("resource", ["secrets", "configmaps"])
+def test_a_mebibyte_and_no_more(api: Client, resource: str) -> None:
+    path = f"/api/v1/namespaces/default/{resource}"
+    kind, part = ("Secret", "stringData") if resource == "secrets" else ("ConfigMap", "data")
+    name = f"k-{secrets.token_hex(4)}"
+    body = {"kind": kind, "metadata": {"name": name}, part: {"a": "x" * 2**20}}
+    api.post(f"{path}?dryRun=All", body).expect(201)
+    refused = api.post(path, {**body, part: {"a": "x" * (2**20 + 1)}}).expect(422)
+    path = "data" if resource == "secrets" else "[]"  # upstream: the path of the whole object
+    assert f"{path}: Too long: may not be more than 1048576 bytes" in refused["message"]
+
+
+@pytest.mark.rows("DIS-102", "DIS-106")
+def test_discovery_has_them_all(api: Client) -> None:
+    for kind in KINDS:
+        root = kind["path"].replace("/namespaces/default", "")
+        group, _, plural = root.rpartition("/")
+        found = {entry["name"]: entry for entry in api.get(group).expect(200)["resources"]}
+        entry = found[plural]
+        assert (entry["kind"], entry["namespaced"]) == (kind["kind"], "/namespaces/" in kind["path"])
+        verbs = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+        assert entry["verbs"] == verbs
+    core = {entry["name"]: entry.get("shortNames") for entry in api.get("/api/v1").expect(200)["resources"]}
+    assert (core["configmaps"], core["serviceaccounts"], core["events"]) == (["cm"], ["sa"], ["ev"])
+
+
+@pytest.mark.rows("NEG-003", "ERR-11")
+def test_broken_messages_are_refused_and_never_hurt(api: Client) -> None:
+    name = f"k-{secrets.token_hex(4)}"
+    path = "/api/v1/namespaces/default/secrets"
+    api.post(path, {"metadata": {"name": name}, "data": {"a": "eA=="}}).expect(201)
+    good = api.request("GET", f"{path}/{name}", headers={"Accept": PROTOBUF}).raw
+    dice = random.Random(7)
+    codes = set()
+    for _ in range(150):
+        place, raw = dice.randrange(4, len(good)), bytearray(good)
+        raw[place] ^= 1 << dice.randrange(8)
+        sent = bytes(raw) if dice.random() < 0.7 else good[:place]
+        answer = api.request("POST", f"{path}?dryRun=All", sent, {"Content-Type": PROTOBUF})
+        assert answer.status < 500, (answer.status, sent.hex())
+        codes.add(answer.status)
+    assert 400 in codes
+    for sent, says in (
+        (b"", "expected prefix"),
+        (b"k8s", "expected prefix"),
+        (b"k8s\x00", 'no kind "" is registered for version ""'),
+        (b"k8s\x00\xff\xff", "wrong wire data"),
+        (b'{"kind":"Secret"}', "expected prefix"),
+        (b"k8s\x00" + b"\x0a\x09" + b"\x0a\x02v1" + b"\x12\x03Pod", 'no kind "Pod" is registered for version "v1"'),
+    ):
+        refused = api.request("POST", path, sent, {"Content-Type": PROTOBUF}).expect(400)
+        assert says in refused["message"]
+    other = b"k8s\x00" + b"\x0a\x0f" + b"\x0a\x02v1" + b"\x12\x09ConfigMap"
+    assert api.request("POST", path, other, {"Content-Type": PROTOBUF}).status == 400
+    api.delete(f"{path}/{name}").expect(200)
+
+
+@pytest.mark.rows("NEG-002", "RV-010")
+def test_a_watch_in_protobuf(api: Client) -> None:
+    name = f"k-{secrets.token_hex(4)}"
+    path = "/api/v1/namespaces/default/configmaps"
+    api.post(path, {"metadata": {"name": name}, "data": {"a": "x"}}).expect(201)
+    query = f"?watch=true&timeoutSeconds=1&fieldSelector=metadata.name={name}"
+    stream = api.request("GET", path + query, headers={"Accept": f"{PROTOBUF};stream=watch"})
+    size = int.from_bytes(stream.raw[:4], "big")
+    assert size == len(stream.raw) - 4, "one frame: four bytes of length, then the event"
+    assert stream.raw[4:].startswith(b"\x0a\x05ADDED")
+    assert b"k8s\x00" in stream.raw
+    assert name.encode() in stream.raw
+    api.delete(f"{path}/{name}").expect(200)
+
+
+@pytest.mark.rows("NEG-002")
+def test_large_objects_in_protobuf(api: Client) -> None:
+    name = f"k-{secrets.token_hex(4)}"
+    path = "/api/v1/namespaces/default/secrets"
+    made = api.post(path, {"metadata": {"name": name}, "stringData": {"a": "x" * 900_000}}).expect(201)
+    shown = api.request("GET", f"{path}/{name}", headers={"Accept": PROTOBUF})
+    assert b"x" * 900_000 in shown.raw
+    assert b"x" * 900_000 in api.request("GET", path, headers={"Accept": PROTOBUF}).raw
+    assert api.request("PUT", f"{path}/{name}", shown.raw, {"Content-Type": PROTOBUF}).expect(200) == made
+    api.delete(f"{path}/{name}").expect(200)

@@ -1,0 +1,90 @@
+"""Built-in objects among others: they go with their namespace and with their owner."""
+
+from __future__ import annotations
+
+import secrets
+
+import pytest
+
+from tests.support.definitions import serve
+from tests.support.http_client import Client
+from tests.support.waiting import until
+
+NAMESPACES = "/api/v1/namespaces"
+OBJECTS = {
+    "/api/v1/namespaces/{}/secrets": {"data": {"a": "eA=="}},
+    "/api/v1/namespaces/{}/events": {"reason": "R"},
+    "/apis/coordination.k8s.io/v1/namespaces/{}/leases": {"spec": {"holderIdentity": "one"}},
+    "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/roles": {"rules": []},
+}
+
+
+@pytest.mark.rows("NSP-004", "NSP-005")
+def test_they_go_with_their_namespace(api: Client) -> None:
+    name = f"life-{secrets.token_hex(4)}"
+    for path, body in OBJECTS.items():
+        about = {"involvedObject": {"namespace": name}} if path.endswith("events") else {}
+        made = {"metadata": {"name": "a"}, **body, **about}
+        refused = api.post(path.format(name), made).expect(404)
+        assert refused["message"] == f'namespaces "{name}" not found'
+    api.post(NAMESPACES, {"metadata": {"name": name}}).expect(201)
+    for path, body in OBJECTS.items():
+        about = {"involvedObject": {"namespace": name}} if path.endswith("events") else {}
+        api.post(path.format(name), {"metadata": {"name": "a"}, **body, **about}).expect(201)
+    api.delete(f"{NAMESPACES}/{name}").expect(200)
+    until(lambda: api.get(f"{NAMESPACES}/{name}").status == 404, "the namespace is gone")
+    for path in OBJECTS:
+        assert api.get(f"{path.format(name)}/a").status == 404
+    other = {"kind": "LocalSubjectAccessReview", "spec": {"resourceAttributes": {"namespace": name}, "user": "joe"}}
+    asked = f"/apis/authorization.k8s.io/v1/namespaces/{name}/localsubjectaccessreviews"
+    api.post(asked, other).expect(201)
+
+
+@pytest.mark.rows("WRI-018")
+def test_they_go_with_their_owner(api: Client) -> None:
+    widgets = serve(api)
+    owner = widgets.create("owner")
+    reference = {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": "owner",
+        "uid": owner["metadata"]["uid"],
+    }
+    path, name = "/api/v1/namespaces/default/configmaps", f"life-{secrets.token_hex(4)}"
+    api.post(path, {"metadata": {"name": name, "ownerReferences": [reference]}}).expect(201)
+    leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+    chained = api.get(f"{path}/{name}").expect(200)["metadata"]["uid"]
+    below = {"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": chained}
+    api.post(leases, {"metadata": {"name": name, "ownerReferences": [below]}}).expect(201)
+    api.delete(widgets.path("owner")).expect(200)
+    until(lambda: api.get(f"{path}/{name}").status == 404, "the configuration is gone")
+    until(lambda: api.get(f"{leases}/{name}").status == 404, "what the configuration owned is gone")
+
+
+@pytest.mark.rows("CND-003")
+def test_a_definition_does_not_take_over_a_built_in_kind(api: Client) -> None:
+    name = "leases.coordination.k8s.io"
+    versions = [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object"}}}]
+    names = {"plural": "leases", "singular": "lease", "kind": "Lease", "listKind": "LeaseList"}
+    approved = {"api-approved.kubernetes.io": "https://github.com/kubernetes/kubernetes/pull/1"}
+    definition = {
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": name, "annotations": approved},
+        "spec": {"group": "coordination.k8s.io", "scope": "Namespaced", "names": names, "versions": versions},
+    }  # fmt: skip
+    place, mine = "/apis/coordination.k8s.io/v1/namespaces/default/leases", f"life-{secrets.token_hex(4)}"
+    api.post(place, {"metadata": {"name": mine}}).expect(201)
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    api.post(path, definition).expect(201)
+
+    def accepted() -> bool:
+        conditions = api.get(f"{path}/{name}").expect(200)["status"]["conditions"] or []
+        return any(it["type"] == "NamesAccepted" and it["status"] == "True" for it in conditions)
+
+    until(accepted, "the names are judged")
+    wrong = api.post(place, {"metadata": {"name": "x"}, "spec": {"leaseDurationSeconds": 0}}).expect(422)
+    assert wrong["details"]["causes"][0]["field"] == "spec.leaseDurationSeconds", "it is still the built-in kind"
+    api.delete(f"{path}/{name}").expect(200)
+    until(lambda: api.get(f"{path}/{name}").status == 404, "the definition is gone")
+    api.get(f"{place}/{mine}").expect(200)
+    api.delete(f"{place}/{mine}").expect(200)

@@ -1,0 +1,128 @@
+"""Questions about access and users: answered, never stored; acting as somebody else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.http_client import Client
+
+AUTHORIZATION = "/apis/authorization.k8s.io/v1"
+AUTHENTICATION = "/apis/authentication.k8s.io/v1"
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+ASKED = {"verb": "get", "resource": "secrets", "namespace": "default"}
+
+
+def ask(api: Client, path: str, kind: str, spec: dict[str, Any]) -> Any:
+    return api.post(path, {"kind": kind, "spec": spec})
+
+
+@pytest.mark.rows("KUB-004", "AUT-003")
+def test_access_reviews_are_answered(api: Client) -> None:
+    own = ask(
+        api, f"{AUTHORIZATION}/selfsubjectaccessreviews", "SelfSubjectAccessReview", {"resourceAttributes": ASKED}
+    )
+    assert own.expect(201)["status"] == {"allowed": True}
+    assert own.json["spec"] == {"resourceAttributes": ASKED}
+    path = {"nonResourceAttributes": {"path": "/metrics", "verb": "get"}, "user": "joe", "groups": ["a"]}
+    others = ask(api, f"{AUTHORIZATION}/subjectaccessreviews", "SubjectAccessReview", path).expect(201)
+    assert others["status"] == {"allowed": True}
+    local = f"{AUTHORIZATION}/namespaces/default/localsubjectaccessreviews"
+    here = ask(api, local, "LocalSubjectAccessReview", {"resourceAttributes": ASKED, "user": "joe"}).expect(201)
+    assert (here["status"], here["metadata"]) == ({"allowed": True}, {"namespace": "default"})
+    rules = ask(api, f"{AUTHORIZATION}/selfsubjectrulesreviews", "SelfSubjectRulesReview", {"namespace": "default"})
+    assert rules.expect(201)["status"] == {
+        "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
+        "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
+        "incomplete": False,
+    }
+
+
+WRONG = [
+    ("selfsubjectaccessreviews", "SelfSubjectAccessReview", {}, 422,
+     "spec.resourceAttributes: Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must"),
+    ("selfsubjectaccessreviews", "SelfSubjectAccessReview",
+     {"resourceAttributes": ASKED, "nonResourceAttributes": {"path": "/x"}}, 422,
+     "cannot be specified in combination with resourceAttributes"),
+    ("subjectaccessreviews", "SubjectAccessReview", {"resourceAttributes": ASKED}, 422,
+     'spec.user: Invalid value: "": at least one of user or group must be specified'),
+    ("namespaces/other/localsubjectaccessreviews", "LocalSubjectAccessReview",
+     {"resourceAttributes": ASKED, "user": "a"}, 422,
+     'spec.resourceAttributes.namespace: Invalid value: "default": must match metadata.namespace'),
+    ("namespaces/default/localsubjectaccessreviews", "LocalSubjectAccessReview",
+     {"nonResourceAttributes": {"path": "/x"}, "user": "a"}, 422, "disallowed on this kind of request"),
+    ("selfsubjectrulesreviews", "SelfSubjectRulesReview", {}, 400, "no namespace on request"),
+    ("selfsubjectaccessreviews", "SelfSubjectAccessReview", {"resourceAttributes": 1}, 400,
+     "json: cannot unmarshal number into Go struct field SelfSubjectAccessReviewSpec.spec.resourceAttributes"),
+]  # fmt: skip
+
+
+@pytest.mark.rows("ERR-09", "ERR-11")
+@pytest.mark.parametrize(("path", "kind", "spec", "code", "says"), WRONG, ids=[f"{it[1]}-{it[4][:30]}" for it in WRONG])
+def test_questions_that_are_none(api: Client, path: str, kind: str, spec: dict[str, Any], code: int, says: str) -> None:
+    assert says in ask(api, f"{AUTHORIZATION}/{path}", kind, spec).expect(code)["message"]
+
+
+@pytest.mark.rows("AUT-003", "ERR-14")
+def test_nothing_of_a_review_is_stored(api: Client) -> None:
+    path = f"{AUTHORIZATION}/selfsubjectaccessreviews"
+    for method, where in (("GET", path), ("DELETE", path), ("GET", f"{path}/a"), ("PUT", f"{path}/a")):
+        assert api.request(method, where).status == 405, method
+    named = {"kind": "SelfSubjectAccessReview", "metadata": {"name": "a"}, "spec": {"resourceAttributes": ASKED}}
+    assert "metadata: Invalid value" in api.post(path, named).expect(422)["message"]
+    entry = {it["name"]: it for it in api.get(AUTHORIZATION).expect(200)["resources"]}["selfsubjectaccessreviews"]
+    assert entry["verbs"] == ["create"]
+
+
+@pytest.mark.rows("NEG-002", "KUB-004")
+def test_reviews_in_protobuf(api: Client) -> None:
+    # SelfSubjectAccessReview{metadata{}, spec{resourceAttributes{verb: get}}, status{}} in its envelope
+    raw = b"\x0a\x00" + b"\x12\x07" + b"\x0a\x05" + b"\x12\x03get" + b"\x1a\x00"
+    meta = b"\x0a\x17authorization.k8s.io/v1" + b"\x12\x17SelfSubjectAccessReview"
+    body = b"k8s\x00" + b"\x0a" + bytes([len(meta)]) + meta + b"\x12" + bytes([len(raw)]) + raw
+    path = f"{AUTHORIZATION}/selfsubjectaccessreviews"
+    shown = api.request("POST", path, body, {"Content-Type": PROTOBUF}).expect(201)
+    assert (shown["spec"], shown["status"]) == ({"resourceAttributes": {"verb": "get"}}, {"allowed": True})
+    answer = api.request("POST", path, body, {"Content-Type": PROTOBUF, "Accept": PROTOBUF})
+    assert answer.raw.startswith(b"k8s\x00")
+    assert b"\x08\x01" in answer.raw, "status.allowed, field 1, is true"
+
+
+@pytest.mark.rows("AUT-005")
+def test_who_am_i_and_who_else(api: Client) -> None:
+    path = f"{AUTHENTICATION}/selfsubjectreviews"
+    body = {"kind": "SelfSubjectReview"}
+    own = api.post(path, body).expect(201)
+    assert own["status"]["userInfo"]["username"] == "admin"
+    assert "system:authenticated" in own["status"]["userInfo"]["groups"]
+    assert own["metadata"]["creationTimestamp"]
+    as_joe = {
+        "Impersonate-User": "joe",
+        "Impersonate-Group": "devs",
+        "Impersonate-Uid": "7",
+        "Impersonate-Extra-A%2fb": "c",
+    }
+    assert api.request("POST", path, body, as_joe).expect(201)["status"]["userInfo"] == {
+        "username": "joe", "uid": "7", "groups": ["devs", "system:authenticated"], "extra": {"a/b": ["c"]},
+    }  # fmt: skip
+    account = api.request("POST", path, body, {"Impersonate-User": "system:serviceaccount:default:sa"}).expect(201)
+    assert account["status"]["userInfo"]["groups"] == [
+        "system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated",
+    ]  # fmt: skip
+    refused = api.request("POST", path, body, {"Impersonate-Group": "devs"}).expect(400)
+    assert "without impersonating a user" in refused["message"]
+
+
+@pytest.mark.rows("AUT-001")
+def test_tokens_are_looked_at(api: Client) -> None:
+    path = f"{AUTHENTICATION}/tokenreviews"
+    empty = ask(api, path, "TokenReview", {}).expect(400)
+    assert empty["message"] == "token is required for TokenReview in authentication"
+    # without authentication every token is the admin's
+    known = ask(api, path, "TokenReview", {"token": "x"}).expect(201)["status"]
+    assert (known["authenticated"], known["user"]["username"]) == (True, "admin")
+    elsewhere = ask(api, path, "TokenReview", {"token": "x", "audiences": ["https://elsewhere"]}).expect(201)["status"]
+    assert elsewhere == {"user": {}}
+    ours = {"token": "x", "audiences": ["https://elsewhere", "https://kubernetes.default.svc"]}
+    assert ask(api, path, "TokenReview", ours).expect(201)["status"]["audiences"] == ["https://kubernetes.default.svc"]

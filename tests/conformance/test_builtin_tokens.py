@@ -1,0 +1,125 @@
+"""Tokens of service accounts: requested, used, looked at, and gone with their account."""
+
+from __future__ import annotations
+
+import secrets
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.http_client import Client
+from tests.support.processes import Etcd, running_server
+
+ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
+REVIEWS = "/apis/authentication.k8s.io/v1"
+pytestmark = pytest.mark.rows("AUT-001", "AUT-002")
+
+
+@pytest.fixture(scope="module")
+def connect(tmp_path_factory: pytest.TempPathFactory, own_etcd: Etcd) -> Iterator[Any]:
+    """A server on https; makes a client with a token, the admin's when none is given."""
+    directory = tmp_path_factory.mktemp("tokens")
+    flags = ["--port=0", f"--etcd-servers={own_etcd.url}", f"--etcd-prefix=/tokens-{secrets.token_hex(4)}"]
+    with running_server(flags, directory) as server:
+        config = yaml.safe_load(Path(server.ready["kubeconfig"]).read_text())
+        admin = config["users"][0]["user"]["token"]
+        tls = ssl.create_default_context(cafile=str(directory / "pki" / "ca.crt"))
+        yield lambda token=admin: Client(server.url, {"Authorization": f"Bearer {token}"}, tls)
+
+
+def request(audiences: list[str] | None = None, seconds: int | None = None) -> dict[str, Any]:
+    spec: dict[str, Any] = {"audiences": audiences}
+    return {"kind": "TokenRequest", "spec": spec if seconds is None else {**spec, "expirationSeconds": seconds}}
+
+
+def test_a_token_from_request_to_end(connect: Any) -> None:
+    admin, name = connect(), f"sa-{secrets.token_hex(4)}"
+    made = admin.post(ACCOUNTS, {"metadata": {"name": name}}).expect(201)
+    answer = admin.post(f"{ACCOUNTS}/{name}/token", request()).expect(201)
+    assert (answer["kind"], answer["apiVersion"]) == ("TokenRequest", "authentication.k8s.io/v1")
+    assert answer["spec"] == {"audiences": ["https://kubernetes.default.svc"], "expirationSeconds": 3600}
+    token = answer["status"]["token"]
+    me = connect(token).post(f"{REVIEWS}/selfsubjectreviews", {"kind": "SelfSubjectReview"}).expect(201)
+    info = me["status"]["userInfo"]
+    assert (info["username"], info["uid"]) == (f"system:serviceaccount:default:{name}", made["metadata"]["uid"])
+    assert "system:serviceaccounts:default" in info["groups"]
+    seen = admin.post(f"{REVIEWS}/tokenreviews", {"kind": "TokenReview", "spec": {"token": token}}).expect(201)[
+        "status"
+    ]
+    assert (seen["authenticated"], seen["user"]["username"]) == (True, info["username"])
+    admin.delete(f"{ACCOUNTS}/{name}").expect(200)
+    assert connect(token).get("/api/v1/namespaces").status == 401
+    gone = admin.post(f"{REVIEWS}/tokenreviews", {"kind": "TokenReview", "spec": {"token": token}}).expect(201)[
+        "status"
+    ]
+    assert gone == {"user": {}, "error": "invalid bearer token"}
+
+
+def test_a_token_for_others_is_none_here(connect: Any) -> None:
+    admin, name = connect(), f"sa-{secrets.token_hex(4)}"
+    admin.post(ACCOUNTS, {"metadata": {"name": name}}).expect(201)
+    token = admin.post(f"{ACCOUNTS}/{name}/token", request(["vault"])).expect(201)["status"]["token"]
+    assert connect(token).get("/api/v1/namespaces").status == 401
+    asked = {"kind": "TokenReview", "spec": {"token": token, "audiences": ["vault", "other"]}}
+    seen = admin.post(f"{REVIEWS}/tokenreviews", asked).expect(201)["status"]
+    assert (seen["authenticated"], seen["audiences"]) == (True, ["vault"])
+
+
+@pytest.mark.rows("ERR-09")
+def test_requests_that_are_refused(connect: Any) -> None:
+    admin, name = connect(), f"sa-{secrets.token_hex(4)}"
+    assert admin.post(f"{ACCOUNTS}/{name}/token", request()).status == 404
+    admin.post(ACCOUNTS, {"metadata": {"name": name}}).expect(201)
+    short = admin.post(f"{ACCOUNTS}/{name}/token", request(seconds=60)).expect(422)
+    wanted = "spec.expirationSeconds: Invalid value: 60: may not specify a duration less than 10 minutes"
+    assert wanted in short["message"]
+    bound = request()
+    bound["spec"]["boundObjectRef"] = {"kind": "Pod", "name": "p"}
+    assert (
+        "cannot bind token to object of type Pod"
+        in admin.post(f"{ACCOUNTS}/{name}/token", bound).expect(400)["message"]
+    )
+    other = admin.post(f"{ACCOUNTS}/{name}/token", {"kind": "ConfigMap", "apiVersion": "v1"})
+    assert other.status == 400
+    assert admin.get(f"{ACCOUNTS}/{name}/token").status == 405
+    entry = {it["name"]: it for it in admin.get("/api/v1").expect(200)["resources"]}["serviceaccounts/token"]
+    assert (entry["kind"], entry["group"], entry["verbs"]) == ("TokenRequest", "authentication.k8s.io", ["create"])
+
+
+@pytest.mark.rows("AUT-003", "AUT-005", "ERR-18")
+def test_reviews_and_requests_are_judged_alike(tmp_path: Path, own_etcd: Etcd) -> None:
+    (tmp_path / "tokens.csv").write_text("sesame,alice,1001\n")
+    flags = [
+        "--port=0", f"--etcd-servers={own_etcd.url}", f"--etcd-prefix=/deny-{secrets.token_hex(4)}",
+        "--authorization-mode=AlwaysDeny", f"--token-auth-file={tmp_path / 'tokens.csv'}",
+    ]  # fmt: skip
+    with running_server(flags, tmp_path / "data") as server:
+        tls = ssl.create_default_context(cafile=str(tmp_path / "data" / "pki" / "ca.crt"))
+        config = yaml.safe_load(Path(server.ready["kubeconfig"]).read_text())
+        headers = {"Authorization": f"Bearer {config['users'][0]['user']['token']}"}
+        admin, alice = Client(server.url, headers, tls), Client(server.url, {"Authorization": "Bearer sesame"}, tls)
+        refused = alice.get("/api/v1/namespaces/default/secrets").expect(403)
+        text = 'User "alice" cannot list resource "secrets" in API group "" in the namespace "default"'
+        assert refused["message"] == f"secrets is forbidden: {text}"
+        as_joe = admin.request("GET", "/api/v1/namespaces", headers={"Impersonate-User": "joe"}).expect(403)
+        assert 'User "joe" cannot list resource "namespaces"' in as_joe["message"]
+        own = alice.request("GET", "/api/v1/namespaces", headers={"Impersonate-User": "admin"}).expect(403)
+        assert 'User "alice" cannot impersonate resource "users" in API group "" at the cluster scope' in own["message"]
+        asked = {"resourceAttributes": {"verb": "list", "resource": "secrets"}, "user": "alice"}
+        path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+        answer = admin.post(path, {"kind": "SubjectAccessReview", "spec": asked}).expect(201)
+        assert answer["status"] == {"allowed": False}
+        masters = {**asked, "groups": ["system:masters"]}
+        assert admin.post(path, {"kind": "SubjectAccessReview", "spec": masters}).expect(201)["status"]["allowed"]
+
+
+def test_modes_that_are_not_enforced_say_so(tmp_path: Path, own_etcd: Etcd) -> None:
+    flags = ["--insecure", "--port=0", f"--etcd-servers={own_etcd.url}", "--authorization-mode=Node,RBAC"]
+    with running_server([*flags, f"--etcd-prefix=/mode-{secrets.token_hex(4)}"], tmp_path) as server:
+        Client(server.url).get("/api/v1/namespaces").expect(200)
+    log = (tmp_path / "server.log").read_text()
+    assert log.count("is not enforced: every authenticated user may do everything") == 1

@@ -1,0 +1,166 @@
+"""Answers of conversion webhooks that are of no use, or of another kind than the objects: what clients are told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.conversion_webhook import (
+    BROKEN,
+    Webhook,
+    answer,
+    conversion,
+    crontab,
+    failed,
+    first_metadata,
+    serve_crontabs,
+    spoiled,
+)
+from tests.support.http_client import DEFINITIONS, Client
+from tests.support.processes import Server
+
+
+@pytest.fixture
+def api(converting: Server) -> Client:
+    """A client of the server."""
+    return Client(converting.url)
+
+
+@pytest.mark.rows("VER-004", "VER-005")
+def test_reviews_of_v1beta1(api: Client, hook: Webhook) -> None:
+    tabs = serve_crontabs(api, hook, reviews=("v3", "v1beta1", "v1"))
+    tabs.create("v1beta1", "a", hostPort="a:1")
+    hook.answer = spoiled(lambda _: None, uid="another")
+    assert tabs.get("v1", "a")["host"] == "a"
+    assert hook.reviews[0]["apiVersion"] == "apiextensions.k8s.io/v1beta1"
+
+
+TEXTS = {
+    "500": 'an error on the server ("no way") has prevented the request from succeeding',
+    "no review": "expected webhook response of apiextensions.k8s.io/v1, Kind=ConversionReview, got /v1, Kind=Status",
+    "invalid JSON": "couldn't get version/kind; json parse error: unexpected end of JSON input",
+    "HTML": "couldn't get version/kind; json parse error: invalid character '<' looking for beginning of value",
+    "failed": "the webhook is tired",
+    "failed without a word": "response.result.status was 'Failed', not 'Success'",
+}
+OBJECT_TEXTS = {
+    "too few": "returned 0 objects, expected 1",
+    "too many": "returned 2 objects, expected 1",
+    "not a list": "returned 0 objects, expected 1",
+    "another name": "returned invalid object: must have the same name: a != another",
+    "another namespace": "returned invalid object: must have the same namespace: default != another",
+    "another kind": "returned invalid object at index 0: invalid kind (expected CronTab, received Another)",
+    "null metadata": "returned invalid object: must have the same name: a != ",
+}
+
+
+@pytest.mark.rows("VER-005", "VER-006", "VER-007", "VER-008")
+@pytest.mark.parametrize("name", sorted(BROKEN))
+def test_a_useless_webhook_is_a_clean_500(api: Client, hook: Webhook, name: str) -> None:
+    tabs = serve_crontabs(api, hook)
+    tabs.create("v1beta1", "a", hostPort="a:1")
+    hook.answer = BROKEN[name]
+    for found in (api.get(tabs.path("v1", "a")), api.get(tabs.path("v1"))):
+        assert (found.status, found.json["kind"], found.json["status"]) == (500, "Status", "Failure"), found.raw
+        message = found.json["message"]
+        about = f"conversion webhook for {tabs.group}/v1beta1, Kind=CronTab "
+        if name in TEXTS:
+            assert message == f"{about}failed: {TEXTS[name]}"
+        elif name in OBJECT_TEXTS:
+            assert message == about + OBJECT_TEXTS[name]
+        elif name != "null object":
+            assert message.startswith(about)
+    made = {"apiVersion": f"{tabs.group}/v1", "kind": "CronTab", "metadata": {"name": "b"}, "host": "b"}
+    assert api.post(tabs.path("v1"), made).status == 500
+    assert api.get(tabs.path("v1beta1")).expect(200)["items"][0]["hostPort"] == "a:1"
+    hook.answer = answer(crontab)
+    assert tabs.get("v1", "a")["host"] == "a"
+    assert len(api.get(tabs.path("v1")).expect(200)["items"]) == 1
+
+
+@pytest.mark.rows("VER-006")
+def test_errors_of_lists_name_the_place(api: Client, hook: Webhook) -> None:
+    tabs = serve_crontabs(api, hook)
+    for name in "abc":
+        tabs.create("v1beta1", name, hostPort="h:1")
+
+    def spoil(objects: list[dict[str, Any]]) -> None:
+        for it in objects:
+            if it["metadata"]["name"] == "b":
+                it["apiVersion"] = f"{tabs.group}/v9"
+
+    hook.answer = spoiled(spoil)
+    found = api.get(tabs.path("v1"))
+    about = f"conversion webhook for {tabs.group}/v1beta1, Kind=CronTab"
+    wrong = f"invalid groupVersion (expected {tabs.group}/v1, received {tabs.group}/v9)"
+    assert found.json["message"] == f"{about} returned invalid converted object at index 1: {wrong}"
+    assert tabs.get("v1", "c")["host"] == "h"
+    assert len(hook.requests()) == 1
+
+
+@pytest.mark.rows("VER-007")
+def test_only_labels_and_annotations_of_metadata_may_change(api: Client, hook: Webhook) -> None:
+    tabs = serve_crontabs(api, hook)
+    made = tabs.create("v1beta1", "a", hostPort="a:1", metadata={"labels": {"x": "1"}, "annotations": {"y": "2"}})
+    changed = {
+        "labels": {"x": "converted"},
+        "annotations": {"z": "3"},
+        "finalizers": ["example.com/f"],
+        "generation": 9,
+    }
+    hook.answer = spoiled(first_metadata(**changed))
+    shown = tabs.get("v1", "a")["metadata"]
+    assert (shown["labels"], shown["annotations"]) == ({"x": "converted"}, {"z": "3"})
+    assert {**made["metadata"], "labels": 0, "annotations": 0} == {**shown, "labels": 0, "annotations": 0}
+    selected = api.get(tabs.path("v1"), labelSelector="x=converted").expect(200)["items"]
+    assert [it["metadata"]["name"] for it in selected] == ["a"]
+    assert api.get(tabs.path("v1"), labelSelector="x=1").expect(200)["items"] == []
+    assert len(api.get(tabs.path("v1beta1"), labelSelector="x=1").expect(200)["items"]) == 1
+
+
+@pytest.mark.rows("VER-007")
+@pytest.mark.parametrize(
+    ("metadata", "text"),
+    [
+        ({"labels": {"a/b/c": "x"}}, 'metadata.labels: Invalid value: "a/b/c"'),
+        ({"labels": {"foo": "üäö"}}, 'metadata.labels: Invalid value: "üäö"'),
+        ({"labels": {"a": None}}, "metadata.labels[a] must be a string, but is <nil> in converted object"),
+        ({"labels": []}, "invalid metadata.labels of type []interface {} in converted object"),
+        ({"annotations": {"a/b/c": "x"}}, 'metadata.annotation: Invalid value: "a/b/c"'),
+    ],
+)
+def test_bad_labels_are_refused(api: Client, hook: Webhook, metadata: dict[str, Any], text: str) -> None:
+    tabs = serve_crontabs(api, hook)
+    tabs.create("v1beta1", "a", hostPort="a:1")
+    hook.answer = spoiled(first_metadata(**metadata))
+    found = api.get(tabs.path("v1", "a"))
+    about = f"conversion webhook for {tabs.group}/v1beta1, Kind=CronTab returned invalid metadata: "
+    assert found.status == 500
+    assert found.json["message"].startswith(about + text)
+
+
+@pytest.mark.rows("VER-004")
+def test_no_review_version_in_common(api: Client, hook: Webhook) -> None:
+    body = {"conversion": conversion(hook.client_config(), ("v3",))}
+    tabs = serve_crontabs(api, hook)
+    assert api.patch(f"{DEFINITIONS}/crontabs.{tabs.group}", {"spec": body}).status == 422
+
+
+@pytest.mark.rows("VER-008")
+def test_a_write_whose_answer_cannot_be_shown_is_not_stored(api: Client, hook: Webhook) -> None:
+    tabs = serve_crontabs(api, hook)
+    tabs.create("v1beta1", "old", hostPort="old:1")
+    tabs.get("v1", "old")
+
+    def one_way(request: dict[str, Any]) -> Any:
+        there = request["desiredAPIVersion"].endswith("/v1beta1")
+        return (answer(crontab) if there else failed("not back"))(request)
+
+    hook.answer = one_way
+    made = {"apiVersion": f"{tabs.group}/v1", "kind": "CronTab", "metadata": {"name": "new"}, "host": "h"}
+    for found in (api.post(tabs.path("v1"), made), api.patch(tabs.path("v1", "old"), {"host": "new"})):
+        assert (found.status, found.json["message"].endswith("failed: not back")) == (500, True), found.raw
+    assert api.post(tabs.path("v1"), made, dryRun="All").status == 500
+    listed = api.get(tabs.path("v1beta1")).expect(200)["items"]
+    assert [(it["metadata"]["name"], it["hostPort"]) for it in listed] == [("old", "old:1")]

@@ -1,0 +1,58 @@
+"""Two servers, one namespace that ends again and again, and clients that create in it all the time."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from tests.support.definitions import Resource, serve
+from tests.support.http_client import Client
+from tests.support.processes import Etcd, running_server
+from tests.support.waiting import until
+
+NAMESPACES = "/api/v1/namespaces"
+ROUNDS, WRITERS = 8, 4
+
+
+@pytest.fixture
+def pair(own_etcd: Etcd, tmp_path: Path) -> Iterator[tuple[Client, Client]]:
+    flags = ["--insecure", "--port=0", f"--etcd-servers={own_etcd.url}", f"--etcd-prefix=/{tmp_path.name}"]
+    with running_server(flags, tmp_path / "one") as one, running_server(flags, tmp_path / "two") as two:
+        yield Client(one.url), Client(two.url)
+
+
+def keep_creating(api: Client, widgets: Resource, namespace: str, writer: int, stop: Event) -> list[int]:
+    codes: list[int] = []
+    while not stop.is_set():
+        body = widgets.make(f"w{writer}-{len(codes)}")
+        codes.append(api.post(widgets.path("", namespace), body).status)
+    return codes
+
+
+@pytest.mark.rows("NSP-004", "NSP-005")
+def test_nothing_is_left_in_a_namespace_that_is_gone(pair: tuple[Client, Client]) -> None:
+    one, two = pair
+    widgets = serve(one)
+    until(lambda: two.get(widgets.path()).status == 200, "the other serves widgets", within=10)
+    for number in range(ROUNDS):
+        name = f"short-{number}"
+        one.post(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}).expect(201)
+        stop = Event()
+        with ThreadPoolExecutor(WRITERS) as pool:
+            runs = [
+                pool.submit(keep_creating, pair[writer % 2], widgets, name, writer, stop) for writer in range(WRITERS)
+            ]
+            with contextlib.ExitStack() as stack:
+                stack.callback(stop.set)
+                until(lambda name=name: one.get(widgets.path("", name)).expect(200)["items"], "creates come through")
+                one.delete(f"{NAMESPACES}/{name}").expect(200)
+                until(lambda name=name: one.get(f"{NAMESPACES}/{name}").status == 404, "it is gone", within=30)
+        codes = {code for run in runs for code in run.result()}
+        assert codes <= {201, 403, 404}, codes
+        assert one.get(widgets.path("", name)).expect(200)["items"] == []
+        assert two.get(widgets.path("", None)).expect(200)["items"] == []

@@ -1,0 +1,248 @@
+"""Rules over HTTP: those made to cost, where they are evaluated, how long others wait, and what is counted (B-08)."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.definitions import Resource, definition, fresh_group, serve
+from tests.support.http_client import DEFINITIONS, MERGE, Client
+from tests.support.processes import Server
+from tests.support.strain import strained
+
+TEXT = {"type": "string"}
+NUMBERS = {"type": "array", "items": {"type": "integer"}}
+OVER = "estimated rule cost exceeds budget by factor of more than 100x"
+HINT = (
+    " (try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and strings are"
+    " declared)"
+)
+NO_MORE = "no further validation rules will be run"
+
+
+def ruled(schema: dict[str, Any], *rules: dict[str, Any] | str) -> dict[str, Any]:
+    """Return a version's schema with rules on its spec."""
+    entries = [{"rule": rule} if isinstance(rule, str) else rule for rule in rules]
+    spec = {**schema, "x-kubernetes-validations": entries}
+    return {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}}
+
+
+def fields(**properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties}
+
+
+@pytest.fixture
+def calm(server: Server) -> Iterator[None]:
+    """Hold the case to its CPU and memory, and the server to answering /readyz meanwhile."""
+    with strained(server):
+        yield
+
+
+# ---------------------------------------------------- definitions (B-08)
+
+REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
+    "nested loops": (fields(l=NUMBERS), "self.l.all(a, self.l.all(b, self.l.all(c, a + b > c)))", OVER),
+    "nested maps": (fields(l=NUMBERS), "self.l.map(a, self.l.map(b, a * b)).size() > 0", OVER),
+    "unbounded patterns": (fields(s=TEXT, l=NUMBERS), "self.l.all(n, self.s.matches('^(a|b)*$'))", OVER),
+    "texts that grow": (fields(s=TEXT), "(self.s + self.s + self.s).replace('a', self.s).contains(self.s)", OVER),
+    "a wide format": (fields(s=TEXT), "'%.99999999f'.format([1.0]) == self.s", "exceeds maximum allowed precision"),
+    "a bad pattern": (fields(s=TEXT), "self.s.matches('(x+x+)+y(?=z)')", "invalid matches argument"),
+    "deep": (fields(s=TEXT), "(" * 300 + "true" + ")" * 300, "expression recursion limit exceeded: 250"),
+    "deep lists": (fields(s=TEXT), "[" * 240 + "]" * 240 + " == 1", "found no matching overload"),
+    "a long sum": (fields(s=TEXT), "1" + " + 1" * 10_000 + " > 1", "max recursion depth exceeded"),
+    "100 KB": (fields(s=TEXT), "self.s != '" + "x" * 100_000 + "'", "expression code point size exceeds limit"),
+    "a wrong type": (fields(s=TEXT), "self.s > 1", "found no matching overload for '_>_' applied to '(string, int)'"),
+    "no truth": (fields(s=TEXT), "self.s", "cel expression must evaluate to a bool"),
+    "an unknown field": (fields(s=TEXT), "self.t == ''", "undefined field 't'"),
+    "an unknown function": (fields(s=TEXT), "system('ls')", "undeclared reference to 'system'"),
+}
+
+
+@pytest.mark.usefixtures("calm")
+@pytest.mark.rows("CEL-001", "CEL-011", "CEL-012", "CEL-013")
+@pytest.mark.parametrize("case", REFUSED)
+def test_definitions_that_are_refused(api: Client, case: str) -> None:
+    schema, rule, text = REFUSED[case]
+    answer = api.post(DEFINITIONS, definition(fresh_group(), schema=ruled(schema, rule))).expect(422)
+    place = "spec.validation.openAPIV3Schema.properties[spec].x-kubernetes-validations[0].rule"
+    found = [cause for cause in answer["details"]["causes"] if cause["field"] == place]
+    assert any(text in cause["message"] for cause in found), answer["message"][:1000]
+    if text == OVER:
+        assert any(cause["message"] == f"Forbidden: {OVER}{HINT}" for cause in found)
+    assert api.get("/readyz").status == 200
+
+
+@pytest.mark.usefixtures("calm")
+@pytest.mark.rows("CEL-012")
+def test_a_definition_with_10_000_rules(api: Client) -> None:
+    rules = [f"self.s != 'x{number}'" for number in range(10_000)]
+    answer = api.post(DEFINITIONS, definition(fresh_group(), schema=ruled(fields(s=TEXT), *rules)))
+    assert "must not have more than 2000 x-kubernetes-validations in all" in answer.expect(422)["message"]
+
+
+@pytest.mark.usefixtures("calm")
+def test_a_definition_with_as_many_rules_as_there_may_be(api: Client) -> None:
+    short = {"type": "string", "maxLength": 10}
+    rules = [f"self.s != 'x{number}'" for number in range(2_000)]
+    widgets = serve(api, schema=ruled(fields(s=short), *rules))
+    widgets.create("a", s="fine")
+    answer = api.post(widgets.path(), widgets.make("b", s="x1999"))
+    assert "spec: Invalid value: failed rule: self.s != 'x1999'" in answer.expect(422)["message"]
+
+
+@pytest.mark.rows("CEL-008")
+def test_old_values_where_there_are_none(api: Client) -> None:
+    items = {**TEXT, "x-kubernetes-validations": [{"rule": "self == oldSelf"}]}
+    answer = api.post(
+        DEFINITIONS, definition(fresh_group(), schema=ruled(fields(l={"type": "array", "items": items}), "true"))
+    )
+    place = "spec.validation.openAPIV3Schema.properties[spec].properties[l]"
+    text = f"oldSelf cannot be used on the uncorrelatable portion of the schema within {place}"
+    assert text in answer.expect(422)["message"]
+
+
+# -------------------------------------------------------- objects (B-08)
+
+
+@pytest.fixture(scope="module")
+def pairs(request: pytest.FixtureRequest) -> Resource:
+    """A resource whose rule costs much on a small object, within the estimate."""
+    bounded = {**NUMBERS, "maxItems": 900}
+    client = Client(request.getfixturevalue("server").url)
+    return serve(client, schema=ruled(fields(l=bounded), "self.l.all(a, self.l.all(b, a + b >= 0))"))
+
+
+@pytest.mark.usefixtures("calm")
+@pytest.mark.rows("CEL-010", "CEL-011", "CEL-015")
+def test_an_object_over_the_limit_of_a_call(pairs: Resource) -> None:
+    answer = pairs.api.post(pairs.path(), pairs.make("over", l=[1] * 500)).expect(422)
+    assert [cause["message"] for cause in answer["details"]["causes"]] == [
+        "Invalid value: \"object\": 'operation cancelled: actual cost limit exceeded': "
+        f"{NO_MORE} due to call cost exceeds limit for rule: self.l.all(a, self.l.all(b, a + b >= 0))"
+    ]
+
+
+@pytest.mark.usefixtures("calm")
+@pytest.mark.rows("CEL-010", "CEL-011")
+def test_an_object_over_the_budget_of_all_rules(api: Client) -> None:
+    rules = [{"rule": f"[1, 2, 3].all(a, [1, 2, 3].all(b, a + b > {number}))"} for number in (-1, 0, 1)]
+    each = {**fields(), "x-kubernetes-validations": rules}
+    widgets = serve(api, schema=ruled(fields(l={"type": "array", "maxItems": 80_000, "items": each}), "true"))
+    answer = api.post(widgets.path(), widgets.make("a", l=[{}] * 80_000))
+    text = f"validation failed due to running out of cost budget, {NO_MORE}"
+    assert [text in cause["message"] for cause in answer.expect(422)["details"]["causes"]] == [True]
+
+
+@pytest.mark.usefixtures("calm")
+@pytest.mark.rows("CEL-010", "CEL-011")
+def test_an_object_of_a_megabyte_over_the_limit(api: Client) -> None:
+    rule = "self.l.all(n, n >= 0 && n < 99999 && n != 7)"
+    widgets = serve(api, schema=ruled(fields(l={**NUMBERS, "maxItems": 300_000}), rule))
+    answer = api.post(widgets.path(), widgets.make("a", l=[1111] * 200_000))
+    assert f"{NO_MORE} due to call cost exceeds limit for rule: {rule}" in answer.expect(422)["message"]
+    api.post(widgets.path(), widgets.make("b", l=[1111] * 50_000)).expect(201)
+
+
+@pytest.mark.usefixtures("calm")
+@pytest.mark.rows("CEL-010")
+def test_lists_that_double(api: Client) -> None:
+    rule = "[self.l]" + "".join(f".map(v{n}, v{n} + v{n})" for n in range(40)) + ".size() > 0"
+    widgets = serve(api, schema=ruled(fields(l={**NUMBERS, "maxItems": 10}), rule))
+    answer = api.post(widgets.path(), widgets.make("a", l=[1] * 10))
+    assert f"actual cost limit exceeded': {NO_MORE}" in answer.expect(422)["message"]
+
+
+@pytest.mark.rows("CEL-009")
+@pytest.mark.parametrize(
+    ("expression", "said"),
+    [
+        ("'no ' + self.l[7]", "the message"),
+        ("string(1 / (size(self.l) - 1))", "the message"),
+        ("''", "the message"),
+        ("'  '", "the message"),
+        ("'two' + '\\n' + 'lines'", "the message"),
+        ("'%s'.format([lists.range(3000)])", "the message"),
+        ("' made of ' + self.l[0]", "made of x"),
+    ],
+)
+def test_message_expressions_that_fail(api: Client, expression: str, said: str) -> None:
+    listed = {"type": "array", "maxItems": 5, "items": {"type": "string", "maxLength": 5}}
+    rule = {"rule": "size(self.l) > 3", "message": "the message", "messageExpression": expression}
+    widgets = serve(api, schema=ruled(fields(l=listed), rule))
+    answer = api.post(widgets.path(), widgets.make("a", l=["x"]))
+    assert f"spec: Invalid value: {said}" in answer.expect(422)["message"]
+
+
+@pytest.mark.usefixtures("calm")
+def test_others_are_served_while_rules_are_evaluated(server: Server, pairs: Resource) -> None:
+    """Objects of 2 KB whose rules take 50 ms each are judged in threads."""
+    api, over, waits = Client(server.url), threading.Event(), []
+    pairs.create("small", l=[1])
+
+    def read() -> None:
+        while not over.is_set():
+            began = time.monotonic()
+            api.get(pairs.path("small")).expect(200)
+            waits.append(time.monotonic() - began)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for number in range(8):
+        pairs.create(f"long-{number}", l=[1] * 300)
+    over.set()
+    reader.join()
+    waits.sort()
+    assert waits[len(waits) // 2] < 0.05, "half of the reads do not notice"
+
+
+@pytest.mark.rows("CEL-017")
+def test_status_and_scale_hold_all_rules(api: Client) -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "spec": fields(replicas={"type": "integer"}, most={"type": "integer"}),
+            "status": fields(replicas={"type": "integer"}),
+        },
+        "x-kubernetes-validations": [
+            {"rule": "self.spec.replicas <= self.spec.most", "message": "too many"},
+            {"rule": "!has(self.status) || self.status.replicas <= self.spec.most", "message": "too many seen"},
+        ],
+    }
+    paths = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
+    widgets = serve(api, schema={"openAPIV3Schema": schema}, subresources={"status": {}, "scale": paths})
+    widgets.create("a", replicas=1, most=3)
+    scaled = api.patch(f"{widgets.path('a')}/scale", {"spec": {"replicas": 4}}, MERGE)
+    assert "too many" in scaled.expect(422)["message"]
+    api.patch(f"{widgets.path('a')}/scale", {"spec": {"replicas": 3}}, MERGE).expect(200)
+    seen = api.patch(f"{widgets.path('a')}/status", {"status": {"replicas": 4}}, MERGE)
+    assert "too many seen" in seen.expect(422)["message"]
+    api.patch(f"{widgets.path('a')}/status", {"status": {"replicas": 3}}, MERGE).expect(200)
+
+
+# ---------------------------------------------------------------- metrics
+
+
+def observed(api: Client, name: str) -> float:
+    found = re.search(rf"^apiserver_cel_{name}_duration_seconds_count (\S+)$", api.get("/metrics").text, re.M)
+    return float(found[1]) if found else 0.0
+
+
+@pytest.mark.rows("CEL-019")
+def test_rules_are_counted(api: Client) -> None:
+    compiled = observed(api, "compilation")
+    widgets = serve(api, schema=ruled(fields(l=NUMBERS), "self.l.all(n, n > 0)"))
+    assert observed(api, "compilation") > compiled
+    evaluated = observed(api, "evaluation")
+    widgets.create("a", l=[1])
+    assert observed(api, "evaluation") == evaluated + 1
+    text = api.get("/metrics").text
+    for name in ("compilation", "evaluation"):
+        full = f"apiserver_cel_{name}_duration_seconds"
+        assert f"# HELP {full} CEL {name} time in seconds.\n# TYPE {full} histogram\n" in text
+        assert f'{full}_bucket{{le="0.005"}} ' in text
+        assert f'{full}_bucket{{le="10"}} ' in text

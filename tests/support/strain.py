@@ -1,0 +1,75 @@
+"""Knows what a piece of work costs a server: CPU, memory at its peak, and how long others wait meanwhile."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.support.http_client import Client
+from tests.support.processes import Server
+
+QUIET = 0.053  # seconds of the spin below on a machine that nobody else uses
+CALM = 1.0  # seconds that /readyz may take meanwhile
+
+
+def slowness() -> tuple[float, float]:
+    """Return how many times slower than quiet this machine is just now, in CPU and by the clock, at least 1."""
+    cpu, clock, total = time.process_time(), time.monotonic(), 0
+    for number in range(1_000_000):
+        total += number & 3
+    return max(1.0, (time.process_time() - cpu) / QUIET), max(1.0, (time.monotonic() - clock) / QUIET)
+
+
+def spent(server: Server) -> float:
+    """Return the seconds of CPU of the server; 0 when it is none of ours."""
+    if server.process is None:
+        return 0.0
+    fields = Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100
+
+
+def memory(server: Server, name: str) -> float:
+    """Return VmRSS or VmHWM of the server in MiB; 0 when it is none of ours."""
+    if server.process is None:
+        return 0.0
+    lines = Path(f"/proc/{server.pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(name))
+
+
+def forget_peak(server: Server) -> None:
+    """Let the peak of the server's memory begin anew."""
+    if server.process is not None:
+        Path(f"/proc/{server.pid}/clear_refs").write_text("5")
+
+
+@contextmanager
+def strained(server: Server, *, cpu: float = 1.0, mib: float = 50.0) -> Iterator[None]:
+    """Hold what the server does to seconds of CPU and MiB above what it has, and to answering /readyz meanwhile."""
+    over, waits = threading.Event(), [0.0]
+
+    def ask() -> None:
+        while not over.wait(0.01):
+            began = time.monotonic()
+            assert Client(server.url).get("/readyz").status == 200
+            waits.append(time.monotonic() - began)
+
+    asker = threading.Thread(target=ask)
+    begun = slowness()
+    forget_peak(server)
+    took, had = spent(server), memory(server, "VmRSS")
+    asker.start()
+    try:
+        yield
+    finally:
+        over.set()
+        asker.join()
+    took, grown = spent(server) - took, memory(server, "VmHWM") - had
+    slow, late = map(max, zip(begun, slowness(), strict=True))
+    asking = 0.002 * len(waits)  # of the CPU is ours
+    print(f"{took:.2f} s of CPU ({slow:.1f} times slower than quiet), {grown:.1f} MiB, {max(waits):.3f} s")
+    assert took < cpu * slow + asking, f"{took:.2f} s of CPU on a machine {slow:.1f} times slower than quiet"
+    assert grown < mib, f"{grown:.1f} MiB"
+    assert max(waits) < CALM * late, f"others waited {max(waits):.2f} s"

@@ -1,0 +1,131 @@
+"""What is wrong with configurations of admission, each with its text, and what is filled in (ADM-003)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from apiext.catalog.builtin.kinds import kinds
+from apiext.catalog.served import ServedVersion
+from apiext.meta import syntax
+from apiext.meta.fields import FieldError
+from tests.support.admission import BINDINGS, MUTATING, POLICIES, VALIDATING, document
+from tests.support.cases import Case, case_name, load
+
+SERVED: dict[str, ServedVersion] = {
+    resource.resource: resource.versions["v1"]
+    for resource in kinds()
+    if resource.group == "admissionregistration.k8s.io"
+}
+RULE = {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
+WEBHOOK: dict[str, Any] = {
+    "name": "a.example.com",
+    "clientConfig": {"url": "https://a.example.com"},
+    "rules": [RULE],
+    "sideEffects": "None",
+    "admissionReviewVersions": ["v1"],
+}
+POLICY: dict[str, Any] = {"matchConstraints": {"resourceRules": [RULE]}, "validations": [{"expression": "true"}]}
+BINDING: dict[str, Any] = {"policyName": "p", "validationActions": ["Deny"]}
+SHORT = {
+    "<subdomain>": syntax.dns1123_subdomain("A B")[0],
+    "<qualified>": syntax.qualified_name("a b")[0],
+    "<value>": syntax.label_value("c d")[0],
+    "<dns1035>": syntax.dns1035_label("a b")[0],
+}
+
+
+def served(path: str) -> ServedVersion:
+    return SERVED[path.rpartition("/")[2]]
+
+
+def changed(base: dict[str, Any], case: Case) -> dict[str, Any]:
+    return {name: value for name, value in {**base, **(case.set or {})}.items() if value is not None}
+
+
+def judged(path: str, content: dict[str, Any], old: dict[str, Any] | None = None) -> list[FieldError]:
+    version = served(path)
+    before = version.normalize(document(path, "x", **old))[0] if old is not None else None
+    return version.validate(version.normalize(document(path, "x", **content))[0], before)
+
+
+def compare(found: Sequence[FieldError], case: Case, prefix: str) -> None:
+    texts = [str(error) for error in found]
+    wanted = [prefix + error for error in case.errors or ()]
+    for short, text in SHORT.items():
+        wanted = [error.replace(short, text) for error in wanted]
+    if case.prefix:
+        texts = [text[: len(want)] for text, want in zip(texts, wanted, strict=True)]
+    assert texts == wanted
+
+
+@pytest.mark.rows("ADM-003", "ADM-006")
+@pytest.mark.parametrize("case", load(__file__, "webhooks"), ids=case_name)
+def test_webhooks(case: Case) -> None:
+    compare(judged(MUTATING, {"webhooks": [changed(WEBHOOK, case)]}), case, "webhooks[0].")
+    if "reinvocationPolicy" not in (case.set or {}):  # a field that the other kind does not have
+        compare(judged(VALIDATING, {"webhooks": [changed(WEBHOOK, case)]}), case, "webhooks[0].")
+
+
+@pytest.mark.rows("ADM-020")
+@pytest.mark.parametrize("case", load(__file__, "policies"), ids=case_name)
+def test_policies(case: Case) -> None:
+    compare(judged(POLICIES, {"spec": changed(POLICY, case)}), case, "spec.")
+
+
+@pytest.mark.rows("ADM-020")
+@pytest.mark.parametrize("case", load(__file__, "bindings"), ids=case_name)
+def test_bindings(case: Case) -> None:
+    compare(judged(BINDINGS, {"spec": changed(BINDING, case)}), case, "spec.")
+
+
+@pytest.mark.rows("ADM-003")
+def test_names_are_unique() -> None:
+    (error,) = judged(MUTATING, {"webhooks": [WEBHOOK, WEBHOOK]})
+    assert str(error) == 'webhooks[1].name: Duplicate value: "a.example.com"'
+
+
+@pytest.mark.rows("ADM-006")
+def test_at_most_64_conditions() -> None:
+    conditions = [{"name": f"c{number}", "expression": "true"} for number in range(65)]
+    (error,) = judged(MUTATING, {"webhooks": [{**WEBHOOK, "matchConditions": conditions}]})
+    assert str(error) == "webhooks[0].matchConditions: Too many: 65: must have at most 64 items"
+
+
+@pytest.mark.rows("ADM-003")
+def test_an_update_may_keep_what_was_wrong() -> None:
+    bad = {**WEBHOOK, "sideEffects": "Some", "admissionReviewVersions": ["v9"], "matchConditions": [
+        {"name": "a", "expression": "nope"}]}  # fmt: skip
+    assert judged(VALIDATING, {"webhooks": [bad, bad]}, {"webhooks": [bad, bad]}) == []
+    errors = judged(VALIDATING, {"webhooks": [bad]}, {"webhooks": [WEBHOOK]})
+    assert [error.field.rpartition(".")[2] for error in errors] == [
+        "sideEffects", "expression", "admissionReviewVersions",
+    ]  # fmt: skip
+
+
+@pytest.mark.rows("ADM-003")
+def test_defaults_of_a_webhook() -> None:
+    service = {"clientConfig": {"service": {"name": "a", "namespace": "b"}}}
+    made = served(MUTATING).normalize(document(MUTATING, "x", webhooks=[{**WEBHOOK, **service}]))[0]["webhooks"][0]
+    added = {name: value for name, value in made.items() if name not in WEBHOOK}
+    assert added == {
+        "failurePolicy": "Fail",
+        "matchPolicy": "Equivalent",
+        "namespaceSelector": {},
+        "objectSelector": {},
+        "timeoutSeconds": 10,
+        "reinvocationPolicy": "Never",
+    }
+    assert made["rules"][0]["scope"] == "*"
+    assert made["clientConfig"]["service"]["port"] == 443
+
+
+def test_defaults_of_a_policy() -> None:
+    made = served(POLICIES).normalize(document(POLICIES, "x", spec=POLICY))[0]["spec"]
+    assert made["failurePolicy"] == "Fail"
+    assert made["matchConstraints"] == {
+        "matchPolicy": "Equivalent", "namespaceSelector": {}, "objectSelector": {},
+        "resourceRules": [{**RULE, "scope": "*"}],
+    }  # fmt: skip

@@ -1,0 +1,128 @@
+"""What expressions about a write see: documents without a type, the request, and who may do what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apiext.admission.expressions import Budget, OutOfBudget, evaluate
+from apiext.catalog.admission_cel import compiled, environment
+from apiext.cel.dynamic import dynamic
+from apiext.cel.environment import Program
+from apiext.cel.library.authorization import Question, authorizer, resource_check
+from apiext.cel.values import equal, size
+
+SCALARS = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.text()
+JSON = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=20)
+
+
+def program(text: str) -> Program:
+    found = compiled(text, environment())
+    assert isinstance(found, Program), found
+    return found
+
+
+@given(JSON)
+def test_a_document_equals_itself(document: Any) -> None:
+    assert equal(dynamic(document), dynamic(document)) is True
+
+
+@given(st.dictionaries(st.text(), SCALARS, min_size=1), st.text())
+def test_a_document_differs_by_one_member(document: dict[str, Any], name: str) -> None:
+    other = {key: value for key, value in document.items() if key != name}
+    same = equal(dynamic(document), dynamic(other)) is True
+    assert same == (name not in document)
+
+
+@given(st.lists(JSON))
+def test_lists_have_their_size_and_elements(items: list[Any]) -> None:
+    found = dynamic(items)
+    assert size(found) == len(items)
+    assert [equal(one, dynamic(item)) for one, item in zip(found.items(), items, strict=True)] == [True] * len(items)
+
+
+DOCUMENT = {
+    "metadata": {"labels": {"a": "b"}},
+    "spec": {"n": 3, "x": 1.5, "on": True, "list": [1, {"k": "v"}], "no": None},
+}
+EXPRESSIONS = [
+    "object.metadata.labels == {'a': 'b'}",
+    "object.spec.n + 1 == 4 && object.spec.x > 1.0 && object.spec.on",
+    "object.spec.list[1].k == 'v' && object.spec.list.size() == 2",
+    "has(object.spec.n) && !has(object.spec.m) && object.spec.no == null",
+    "(object.spec.list + [2]).size() == 3 && object.spec.list == oldObject.spec.list",
+    "object.spec.map(k, k).exists(k, k == 'list')",
+    "1 in object.spec.list && 'n' in object.spec",
+    "object == oldObject && object.?spec.?m.orValue('none') == 'none'",
+    "namespaceObject == null || namespaceObject.metadata.name == 'x'",
+    "request.name == 'a' && !has(request.subResource) && request.userInfo.groups.exists(g, g == 'g')",
+    "request.options.fieldManager == 'me'",
+]
+
+
+@pytest.mark.rows("ADM-006")
+@pytest.mark.parametrize("text", EXPRESSIONS)
+async def test_what_expressions_see(text: str) -> None:
+    known = {
+        "object": dynamic(DOCUMENT),
+        "oldObject": dynamic(DOCUMENT),
+        "namespaceObject": None,
+        "request": {"name": "a", "userInfo": {"groups": ["g"]}, "options": {"fieldManager": "me"}},
+    }
+    found = await evaluate(program(text), known, Budget(10_000))
+    assert (found.error, found.value) == (None, True)
+    assert program(text).interpret(known).value is True
+
+
+async def test_questions_reach_the_authorizer() -> None:
+    asked: list[Question] = []
+
+    def allow(question: Question) -> tuple[bool, str]:
+        asked.append(question)
+        return question.verb == "get", "because"
+
+    known = {
+        "authorizer": authorizer(allow),
+        "authorizer.requestResource": resource_check(allow, Question(resource="own")),
+    }
+    texts = (
+        "authorizer.group('g').resource('r').subresource('s').namespace('n').name('x').check('get').allowed()",
+        "!authorizer.serviceAccount('ns', 'sa').path('/p').check('post').allowed()",
+        "authorizer.requestResource.fieldSelector('a=b').labelSelector('c').check('get').reason() == 'because'",
+        "authorizer.requestResource.check('x').error() == '' && !authorizer.requestResource.check('y').errored()",
+    )
+    for text in texts:
+        found = await evaluate(program(text), known, Budget(10_000_000))
+        assert (found.error, found.value) == (None, True), text
+        assert found.cost >= 350_000
+    assert Question("get", group="g", resource="r", subresource="s", namespace="n", name="x") in asked
+    assert Question("post", path="/p", user="system:serviceaccount:ns:sa") in asked
+    assert {question.resource for question in asked if question.verb in "xy"} == {"own"}
+
+
+async def test_the_budget_is_shared() -> None:
+    budget = Budget(10)
+    await evaluate(program("object == 1"), {"object": 1}, budget)
+    assert budget.left < 10
+    with pytest.raises(OutOfBudget, match="running out of cost budget"):
+        await evaluate(program("[1, 2, 3].all(x, x > 0)"), {}, Budget(1))
+
+
+async def test_long_work_leaves_the_loop() -> None:
+    import asyncio
+
+    ten = "[1,2,3,4,5,6,7,8,9,10]"
+    text = f"{ten}.all(a, {ten}.all(b, {ten}.all(c, {ten}.all(d, a + b + c + d > 0))))"
+    loop, longest = asyncio.get_running_loop(), 0.0
+    task = evaluate(program(text), {}, Budget(10_000_000))
+    async with asyncio.TaskGroup() as group:
+        done = group.create_task(task)
+        while not done.done():
+            began = loop.time()
+            await asyncio.sleep(0)
+            longest = max(longest, loop.time() - began)
+    assert done.result().value is True
+    assert longest < 0.2

@@ -1,0 +1,118 @@
+"""Tokens of service accounts."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from apiext.auth.authentication import BadCredential, Credentials
+from apiext.auth.tokens import Account, Tokens
+from apiext.auth.user import User
+
+ISSUER = "https://kubernetes.default.svc"
+ACCOUNT = Account("default", "sa", "u1")
+pytestmark = pytest.mark.rows("AUT-001")
+
+
+class Clock:
+    """A time that tests set."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def tokens(tmp_path: Path, clock: Clock) -> Tokens:
+    return Tokens(tmp_path / "pki" / "accounts.key", ISSUER, clock=clock)
+
+
+def part(token: str, number: int) -> dict[str, Any]:
+    text = token.split(".")[number]
+    found: dict[str, Any] = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+    return found
+
+
+def test_a_token_is_its_accounts_until_it_ends(tokens: Tokens, clock: Clock) -> None:
+    token, until = tokens.issue(ACCOUNT, 600)
+    assert until == clock.now + 600
+    assert part(token, 0)["alg"] == "ES256"
+    assert part(token, 1)["sub"] == "system:serviceaccount:default:sa"
+    found = tokens.user(token)
+    assert found is not None
+    user, audiences = found
+    assert (user.name, user.uid, audiences) == ("system:serviceaccount:default:sa", "u1", [ISSUER])
+    assert user.groups == ("system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated")
+    clock.now += 600
+    assert tokens.user(token) is None
+
+
+def test_a_token_is_for_its_audience(tokens: Tokens) -> None:
+    token, _ = tokens.issue(ACCOUNT, 600, ["elsewhere", "nearby"])
+    assert tokens.user(token) is None
+    found = tokens.user(token, ["nearby", "nowhere"])
+    assert found is not None
+    assert found[1] == ["nearby"]
+
+
+def test_what_is_no_token_of_ours(tokens: Tokens, tmp_path: Path, clock: Clock) -> None:
+    token, _ = tokens.issue(ACCOUNT, 600)
+    head, claims, signature = token.split(".")
+    none = base64.urlsafe_b64encode(b'{"alg":"none"}').rstrip(b"=").decode()
+    other = Tokens(tmp_path / "other.key", ISSUER, clock=clock).issue(ACCOUNT, 600)[0]
+    bad = ["", "x", "..", f"{head}.{claims}.", f"{none}.{claims}.", f"{head}.{claims[:-2]}.{signature}", other, "ü.ü.ü"]
+    for text in [*bad, f"{head}.{claims}.{signature[:-4]}AAAA", "a" * 9000 + ".b.c", f"{head}.bm8.{signature}"]:
+        assert tokens.user(text) is None, text
+    again = Tokens(tmp_path / "pki" / "accounts.key", ISSUER, clock=clock)
+    assert again.user(token) is not None, "the key is kept"
+    assert Tokens(tmp_path / "pki" / "accounts.key", "https://other", clock=clock).user(token) is None
+
+
+def test_a_token_goes_with_its_account(tmp_path: Path, clock: Clock) -> None:
+    there = {ACCOUNT}
+    tokens = Tokens(tmp_path / "key", ISSUER, exists=there.__contains__, clock=clock)
+    credentials = Credentials({"static": User("joe")}, tokens)
+    token, _ = tokens.issue(ACCOUNT, 600)
+    found = credentials.authenticate(f"Bearer {token}", None)
+    assert found is not None
+    assert found.name == "system:serviceaccount:default:sa"
+    there.clear()
+    with pytest.raises(BadCredential):
+        credentials.authenticate(f"Bearer {token}", None)
+    assert credentials.authenticate("Bearer static", None) == User("joe")
+
+
+def test_a_given_key_must_be_one(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        Tokens(tmp_path / "missing", ISSUER).check()
+    (tmp_path / "bad").write_text("no key")
+    with pytest.raises(ValueError, match="PEM"):
+        Tokens(tmp_path / "bad", ISSUER).check()
+
+
+def test_a_given_key_signs(tmp_path: Path, clock: Clock) -> None:
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    file = tmp_path / "sa-signer.key"
+    file.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+        )
+    )
+    tokens = Tokens(file, ISSUER, clock=clock)
+    token, _ = tokens.issue(ACCOUNT, 600)
+    assert part(token, 0)["alg"] == "RS256"
+    assert tokens.user(token) is not None
+    assert tokens.user(token[:-4] + "AAAA") is None

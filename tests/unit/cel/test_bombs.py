@@ -1,0 +1,82 @@
+"""Rules made to do much for little cost: they end, soon, and in little memory."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from apiext.cel.declared import Declared
+from apiext.cel.environment import Environment, Evaluation, Program
+from tests.support.cases import Case, case_name, load
+
+pytestmark = pytest.mark.rows("CEL-010", "CEL-011")
+TEXT = Declared("string", max_elements=4000)
+FIELDS = {
+    **dict.fromkeys(("s", "p", "d"), TEXT),
+    "l": Declared("list", element=Declared("int"), max_elements=1000),
+    "w": Declared("list", element=TEXT, max_elements=1000),
+    "m": Declared("map", element=TEXT, max_elements=1000),
+}
+ENV = Environment({"self": Declared("object", "T", FIELDS, FIELDS)})
+DATA: dict[str, Any] = {
+    "s": "ab" * 2000, "p": "(a|b)*a(a|b){12}", "d": "9" * 4000, "l": list(range(1000)),
+    "w": [f"x{number}" * 100 for number in range(1000)], "m": {f"k{number}": "v" * 100 for number in range(1000)},
+}  # fmt: skip
+OVER = "operation cancelled: actual cost limit exceeded"
+CPU = 6.0  # seconds for both engines, on a busy machine; on a quiet one the longest case takes two for each
+MEMORY = 160  # MiB of address space beyond what the interpreter has
+
+
+def expanded(text: str) -> str:
+    """Return a rule with its nests written out."""
+
+    def nest(found: re.Match[str]) -> str:
+        made = found[1]
+        for number in range(int(found[3])):
+            made += f".map(v{number}, {re.sub('X', f'v{number}', found[2])})"
+        return made.replace("=>", ":")
+
+    return re.sub(r"NEST\((.*?); (.*?); (\d+)\)", nest, text)
+
+
+def outcomes(text: str) -> list[Evaluation]:
+    """Return what both engines say."""
+    program = ENV.compile(expanded(text))
+    assert isinstance(program, Program), program.text
+    return [program.evaluate({"self": DATA}), program.interpret({"self": DATA})]
+
+
+CASES = load(__file__, "bombs")
+
+
+@pytest.mark.parametrize("case", CASES, ids=case_name)
+def test_bomb(case: Case) -> None:
+    began = time.process_time()
+    for found in outcomes(case.text):
+        if case.over:
+            assert (found.cancelled, found.error) == (True, OVER)
+        elif case.error:
+            assert case.error in str(found.error)
+        else:
+            assert (found.value, found.error) == (True, None)
+    assert time.process_time() - began < CPU
+
+
+def test_memory() -> None:
+    """All bombs, in an interpreter that gets no more memory than this."""
+    code = f"""
+import resource
+from tests.unit.cel import test_bombs as t
+size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (size + {MEMORY} * 2**20,) * 2)
+for case in t.CASES:
+    t.outcomes(case.text)
+"""
+    root = Path(__file__).parents[3]
+    subprocess.run([sys.executable, "-c", code], cwd=root, check=True, timeout=120, stdin=subprocess.DEVNULL)

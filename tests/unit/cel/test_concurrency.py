@@ -1,0 +1,136 @@
+"""Rules compile and run in several threads at once, as writes of large objects let them."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from apiext.cel.base import LIBRARIES
+from apiext.cel.declared import Declared
+from apiext.cel.depth import room_for
+from apiext.cel.environment import Environment, Program
+from apiext.schema.compile import CompiledSchema, compile_schema
+
+THREADS = 4
+TEXTS = sorted({example for library in LIBRARIES for row in library.rows for example in row.examples})
+ITEM = {"name": Declared("string", max_elements=40), "size": Declared("int")}
+FIELDS = {
+    "names": Declared("list", element=Declared("string")),
+    "labels": Declared("map", element=Declared("string")),
+    "items": Declared("list", element=Declared("object", "T.items.@idx", ITEM, ITEM)),
+}
+DATA: dict[str, Any] = {
+    "names": ["a", "b", "c"],
+    "labels": {"a": "1", "b": "2"},
+    "items": [{"name": "a", "size": 1}, {"name": "b", "size": 2}, {"size": 3}],
+}
+RULES = [
+    "self.items.all(i, self.names.exists(n, n == i.name))",
+    "self.items.filter(i, has(i.name)).map(i, i.size).sum() == 3",
+    "self.names.map(n, n + '-' + self.labels[n]).join() == 'a-1b-2'",
+    "self.labels.transformMap(k, v, int(v) + 1).size() == 2",
+    "self.items[?1].?name.orValue('none') == 'b'",
+    "self.names.all(n, n.matches('^[a-z]$') && " + " && ".join(f"n != 'x{at}'" for at in range(60)) + ")",
+]
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "items": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "name": {"type": "string"},
+                    "size": {"type": "integer", "x-kubernetes-validations": [{"rule": "self > 1"}]},
+                },
+                "x-kubernetes-validations": [{"rule": "has(self.name)", "message": "needs a name"}],
+            },
+        }
+    },
+}
+
+
+@pytest.fixture(autouse=True)
+def _eager() -> Iterator[None]:
+    """Let threads take turns at every chance."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+def together(work: Any) -> list[Any]:
+    """Return what the work returns in each of some threads that begin at the same time."""
+    begin, found = threading.Barrier(THREADS), [None] * THREADS
+
+    def one(number: int) -> None:
+        begin.wait()
+        found[number] = work()
+
+    threads = [threading.Thread(target=one, args=(number,)) for number in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
+
+
+def compiled(environment: Environment, text: str) -> Program:
+    program = environment.compile(text)
+    assert isinstance(program, Program), program.text
+    return program
+
+
+def environment() -> Environment:
+    return Environment({"self": Declared("object", "T", FIELDS, FIELDS)})
+
+
+def outcomes(programs: list[Program]) -> list[tuple[object, str | None, int]]:
+    return [(it.value, it.error, it.cost) for it in (program.evaluate({"self": DATA}) for program in programs)]
+
+
+def test_one_program_in_many_threads() -> None:
+    alone = outcomes([compiled(environment(), text) for text in RULES])
+    shared = [compiled(environment(), text) for text in RULES]
+    assert together(lambda: [outcomes(shared) for _ in range(20)]) == [[alone] * 20] * THREADS
+
+
+def test_compiling_in_many_threads() -> None:
+    def work() -> list[tuple[object, str | None, int]]:
+        here = environment()
+        return outcomes([compiled(here, text) for text in [*RULES, *TEXTS]])
+
+    alone = work()
+    assert together(work) == [alone] * THREADS
+    assert all(row[0] is True for row in alone[len(RULES) :])
+
+
+@pytest.mark.rows("CEL-016")
+def test_the_first_object_of_a_schema_in_many_threads() -> None:
+    alone = judged(compile_schema(SCHEMA))
+    assert alone == ["items[0].size: Invalid value: 1: failed rule: self > 1", "items[2]: Invalid value: needs a name"]
+    for _ in range(10):
+        schema = compile_schema(SCHEMA)
+        assert together(lambda it=schema: judged(it)) == [alone] * THREADS
+
+
+def judged(schema: CompiledSchema) -> list[str]:
+    return [str(error) for error in schema.rules(DATA, None)[0]]
+
+
+def test_room_on_the_stack_is_given_back() -> None:
+    before = sys.getrecursionlimit()
+
+    def work() -> bool:
+        for _ in range(200):
+            with room_for(10_000):
+                if sys.getrecursionlimit() <= before:
+                    return False
+        return True
+
+    assert together(work) == [True] * THREADS
+    assert sys.getrecursionlimit() == before

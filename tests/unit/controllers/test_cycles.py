@@ -1,0 +1,70 @@
+"""When cyclic garbage is looked for."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from apiext import limits
+from apiext.controllers import cycles
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    before = gc.get_threshold()
+    yield
+    gc.set_threshold(*before)
+    gc.unfreeze()
+
+
+class Node:
+    """Something that refers to itself."""
+
+    def __init__(self) -> None:
+        self.me = self
+
+
+def old_garbage() -> tuple[weakref.ref[Node], asyncio.Event]:
+    """Return what tells of garbage that brief looks do not find any more, and of its end."""
+    node, gone = Node(), asyncio.Event()
+    gc.collect(0)
+    gc.collect(1)
+    return weakref.ref(node, lambda _: gone.set()), gone
+
+
+def test_brief_looks_leave_the_old_alone() -> None:
+    cycles.hurry()
+    assert gc.get_threshold()[:2] == (limits.GC_NEW, limits.GC_ROUNDS)
+    before = gc.get_stats()[2]["collections"]
+    kept = [[number] for number in range(30 * limits.GC_NEW * limits.GC_ROUNDS)]
+    assert len(kept) > 0
+    assert gc.get_stats()[2]["collections"] == before
+
+
+def test_what_lives_on_is_set_aside() -> None:
+    before = gc.get_freeze_count()
+    cycles.keep()
+    assert gc.get_freeze_count() > before
+
+
+async def test_everything_is_looked_through_when_much_was_new() -> None:
+    gc.disable()
+    try:
+        garbage, gone = old_garbage()
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(cycles.collect_loop(0.001))
+            await asyncio.sleep(0)  # it has begun to count
+            for _ in range(limits.GC_WORTH - 1):
+                gc.collect(1)
+            await asyncio.sleep(0.02)
+            assert garbage() is not None
+            gc.collect(1)
+            async with asyncio.timeout(10):
+                await gone.wait()
+            task.cancel()
+    finally:
+        gc.enable()

@@ -1,0 +1,85 @@
+"""Which versions' watches an edit of a definition ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+import pytest
+
+from apiext.controllers.definitions import streams
+from apiext.crd.encoding import to_storage
+
+pytestmark = pytest.mark.rows("SRV-015")
+
+Versions = dict[str, dict[str, Any]]
+
+
+def schema(**properties: Any) -> dict[str, Any]:
+    return {"openAPIV3Schema": {"type": "object", "properties": properties}}
+
+
+def definition(*, stored: tuple[str, ...] = ("v1",)) -> dict[str, Any]:
+    names = {"plural": "widgets", "kind": "Widget"}
+    versions = [
+        {"name": "v1", "served": True, "storage": True, "schema": schema(a={"type": "string"})},
+        {"name": "v2", "served": True, "storage": False, "schema": schema(a={"type": "string"})},
+    ]
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "metadata": {"name": "widgets.example.com", "uid": "u"},
+        "spec": {"group": "example.com", "names": names, "versions": versions, "conversion": {"strategy": "None"}},
+        "status": {"acceptedNames": names, "storedVersions": list(stored)},
+    }
+
+
+def ended(before: dict[str, Any], after: dict[str, Any]) -> set[str]:
+    """Return the versions whose watches end, in the form in which definitions are stored."""
+    was, now = (streams(orjson.dumps(to_storage(document))) for document in (before, after))
+    return {name for name in was if was[name] != now.get(name)}
+
+
+BOTH = {"v1", "v2"}
+DESCRIBED = {"description": {"type": "string"}}
+EDITS: dict[str, tuple[Callable[[Any, Versions], object], set[str]]] = {
+    "a description": (
+        lambda _, it: it["v1"]["schema"]["openAPIV3Schema"].update(description="x"), set(),
+    ),
+    "a property called description": (
+        lambda _, it: it["v2"]["schema"]["openAPIV3Schema"]["properties"].update(DESCRIBED), {"v2"},
+    ),
+    "the schema of a version that nothing is stored in": (lambda _, it: it["v2"].update(schema=schema()), {"v2"}),
+    "the schema of the version that objects are stored in": (lambda _, it: it["v1"].update(schema=schema()), BOTH),
+    "a column": (lambda _, it: it["v2"].update(additionalPrinterColumns=[{"name": "A"}]), {"v2"}),
+    "a selectable field": (lambda _, it: it["v1"].update(selectableFields=[{"jsonPath": ".a"}]), {"v1"}),
+    "a subresource": (lambda _, it: it["v1"].update(subresources={"status": {}}), set()),
+    "a deprecation": (lambda _, it: it["v2"].update(deprecated=True), set()),
+    "another version": (lambda them, it: them["spec"]["versions"].append({**it["v2"], "name": "v3"}), set()),
+    "a version less": (lambda them, _: them["spec"]["versions"].pop(), {"v2"}),
+    "the strategy": (lambda them, _: them["spec"].update(conversion={"strategy": "Webhook"}), BOTH),
+    "wanted names": (lambda them, _: them["spec"]["names"].update(shortNames=["w"]), set()),
+    "accepted names": (lambda them, _: them["status"].update(acceptedNames={"kind": "Other"}), BOTH),
+    "another definition of that name": (lambda them, _: them["metadata"].update(uid="w"), BOTH),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_an_edit_ends_what_it_touches(edit: str) -> None:
+    change, expected = EDITS[edit]
+    before, after = definition(), definition()
+    after["spec"]["names"] = dict(after["spec"]["names"])
+    change(after, {version["name"]: version for version in after["spec"]["versions"]})
+    assert ended(before, after) == expected
+
+
+def test_moving_the_storage_version_ends_all_since_objects_come_in_another() -> None:
+    before, after = definition(), definition(stored=("v1", "v2"))
+    for version in after["spec"]["versions"]:
+        version["storage"] = version["name"] == "v2"
+    assert ended(before, after) == {"v1", "v2"}
+
+
+def test_an_old_definition_means_the_same_in_both_forms() -> None:
+    document = definition()
+    assert streams(orjson.dumps(document)) == streams(orjson.dumps(to_storage(document)))

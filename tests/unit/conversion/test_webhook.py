@@ -1,0 +1,241 @@
+"""One call for all who wait, reviews of bounded size, faults that stay with their object: against a real webhook."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import orjson
+import pytest
+
+from apiext import limits
+from apiext.catalog.served import ServedResource
+from apiext.conversion.review import CALL, INVALID_OBJECT, ConversionError
+from apiext.conversion.webhook import Converter
+from apiext.storage.store import Entry, Shown
+from apiext.webhooks.client import Client
+from tests.support.conversion_webhook import Webhook, answer, failed, renamed, running_webhook, slowly, spoiled
+from tests.unit.catalog.samples import CLOSED, OPEN, resource, version, widget
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
+    with running_webhook(tmp_path_factory.mktemp("webhook")) as webhook:
+        yield webhook
+
+
+@pytest.fixture
+def hook(running: Webhook) -> Webhook:
+    running.forget()
+    running.answer = answer(renamed)
+    return running
+
+
+@pytest.fixture
+async def converter() -> AsyncIterator[Converter]:
+    client = Client()
+    async with asyncio.TaskGroup() as group:
+        converter = Converter(client)
+        converter.start(group)
+        yield converter
+        await converter.stop()
+    await client.close()
+
+
+def served(hook: Webhook, path: str = "/convert", **settings: Any) -> ServedResource:
+    webhook = {"clientConfig": hook.client_config(path), "conversionReviewVersions": ["v1"], **settings}
+    conversion = {"strategy": "Webhook", "webhook": webhook}
+    return resource(version("v1", CLOSED), version("v2", OPEN), conversion=conversion)
+
+
+def entries(count: int, size: int = 0, start: int = 0) -> list[Entry]:
+    found = []
+    for number in range(start, start + count):
+        document = widget(spec={"free": {"x": "y" * size}})
+        document["metadata"] = {**document["metadata"], "name": f"o{number}", "uid": f"u{number}"}
+        raw = orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
+        found.append(Entry("default", f"o{number}", 100 + number, raw))
+    return found
+
+
+async def shown(converter: Converter, of: ServedResource, wanted: list[Entry]) -> list[dict[str, Any]]:
+    """Return the objects in v2."""
+    view = of.versions["v2"].view
+    found = await converter.shown(of, view, wanted)
+    return [orjson.loads(entry.view(view)) for entry in found]
+
+
+@pytest.mark.rows("VER-004", "VER-012")
+async def test_lists_go_out_in_reviews_of_bounded_size(converter: Converter, hook: Webhook) -> None:
+    of, wanted = served(hook), entries(950)
+    found = await shown(converter, of, wanted)
+    assert [it["metadata"]["name"] for it in found] == [entry.name for entry in wanted]
+    assert {it["apiVersion"] for it in found} == {"example.com/v2"}
+    assert [it["metadata"]["resourceVersion"] for it in found[:2]] == ["100", "101"]
+    assert found[0]["spec"] == {"color": "red", "free": {"x": ""}}
+    assert sorted(len(request["objects"]) for request in hook.requests()) == [50, *[100] * 9]
+    await shown(converter, of, wanted)
+    assert len(hook.requests()) == 10
+    hook.forget()
+    hook.answer = answer(renamed)
+    await shown(converter, of, entries(5, size=limits.REVIEW_BYTES // 2, start=2000))
+    assert sorted(len(request["objects"]) for request in hook.requests()) == [1, 1, 1, 1, 1]
+
+
+@pytest.mark.rows("VER-012")
+async def test_those_who_wait_share_a_call(converter: Converter, hook: Webhook) -> None:
+    of, wanted = served(hook), entries(3)
+    hook.answer = slowly(0.2, answer(renamed))
+    first, second, third = await asyncio.gather(
+        shown(converter, of, wanted),
+        shown(converter, of, wanted[1:]),
+        shown(converter, of, [*wanted, *entries(1, 0, 9)]),
+    )
+    assert (len(first), len(second), len(third)) == (3, 2, 4)
+    assert sorted(len(request["objects"]) for request in hook.requests()) == [1, 3]
+
+
+async def test_who_goes_away_takes_nothing_from_others(converter: Converter, hook: Webhook) -> None:
+    of, wanted = served(hook), entries(1)
+    hook.answer = slowly(0.3, answer(renamed))
+    leaving = asyncio.timeout(0.05)
+    with pytest.raises(TimeoutError):
+        async with leaving:
+            await shown(converter, of, wanted)
+    assert len(await shown(converter, of, wanted)) == 1
+    assert len(hook.requests()) == 1
+
+
+@pytest.mark.rows("VER-006", "VER-008")
+async def test_a_bad_object_is_no_fault_of_the_others(converter: Converter, hook: Webhook) -> None:
+    of, wanted = served(hook), entries(3)
+
+    def spoil(objects: list[dict[str, Any]]) -> None:
+        objects[1]["kind"] = "Gadget"
+
+    hook.answer = spoiled(spoil, renamed)
+    with pytest.raises(
+        ConversionError, match=r"at index 1: invalid kind \(expected Widget, received Gadget\)"
+    ) as error:
+        await shown(converter, of, wanted)
+    assert error.value.failure == INVALID_OBJECT
+    assert len(await shown(converter, of, [wanted[0], wanted[2]])) == 2
+    assert len(hook.requests()) == 1
+    hook.answer = answer(renamed)
+    assert len(await shown(converter, of, wanted)) == 3
+    assert len(hook.requests()) == 2
+
+
+@pytest.mark.rows("VER-006")
+async def test_another_order_is_noticed(converter: Converter, hook: Webhook) -> None:
+    hook.answer = spoiled(lambda objects: objects[::-1], renamed)
+    with pytest.raises(ConversionError, match=r"at index 0: must have the same name: o0 != o2"):
+        await shown(converter, served(hook), entries(3))
+
+
+@pytest.mark.rows("VER-008")
+async def test_failures_are_not_remembered(converter: Converter, hook: Webhook) -> None:
+    of, wanted = served(hook), entries(1)
+    hook.answer = failed("no")
+    for _ in range(2):
+        with pytest.raises(ConversionError, match="failed: no"):
+            await shown(converter, of, wanted)
+    hook.answer = answer(renamed)
+    assert await shown(converter, of, wanted)
+    assert len(hook.requests()) == 3
+
+
+@pytest.mark.rows("VER-008")
+async def test_what_a_schema_cannot_take(converter: Converter, hook: Webhook) -> None:
+    schema = {"type": "object", "properties": {"spec": {"type": "object", "x-kubernetes-embedded-resource": True}}}
+    webhook = {"clientConfig": hook.client_config(), "conversionReviewVersions": ["v1"]}
+    conversion = {"strategy": "Webhook", "webhook": webhook}
+    of = resource(version("v1", CLOSED), version("v2", schema), conversion=conversion)
+    hook.answer = answer(lambda it, api_version: {**it, "apiVersion": api_version, "spec": {"apiVersion": 1}})
+    with pytest.raises(ConversionError, match="apiVersion"):
+        await shown(converter, of, entries(1))
+    nested: Any = {}
+    for _ in range(400):
+        nested = {"a": nested}
+    hook.answer = answer(lambda it, api_version: {**it, "apiVersion": api_version, "spec": nested})
+    with pytest.raises(ConversionError):
+        await shown(converter, served(hook), entries(1))
+
+
+@pytest.mark.rows("VER-008")
+async def test_few_wait_for_one_webhook(converter: Converter, hook: Webhook, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "CONVERSIONS_WAITING", 2)
+    of, wanted = served(hook), entries(4)
+    hook.answer = slowly(0.3, answer(renamed))
+    tries = [shown(converter, of, [entry]) for entry in wanted]
+    found = await asyncio.gather(*tries, return_exceptions=True)
+    errors = [it for it in found if isinstance(it, ConversionError)]
+    assert [str(error).partition(" failed: ")[2] for error in errors] == [
+        "2 requests are waiting for its answers already"
+    ] * 2
+    assert errors[0].failure == CALL
+    told: list[Any] = []
+    arrived = asyncio.Event()
+
+    def then(entries: Any) -> None:
+        told.append(entries)
+        arrived.set()
+
+    converter.prepare(of, of.versions["v2"].view, wanted, then)
+    await asyncio.wait_for(arrived.wait(), 5)
+    assert [isinstance(entry, Shown) for entry in told[0]] == [True] * 4
+
+
+@pytest.mark.rows("VER-009")
+async def test_new_settings_are_used_at_once_and_blank_bundles_are_none(converter: Converter, hook: Webhook) -> None:
+    hook.answers = {"/b": answer(lambda it, api_version: {**it, "apiVersion": api_version, "spec": {"by": "b"}})}
+    wanted = entries(1)
+    assert (await shown(converter, served(hook, "/a"), wanted))[0]["spec"] != {"by": "b"}
+    assert (await shown(converter, served(hook, "/b"), wanted))[0]["spec"] == {"by": "b"}
+    blank = served(hook, clientConfig={"url": hook.url("/c"), "caBundle": "CiAK"})  # upstream: a blank bundle is none
+    with pytest.raises(ConversionError, match="x509: certificate signed by unknown authority"):
+        await shown(converter, blank, wanted)
+    nowhere = served(hook, clientConfig={})
+    with pytest.raises(ConversionError, match="must have either service or URL"):
+        await shown(converter, nowhere, wanted)
+
+
+@pytest.mark.rows("VER-012")
+async def test_what_is_remembered_is_bounded(
+    converter: Converter, hook: Webhook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "CONVERTED_BYTES", 40_000)
+    of, wanted = served(hook), entries(30, size=4_000)
+    for _ in range(2):
+        assert len(await shown(converter, of, wanted)) == 30
+    first, second = ([it["metadata"]["name"] for it in request["objects"]] for request in hook.requests())
+    assert len(first) == 30
+    assert second == first[: len(second)]  # the last ones were still known
+    assert 20 <= len(second) < 24
+
+
+async def test_a_stop_tells_those_who_wait(hook: Webhook) -> None:
+    client = Client()
+    hook.answer = slowly(2, answer(renamed))
+    async with asyncio.TaskGroup() as group:
+        converter = Converter(client)
+        converter.start(group)
+        waiting = group.create_task(_error(shown(converter, served(hook), entries(1))))
+        while not hook.requests():  # noqa: ASYNC110 - the other side is a thread
+            await asyncio.sleep(0.01)
+        late = group.create_task(_error(shown(converter, served(hook), entries(1, start=5))))
+        await asyncio.sleep(0)  # it has asked, and the call had no turn yet
+        await converter.stop()
+        assert (await waiting).endswith("the server is stopping")
+        assert (await late).endswith("the server is stopping")
+        assert (await _error(shown(converter, served(hook), entries(2)))).endswith("the server is stopping")
+    await client.close()
+
+
+async def _error(work: Any) -> str:
+    try:
+        await work
+    except ConversionError as error:
+        return str(error)
+    return ""

@@ -1,0 +1,82 @@
+"""What is published of definitions and namespaces is what they are decoded by."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+import pytest
+
+from apiext.catalog.builtin import namespaces
+from apiext.catalog.builtin.open_api import SCHEMA, definition_schema, digest, namespace_schema
+from apiext.catalog.builtin.resources import builtin_resources
+from apiext.catalog.served import Catalog
+from apiext.crd import types as go
+from apiext.crd.typed import List, Struct
+from apiext.discovery import openapi_v2, openapi_v3, types
+
+VERSION = "1.36"
+META = {"apiVersion", "kind", "metadata"}
+
+
+def differences(struct: Struct, schema: dict[str, Any], path: str = "") -> Iterator[str]:
+    """Paths of fields that only one of the two has, and of those that only one of them must have."""
+    properties = schema.get("properties", {})
+    fields = {name: field for name, field in struct.fields.items() if path or name not in META}
+    yield from (f"{path}.{name}" for name in fields.keys() ^ properties.keys())
+    for name in fields.keys() & properties.keys():
+        kind: Any = fields[name].type
+        below = properties[name]
+        if isinstance(kind, List):
+            kind, below = kind.item, below["items"]
+        if isinstance(kind, Struct) and "allOf" not in below:
+            yield from differences(kind, below, f"{path}.{name}")
+
+
+@pytest.mark.rows("CRD-001", "OAS-011")
+def test_every_field_of_a_definition_is_published_and_no_other() -> None:
+    assert list(differences(go.V1, definition_schema("v1"))) == []
+    assert list(differences(go.V1BETA1, definition_schema("v1beta1"))) == []
+    assert list(differences(namespaces.TYPE, namespace_schema())) == []
+
+
+@pytest.mark.rows("OAS-011")
+def test_every_field_of_a_schema_is_published_and_no_other() -> None:
+    schema = go.V1.fields["spec"].type.fields["versions"].type.item.fields["schema"].type  # type: ignore[attr-defined]
+    props = schema.fields["openAPIV3Schema"].type
+    assert types.data().own[SCHEMA]["properties"].keys() == props.fields.keys()
+    rule = types.data().own[SCHEMA.replace("JSONSchemaProps", "ValidationRule")]
+    assert rule["properties"].keys() == props.fields["x-kubernetes-validations"].type.item.fields.keys()
+
+
+def catalog() -> Catalog:
+    found = Catalog()
+    for resource in builtin_resources():
+        found = found.with_resource(resource)
+    return found
+
+
+@pytest.mark.rows("OAS-002", "OAS-011")
+@pytest.mark.parametrize("version", ["v1", "v1beta1"])
+def test_schemas_inside_definitions_hold_schemas(version: str) -> None:
+    found = openapi_v3.document(catalog(), f"apis/apiextensions.k8s.io/{version}", VERSION)
+    assert found is not None
+    schemas = orjson.loads(found.body)["components"]["schemas"]
+    spec = schemas[f"{SCHEMA.rpartition('.v1.')[0]}.{version}.CustomResourceDefinition"]["properties"]["spec"]
+    inside = spec["properties"]["versions"]["items"]["properties"]["schema"]["properties"]["openAPIV3Schema"]
+    assert inside["allOf"] == [{"$ref": f"#/components/schemas/{SCHEMA}"}]
+    assert schemas[SCHEMA]["properties"]["not"]["allOf"] == inside["allOf"]
+    assert ("validation" in spec["properties"]) is (version == "v1beta1")
+
+
+@pytest.mark.rows("OAS-001", "OAS-005")
+def test_v2_refers_to_schemas_in_its_own_way() -> None:
+    definitions = orjson.loads(openapi_v2.document(catalog(), VERSION).body)["definitions"]
+    spec = definitions[SCHEMA.replace("JSONSchemaProps", "CustomResourceDefinition")]["properties"]["spec"]
+    inside = spec["properties"]["versions"]["items"]["properties"]["schema"]["properties"]["openAPIV3Schema"]
+    assert inside["$ref"] == f"#/definitions/{SCHEMA}"
+    assert definitions[SCHEMA]["properties"]["not"]["$ref"] == f"#/definitions/{SCHEMA}"
+
+
+def test_the_digest_is_that_of_the_files() -> None:
+    assert digest() == digest()
+    assert len(digest()) == 32

@@ -1,0 +1,211 @@
+"""Paths and operations of resources, and of what the server answers itself."""
+
+import functools
+from typing import Any
+
+import orjson
+import pytest
+
+from apiext.catalog.builtin.resources import builtin_resources
+from apiext.catalog.compile import compile_definition
+from apiext.catalog.served import Catalog
+from apiext.discovery import openapi_v2, openapi_v3, types
+from apiext.discovery.operations import path_items
+from tests.support.cases import Case, case_name, load
+from tests.unit.discovery.served import GADGETS, GROUP, WIDGETS, catalog, definition
+
+VERSION = "1.36"
+ROOTS = {
+    "custom": f"apis/{GROUP}/v1",
+    "cluster": f"apis/{GROUP}/v2",
+    "typed": "api/v1",
+    "review": "apis/authorization.k8s.io/v1",
+}
+LISTING = [
+    "allowWatchBookmarks", "continue", "fieldSelector", "labelSelector", "limit", "resourceVersion",
+    "resourceVersionMatch", "sendInitialEvents", "shardSelector", "timeoutSeconds", "watch",
+]  # fmt: skip
+
+
+@functools.cache
+def everything() -> Catalog:
+    served = catalog(WIDGETS, GADGETS)
+    for resource in builtin_resources():
+        served = served.with_resource(resource)
+    return served
+
+
+@functools.cache
+def documents() -> tuple[dict[str, Any], dict[str, Any]]:
+    """All v3 documents by path, and the v2 document."""
+    index = orjson.loads(openapi_v3.index(everything(), VERSION).body)["paths"]
+    v3 = {path: openapi_v3.document(everything(), path, VERSION) for path in index}
+    v2 = orjson.loads(openapi_v2.document(everything(), VERSION).body)
+    return {path: orjson.loads(found.body) for path, found in v3.items() if found is not None}, v2
+
+
+@pytest.mark.rows("OAS-007", "OAS-008")
+@pytest.mark.parametrize("case", load(__file__, "operations"), ids=case_name)
+def test_operations(case: Case) -> None:
+    documents_v3, v2 = documents()
+    root = ROOTS[case["served"]]
+    path = f"/{root}{case['path']}"
+    item, item_v2 = documents_v3[root]["paths"][path], v2["paths"][path]
+    found, found_v2 = item[case["method"]], item_v2[case["method"]]
+    assert found["operationId"] == found_v2["operationId"] == case["name"]
+    assert found["x-kubernetes-action"] == found_v2["x-kubernetes-action"] == case["action"]
+    assert found["description"].startswith(case.get("description", "watch "))
+    assert [int(code) for code in found["responses"]] == case["codes"] == [int(code) for code in found_v2["responses"]]
+    answer = found["responses"]["200"]
+    assert {each["schema"]["$ref"].rpartition("/")[2] for each in answer["content"].values()} == {
+        found_v2["responses"]["200"]["schema"]["$ref"].rpartition("/")[2]
+    }
+    if "model" in case:
+        assert answer["content"]["application/json"]["schema"]["$ref"] == f"#/components/schemas/{case['model']}"
+    if "gives" in case:
+        assert sorted(answer["content"]) == case["gives"] == sorted(found_v2["produces"])
+    if "body" in case:
+        content = found["requestBody"]["content"]
+        assert {each["schema"]["$ref"].rpartition("/")[2] for each in content.values()} == {case["body"]}
+        assert found["requestBody"].get("required", False) is not case.get("optional", False)
+    if "takes" in case:
+        assert sorted(found["requestBody"]["content"]) == case["takes"] == sorted(found_v2["consumes"])
+    if "parameters" in case:
+        assert [each["name"] for each in found.get("parameters", ())] == case["parameters"]
+    named = {each["name"] for each in item["parameters"]}
+    assert named >= {"pretty"} | ({"namespace"} if "{namespace}" in path else set())
+    assert ("name" in named) is ("{name}" in path)
+
+
+@pytest.mark.rows("OAS-007")
+def test_parameters_that_all_operations_share_move_to_the_path() -> None:
+    item = documents()[0][ROOTS["custom"]]["paths"][f"/{ROOTS['custom']}/widgets"]
+    assert [each["name"] for each in item["parameters"]] == sorted([*LISTING, "pretty"])
+    assert "parameters" not in item["get"]
+
+
+@pytest.mark.rows("OAS-007")
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("Widget", "create a Widget"),
+        ("Apple", "create an Apple"),
+        ("Class", "create a Class"),
+        ("Prometheus", "create Prometheus"),
+    ],
+)
+def test_articles(kind: str, words: str) -> None:
+    served = compile_definition(definition("things", kind, [{"name": "v1"}])).versions["v1"]
+    described = [one.description for item in path_items(served) for one in item.operations]
+    assert words in described
+    assert words.replace("create", "delete") in described
+
+
+@pytest.mark.rows("OAS-002")
+@pytest.mark.parametrize(
+    ("name", "path", "identity", "model"),
+    [
+        ("api", "/api/", "getCoreAPIVersions", "meta.v1.APIVersions"),
+        ("apis", "/apis/", "getAPIVersions", "meta.v1.APIGroupList"),
+        ("version", "/version/", "getCodeVersion", "version.Info"),
+        ("apis/apiextensions.k8s.io", "/apis/apiextensions.k8s.io/", "getApiextensionsAPIGroup", "meta.v1.APIGroup"),
+        ("api/v1", "/api/v1/", "getCoreV1APIResources", "meta.v1.APIResourceList"),
+        (
+            "apis/rbac.authorization.k8s.io/v1",
+            "/apis/rbac.authorization.k8s.io/v1/",
+            "getRbacAuthorizationV1APIResources",
+            "meta.v1.APIResourceList",
+        ),
+    ],
+)
+def test_what_the_server_answers_itself(name: str, path: str, identity: str, model: str) -> None:
+    v3, v2 = documents()
+    found = v3[name]["paths"][path]["get"]
+    assert found["operationId"] == v2["paths"][path]["get"]["operationId"] == identity
+    assert found["responses"]["200"]["content"]["application/json"]["schema"]["$ref"].endswith(model)
+    assert "x-kubernetes-action" not in found
+    assert v3[name]["info"] == {"title": "Generic API Server", "version": VERSION} == v2["info"]
+
+
+@pytest.mark.rows("OAS-002", "OAS-006", "OAS-011")
+def test_nothing_refers_to_what_is_not_there() -> None:
+    v3, v2 = documents()
+    for document in v3.values():
+        for reference in references(document):
+            assert reference.removeprefix("#/components/schemas/") in document["components"]["schemas"]
+    for reference in references(v2):
+        _, place, name = reference.split("/")
+        assert name in v2[place]
+
+
+@pytest.mark.rows("OAS-007")
+def test_operations_have_names_of_their_own() -> None:
+    v3, v2 = documents()
+    for document in (*v3.values(), v2):
+        identities = [
+            one["operationId"]
+            for item in document["paths"].values()
+            for method, one in item.items()
+            if method != "parameters"
+        ]
+        assert len(set(identities)) == len(identities)
+
+
+@pytest.mark.rows("OAS-002", "OAS-012")
+def test_only_groups_of_the_server_have_a_document_of_the_group() -> None:
+    assert f"apis/{GROUP}" not in documents()[0]
+    assert f"apis/{GROUP}/v1" in documents()[0]
+
+
+@pytest.mark.rows("OAS-006", "OAS-011")
+def test_built_in_kinds_are_called_by_their_package() -> None:
+    names = {
+        name for document in documents()[0].values() for name in document["components"]["schemas"] if "api." in name
+    }
+    assert {
+        "io.k8s.api.core.v1.Namespace",
+        "io.k8s.api.core.v1.SecretList",
+        "io.k8s.api.coordination.v1.Lease",
+        "io.k8s.api.rbac.v1.ClusterRole",
+        "io.k8s.api.authorization.v1.SelfSubjectAccessReview",
+    } <= names
+    assert "io.k8s.api.authorization.v1.SelfSubjectAccessReviewList" not in names
+
+
+@pytest.mark.rows("OAS-006", "OAS-010")
+def test_built_in_lists_tell_how_patches_merge_them() -> None:
+    v3, v2 = documents()
+    name = "io.k8s.api.admissionregistration.v1.MutatingWebhookConfiguration"
+    for schemas in (v3["apis/admissionregistration.k8s.io/v1"]["components"]["schemas"], v2["definitions"]):
+        webhooks = schemas[name]["properties"]["webhooks"]
+        assert webhooks["x-kubernetes-patch-strategy"] == "merge"
+        assert webhooks["x-kubernetes-patch-merge-key"] == "name"
+        assert "x-kubernetes-patch-merge-key" in webhooks["items"]["properties"]["matchConditions"]
+
+
+@pytest.mark.rows("OAS-007", "OAS-011")
+def test_an_endpoint_of_another_kind_shows_that_kind() -> None:
+    core = documents()[0]["api/v1"]
+    path = "/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
+    create = core["paths"][path]["post"]
+    assert create["operationId"] == "createCoreV1NamespacedServiceAccountToken"
+    assert create["description"] == "create token of a ServiceAccount"
+    assert create["x-kubernetes-group-version-kind"]["kind"] == "TokenRequest"
+    shown = core["components"]["schemas"]["io.k8s.api.authentication.v1.TokenRequest"]
+    assert shown["x-kubernetes-group-version-kind"][0]["group"] == "authentication.k8s.io"
+
+
+@pytest.mark.rows("OAS-011")
+def test_a_definition_cannot_take_the_name_of_a_built_in_kind() -> None:
+    greedy = definition("secrets", "Secret", [{"name": "v1"}], group="core.api.k8s.io")
+    served = compile_definition(greedy).versions["v1"]
+    assert types.model_name(served, "Secret") == "io.k8s.api.core.v1.Secret_v2"
+
+
+def references(value: Any) -> list[str]:
+    if isinstance(value, list):
+        return [found for item in value for found in references(item)]
+    if not isinstance(value, dict):
+        return []
+    own = [value["$ref"]] if isinstance(value.get("$ref"), str) else []
+    return own + [found for item in value.values() for found in references(item)]

@@ -1,0 +1,219 @@
+"""Server-sent events and WebSocket frames over a store that forgets: errors in the stream, pings, slow readers."""
+
+import asyncio
+import socket
+
+import orjson
+import pytest
+
+from apiext import limits
+from apiext.auth.authentication import Credentials
+from apiext.auth.user import authenticated
+from apiext.http import eventstream, websocket
+from apiext.http.sinks import NO_COLUMNS
+from apiext.meta import status
+from tests.unit.http.support import COLLECTION, Client, Shelf, connected, on_uvloop, serving, until
+
+WATCH = f"{COLLECTION}?watch=true"
+EVENTS = {"Accept": "text/event-stream"}
+UPGRADE = {
+    "Connection": "Upgrade",
+    "Upgrade": "websocket",
+    "Sec-WebSocket-Version": "13",
+    "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+}
+
+
+async def frame(client: Client) -> tuple[int, bytes]:
+    """Return opcode and payload of the next frame."""
+    head = await client.reader.readexactly(2)
+    size = head[1]
+    if size > 125:
+        size = int.from_bytes(await client.reader.readexactly(2 if size == 126 else 8), "big")
+    return head[0] & 0xF, await client.reader.readexactly(size)
+
+
+@pytest.mark.rows("RV-009")
+@on_uvloop
+async def test_a_start_that_is_gone_makes_an_event_source_begin_anew() -> None:
+    shelf = Shelf()
+    shelf.fails = status.expired("too old resource version: 3 (9)")
+    async with serving(shelf) as server, connected(server) as client:
+        client.send("GET", WATCH, **EVENTS, **{"Last-Event-ID": "3"})
+        assert (await client.head())[0] == 200
+        reset, data, *rest = (await client.chunk()).split(b"\n")
+        assert reset == b"id"  # an empty id: the browser asks again without one
+        assert orjson.loads(data.removeprefix(b"data: "))["object"]["code"] == 410
+        assert rest == [b"", b""]
+        assert await client.chunk() == b""
+        assert shelf.calls[-1].query["resourceVersion"] == ["3"]
+
+
+@on_uvloop
+async def test_a_watch_that_fell_behind_ends_with_its_410() -> None:
+    shelf = Shelf()
+    async with serving(shelf) as server, connected(server) as client:
+        client.send("GET", WATCH, **EVENTS)
+        await client.head()
+        watch = shelf.watches[0]
+        watch.sink.end(watch.frames.expired(3, 9))
+        assert (await client.chunk()).startswith(b'id\ndata: {"type":"ERROR"')
+    async with serving(shelf) as server, connected(server) as client:
+        client.send("GET", WATCH, **UPGRADE)
+        await client.head()
+        watch = shelf.watches[-1]
+        watch.sink.end(watch.frames.expired(3, 9))
+        opcode, payload = await frame(client)
+        assert (opcode, orjson.loads(payload)["type"]) == (websocket.TEXT, "ERROR")
+        assert await frame(client) == (websocket.CLOSE, (1000).to_bytes(2, "big"))
+        assert await client.reader.read() == b""
+
+
+@on_uvloop
+async def test_a_refused_websocket_is_an_ordinary_answer() -> None:
+    shelf = Shelf()
+    shelf.fails = status.bad_request("no")
+    async with serving(shelf) as server, connected(server) as client:
+        client.send("GET", WATCH, **UPGRADE)
+        assert (await client.receive()).code == 400
+        assert (await client.ask("GET", "/healthz")).code == 200  # the connection goes on
+
+
+@on_uvloop
+async def test_an_error_in_the_stream_is_a_frame() -> None:
+    shelf = Shelf()
+    shelf.fails = status.expired("gone")
+    async with serving(shelf) as server, connected(server) as client:
+        client.send("GET", WATCH, **UPGRADE)
+        assert (await client.head())[0] == 101
+        opcode, payload = await frame(client)
+        assert (opcode, orjson.loads(payload)["object"]["code"]) == (websocket.TEXT, 410)
+        assert await frame(client) == (websocket.CLOSE, (1000).to_bytes(2, "big"))
+
+
+def test_pings_go_out_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "WEBSOCKET_PING", 0.02)
+
+    @on_uvloop
+    async def run() -> None:
+        shelf = Shelf()
+        async with serving(shelf) as server, connected(server) as client:
+            client.send("GET", WATCH, **UPGRADE)
+            await client.head()
+            assert await frame(client) == (websocket.PING, b"")
+            assert await frame(client) == (websocket.PING, b"")
+            shelf.put("a")
+            while (found := await frame(client))[0] == websocket.PING:
+                pass
+            assert found[0] == websocket.TEXT
+        await until(lambda: not shelf.watches)
+
+    run()
+
+
+@pytest.mark.rows("RV-018")
+@on_uvloop
+async def test_a_websocket_that_is_not_read_is_paused_and_answers_no_pings() -> None:
+    shelf = Shelf()
+    async with serving(shelf) as server, connected(server) as client:
+        line = client.writer.get_extra_info("socket")
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.send("GET", WATCH, **UPGRADE)
+        await client.head()
+        client.reader._transport.pause_reading()  # type: ignore[attr-defined]
+        sink = shelf.watches[0].sink
+        while not sink.paused:
+            sink.write(websocket.frame(websocket.TEXT, b"x" * 65536))
+            await asyncio.sleep(0)
+        waiting = server.connections[0].transport.get_write_buffer_size()
+        for _ in range(1000):
+            sink.pong(b"still here")
+        assert server.connections[0].transport.get_write_buffer_size() <= waiting
+
+
+@on_uvloop
+async def test_an_event_source_is_given_only_what_it_asked_for() -> None:
+    shelf = Shelf()
+    async with serving(shelf) as server, connected(server) as client:
+        client.send("GET", f"{WATCH}&resourceVersion=7", **EVENTS)
+        await client.head()
+        query = shelf.calls[-1].query
+        assert (query["allowWatchBookmarks"], query["resourceVersion"]) == (["true"], ["7"])
+        assert "sendInitialEvents" not in query
+        watch = shelf.watches[0]
+        watch.sink.write(watch.frames.bookmark(77, False) + watch.frames.bookmark(78, True))
+        assert await client.chunk() == b"id: 77\n\n"
+        assert await client.chunk() == b"id: 78\n\n"
+
+
+@pytest.mark.parametrize("size", [0, 1, 125, 126, 65535, 65536, 200_000])
+def test_frames_split_again(size: int) -> None:
+    payload = bytes(range(256)) * (size // 256 + 1)
+    payload = payload[:size]
+    data = websocket.frame(websocket.BINARY, payload) + b"rest"
+    assert websocket.split(data) == (websocket.BINARY, payload, b"rest")
+
+
+@pytest.mark.parametrize(
+    ("given", "authorization"),
+    [
+        ({}, ""),
+        ({"Authorization": "Bearer a"}, "Bearer a"),
+        ({"Sec-WebSocket-Protocol": "x, base64url.bearer.authorization.k8s.io.c2VjcmV0"}, "Bearer secret"),
+        ({"Sec-WebSocket-Protocol": "base64url.bearer.authorization.k8s.io.YQ"}, "Bearer a"),
+        ({"Sec-WebSocket-Protocol": "base64url.bearer.authorization.k8s.io.!"}, "Bearer !"),
+        ({"Sec-WebSocket-Protocol": "base64url.bearer.authorization.k8s.io._w"}, "Bearer _w"),
+        ({"Sec-WebSocket-Protocol": "binary.k8s.io"}, ""),
+    ],
+)
+@pytest.mark.rows("AUT-001")
+def test_a_token_may_come_as_a_subprotocol(given: dict[str, str], authorization: str) -> None:
+    assert websocket.authorization(given) == authorization
+
+
+@pytest.mark.rows("AUT-001", "ERR-19")
+@on_uvloop
+async def test_a_browser_shows_its_token_in_the_handshake() -> None:
+    shelf = Shelf()
+    known = Credentials({"secret": authenticated("alice")})
+    token = "base64url.bearer.authorization.k8s.io.c2VjcmV0"
+    elsewhere = {**UPGRADE, "Origin": "https://elsewhere.example.com"}
+    async with serving(shelf, authenticator=known) as server:
+        for protocol, code in ((f"{token}, binary.k8s.io", 101), (f"{token}x", 401), ("binary.k8s.io", 401)):
+            async with connected(server) as client:
+                client.send("GET", WATCH, **elsewhere, **{"Sec-WebSocket-Protocol": protocol})
+                told, headers = await client.head()
+                assert told == code, protocol
+                if code == 101:
+                    assert headers["Sec-WebSocket-Protocol"] == "binary.k8s.io"  # the token is not told again
+                    assert shelf.calls[-1].user.name == "alice"
+    assert len(shelf.calls) == 1
+
+
+def test_columns_wait_for_an_event_that_has_a_place_for_them() -> None:
+    class Transport:
+        sent = b""
+
+        def write(self, data: bytes) -> None:
+            self.sent += data
+
+    async def run() -> None:
+        transport = Transport()
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        sink = websocket.WebSocketSink(transport, b"", b'"columnDefinitions":[1]', done)
+        event = websocket.form(False).event(b"{%b}" % NO_COLUMNS, 1)
+        for data in (websocket.frame(websocket.PING, b""), event + event, event):
+            sink.write(data)
+        assert transport.sent.count(b'"columnDefinitions":[1]') == 1
+        assert transport.sent.count(NO_COLUMNS) == 2
+        first, rest = websocket.split(transport.sent)[1:]
+        assert first == b""
+        assert websocket.split(rest)[1] == b'{"columnDefinitions":[1]}\n'
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("accept", ["text/event-stream", "text/event-stream;as=Table;v=v1;g=meta.k8s.io, */*"])
+def test_who_likes_events_best_gets_them(accept: str) -> None:
+    assert eventstream.is_wanted(accept)
+    assert not eventstream.is_wanted(f"application/json, {accept.replace(';', ';q=0.1;', 1)};q=0.1")

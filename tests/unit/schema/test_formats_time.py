@@ -1,0 +1,61 @@
+"""Formats take time in proportion to their texts, whatever the texts are made of."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from apiext.cel import times
+from apiext.cel.library import named_formats, network, quantities, semver, urls
+from apiext.schema.formats import CHECKS
+
+pytestmark = pytest.mark.rows("VAL-006")
+PARTS = [
+    "9",
+    "a",
+    "-",
+    "a.",
+    "1:",
+    "::",
+    "a@",
+    "%",
+    "0 ",
+    "1h",
+    "é",
+    "=",
+    "+",
+    "\\",
+    '"',
+    "(",
+    ".",
+    "a-",
+    "1 h ",
+    "\t",
+    ",",
+]
+TEXTS = [before + part * (60_000 // len(part)) + after for part in PARTS for before, after in (
+    ("", ""), ("", "!"), ("a@", ""), ('"', ""), ("1", "h"), ("rgb(", ")"), ("2024-01-01T00:00:00.", "Z"), ("<", "@a>"),
+)]  # fmt: skip
+READERS = {
+    **CHECKS,
+    "cel duration": times.parse_go_or_word_duration,
+    "cel time": times.parse_date_time,
+    "cel RFC 3339": times.parse_rfc3339,
+    "cel quantity": quantities.parse,
+    "cel semver": semver.parse,
+    "cel URL": urls.refusal,
+    "cel ip": network._read_ip,
+    "cel cidr": network._read_network,
+    "cel UUID": named_formats._uuid,
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_time_is_linear(name: str) -> None:
+    read, slowest = READERS[name], (0.0, "")
+    for text in TEXTS:
+        began = time.process_time()
+        read(text)
+        slowest = max(slowest, (time.process_time() - began, f"{text[:20]}…{text[-5:]}"))
+    assert slowest[0] < 0.25, f"{slowest[1]}: {slowest[0]:.2f} s for 60 KB"

@@ -1,0 +1,262 @@
+"""Laws of indexes: they answer as a look at every object does, whatever changed in between, and stay within bounds."""
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+from time import perf_counter
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from apiext import limits
+from apiext.storage.indexes import Dimension, Index, Indexes, Term
+from apiext.storage.store import Entry
+from tests.support.sinks import RecordingSink, watch_group
+from tests.unit.storage.test_fanout import Feed, turns
+
+pytestmark = pytest.mark.rows("SEL-002")
+
+COLORS = ("red", "green", "blue", "")
+
+
+def value_of(field: str) -> Callable[[Entry], str | None]:
+    return lambda entry: orjson.loads(entry.raw).get(field)
+
+
+COLOR, SIZE = Dimension("color", value_of("color")), Dimension("size", value_of("size"))
+
+
+def equal(dimension: Dimension, *values: str) -> Term:
+    return Term(dimension, lambda found: found in values, frozenset(values))
+
+
+def unequal(dimension: Dimension, value: str) -> Term:
+    return Term(dimension, lambda found: found != value)
+
+
+def absent(dimension: Dimension) -> Term:
+    return Term(dimension, lambda found: found is None)
+
+
+TERMS = st.lists(
+    st.one_of(
+        st.sampled_from((COLOR, SIZE)).flatmap(
+            lambda of: st.sampled_from(COLORS).map(lambda value: equal(of, value)) | st.just(equal(of, "red", "3"))
+        ),
+        st.sampled_from(COLORS).map(lambda value: unequal(COLOR, value)),
+        st.just(absent(SIZE)),
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+def change(feed: Feed, random: Random) -> None:
+    key = f"{random.choice('abc')}/o{random.randrange(30):02}"
+    if random.random() < 0.25 and feed.col.known(key):
+        feed.remove(key)
+    else:
+        body = {"color": random.choice(COLORS), "size": random.choice(("1", "3", None))}
+        feed.put(key, raw=orjson.dumps({name: value for name, value in body.items() if value is not None}))
+
+
+def scanned(feed: Feed, terms: list[Term], namespace: str | None) -> list[Entry]:
+    return [entry for entry in feed.col.entries(namespace) if all(term.matches(entry) for term in terms)]
+
+
+@given(
+    st.randoms(use_true_random=False),
+    st.lists(st.tuples(TERMS, st.sampled_from((None, "a", "c")), st.integers(0, 5)), min_size=1, max_size=6),
+    st.sampled_from((0, 3, 1000)),
+)
+@settings(max_examples=60)
+def test_an_index_answers_as_a_scan_does(
+    random: Random, asked: list[tuple[list[Term], str | None, int]], sort: int
+) -> None:
+    async def run() -> None:
+        feed = Feed()
+        for terms, namespace, limit in asked:
+            for _ in range(random.randrange(40)):
+                change(feed, random)
+            if random.random() < 0.1:
+                entries = list(feed.col.entries())
+                feed.col.announce(feed.col.load(entries, {}, feed.revision))
+            wanted = scanned(feed, terms, namespace)
+            found, start = [], ""
+            while True:
+                page = await feed.col.select(terms, namespace, start, limit)
+                assert page.revision == feed.revision
+                found += page.entries
+                start = page.next
+                assert not limit or len(page.entries) <= limit
+                if not start:
+                    break
+                assert len(page.entries) == limit
+            assert found == wanted
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "INDEX_FROM", 1)
+        patch.setattr(limits, "INDEX_SORTED", sort)
+        patch.setattr(limits, "INDEXES", random.choice((1, 2, 8)))
+        asyncio.run(run())
+
+
+@pytest.mark.parametrize("budget", [0.0, 10.0], ids=["turn by turn", "at once"])
+async def test_changes_while_an_index_is_made_are_in_it(budget: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "LOOP_BUDGET", budget)
+    monkeypatch.setattr(limits, "INDEX_FROM", 1)
+    feed = Feed()
+    feed.put(*(f"a/o{number:02}" for number in range(50)), raw=b'{"color":"red"}')
+    async with asyncio.TaskGroup() as group:
+        asking = group.create_task(feed.col.select([equal(COLOR, "red")], None))
+        await turns(5)
+        feed.put("a/o00", raw=b'{"color":"blue"}')
+        feed.remove("a/o49")
+    found = asking.result()
+    assert len(found.entries) == (50 if found.revision < feed.revision - 1 else 48)
+    later = await feed.col.select([equal(COLOR, "red")], None)
+    assert [entry.name for entry in later.entries] == [f"o{number:02}" for number in range(1, 49)]
+
+
+async def test_a_collection_read_anew_while_an_index_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "LOOP_BUDGET", 0.0)
+    monkeypatch.setattr(limits, "INDEX_FROM", 1)
+    feed = Feed()
+    feed.put(*(f"a/o{number:02}" for number in range(50)), raw=b'{"color":"red"}')
+    async with asyncio.TaskGroup() as group:
+        asking = group.create_task(feed.col.select([equal(COLOR, "red")], None))
+        await turns(3)
+        kept = list(feed.col.entries())[:7]
+        feed.col.announce(feed.col.load(kept, {}, feed.revision))
+    assert list(asking.result().entries) == kept
+
+
+async def test_what_cannot_be_read_fails_the_asker_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "INDEX_FROM", 1)
+
+    def broken(entry: Entry) -> str:
+        if entry.name == "bad":
+            raise ValueError(entry.name)
+        return "red"
+
+    feed = Feed()
+    feed.put("a/bad", "a/good")
+    wrong = equal(Dimension("wrong", broken), "red")
+    for _ in range(2):
+        with pytest.raises(ValueError, match="bad"):
+            await feed.col.select([wrong], None)
+    feed.remove("a/bad")
+    assert [entry.name for entry in (await feed.col.select([wrong], None)).entries] == ["good"]
+
+
+def test_indexes_are_few_and_those_that_nobody_asks_for_go() -> None:
+    entries = {"a": Entry("", "a", 1, b"{}")}
+    indexes = Indexes(lambda: entries)
+
+    async def ask(key: str) -> None:
+        await indexes.narrow([equal(Dimension(key, lambda entry: "x"), "x")])
+
+    async def run() -> None:
+        for number in range(3 * limits.INDEXES):
+            await ask(str(number))
+            assert len(indexes) <= limits.INDEXES
+        for _ in range(limits.INDEX_IDLE):
+            indexes.tick()
+        await ask("kept")
+        indexes.tick()
+        assert len(indexes) == 1
+        indexes.clear()
+        assert len(indexes) == 0
+
+    asyncio.run(run())
+
+
+def test_a_collection_that_nobody_selects_on_has_no_index() -> None:
+    feed = Feed()
+    reads: list[Entry] = []
+    feed.put(*(f"a/o{number:02}" for number in range(50)))
+    index = Index(Dimension("seen", reads.append), ())
+    for number in range(1000):
+        index.mark(f"o{number % 10}")
+    assert not reads  # a change costs a mark, not a look at the object
+    entries = {f"o{number}": Entry("", f"o{number}", 1, b"{}") for number in range(10)}
+    assert index.settle(entries, perf_counter() + 10)
+    assert len(reads) == 10
+
+
+# --- watches told apart by value ---
+
+
+@given(st.randoms(use_true_random=False))
+@settings(max_examples=30)
+def test_routed_groups_see_what_others_see(random: Random) -> None:
+    async def run(routed: int) -> list[list[object]]:
+        seed = Random(start)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(limits, "ROUTED_FROM", routed)
+            feed = Feed()
+            sinks = []
+            for color in COLORS:
+                term = equal(COLOR, color)
+                for namespace in (None, "a"):
+                    sinks.append(sink := RecordingSink())
+                    group = watch_group(namespace, term.matches, key=f"{color}/{namespace}", route=term)
+                    watcher = feed.col.watch(group, None, sink)
+                    sink.paused = seed.random() < 0.2
+                    if sink.paused:
+                        laggards.append((sink, watcher))
+            for _ in range(60):
+                change(feed, seed)
+                if seed.random() < 0.3:
+                    await turns(5)
+            for sink, watcher in laggards:
+                sink.paused = False
+                watcher.resume()
+            laggards.clear()
+            await turns(200)
+            return [list(sink.events) for sink in sinks]
+
+    laggards: list[tuple[RecordingSink, object]] = []
+    start = random.randrange(10**9)
+    assert asyncio.run(run(1)) == asyncio.run(run(10**9))
+
+
+async def test_a_change_wakes_only_the_groups_that_may_want_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    feed = Feed()
+    made: list[str] = []
+
+    def frames(name: str) -> Callable[[str, Entry], bytes]:
+        return lambda kind, entry: (made.append(name), b"")[1]
+
+    looked: list[Entry] = []
+    color = Dimension("color", lambda entry: (looked.append(entry), orjson.loads(entry.raw).get("color"))[1])
+    for number in range(limits.ROUTED_FROM + 4):
+        term = equal(color, f"c{number}")
+        feed.col.watch(
+            watch_group(selects=term.matches, key=str(number), frame=frames(f"c{number}"), route=term),
+            None,
+            RecordingSink(),
+        )
+    await turns(100)
+    feed.put("a/x", raw=b'{"color":"c3"}')
+    await turns(100)
+    assert made == ["c3"]
+    assert len(looked) == 2  # once to tell the groups apart, once by the group itself
+
+
+async def test_a_value_that_cannot_be_read_wakes_everybody() -> None:
+    def broken(entry: Entry) -> str:
+        raise ValueError(entry.name)
+
+    feed = Feed()
+    sinks = []
+    for number in range(limits.ROUTED_FROM + 1):
+        term = equal(Dimension("broken", broken), str(number))
+        sinks.append(sink := RecordingSink())
+        feed.col.watch(watch_group(selects=term.matches, key=str(number), route=term), None, sink)
+    await turns(100)
+    feed.put("a/x")
+    await turns(300)
+    assert all(sink.ended for sink in sinks)

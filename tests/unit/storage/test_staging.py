@@ -1,0 +1,143 @@
+"""Watches whose objects take waiting before they can be shown: order, ends, what is asked for and what is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+
+from apiext.storage.store import Entry
+from tests.support.sinks import RecordingSink, line, watch_group
+from tests.unit.storage.test_fanout import Feed, turns
+
+
+class Slow:
+    """A stage that is ready when the test says so; ``asked`` are the names of each question."""
+
+    def __init__(self, but: str = "") -> None:
+        self.asked: list[list[str]] = []
+        self.known: set[Entry] = set()
+        self._but = but
+        self._waiting: list[tuple[Sequence[Entry], Callable[[Sequence[Entry] | bytes], None]]] = []
+
+    def concerns(self, entry: Entry) -> bool:
+        return entry.name != self._but
+
+    def now(self, entry: Entry) -> Entry | None:
+        return entry if entry in self.known else None
+
+    def prepare(self, entries: Sequence[Entry], then: Callable[[Sequence[Entry] | bytes], None]) -> None:
+        self.asked.append([entry.name for entry in entries])
+        self._waiting.append((entries, then))
+
+    def answer(self, data: bytes | None = None) -> None:
+        entries, then = self._waiting.pop(0)
+        then(data if data is not None else entries)
+
+
+@pytest.fixture
+def feed() -> Feed:
+    return Feed()
+
+
+def opened(feed: Feed, slow: Slow, **how: object) -> RecordingSink:
+    sink = RecordingSink()
+    feed.col.watch(replace(watch_group(key="slow"), stage=slow), None, sink, **how)  # type: ignore[arg-type]
+    return sink
+
+
+def names(sink: RecordingSink) -> list[str]:
+    return [seen.key.rpartition("/")[2] for seen in sink.events]
+
+
+@pytest.mark.rows("VER-012", "VER-008")
+async def test_events_wait_for_the_stage_and_keep_their_order(feed: Feed) -> None:
+    slow = Slow()
+    sink = opened(feed, slow)
+    await turns()
+    feed.put("n/a", "n/b")
+    feed.put("n/c")
+    await turns()
+    assert (names(sink), slow.asked) == ([], [["a", "b", "c"]])
+    feed.put("n/d")
+    slow.answer()
+    await turns()
+    assert (names(sink), slow.asked[1:]) == (["a", "b", "c"], [["d"]])
+    slow.answer()
+    await turns()
+    assert names(sink) == ["a", "b", "c", "d"]
+
+
+async def test_what_is_ready_does_not_wait(feed: Feed) -> None:
+    slow = Slow()
+    sink = opened(feed, slow)
+    await turns()
+    feed.put("n/a")
+    entry = feed.col.get("n", "a")
+    assert entry is not None
+    slow.known.add(entry)
+    await turns()
+    assert (names(sink), slow.asked) == (["a"], [])
+
+
+async def test_initial_objects_wait_too(feed: Feed) -> None:
+    feed.put(*(f"n/o{number:03}" for number in range(250)))
+    slow = Slow()
+    sink = opened(feed, slow, initial=True)
+    other = opened(feed, slow, initial=True)
+    await turns()
+    assert names(sink) == names(other) == []
+    for _ in range(6):
+        if slow.asked and len(names(sink)) < 250:
+            slow.answer()
+            await turns()
+    assert names(sink) == names(other) == [f"o{number:03}" for number in range(250)]
+    assert sorted(name for asked in slow.asked for name in asked) == sorted(
+        set(names(sink))
+    )  # nothing was asked for twice
+
+
+@pytest.mark.rows("VER-008")
+async def test_a_failure_ends_all_watches_of_the_group(feed: Feed) -> None:
+    slow, others = Slow(), RecordingSink()
+    feed.col.watch(watch_group(key="others"), None, others)
+    sinks = [opened(feed, slow) for _ in range(3)]
+    await turns()
+    feed.put("n/a")
+    await turns()
+    slow.answer(line("ERROR", "", 1))
+    await turns()
+    assert all(sink.ended and sink.seen[-1].type == "ERROR" for sink in sinks)
+    assert (names(others), others.ended) == (["a"], False)
+    feed.put("n/b")
+    await turns()
+    assert len(slow.asked) == 1
+
+
+@pytest.mark.rows("SEL-002")
+async def test_only_what_may_be_selected_is_asked_for(feed: Feed) -> None:
+    feed.put("n/a", "n/boring")
+    slow = Slow(but="boring")
+    sink = opened(feed, slow, initial=True)
+    await turns()
+    slow.answer()
+    feed.put("n/boring")
+    feed.put("n/a")
+    await turns()
+    slow.answer()
+    await turns()
+    assert (names(sink), slow.asked) == (["a", "a"], [["a"], ["a"]])
+
+
+async def test_a_client_that_leaves_while_it_waits(feed: Feed) -> None:
+    slow = Slow()
+    sink = RecordingSink()
+    watcher = feed.col.watch(replace(watch_group(key="slow"), stage=slow), None, sink)
+    await turns()
+    feed.put("n/a")
+    await turns()
+    watcher.close()
+    slow.answer()
+    await turns()
+    assert (names(sink), feed.col.watchers) == ([], 0)

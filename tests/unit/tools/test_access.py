@@ -1,0 +1,99 @@
+"""Which server a command talks to, and with what."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from apiext.auth import certificates
+from apiext.tools import access
+
+
+def options(*given: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    access.add_flags(parser)
+    return parser.parse_args(list(given))
+
+
+def kubeconfig(path: Path, cluster: dict[str, Any], user: dict[str, Any] | None = None) -> Path:
+    context = {"cluster": "c"} | ({"user": "u"} if user is not None else {})
+    document = {
+        "clusters": [{"name": "c", "cluster": cluster}],
+        "contexts": [{"name": "x", "context": context}, {"name": "empty", "context": {"cluster": "missing"}}],
+        "users": [{"name": "u", "user": user}] if user is not None else [],
+        "current-context": "x",
+    }
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+def test_flags_go_before_the_kubeconfig(tmp_path: Path) -> None:
+    file = kubeconfig(tmp_path / "config", {"server": "http://from-file:1"})
+    environment = {"KUBECONFIG": f"{tmp_path}/missing:{file}", "HOME": str(tmp_path)}
+    assert access.resolve(options(), environment).url == "http://from-file:1"
+    given = access.resolve(options("--server", "http://named:2/", "--token", "secret"), environment)
+    assert (given.url, given.headers) == ("http://named:2", {"Authorization": "Bearer secret"})
+    assert "secret" not in repr(given)
+
+
+def test_without_anything_it_is_the_insecure_server(tmp_path: Path) -> None:
+    assert access.resolve(options(), {"HOME": str(tmp_path)}).url == "http://127.0.0.1:8080"
+    (tmp_path / ".kube").mkdir()
+    kubeconfig(tmp_path / ".kube" / "config", {"server": "http://at-home:3"})
+    assert access.resolve(options(), {"HOME": str(tmp_path)}).url == "http://at-home:3"
+
+
+def test_credentials_of_a_kubeconfig(tmp_path: Path) -> None:
+    authority = certificates.load_authority(tmp_path / "pki")
+    serving = certificates.load_serving(tmp_path / "pki", authority, certificates.serving_names("127.0.0.1", ()))
+    ca = base64.b64encode(serving.ca).decode()
+    (tmp_path / "token").write_text("from-file\n")
+    file = kubeconfig(
+        tmp_path / "config", {"server": "https://s", "certificate-authority-data": ca}, {"tokenFile": "token"}
+    )
+    found = access.from_kubeconfig(file)
+    assert found.headers == {"Authorization": "Bearer from-file"}
+    assert found.tls is not None
+    assert found.tls.verify_mode is ssl.CERT_REQUIRED
+    pair = {"client-certificate": str(serving.certificate), "client-key": str(serving.key)}
+    file = kubeconfig(file, {"server": "https://s", "insecure-skip-tls-verify": True}, pair)
+    found = access.from_kubeconfig(file)
+    assert found.headers == {}
+    assert found.tls is not None
+    assert found.tls.verify_mode is ssl.CERT_NONE
+
+
+@pytest.mark.parametrize(
+    ("cluster", "user", "words"),
+    [
+        ({"server": "ftp://x"}, None, "has no http or https server"),
+        ({"server": "https://s"}, {"exec": {"command": "x"}}, "logs in by a plug-in"),
+        ({"server": "https://s", "certificate-authority-data": "!"}, None, "cannot be used"),
+        ({"server": "https://s", "certificate-authority": "missing.pem"}, None, "cannot be used"),
+    ],
+)
+def test_what_cannot_be_used(tmp_path: Path, cluster: dict[str, Any], user: dict[str, Any] | None, words: str) -> None:
+    file = kubeconfig(tmp_path / "config", cluster, user)
+    with pytest.raises(access.AccessError, match=words):
+        access.from_kubeconfig(file)
+
+
+def test_files_that_are_none(tmp_path: Path) -> None:
+    file = kubeconfig(tmp_path / "config", {"server": "http://s"})
+    for context, words in (("other", "there is no context named 'other'"), ("empty", "there is no cluster named")):
+        with pytest.raises(access.AccessError, match=words):
+            access.from_kubeconfig(file, context)
+    for text in ("a: [", "5", ""):
+        file.write_text(text)
+        with pytest.raises(access.AccessError):
+            access.from_kubeconfig(file)
+    with pytest.raises(access.AccessError, match="No such file"):
+        access.resolve(options("--kubeconfig", str(tmp_path / "none")), {})
+    with pytest.raises(access.AccessError, match="use http://host:port"):
+        access.resolve(options("--server", "localhost:8080"), {})

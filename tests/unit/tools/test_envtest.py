@@ -1,0 +1,62 @@
+"""The directory for KUBEBUILDER_ASSETS."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from apiext.config import KUBERNETES_VERSION
+from apiext.tools import envtest
+
+ETCD = "#!/bin/sh\necho 'etcd Version: 3.5.21'\n"
+
+
+@pytest.fixture
+def bin_dir(tmp_path: Path) -> Path:
+    """A directory with an etcd and a kubectl to find."""
+    found = tmp_path / "bin"
+    found.mkdir()
+    for name, text in (("etcd", ETCD), ("kubectl", "#!/bin/sh\n")):
+        (found / name).write_text(text)
+        (found / name).chmod(0o755)
+    return found
+
+
+def test_it_holds_a_launcher_and_links(tmp_path: Path, bin_dir: Path) -> None:
+    directory = tmp_path / "of envtest"
+    for _ in range(2):  # the second time brings it up to date
+        assert envtest.write(directory, str(bin_dir / "etcd"), search=str(bin_dir)) == []
+    assert sorted(path.name for path in directory.iterdir()) == ["etcd", "kube-apiserver", "kubectl"]
+    assert (directory / "etcd").readlink() == bin_dir / "etcd"
+    assert (directory / "kubectl").readlink() == bin_dir / "kubectl"
+    assert os.access(directory / "kube-apiserver", os.X_OK)
+    told = subprocess.run([directory / "kube-apiserver", "--version"], capture_output=True, text=True, check=True)
+    assert told.stdout == f"Kubernetes v{KUBERNETES_VERSION}\n"
+
+
+def test_a_missing_kubectl_is_told_and_not_linked(tmp_path: Path, bin_dir: Path) -> None:
+    directory = tmp_path / "assets"
+    envtest.write(directory, str(bin_dir / "etcd"), search=str(bin_dir))
+    (bin_dir / "kubectl").unlink()
+    [told] = envtest.write(directory, str(bin_dir / "etcd"), search=str(bin_dir))
+    assert "no kubectl is on PATH" in told
+    assert not (directory / "kubectl").is_symlink()
+
+
+def test_what_cannot_be_made(tmp_path: Path, bin_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(envtest.AssetsError):
+        envtest.write(tmp_path / "assets", str(tmp_path / "no-etcd"))
+    with pytest.raises(envtest.AssetsError, match="is not there"):
+        envtest.write(tmp_path / "assets", str(bin_dir / "etcd"), str(tmp_path / "no-kubectl"))
+    (tmp_path / "file").write_text("")
+    assert envtest.run([str(tmp_path / "file" / "below"), "--etcd", str(bin_dir / "etcd")]) == 1
+    assert capsys.readouterr().err.startswith("apiext: ")
+
+
+def test_the_command_says_what_to_type(tmp_path: Path, bin_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [str(tmp_path / "of envtest"), "--etcd", str(bin_dir / "etcd")]
+    assert envtest.run(arguments, {"PATH": str(bin_dir)}) == 0
+    assert capsys.readouterr().out == f"export KUBEBUILDER_ASSETS='{tmp_path}/of envtest'\n"

@@ -1,0 +1,106 @@
+"""What is said about definitions without a server, and how it is printed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from apiext.tools import lint
+
+GOOD = """\
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: foos.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {plural: foos, kind: Foo}
+  versions:
+    - name: v1
+      served: true
+      storage: true
+      schema:
+        openAPIV3Schema:
+          type: object
+"""
+TWICE = GOOD + "          type: object\n"
+UNKNOWN = GOOD + "          readOnly: true\n"
+WRONG = GOOD.replace("type: object", "type: objct")
+OLD = """\
+apiVersion: apiextensions.k8s.io/v1beta1
+kind: CustomResourceDefinition
+metadata: {name: foos.example.com}
+spec: {group: example.com, version: v1, names: {plural: foos, kind: Foo}}
+"""
+
+
+def said(text: str, mode: str = "Warn") -> list[str]:
+    return [str(found) for found in lint.lint("f", text.encode(), mode)]
+
+
+@pytest.mark.rows("CRD-009", "WRI-013", "SCH-002")
+def test_errors_and_warnings_have_their_lines() -> None:
+    assert said(GOOD) == ["foos.example.com"]
+    assert said(WRONG) == [
+        'f:14: error: spec.validation.openAPIV3Schema.type: Invalid value: "objct": must be object at the root',
+        'f:14: error: spec.validation.openAPIV3Schema.type: Unsupported value: "objct": supported values: "array", '
+        '"boolean", "integer", "number", "object", "string"',
+    ]
+    unknown = 'unknown field "spec.versions[0].schema.openAPIV3Schema.readOnly"'
+    assert said(UNKNOWN) == [f"f:15: warning: {unknown}", "foos.example.com"]
+    assert said(UNKNOWN, "Ignore") == ["foos.example.com"]
+    cannot = 'CustomResourceDefinition in version "v1" cannot be handled as a CustomResourceDefinition'
+    assert said(UNKNOWN, "Strict") == [f"f:15: error: {cannot}: strict decoding error: {unknown}"]
+    [twice, _] = said(TWICE)
+    assert twice == 'f:1: warning: yaml: unmarshal errors:\n  line 15: key "type" already set in map'
+    assert said("a: [") == ["f:1: error: yaml: line 1: did not find expected node content"]
+    [decoding] = said(GOOD.replace("group: example.com", "group: 3"))
+    assert decoding.startswith(f"f:1: error: {cannot}: json: cannot unmarshal number into Go struct field ")
+
+
+@pytest.mark.rows("B1-005", "B1-004")
+def test_both_versions_of_the_api_are_judged() -> None:
+    [warned, name] = said(OLD)
+    assert warned.startswith("f:1: warning: apiextensions.k8s.io/v1beta1 CustomResourceDefinition is deprecated")
+    assert name == "foos.example.com"
+    other = OLD.replace("v1beta1", "v2")
+    assert said(other) == [
+        'f:1: error: no matches for kind "CustomResourceDefinition" in version "apiextensions.k8s.io/v2"'
+    ]
+
+
+def test_documents_and_lists_are_looked_through() -> None:
+    text = f"kind: ConfigMap\n---\n{WRONG}---\n{GOOD}"
+    assert [one.split(":")[:2] for one in said(text)] == [["f", "16"], ["f", "16"], ["foos.example.com"]]
+    item = "\n".join(f"  {line}" if line else "" for line in WRONG.splitlines())
+    listed = "kind: List\napiVersion: v1\nitems:\n-\n" + item
+    assert said(listed)[0].startswith("f:18: error: spec.validation.openAPIV3Schema.type")
+    assert said("- a\n") == said("5\n") == said("kind: List\nitems: [5]\n") == said("") == []
+    as_json = json.dumps({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"})
+    assert said(as_json)[0].startswith("f:1: error: metadata.name: Required value: name or generateName is required")
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good, wrong, other = tmp_path / "good.yaml", tmp_path / "wrong.yaml", tmp_path / "other.yaml"
+    good.write_text(GOOD)
+    wrong.write_text(WRONG)
+    other.write_text("kind: ConfigMap\n")
+    assert lint.run(["lint", str(good)]) == 0
+    assert capsys.readouterr().out == f"{good}: foos.example.com is valid\n"
+    assert lint.run(["lint", "--quiet", str(good)]) == 0
+    assert capsys.readouterr().out == ""
+    assert lint.run(["lint", str(good), str(wrong), "-o", "json"]) == 1
+    first = json.loads(capsys.readouterr().out.splitlines()[0])
+    assert first == {
+        "file": str(wrong), "line": 14, "severity": "error", "name": "foos.example.com",
+        "field": "spec.validation.openAPIV3Schema.type", "message": first["message"],
+    }  # fmt: skip
+    assert lint.run(["lint", str(other)]) == 0
+    assert "no CustomResourceDefinition in it" in capsys.readouterr().err
+    assert lint.run(["lint", str(tmp_path / "missing.yaml")]) == 1
+    assert "No such file" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as ended:
+        lint.run([])
+    assert ended.value.code == 2

@@ -1,0 +1,86 @@
+"""The parts of a storage migration that need no server."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+
+from apiext.tools.migration import MigrationError, Pace, lost, plan_of
+from apiext.tools.progress import Bar, Lines
+
+
+def definition(versions: list[dict[str, Any]], stored: list[str], strategy: str = "None") -> dict[str, Any]:
+    names = {"plural": "foos", "kind": "Foo"}
+    return {
+        "metadata": {"name": "foos.example.com", "uid": "u", "generation": 3},
+        "spec": {"group": "example.com", "names": names, "versions": versions, "conversion": {"strategy": strategy}},
+        "status": {"storedVersions": stored, "acceptedNames": names},
+    }
+
+
+def version(name: str, schema: str = "same", *, served: bool = True, storage: bool = False) -> dict[str, Any]:
+    return {"name": name, "served": served, "storage": storage, "schema": {"openAPIV3Schema": {"description": schema}}}
+
+
+@pytest.mark.rows("VER-014")
+def test_a_plan_names_what_may_be_left_behind() -> None:
+    three = [version("v1", "old"), version("v2"), version("v3", storage=True)]
+    plan = plan_of(definition(three, ["v1", "v2", "v3"]))
+    assert (plan.storage, plan.pending, plan.compared) == ("v3", ["v1", "v2"], ("v1",))
+    assert plan.path("v3", "ns", "a") == "/apis/example.com/v3/namespaces/ns/foos/a"
+    assert plan.path("v3") == "/apis/example.com/v3/foos"
+    assert plan_of(definition(three, ["v1", "v3"], "Webhook")).compared == ()
+    assert plan_of(definition(three, ["v3"])).pending == []
+    with pytest.raises(MigrationError, match="does not serve its storage version"):
+        plan_of(definition([version("v1"), version("v2", storage=True, served=False)], ["v1", "v2"]))
+
+
+def test_what_is_lost_between_two_versions() -> None:
+    before = {
+        "apiVersion": "g/v1", "kind": "Foo", "metadata": {"name": "a"},
+        "spec": {"kept": 1, "gone": {"deep": 1}, "list": [{"a": 1, "b": 2}, {"a": 3}], "other": [1, 2], "null": None},
+    }  # fmt: skip
+    after = {
+        "apiVersion": "g/v2", "kind": "Foo", "metadata": {},
+        "spec": {"kept": 1, "new": 2, "list": [{"a": 1}, {"a": 3}], "other": [1], "null": None},
+    }  # fmt: skip
+    assert lost(before, after) == ["spec.gone", "spec.list[0].b", "spec.other"]
+    assert lost(before, before) == []
+    assert lost({"spec": 1}, {"spec": "1"}) == ["spec"]
+
+
+def test_a_pace_spreads_turns() -> None:
+    pace = Pace(1000)
+    for _ in range(5):
+        pace.wait()
+    assert pace._next > 0
+    Pace(0).wait()
+
+
+def test_lines_are_json_and_progress_is_rare() -> None:
+    out = io.StringIO()
+    lines = Lines(out)
+    lines.event("started", resource="r", storage="v2")
+    for done in range(100):
+        lines.progress("r", done, 100)
+    told = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert told[0] == {"event": "started", "resource": "r", "storage": "v2"}
+    assert told[1] == {"event": "progress", "resource": "r", "done": 0, "total": 100}
+    assert len(told) == 2
+
+
+def test_a_bar_is_drawn_over() -> None:
+    out = io.StringIO()
+    bar = Bar(out)
+    bar.event("started", resource="r", storage="v2")
+    bar.progress("r", 0, 2)
+    bar.progress("r", 1, 2)  # too soon to be drawn
+    bar.progress("r", 2, 2)
+    bar.event("migrated", resource="r", storedVersions=["v2"])
+    first, *drawn, last, end = out.getvalue().replace("\r\x1b[K", "\n").split("\n")
+    assert first == "r: started: storage v2"
+    assert [text.split("]")[0] for text in drawn if text] == ["r [" + "." * 30, "r [" + "#" * 30]
+    assert (last, end) == ("r: migrated: storedVersions v2", "")

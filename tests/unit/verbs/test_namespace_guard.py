@@ -1,0 +1,138 @@
+"""A create and the end of its namespace: whichever comes first, nothing is left in a namespace that is gone."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from apiext.admission.attributes import Attributes
+from apiext.admission.chain import Chain
+from apiext.admission.lifecycle import NAMESPACES, NamespaceLifecycle
+from apiext.documents.document import Document, View
+from apiext.meta.status import StatusError
+from apiext.verbs.call import Verbs
+from tests.support.fake_etcd import FakeEtcd
+from tests.unit.controllers.harness import NOW, Server, server, until
+from tests.unit.verbs.harness import DEFINITION, Client
+
+pytestmark = pytest.mark.rows("NSP-004", "NSP-005")
+
+
+class Pause:
+    """A plug-in at the end of the chain: it holds a create that has been judged."""
+
+    name = "Pause"
+    idle = False
+
+    def __init__(self) -> None:
+        self.waiting = asyncio.Event()
+        self.go = asyncio.Event()
+
+    async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
+        return new
+
+    async def review(self, attributes: Attributes) -> None:
+        self.waiting.set()
+        await self.go.wait()
+
+
+class InDefault(Client):
+    """A client whose creates are admitted as a server admits them."""
+
+    def __init__(self, server: Server, pause: Pause) -> None:
+        super().__init__(server)
+        store, live = server.store, server.live
+
+        async def find(name: str) -> View | None:
+            namespaces = server.collection(NAMESPACES)
+            served = live.current.lookup("", "v1", "namespaces")
+            assert served is not None
+            entry = namespaces.get("", name) or await store.current(namespaces, "", name)
+            return served.decode(entry.raw, entry.revision) if entry is not None else None
+
+        chain = Chain([NamespaceLifecycle(find), pause])
+        loop = asyncio.get_running_loop()
+        self.verbs = Verbs(live, store, chain, server.controllers.serving, lambda: NOW, loop.time)
+
+
+@asynccontextmanager
+async def served(etcd: FakeEtcd, pause: Pause) -> AsyncIterator[InDefault]:
+    async with server(etcd) as one:
+        if one.definition("widgets.example.com") is None:
+            await one.define({**DEFINITION, "metadata": {"name": "widgets.example.com", "uid": "d1", "generation": 1}})
+        await one.established("widgets.example.com")
+        yield InDefault(one, pause)
+
+
+def namespace(client: Client) -> object:
+    return client.server.collection(NAMESPACES).get("", "default")
+
+
+async def test_a_namespace_that_ends_between_judgement_and_commit() -> None:
+    pause = Pause()
+    async with served(FakeEtcd(), pause) as client, asyncio.TaskGroup() as group:
+        creating = group.create_task(refused(client))
+        await pause.waiting.wait()
+        await client.server.delete_namespace("default")
+        await until(lambda: namespace(client) is None)
+        pause.go.set()
+        assert (await creating).code == 404
+        assert await client.stored("a") is None
+
+
+async def test_a_namespace_that_begins_to_end_between_judgement_and_commit() -> None:
+    pause = Pause()
+    async with served(FakeEtcd(), pause) as client:
+        pause.go.set()
+        await client.create("held", metadata={"finalizers": ["example.com/hold"]})
+        pause.go.clear()
+        pause.waiting.clear()
+        async with asyncio.TaskGroup() as group:
+            creating = group.create_task(refused(client))
+            await pause.waiting.wait()
+            await client.server.delete_namespace("default")
+            pause.go.set()
+            error = await creating
+        assert (error.code, error.reason) == (403, "Forbidden")
+        assert "because it is being terminated" in error.message
+        assert await client.stored("a") is None
+
+
+async def refused(client: Client) -> StatusError:
+    with pytest.raises(StatusError) as error:
+        await client.create("a")
+    return error.value
+
+
+async def test_a_namespace_that_only_changed_does_not_stand_in_the_way() -> None:
+    pause = Pause()
+    async with served(FakeEtcd(), pause) as client, asyncio.TaskGroup() as group:
+        creating = group.create_task(client.create("a"))
+        await pause.waiting.wait()
+        collection = client.server.collection(NAMESPACES)
+        entry = collection.get("", "default")
+        assert entry is not None
+        raw = entry.raw.replace(b'"labels":{', b'"labels":{"a":"b",')
+        await client.server.store.update(collection, "", "default", raw, entry.revision)
+        pause.go.set()
+        assert (await creating).code == 201
+
+
+async def test_a_cache_that_has_not_seen_the_end_is_not_believed() -> None:
+    etcd, pause = FakeEtcd(), Pause()
+    async with served(etcd, pause) as late, served(etcd, pause) as other:
+        pause.go.set()
+        etcd.hold()
+        namespaces = late.server.collection(NAMESPACES)
+        entry = namespaces.get("", "default")
+        assert entry is not None
+        await late.server.store.delete_key(other.server.store.keys.object(NAMESPACES, "", "default"), entry.revision)
+        assert namespaces.get("", "default") is entry  # the watch says nothing
+        async with asyncio.TaskGroup() as group:
+            creating = group.create_task(refused(late))
+            await asyncio.sleep(0.05)
+            assert await late.stored("a") is None
+            etcd.release()
+            assert (await creating).code == 404
+        assert await late.stored("a") is None

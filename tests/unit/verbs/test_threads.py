@@ -1,0 +1,205 @@
+"""Long rules leave the loop, come back when they were short after all, and end with the request that waits for them."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from apiext import limits
+from apiext.auth.user import SUPERUSER
+from apiext.catalog.compile import compile_definition
+from apiext.documents.document import Document
+from apiext.meta.status import StatusError
+from apiext.verbs import decoding, threads
+from apiext.verbs.call import Call
+from tests.support.definitions import definition
+
+pytestmark = pytest.mark.rows("CEL-011")
+NUMBERS = {"type": "array", "items": {"type": "integer"}}
+PAIRS = "self.all(a, self.all(b, a + b >= 0))"
+TRIPLES = "self.all(a, self.all(b, self.all(c, a + b + c >= 0)))"
+UNKNOWN = "self.all(a, self.all(b, a >= 0 || b / 0 == 1))"
+
+
+def a_call(rule: str, deadline: float = 0.0) -> Call:
+    """Return a call of a resource whose spec is a list of integers under a rule."""
+    spec = {**NUMBERS, "x-kubernetes-validations": [{"rule": rule}]}
+    resource = compile_definition(
+        definition("example.com", schema={"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}})
+    )
+    served = resource.versions["v1"]
+    return Call("create", served, resource, served.endpoints[""], "default", "", {}, SUPERUSER, deadline=deadline)
+
+
+def judge(call: Call, document: Document, seen: list[int]) -> list[str]:
+    """Return the errors of the rules, and note the thread."""
+    seen.append(threading.get_ident())
+    return [str(error) for error in call.served.rules(document, None, [])[0]]
+
+
+async def judged(call: Call, numbers: list[int]) -> tuple[list[str], list[bool]]:
+    """Return the errors, and for each time that they were looked for whether that was on the loop."""
+    seen: list[int] = []
+    call.size = 4 * len(numbers)
+    errors = await threads.run(call, judge, call, {"spec": numbers}, seen)
+    return errors, [ident == threading.get_ident() for ident in seen]
+
+
+def run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    with asyncio.Runner() as runner:
+        runner.run(work())
+
+
+def test_the_first_use_is_in_a_thread_and_short_rules_then_stay() -> None:
+    async def work() -> None:
+        call = a_call(PAIRS)
+        assert await judged(call, [1, 2]) == ([], [False])
+        assert await judged(call, [1, 2]) == ([], [True])
+
+    run(work)
+
+
+def test_rules_over_the_budget_of_the_loop_are_evaluated_in_a_thread() -> None:
+    async def work() -> None:
+        call = a_call(PAIRS)
+        await judged(call, [1])
+        assert await judged(call, [1] * 300) == ([], [True, False]), "tried, then done again"
+        assert await judged(call, [1] * 300) == ([], [False]), "known to be long"
+        assert await judged(call, [1] * 5) == ([], [True]), "smaller objects stay"
+        assert not call.served.slow(4 * 299)
+        call.served.tell(limits.OFF_LOOP * 9, False)
+        assert call.served.slow(limits.OFF_LOOP), "large objects never stay"
+
+    run(work)
+
+
+def test_what_was_long_once_comes_back_when_it_is_short() -> None:
+    async def work() -> None:
+        call = a_call(PAIRS)
+        await judged(call, [1])
+        call.served.tell(40, True)
+        assert await judged(call, [1] * 10) == ([], [False])
+        assert await judged(call, [1] * 10) == ([], [True])
+
+    run(work)
+
+
+def test_interpreted_rules_leave_earlier() -> None:
+    async def work() -> None:
+        call = a_call(UNKNOWN)
+        await judged(call, [1])
+        assert await judged(call, [1] * 80) == ([], [True]), "about 30,000 units of generated code"
+        errors, where = await judged(call, [*[1] * 79, -1])
+        assert errors == ['spec: Invalid value: "array": division by zero evaluating rule: ' + UNKNOWN]
+        assert where == [True, False], "a fault is looked for step by step"
+
+    run(work)
+
+
+def test_the_limit_of_a_call_is_the_same_in_both_places() -> None:
+    async def work() -> None:
+        errors, _ = await judged(a_call(TRIPLES), [1] * 200)
+        assert len(errors) == 1
+        assert "no further validation rules will be run due to call cost exceeds limit for rule" in errors[0]
+
+    run(work)
+
+
+def endless(call: Call, started: threading.Event, ended: threading.Event) -> None:
+    """Evaluate rules until somebody stops it."""
+    started.set()
+    try:
+        while True:
+            call.served.rules({"spec": [1] * 200}, None, [])
+    finally:
+        ended.set()
+
+
+def test_work_ends_at_the_deadline() -> None:
+    async def work() -> None:
+        call = a_call(PAIRS, asyncio.get_running_loop().time() + 0.2)
+        started, ended = threading.Event(), threading.Event()
+        with pytest.raises(StatusError) as late:
+            await threads.run(call, endless, call, started, ended)
+        assert (late.value.code, late.value.message) == (504, f"Timeout: {threads.OVER}")
+        assert await asyncio.to_thread(ended.wait, 5), "the thread is free again"
+
+    run(work)
+
+
+def test_work_ends_with_its_request() -> None:
+    async def work() -> None:
+        call = a_call(PAIRS)
+        started, ended = threading.Event(), threading.Event()
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(threads.run(call, endless, call, started, ended))
+            await asyncio.to_thread(started.wait, 5)
+            task.cancel()
+        assert await asyncio.to_thread(ended.wait, 5)
+
+    run(work)
+
+
+def test_the_loop_goes_on_meanwhile() -> None:
+    """A list that takes 10 million units; the loop's turns are as close as the interpreter lets them be."""
+    gaps = [0.0]
+
+    async def beat(over: asyncio.Event) -> None:
+        before = time.perf_counter()
+        while not over.is_set():
+            await asyncio.sleep(0.001)
+            now = time.perf_counter()
+            gaps.append(now - before)
+            before = now
+
+    async def work() -> None:
+        call = a_call(TRIPLES)
+        await judged(call, [1] * 2)
+        over = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(beat(over))
+            for size in (45, 45, 100, 45):
+                errors, _ = await judged(call, [1] * size)
+                assert bool(errors) is (size >= 100), errors
+            over.set()
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(limits.SWITCH_INTERVAL)
+    try:
+        run(work)
+    finally:
+        sys.setswitchinterval(before)
+    usual = sorted(gaps)[len(gaps) * 9 // 10]
+    assert usual < 0.02, "the budget is 5 ms, on a machine that nobody else uses"
+    assert len(gaps) > 20
+
+
+@pytest.mark.rows("NUL-002")
+def test_lists_whose_items_get_large_defaults_leave_the_loop() -> None:
+    item = {"type": "object", "properties": {"a": {"type": "string", "default": "x" * 2_000}}}
+    schema = {"type": "object", "properties": {"spec": {"type": "array", "items": item}}}
+    served = compile_definition(definition("example.com", schema={"openAPIV3Schema": schema})).versions["v1"]
+    assert served.slow(10), "nothing is compiled yet"
+    document: Document = {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {}, "spec": [{}]}
+    served.normalize(document)
+    assert served.rules(document, None, []) == ([], [])
+    assert not served.slow(50)
+    assert served.slow(500), "500 bytes may be 160 items"
+
+
+@pytest.mark.rows("NUL-002")
+def test_the_size_of_an_object_counts_its_defaults() -> None:
+    call = a_call(PAIRS)
+    schema = {"type": "object", "properties": {"spec": {"type": "string", "default": "x" * 5_000}}}
+    served = compile_definition(definition("example.com", schema={"openAPIV3Schema": schema})).versions["v1"]
+    call.served, call.size, call.name = served, 100, "a"
+    decoding.normalize_patched(
+        call, {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "a"}}, [], decoding.IGNORE
+    )
+    assert 5_000 < call.size < 6_000

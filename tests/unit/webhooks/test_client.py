@@ -1,0 +1,310 @@
+"""The client against real https servers: what it sends, keeps, refuses, and what it says when things go wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from apiext import limits
+from apiext.webhooks import errors
+from apiext.webhooks.client import Client
+from apiext.webhooks.resolver import Resolver
+from apiext.webhooks.target import Target, target_of
+from tests.support import admission_webhook as hooks
+from tests.support import tls
+from tests.support.processes import free_port
+
+REVIEW = b'{"apiVersion":"v1","kind":"Test","request":{"uid":"1"}}'
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[Client]:
+    client = Client()
+    yield client
+    await client.close()
+
+
+@contextlib.contextmanager
+def hook(tmp_path: Path, **how: Any) -> Any:
+    with hooks.running_webhook(tmp_path, **how) as webhook:
+        yield webhook, target_of(webhook.client_config("/hook"))
+
+
+@pytest.mark.rows("ADM-008", "VER-009")
+async def test_it_posts_json_and_tells_the_timeout(tmp_path: Path, client: Client) -> None:
+    with hook(tmp_path) as (webhook, target):
+        answer = await client.post(target, REVIEW, 9.2)
+        assert b'"allowed": true' in answer
+        assert webhook.paths == ["/hook?timeout=10s"]
+        assert webhook.headers[0]["content-type"] == "application/json"
+        assert webhook.headers[0]["host"] == f"127.0.0.1:{webhook.port}"
+
+
+async def test_connections_are_used_again(tmp_path: Path, client: Client) -> None:
+    with hook(tmp_path) as (webhook, target):
+        for _ in range(5):
+            await client.post(target, REVIEW, 5)
+        assert webhook.connections == 1
+        await asyncio.gather(*(client.post(target, REVIEW, 5) for _ in range(4)))
+        assert webhook.connections <= 4
+
+
+async def test_a_connection_that_ended_while_idle_costs_no_failure(tmp_path: Path, client: Client) -> None:
+    with hook(tmp_path) as (webhook, target):
+        webhook.answer = lambda _: hooks.page(200, b"{}", Connection="close")
+        assert await client.post(target, REVIEW, 5) == b"{}"
+        assert await client.post(target, REVIEW, 5) == b"{}"
+        webhook.answer = hooks.allow
+        await client.post(target, REVIEW, 5)
+        webhook.answer = lambda _: hooks.Raw(hooks.silent)
+        with pytest.raises(errors.Broken, match=r'^Post "https://127.0.0.1:\d+/hook\?timeout=5s": EOF$'):
+            await client.post(target, REVIEW, 5)
+
+
+async def test_a_refused_connection(client: Client) -> None:
+    port = free_port()
+    target = target_of({"url": f"https://127.0.0.1:{port}/x"})
+    with pytest.raises(errors.Unreachable) as caught:
+        await client.post(target, REVIEW, 10)
+    said = f'Post "https://127.0.0.1:{port}/x?timeout=10s": dial tcp 127.0.0.1:{port}: connect: connection refused'
+    assert str(caught.value) == said
+    assert caught.value.code == 503
+
+
+async def test_an_unknown_name(client: Client) -> None:
+    with pytest.raises(errors.Unreachable, match=r"dial tcp: lookup no\.such\.svc: no such host$"):
+        await client.post(target_of({"service": {"name": "no", "namespace": "such"}}), REVIEW, 10)
+
+
+async def test_a_hanging_webhook_is_left_at_the_deadline(tmp_path: Path, client: Client) -> None:
+    with hook(tmp_path) as (webhook, target):
+        webhook.answer = webhook.hang
+        began = time.monotonic()
+        with pytest.raises(errors.TimedOut, match=r'\?timeout=1s": context deadline exceeded$'):
+            await client.post(target, REVIEW, 0.2)
+        assert time.monotonic() - began < 2
+
+
+async def test_a_slow_body_is_left_at_the_deadline(tmp_path: Path, client: Client) -> None:
+    def half(exchange: Any) -> None:
+        exchange.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{")
+        exchange.wfile.flush()
+        webhook.released.wait(30)
+
+    with hook(tmp_path) as (webhook, target):
+        webhook.answer = lambda _: hooks.Raw(half)
+        text = r"^unexpected error when reading response body. Please retry. Original error: context deadline exceeded$"
+        with pytest.raises(errors.TimedOut, match=text):
+            await client.post(target, REVIEW, 0.3)
+
+
+async def test_a_reset_within_the_body(tmp_path: Path, client: Client) -> None:
+    with hook(tmp_path) as (webhook, target):
+        webhook.answer = lambda _: hooks.Raw(hooks.reset)
+        with pytest.raises(errors.Broken, match=r"^unexpected error when reading response body"):
+            await client.post(target, REVIEW, 5)
+        assert len(webhook.reviews) == 1
+
+
+@pytest.mark.parametrize(
+    "answer", [hooks.Raw(hooks.endless), hooks.page(200, b" " * 20_000_000)], ids=["endless", "big"]
+)
+async def test_an_answer_is_bounded(tmp_path: Path, client: Client, answer: hooks.Raw) -> None:
+    with hook(tmp_path) as (webhook, target):
+        webhook.answer = lambda _: answer
+        text = f"the answer has more than the {limits.WEBHOOK_ANSWER} bytes that are read of it$"
+        with pytest.raises(errors.TooLarge, match=text):
+            await client.post(target, REVIEW, 20)
+
+
+@pytest.mark.rows("ADM-008")
+@pytest.mark.parametrize("code", [301, 302, 307, 308])
+async def test_redirects_are_never_followed(tmp_path: Path, client: Client, code: int) -> None:
+    with hook(tmp_path) as (webhook, target):
+        webhook.answers["/hook"] = lambda _: hooks.page(code, b"", Location=webhook.url("/other"))
+        text = f"^the server responded with the status code {code} but did not return more information$"
+        with pytest.raises(errors.Refused, match=text):
+            await client.post(target, REVIEW, 5)
+        assert webhook.paths == ["/hook?timeout=5s"]
+
+
+# the texts of NewGenericServerResponse
+STATUSES = [
+    (404, b"nothing", "text/plain", "the server could not find the requested resource"),
+    (403, b" go away \n", "text/plain", "go away"),
+    (500, b"boom", "text/plain", 'an error on the server ("boom") has prevented the request from succeeding'),
+    (500, b"{}", "application/json", 'an error on the server ("unknown") has prevented the request from succeeding'),
+    (502, b'a "b"', "text/html", 'an error on the server ("a \\"b\\"") has prevented the request from succeeding'),
+    (503, b"", "", "the server is currently unable to handle the request"),
+    (
+        500,
+        b'{"kind":"Status","apiVersion":"v1","status":"Failure","message":"no luck","code":507}',
+        "x/json",
+        "no luck",
+    ),
+    (418, b"tea", "text/plain", "the server responded with the status code 418 but did not return more information"),
+    (200, b"", "text/x", "0-length response with status code: 200 and content type: text/x"),
+]
+
+
+@pytest.mark.parametrize(("code", "body", "kind", "text"), STATUSES)
+async def test_answers_that_are_no_success(
+    tmp_path: Path, client: Client, code: int, body: bytes, kind: str, text: str
+) -> None:
+    with hook(tmp_path) as (webhook, target):
+        webhook.answer = lambda _: hooks.page(code, body, kind)
+        with pytest.raises(errors.CallError) as caught:
+            await client.post(target, REVIEW, 5)
+        assert str(caught.value) == text
+        assert caught.value.code == {200: 503, 500: 507 if b"luck" in body else 500}.get(code, code)
+
+
+TRUST = [
+    ({"expired": True}, "tls: failed to verify certificate: x509: certificate has expired or is not yet valid: "),
+    (
+        {"signer": tls.authority("foreign")},
+        "tls: failed to verify certificate: x509: certificate signed by unknown authority",
+    ),
+    (
+        {"names": ("other.example.com",)},
+        "tls: failed to verify certificate: x509: certificate is not valid for 127.0.0.1",
+    ),
+    ({"plain": True}, "tls: first record does not look like a TLS handshake"),
+]
+
+
+@pytest.mark.rows("VER-009")
+@pytest.mark.parametrize(("how", "text"), TRUST, ids=["expired", "foreign", "name", "plain"])
+async def test_who_is_not_trusted(tmp_path: Path, client: Client, how: dict[str, Any], text: str) -> None:
+    with hook(tmp_path, **how) as (webhook, target):
+        with pytest.raises(errors.Untrusted) as caught:
+            await client.post(target, REVIEW, 5)
+        assert str(caught.value).startswith(f'Post "https://127.0.0.1:{webhook.port}/hook?timeout=5s": {text}')
+        assert webhook.reviews == []
+
+
+async def test_a_bundle_without_certificates(client: Client) -> None:
+    target = target_of({"url": "https://127.0.0.1:1/", "caBundle": "bm90aGluZw=="})
+    with pytest.raises(errors.Untrusted, match="unable to load root certificates"):
+        await client.post(target, REVIEW, 5)
+
+
+async def test_system_roots_without_a_bundle(tmp_path: Path, client: Client) -> None:
+    with hook(tmp_path) as (webhook, _), pytest.raises(errors.Untrusted, match=r"signed by unknown authority$"):
+        await client.post(target_of({"url": webhook.url()}), REVIEW, 5)
+
+
+@pytest.mark.rows("VER-009")
+async def test_a_service_is_found_by_the_map(tmp_path: Path) -> None:
+    names = ("hook.system.svc",)
+    with hooks.running_webhook(tmp_path, names) as webhook:
+        file = tmp_path / "services.yaml"
+        file.write_text(f"hook.system:8443: 127.0.0.1:{webhook.port}\n")
+        client = Client(Resolver(str(file)))
+        service = {"name": "hook", "namespace": "system", "port": 8443, "path": "/convert"}
+        target = target_of({"service": service, "caBundle": webhook.authority.bundle})
+        assert b"allowed" in await client.post(target, REVIEW, 5)
+        assert webhook.headers[0]["host"] == "hook.system.svc:8443"
+        assert webhook.paths == ["/convert?timeout=5s"]
+        await client.close()
+
+
+def test_the_map_is_read_again(tmp_path: Path) -> None:
+    file = tmp_path / "services.yaml"
+    file.write_text("a.b: 127.0.0.1:1\n")
+    resolver = Resolver(str(file))
+    assert resolver.find("a.b", 443) == ("127.0.0.1", 1)
+    file.write_text("a.b:443: '[::1]:22'\nc.d: 127.0.0.1:3\n")
+    assert resolver.find("a.b", 443) == ("::1", 22)
+    file.write_text("nonsense\n")
+    assert resolver.find("c.d", 9) == ("127.0.0.1", 3)
+
+
+@pytest.mark.parametrize("text", ["[1]", "a: 1.2.3.4:5", "a.b.c: 1.2.3.4:5", "a.b: nowhere", "a.b: x:99999", "{"])
+def test_a_map_that_means_nothing(tmp_path: Path, text: str) -> None:
+    from apiext.webhooks.resolver import ResolverError
+
+    file = tmp_path / "services.yaml"
+    file.write_text(text)
+    with pytest.raises(ResolverError):
+        Resolver(str(file))
+
+
+TARGETS = [
+    ({"url": "https://a.example.com"}, "https://a.example.com/", "a.example.com", 443),
+    ({"url": "https://a.example.com:8443/x y"}, "https://a.example.com:8443/x%20y", "a.example.com", 8443),
+    ({"url": "https://[::1]:1/x"}, "https://[::1]:1/x", "::1", 1),
+    ({"url": "https://a.example.com:0/x"}, "https://a.example.com:0/x", "a.example.com", 0),
+    ({"url": "https://bücher.example/x"}, "https://xn--bcher-kva.example/x", "xn--bcher-kva.example", 443),
+    ({"service": {"name": "a", "namespace": "b"}}, "https://a.b.svc:443/", "a.b.svc", 443),
+    ({"service": {"name": "a", "namespace": "b", "path": "p", "port": 7}}, "https://a.b.svc:7/p", "a.b.svc", 7),
+]
+
+
+@pytest.mark.rows("VER-009")
+@pytest.mark.parametrize(("config", "url", "host", "port"), TARGETS)
+def test_targets(config: dict[str, Any], url: str, host: str, port: int) -> None:
+    target = target_of(config)
+    assert (target.url, target.host, target.port, target.server_name) == (url, host, port, host)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        {"url": "file:///etc/passwd"},
+        {"url": "https://a b/"},
+        {"url": "http://a"},
+        {"url": "https://"},
+        {"url": "https://a:x/"},
+        {"url": "https://a:99999/"},
+    ],
+)
+def test_targets_that_are_none(config: dict[str, Any]) -> None:
+    with pytest.raises(errors.BadTarget):
+        target_of(config)
+
+
+async def test_a_slow_failing_owner_is_left_alone_for_a_while(
+    tmp_path: Path, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "WEBHOOK_SLOW_FAILURE", 0.01)
+    with hook(tmp_path) as (webhook, target):
+        webhook.answer = webhook.hang
+        for _ in range(limits.WEBHOOK_FAILURES):
+            with pytest.raises(errors.TimedOut):
+                await client.post(target, REVIEW, 0.05, owner="one")
+        with pytest.raises(errors.CircuitOpen, match=r"context deadline exceeded \(not asked again yet"):
+            await client.post(target, REVIEW, 5, owner="one")
+        webhook.answer = hooks.allow
+        await client.post(target, REVIEW, 5, owner="two")
+        monkeypatch.setattr(limits, "WEBHOOK_PROBE_EVERY", 0.0)
+        await _eventually(client, target)
+        await client.post(target, REVIEW, 5, owner="one")
+
+
+async def _eventually(client: Client, target: Target) -> None:
+    async with asyncio.timeout(5):
+        while True:
+            with contextlib.suppress(errors.CircuitOpen):
+                await client.post(target, REVIEW, 5, owner="one")
+                return
+            await asyncio.sleep(0.02)
+
+
+async def test_one_owner_holds_no_more_than_its_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "WEBHOOK_PARALLEL", 2)
+    client = Client()
+    with hook(tmp_path) as (webhook, target):
+        webhook.answer = webhook.hang
+        calls = [client.post(target, REVIEW, 3 if number < 2 else 0.5, owner="one") for number in range(6)]
+        found = await asyncio.gather(*calls, return_exceptions=True)
+        assert all(isinstance(error, errors.TimedOut) for error in found)
+        assert len(webhook.reviews) == 2
+    await client.close()

@@ -1,0 +1,130 @@
+"""The way to webhooks through a proxy."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from apiext.webhooks import errors
+from apiext.webhooks.client import Client
+from apiext.webhooks.proxy import Proxy, proxy_of
+from apiext.webhooks.target import target_of
+from tests.support import admission_webhook as hooks
+from tests.support.processes import free_port
+
+pytestmark = pytest.mark.rows("VER-010")
+
+ENVIRONMENTS: list[tuple[dict[str, str], Proxy | None]] = [
+    ({}, None),
+    ({"HTTP_PROXY": "http://p:1"}, None),
+    ({"HTTPS_PROXY": "http://p.example.com:3128"}, Proxy("p.example.com", 3128)),
+    ({"https_proxy": "p.example.com"}, Proxy("p.example.com", 80)),
+    ({"HTTPS_PROXY": "http://me:a%20b@p:1", "NO_PROXY": ".svc"}, Proxy("p", 1, "bWU6YSBi", ".svc")),
+    ({"HTTPS_PROXY": "socks5://p:1"}, None),
+]
+HOSTS = [
+    ("a.example.com", True), ("localhost", False), ("127.0.0.1", False), ("::1", False), ("hook.system.svc", False),
+    ("10.1.2.3", False), ("11.1.2.3", True), ("exact.example.org", False), ("other.example.org", True),
+    ("below.exact.example.org", False), ("inexact.example.org", True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("environment", "proxy"), ENVIRONMENTS, ids=str)
+def test_what_the_environment_says(environment: dict[str, str], proxy: Proxy | None) -> None:
+    assert proxy_of(environment) == proxy
+
+
+@pytest.mark.parametrize(("host", "served"), HOSTS)
+def test_who_is_reached_directly(host: str, served: bool) -> None:
+    assert Proxy("p", 1, "", ".svc,10.0.0.0/8,exact.example.org").serves(host) is served
+
+
+class Tunnels:
+    """A proxy that leads every tunnel to one port of this machine."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.answer = b"HTTP/1.1 200 Connection established\r\n\r\n"
+        self.asked: list[bytes] = []
+        self.tasks: list[asyncio.Task[Any]] = []
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self.tasks.append(task)
+        writers = [writer]
+        try:
+            self.asked.append(await reader.readuntil(b"\r\n\r\n"))
+            writer.write(self.answer)
+            if b" 200 " in self.answer:
+                inner, outer = await asyncio.open_connection("127.0.0.1", self.port)
+                writers.append(outer)
+                await asyncio.gather(self.pump(reader, outer), self.pump(inner, writer))
+        finally:
+            for each in writers:
+                each.close()
+                with contextlib.suppress(OSError):
+                    await each.wait_closed()
+
+    async def pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await source.read(65536):
+                sink.write(data)
+        sink.close()
+
+
+@contextlib.asynccontextmanager
+async def running(tunnels: Tunnels) -> AsyncIterator[int]:
+    server = await asyncio.start_server(tunnels.serve, "127.0.0.1", 0)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+        await asyncio.gather(*tunnels.tasks)
+
+
+async def test_a_call_through_a_proxy(tmp_path: Path) -> None:
+    with hooks.running_webhook(tmp_path, ("hook.example.com",)) as webhook:
+        tunnels = Tunnels(webhook.port)
+        async with running(tunnels) as port:
+            client = Client(environment={"HTTPS_PROXY": f"http://me:pw@127.0.0.1:{port}"})
+            target = target_of({"url": "https://hook.example.com/x", "caBundle": webhook.authority.bundle})
+            for _ in range(3):
+                assert b"allowed" in await client.post(target, b'{"request":{}}', 5)
+            assert webhook.connections == 1
+            (asked,) = tunnels.asked
+            assert asked.startswith(b"CONNECT hook.example.com:443 HTTP/1.1\r\nHost: hook.example.com:443\r\n")
+            assert b"Proxy-Authorization: Basic bWU6cHc=\r\n" in asked
+            stranger = target_of({"url": "https://other.example.com/x", "caBundle": webhook.authority.bundle})
+            with pytest.raises(errors.Untrusted, match="x509"):
+                await client.post(stranger, b"{}", 5)
+            await client.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", "Proxy Authentication Required$"),
+        (b"", "proxyconnect tcp: unexpected EOF$"),
+        (b"nonsense\r\n\r\n", "proxyconnect tcp: malformed answer$"),
+    ],
+)
+async def test_a_proxy_that_refuses(answer: bytes, text: str) -> None:
+    tunnels = Tunnels(0)
+    tunnels.answer = answer
+    async with running(tunnels) as port:
+        client = Client(environment={"HTTPS_PROXY": f"http://127.0.0.1:{port}"})
+        with pytest.raises(errors.CallError, match=text):
+            await client.post(target_of({"url": "https://hook.example.com/"}), b"{}", 5)
+        await client.close()
+
+
+async def test_no_proxy_there() -> None:
+    port = free_port()
+    client = Client(environment={"HTTPS_PROXY": f"http://127.0.0.1:{port}"})
+    text = f"proxyconnect tcp: dial tcp 127.0.0.1:{port}: connect: connection refused$"
+    with pytest.raises(errors.Unreachable, match=text):
+        await client.post(target_of({"url": "https://hook.example.com/"}), b"{}", 5)

@@ -34,6 +34,7 @@ INDEX_FROM = 250  # objects from which a selector makes an index
 INDEXES = 8  # indexes of one collection, each about 200 bytes per object
 INDEXES_AT_ONCE = 3  # indexes that one selector asks
 INDEX_IDLE = 10  # bookmark periods after which an index that nobody asked for is dropped
+INDEX_VALUES = 5_000  # values of an index that are asked at a stretch whether a condition accepts them
 INDEX_SORTED = 2_000  # keys sorted at a stretch; more are picked out of the state in key order
 FIELD_VALUES = 256  # values of a selectable field remembered for the watches that ask for them
 ROUTED_FROM = 16  # watch groups of a collection from which changes are told apart by value before they are delivered

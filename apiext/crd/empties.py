@@ -22,16 +22,17 @@ def without_empty(document: View) -> Document:
     """Return a definition of either version without the empty lists and maps in its schemas."""
     spec: Document = dict(document["spec"])
     if spec.get("validation"):
-        spec["validation"] = _clean_holder(spec["validation"])
+        spec["validation"] = clean_holder(spec["validation"])
     if spec.get("versions"):
         spec["versions"] = [
-            {**version, "schema": _clean_holder(version["schema"])} if version.get("schema") else version
+            {**version, "schema": clean_holder(version["schema"])} if version.get("schema") else version
             for version in spec["versions"]
         ]
     return {**document, "spec": spec}
 
 
-def _clean_holder(holder: View) -> Document:
+def clean_holder(holder: View) -> Document:
+    """Return what holds a schema (a version's schema, a validation) without the empty lists and maps in it."""
     schema = holder.get("openAPIV3Schema")
     return {**holder, "openAPIV3Schema": _clean(schema)} if schema else dict(holder)
 

@@ -7,7 +7,7 @@ in whose words errors are given, has the same shape, so validation reads the sto
 from collections.abc import Sequence
 from typing import Any
 
-from apiext.crd import defaults, typed, types
+from apiext.crd import defaults, empties, typed, types
 from apiext.crd.definition import GROUP
 from apiext.documents.document import Document, View
 
@@ -35,7 +35,7 @@ def _hoisted(spec: View) -> Document:
     if versions and versions[0]["name"]:
         found["version"] = versions[0]["name"]
     for below, above in _HOISTED:
-        if versions and all(version.get(below) == versions[0].get(below) for version in versions):
+        if versions and all(_alike(version.get(below), versions[0].get(below)) for version in versions):
             if versions[0].get(below) is not None:
                 found[above] = versions[0][below]
             for version in versions:
@@ -43,6 +43,15 @@ def _hoisted(spec: View) -> Document:
     if "conversion" in spec:
         found["conversion"] = _flat_conversion(spec["conversion"])
     return found
+
+
+def _alike(left: Any, right: Any) -> bool:
+    """Tell whether two parts are the same; an empty list or map in a schema is the same as none (Go's Semantic)."""
+    if left == right:
+        return True
+    if not left or not right or "openAPIV3Schema" not in left or "openAPIV3Schema" not in right:
+        return False
+    return bool(empties.clean_holder(left) == empties.clean_holder(right))
 
 
 def _flat_conversion(conversion: View) -> Document:

@@ -140,7 +140,7 @@ def selectable_errors(
             yield invalid(child(where, "jsonPath"), text, f"is an invalid path: {fault}")
             continue
         if found == "metadata" or found.startswith(("metadata.", "metadata[")):
-            yield invalid(where, text, "must not point to fields in metadata")
+            yield invalid(child(where, "jsonPath"), text, "must not point to fields in metadata")
         if target.type not in _SELECTABLE_TYPES:
             yield invalid(child(where, "jsonPath"), text, _NOT_SELECTABLE)
         if found in seen:

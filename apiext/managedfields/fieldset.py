@@ -73,13 +73,13 @@ def difference(left: FieldSet, right: FieldSet) -> FieldSet:
     for element in shared:
         a, b = left[element], right[element]
         taken = not b or SELF in b
-        if element != SELF and (a or taken):
-            below = _children(difference(a, b))
-            node = _node((not a or SELF in a) and not taken, below)
-            if node is None:
-                del result[element]
-            else:
-                result[element] = node
+        if element == SELF or (not a and not taken):
+            continue
+        node = _node(SELF in a and not taken, _children(difference(a, b))) if a else None
+        if node is None:
+            del result[element]
+        else:
+            result[element] = node
     result.pop(SELF, None)
     return result
 

@@ -15,6 +15,7 @@ from apiext.schema.structural import Rule, Structural
 
 RULE_LIMIT = 10_000_000  # units of one expression on one object, at most (upstream: StaticEstimatedCostLimit)
 SCHEMA_LIMIT = 100_000_000  # units of all rules on one object, at most (upstream: StaticEstimatedCRDCostLimit)
+_CORRELATED = ("", "granular", "atomic")  # map types whose members are those of the old map
 _LISTED = 4  # expressions blamed for the total
 _HINT = (
     "(try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and strings are"
@@ -80,7 +81,7 @@ class _Place:
         scope, node = self.scope, self.scope.node
         most = _most_parts(node)
         times = None if self.times is None or most is None else min(self.times * most, MOST)
-        apart = self.apart
+        apart = self.apart or ("" if node.map_type in _CORRELATED else self.path)
         if scope.values is not None:
             yield _Place(scope.values, child(self.path, "additionalProperties"), times, apart, self)
         base = child(self.path, "properties")

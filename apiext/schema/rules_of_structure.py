@@ -129,7 +129,17 @@ def _metadata(node: View, path: str, level: str) -> Iterator[FieldError]:
 
 
 _METADATA = frozenset(("type", "default", "properties"))
-_HELD = frozenset(("items", "not", "externalDocs", "required", "x-kubernetes-list-map-keys"))
+_HELD = frozenset(
+    (
+        "items",
+        "not",
+        "externalDocs",
+        "required",
+        "x-kubernetes-list-map-keys",
+        "x-kubernetes-list-type",
+        "x-kubernetes-map-type",
+    )
+)
 
 
 def _told(name: str, value: Any) -> bool:

@@ -83,11 +83,16 @@ class Index:
             values[key] = value
             keys.setdefault(value, set()).add(key)
 
-    def find(self, term: Term) -> Sequence[Set[str]]:
-        """Return the keys that meet a condition, as sets that have no key in common and change with the index."""
+    def find(self, term: Term) -> Sequence[Set[str]] | None:
+        """Return the keys that meet a condition, as sets that have no key in common and change with the index.
+
+        None when too many values would have to be asked at a stretch.
+        """
         keys = self._keys
         if term.values is not None:
             return [keys[value] for value in term.values if value in keys]
+        if len(keys) > limits.INDEX_VALUES:
+            return None
         return [found for value, found in keys.items() if term.accepts(value)]
 
 
@@ -143,9 +148,13 @@ class Indexes:
                 index.users -= 1
         if len(held) < len(chosen):
             return None
-        found = [(term, index.find(term)) for term, index in zip(chosen, held, strict=True)]
-        term, parts = min(found, key=lambda it: sum(map(len, it[1])))
-        return term, set().union(*parts)
+        best: tuple[int, Term, Sequence[Set[str]]] | None = None
+        for term, index in zip(chosen, held, strict=True):
+            parts = index.find(term)
+            size = sum(map(len, parts)) if parts is not None else 0
+            if parts is not None and (best is None or size < best[0]):
+                best = size, term, parts
+        return (best[1], set().union(*best[2])) if best is not None else None
 
     def _settled(self, chosen: Sequence[Term], held: Sequence[Index]) -> bool:
         until = perf_counter() + limits.LOOP_BUDGET / 2

@@ -100,6 +100,7 @@ def test_an_index_answers_as_a_scan_does(
         patch.setattr(limits, "INDEX_FROM", 1)
         patch.setattr(limits, "INDEX_SORTED", sort)
         patch.setattr(limits, "INDEXES", random.choice((1, 2, 8)))
+        patch.setattr(limits, "INDEX_VALUES", random.choice((1, 100)))
         asyncio.run(run())
 
 

@@ -44,7 +44,8 @@ def built(version: str) -> str:
     """Return the path of that kubectl, built if need be; skips with the reason when it cannot be."""
     place, minor = "k8s.io/component-base/version", version.split(".")[1]
     values = {"gitVersion": f"v{version}", "gitMajor": "1", "gitMinor": minor}
-    return toolchain.go_build(MODULE.name, linked=" ".join(f"-X {place}.{key}={it}" for key, it in values.items()))
+    linked = " ".join(f"-X {place}.{key}={it}" for key, it in values.items())
+    return toolchain.go_build(MODULE.name, linked=linked, name="kubectl")
 
 
 def _version(path: str) -> str:

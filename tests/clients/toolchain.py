@@ -45,19 +45,19 @@ def succeed(
 
 
 @functools.cache
-def go_build(module: str, package: str = ".", *, test: bool = False, linked: str = "") -> str:
+def go_build(module: str, package: str = ".", *, test: bool = False, linked: str = "", name: str = "main") -> str:
     """Build a Go program, or a package's tests, of a module beside this file or elsewhere; return the binary's path.
 
-    ``linked`` are flags of the linker, such as values of variables. Skips with the reason when Go is not there, is too
-    old, or the modules cannot be had.
+    ``linked`` are flags of the linker, such as values of variables; ``name`` is the binary's, which some programs give
+    as theirs. Skips with the reason when Go is not there, is too old, or the modules cannot be had.
     """
     directory = HERE / module
     modules = _go(directory, "mod", "download")
     if modules.returncode:
         _skip_without_network("the Go modules", modules.stdout)
-    CACHE.mkdir(parents=True, exist_ok=True)
-    name = package.strip("./").replace("/", "-") or "main"
-    binary = CACHE / f"{directory.name}-{name}{'.test' if test else ''}"
+    place = CACHE / directory.name / (package.strip("./").replace("/", "-") or "main")
+    place.mkdir(parents=True, exist_ok=True)
+    binary = place / (f"{name}.test" if test else name)
     how = ("test", "-c") if test else ("build",)
     built = _go(directory, *how, f"-ldflags={linked}", "-o", str(binary), package)
     assert built.returncode == 0, built.stdout[-6000:]
@@ -71,9 +71,10 @@ def go_sources(module: str, of: str) -> Path:
     if downloaded.returncode:
         _skip_without_network(f"the module {module}", downloaded.stdout)
     found = Path(_go(HERE / of, "list", "-m", "-f", "{{.Dir}}", module).stdout.strip())
-    copy = CACHE / found.name
+    copy = CACHE / "sources" / found.name
     if not copy.exists():  # Go's own copy is read-only
-        half = CACHE / f".{found.name}.{os.getpid()}"
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        half = copy.with_name(f".{found.name}.{os.getpid()}")
         shutil.copytree(found, half, copy_function=shutil.copyfile)
         for directory, _, _ in os.walk(half):
             Path(directory).chmod(0o755)

@@ -127,7 +127,8 @@ def test_a_taken_port_has_an_exit_code_of_its_own(tmp_path: Path, own_etcd: Etcd
 def test_kube_apiservers_flags_are_taken_with_one_warning_each(tmp_path: Path, own_etcd: Etcd) -> None:
     flags = [
         "--allow-privileged=true", "--authorization-mode=RBAC", "--service-cluster-ip-range=10.0.0.0/24",
-        "--disable-admission-plugins=ServiceAccount", "--runtime-config=api/all=true,batch/v3=true", "--watch-cache=true",
+        "--disable-admission-plugins=ServiceAccount", "--runtime-config=api/all=true,batch/v3=true",
+        "--watch-cache=true",
         "--insecure", f"--secure-port={free_port()}", f"--etcd-servers={own_etcd.url}", "--etcd-prefix=bare",
     ]  # fmt: skip
     server = start_server(tmp_path, flags)

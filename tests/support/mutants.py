@@ -47,10 +47,10 @@ def no_revision_compare() -> None:
     """An update overwrites whatever is there by now."""
     put = EtcdStore.put
 
-    async def mutated(self: EtcdStore, key: str, raw: bytes, expected: int, guard: Any) -> Any:
+    async def mutated(self: EtcdStore, key: str, raw: bytes, expected: int, *others: Any) -> Any:
         if expected and (now := await self.get(key)) is not None:
             expected = now.mod_revision
-        return await put(self, key, raw, expected, guard)
+        return await put(self, key, raw, expected, *others)
 
     EtcdStore.put = mutated  # type: ignore[method-assign]
 

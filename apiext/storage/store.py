@@ -21,6 +21,7 @@ A viewer is a value of the catalog: a new schema generation has a new viewer, so
 
 
 _MEMBER = len('"resourceVersion":"",')
+_BEGINNING = 96  # bytes in which the apiVersion of nearly every object ends, and before any resourceVersion
 _DEAR = 16 * 1024  # bytes that take longer to copy than to find
 
 
@@ -47,7 +48,7 @@ class Entry:
             return self._view
         raw, revision = self.raw, self.revision
         view = viewer(raw, revision)
-        if len(raw) > _DEAR or not _spliced(len(view) - len(raw), revision):
+        if len(raw) > _DEAR or not _spliced(raw, view, revision):
             self.remember(viewer, view)
         return view
 
@@ -82,9 +83,13 @@ class Entry:
         return decode(self.raw, self.revision)
 
 
-def _spliced(more: int, revision: int) -> bool:
-    """Tell whether so many bytes more are a resourceVersion, perhaps without the newline of what is stored."""
-    return more - _MEMBER - len(str(revision)) in (0, -1)
+def _spliced(raw: bytes, view: bytes, revision: int) -> bool:
+    """Tell whether a view looks like the stored bytes with a resourceVersion, perhaps without their newline.
+
+    One of another version is as long, but begins with another apiVersion.
+    """
+    more = len(view) - len(raw) - _MEMBER - len(str(revision))
+    return more in (0, -1) and view.startswith(raw[:_BEGINNING])
 
 
 class Shown(Entry):

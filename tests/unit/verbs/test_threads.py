@@ -94,8 +94,8 @@ def test_interpreted_rules_leave_earlier() -> None:
     async def work() -> None:
         call = a_call(UNKNOWN)
         await judged(call, [1])
-        assert await judged(call, [1] * 60) == ([], [True]), "about 17,000 units of generated code"
-        errors, where = await judged(call, [*[1] * 59, -1])
+        assert await judged(call, [1] * 44) == ([], [True]), "about 9,000 units of generated code"
+        errors, where = await judged(call, [*[1] * 43, -1])
         assert errors == ['spec: Invalid value: "array": division by zero evaluating rule: ' + UNKNOWN]
         assert where == [True, False], "a fault is looked for step by step"
 

@@ -122,7 +122,10 @@ def _version(
     schemas: Mapping[str, LazySchema],
     source: Callable[[], View | None],
 ) -> ServedVersion:
-    schema, written = schemas[version.name], schemas.get(definition.storage_version, schemas[version.name])
+    schema = schemas[version.name]
+    # an object may be stored in each of these, and is read by the schema of the one that it is in
+    names_read = dict.fromkeys((version.name, definition.storage_version, *definition.stored_versions))
+    read = [schemas[name] for name in names_read if name in schemas]
     names = definition.accepted if definition.accepted.kind else definition.names
     codec = custom_codec(storage, version.name, exact=not (version.status and _defaults_status(version.schema)))
     return ServedVersion(
@@ -151,8 +154,8 @@ def _version(
         deprecation_warning=deprecation_warning(definition, version),
         selectable=selectable_fields(version.selectable, namespaced=definition.namespaced),
         schema=source,
-        cold=lambda: schema.cold or written.cold,
-        prepare=lambda: prepare_all(schema, written),
+        cold=lambda: any(one.cold for one in read),
+        prepare=lambda: prepare_all(*read),
         slow=schema.slow,
         tell=schema.tell,
         merge_type=_merge_type(definition, source),

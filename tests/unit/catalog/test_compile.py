@@ -204,3 +204,18 @@ def test_legacy_data_is_not_pruned() -> None:
     document, unknown = one.normalize(widget(spec={"zz": 1}))
     assert (document["spec"]["zz"], unknown) == (1, [])
     assert orjson.loads(one.view(orjson.dumps(widget(spec={"zz": 1})), 1))["spec"]["zz"] == 1
+
+
+@pytest.mark.rows("VER-015")
+def test_a_version_is_cold_until_all_that_may_be_stored_can_be_read() -> None:
+    document = definition(version("v1", CLOSED), version("v2", CLOSED), version("v3", CLOSED, served=False))
+    document["spec"]["versions"][1]["storage"], document["spec"]["versions"][0]["storage"] = True, False
+    document.setdefault("status", {})["storedVersions"] = ["v1", "v2"]
+    found = compile_definition(document)
+    first, second = found.all_versions["v1"], found.all_versions["v2"]
+    assert first.cold()
+    assert second.cold()
+    second.prepare()
+    assert not second.cold()
+    assert not first.cold(), "objects in v1 may still be there, and are read by its schema"
+    assert found.all_versions["v3"].cold(), "nothing is stored in it"

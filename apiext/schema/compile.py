@@ -81,10 +81,16 @@ class CompiledSchema:
         return coerce.coerce(self.root, document, drop_invalid=drop_invalid)
 
     def default(self, document: Document) -> bool:
-        """Fill in defaults (NUL-002…004); return whether any were missing. OverBudget when they are too many bytes."""
+        """Fill in defaults (NUL-002…004); return whether any were missing. OverBudget when they are too many bytes.
+
+        In metadata of an embedded resource only what metadata has is kept (DEF-005).
+        """
         fill = defaulter(self.root, root=True)
         DEFAULTS.refill()
-        return fill(document) if fill is not None else False
+        changed = fill(document) if fill is not None else False
+        if changed and coerce.matters(self.root):
+            self.coerce_embedded(document, drop_invalid=True)
+        return changed
 
     def normalize(self, document: Document) -> list[str]:
         """Prune, drop nulls, coerce embedded resources and default a request body; return unknown paths, sorted.

@@ -174,9 +174,7 @@ class Application:
         async with asyncio.TaskGroup() as group:
             await store.start(group)
             builtin = self._builtin()
-            control = await startup.start(
-                group, store, live, now, builtin, compact_every=config.compaction_interval, decoder=stored_json
-            )
+            control = await startup.start(group, store, live, now, builtin, config=config, decoder=stored_json)
             clock = asyncio.get_running_loop().time
             webhooks = Client(self._services)
             converter = Converter(webhooks)

@@ -9,6 +9,7 @@ PLUGINS = frozenset(
 )
 V1BETA1 = "apiextensions.k8s.io/v1beta1"
 KUBERNETES_VERSION = "1.35.0"  # what /version reports unless told otherwise
+STATUS_MANAGER = "kube-apiserver"  # upstream: the name of the server's program, which its own client sends
 ALL_APIS = "api/all"  # what --runtime-config calls every API that it does not name
 GARBAGE_COLLECTOR = "garbage-collector-controller"
 ALWAYS_ALLOW, ALWAYS_DENY = "AlwaysAllow", "AlwaysDeny"
@@ -64,6 +65,7 @@ class Config:
     anonymous_auth: bool = False
     service_resolver: str = ""
     kubernetes_version: str = KUBERNETES_VERSION
+    status_manager: str = STATUS_MANAGER
     max_inflight: int = 400
     max_mutating_inflight: int = 200
     request_timeout: float = 60.0

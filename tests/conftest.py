@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from collections.abc import Iterator
 
 import hypothesis
@@ -27,6 +28,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     asyncio.set_event_loop(None)  # else looptime's look for a loop makes one that nobody closes
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a background job's; programs under test would inherit it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.pluginmanager.register(BehaviourRows(), "behaviour-rows")
 
 

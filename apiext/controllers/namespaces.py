@@ -43,11 +43,13 @@ _FINE: Mapping[str, tuple[str, str, str]] = {
 class Namespaces:
     """Empties namespaces that are being deleted: every object of every namespaced resource, then the namespace."""
 
-    def __init__(self, store: CachedStore, live: LiveCatalog, collection: Collection, clock: Callable[[], str]) -> None:
+    def __init__(
+        self, store: CachedStore, live: LiveCatalog, collection: Collection, clock: Callable[[], str], manager: str
+    ) -> None:
         self.collection = collection
         self._store = store
         self._live = live
-        self._statuses = Statuses(store, live, collection, "v1")
+        self._statuses = Statuses(store, live, collection, "v1", manager)
         self._clock = clock
         self._sweeps: dict[str, dict[GroupResource, Sweep]] = {}
         self.wake: Callable[[str], None] = lambda _: None

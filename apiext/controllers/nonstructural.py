@@ -34,8 +34,14 @@ class NonStructural:
         entry, facts = self._definitions.entry(name), self._definitions.get(name)
         if entry is None or facts is None or not self.wanted(name):
             return
-        await self._statuses.amend(entry, self._amend)
-        self._judged[name] = facts.digest
+
+        def amend(document: Document) -> Document | None:
+            amended = self._amend(document)
+            if amended is None:  # nothing else counts: who loses the race for a write is asked again
+                self._judged[name] = facts.digest
+            return amended
+
+        await self._statuses.amend(entry, amend)
 
     def _amend(self, document: Document) -> Document | None:
         told = judgement(document)

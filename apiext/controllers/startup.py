@@ -4,8 +4,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
-from apiext import limits
 from apiext.catalog.served import LiveCatalog, ServedResource
+from apiext.config import Config
 from apiext.controllers.approval import Approval
 from apiext.controllers.compaction import Compaction
 from apiext.controllers.definitions import DEFINITIONS, Definitions, group_of
@@ -31,13 +31,14 @@ log = logging.getLogger(__name__)
 class Controllers:
     """The running controllers; ``serving`` is what verbs ask about definitions."""
 
-    def __init__(self, store: CachedStore, live: LiveCatalog, clock: Callable[[], str], compact_every: float) -> None:
+    def __init__(self, store: CachedStore, live: LiveCatalog, clock: Callable[[], str], config: Config) -> None:
+        manager = config.status_manager
         definitions = Definitions(store.add(DEFINITIONS, namespaced=False))
         guards = Guards(store, store.add(GUARDS, namespaced=False), definitions)
-        statuses = Statuses(store, live, definitions.collection, "v1")
+        statuses = Statuses(store, live, definitions.collection, "v1", manager)
         self._definitions = definitions
         self._guards = guards
-        self._namespaces = Namespaces(store, live, store.add(NAMESPACES, namespaced=False), clock)
+        self._namespaces = Namespaces(store, live, store.add(NAMESPACES, namespaced=False), clock, manager)
         self.serving = Serving(store, live, definitions, guards)
         self._establishing = Establishing(live, definitions, statuses, clock)
         self._finalizing = Finalizing(store, live, definitions, guards, statuses, clock)
@@ -52,7 +53,7 @@ class Controllers:
             "namespaces": Loop("namespaces", self._namespaces.reconcile, width=4),
         }
         self._first = Loop("first namespaces", lambda _: self._namespaces.create_missing(), width=1)
-        self._compaction = Compaction(store, compact_every)
+        self._compaction = Compaction(store, config.compaction_interval)
         self._garbage: Garbage | None = None
 
     async def start(self, group: asyncio.TaskGroup, store: CachedStore) -> None:
@@ -140,7 +141,7 @@ async def start(
     clock: Callable[[], str],
     builtin: Sequence[ServedResource],
     *,
-    compact_every: float = limits.COMPACT_EVERY,
+    config: Config,
     decoder: Decoder | None = None,
 ) -> Controllers:
     """Start all controllers in the group, over a store that is started. Raises store errors.
@@ -154,7 +155,7 @@ async def start(
             continue
         collection = store.add(served.stored_resource, served.namespaced, decoder)
         collection.ttl = collection.ttl or served.ttl
-    controllers = Controllers(store, live, clock, compact_every)
+    controllers = Controllers(store, live, clock, config)
     controllers.serving.serve_builtin(builtin)
     await controllers.start(group, store)
     return controllers

@@ -22,9 +22,6 @@ Amendment = Callable[[Document], Document | None]
 """The object (yours to change) → the object to store, or None when nothing is to be done."""
 
 
-_MANAGER = "kube-apiserver"  # upstream: the User-Agent of the server's own client
-
-
 def say(document: View, told: View, now: str) -> Document:
     """Return the object with a condition set; its transition time is ``now`` if its status is new (CND-010)."""
     conditions = (document.get("status") or {}).get("conditions")
@@ -48,14 +45,18 @@ def _recorded(who: Writer, served: ServedVersion, entry: Entry, document: Docume
 class Statuses:
     """Writes conditions and finalizers of one built-in resource.
 
-    A lost race is no error: the change that won the race asks the controllers again (CND-011).
+    A lost race is no error: the change that won the race asks the controllers again (CND-011). ``manager`` owns what is
+    written.
     """
 
-    def __init__(self, store: CachedStore, live: LiveCatalog, collection: Collection, version: str) -> None:
+    def __init__(
+        self, store: CachedStore, live: LiveCatalog, collection: Collection, version: str, manager: str
+    ) -> None:
         self._store = store
         self._live = live
         self._collection = collection
         self._version = version
+        self._manager = manager
 
     def decode(self, entry: Entry) -> Document:
         """Return the object in the version that controllers work in."""
@@ -77,7 +78,7 @@ class Statuses:
         document = amendment(await _run(entry, served.decode, entry.raw, entry.revision))
         if document is None:
             return None
-        who = ownership.writer(found, served, "status", _MANAGER, time.now())
+        who = ownership.writer(found, served, "status", self._manager, time.now())
         raw = await _run(entry, _recorded, who, served, entry, document)
         if raw == entry.raw:
             return entry

@@ -42,9 +42,10 @@ class Decoding:
     fault: DecodeError | None = None
     silent: bool = False  # inside a type with its own decoder, which knows no strict mode
 
-    def mismatch(self, value: Any, go: str, *, shown: str = "") -> None:
-        """Remember a value of the wrong type, if it is the first fault."""
-        self.fault = self.fault or Mismatch(shown or json_kind(value), go, self.owner, self.fields)
+    def mismatch(self, value: Any, go: str, form: str, *, shown: str = "") -> None:
+        """Remember a value of the wrong type, if it is the first fault; ``form`` as in DecodeError.misfit."""
+        if self.fault is None:
+            self.fault = Mismatch(shown or json_kind(value), go, self.owner, self.fields).misfit(value, go, form)
 
     def note(self, path: str) -> None:
         """Note the path of a field that Go does not know."""
@@ -79,7 +80,7 @@ class Text:
         if value.__class__ is str:
             return value
         if value is not None:
-            into.mismatch(value, self.go)
+            into.mismatch(value, self.go, "string")
         return ""
 
 
@@ -95,7 +96,7 @@ class Bool:
         if value.__class__ is bool:
             return value
         if value is not None:
-            into.mismatch(value, self.go)
+            into.mismatch(value, self.go, "bool")
         return False
 
 
@@ -114,7 +115,7 @@ class Integer:
             return value
         if value is not None:
             number = value.__class__ in (int, float)
-            into.mismatch(value, self.go, shown=f"number {value}" if number else "")
+            into.mismatch(value, self.go, self.go, shown=f"number {value}" if number else "")
         return 0
 
 
@@ -136,7 +137,7 @@ class Float:
         if value.__class__ is float:
             return int(value) if value.is_integer() and abs(value) <= _EXACT else value
         if value is not None:
-            into.mismatch(value, self.go)
+            into.mismatch(value, self.go, "float64")
         return 0
 
 
@@ -154,7 +155,7 @@ class Bytes:
         if value.__class__ is list:
             return base64.b64encode(bytes(_BYTE.decode(item, path, into) for item in value)).decode()
         if value.__class__ is not str:
-            into.mismatch(value, self.go)
+            into.mismatch(value, self.go, "slice")
             return None
         compact = value.replace("\r", "").replace("\n", "")
         try:
@@ -220,7 +221,7 @@ class List:
         """Return the list with each item decoded; null items become the zero value."""
         if value.__class__ is not list:
             if value is not None:
-                into.mismatch(value, self.go)
+                into.mismatch(value, self.go, "slice")
             return None
         decode = self.item.decode
         return [decode(item, f"{path}[{index}]", into) for index, item in enumerate(value)]
@@ -242,7 +243,7 @@ class Map:
         """Return the map with each value decoded."""
         if value.__class__ is not dict:
             if value is not None:
-                into.mismatch(value, self.go)
+                into.mismatch(value, self.go, "map")
             return None
         decode = self.item.decode
         return {key: decode(item, f"{path}.{key}", into) for key, item in value.items()}
@@ -295,7 +296,7 @@ class Struct:
         found: Document = {}
         if value.__class__ is not dict:
             if value is not None:
-                into.mismatch(value, self.go)
+                into.mismatch(value, self.go, "struct")
             return self.finish(found)
         owner, above = into.owner, into.fields
         fields, plain = self.fields, self._plain

@@ -59,7 +59,7 @@ class _Metadata:
         """Return the metadata; its fault counts like any other, its unknown fields are noted in their place."""
         if value.__class__ is not dict:
             if value is not None:
-                into.mismatch(value, self.go)
+                into.mismatch(value, self.go, "struct")
             return {}
         try:
             found, unknown = objectmeta.coerce(value, path, "metadata.")

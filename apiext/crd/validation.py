@@ -195,9 +195,11 @@ def _metadata_name_errors(document: View) -> list[FieldError]:
 
 
 def _fixed_errors(spec: View, old: View, rules: Rules) -> Iterator[FieldError]:
-    fixed = [("group", spec["group"], old["group"]), ("names.plural", spec["names"]["plural"], old["names"]["plural"])]
+    names, before_names = spec["names"], old["names"]
+    fixed = [("group", spec["group"], old["group"]), ("names.plural", names["plural"], before_names["plural"])]
     if rules.fixed_names:
-        fixed += [("scope", spec["scope"], old["scope"]), ("names.kind", spec["names"]["kind"], old["names"]["kind"])]
+        kind = ("names.kind", names["kind"], before_names["kind"])
+        fixed = [("scope", spec["scope"], old["scope"]), kind, *fixed]
     for path, value, before in fixed:
         if value != before:
             yield invalid(f"spec.{path}", value, "field is immutable")

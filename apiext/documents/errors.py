@@ -1,5 +1,31 @@
 """What is wrong with a text that should be JSON or YAML."""
 
+from typing import Any
+
+_KINDS = {dict: "map", list: "slice", str: "string", bool: "bool", int: "int64", float: "float64"}
+_RESTORED = {"map": "map from", "slice": "slice from", "struct": "struct from:"}
+
 
 class DecodeError(ValueError):
-    """A text that is no document; the message is Go's inner error, without any prefix."""
+    """A text that is no document; the message is Go's inner error, without any prefix.
+
+    ``restored`` is the message where Go fills its types from a document instead of a text, as it does with strategic
+    merge patches; empty when it is the same (upstream: runtime.DefaultUnstructuredConverter).
+    """
+
+    restored = ""
+
+    def misfit(self, value: Any, go: str, form: str) -> "DecodeError":
+        """Set ``restored`` for a value that a Go type of that form (map, slice, struct or a scalar) cannot hold."""
+        kind = _KINDS.get(value.__class__, "map")
+        if form in _RESTORED:
+            self.restored = f"cannot restore {_RESTORED[form]} {kind}"
+        elif (form == "string" and kind == "int64") or (form.startswith("int") and kind == "float64"):
+            self.restored = f"cannot convert {kind} to {go}"
+        else:
+            self.restored = f"unrecognized type: {form}"
+        return self
+
+
+class OverflowingNumber(DecodeError):
+    """A number that no float64 holds, in a text whose syntax is right (upstream: found after kind and version)."""

@@ -80,15 +80,20 @@ class _Patching:
     def place(self, operation: Mapping[str, Any], member: str = "path") -> tuple[Container, str]:
         """Return the container that a pointer leads into and the last part of the pointer."""
         path = _pointer(operation, member)
-        parts = path.split("/")  # upstream: what stands before the first slash is ignored
-        if len(parts) < 2:
+        way = parts(path)
+        if not way:
             raise PatchInvalid(f"doc is missing path: {path}")
         at: Any = self.root
-        for part in parts[1:-1]:
-            at = _get(at, _unescape(part)) if isinstance(at, dict | list) else None
+        for part in way[:-1]:
+            at = _get(at, part) if isinstance(at, dict | list) else None
         if not isinstance(at, dict | list):
             raise PatchInvalid(f"doc is missing path: {path}")
-        return at, _unescape(parts[-1])
+        return at, way[-1]
+
+
+def parts(pointer: str) -> list[str]:
+    """Return the names and indices of a pointer; upstream: what stands before the first slash is ignored."""
+    return [_unescape(part) for part in pointer.split("/")[1:]]
 
 
 def _pointer(operation: Mapping[str, Any], member: str) -> str:

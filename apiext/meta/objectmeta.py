@@ -48,14 +48,14 @@ class _Where:
         self.struct = struct
         self.unknown = unknown
 
-    def wrong(self, value: Any, name: str, go: str) -> DecodeError:
-        """Return the error of a member of the wrong type."""
+    def wrong(self, value: Any, name: str, go: str, form: str = "") -> DecodeError:
+        """Return the error of a member of the wrong type; ``form`` as in DecodeError.misfit, empty for ``go``."""
         kind = json_kind(value)
         if kind == "number" and go == "int64":
             kind = f"number {value}"
-        return DecodeError(
-            f"json: cannot unmarshal {kind} into Go struct field {self.struct}.{self.go_path}{name} of type {go}"
-        )
+        place = f"{self.struct}.{self.go_path}{name}"
+        error = DecodeError(f"json: cannot unmarshal {kind} into Go struct field {place} of type {go}")
+        return error.misfit(value, go, form or go)
 
 
 Reader = Callable[[Any, str, _Where], Any]
@@ -65,7 +65,7 @@ Reader = Callable[[Any, str, _Where], Any]
 def _string(go: str = "string", *, kept: bool = False) -> Reader:
     def read(value: Any, name: str, where: _Where) -> Any:
         if value.__class__ is not str:
-            raise where.wrong(value, name, go)
+            raise where.wrong(value, name, go, "string")
         return value if value or kept else None
 
     return read
@@ -89,7 +89,11 @@ def _bool(value: Any, name: str, where: _Where) -> Any:
 
 def _time(value: Any, name: str, where: _Where) -> Any:
     if value.__class__ is not str:
-        raise where.wrong(value, name, "string")
+        error = where.wrong(value, name, "string")
+        error.restored = (
+            f"json: cannot unmarshal {json_kind(value)} into Go value of type string"  # a decoder of its own
+        )
+        raise error
     try:
         return time.normalize(value) or None
     except ValueError as error:
@@ -98,7 +102,7 @@ def _time(value: Any, name: str, where: _Where) -> Any:
 
 def _strings_map(value: Any, name: str, where: _Where) -> Any:
     if value.__class__ is not dict:
-        raise where.wrong(value, name, "map[string]string")
+        raise where.wrong(value, name, "map[string]string", "map")
     for item in value.values():
         if item.__class__ is not str and item is not None:
             raise where.wrong(item, name, "string")
@@ -109,7 +113,7 @@ def _strings_map(value: Any, name: str, where: _Where) -> Any:
 
 def _strings(value: Any, name: str, where: _Where) -> Any:
     if value.__class__ is not list:
-        raise where.wrong(value, name, "[]string")
+        raise where.wrong(value, name, "[]string", "slice")
     for item in value:
         if item.__class__ is not str and item is not None:
             raise where.wrong(item, name, "string")
@@ -123,11 +127,11 @@ def _structs(go: str, members: Mapping[str, Reader], always: Sequence[str] = ())
 
     def read(value: Any, name: str, where: _Where) -> Any:
         if value.__class__ is not list:
-            raise where.wrong(value, name, f"[]v1.{go}")
+            raise where.wrong(value, name, f"[]v1.{go}", "slice")
         found = []
         for index, item in enumerate(value):
             if item is not None and item.__class__ is not dict:
-                raise where.wrong(item, name, f"v1.{go}")
+                raise where.wrong(item, name, f"v1.{go}", "struct")
             inner = _Where(f"{where.path}.{name}[{index}]", f"{where.go_path}{name}.", go, where.unknown)
             entry = _struct(item or {}, members, inner)
             for member in always:
@@ -213,6 +217,19 @@ def coerce(metadata: Any, path: str = "metadata", go_path: str = "") -> tuple[Do
         _struct(dict(sorted(metadata.items())), _MEMBERS, where)
         raise
     return found, sorted(unknown)
+
+
+def in_go_order(metadata: View) -> Document:
+    """Return metadata with its members, and those of owners and managers, in the order of Go's structs."""
+    found = _arranged(metadata, _MEMBERS)
+    for name, members in (("ownerReferences", _OWNER), ("managedFields", _MANAGED)):
+        if name in found:
+            found[name] = [_arranged(entry, members) for entry in found[name]]
+    return found
+
+
+def _arranged(given: View, members: Mapping[str, Reader]) -> Document:
+    return {name: given[name] for name in members if name in given}
 
 
 def repair(metadata: Any) -> Document:
@@ -362,7 +379,7 @@ def _owner_errors(owners: Sequence[View], path: str) -> list[FieldError]:
             if not controller:
                 controller = current
             elif room > 0:  # upstream shows all owners for each: that grows with their square
-                shown = shown or orjson.dumps([_go_order(owner) for owner in owners]).decode()
+                shown = shown or orjson.dumps([_arranged(owner, _OWNER) for owner in owners]).decode()
                 room -= len(shown)
                 found.append(
                     FieldError(INVALID, path, f"Invalid value: {shown}: {_TWO_CONTROLLERS % (controller, current)}")
@@ -375,11 +392,7 @@ _TWO_CONTROLLERS = 'Only one reference can have Controller set to true. Found "t
 
 def _invalid_owners(path: str, owner: View, detail: str) -> FieldError:
     """Return the error about an owner, shown with its members in Go's order."""
-    return FieldError(INVALID, path, f"Invalid value: {orjson.dumps(_go_order(owner)).decode()}: {detail}")
-
-
-def _go_order(owner: View) -> Document:
-    return {name: owner[name] for name in _OWNER if name in owner}
+    return FieldError(INVALID, path, f"Invalid value: {orjson.dumps(_arranged(owner, _OWNER)).decode()}: {detail}")
 
 
 def _finalizer_errors(finalizers: Sequence[str], path: str) -> list[FieldError]:

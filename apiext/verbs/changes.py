@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Mapping
 
+from apiext.catalog.accessors import go_print
 from apiext.documents import json_patch, merge_patch, strategic_merge
 from apiext.documents.document import Document, View, clone
 from apiext.documents.encoding import DecodeError, decode_json
 from apiext.meta import status
+from apiext.verbs import patch_texts
 from apiext.verbs.call import Call
-from apiext.verbs.decoding import normalize_patched
+from apiext.verbs.decoding import IGNORE, normalize_patched, restore_patched
 
 Change = Callable[[View], Document]
 """shown object → wanted object, normalised; raises StatusError."""
@@ -20,53 +22,76 @@ def replace(document: Document) -> Change:
     return lambda _: clone(document)
 
 
+def refused(fault: status.StatusError) -> Change:
+    """Return the change of a patch that cannot be read: upstream finds the object before it looks at the patch."""
+
+    def change(_: View) -> Document:
+        raise fault
+
+    return change
+
+
 def json_patch_change(call: Call, raw: bytes, validation: str) -> Change:
     """Return the change of an RFC 6902 patch (WRI-007)."""
-    operations, duplicates = _decode(raw)
+    lenient = validation == IGNORE
+    prefix = "" if lenient else _DECODING
+    operations, duplicates = _decode(raw, prefix)
+    if operations is None:
+        operations = []
     if not isinstance(operations, list):
-        raise _wrong_root(operations, "[]handlers.jsonPatchOp")
-    notes = [f"json patch {note}" for note in (*duplicates, *_checked(operations))]
+        raise _wrong_root(operations, "jsonpatch.Patch" if lenient else "[]handlers.jsonPatchOp", prefix)
+    notes = [f"json patch {note}" for note in (*duplicates, *_checked(operations, prefix))]
 
     def change(shown: View) -> Document:
         try:
             patched = json_patch.apply(shown, operations)
         except json_patch.PatchInvalid as error:
             raise status.unprocessable("the server rejected our request due to an error in our request") from error
-        return normalize_patched(call, patched, notes, validation)
+        return normalize_patched(
+            call, patched, notes, validation, lambda: patch_texts.patched(call, shown, raw, operations)
+        )
 
     return change
 
 
-def _checked(operations: list[object]) -> list[str]:
+def _checked(operations: list[object], prefix: str) -> list[str]:
     """Return notes about unknown members; 400 and 413 for what is no list of operations or is too long (WRI-007)."""
     try:
         return json_patch.check(operations)
     except json_patch.PatchTooBig as error:
         raise status.StatusError(413, "RequestEntityTooLarge", f"Request entity too large: {error}") from error
     except json_patch.PatchMalformed as error:
-        raise status.bad_request(f"error decoding patch: {error}") from error
+        raise status.bad_request(f"{prefix}{error}") from error
 
 
 def merge_patch_change(call: Call, raw: bytes, validation: str) -> Change:
     """Return the change of an RFC 7386 patch (WRI-007)."""
-    patch, duplicates = _decode(raw)
-    if patch is None:
+    try:
+        patch, duplicates = _decode(raw, _DECODING)
+        if patch is not None and not isinstance(patch, dict):
+            raise _wrong_root(patch, "map[string]interface {}", _DECODING)
+    except status.StatusError:
+        if validation != IGNORE:
+            raise
+        patch = None
+    if patch is None:  # upstream: nobody has looked at the patch before the library that merges it
         raise status.bad_request("Invalid JSON Patch")
-    if not isinstance(patch, dict):
-        raise _wrong_root(patch, "map[string]interface {}")
 
     def change(shown: View) -> Document:
         patched = merge_patch.apply(shown, patch)
-        return normalize_patched(call, patched, duplicates, validation)
+        return normalize_patched(
+            call, patched, duplicates, validation, lambda: patch_texts.merged(call, shown, raw, patch)
+        )
 
     return change
 
 
 def strategic_change(call: Call, raw: bytes, validation: str) -> Change:
     """Return the change of a strategic merge patch, which only typed resources have (KUB-003)."""
-    patch, duplicates = _decode(raw)
+    given, duplicates = _decode(raw, "")
+    patch = {} if given is None else given
     if not isinstance(patch, dict):
-        raise _wrong_root(patch, "map[string]interface {}")
+        raise _wrong_root(patch, "map[string]interface {}", "")
     lists = {**MERGE_KEYS, **call.served.merge_keys}
 
     def change(shown: View) -> Document:
@@ -74,7 +99,7 @@ def strategic_change(call: Call, raw: bytes, validation: str) -> Change:
             patched = strategic_merge.apply(shown, patch, lists)
         except strategic_merge.StrategicPatchError as error:
             raise status.bad_request(str(error)) from error
-        return normalize_patched(call, patched, duplicates, validation)
+        return restore_patched(call, patched, duplicates, validation, lambda: go_print(patch))
 
     return change
 
@@ -87,16 +112,17 @@ PATCHES: Mapping[str, PatchMaker] = {
     "application/merge-patch+json": merge_patch_change,
 }
 
+_DECODING = "error decoding patch: "
 _GO_KINDS = {list: "array", dict: "object", str: "string", bool: "bool", int: "number", float: "number"}
 
 
-def _decode(raw: bytes) -> tuple[object, list[str]]:
+def _decode(raw: bytes, prefix: str) -> tuple[object, list[str]]:
     try:
         return decode_json(raw)
     except DecodeError as error:
-        raise status.bad_request(f"error decoding patch: {error}") from error
+        raise status.bad_request(f"{prefix}{error}") from error
 
 
-def _wrong_root(value: object, wanted: str) -> status.StatusError:
+def _wrong_root(value: object, wanted: str, prefix: str) -> status.StatusError:
     kind = _GO_KINDS.get(type(value), "null")
-    return status.bad_request(f"error decoding patch: json: cannot unmarshal {kind} into Go value of type {wanted}")
+    return status.bad_request(f"{prefix}json: cannot unmarshal {kind} into Go value of type {wanted}")

@@ -1,12 +1,12 @@
 """From a decoded body to a normalised object, with what the client asked to be told about its fields (WRI-013)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import orjson
 
 from apiext.catalog.served import Endpoint, ServedVersion
 from apiext.documents.document import Document, View
-from apiext.documents.encoding import encode
+from apiext.documents.errors import DecodeError
 from apiext.meta import fields, status
 from apiext.meta.options import WriteOptions
 from apiext.schema.budget import DEFAULTS
@@ -14,6 +14,8 @@ from apiext.verbs import identity, threads
 from apiext.verbs.call import Body, Call
 
 IGNORE, WARN, STRICT = "Ignore", "Warn", "Strict"
+_YAML = "yaml: unmarshal errors:"
+_YAML_NOTES = frozenset((_YAML, f"error converting YAML to JSON: {_YAML}"))
 
 
 def mode(options: WriteOptions) -> str:
@@ -34,37 +36,74 @@ async def normalize_body(call: Call, body: Body, validation: str) -> Document:
         text = f"strict decoding error: {', '.join(notes)}"
         raise identity.cannot_be_handled(call, body.document, text)
     if validation == WARN:
-        call.warnings.extend(notes)
+        warn(call, notes)
     return document
 
 
-def normalize_patched(call: Call, patched: Document, patch_notes: Sequence[str], validation: str) -> Document:
-    """Normalise what a patch made; what is wrong with it is an error of the patch (WRI-007, WRI-013)."""
+def warn(call: Call, notes: Sequence[str]) -> None:
+    """Add notes to the warnings of the answer, those of a YAML text line by line (WRI-013)."""
+    for note in notes:
+        head, *lines = note.split("\n  ")
+        found = lines if head in _YAML_NOTES else [note]
+        call.warnings.extend(line for line in found if line not in call.warnings)
+
+
+def normalize_patched(
+    call: Call, patched: Document, patch_notes: Sequence[str], validation: str, quoted: Callable[[], str]
+) -> Document:
+    """Normalise what a patch made; what is wrong with it is an error of the patch (WRI-007, WRI-013).
+
+    ``quoted()`` is the text that such an error shows.
+    """
     _, kind = identity.expected_kind(call.served, call.endpoint)
     fault = identity.type_fault(patched)
     if not fault and (call.served.typed or call.endpoint.kind):
         patched["kind"] = patched.get("kind") or kind
-    shown = encode(patched).decode()
     if not fault and not patched.get("kind"):
-        fault = f"Object 'Kind' is missing in '{shown}'"
+        fault = f"Object 'Kind' is missing in '{quoted()}'"
     if not fault and not call.served.typed and patched.get("apiVersion", "") is None:
         fault = identity.NULL_VERSION
     if not fault and call.served.typed:
         fault = identity.not_registered(call, patched)
     if fault:
-        raise _bad_patch(shown, fault)
+        raise _bad_patch(quoted(), fault)
     try:
         document, unknown = _normalize(call, patched)
     except ValueError as error:
-        raise _bad_patch(shown, str(error)) from error
-    notes = [*patch_notes, *field_notes(unknown, ())]
-    if notes and validation == STRICT:
-        raise _bad_patch(shown, f"strict decoding error: {', '.join(notes)}")
+        raise _bad_patch(quoted(), str(error)) from error
+    _report(call, [*patch_notes, *field_notes(unknown, ())], validation, quoted)
     if validation == WARN:
-        call.warnings.extend(note for note in notes if note not in call.warnings)
         identity.warn_of_other_version(call, document, str(document.get("apiVersion", "")))
     identity.check_name(call, document)
     return document
+
+
+def restore_patched(
+    call: Call, patched: Document, patch_notes: Sequence[str], validation: str, quoted: Callable[[], str]
+) -> Document:
+    """Normalise what a strategic merge patch made, as ``normalize_patched`` does.
+
+    upstream: it goes from the document into the Go type without a text between, whatever kind it claims to be.
+    """
+    own = {name: patched.get(name) for name in ("apiVersion", "kind")}
+    wrong = next((text for text in own.values() if text is not None and text.__class__ is not str), None)
+    try:
+        if wrong is not None:
+            raise DecodeError().misfit(wrong, "string", "string")
+        patched["apiVersion"], patched["kind"] = identity.expected_kind(call.served, call.endpoint)
+        document, unknown = _normalize(call, patched)
+    except DecodeError as error:
+        raise _bad_patch(quoted(), error.restored or str(error)) from error
+    _report(call, [*patch_notes, *field_notes(sorted(unknown), ())], validation, quoted)
+    identity.check_name(call, document)
+    return document
+
+
+def _report(call: Call, notes: Sequence[str], validation: str, quoted: Callable[[], str]) -> None:
+    if notes and validation == STRICT:
+        raise _bad_patch(quoted(), f"strict decoding error: {', '.join(notes)}")
+    if validation == WARN:
+        warn(call, notes)
 
 
 def field_notes(unknown: Sequence[str], duplicates: Sequence[str]) -> list[str]:

@@ -60,7 +60,7 @@ class IntOrText:
         if value.__class__ is str or (value.__class__ is int and -(2**31) <= value < 2**31):
             return value
         if value is not None:
-            into.mismatch(value, "int32")
+            into.mismatch(value, "int32", "int32")
         return 0
 
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -11,6 +12,7 @@ import orjson
 
 from apiext.catalog.builtin.resources import builtin_resources
 from apiext.catalog.served import Catalog, LiveCatalog, ServedResource
+from apiext.config import Config
 from apiext.controllers.definitions import DEFINITIONS
 from apiext.controllers.namespaces import NAMESPACES, namespace
 from apiext.controllers.startup import Controllers, start
@@ -25,6 +27,7 @@ from apiext.storage.keys import Keys
 from apiext.storage.store import Entry, Guard, RevisionChanged
 from tests.support.fake_etcd import FakeEtcd
 
+CONFIG = Config(Path("unused"), compaction_interval=0.0)
 NOW = "2026-01-02T03:04:05Z"
 PREFIX = "/registry"
 
@@ -151,7 +154,7 @@ async def server(etcd: FakeEtcd, *, wait: bool = True) -> AsyncIterator[Server]:
     store, live = CachedStore(etcd, Keys(PREFIX)), LiveCatalog(Catalog())
     async with asyncio.TaskGroup() as group:
         await store.start(group)
-        controllers = await start(group, store, live, lambda: NOW, builtin_resources(), compact_every=0)
+        controllers = await start(group, store, live, lambda: NOW, builtin_resources(), config=CONFIG)
         if wait:
             await controllers.wait_synced()
         try:

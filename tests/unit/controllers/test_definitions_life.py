@@ -333,6 +333,30 @@ async def test_schemas_of_old_writers_are_judged() -> None:
         await until(lambda: "NonStructuralSchema" not in conditions(one.definition(NAME)))
 
 
+@pytest.mark.rows("CND-007", "CND-011")
+async def test_a_judgement_that_lost_a_race_is_made_again() -> None:
+    etcd = FakeEtcd()
+    key = f"{PREFIX}/apiextensions.k8s.io/customresourcedefinitions/{NAME}"
+    async with server(etcd) as one:
+        await one.define(crd())
+        await one.established(NAME)
+        await until(lambda: etcd.state(key)[key][0] == one.collection(DEFINITIONS).get("", NAME).revision)
+        document = orjson.loads(etcd.state(key)[key][1])
+        document["spec"]["preserveUnknownFields"] = True
+        updates = etcd.calls.count("txn")
+
+        def race(change: Change) -> None:
+            if change.entry.revision == first:
+                etcd.hold()
+                etcd.put(key, orjson.dumps({**document, "metadata": {**document["metadata"], "labels": {"a": "b"}}}))
+
+        one.collection(DEFINITIONS).subscribe(race)
+        first = etcd.put(key, orjson.dumps(document))
+        await until(lambda: etcd.calls.count("txn") > updates)
+        etcd.release()
+        await until(lambda: "NonStructuralSchema" in conditions(one.definition(NAME)))
+
+
 @pytest.mark.rows("ETC-006")
 async def test_definitions_that_others_wrote_are_guarded_and_served() -> None:
     etcd = FakeEtcd()

@@ -200,6 +200,6 @@ def test_the_size_of_an_object_counts_its_defaults() -> None:
     served = compile_definition(definition("example.com", schema={"openAPIV3Schema": schema})).versions["v1"]
     call.served, call.size, call.name = served, 100, "a"
     decoding.normalize_patched(
-        call, {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "a"}}, [], decoding.IGNORE
+        call, {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "a"}}, [], decoding.IGNORE, str
     )
     assert 5_000 < call.size < 6_000

@@ -1,0 +1,92 @@
+"""What upstream quotes when the result of a patch cannot be taken: the patched text in Go's order of members (WRI-007).
+
+Go keeps what a patch did not touch as it was printed, in the order of its structs, sorts the members of each object on
+the way to a change, and leaves what the patch brought as the client wrote it. Made only when there is an error.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from apiext.crd.internal_text import go_json
+from apiext.documents import json_patch
+from apiext.documents.document import Document, View, clone
+from apiext.meta import objectmeta
+from apiext.verbs.call import Call
+
+
+def merged(call: Call, shown: View, raw: bytes, patch: View) -> str:
+    """Return the text that a merge patch makes of what the endpoint shows."""
+    return go_json(_merged(_as_printed(call, shown), _literally(raw, patch)))
+
+
+def patched(call: Call, shown: View, raw: bytes, operations: Sequence[View]) -> str:
+    """Return the text that a JSON patch, which could be applied, makes of what the endpoint shows."""
+    changes = []
+    for plain, literal in zip(operations, _literally(raw, operations), strict=True):
+        if plain.get("op") != "test":
+            changes.append({**plain, "value": literal["value"]} if "value" in plain else plain)
+    found: Document = json_patch.apply(_as_printed(call, shown), changes)
+    for operation in operations:
+        for pointer in (operation.get("from"), operation.get("path")):
+            if isinstance(pointer, str):
+                found = _sorted_along(found, json_patch.parts(pointer)[:-1])
+    return go_json(found)
+
+
+def _as_printed(call: Call, shown: View) -> Document:
+    """Return what is shown with its members as upstream prints them: in the order of its structs, if it has any."""
+    if not (call.served.typed or call.endpoint.kind):
+        document: Document = orjson.loads(orjson.dumps(shown, option=orjson.OPT_SORT_KEYS))
+        return document
+    document, _ = (call.endpoint.normalize or call.served.normalize)(clone(shown))
+    if "metadata" in document:
+        document["metadata"] = objectmeta.in_go_order(document["metadata"])
+    return document
+
+
+def _literally(raw: bytes, decoded: Any) -> Any:
+    """Return a patch with its numbers as the client wrote them."""
+
+    def literal(text: str) -> orjson.Fragment:
+        return orjson.Fragment(text.encode())
+
+    try:
+        return json.loads(raw, parse_int=literal, parse_float=literal)
+    except ValueError:  # a text that only the lenient decoder takes
+        return decoded
+
+
+def _merged(old: Mapping[str, Any], patch: Mapping[str, Any]) -> Document:
+    found: Document = {}
+    for name in sorted({*old, *patch}):
+        if name not in patch:
+            found[name] = old[name]
+        elif patch[name] is not None:
+            found[name] = _replaced(old.get(name), patch[name])
+    return found
+
+
+def _replaced(old: Any, new: Any) -> Any:
+    if isinstance(old, dict):
+        return _merged(old, new) if isinstance(new, dict) else new
+    return _without_nulls(new)
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_nulls(value[name]) for name in sorted(value) if value[name] is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
+def _sorted_along(value: Any, way: Sequence[str]) -> Any:
+    """Return a value with the members of each object on the way in order."""
+    if isinstance(value, dict):
+        below = way[0] if way else None
+        return {name: _sorted_along(value[name], way[1:]) if name == below else value[name] for name in sorted(value)}
+    if isinstance(value, list) and way and way[0].isdigit():
+        index = int(way[0])
+        return [_sorted_along(item, way[1:]) if at == index else item for at, item in enumerate(value)]
+    return value

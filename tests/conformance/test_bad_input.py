@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.definitions import definition, serve
 from tests.support.http_client import DEFINITIONS, JSON_PATCH, MERGE, Client
+from tests.support.waiting import busy
 
 YAML = {"Content-Type": "application/yaml"}
 QUICK = 5.0  # seconds on a busy machine; the input itself costs milliseconds
@@ -30,7 +31,7 @@ def refused(client: Client, path: str, body: bytes | str, headers: dict[str, str
     answer = client.request("POST", path, body, headers)
     assert answer.status in (codes or (400, 413, 422)), (answer.status, answer.raw[:300])
     assert answer.json["kind"] == "Status"
-    assert time.monotonic() - started < QUICK
+    assert time.monotonic() - started < QUICK * busy()
     client.get(path).expect(200)
 
 
@@ -210,7 +211,7 @@ def test_a_hostile_pattern_costs_little(api: Client) -> None:
     widgets = serve(api, schema={"openAPIV3Schema": schema})
     started = time.monotonic()
     api.post(widgets.path(), widgets.make("a", color="a" * 40_000)).expect(422)
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 2 * busy()
 
 
 @pytest.mark.rows("STR-010")

@@ -17,6 +17,7 @@ from tests.support.admission_webhook import Raw, Webhook, document, page, runnin
 from tests.support.definitions import Resource, serve
 from tests.support.http_client import Client
 from tests.support.processes import Server, free_port
+from tests.support.waiting import busy
 
 START = 'Internal error occurred: failed calling webhook "v.example.com": '
 CALL = f"{START}failed to call webhook: "
@@ -212,7 +213,7 @@ def test_a_hanging_webhook_is_left_after_its_time(api: Client, hook: Webhook, wi
         found = api.post(widgets.path(), widgets.make("a")).expect(500)
         took = time.monotonic() - began
     assert found["message"].endswith('?timeout=1s": context deadline exceeded')
-    assert 0.9 < took < 3
+    assert 0.9 < took < 3 * busy()
 
 
 @pytest.mark.rows("ADM-011")
@@ -226,7 +227,7 @@ def test_a_request_ends_in_its_own_time(api: Client, hook: Webhook, widgets: Res
         took = time.monotonic() - began
     assert found["reason"] == "Timeout"
     assert found["message"].startswith("Timeout: request did not complete within requested timeout")
-    assert 0.9 < took < 3
+    assert 0.9 < took < 3 * busy()
     api.get(widgets.path("a")).expect(404)
 
 
@@ -283,7 +284,7 @@ def test_strange_answers(api: Client, hook: Webhook, widgets: Resource, response
     with configured(api, VALIDATING, webhook("v", hook.client_config(), rule(widgets))):
         began = time.monotonic()
         answer = api.post(widgets.path(), widgets.make("a"))
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 5 * busy()
     assert answer.status == 201 or answer.json["message"], answer.text
     assert answer.status == 201 or "v.example.com" in answer.json["message"]
     assert api.get("/livez").status == 200
@@ -309,4 +310,4 @@ def test_one_hanging_webhook_hurts_only_its_own_writes(api: Client, server: Serv
         for thread in threads:
             thread.join()
     assert stuck == [500] * 20
-    assert sorted(times)[-2] < 0.5, times
+    assert sorted(times)[-2] < 0.5 * busy(), times

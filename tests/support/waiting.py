@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -27,3 +28,8 @@ def until(condition: Callable[[], Found | None], what: str, within: float = 30.0
 def pause(seconds: float) -> None:
     """Let time pass where time itself is the matter (a kill at a random moment, a recorded pause)."""
     _never.wait(seconds)
+
+
+def busy() -> float:
+    """Return how many programs want each processor, at least 1: what takes long on a busy machine is not slow."""
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))

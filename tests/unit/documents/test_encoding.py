@@ -18,6 +18,7 @@ from apiext.documents.encoding import (
     pretty,
 )
 from tests.support.cases import Case, case_name, load
+from tests.support.waiting import busy
 
 
 @pytest.mark.rows("ERR-11", "DEC-001")
@@ -123,7 +124,7 @@ def test_deep_nesting_is_refused_quickly(opening: str, closing: str, depth: int)
     before = time.perf_counter()
     with pytest.raises(DecodeError, match=f"invalid character '\\{opening[0]}' exceeded max depth"):
         decode_json(raw)
-    assert time.perf_counter() - before < 1
+    assert time.perf_counter() - before < 1 * busy()
 
 
 def test_brackets_in_texts_do_not_nest() -> None:

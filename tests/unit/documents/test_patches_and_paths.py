@@ -7,6 +7,7 @@ import pytest
 
 from apiext.documents import json_patch, jsonpath, merge_patch
 from tests.support.cases import Case, case_name, load
+from tests.support.waiting import busy
 
 
 @pytest.mark.rows("WRI-007")
@@ -48,7 +49,7 @@ def test_patches_do_not_nest_without_end() -> None:
     wrapping = [{"op": "copy", "from": "/a", "path": "/a/a"}] * 600
     with pytest.raises(json_patch.PatchInvalid):
         json_patch.apply({"a": {}}, wrapping)
-    assert time.perf_counter() - before < 5
+    assert time.perf_counter() - before < 5 * busy()
 
 
 @pytest.mark.rows("WRI-013")
@@ -93,4 +94,4 @@ def test_paths_that_multiply_find_nothing() -> None:
         document = {"a": document, "b": [1, 2, 3]}
     before = time.perf_counter()
     assert jsonpath.compile("...*...*...*...*")(document) == []
-    assert time.perf_counter() - before < 5
+    assert time.perf_counter() - before < 5 * busy()

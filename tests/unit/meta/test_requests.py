@@ -12,6 +12,7 @@ from apiext.meta.options import DeleteOptions, GetOptions, ListOptions, OptionsE
 from apiext.meta.requestinfo import parse, truth
 from apiext.meta.selectors import FieldSelector, LabelSelector, SelectorError
 from tests.support.cases import Case, case_name, load
+from tests.support.waiting import busy
 
 
 @pytest.mark.rows("SRV-001", "AUT-004", "RV-015", "RV-016", "SEL-006")
@@ -101,6 +102,20 @@ def test_label_selectors_against_a_plain_model(terms: list[tuple[str, str, Any]]
     assert selector.matches(labels) == all(term_holds(labels, *term) for term in terms)
 
 
+@given(
+    st.from_regex(r"[aB1./-]{1,6}==?[aB1._-]{0,6}", fullmatch=True) | st.text("aB1./-=", max_size=9), st.integers(1, 70)
+)
+def test_the_usual_label_selector_is_read_as_every_other(text: str, times: int) -> None:
+    for selector in (text, text.replace("a", "a" * times)):
+        found: list[Any] = []
+        for same in (selector, f"{selector} "):  # spaces are no part of it, and unusual
+            try:
+                found.append(LabelSelector.parse(same))
+            except SelectorError as error:
+                found.append(str(error))
+        assert found[0] == found[1]
+
+
 @given(st.text("ab=!(),<> in\\é", max_size=12))
 def test_parsing_raises_nothing_but_its_own_error(text: str) -> None:
     for parse_text in (LabelSelector.parse, FieldSelector.parse):
@@ -125,7 +140,7 @@ def test_selectors_are_bounded() -> None:
             LabelSelector.parse(text)
         with pytest.raises(SelectorError, match=str(limits.MAX_LINE)):
             FieldSelector.parse(text)
-    assert time.perf_counter() - before < 2
+    assert time.perf_counter() - before < 2 * busy()
 
 
 @pytest.mark.rows("RV-004", "RV-014")

@@ -19,6 +19,7 @@ from apiext.meta.status import StatusError
 from apiext.verbs import decoding, threads
 from apiext.verbs.call import Call
 from tests.support.definitions import definition
+from tests.support.waiting import busy
 
 pytestmark = pytest.mark.rows("CEL-011")
 NUMBERS = {"type": "array", "items": {"type": "integer"}}
@@ -176,7 +177,7 @@ def test_the_loop_goes_on_meanwhile() -> None:
     finally:
         sys.setswitchinterval(before)
     usual = sorted(gaps)[len(gaps) * 9 // 10]
-    assert usual < 0.02, "the budget is 5 ms, on a machine that nobody else uses"
+    assert usual < 0.02 * busy(), "the budget is 5 ms, on a machine that nobody else uses"
     assert len(gaps) > 20
 
 

@@ -9,11 +9,12 @@ PLUGINS = frozenset(
 )
 V1BETA1 = "apiextensions.k8s.io/v1beta1"
 KUBERNETES_VERSION = "1.35.0"  # what /version reports unless told otherwise
-STATUS_MANAGER = "kube-apiserver"  # upstream: the name of the server's program, which its own client sends
+STATUS_MANAGER = "kube-apiserver"  # the manager of what the server itself writes into statuses
 ALL_APIS = "api/all"  # what --runtime-config calls every API that it does not name
 GARBAGE_COLLECTOR = "garbage-collector-controller"
+POLICY_STATUS = "validatingadmissionpolicy-status-controller"
 ALWAYS_ALLOW, ALWAYS_DENY = "AlwaysAllow", "AlwaysDeny"
-CONTROLLERS = frozenset((GARBAGE_COLLECTOR,))  # those that can be turned off
+CONTROLLERS = frozenset((GARBAGE_COLLECTOR, POLICY_STATUS))  # those that can be turned off
 
 
 class ConfigError(ValueError):
@@ -64,6 +65,7 @@ class Config:
     event_ttl: float = 3600.0
     anonymous_auth: bool = False
     service_resolver: str = ""
+    admission_control_config_file: str = ""
     kubernetes_version: str = KUBERNETES_VERSION
     status_manager: str = STATUS_MANAGER
     max_inflight: int = 400

@@ -16,11 +16,12 @@ from typing import Any
 import uvloop
 
 from apiext import cli, edge, limits
+from apiext.admission.calls import Poster
 from apiext.auth.authorization import MODES
 from apiext.auth.tokens import Account
 from apiext.catalog.builtin.resources import api_versions, builtin_resources
 from apiext.catalog.served import Catalog, LiveCatalog, ServedResource
-from apiext.config import ALL_APIS, GARBAGE_COLLECTOR, V1BETA1, Config
+from apiext.config import ALL_APIS, GARBAGE_COLLECTOR, POLICY_STATUS, V1BETA1, Config
 from apiext.controllers import cycles, startup
 from apiext.conversion.webhook import Converter
 from apiext.etcd.binaries import NoBinary
@@ -37,7 +38,8 @@ from apiext.telemetry import Telemetry
 from apiext.verbs import judges
 from apiext.verbs.call import Verbs
 from apiext.verbs.reviews import ACCOUNTS
-from apiext.webhooks.client import Client
+from apiext.webhooks.client import Authenticated, Client
+from apiext.webhooks.credentials import CredentialsError, users_of
 from apiext.webhooks.resolver import Resolver, ResolverError
 
 log = logging.getLogger(__name__)
@@ -65,6 +67,7 @@ EXITS: tuple[tuple[type[BaseException], int], ...] = (
     (ServerError, cli.EXIT_ETCD),
     (DirectoryInUse, cli.EXIT_FAILURE),
     (ResolverError, cli.EXIT_USAGE),
+    (CredentialsError, cli.EXIT_USAGE),
     (OSError, cli.EXIT_FAILURE),
 )
 
@@ -106,6 +109,11 @@ class Application:
             self._services = Resolver(config.service_resolver)
         except ResolverError as error:
             raise ResolverError(f"--service-resolver {config.service_resolver}: {error}") from error
+        admission = config.admission_control_config_file
+        try:
+            self._users = users_of(admission) if admission else {}
+        except CredentialsError as error:
+            raise CredentialsError(f"--admission-control-config-file {admission}: {error}") from error
 
     async def serve(self) -> None:
         """Start everything, wait for a signal, stop everything."""
@@ -184,7 +192,12 @@ class Application:
                 live,
                 store,
                 judges.chain(
-                    live, store, webhooks, converter, MODES[config.authorization_mode], config.disabled_plugins
+                    live,
+                    store,
+                    self._posters(webhooks),
+                    converter,
+                    MODES[config.authorization_mode],
+                    config.disabled_plugins,
                 ),
                 control.serving,
                 now,
@@ -196,6 +209,8 @@ class Application:
             )
             if config.runs(GARBAGE_COLLECTOR):
                 control.collect_garbage(group, verbs)
+            if config.runs(POLICY_STATUS):
+                control.check_policies(group, store, live, f"v{config.kubernetes_version}")
             server = await edge.listen(config, verbs, known, self._checks(store, control), telemetry)
             kubeconfig = edge.write_kubeconfig(config, known, server.url)
             await control.wait_synced()
@@ -209,6 +224,11 @@ class Application:
             await converter.stop()
             await webhooks.close()
             await store.stop()
+
+    def _posters(self, client: Client) -> Callable[[str], Poster]:
+        """Return what tells who calls webhooks for an admission plug-in."""
+        known: dict[str, Poster] = {plugin: Authenticated(client, users) for plugin, users in self._users.items()}
+        return lambda plugin: known.get(plugin, client)
 
     def _accounts(self, store: CachedStore) -> Callable[[Account], bool]:
         """Return what tells whether a service account is still there."""

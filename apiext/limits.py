@@ -85,6 +85,7 @@ GC_NEW = 2_000  # objects made and not freed after which cyclic garbage is looke
 GC_ROUNDS = 4  # such looks until one goes through all that was new in them: about 1 ms
 GC_EVERY = 2.0  # seconds between looks through everything ...
 GC_WORTH = 8  # ... which are taken when so many rounds went by
+GC_SHARE = 0.002  # of the time, at most, that goes by with them: one of 20 ms is the last for ten seconds
 SWITCH_INTERVAL = 0.0002  # seconds that a thread computes before the loop may go on
 LOOP_UNITS = 10_000  # units of rules evaluated on the loop, 0.3 to 4 ms; beyond, all over again in a thread
 THREADS = 2  # threads that work on large objects
@@ -100,6 +101,7 @@ WEBHOOK_SLOW_FAILURE = 0.5  # seconds from which a failed call counts against it
 WEBHOOK_FAILURES = 5  # slow failures in a row that open an owner's circuit
 WEBHOOK_PROBE_EVERY = 0.5  # seconds between calls that are let through an open circuit
 WEBHOOK_CONTEXTS = 256  # TLS contexts kept, one per CA bundle
+TOKEN_FILE_EVERY = 60.0  # seconds after which the token file of a webhook's user is read again (upstream: one minute)
 CONVERSION_TIMEOUT = 30.0  # seconds of one call of a conversion webhook (upstream: the same)
 CONVERTED_BYTES = 64 * 1024 * 1024  # bytes of objects remembered as conversion webhooks made them, all definitions
 CONVERTED_OVERHEAD = 300  # bytes counted on top for each of them
@@ -109,6 +111,7 @@ REVIEW_BYTES = 1024 * 1024  # bytes of stored objects of one review, unless one 
 REVIEWS_AT_ONCE = 4  # reviews under way for one list
 REVIEW_ANSWER = 8 * 1024 * 1024  # bytes of the answer to a review
 CONVERSIONS_WAITING = 100  # requests of one definition that wait for its webhook; those beyond are refused
+FIELD_ELEMENTS = 8_192  # path elements of managedFields that are known to be written as they should be
 CONVERSIONS_OF_A_CALL = 64  # times that one step of a write is tried again with one more object converted
 
 # --- built-in kinds ---

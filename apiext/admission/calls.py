@@ -13,15 +13,16 @@ from apiext.admission import reviews
 from apiext.admission.attributes import NAMESPACES, Attributes, Form, Requester
 from apiext.admission.expressions import ConditionError, variables
 from apiext.admission.hooks import Hook
-from apiext.admission.matching import labels_of
+from apiext.admission.matching import Criteria, labels_of
 from apiext.admission.metrics import Metrics
-from apiext.admission.reviews import BadReview, NotAReview, Response
+from apiext.admission.reviews import BadReview, Response
 from apiext.admission.versions import Convert, Shown, Versions, plain_conversion
 from apiext.cel.library.authorization import Question
 from apiext.documents.document import View
 from apiext.meta import status
 from apiext.meta.status import StatusError
 from apiext.webhooks.errors import CallError, TimedOut
+from apiext.webhooks.reviews import NotAReview
 from apiext.webhooks.target import Target
 
 P = ParamSpec("P")
@@ -81,15 +82,42 @@ def exempt(attributes: Attributes) -> bool:
     return attributes.resource.group == "admissionregistration.k8s.io" and attributes.kind.kind in EXEMPT
 
 
-async def namespace_labels(around: Surroundings, attributes: Attributes, new: View | None) -> View:
+async def _namespace_labels(around: Surroundings, attributes: Attributes, new: View | None) -> View:
     """Return the labels that namespaceSelectors look at; 404 for a namespace that is gone."""
-    if attributes.resource == NAMESPACES and not attributes.subresource and new is not None:
+    # upstream: also for custom resources of that name
+    if attributes.resource.resource == NAMESPACES.resource and not attributes.subresource and new is not None:
         return labels_of(new)
     name = attributes.shown_namespace
+    if not name:
+        raise status.internal("resource name may not be empty")
     found = await around.find_namespace(name)
     if found is None:
         raise status.not_found(NAMESPACES, name)
     return labels_of(found)
+
+
+async def meant(around: Surroundings, criteria: Criteria, attributes: Attributes, new: View | None) -> Form | None:
+    """Return how a write is to be seen by what the criteria are about, None when they leave it out.
+
+    ``new`` is the object as it is by now. Raises StatusError, but not about a write that something leaves out whatever
+    is wrong with the rest (plugin/webhook/generic, plugin/policy/matching).
+    """
+    form = criteria.form(attributes)
+    if form is None:
+        return None
+    fault: StatusError | None = None
+    try:
+        if not criteria.selects_object(new, attributes.old):
+            return None
+    except StatusError as error:
+        fault = error
+    if criteria.needs_namespace(attributes) and not criteria.selects_namespace(
+        await _namespace_labels(around, attributes, new)
+    ):
+        return None
+    if fault is not None:
+        raise fault
+    return form
 
 
 async def form_for(
@@ -99,23 +127,24 @@ async def form_for(
 
     ``new`` is the object as it is by now, ``type`` is admit or validating.
     """
-    criteria = hook.criteria
-    form = criteria.form(attributes)
-    if form is None or not criteria.selects_object(new, attributes.old):
-        return None
-    if criteria.needs_namespace(attributes):
-        labels = await namespace_labels(around, attributes, new)
-        if not criteria.selects_namespace(labels):
-            return None
-    if not hook.conditions.programs:
+    form = await meant(around, hook.criteria, attributes, new)
+    if form is None or not hook.conditions.programs:
         return form
-    shown = await versions.shown(form)
+    shown = await shown_as(versions, form, mutating=type == "admit")
     known = variables(attributes, form, shown.new, shown.old, partial(around.authorize, attributes.user))
     try:
         matched = await hook.conditions.match(known, type, attributes.operation, around.metrics)
     except ConditionError as error:
         raise status.forbidden(attributes.resource, attributes.name, str(error)) from error
     return form if matched else None
+
+
+async def shown_as(versions: Versions, form: Form, *, mutating: bool) -> Shown:
+    """Return the objects of a write as a webhook wants them; 500 when they cannot be converted."""
+    try:
+        return await versions.shown(form)
+    except StatusError as error:  # upstream: said twice where objects may change
+        raise status.internal(status.internal(error.message).message if mutating else error.message) from error
 
 
 def late(attributes: Attributes) -> bool:
@@ -143,9 +172,8 @@ async def ask(
     answer = await _answer(around, hook, hook.target, attributes, body)
     try:
         found = await apart(len(answer), reviews.response_of, answer, version, uid, mutating=mutating)
-    except (NotAReview, StatusError) as error:
-        code = error.code if isinstance(error, StatusError) else 503
-        raise Failed(hook.name, f"failed to call webhook: {error}", code) from error
+    except NotAReview as error:
+        raise Failed(hook.name, f"failed to call webhook: {error}") from error
     except BadReview as error:
         raise Failed(hook.name, f"received invalid webhook response: {error}") from error
     for key, value in found.annotations.items():

@@ -71,7 +71,7 @@ class Criteria:
     any_resource: bool = False
 
     def form(self, attributes: Attributes) -> Form | None:
-        """Return how the hook wants to see the write, None when it is not about it; 500 for an unknown kind."""
+        """Return how the hook wants to see the write, None when it is not about it."""
         if self.excluded and _form(self.excluded, attributes, self.equivalent) is not None:
             return None
         if self.any_resource and not self.rules:
@@ -87,8 +87,8 @@ class Criteria:
 
     def needs_namespace(self, attributes: Attributes) -> bool:
         """Tell whether the labels of the write's namespace decide."""
-        if not attributes.namespace and attributes.resource != NAMESPACES:
-            return False  # upstream: what is in no namespace is never left out
+        if not attributes.namespace and attributes.resource.resource != NAMESPACES.resource:
+            return False  # upstream: what is in no namespace is never left out, unless it is called namespaces
         return isinstance(self.by_namespace, str) or not self.by_namespace.empty
 
     def selects_namespace(self, labels: Mapping[str, str]) -> bool:
@@ -121,15 +121,15 @@ def _form(rules: Sequence[Rule], attributes: Attributes, equivalent: bool) -> Fo
         if rule.matches(attributes, attributes.version):
             return attributes.form
     definition = attributes.definition
-    if not equivalent or definition is None or len(definition.versions) == 1:
+    if not equivalent or definition is None:
+        return None
+    versions = definition.all_versions or definition.versions  # upstream: those that are not served, too
+    if len(versions) == 1:
         return None
     for rule in rules:
-        for name, served in definition.versions.items():
-            if name == attributes.version or not rule.matches(attributes, name):
-                continue
-            found = form_of(served, attributes.subresource)
-            if found is None:
-                resource = f"{served.group_version}, Resource={served.resource}"
-                raise status.internal(f"unable to convert to {resource}: unknown kind")
-            return found
+        for name, served in versions.items():
+            if name != attributes.version and rule.matches(attributes, name):
+                found = form_of(served, attributes.subresource)
+                if found is not None:
+                    return found
     return None

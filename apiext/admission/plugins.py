@@ -1,9 +1,10 @@
 """The plug-ins of a server in upstream's order, by the names that flags give them (ADM-001)."""
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
-from apiext.admission.calls import Surroundings
+from apiext.admission.calls import Poster, Surroundings
 from apiext.admission.chain import Plugin
 from apiext.admission.hooks import BINDINGS, MUTATING, POLICIES, VALIDATING, Hook, Live, compile_hooks
 from apiext.admission.lifecycle import NamespaceLifecycle
@@ -19,17 +20,32 @@ from apiext.storage.cached_store import CachedStore
 T = TypeVar("T")
 
 
-def plugins(catalog: LiveCatalog, store: CachedStore, around: Surroundings, off: Collection[str]) -> list[Plugin]:
-    """Return the plug-ins that are not turned off; configurations are read from the store's cache."""
+def plugins(
+    catalog: LiveCatalog,
+    store: CachedStore,
+    around: Surroundings,
+    off: Collection[str],
+    posters: Callable[[str], Poster],
+) -> list[Plugin]:
+    """Return the plug-ins that are not turned off; configurations are read from the store's cache.
+
+    ``posters`` tells who calls webhooks for a plug-in.
+    """
 
     def webhooks(resource: GroupResource) -> Live[Hook]:
         return _live(catalog, store, resource, compile_hooks)
 
     made: Sequence[tuple[str, Callable[[], Plugin]]] = (
         ("NamespaceLifecycle", lambda: NamespaceLifecycle(around.find_namespace)),
-        ("MutatingAdmissionWebhook", lambda: MutatingWebhooks(webhooks(MUTATING), around)),
+        (
+            MutatingWebhooks.name,
+            lambda: MutatingWebhooks(webhooks(MUTATING), replace(around, poster=posters(MutatingWebhooks.name))),
+        ),
         ("ValidatingAdmissionPolicy", lambda: _policies(catalog, store, around)),
-        ("ValidatingAdmissionWebhook", lambda: ValidatingWebhooks(webhooks(VALIDATING), around)),
+        (
+            ValidatingWebhooks.name,
+            lambda: ValidatingWebhooks(webhooks(VALIDATING), replace(around, poster=posters(ValidatingWebhooks.name))),
+        ),
     )
     return [make() for name, make in made if name not in off]
 

@@ -12,7 +12,6 @@ from apiext.admission.attributes import NAMESPACES, Attributes, Form
 from apiext.admission.calls import Surroundings
 from apiext.admission.expressions import variables
 from apiext.admission.hooks import Live
-from apiext.admission.matching import Criteria
 from apiext.admission.params import ConfigurationError, Params
 from apiext.admission.policy import Binding, Decision, Policy, judge
 from apiext.admission.versions import Versions
@@ -55,11 +54,18 @@ class ValidatingPolicies:
         policies = await self._policies.current()
         if policies and attributes.served is not None and not _exempt(attributes):
             bindings = await self._bindings.current()
-            await _Review(self._around, self._params, attributes).run(policies, bindings)
+            try:
+                await _Review(self._around, self._params, attributes).run(policies, bindings)
+            except _NoNamespace as error:
+                raise status.not_found(NAMESPACES, str(error)) from error
 
 
 def _exempt(attributes: Attributes) -> bool:
     return attributes.resource.group == "admissionregistration.k8s.io" and attributes.kind.kind in _EXEMPT
+
+
+class _NoNamespace(Exception):
+    """The namespace of the write is gone; upstream denies for it whatever the policies say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +106,7 @@ class _Review:
 
     async def _policy(self, policy: Policy, bound: Sequence[Binding], versions: Versions) -> None:
         try:
-            form = await self._form(policy.criteria)
+            form = await calls.meant(self.around, policy.criteria, self.attributes, self.attributes.new)
             if form is None:
                 return
             if policy.param_kind is not None:
@@ -117,18 +123,6 @@ class _Review:
         for key, values in notes.items():
             self.attributes.traces.annotations[f"{policy.name}/{key}"] = ", ".join(values)
 
-    async def _form(self, criteria: Criteria) -> Form | None:
-        """Return how the write is seen by what is meant by the criteria, None when it is not meant."""
-        attributes = self.attributes
-        form = criteria.form(attributes)
-        if form is None or not criteria.selects_object(attributes.new, attributes.old):
-            return None
-        if criteria.needs_namespace(attributes):
-            labels = await calls.namespace_labels(self.around, attributes, attributes.new)
-            if not criteria.selects_namespace(labels):
-                return None
-        return form
-
     def _misconfigured(self, policy: Policy, binding: Binding | None, error: Exception) -> None:
         if not policy.ignore:
             what = "policy" if binding is None else "binding"
@@ -138,7 +132,8 @@ class _Review:
         self, policy: Policy, binding: Binding, form: Form, versions: Versions, notes: dict[str, list[str]]
     ) -> None:
         attributes = self.attributes
-        if binding.criteria is not None and await self._form(binding.criteria) is None:
+        criteria = binding.criteria
+        if criteria is not None and await calls.meant(self.around, criteria, attributes, attributes.new) is None:
             return
         found = await self.params.find(policy.param_kind, binding.param, attributes.shown_namespace)
         if not found:
@@ -169,7 +164,7 @@ class _Review:
         if self.namespace is None:
             self.namespace = await self.around.find_namespace(attributes.namespace)
             if self.namespace is None:
-                raise status.not_found(NAMESPACES, attributes.namespace)
+                raise _NoNamespace(attributes.namespace)
         return self.namespace
 
     def _act(self, policy: Policy, binding: Binding, decision: Decision) -> None:

@@ -156,10 +156,7 @@ async def judge(policy: Policy, known: Mapping[str, Any], operation: str, metric
     work = _Work(policy, known)
     verdict = Verdict()
     try:
-        for index, validation in enumerate(policy.validations):
-            decision = await work.validate(index, validation)
-            if decision is not None:
-                verdict.decisions.append(decision)
+        verdict.decisions = await work.judge()
         work.budget = Budget(limits.ADMISSION_EXPRESSIONS)  # annotations have a budget of their own
         for key, text, program in policy.annotations:
             await work.annotate(verdict, key, text, program)
@@ -177,7 +174,7 @@ class _Work:
 
     def __init__(self, policy: Policy, known: Mapping[str, Any]) -> None:
         self._policy = policy
-        self._known = {**known, "variables": {}} if policy.variables else dict(known)
+        self._known = {**known, "variables": dict.fromkeys(policy.variables, True)} if policy.variables else dict(known)
         self._waiting = dict(policy.variables)
         self.budget = Budget(limits.ADMISSION_EXPRESSIONS)
 
@@ -194,21 +191,38 @@ class _Work:
         for name in [name for name in self._waiting if program.mentions(f"variables.{name}")]:
             if name not in self._waiting:
                 continue
-            text, own = self._waiting.pop(name)
-            value, fault = await self.run(text, own)
-            broken = Fault(f'composited variable "{name}" fails to evaluate: {fault}')
-            self._known[f"variables.{name}"] = broken if fault else value
+            _, own = self._waiting.pop(name)
+            self._known[f"variables.{name}"] = await self._variable(name, own)
 
-    async def validate(self, index: int, validation: Validation) -> Decision | None:
-        """Return what is wrong when the expression is not true."""
-        value, fault = await self.run(validation.text, validation.program)
-        if fault:
-            return None if self._policy.ignore else Decision(fault, index=index)
-        if value is True:
-            return None
-        told = await self._told(validation)
-        message = told or validation.message or f"failed expression: {validation.text.strip()}"
-        return Decision(message, validation.reason, index)
+    async def _variable(self, name: str, program: Compiled) -> Value:
+        """Return the value of a composed variable, or the fault that whoever uses it meets."""
+        if isinstance(program, str):
+            return Fault(f'composited variable "{name}" fails to compile: {program}')
+        await self._need(program)
+        found = await evaluate(program, self._known, self.budget)
+        if found.error is not None:
+            return Fault(f'composited variable "{name}" fails to evaluate: {found.error}')
+        return found.value
+
+    async def judge(self) -> list[Decision]:
+        """Return what is wrong: every expression is evaluated first, then the messages of those that are not true."""
+        validations = self._policy.validations
+        found = [await self.run(one.text, one.program) for one in validations]
+        told = [""] * len(found)
+        try:
+            for index, (value, fault) in enumerate(found):
+                if not fault and value is not True:
+                    told[index] = await self._told(validations[index])
+        except OutOfBudget as error:  # upstream: then no result stands, not even one that is true
+            found = [(None, fault or f"failed messageExpression: {error}") for _, fault in found]
+        decisions = []
+        for index, (one, (value, fault)) in enumerate(zip(validations, found, strict=True)):
+            if fault and not self._policy.ignore:
+                decisions.append(Decision(fault, index=index))
+            elif not fault and value is not True:
+                message = told[index] or one.message or f"failed expression: {one.text.strip()}"
+                decisions.append(Decision(message, one.reason, index))
+        return decisions
 
     async def _told(self, validation: Validation) -> str:
         """Return what the messageExpression makes, empty when it makes nothing of use."""

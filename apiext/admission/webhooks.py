@@ -80,11 +80,12 @@ class _Mutation:
         form = await calls.form_for(self._around, hook, self._attributes, self._versions, "admit", self._new)
         if form is None or (number and index not in self._again):
             return
+        shown = await calls.shown_as(self._versions, form, mutating=True)
         place = f"round_{number}_index_{index}"
         observed = Observed(self._around, hook, self._attributes.operation, "admit")
         changed = False
         try:
-            changed = await self._call(hook, form, place)
+            changed = await self._call(hook, form, shown, place)
         except Failed as error:
             observed.failed(error)
             self._ignore_or_raise(hook, place, error)
@@ -116,9 +117,8 @@ class _Mutation:
         if calls.late(self._attributes):
             raise status.timeout(calls.TOO_LATE) from error
 
-    async def _call(self, hook: Hook, form: Form, place: str) -> bool:
+    async def _call(self, hook: Hook, form: Form, shown: Shown, place: str) -> bool:
         """Call a webhook and take its patch; return whether that changed anything."""
-        shown = await self._versions.shown(form)
         response = await calls.ask(self._around, hook, self._attributes, form, shown, mutating=True)
         if not response.patch:
             return False
@@ -199,7 +199,7 @@ class ValidatingWebhooks:
         for hook in hooks:
             form = await calls.form_for(self._around, hook, attributes, versions, "validating", attributes.new)
             if form is not None:
-                meant.append((hook, form, await versions.shown(form)))
+                meant.append((hook, form, await calls.shown_as(versions, form, mutating=False)))
         if not meant:
             return
         if calls.late(attributes):

@@ -57,7 +57,6 @@ def _namespace() -> Declared:
 
 REQUEST = _request()
 NAMESPACE = _namespace()
-_VARIABLES = Declared("object", "kubernetes.variables")
 
 
 def environment(
@@ -73,9 +72,28 @@ def environment(
     """
     if variables is None:
         return _plain(params, authorizer, version)
-    known = _globals(params, authorizer) | {"variables": _VARIABLES}
-    known |= {f"variables.{name}": kind for name, kind in variables.items()}
-    return Environment(known, version=version)
+    return Environment(_globals(params, authorizer) | _composed(variables), version=version)
+
+
+def typed_environment(
+    shown: Declared | Type, params: Declared | Type | None, variables: Mapping[str, Type]
+) -> Environment:
+    """Return where the types of expressions are checked: objects are of the type ``shown``, there may be ``params``.
+
+    As upstream has it, authorizer.requestResource is not known there.
+    """
+    known: dict[str, Declared | Type] = {"object": shown, "oldObject": shown, "authorizer": AUTHORIZER}
+    known |= {"namespaceObject": NAMESPACE, "request": REQUEST}
+    if params is not None:
+        known["params"] = params
+    return Environment(known | _composed(variables))
+
+
+def _composed(variables: Mapping[str, Type]) -> dict[str, Declared | Type]:
+    """Return composed variables as expressions name them, and what they are fields of, which only ``has`` looks at."""
+    fields = dict.fromkeys(variables, _DYN)
+    whole = Declared("object", "kubernetes.variables", fields, fields)
+    return {"variables": whole, **{f"variables.{name}": kind for name, kind in variables.items()}}
 
 
 @cache

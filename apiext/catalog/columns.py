@@ -96,7 +96,7 @@ def _nothing(value: Any) -> None:
 
 
 def text_of(value: Any) -> str:
-    """Return a JSON value as JSONPath results are printed: text raw, containers as compact JSON."""
+    """Return a JSON value as JSONPath results are printed: text raw, containers as Go's compact JSON."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -104,8 +104,11 @@ def text_of(value: Any) -> str:
     if isinstance(value, float):
         return go_float(value)
     if isinstance(value, dict | list):
-        return encode(value).decode()
+        return encode(value).decode().translate(_HTML)
     return "<no value>" if value is None else str(value)
+
+
+_HTML = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"})  # what Go's JSON escapes, too
 
 
 def _integer(value: Any) -> int | None:

@@ -145,6 +145,7 @@ def _version(
         endpoints=_endpoints(version),
         columns=custom_columns(version.columns),
         validate=_validator(schema, version.scale),
+        structure=lambda new, old, endpoint: schema().structure_errors(new, old, embedded=endpoint != "status"),
         rules=lambda new, old, errors: schema().rules(new, old, errors),
         validate_status=_status_validator(schema, version.scale),
         singular=names.singular,
@@ -161,6 +162,7 @@ def _version(
         merge_type=_merge_type(definition, source),
         empty={"apiVersion": f"{definition.group}/{version.name}", "kind": names.kind},
         complete=_completion(schema),
+        tidy=lambda document: schema().from_storage(document),
         storage_version_hash=storage_version_hash(definition.group, definition.storage_version, names.kind),
         preserve=definition.preserve_unknown_fields,
     )
@@ -175,7 +177,6 @@ def _completion(schema: Schema) -> Callable[[Document], Document]:
     def complete(document: Document) -> Document:
         found = schema()
         document["metadata"] = objectmeta.repair(document.get("metadata") or {})
-        found.prune(document)  # upstream: an untyped map takes fields that no read shows
         found.default(document)
         return document
 

@@ -21,6 +21,8 @@ class NeedsConversion(Exception):
     equal ``key`` have the same answer.
     """
 
+    __slots__ = ("_document", "api_version", "keep", "key", "text")
+
     def __init__(
         self, text: bytes, api_version: str, key: Hashable, keep: "Callable[[Document, bytes], Converted | None]"
     ) -> None:

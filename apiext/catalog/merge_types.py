@@ -34,7 +34,7 @@ def _of(of: GoType, known: dict[int, Type], keys: tuple[str, ...] = ()) -> Type:
     if not isinstance(of, Struct):  # any JSON, or a type with its own decoder: upstream's OpenAPI says nothing of it
         return Type(UNTYPED, ListType(ATOMIC), DEDUCED.map)
     if not of.fields:  # an object of which nothing is known takes every field
-        return merge_type({"type": "object"})
+        return merge_type({"type": "object"}, preserve_unknown_fields=True)
     found = known.get(id(of))
     if found is None:
         fields: dict[str, Type] = {}

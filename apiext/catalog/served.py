@@ -28,6 +28,10 @@ def _readable(stored: View) -> str:
     return ""
 
 
+def _no_structure(new: View, old: View | None, endpoint: str) -> list[FieldError]:
+    return []
+
+
 def _no_rules(new: View, old: View | None, errors: Sequence[FieldError]) -> tuple[list[FieldError], list[str]]:
     return [], []
 
@@ -117,17 +121,17 @@ class ServedVersion:
     is the same as a document. ``encode(document)`` is what is stored. ``normalize(document)`` prunes, coerces and
     defaults a request body in place of decoding it, and returns the document with the paths of unknown fields; it
     raises ValueError with Go-like text for a body that cannot be this kind. ``validate(new, old)`` and
-    ``warnings(new, old)`` judge a whole object; old is None on create. ``rules(new, old, errors)`` evaluates its rules
+    ``warnings(new, old)`` judge a whole object; old is None on create. ``structure(new, old, endpoint)`` is the part of
+    ``validate`` that also counts for an object of another kind. ``rules(new, old, errors)`` evaluates its rules
     knowing all other errors, and returns more errors and warnings. ``name_messages(name)`` tells what is wrong
     with a name (None: it must be a DNS-1123 subdomain). ``accept(document)`` prunes and coerces what a conversion
     webhook returned in this version. ``schema()`` reads the OpenAPI schema, which nobody keeps; ``cold()`` tells that
     reading an object takes long, since its schema is compiled then or in ``prepare()``; ``slow(size)`` that work on an
     object of so many bytes may take long, by what was told to ``tell(size, long)`` before. ``merge_type()`` tells how
-    its fields are owned,
-    ``empty`` is an object that has none, and ``complete(document)`` defaults in place what an apply made. ``converts``
-    tells that ``view``, ``decode`` and ``encode`` may raise NeedsConversion; ``encode_as_is(document)`` never does: it
-    stores in this version whatever the storage version is (None: as ``encode``). ``identity`` changes whenever open
-    watches of the version must end.
+    its fields are owned, ``empty`` is an object that has none, ``complete(document)`` defaults in place what an apply
+    made, and ``tidy(document)`` makes of it what a read shows. ``converts`` tells that ``view``, ``decode`` and
+    ``encode`` may raise NeedsConversion; ``encode_as_is(document)`` never does: it stores in this version whatever the
+    storage version is (None: as ``encode``). ``identity`` changes whenever open watches of the version must end.
     """
 
     group: str
@@ -144,6 +148,7 @@ class ServedVersion:
     columns: tuple[Column, ...] = ()
     validate: Callable[[View, View | None], list[FieldError]] = _no_errors
     validate_status: Callable[[View, View | None], list[FieldError]] = _no_errors
+    structure: Callable[[View, View | None, str], list[FieldError]] = _no_structure
     warnings: Callable[[View, View | None], list[str]] = _no_warnings
     rules: Callable[[View, View | None, Sequence[FieldError]], tuple[list[FieldError], list[str]]] = _no_rules
     singular: str = ""
@@ -165,37 +170,30 @@ class ServedVersion:
     merge_type: Callable[[], Type] = _deduced
     empty: View = field(default_factory=dict)
     complete: Callable[[Document], Document] = _same
+    tidy: Callable[[Document], object] = _same
     encode_as_is: Callable[[Document], bytes] | None = None
     converts: bool = False
     identity: str = ""
     unconditional: bool = False  # a PUT without resourceVersion replaces whatever is there (upstream's core kinds)
     preserve: bool = False  # spec.preserveUnknownFields: nothing is pruned
     stored_as: GroupResource | None = None  # whose objects it shows, None for its own
+    # every request asks for these several times
+    api_version: str = field(init=False)  # of objects in this version
+    group_resource: GroupResource = field(init=False)  # as error texts name it
+    stored_resource: GroupResource = field(init=False)  # that its objects are stored under
+    group_kind: GroupKind = field(init=False)  # as error texts name it
+
+    def __post_init__(self) -> None:
+        resource = _group_resource(self.group, self.resource)
+        object.__setattr__(self, "api_version", f"{self.group}/{self.version}" if self.group else self.version)
+        object.__setattr__(self, "group_resource", resource)
+        object.__setattr__(self, "stored_resource", self.stored_as or resource)
+        object.__setattr__(self, "group_kind", _group_kind(self.group, self.kind))
 
     @property
     def group_version(self) -> GroupVersion:
         """The group and version of the URL."""
         return GroupVersion(self.group, self.version)
-
-    @property
-    def api_version(self) -> str:
-        """The apiVersion of objects in this version."""
-        return f"{self.group}/{self.version}" if self.group else self.version
-
-    @property
-    def group_resource(self) -> GroupResource:
-        """The resource as error texts name it."""
-        return _group_resource(self.group, self.resource)
-
-    @property
-    def stored_resource(self) -> GroupResource:
-        """The resource that its objects are stored under."""
-        return self.stored_as or self.group_resource
-
-    @property
-    def group_kind(self) -> GroupKind:
-        """The kind as error texts name it."""
-        return _group_kind(self.group, self.kind)
 
     @property
     def open_api(self) -> View | None:

@@ -5,8 +5,10 @@ resourceVersion are spliced instead: known are those that this version encoded, 
 """
 
 import re
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NoReturn, Protocol
 
 import orjson
@@ -17,6 +19,7 @@ from apiext.documents.document import Document, View, clone
 from apiext.documents.encoding import decode_json
 from apiext.documents.encoding import encode as encode_json
 from apiext.meta import objectmeta
+from apiext.schema.structural import META_FIELDS
 
 
 class Shape(Protocol):
@@ -48,10 +51,11 @@ _NEGATIVE_ZERO = re.compile(rb"-0[],}]")
 class Splices:
     """Where the resourceVersion goes in stored bytes that need nothing else, by their hash; bounded, oldest first."""
 
-    __slots__ = ("_places",)
+    __slots__ = ("_order", "_places")
 
     def __init__(self) -> None:
         self._places: dict[int, int] = {}
+        self._order: deque[int] = deque()  # to look for a dict's first key takes longer with each that was removed
 
     def note(self, raw: bytes, uid: Any) -> None:
         """Remember bytes whose object has this uid, if its place is certain: ``"uid":"…"}`` ends metadata.
@@ -61,9 +65,12 @@ class Splices:
         place = place_of(raw, uid)
         if place < 0 or (b"-0" in raw and _NEGATIVE_ZERO.search(raw)):
             return
-        if len(self._places) >= limits.SPLICES:
-            self._places.pop(next(iter(self._places)), None)  # a thread may have been faster
-        self._places[hash(raw)] = place
+        key = hash(raw)
+        if key not in self._places:
+            self._order.append(key)
+            if len(self._order) > limits.SPLICES:
+                self._places.pop(self._order.popleft(), None)  # a thread may have been faster
+        self._places[key] = place
 
     def view(self, raw: bytes, revision: int) -> bytes | None:
         """Return the bytes with their resourceVersion, None when they are not known."""
@@ -105,14 +112,15 @@ class Codec:
 class Storage:
     """How the objects of a definition are stored: versions by name, which one is written, who converts.
 
-    ``views`` are those of objects stored in a version, as that version shows them; each codec adds its own.
+    ``texts`` make stored bytes of a version what that version shows, but for the resourceVersion, which no webhook is
+    told; each codec adds its own.
     """
 
     group: str
     shapes: Mapping[str, Callable[[], Shape]]
     written: str
     webhook: bool
-    views: dict[str, Callable[[bytes, int], bytes]] = field(default_factory=dict)
+    texts: dict[str, Callable[[bytes], bytes]] = field(default_factory=dict)
 
     def version_of(self, document: View) -> str:
         """Return the version that a stored object is in; raises WrongVersion when the definition has none such."""
@@ -172,7 +180,7 @@ def custom_codec(storage: Storage, version: str, *, exact: bool) -> Codec:
         with_revision(document, revision)
         if stored == version:
             return document
-        return _accepted(document, storage, version) if answers is None else answers.read(document, raw, revision)
+        return _accepted(document, storage, version) if answers is None else answers.read(document, raw)
 
     def view(raw: bytes, revision: int) -> bytes:
         known = splices.view(raw, revision)
@@ -200,9 +208,22 @@ def custom_codec(storage: Storage, version: str, *, exact: bool) -> Codec:
             splices.note(raw, stored["metadata"].get("uid"))
         return raw
 
-    storage.views[version] = view
+    storage.texts[version] = partial(_shown_without_revision, decode, splices)
     codec = Codec(view, decode, encode, accept, encode_as_is)
     return codec if answers is None else answers.before(codec)
+
+
+def _shown_without_revision(decode: Callable[[bytes, int], Document], splices: Splices, raw: bytes) -> bytes:
+    """Return what a version shows of an object that is stored in it, but for the resourceVersion."""
+    stored = raw.removesuffix(b"\n")
+    if splices.knows(raw):
+        return stored
+    document = decode(raw, 0)
+    del document["metadata"]["resourceVersion"]
+    text = encode_json(document)
+    if text == stored:
+        splices.note(raw, document["metadata"].get("uid"))
+    return text
 
 
 class _Answers:
@@ -244,13 +265,12 @@ class _Answers:
         """Ask for an object whose version can be seen without parsing, as that version shows it."""
         found = self._stored.match(raw)
         version = found[1].decode() if found is not None else self._version
-        if version != self._version and revision and version in self._storage.views:
-            self._ask(self._storage.views[version](raw, revision), raw)
+        if version != self._version and revision and version in self._storage.texts:
+            self._ask(self._storage.texts[version](raw), raw)
 
-    def read(self, document: Document, raw: bytes, revision: int) -> NoReturn:
+    def read(self, document: Document, raw: bytes) -> NoReturn:
         """Ask for an object that is stored in another version, and as that version shows it."""
-        if not revision:
-            del document["metadata"]["resourceVersion"]  # it is not stored yet
+        del document["metadata"]["resourceVersion"]
         self._ask(encode_json(document), raw)
 
     def _ask(self, text: bytes, raw: bytes) -> NoReturn:
@@ -260,14 +280,12 @@ class _Answers:
         raise NeedsConversion(text, self._api_version, (self._read, hash(raw)), keep)
 
     def _keep(self, answer: Document, metadata: bytes, raw: bytes) -> Converted:
-        uid, revision = answer["metadata"].get("uid"), answer["metadata"].pop("resourceVersion", None)
-        if metadata and revision:
-            before, _, after = metadata.rpartition(b'"resourceVersion":"%b",' % revision.encode())
-            metadata = before + after
-        text = _encoded(answer, metadata, self._storage, self._version)
-        made = self._read.keep(raw, Converted(text, place_of(text, uid)))
+        known: Document = answer["metadata"]
+        known.pop("resourceVersion", None)
+        made = self._read.keep(raw, Converted(*_encoded(answer, metadata, self._storage, self._version)))
         if self._version == self._storage.written and not self.lacking:
-            self.lacking = self._storage.shapes[self._version]().default(parse(text))
+            answer["metadata"] = known
+            self.lacking = self._storage.shapes[self._version]().default(answer)
         return made
 
     def write(self, stored: Document) -> bytes:
@@ -279,27 +297,42 @@ class _Answers:
         storage = self._storage
 
         def keep(answer: Document, metadata: bytes) -> Converted:
-            text = _encoded(answer, metadata, storage, storage.written)
+            text, _ = _encoded(answer, metadata, storage, storage.written)
             return self._written.keep(asked, Converted(text + b"\n"))
 
         raise NeedsConversion(asked, f"{storage.group}/{storage.written}", (self._written, hash(asked)), keep)
 
 
-def _encoded(answer: Document, metadata: bytes, storage: Storage, version: str) -> bytes:
-    """Return what a webhook answered as this version takes it; ``metadata`` need not be written again if known as text.
+def _encoded(answer: Document, metadata: bytes, storage: Storage, version: str) -> tuple[bytes, int]:
+    """Return what a webhook answered as this version takes it, and where a resourceVersion goes (-1: unknown).
 
-    Most answers have no nulls to look for.
+    ``metadata`` are those of the answer as text, empty when that is not known; they are not written again.
     """
-    shape = storage.shapes[version]()
+    shape, head = storage.shapes[version](), b""
+    uid = answer["metadata"].get("uid")
     if metadata:
         answer["metadata"] = orjson.Fragment(metadata)
+        api_version, kind = answer["apiVersion"], answer["kind"]
+        head = f'{{"apiVersion":"{api_version}","kind":"{kind}","metadata":'.encode() + metadata
     shape.prune(answer)
     shape.coerce_embedded(answer)
-    text = encode_json(answer)
-    if b":null" in text:
+    text = _after(head, answer)
+    if text.find(b":null", len(head) if text.startswith(head) else 0) >= 0:  # most answers have no nulls to look for
         shape.drop_nulls(answer)
-        text = encode_json(answer)
-    return text
+        text = _after(head, answer)
+    end = f'"uid":"{uid}"}}'.encode()
+    place = len(head) - len(end) if uid and head.endswith(end) and text.startswith(head) else place_of(text, uid)
+    return text, place
+
+
+def _after(head: bytes, answer: Document) -> bytes:
+    """Return an answer as text; ``head`` are its type and metadata as text, empty when that is not known."""
+    if not head:
+        return encode_json(answer)
+    rest = {name: value for name, value in answer.items() if name not in META_FIELDS}
+    if not rest:
+        return head + b"}"
+    return b"%b,%b" % (head, encode_json(rest)[1:]) if min(rest) > "metadata" else encode_json(answer)
 
 
 def _accepted(document: Document, storage: Storage, version: str) -> Document:

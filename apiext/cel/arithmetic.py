@@ -5,8 +5,10 @@ from collections.abc import Callable
 
 from apiext.cel.effort import spend
 from apiext.cel.values import (
+    COMPARABLE,
     INT_MAX,
     INT_MIN,
+    SECOND,
     TIME_MAX,
     TIME_MIN,
     UINT_MAX,
@@ -20,12 +22,12 @@ from apiext.cel.values import (
     elements,
     is_list,
     no_overload,
+    unlike,
 )
 
 _INT_OVERFLOW = "integer overflow"
 _UINT_OVERFLOW = "unsigned integer overflow"
 _TIME_OVERFLOW = "timestamp overflow"
-_DURATION_OVERFLOW = "duration overflow"
 
 
 def _int(number: int) -> Value:
@@ -41,7 +43,7 @@ def _time(ns: int, offset: int) -> Value:
 
 
 def _duration(ns: int) -> Value:
-    return Duration(ns) if INT_MIN <= ns <= INT_MAX else Fault(_DURATION_OVERFLOW)
+    return Duration(ns) if INT_MIN <= ns <= INT_MAX else Fault(_INT_OVERFLOW)
 
 
 def add(one: Value, other: Value) -> Value:
@@ -61,16 +63,11 @@ def add(one: Value, other: Value) -> Value:
     if is_list(one) and is_list(other):
         if isinstance(one, View):
             return one.add(other)  # type: ignore[attr-defined]
+        if not len(one) or not len(other):
+            return one if len(one) else other
         spend(len(one) + len(other))
         return [*one, *elements(other)]
-    return _unlike(one, "_+_", _ADDS)
-
-
-def _unlike(one: Value, function: str, kinds: tuple[type, ...]) -> Fault:
-    return no_overload() if type(one) in kinds or is_list(one) else Fault(f"no such overload: {function}")
-
-
-_ADDS = (int, Uint, float, str, bytes, Duration, Timestamp)
+    return no_overload() if is_list(one) else unlike(one, "_+_", int, Uint, float, bytes)
 
 
 def subtract(one: Value, other: Value) -> Value:
@@ -83,11 +80,14 @@ def subtract(one: Value, other: Value) -> Value:
             return one - other
         if kind is Uint:
             return _uint(int(one) - int(other))
-        if kind is Duration or kind is Timestamp:
+        if kind is Duration:
             return _duration(one.ns - other.ns)
+        if kind is Timestamp:
+            seconds = (one.ns // SECOND - other.ns // SECOND) * SECOND
+            return _duration(one.ns - other.ns) if INT_MIN <= seconds <= INT_MAX else Fault(_INT_OVERFLOW)
     if kind is Timestamp and second is Duration:
-        return _time(one.ns - other.ns, one.offset)
-    return _unlike(one, "_-_", (int, Uint, float, Duration, Timestamp))
+        return _time(one.ns - other.ns, one.offset) if other.ns != INT_MIN else Fault(_INT_OVERFLOW)
+    return unlike(one, "_-_", int, Uint, float)
 
 
 def multiply(one: Value, other: Value) -> Value:
@@ -100,7 +100,7 @@ def multiply(one: Value, other: Value) -> Value:
             return one * other
         if kind is Uint:
             return _uint(int(one) * int(other))
-    return _unlike(one, "_*_", (int, Uint, float))
+    return unlike(one, "_*_", int, Uint, float)
 
 
 def divide(one: Value, other: Value) -> Value:
@@ -120,7 +120,7 @@ def divide(one: Value, other: Value) -> Value:
             if kind is Uint:
                 return Uint(quotient)
             return _int(-quotient if (one < 0) != (other < 0) else quotient)
-    return _unlike(one, "_/_", (int, Uint, float))
+    return unlike(one, "_/_", int, Uint, float)
 
 
 def modulo(one: Value, other: Value) -> Value:
@@ -133,7 +133,7 @@ def modulo(one: Value, other: Value) -> Value:
             return Fault(_INT_OVERFLOW)
         rest = abs(int(one)) % abs(int(other))
         return Uint(rest) if kind is Uint else -rest if one < 0 else rest
-    return _unlike(one, "_%_", (int, Uint))
+    return unlike(one, "_%_", int, Uint)
 
 
 def negate(one: Value) -> Value:
@@ -145,7 +145,7 @@ def negate(one: Value) -> Value:
         return -one
     if kind is Duration:
         return _duration(-one.ns)
-    return no_overload() if kind is bool else Fault("no such overload: -_")
+    return unlike(one, "-_", bool)
 
 
 def negation(one: Value) -> Value:
@@ -158,12 +158,9 @@ def not_strictly_false(one: Value) -> Value:
     return one if type(one) is bool else True
 
 
-_COMPARABLE = (int, Uint, float, str, bytes, bool, Timestamp, Duration)
-
-
 def _order(function: str, *allowed: int) -> Callable[[Value, Value], Value]:
     def ordered(one: Value, other: Value) -> Value:
-        if type(one) not in _COMPARABLE:
+        if type(one) not in COMPARABLE:
             return Fault(f"no such overload: {function}")
         found = compare(one, other)
         return found if type(found) is Fault else found in allowed

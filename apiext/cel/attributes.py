@@ -3,6 +3,7 @@
 import math
 
 from apiext.cel.evaluation import Frame, Step, Tracker
+from apiext.cel.go_values import go_type, show
 from apiext.cel.values import (
     NONE,
     Fault,
@@ -15,6 +16,7 @@ from apiext.cel.values import (
     no_overload,
     type_name,
 )
+from apiext.cel.views import ListView
 
 
 class Qualifier:
@@ -34,6 +36,7 @@ class _Missing:
 
 
 MISSING = _Missing()
+QUALIFYING = frozenset((str, int, bool, float, Uint))  # kinds of values that select and index
 
 
 def lookup(value: Value, key: Value, if_present: bool) -> Value:
@@ -51,6 +54,8 @@ def lookup(value: Value, key: Value, if_present: bool) -> Value:
         index = index_of(key)
         if type(index) is Fault:
             return index
+        if type(key) is not int and isinstance(value, ListView) and 0 <= index < len(value):
+            return Fault(f"unsupported index: {show(key)}")
         if 0 <= index < len(value):
             return element(value, index)
         return MISSING if if_present else Fault(f"index out of bounds: {show(key)}")
@@ -70,15 +75,6 @@ def index_of(key: Value) -> Value:
     return Fault(f"unsupported index type '{type_name(key)}' in list")
 
 
-def show(value: Value) -> str:
-    """Return a key as messages show it."""
-    if type(value) is bool:
-        return "true" if value else "false"
-    if type(value) is float:
-        return repr(value).removesuffix(".0")
-    return str(int(value)) if type(value) is Uint else str(value)
-
-
 class ByConstant(Qualifier):
     """A key that is written in the expression; with ``test``, only whether it is there."""
 
@@ -95,7 +91,7 @@ class ByConstant(Qualifier):
         found: Value = lookup(value, self.key, if_present or self.test)
         if self.test and not if_present and type(found) is not Fault:
             found = found is not MISSING
-        if found is not MISSING:
+        if found is not MISSING and not (if_present and type(found) is Fault):
             tracker.cost += 1
             tracker.push(self.id, found)
         return found
@@ -118,11 +114,11 @@ class ByAttribute(Qualifier):
         found: Value
         if type(key) is Fault:
             found = key
-        elif type(key) in (str, int, bool, float, Uint):
+        elif type(key) in QUALIFYING:
             found = lookup(value, key, if_present)
         else:
-            found = Fault(f"invalid qualifier type: {type_name(key)}")
-        if found is not MISSING:
+            found = Fault(f"invalid qualifier type: {go_type(key)}")
+        if found is not MISSING and not (if_present and type(found) is Fault):
             if self.drops:
                 tracker.drop(self.attribute.id)
             tracker.cost += 1

@@ -24,6 +24,7 @@ from apiext.cel.overloads import Library, Overload
 from apiext.cel.types import Type
 
 COMPATIBLE = (1, 36)  # the version whose language new rules may use: one before the served one
+UNDEFINED = ("timestamp", "duration")  # names of types that the checker knows and the planner does not
 MAX_RESOLVED = 20_000  # calls whose overloads are remembered
 
 LIBRARIES: tuple[Library, ...] = (
@@ -31,6 +32,9 @@ LIBRARIES: tuple[Library, ...] = (
     quantities.LIBRARY, texts.LIBRARY, sets.LIBRARY, network.ADDRESSES, network.NETWORKS, named_formats.LIBRARY,
     optionals.COMPREHENSIONS, semver.LIBRARY, lists.EXTENSION, lists.INCLUDES,
 )  # fmt: skip
+
+
+Resolved = tuple[Type, tuple[Overload, ...], int]  # a call's type, its overloads, and how many parameters were made
 
 
 class Function:
@@ -50,9 +54,9 @@ class Base:
     functions: Mapping[str, Function]
     macros: Macros
     type_names: Mapping[str, Type]
-    resolved: dict[object, tuple[Type, tuple[Overload, ...]]] = field(default_factory=dict)
+    resolved: dict[object, Resolved] = field(default_factory=dict)
 
-    def remember(self, key: object, found: tuple[Type, tuple[Overload, ...]]) -> None:
+    def remember(self, key: object, found: Resolved) -> None:
         """Keep which overloads a call of given types means."""
         if len(self.resolved) >= MAX_RESOLVED:
             self.resolved.clear()
@@ -76,6 +80,7 @@ def base(version: str = "stored") -> Base:
         types.TIMESTAMP.name: types.TIMESTAMP,
         types.DURATION.name: types.DURATION,
         "optional_type": types.optional_of(types.DYN),
+        **{name: types.SIMPLE[name] for name in UNDEFINED},
     }
     for library in LIBRARIES:
         if version == "new" and library.since > COMPATIBLE:

@@ -7,6 +7,7 @@ from apiext.cel.ast import Broken, Entry, Ident, ListOf, Literal, MapOf, Node, O
 from apiext.cel.builder import RESERVED, Builder
 from apiext.cel.lexer import NAMES, Tokens
 from apiext.cel.recovery import Context, Missing
+from apiext.cel.source import UNKNOWN
 
 _BINARY = {
     "<": "_<_", "<=": "_<=_", ">=": "_>=_", ">": "_>_", "==": "_==_", "!=": "_!=_", "in": "@in",
@@ -29,7 +30,7 @@ class Visitor:
         return self.tokens.starts[token.at if isinstance(token, Missing) else token]
 
     def gap(self, context: Context | None) -> Node:
-        return Broken(self.build.id(self.tokens.starts[context.start] if context is not None else -1))
+        return Broken(self.build.id(self.tokens.starts[context.start] if context is not None else UNKNOWN))
 
     def unnest(self, context: Context | None) -> Context | None:
         """Step down to the first context that makes a node of its own."""
@@ -52,8 +53,11 @@ class Visitor:
         if context is None:
             return self.gap(None)
         visit = getattr(self, "visit_" + (context.makes or context.rule), None)
-        node: Node = visit(context) if visit is not None else self.gap(context)
+        node: Node = visit(context) if visit is not None else self.gap(None)
         return node
+
+    def visit_unary(self, context: Context) -> Node:
+        return Literal(self.build.id(self.tokens.starts[context.start]), "<<error>>")
 
     def visit_expr(self, context: Context) -> Node:
         parts = context.parts

@@ -6,8 +6,21 @@ from typing import TypeAlias
 
 from apiext.cel.effort import spend
 from apiext.cel.estimate import LIST_COST, PATTERN, TRAVERSAL
+from apiext.cel.go_values import go_type
 from apiext.cel.library.named_formats import NamedFormat
-from apiext.cel.values import Special, Value, cost_size, elements, is_list, is_map
+from apiext.cel.values import (
+    Broken,
+    Duration,
+    Special,
+    Timestamp,
+    Uint,
+    Value,
+    cost_size,
+    elements,
+    is_list,
+    is_map,
+)
+from apiext.cel.views import ObjectView, Preserved
 
 AUTHORIZATION = 350_000
 Charge: TypeAlias = Callable[[list[Value], Value], int]
@@ -33,10 +46,14 @@ def traversal(value: Value) -> int:
         return int((len(value) if value.isascii() else len(value.encode("utf-8", "surrogatepass"))) * TRAVERSAL)
     if kind is bytes:
         return int(len(value) * TRAVERSAL)
+    if type(value) is Preserved:
+        return 1
     if is_list(value) or is_map(value):
         spend(len(value) + 1)
     if is_list(value):
         return sum(traversal(inner) for inner in elements(value))
+    if isinstance(value, ObjectView):
+        return value.traversal(traversal)
     if is_map(value):
         found = [(key, value.find(key)) for key in elements(value)]
         return sum(traversal(key) + traversal(entry[1]) for key, entry in found if type(entry) is tuple)
@@ -122,11 +139,19 @@ def _listed(args: list[Value], result: Value) -> int:
 
 
 def _flattened(args: list[Value], result: Value) -> int:
-    depth = float(args[1]) if len(args) == 2 and type(args[1]) is int and args[1] >= 0 else 1.0
+    if len(args) == 2 and type(args[1]) is not int:
+        raise Broken(f"interface conversion: ref.Val is {go_type(args[1])}, not types.Int")
+    depth = float(args[1]) if len(args) == 2 and args[1] >= 0 else 1.0
     return _allocated(depth, cost_size(args[0]))
 
 
+_ADDING = (str, int, Uint, float, bytes, Duration, Timestamp)
+
+
 def _self_compared(values: Value) -> int:
+    if not is_list(values):
+        lacks = "Contains" if type(values) in _ADDING else "Add"
+        raise Broken(f"interface conversion: {go_type(values)} is not traits.Lister: missing method {lacks}")
     size = cost_size(values)
     factor = 2.0
     if is_list(values) and size and type(next(iter(elements(values)))) in (str, bytes):
@@ -185,7 +210,8 @@ _STANDARD: Mapping[str, Charge] = {
     "in_list": _found, "not_equals": compared,
     **{f"{order}_{kind}": compared for order in ("less", "greater", "less_equals", "greater_equals")
        for kind in ("string", "bytes")},
-    "add_string": _concatenated, "add_bytes": _concatenated, "matches_string": _matched, "contains_string": _contained,
+    "add_string": _concatenated, "add_bytes": _concatenated, "contains_string": _contained,
+    "matches_string": _matched, "matches": _matched,
 }  # fmt: skip
 
 

@@ -124,7 +124,7 @@ class Checker:
 
     def check_ident(self, node: Ident) -> Node:
         name = node.name
-        found = self.local(name)
+        found = None if name.startswith(".") else self.local(name)
         if found is None:
             meant = self.find_global(name.removeprefix("."))
             if meant is None:
@@ -258,8 +258,10 @@ class Checker:
         if ground:
             known = self.base.resolved.get(key)
             if known is not None:
-                self.types[node.id], self.calls[node.id] = known
+                self.types[node.id], self.calls[node.id], fresh = known
+                self.known.number += fresh  # messages number parameters
                 return
+        before = self.known.number
         found: list[Overload] = []
         result: Type | None = None
         for overload in function.overloads:
@@ -267,9 +269,9 @@ class Checker:
                 continue
             wanted, gives = overload.args, overload.result
             if overload.parameters:
-                fresh = {name: self.known.fresh() for name in overload.parameters}
-                wanted = tuple(types.replace(arg, fresh) for arg in wanted)
-                gives = types.replace(gives, fresh)
+                new = {name: self.known.fresh() for name in overload.parameters}
+                wanted = tuple(types.replace(arg, new) for arg in wanted)
+                gives = types.replace(gives, new)
             if self.known.all_assignable(given, wanted):
                 found.append(overload)
                 gives = self.known.apply(gives)
@@ -283,7 +285,7 @@ class Checker:
         self.types[node.id] = result
         self.calls[node.id] = tuple(found)
         if ground and result.ground:
-            self.base.remember(key, (result, tuple(found)))
+            self.base.remember(key, (result, tuple(found), self.known.number - before))
 
     def resolve_logic(self, node: Call, function: Function, given: tuple[Type, ...]) -> None:
         wrong = False
@@ -363,7 +365,11 @@ class Checker:
         found = self.types[field.value.id]
         if field.optional:
             found = self.unwrapped(field.value)
-        wanted = self.object_field(field.id, name, name_of_field) if known else ERROR
+        wanted = ERROR
+        if known:
+            wanted = self.object_field(field.id, name, name_of_field)
+        else:
+            self.fault(field.id, f"undefined field '{name_of_field}'")
         if not self.known.assignable(wanted, found):
             self.fault(
                 field.id,

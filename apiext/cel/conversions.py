@@ -18,13 +18,14 @@ from apiext.cel.values import (
     Timestamp,
     Uint,
     Value,
-    no_overload,
     type_name,
+    unlike,
 )
 
 _INTEGER = re.compile(r"[+-]?[0-9]+\Z")
 _NATURAL = re.compile(r"[0-9]+\Z")
-_FLOAT = re.compile(r"[+-]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9][0-9_]*)(?:[eE][+-]?[0-9]+)?\Z")
+_NUMBER = r"[0-9]+(?:_[0-9]+)*"  # Go takes single underscores between digits
+_FLOAT = re.compile(rf"[+-]?(?:{_NUMBER}(?:\.(?:{_NUMBER})?)?|\.{_NUMBER})(?:[eE][+-]?{_NUMBER})?\Z")
 _HEX_FLOAT = re.compile(r"[+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+\Z")
 _SPECIAL = re.compile(r"[+-]?(?:inf|infinity|nan)\Z", re.I)
 _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
@@ -82,7 +83,7 @@ def to_double(value: Value) -> Value:
         spend_text(len(value))
         if _SPECIAL.match(value):
             return float(value)
-        if _FLOAT.match(value) and "_" not in value:
+        if _FLOAT.match(value):
             number = float(value)
             return number if math.isfinite(number) else _cannot(value, "double")
         if _HEX_FLOAT.match(value):
@@ -180,7 +181,7 @@ def size_of(value: Value) -> Value:
     from apiext.cel.values import size  # kept here: the operators' module has a like name
 
     found = size(value)
-    return no_overload() if found is None else found
+    return unlike(value, "size") if found is None else found
 
 
 def shortest(number: float) -> str:

@@ -43,6 +43,11 @@ def begin(most: int, limit: _Limit) -> None:
     _effort.limit = limit
 
 
+def rest() -> None:
+    """Forget the evaluation that this thread did last: what is compiled next is no part of it."""
+    begin(MOST, _Effort.limit)
+
+
 def spend(elements: int) -> None:
     """Reckon with elements about to be touched or made. Raises Cancelled."""
     left = _effort.left = _effort.left - elements

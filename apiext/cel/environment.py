@@ -8,7 +8,7 @@ from apiext.cel.base import base
 from apiext.cel.checker import Checked, Checker
 from apiext.cel.declared import Declared
 from apiext.cel.depth import room_for
-from apiext.cel.effort import Cancelled
+from apiext.cel.effort import Cancelled, rest
 from apiext.cel.estimate import Range, estimate
 from apiext.cel.evaluation import Limit, Step, Tracker, Variables
 from apiext.cel.parser import TOO_DEEP, parse
@@ -17,7 +17,7 @@ from apiext.cel.runtime import Odd, Reached, values
 from apiext.cel.source import Issues, Source
 from apiext.cel.types import Type
 from apiext.cel.validators import validate
-from apiext.cel.values import Fault, Value
+from apiext.cel.values import Broken, Fault, Value
 
 if TYPE_CHECKING:
     from apiext.cel.generate import Run
@@ -81,6 +81,7 @@ class Environment:
     def check(self, text: str) -> "Checked | Issues":
         """Return an expression parsed and with its types, or what is wrong with it."""
         issues = Issues(Source(text))
+        rest()
         with room_for(len(text)):
             try:
                 parsed = parse(text, self.base.macros, issues)
@@ -94,14 +95,17 @@ class Environment:
                 issues.at(-1, TOO_DEEP)
         return issues if issues else checked
 
-    def compile(self, text: str) -> "Program | Rejected":
+    def compile(self, text: str, result: Type | None = None) -> "Program | Rejected":
         """Return a program, or why there is none.
 
-        A Rejected says "compilation" with the text of ``issues`` or "instantiation" with the fault of a constant part.
+        A Rejected says "compilation" with the text of ``issues``, "result" when the whole is not of the type
+        ``result``, or "instantiation" with the fault of a constant part.
         """
         checked = self.check(text)
         if isinstance(checked, Issues):
             return Rejected("compilation", checked.text())
+        if result is not None and checked.result != result:
+            return Rejected("result", f"must evaluate to a {result}")
         try:
             with room_for(len(text)):
                 return Program(self, checked, plan(checked, self.base))
@@ -115,7 +119,7 @@ class Environment:
 
 
 # What generated code raises instead of a value: the steps then decide.
-_UNDECIDED = (Odd, KeyError, IndexError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError)
+_UNDECIDED = (Odd, Broken, KeyError, IndexError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError)
 
 
 class Program:
@@ -185,6 +189,8 @@ class Program:
                 )
         except Cancelled as stopped:
             return Evaluation(None, str(stopped), tracker.cost, True)
+        except Broken as wrong:
+            return Evaluation(None, f"internal error: {wrong}", tracker.cost)
         except RecursionError:
             return Evaluation(None, TOO_DEEP, tracker.cost)
         if type(value) is Fault:

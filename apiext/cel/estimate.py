@@ -407,10 +407,9 @@ def _in_list(e: Estimator, node: Call, costs: list[Range], of_args: Range) -> Ca
 
 
 def _matches(e: Estimator, node: Call, costs: list[Range], of_args: Range) -> CallCost | None:
-    if node.target is None:
-        return None
-    text = scale(add(e.size_or_unknown(node.target), ONE), TRAVERSAL)
-    return add(multiply(text, scale(_sized(e, node, 0), PATTERN)), of_args), None
+    read, pattern = node.all_args()
+    text = scale(add(e.size_or_unknown(read), ONE), TRAVERSAL)
+    return add(multiply(text, scale(e.size_or_unknown(pattern), PATTERN)), of_args), None
 
 
 def _contains(e: Estimator, node: Call, costs: list[Range], of_args: Range) -> CallCost | None:
@@ -450,7 +449,8 @@ def _comparison(e: Estimator, node: Call, costs: list[Range], of_args: Range) ->
 
 _STANDARD: Mapping[str, Standard] = {
     "string_format": _format, "string_to_bytes": _to_bytes, "bytes_to_string": _to_text, "strings_quote": _quote,
-    "starts_with_string": _starts, "ends_with_string": _starts, "in_list": _in_list, "matches_string": _matches,
+    "starts_with_string": _starts, "ends_with_string": _starts, "in_list": _in_list,
+    "matches_string": _matches, "matches": _matches,
     "contains_string": _contains, "logical_or": _logic, "logical_and": _logic, "conditional": _conditional,
     "add_string": _concatenation(False), "add_bytes": _concatenation(False), "add_list": _concatenation(True),
     "equals": _comparison, "not_equals": _comparison,

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from apiext.cel.conversions import to_string
 from apiext.cel.effort import spend, spend_text
+from apiext.cel.quotes import go_quote
 from apiext.cel.types import Type
 from apiext.cel.values import Duration, Fault, Timestamp, Uint, Value, element, elements, is_list, is_map, type_name
 
@@ -43,8 +44,8 @@ class Arguments(Protocol):
     def clause(self, kind: str, precision: int, index: int) -> str:
         """Return the text of an argument under a clause. Raises FormatError."""
 
-    def need(self, index: int) -> None:
-        """Raise FormatError when there is no argument of an index."""
+    def need(self, index: int, ended: bool) -> None:
+        """Raise FormatError when there is no argument of an index; ``ended``: the clause has no letter."""
 
 
 def read_clauses(text: str, arguments: Arguments) -> str:
@@ -63,7 +64,7 @@ def read_clauses(text: str, arguments: Arguments) -> str:
             out.append("%")
             at += 1
             continue
-        arguments.need(index)
+        arguments.need(index, at >= size)
         if at >= size:
             raise FormatError("unexpected end of string")
         kind, precision, at = _clause(text, at)
@@ -101,7 +102,8 @@ def _clause(text: str, at: int) -> tuple[str, int, int]:
             )
         at = end
     if text[at] not in REFUSALS:
-        raise FormatError(f'{head}unrecognized formatting clause "{text[at]}"')
+        first = chr(text[at].encode("utf-8", "surrogatepass")[0])  # upstream goes by bytes
+        raise FormatError(f'{head}unrecognized formatting clause "{first}"')
     return text[at], precision, at + 1
 
 
@@ -111,7 +113,7 @@ class _Values:
     def __init__(self, values: Value) -> None:
         self.values = values
 
-    def need(self, index: int) -> None:
+    def need(self, index: int, ended: bool) -> None:
         if index >= len(self.values):
             raise FormatError(f"index {index} out of range")
 
@@ -265,26 +267,3 @@ def _octal(value: Value, precision: int) -> str:
 _CLAUSES: dict[str, Callable[[Value, int], str]] = {
     "s": _string, "d": _decimal, "f": _fixed, "e": _scientific, "b": _binary, "x": _hex, "X": _upper_hex, "o": _octal
 }  # fmt: skip
-_GO_ESCAPES = {
-    "\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v", "\\": "\\\\", '"': '\\"'
-}  # fmt: skip
-
-
-def go_quote(text: str) -> str:
-    """Return a text in double quotes with Go's escapes."""
-    spend_text(len(text))
-    if text.isprintable() and '"' not in text and "\\" not in text:
-        return f'"{text}"'
-    return '"' + "".join(_go_character(char) for char in text) + '"'
-
-
-def _go_character(char: str) -> str:
-    known = _GO_ESCAPES.get(char)
-    if known is not None:
-        return known
-    if char.isprintable():
-        return char
-    code = ord(char)
-    if code < 0x80:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

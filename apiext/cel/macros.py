@@ -138,7 +138,6 @@ STANDARD: Macros = {
     ("all", 2, True): _quantifier("all", 1),
     ("exists", 2, True): _quantifier("exists", 1),
     ("exists_one", 2, True): _quantifier("exists_one", 1),
-    ("existsOne", 2, True): _quantifier("exists_one", 1),
     ("map", 2, True): _map,
     ("map", 3, True): _map,
     ("filter", 2, True): _filter,

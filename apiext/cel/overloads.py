@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from apiext.cel import types
 from apiext.cel.builder import Macros
 from apiext.cel.types import SIMPLE, Type
-from apiext.cel.values import Fault, Value, element, elements, type_name
+from apiext.cel.values import Value, element, elements, type_name
 
 Implement = Callable[..., Value]
 
 # Functions that look at their arguments themselves (upstream: DisableTypeGuards).
-_UNGUARDED = frozenset(("contains", "endsWith", "startsWith", "flatten"))
+_UNGUARDED = frozenset(
+    ("contains", "endsWith", "startsWith", "flatten", "size", "matches", "sort", "@sortByAssociatedKeys")
+)
 _WORD = re.compile(r"\s*([A-Za-z]+|->|[(),.])")
 # What a value must be for an overload to take it; types that are not here take any.
 _RUNTIME_NAMES = {
@@ -47,7 +49,7 @@ class Overload:
 def _fits(type: Type, value: Value) -> bool:
     """Return whether a value is of a type; of a list or map only the first element is looked at."""
     name = _runtime_name(type)
-    if not name or value.__class__ is Fault:  # what does not fit its declared type is the function's to tell
+    if not name:
         return True
     if type_name(value) != name:
         return False

@@ -6,9 +6,9 @@ This is the reference: slow, exact in values, faults and costs. ``generate`` mak
 from collections.abc import Iterator
 
 from apiext.cel.arithmetic import add
-from apiext.cel.attributes import show
 from apiext.cel.charges import Charge
 from apiext.cel.evaluation import Frame, Step, Tracker
+from apiext.cel.go_values import go_type, show
 from apiext.cel.overloads import Implement
 from apiext.cel.values import (
     Fault,
@@ -21,7 +21,6 @@ from apiext.cel.values import (
     is_list,
     is_map,
     no_overload,
-    type_name,
 )
 
 LIST_COST, MAP_COST, OBJECT_COST = 10, 30, 40
@@ -255,7 +254,7 @@ class Loop(Step):
         if type(over) is Fault:
             return over
         if not is_list(over) and not is_map(over):
-            what = f"types.{type_name(over).capitalize()}"
+            what = go_type(over)
             if self.var2:
                 return Fault(f"unsupported comprehension range type: {what}")
             return Fault(f"got '{what}', expected iterable type")

@@ -2,6 +2,7 @@
 
 from apiext.cel.ast import Call, Fold, Ident, ListOf, Literal, MapOf, Node, Select
 from apiext.cel.attributes import (
+    QUALIFYING,
     Access,
     Attribute,
     ByAttribute,
@@ -11,10 +12,11 @@ from apiext.cel.attributes import (
     Qualifier,
     Variable,
 )
-from apiext.cel.base import Base
+from apiext.cel.base import UNDEFINED, Base
 from apiext.cel.charges import charge_of
 from apiext.cel.checker import Checked
 from apiext.cel.evaluation import Constant, Step, constant
+from apiext.cel.go_values import go_type
 from apiext.cel.library.standard import equals
 from apiext.cel.overloads import Implement, Overload
 from apiext.cel.plan import (
@@ -32,13 +34,18 @@ from apiext.cel.plan import (
     not_equal,
 )
 from apiext.cel.regexes import PatternError, program
-from apiext.cel.values import Fault, Uint, Value, type_name
+from apiext.cel.values import Broken, Fault, Uint, Value, no_overload, type_name
 
 CONVERSIONS = frozenset(
     ("bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint")
 )  # fmt: skip
 PATTERNED = frozenset(("find", "findAll", "matches"))
 _LAZY = frozenset(("string_format",))
+# Functions that have one implementation for all their overloads; others are found by their values.
+_SINGLETONS = frozenset(
+    ("_+_", "_-_", "_*_", "_/_", "_%_", "_<_", "_<=_", "_>_", "_>=_", "-_", "!_", "@in", "size", "matches", "type",
+     "dyn", "sort", "@sortByAssociatedKeys")
+)  # fmt: skip
 
 
 class Unplannable(Exception):
@@ -61,6 +68,8 @@ class _Planner:
         if isinstance(node, Ident):
             named = self.checked.constants.get(node.id)
             if named is not None:
+                if node.name in UNDEFINED:
+                    raise Unplannable(f"reference to undefined type: {node.name}")
                 return Constant(node.id, named)
             return Access(node.id, Variable(node.id, node.name))
         if isinstance(node, Select):
@@ -109,8 +118,8 @@ class _Planner:
         key = args[1]
         qualifier: Qualifier
         if isinstance(key, Constant):
-            if type(key.value) not in (str, int, bool, float, Uint):
-                raise Unplannable(f"invalid qualifier type: {type_name(key.value)}")
+            if type(key.value) not in QUALIFYING:
+                raise Unplannable(f"invalid qualifier type: {go_type(key.value)}")
             qualifier = ByConstant(node.id, key.value, optional, False)
         elif isinstance(key, Access):
             qualifier = ByAttribute(node.id, key.attribute, optional, False)
@@ -135,7 +144,7 @@ class _Planner:
         else:
             known = self.base.functions.get(name)
             implement = dispatched(name, known.overloads if known is not None else ())
-        lazy = len(args) > 2 or overload in _LAZY
+        lazy = len(args) > 2 or overload in _LAZY or (not overload and name not in _SINGLETONS)
         if overload == "in_list" and isinstance(args[1], Constant):
             found = self.membership(node, args[0], args[1].value)
             if found is not None:
@@ -146,7 +155,7 @@ class _Planner:
                 program(pattern.value)
             except PatternError as wrong:
                 raise Unplannable(str(wrong)) from None
-            lazy = True
+            lazy, implement = True, patterned(implement)
         made = CallStep(node.id, name, args, implement, charge_of(name, overload))
         made.lazy, made.strict, made.overload = lazy, name != "@not_strictly_false", overload
         made.result = single.result.kind if single is not None else "dyn"
@@ -179,7 +188,10 @@ class _Planner:
         """Return a literal as a constant when all its parts are."""
         if not all(isinstance(part, Constant) for part in parts):
             return made
-        return Constant(made.id, constant(made))
+        try:
+            return Constant(made.id, constant(made))
+        except Broken as wrong:
+            raise Unplannable(f"internal error: {wrong}") from None
 
 
 GROW: dict[tuple[str, int], Implement] = {
@@ -222,6 +234,15 @@ def dispatched(name: str, overloads: tuple[Overload, ...]) -> Implement:
             if len(overload.args) == len(values) and overload.takes(values):
                 return overload.implement(*values)
         return unfit(name, values)
+
+    return call
+
+
+def patterned(run: Implement) -> Implement:
+    """Return the function of a call with a constant pattern; it looks at the text itself."""
+
+    def call(text: Value, *rest: Value) -> Value:
+        return run(text, *rest) if type(text) is str else no_overload()
 
     return call
 

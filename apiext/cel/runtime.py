@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from apiext.cel.attributes import lookup
+from apiext.cel.attributes import QUALIFYING, lookup
 from apiext.cel.declared import Declared
 from apiext.cel.effort import Cancelled
 from apiext.cel.evaluation import Frame, Limit, Step, Tracker, Variables
 from apiext.cel.plan import is_member
-from apiext.cel.values import Fault, Optional, Value, elements, is_list, is_map
+from apiext.cel.values import Broken, Fault, Optional, Value, elements, is_list, is_map
 from apiext.cel.views import view
 
 World = tuple[Mapping[str, Declared], frozenset[str]]
@@ -33,6 +33,8 @@ def reached(limit: Limit, cost: int) -> Reached:
 
 def find(value: Value, key: Value) -> Value:
     """Return an element, entry or field. Raises Odd."""
+    if type(key) not in QUALIFYING:
+        raise Odd
     found = lookup(value, key, False)
     if type(found) is Fault or type(value) is Optional:
         raise Odd
@@ -97,6 +99,8 @@ def interpret(
         value = step.eval(_Names(names, Variables(values(variables, world))), tracker)
     except Cancelled as stopped:
         raise Reached(tracker.cost) from stopped
+    except Broken:
+        raise Odd from None
     if type(value) is Fault:
         raise Odd
     return value, tracker.cost

@@ -5,6 +5,7 @@ from bisect import bisect_right
 MAX_SNIPPET = 16_384  # bytes of a source line shown below a message (upstream: maxSnippetLength)
 MAX_REPORTED = 100  # faults shown of one expression (upstream: maxErrorsToReport)
 NOWHERE = (-1, -1)  # faults of the expression as a whole
+UNKNOWN = -2  # offset of what the parser made of nothing: before the first character
 
 
 class Issue:
@@ -33,7 +34,9 @@ class Source:
         return self._lines
 
     def place(self, offset: int) -> tuple[int, int]:
-        """Return line (from 1) and column (from 0) of a character offset; a negative one is nowhere."""
+        """Return line (from 1) and column (from 0) of a character offset; a negative one is nowhere, UNKNOWN apart."""
+        if offset == UNKNOWN:
+            return 1, -1
         if offset < 0:
             return NOWHERE
         if not self.text:

@@ -4,15 +4,16 @@ import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
+from apiext.cel.quotes import go_quote
 from apiext.cel.values import INT_MAX, INT_MIN, SECOND
 
 _RFC3339 = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[T](\d{1,2}):(\d\d):(\d\d)(?:[.,](\d+))?(?:(Z)|([+-])(\d\d):(\d\d))\Z", re.ASCII
 )
 _STRFMT = re.compile(
-    r"(\d{4})-(\d\d)-(\d\d)[tT ](\d\d):(\d\d):(\d\d)(?:[.,](\d+))?(?:([zZ])|([+-])(\d\d):?(\d\d))?\Z", re.ASCII
+    r"(\d{4})-(\d\d)-(\d\d)T(\d{1,2}):(\d\d):(\d\d)(?:[.,](\d+))?(?:(Z)|([+-])(\d\d):(\d\d))?\Z", re.ASCII
 )
 _EPOCH = date(1970, 1, 1).toordinal()
 _DAY = 86_400
@@ -85,17 +86,12 @@ _UNITS = {
     "h": 3600 * SECOND,
 }
 _PART = re.compile(r"(\d*)(?:(\.)(\d*))?(ns|us|µs|μs|ms|s|m|h)")
-_WORD_UNITS = {
-    "ns": 1, "nano": 1, "us": 1000, "µs": 1000, "μs": 1000, "micro": 1000, "ms": 1_000_000, "milli": 1_000_000,
-    "s": SECOND, "sec": SECOND, "m": 60 * SECOND, "min": 60 * SECOND, "h": 3600 * SECOND, "hr": 3600 * SECOND,
-    "hour": 3600 * SECOND, "d": _DAY * SECOND, "day": _DAY * SECOND, "w": 7 * _DAY * SECOND, "wk": 7 * _DAY * SECOND,
-    "week": 7 * _DAY * SECOND,
-}  # fmt: skip
-_WORDS = re.compile(  # linear: no run of digits is tried twice
-    r"(?<![\d.])([\d.]++)\s*+(nano|ns|micro|us|µs|μs|milli|ms|sec|s|min|m|hour|hr|h|day|d|week|wk|w)"
-    r"(?:ond|onds|s|utes|ute)?",
-    re.I,
-)
+_WORD_UNITS: tuple[tuple[tuple[str, ...], int], ...] = (  # a word is a unit's when it begins with the last name
+    (("ns", "nano"), 1), (("us", "µs", "micro"), 1000), (("ms", "milli"), 1_000_000), (("s", "sec"), SECOND),
+    (("m", "min"), 60 * SECOND), (("h", "hr", "hour"), 3600 * SECOND), (("d", "day"), _DAY * SECOND),
+    (("w", "wk", "week"), 7 * _DAY * SECOND),
+)  # fmt: skip
+_WORDS = re.compile(r"(?<![0-9])([0-9]++)[\t\n\f\r ]*+([A-Za-zµ]+)")
 
 
 @_remembered
@@ -126,18 +122,47 @@ def parse_duration(text: str) -> int | None:
 
 @_remembered
 def parse_go_or_word_duration(text: str) -> int | None:
-    """Return nanoseconds of a duration of the data: Go's form, or numbers with words (upstream: strfmt)."""
+    """Return nanoseconds of a duration of the data: Go's form, or whole numbers with words (upstream: strfmt)."""
     ns = parse_duration(text)
     if ns is not None:
         return ns
-    total, found_any = 0, False
-    for found in _WORDS.finditer(text):
-        try:
-            total += int(float(found[1]) * _WORD_UNITS[found[2].lower()])
-        except (ValueError, OverflowError):
+    total, known = 0, False
+    for number, word in _WORDS.findall(text):
+        if len(number) > _DIGITS or int(number) > INT_MAX:
             return None
-        found_any = True
-    return total if found_any else None
+        unit = _unit(word.lower())
+        known = known or bool(unit)
+        total += int(number) * unit
+    return _wrapped(total) if known else None
+
+
+def _unit(word: str) -> int:
+    for names, unit in _WORD_UNITS:
+        if word in names or word.startswith(names[-1]):
+            return unit
+    return 0
+
+
+def _wrapped(number: int) -> int:
+    """Return a number as 64 bits hold it."""
+    return (number + INT_MAX + 1) % (2 * INT_MAX + 2) - INT_MAX - 1
+
+
+def refusal_of_date_time(text: str) -> str:
+    """Return why a text is no date-time of the data, in the words of the last form that upstream tries."""
+    shown, rest = go_quote(text), text[10:]
+    if not re.match(r"\d{4}-\d\d-\d\d", text, re.ASCII):
+        return f'parsing time {shown} as "2006-01-02T15:04:05": cannot parse {shown} as "2006"'
+    clock = re.match(r"T\d\d?:\d\d:\d\d(?:[.,]\d+)?", rest, re.ASCII)
+    if clock is None:
+        return f'parsing time {shown} as "2006-01-02T15:04:05": cannot parse {go_quote(rest)} as "T"'
+    return f"parsing time {shown}: extra text: {go_quote(rest[clock.end() :])}"
+
+
+def refusal_of_date(text: str) -> str:
+    """Return why a text is no date of the data."""
+    shown = go_quote(text)
+    return f'parsing time {shown} as "2006-01-02": cannot parse {shown} as "2006"'
 
 
 def format_timestamp(ns: int, offset: int = 0) -> str:
@@ -156,27 +181,74 @@ def format_timestamp(ns: int, offset: int = 0) -> str:
     return f"{day.year:04d}-{day.month:02d}-{day.day:02d}T{hour:02d}:{minute:02d}:{second:02d}{decimals}{zone}"
 
 
-def in_zone(ns: int, zone: str) -> datetime | str:
-    """Return the wall clock of a time in a zone (a name or ±hh:mm), or Go's words on why there is none.
+class Clock(NamedTuple):
+    """A wall clock; weekday 0 is Sunday, and years may be 0 or 10,000."""
 
-    Microseconds are kept as 0; years stay within 1 and 9999.
-    """
+    year: int
+    month: int
+    day: int
+    year_day: int
+    weekday: int
+    hour: int
+    minute: int
+    second: int
+
+
+def _clock(seconds: int) -> Clock:
+    """Return the wall clock of seconds since 1970."""
+    days, rest = divmod(seconds, _DAY)
+    years = 0  # moved by whole cycles of the calendar into the range that Python knows
+    number = days + _EPOCH
+    if not 1 <= number <= _LAST_DAY:
+        years = 400 if number < 1 else -400
+        number += _CYCLE if number < 1 else -_CYCLE
+    day = date.fromordinal(number)
+    year_day = number - date(day.year, 1, 1).toordinal()
+    weekday = day.isoweekday() % 7
+    hour, minute = rest // 3600, rest // 60 % 60
+    return Clock(day.year - years, day.month, day.day, year_day, weekday, hour, minute, rest % 60)
+
+
+_CYCLE = 146_097  # days of 400 years, which are whole weeks
+_LAST_DAY = date.max.toordinal()
+_KNOWN_ZONES = (-62_135_500_000, 253_402_200_000)  # seconds within which Python tells the offset of a zone
+_WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
+
+
+def in_zone(ns: int, zone: str) -> Clock | str:
+    """Return the wall clock of a time in a zone (a name or ±hh:mm), or Go's words on why there is none."""
+    seconds = ns // SECOND
+    if ":" in zone:
+        east = _offset(zone)
+    elif zone in ("", "UTC", "Local"):
+        east = 0
+    else:
+        east = _offset_of_name(seconds, zone)
+    return east if isinstance(east, str) else _clock(seconds + east)
+
+
+def _offset(zone: str) -> int | str:
+    hours, minutes = zone.split(":", 1)
+    for part in (hours, minutes):
+        if not _WHOLE.fullmatch(part):
+            return f"strconv.Atoi: parsing {go_quote(part)}: invalid syntax"
+        if not INT_MIN <= int(part[:_DIGITS]) <= INT_MAX:
+            return f"strconv.Atoi: parsing {go_quote(part)}: value out of range"
+    past = int(minutes)
+    minutes_east = int(hours) * 60 + (-past if zone[0] == "-" else past)
+    return int(_wrapped(minutes_east * 60 * SECOND) / SECOND)
+
+
+def _offset_of_name(seconds: int, zone: str) -> int | str:
     from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # only names of zones need it
 
+    if ".." in zone or zone[0] == "/" or "\\" in zone:
+        return "time: invalid location name"
     try:
-        utc = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=ns // SECOND)
-        if ":" in zone:
-            hours, minutes = zone.split(":", 1)
-            if not re.fullmatch(r"[+-]?\d+", hours) or not re.fullmatch(r"[+-]?\d+", minutes):
-                wrong = minutes if re.fullmatch(r"[+-]?\d+", hours) else hours
-                return f'strconv.Atoi: parsing "{wrong}": invalid syntax'
-            past = int(minutes)
-            offset = int(hours) * 60 + (-past if zone[0] == "-" else past)
-            return utc + timedelta(minutes=offset)
-        if zone in ("", "UTC"):
-            return utc
-        return utc.astimezone(ZoneInfo(zone))
+        known = min(max(seconds, _KNOWN_ZONES[0]), _KNOWN_ZONES[1])
+        local = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=known)
+        offset = local.astimezone(ZoneInfo(zone)).utcoffset()
     except (ZoneInfoNotFoundError, ValueError, OSError):
         return f"unknown time zone {zone}"
-    except OverflowError:
-        return "timestamp out of range"
+    assert offset is not None
+    return offset // timedelta(seconds=1)

@@ -13,25 +13,37 @@ _CONVERT = {"duration": to_duration, "timestamp": to_timestamp}
 
 
 def validate(checked: Checked, issues: Issues) -> None:
-    """Report literals that cannot work."""
-    homogeneous: list[tuple[Node, bool]] = [(checked.root, False)]
-    while homogeneous:
-        node, exempt = homogeneous.pop()
+    """Report literals that cannot work, of inner nodes first."""
+    formats: list[Call] = []
+    for node, exempt in _inside_out(checked.root):
         if isinstance(node, Call):
-            _call(checked, node, issues)
-            exempt = exempt or node.function == "format"
+            if node.function == "format":
+                formats.append(node)
+            else:
+                _call(checked, node, issues)
         elif isinstance(node, ListOf) and not exempt:
             _list(checked, node, issues)
         elif isinstance(node, MapOf) and not exempt:
             _map(checked, node, issues)
-        homogeneous.extend((child, exempt) for child in reversed(children(node)))
+    for call in formats:
+        _format(checked, call, issues)
+
+
+def _inside_out(root: Node) -> list[tuple[Node, bool]]:
+    """Return nodes, those within others first, and whether they are within the arguments of format."""
+    found: list[tuple[Node, bool]] = []
+    waiting = [(root, False)]
+    while waiting:
+        node, exempt = waiting.pop()
+        found.append((node, exempt))
+        exempt = exempt or (isinstance(node, Call) and node.function == "format")
+        waiting.extend((child, exempt) for child in children(node))
+    found.reverse()
+    return found
 
 
 def _call(checked: Checked, node: Call, issues: Issues) -> None:
     name = node.function
-    if name == "format":
-        _format(checked, node, issues)
-        return
     if name not in ("duration", "timestamp", "matches") or not node.args or not isinstance(node.args[0], Literal):
         return
     literal = node.args[0]
@@ -97,14 +109,14 @@ class _Types:
         self.elements = elements
         self.asked = 0
 
-    def need(self, index: int) -> None:
-        """Count an argument that is asked for."""
+    def need(self, index: int, ended: bool) -> None:
+        """Count an argument that is asked for, and check that it is there."""
         self.asked += 1
+        if not ended and index >= len(self.elements):
+            raise FormatError(f"index {index} out of range")
 
     def clause(self, kind: str, precision: int, index: int) -> str:
         """Check that an argument fits its clause."""
-        if index >= len(self.elements):
-            raise FormatError(f"index {index} out of range")
         wrong = self.misfit(self.elements[index], kind)
         if wrong is not None:
             name = self.checked.types[wrong.id].name

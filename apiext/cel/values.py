@@ -31,9 +31,19 @@ class Fault:
         return f"Fault({self.message!r})"
 
 
+class Broken(Exception):
+    """What upstream's own code breaks on, as a charge for a fault or a key without a hash; it ends the evaluation."""
+
+
 def no_overload(*_: Value) -> Fault:
     """Return the fault of operands that do not fit."""
     return Fault("no such overload")
+
+
+def unlike(value: Value, function: str, *kinds: type) -> Fault:
+    """Return the fault of a first operand that a function does not know; kinds it knows, and receivers, say less."""
+    known = type(value) in kinds or type(value) in (str, Timestamp, Duration)
+    return no_overload() if known else Fault(f"no such overload: {function}")
 
 
 class Uint(int):
@@ -100,7 +110,7 @@ class Map:
 
     def find(self, key: Value) -> "tuple[Value, Value] | None":
         """Return the entry of a key."""
-        return self.entries.get(key_of(key))
+        return self.entries.get(key_of(key)) if self.entries else None
 
     def remove(self, key: Value) -> None:
         """Remove an entry if it is there."""
@@ -118,16 +128,25 @@ def key_of(key: Value) -> object:
     """Return what a key is found by: bools apart from numbers, the rest by Python's own equality."""
     if key is True or key is False:
         return ("bool", key)
+    if type(key) is bytes:
+        raise Broken("runtime error: hash of unhashable type types.Bytes")
+    if isinstance(key, Special) and not key.hashed:
+        raise Broken(f"runtime error: hash of unhashable type {key.go_type}")
     if type(key) is list or isinstance(key, (Map,)):
         return ("other", id(key))
     return key
 
 
 class Special:
-    """A value of a library's own type; ``same`` compares it with another, ``size`` is what size counts it as."""
+    """A value of a library's own type; ``same`` compares it with another, ``size`` is what size counts it as.
+
+    ``go_type`` is what upstream's type is called; ``hashed`` tells that it can be the key of a map.
+    """
 
     __slots__ = ()
     type_name = ""
+    go_type = ""
+    hashed = True
 
     def same(self, other: Value) -> "bool | Fault":
         """Return whether another value is equal, or that the two cannot be compared."""
@@ -237,7 +256,9 @@ def equal(one: Value, other: Value) -> "bool | Fault":
         return bool(one == other)
     if one is None or other is None:
         return one is None and other is None
-    compare = _EQUAL.get(kind) if type(other) is not Fault else _equal_fault
+    compare = _EQUAL.get(kind)
+    if type(other) is Fault and kind is not Fault:
+        return False if compare is not None else other
     if compare is not None:
         return compare(one, other)
     found: bool | Fault = one.same(other)
@@ -308,6 +329,18 @@ _EQUAL: "dict[type, Callable[[Value, Value], bool | Fault]]" = {
     Optional: _equal_optionals, Type: _equal_types, bool: _equal_never, str: _equal_never, bytes: _equal_never,
     Timestamp: _equal_never, Duration: _equal_never, Fault: _equal_fault,
 }  # fmt: skip
+
+
+def equal_directly(one: Value, other: Value) -> "bool | Fault":
+    """Return whether two values are equal as data of the caller compares its parts: null is not looked for first."""
+    if type(one) is Fault:
+        return one
+    if other is None and isinstance(one, (View, Special)):
+        return one.same(other)
+    return equal(one, other)
+
+
+COMPARABLE = (int, Uint, float, str, bytes, bool, Timestamp, Duration)  # kinds of values that have an order
 
 
 def compare(one: Value, other: Value) -> "int | Fault":

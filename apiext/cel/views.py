@@ -1,22 +1,33 @@
 """Decoded JSON of the caller seen as values of declared types, converted when it is read."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from apiext.cel.base64_url import read_base64
 from apiext.cel.declared import Declared
 from apiext.cel.dynamic import dynamic
 from apiext.cel.effort import spend
 from apiext.cel.escaping import escape, unescape
-from apiext.cel.times import parse_date, parse_date_time, parse_go_or_word_duration
-from apiext.cel.values import Duration, Fault, Timestamp, Value, View, elements, equal, is_list, is_map
-
-_GO_NAMES: dict[type, str] = {
-    bool: "bool", int: "int64", float: "float64", str: "string", list: "[]interface {}", dict: "map[string]interface {}"
-}  # fmt: skip
-
-
-def _go(raw: Any) -> str:
-    return _GO_NAMES.get(type(raw), "<nil>")
+from apiext.cel.raw import go_name, key_of_object, key_of_raw, raw_of
+from apiext.cel.times import (
+    parse_date,
+    parse_date_time,
+    parse_go_or_word_duration,
+    refusal_of_date,
+    refusal_of_date_time,
+)
+from apiext.cel.values import (
+    Duration,
+    Fault,
+    Timestamp,
+    Value,
+    View,
+    elements,
+    equal_directly,
+    is_list,
+    is_map,
+    no_overload,
+)
 
 
 def view(raw: Any, declared: Declared) -> Value:
@@ -52,47 +63,45 @@ def _list(raw: Any, declared: Declared) -> Value:
 
 
 def _string(raw: Any, declared: Declared) -> Value:
-    return raw if type(raw) is str else Fault(f"invalid data, expected string, got {_go(raw)}")
+    return raw if type(raw) is str else Fault(f"invalid data, expected string, got {go_name(raw)}")
 
 
 def _bytes(raw: Any, declared: Declared) -> Value:
     if type(raw) is not str:
-        return Fault(f"invalid data, expected string, got {_go(raw)}")
-    import base64  # only data of this format needs it
-    import binascii
-
-    try:
-        return base64.b64decode(raw, validate=True)
-    except (binascii.Error, ValueError):
-        return Fault(f"Invalid byte formatted string {raw}: illegal base64 data at input byte 0")
+        return Fault(f"invalid data, expected string, got {go_name(raw)}")
+    read = read_base64(raw)
+    if isinstance(read, int):
+        return Fault(f"Invalid byte formatted string {raw}: illegal base64 data at input byte {read}")
+    return read
 
 
 def _timestamp(raw: Any, declared: Declared) -> Value:
     if type(raw) is not str:
-        return Fault(f"invalid data, expected string, got {_go(raw)}")
+        return Fault(f"invalid data, expected string, got {go_name(raw)}")
     read = parse_date(raw) if declared.format == "date" else parse_date_time(raw)
     if read is None:
-        return Fault(f"Invalid {declared.format} formatted string {raw}: parsing failed")
+        why = refusal_of_date(raw) if declared.format == "date" else refusal_of_date_time(raw)
+        return Fault(f"Invalid {declared.format} formatted string {raw}: {why}")
     return Timestamp(*read)
 
 
 def _duration(raw: Any, declared: Declared) -> Value:
     if type(raw) is not str:
-        return Fault(f"invalid data, expected string, got {_go(raw)}")
+        return Fault(f"invalid data, expected string, got {go_name(raw)}")
     ns = parse_go_or_word_duration(raw)
-    return Fault(f'Invalid duration {raw}: unable to parse "{raw}" as duration') if ns is None else Duration(ns)
+    return Fault(f"Invalid duration {raw}: unable to parse {raw} as duration") if ns is None else Duration(ns)
 
 
 def _double(raw: Any, declared: Declared) -> Value:
-    return float(raw) if type(raw) in (float, int) else Fault(f"invalid data, expected float, got {_go(raw)}")
+    return float(raw) if type(raw) in (float, int) else Fault(f"invalid data, expected float, got {go_name(raw)}")
 
 
 def _int(raw: Any, declared: Declared) -> Value:
-    return raw if type(raw) is int else Fault(f"invalid data, expected int, got {_go(raw)}")
+    return raw if type(raw) is int else Fault(f"invalid data, expected int, got {go_name(raw)}")
 
 
 def _bool(raw: Any, declared: Declared) -> Value:
-    return raw if type(raw) is bool else Fault(f"invalid data, expected bool, got {_go(raw)}")
+    return raw if type(raw) is bool else Fault(f"invalid data, expected bool, got {go_name(raw)}")
 
 
 def _dyn(raw: Any, declared: Declared) -> Value:
@@ -125,6 +134,7 @@ class ListView(View):
 
     __slots__ = ("declared", "raw")
     is_list = True
+    go_type = "*common.unstructuredList"
 
     def __init__(self, raw: list[Any], declared: Declared) -> None:
         self.raw = raw
@@ -147,199 +157,115 @@ class ListView(View):
     def same(self, other: Value) -> bool | Fault:
         """Compare element by element."""
         if not is_list(other):
-            return Fault("no such overload")
+            return no_overload()
         if len(self.raw) != len(other):
             return False
         spend(len(other) + 1)
         for one, two in zip(self.items(), elements(other), strict=True):
-            found = one if type(one) is Fault else equal(one, two)
+            found = equal_directly(one, two)
             if found is not True:
                 return found
         return True
 
     def add(self, other: Value) -> Value:
-        """Return both lists as one."""
+        """Return both lists as one, its elements read as those of this one."""
         spend(len(self) + len(other))
-        return [*self.items(), *elements(other)]
+        return self._of(self.raw + [raw_of(value) for value in elements(other)])
+
+    def _of(self, raw: list[Any]) -> "ListView":
+        return type(self)(raw, self.declared)
 
 
-class _SetLike(View):
-    """A list in which the order does not count; its elements are scalars."""
+class SetView(ListView):
+    """A list of declared elements in which the order does not count; they are compared as they were decoded."""
 
     __slots__ = ()
-    is_list = True
+    go_type = "*common.unstructuredSetList"
 
     def same(self, other: Value) -> bool | Fault:
-        """Compare as sets of the same size."""
+        """Compare as sets of the same size. Raises Broken."""
         if not is_list(other):
-            return Fault("no such overload")
-        if len(self) != len(other):
+            return no_overload()
+        if len(self.raw) != len(other):
             return False
         spend(len(other) + 1)
-        mine = _set_keys(self.items())
-        if type(mine) is Fault:
-            return mine
-        theirs = _set_keys(elements(other))
-        return theirs if type(theirs) is Fault else mine == theirs
+        mine = set(map(key_of_raw, self.raw))
+        return all(key_of_raw(raw_of(value)) in mine for value in elements(other))
 
     def add(self, other: Value) -> Value:
-        """Return this list and what the other has more."""
+        """Return this list and what the other has more. Raises Broken."""
         spend(len(self) + len(other))
-        made = list(self.items())
-        seen = _set_keys(made)
-        if type(seen) is Fault:
-            return seen
-        assert isinstance(seen, set)
+        made = list(self.raw)
+        seen = set(map(key_of_raw, made))
         for value in elements(other):
-            key = _set_key(value)
-            if type(key) is Fault:
-                return key
+            raw = raw_of(value)
+            key = key_of_raw(raw, empty=not seen)
             if key not in seen:
                 seen.add(key)
-                made.append(value)
-        return MadeSet(made)
+                made.append(raw)
+        return self._of(made)
 
 
-def _set_key(value: Value) -> object:
-    if type(value) is Fault:
-        return value
-    if is_list(value) or is_map(value):
-        return Fault("listSet operations are only supported on lists of scalar values")
-    return (type(value), value)
-
-
-def _set_keys(values: Iterable[Value]) -> "set[object] | Fault":
-    found: set[object] = set()
-    for value in values:
-        key = _set_key(value)
-        if type(key) is Fault:
-            return key
-        found.add(key)
-    return found
-
-
-class SetView(_SetLike, ListView):
-    """A list of declared elements in which the order does not count."""
+class KeyedView(ListView):
+    """A list of declared objects known by some of their fields, which upstream looks for by their escaped names."""
 
     __slots__ = ()
+    go_type = "*common.unstructuredMapList"
 
-
-class _Made(View):
-    """A list that an expression made of declared ones."""
-
-    __slots__ = ("values",)
-    is_list = True
-
-    def __init__(self, values: list[Value]) -> None:
-        self.values = values
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def items(self) -> Iterator[Value]:
-        """Yield the elements."""
-        return iter(self.values)
-
-    def get(self, index: int) -> Value:
-        """Return an element; the index is in range."""
-        return self.values[index]
-
-
-class MadeSet(_SetLike, _Made):
-    """The union of lists in which the order does not count."""
-
-    __slots__ = ()
-
-
-class _Keyed(View):
-    """A list of objects known by some of their fields."""
-
-    __slots__ = ()
-    is_list = True
-
-    def keys(self) -> tuple[str, ...]:
-        """Return the names of the fields that objects are known by."""
-        raise NotImplementedError
+    def _key(self, raw: Any) -> object:
+        return key_of_object(raw, tuple(escape(name) or name for name in self.declared.list_keys))
 
     def same(self, other: Value) -> bool | Fault:
-        """Compare objects of the same keys, in any order."""
+        """Compare objects of the same keys, in any order. Raises Broken."""
         if not is_list(other):
-            return Fault("no such overload")
-        if len(self) != len(other):
+            return no_overload()
+        if len(self.raw) != len(other):
             return False
         spend(len(other) + 1)
-        names = self.keys()
-        mine = {_object_key(value, names): value for value in self.items()}
-        seen = set()
+        assert self.declared.element is not None
+        mine = {self._key(raw): raw for raw in self.raw}
         for value in elements(other):
-            key = _object_key(value, names)
+            key = self._key(raw_of(value))
             if key not in mine:
                 return False
-            found = mine[key] if type(mine[key]) is Fault else equal(mine[key], value)
+            one = view(mine[key], self.declared.element)
+            found = equal_directly(one, value)
             if found is not True:
                 return found
-            seen.add(key)
-        return len(seen) == len(mine)
+        return True
 
     def add(self, other: Value) -> Value:
         """Return this list with the other's objects in place of those of the same keys, the rest behind."""
         spend(len(self) + len(other))
-        made = list(self.items())
-        names = self.keys()
-        places = {_object_key(value, names): at for at, value in enumerate(made)}
+        made = list(self.raw)
+        places = {self._key(raw): at for at, raw in enumerate(made)}
         for value in elements(other):
-            key = _object_key(value, names)
-            if key in places:
-                made[places[key]] = value
+            raw = raw_of(value)
+            at = places.get(self._key(raw))  # keys of what is added behind are not looked for, as upstream
+            if at is None:
+                made.append(raw)
             else:
-                places[key] = len(made)
-                made.append(value)
-        return MadeKeyed(made, names)
+                made[at] = raw
+        return self._of(made)
 
 
-def _object_key(value: Value, names: tuple[str, ...]) -> object:
-    """Return what an object is known by: the values of its key fields, None for those that are missing."""
-    if not is_map(value):
-        return ("other", id(value))
-    found = []
-    for name in names:
-        entry = value.find(name)
-        inner = entry[1] if type(entry) is tuple else None
-        found.append((type(inner), inner if not isinstance(inner, View) else id(inner)))
-    return tuple(found)
+_LISTS: dict[str, type[ListView]] = {"set": SetView, "map": KeyedView}
 
 
-class KeyedView(_Keyed, ListView):
-    """A list of declared objects known by some of their fields."""
-
-    __slots__ = ()
-
-    def keys(self) -> tuple[str, ...]:
-        """Return the names of the fields that objects are known by."""
-        return tuple(escape(name) or name for name in self.declared.list_keys)
+_PLAIN = {"string": str, "int": int, "bool": bool}  # kinds whose decoded data are the values themselves
 
 
-class MadeKeyed(_Keyed, _Made):
-    """What two lists of keyed objects make together."""
-
-    __slots__ = ("names",)
-
-    def __init__(self, values: list[Value], names: tuple[str, ...]) -> None:
-        super().__init__(values)
-        self.names = names
-
-    def keys(self) -> tuple[str, ...]:
-        """Return the names of the fields that objects are known by."""
-        return self.names
-
-
-_LISTS = {"set": SetView, "map": KeyedView}
+def _kind_of_values(value: Value) -> str:
+    """Return the kind of a declared map's values, "" of other values."""
+    element = value.declared.element if type(value) is MapView else None
+    return element.kind if element is not None else ""
 
 
 class MapView(View):
     """A map of declared values."""
 
     __slots__ = ("declared", "raw")
+    go_type = "*common.unstructuredMap"
 
     def __init__(self, raw: dict[str, Any], declared: Declared) -> None:
         self.raw = raw
@@ -355,7 +281,7 @@ class MapView(View):
     def find(self, key: Value) -> tuple[Value, Value] | Fault | None:
         """Return the entry of a key."""
         if type(key) is not str:
-            return Fault("no such overload")
+            return no_overload()
         if key not in self.raw:
             return None
         assert self.declared.element is not None
@@ -364,16 +290,21 @@ class MapView(View):
     def same(self, other: Value) -> bool | Fault:
         """Compare entry by entry."""
         if not is_map(other):
-            return Fault("no such overload")
+            return no_overload()
         if len(self) != len(other):
             return False
         spend(len(other) + 1)
-        for key in self.raw:
+        plain = _PLAIN.get(_kind_of_values(self)) if _kind_of_values(self) == _kind_of_values(other) else None
+        for key, raw in self.raw.items():
+            if plain is not None and type(raw) is plain and type(other.raw.get(key)) is plain:
+                if raw != other.raw[key]:
+                    return False
+                continue
             mine, theirs = self.find(key), other.find(key)
             if type(theirs) is Fault or theirs is None:
                 return False
             assert type(mine) is tuple
-            found = mine[1] if type(mine[1]) is Fault else equal(mine[1], theirs[1])
+            found = equal_directly(mine[1], theirs[1])
             if found is not True:
                 return found
         return True
@@ -383,6 +314,7 @@ class ObjectView(View):
     """An object of declared fields."""
 
     __slots__ = ("declared", "raw")
+    go_type = "*common.unstructuredMap"
 
     def __init__(self, raw: dict[str, Any], declared: Declared) -> None:
         self.raw = raw
@@ -396,10 +328,21 @@ class ObjectView(View):
         known = self.declared.properties
         return iter([escape(name) or name for name, raw in self.raw.items() if raw is not None and name in known])
 
+    def traversal(self, cost: Callable[[Value], int]) -> int:
+        """Return the cost of reading all fields; those that are not declared cost 2, null ones 1 beside their names."""
+        total = 0
+        for name, raw in self.raw.items():
+            declared = self.declared.properties.get(name)
+            if declared is None:
+                total += 2
+            else:
+                total += cost(escape(name) or name) + (1 if raw is None else cost(view(raw, declared)))
+        return total
+
     def find(self, key: Value) -> tuple[Value, Value] | Fault | None:
         """Return the field of a name; one that is null counts as missing."""
         if type(key) is not str:
-            return Fault("no such overload")
+            return no_overload()
         name = unescape(key)
         raw = self.raw.get(name) if name is not None else None
         if raw is None or name is None:
@@ -410,7 +353,7 @@ class ObjectView(View):
     def same(self, other: Value) -> bool | Fault:
         """Compare declared fields by their types, others as decoded."""
         if not is_map(other):
-            return Fault("no such overload")
+            return no_overload()
         if len(self) != len(other):
             return False
         spend(len(other) + 1)
@@ -418,7 +361,7 @@ class ObjectView(View):
         for name, raw in self.raw.items():
             if name not in known:
                 if not isinstance(other, ObjectView):
-                    return Fault("no such overload")
+                    return no_overload()
                 if name in other.raw and raw != other.raw[name]:
                     return False
                 continue
@@ -430,7 +373,7 @@ class ObjectView(View):
                 continue
             assert type(mine) is tuple
             assert type(theirs) is tuple
-            found = mine[1] if type(mine[1]) is Fault else equal(mine[1], theirs[1])
+            found = equal_directly(mine[1], theirs[1])
             if found is not True:
                 return found
         return True

@@ -5,6 +5,7 @@ Left alone it looks through everything whenever much is allocated, which holds a
 
 import asyncio
 import gc
+from time import perf_counter
 
 from apiext import limits
 
@@ -13,23 +14,30 @@ _NEW = 1  # a generation
 
 
 def hurry() -> None:
-    """Look only briefly from now on."""
+    """Look only briefly from now on, and never at what is there already: code lives as long as the server."""
+    gc.freeze()
     gc.set_threshold(limits.GC_NEW, limits.GC_ROUNDS, _NEVER)
+    gc.enable()
 
 
 def keep() -> None:
-    """Look through everything once; what is left of it lives as long as the server and is never looked at again."""
+    """Look through what came since, once; what is left of it lives as long as the server and is not looked at again."""
     gc.collect()
     gc.freeze()
 
 
 async def collect_loop(every: float = limits.GC_EVERY) -> None:
-    """Look through everything every so many seconds if much was new meanwhile, until cancelled."""
-    seen = _looked()
+    """Look through everything every so many seconds if much was new meanwhile, until cancelled.
+
+    Everybody waits meanwhile: what takes long is done less often, so that few requests meet it.
+    """
+    seen, pause = _looked(), every
     while True:
-        await asyncio.sleep(every)
+        await asyncio.sleep(pause)
         if _looked() - seen >= limits.GC_WORTH:
+            began = perf_counter()
             gc.collect()
+            pause = max(every, (perf_counter() - began) / limits.GC_SHARE)
             seen = _looked()
 
 

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
+from apiext.admission.hooks import POLICIES
 from apiext.catalog.served import LiveCatalog, ServedResource
 from apiext.config import Config
 from apiext.controllers.approval import Approval
@@ -17,6 +18,7 @@ from apiext.controllers.loop import Loop
 from apiext.controllers.namespaces import NAMESPACES, Namespaces
 from apiext.controllers.naming import Naming
 from apiext.controllers.nonstructural import NonStructural
+from apiext.controllers.policies import Policies
 from apiext.controllers.serving import Serving
 from apiext.controllers.statuses import Statuses
 from apiext.storage.cached_store import CachedStore
@@ -55,6 +57,7 @@ class Controllers:
         self._first = Loop("first namespaces", lambda _: self._namespaces.create_missing(), width=1)
         self._compaction = Compaction(store, config.compaction_interval)
         self._garbage: Garbage | None = None
+        self._policies: Policies | None = None
 
     async def start(self, group: asyncio.TaskGroup, store: CachedStore) -> None:
         """Wait for the stored definitions, then start everything."""
@@ -87,6 +90,13 @@ class Controllers:
         self._garbage = Garbage(verbs, self.serving)
         self._garbage.start(group)
 
+    def check_policies(self, group: asyncio.TaskGroup, store: CachedStore, live: LiveCatalog, version: str) -> None:
+        """Have types checked in policies from now on, if there are any; ``version`` is the one of OpenAPI documents."""
+        collection = store.collection(POLICIES)
+        if collection is not None:
+            self._policies = Policies(store, live, collection, version)
+            self._policies.start(group)
+
     def synced(self) -> bool:
         """Whether all stored definitions are served: the server may be ready (HLT-003)."""
         return self.serving.synced()
@@ -99,6 +109,8 @@ class Controllers:
         """Stop all controllers, those that write first; what they left undone is done after the next start."""
         if self._garbage is not None:
             await self._garbage.stop()
+        if self._policies is not None:
+            await self._policies.stop()
         for loop in (self._first, *self._loops.values()):
             await loop.stop()
         await self.serving.stop()

@@ -1,19 +1,21 @@
 """ConversionReviews: how objects are put to a webhook, and what is checked of its answer (VER-004…007)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import orjson
 
 from apiext.catalog.converted import NeedsConversion
+from apiext.conversion import pieces
+from apiext.crd.typed import Field, Json, List, Text
 from apiext.documents.document import Document, View
-from apiext.documents.encoding import DecodeError, decode_json, encode, json_kind
+from apiext.documents.encoding import encode, json_kind
 from apiext.meta import objectmeta
 from apiext.meta.fields import FieldError, go_quote
+from apiext.webhooks.reviews import STATUS, VERSIONS, decoded, review_types, typed
 
 GROUP = "apiextensions.k8s.io"
 KIND = "ConversionReview"
-REVIEWS = ("v1", "v1beta1")
 _CHANGEABLE = ("labels", "annotations")
 
 
@@ -37,16 +39,16 @@ INVALID_OBJECT = "conversion_webhook_invalid_converted_object_failure"
 def review_version(supported: Sequence[str]) -> str:
     """Return the first version that this server can send; raises ConversionError when there is none (VER-004)."""
     for version in supported:
-        if version in REVIEWS:
+        if version in VERSIONS:
             return version
     raise ConversionError("no supported conversion review versions", CALL)
 
 
 def request(version: str, uid: str, needs: Sequence[NeedsConversion]) -> bytes:
     """Return the review that asks for objects in another version, the same for all."""
-    objects = [orjson.Fragment(need.text) for need in needs]
-    asked = {"uid": uid, "desiredAPIVersion": needs[0].api_version, "objects": objects}
-    return orjson.dumps({"kind": KIND, "apiVersion": f"{GROUP}/{version}", "request": asked})
+    asked = {"uid": uid, "desiredAPIVersion": needs[0].api_version, "objects": []}
+    empty = orjson.dumps({"kind": KIND, "apiVersion": f"{GROUP}/{version}", "request": asked})
+    return b"%b%b]}}" % (empty.removesuffix(b"]}}"), b",".join([need.text for need in needs]))
 
 
 def kind_of(document: View) -> str:
@@ -64,14 +66,64 @@ def is_empty(document: View) -> bool:
     return len(document) == 2 and "kind" in document and "apiVersion" in document
 
 
-def converted_objects(version: str, uid: str, needs: Sequence[NeedsConversion], raw: bytes) -> list[Any]:
+class Answered:
+    """The objects of an answer, each decoded when it is its turn, and their texts as they were written."""
+
+    __slots__ = ("_objects", "_raw")
+
+    def __init__(self, raw: bytes, objects: Iterable[Any]) -> None:
+        self._raw = raw
+        self._objects = objects
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._objects)
+
+    def text(self, index: int) -> str:
+        """Return the text of one object; slow."""
+        return pieces.text_of(self._raw, index)
+
+
+def converted_objects(version: str, uid: str, needs: Sequence[NeedsConversion], raw: bytes) -> Answered:
     """Return what the answer to a review holds for each object asked about, unchecked (VER-005).
 
-    Raises ConversionError when the answer as a whole is no success or holds another number of objects.
+    Raises ConversionError when the answer as a whole is no success or holds another number of objects; of several
+    objects, the iteration may raise that as well.
     """
+    split = pieces.split(raw, len(needs)) if len(needs) > 1 else None
+    if split is not None:
+        short, texts = split
+        try:
+            last = _objects_of(version, uid, orjson.loads(short))
+        except ValueError:  # the whole answer tells best what is wrong with it
+            last = []
+        if len(last) == 1:
+            return Answered(raw, _one_by_one(version, uid, needs, raw, texts, last[0]))
+    return Answered(raw, _all_objects(version, uid, needs, raw))
+
+
+def _one_by_one(
+    version: str, uid: str, needs: Sequence[NeedsConversion], raw: bytes, texts: Sequence[bytes], last: Any
+) -> Iterator[Any]:
+    for index, text in enumerate(texts):
+        try:
+            given = orjson.loads(text)
+        except orjson.JSONDecodeError:
+            yield from _all_objects(version, uid, needs, raw)[index:]
+            return
+        yield given
+    yield last
+
+
+def _loaded(raw: bytes) -> Any:
     try:
-        review = _decoded(raw)
-        found = _objects_of(version, uid, review)
+        return orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return decoded(raw)  # slower, with Go's words for what is wrong
+
+
+def _all_objects(version: str, uid: str, needs: Sequence[NeedsConversion], raw: bytes) -> list[Any]:
+    try:
+        found = _objects_of(version, uid, _loaded(raw))
     except ValueError as error:
         raise ConversionError(failed(needs[0].document, error), MALFORMED) from error
     if len(found) != len(needs):
@@ -82,67 +134,66 @@ def converted_objects(version: str, uid: str, needs: Sequence[NeedsConversion], 
     return found
 
 
-_TYPE_META = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
+_RESPONSE = {
+    "uid": Field(Text("types.UID")),
+    "convertedObjects": Field(List(Json(), "[]runtime.RawExtension")),
+    "result": Field(STATUS),
+}
+_SUCCESS = ({"status": "Success"}, {"metadata": {}, "status": "Success"})  # as most write it, and as Go does
+_REVIEWS = review_types(KIND, "ConversionResponse", _RESPONSE)
 
 
-def _decoded(raw: bytes) -> Document:
-    try:
-        review = orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        try:
-            review = decode_json(raw)[0]  # slower, with Go's words for what is wrong
-        except DecodeError as error:
-            raise ValueError(f"couldn't get version/kind; json parse error: {error}") from error
-    if review is None:
-        return {}
-    if not isinstance(review, dict):
-        raise ValueError(  # noqa: TRY004 - one kind of error for whatever is wrong with an answer
-            f"couldn't get version/kind; json parse error: json: cannot unmarshal {json_kind(review)} into Go value "
-            f"of type {_TYPE_META}"
-        )
-    return review
+def _plain_success(version: str, uid: str, answer: Any) -> list[Any] | None:
+    """Return the objects of an answer that plainly is what was asked for: then no types need to be read."""
+    if answer.__class__ is not dict or answer.get("kind") != KIND or answer.get("apiVersion") != f"{GROUP}/{version}":
+        return None
+    response = answer.get("response")
+    if response.__class__ is not dict or response.get("uid") != uid or response.get("result") not in _SUCCESS:
+        return None
+    objects = response.get("convertedObjects")
+    return objects if objects.__class__ is list else None
 
 
-def _objects_of(version: str, uid: str, review: View) -> list[Any]:
+def _objects_of(version: str, uid: str, answer: Any) -> list[Any]:
+    """Return the objects that an answer holds; raises ValueError with upstream's text when it is no success."""
+    plain = _plain_success(version, uid, answer)
+    if plain is not None:
+        return plain
+    review = typed(answer, _REVIEWS, GROUP, version)
     if version == "v1":  # upstream: v1beta1 processing did not verify GVK or UID
         wanted, found = f"{GROUP}/{version}, Kind={KIND}", kind_of(review)
         if found != wanted:
             raise ValueError(f"expected webhook response of {wanted}, got {found}")
     response = review.get("response")
-    if not isinstance(response, Mapping):
-        raise ValueError("no response provided")  # noqa: TRY004
+    if response is None:
+        raise ValueError("no response provided")
     if version == "v1" and (found := response.get("uid") or "") != uid:
-        raise ValueError(f"expected response.uid={go_quote(uid)}, got {go_quote(str(found))}")
-    result = response.get("result")
-    outcome: Mapping[str, Any] = result if isinstance(result, Mapping) else {}
-    if outcome.get("status") != "Success":
-        message = outcome.get("message")
-        raise ValueError(str(message or f"response.result.status was '{outcome.get('status') or ''}', not 'Success'"))
-    objects = response.get("convertedObjects")
-    return objects if isinstance(objects, list) else []
+        raise ValueError(f"expected response.uid={go_quote(uid)}, got {go_quote(found)}")
+    result = response.get("result") or {}
+    if result.get("status") != "Success":
+        message = result.get("message")
+        raise ValueError(message or f"response.result.status was '{result.get('status') or ''}', not 'Success'")
+    return response.get("convertedObjects") or []
 
 
-def accepted(need: NeedsConversion, given: Any, index: int, count: int) -> tuple[Document, bytes]:
+def accepted(need: NeedsConversion, answered: Answered, given: Any, index: int) -> tuple[Document, bytes]:
     """Return a converted object with the metadata of its original; ConversionError when it is not acceptable.
 
-    The second value are its metadata as text, empty when the webhook changed them.
-    ``index`` of ``count`` is its place in the review, which errors of more than one object name (VER-006, VER-007).
+    The second value are its metadata as text, empty when the webhook changed them. ``index`` is its place in a review
+    of several objects, -1 when it was asked for alone: errors say so (VER-006, VER-007).
     """
     api_version = need.api_version
     if given.__class__ is dict and given.get("apiVersion") == api_version and (same := need.unchanged(given)):
         return given, same
     original = need.document
     prefix = f"conversion webhook for {kind_of(original)} returned invalid"
-    one = count == 1
+    one = index < 0
     thing = "object at index 0" if one else f"converted object at index {index}"
-    if not isinstance(given, dict) or not given.get("kind") or not isinstance(given["kind"], str):
-        fault = f"Object 'Kind' is missing in '{encode(given).decode() if isinstance(given, dict) else _json(given)}'"
+    fault = _undecodable(given, answered, max(index, 0))
+    if fault:
         raise ConversionError(fault if one else f"{prefix} {thing}: {fault}", INVALID_OBJECT)
-    if given.get("apiVersion") != api_version:
-        fault = f"invalid groupVersion (expected {api_version}, received {given.get('apiVersion') or ''})"
-        raise ConversionError(f"{prefix} {thing}: {fault}", INVALID_OBJECT)
-    if given["kind"] != original.get("kind"):
-        fault = f"invalid kind (expected {original.get('kind', '')}, received {given['kind']})"
+    fault = _kind_fault(need, given)
+    if fault:
         raise ConversionError(f"{prefix} {thing}: {fault}", INVALID_OBJECT)
     fault = _identity_fault(original, given)
     if fault:
@@ -153,6 +204,25 @@ def accepted(need: NeedsConversion, given: Any, index: int, count: int) -> tuple
         where = "metadata" if one else f"metadata in object at index {index}"
         raise ConversionError(f"{prefix} {where}: {error}", INVALID_OBJECT) from error
     return given, b""
+
+
+def _undecodable(given: Any, answered: Answered, index: int) -> str:
+    """Return why Go makes no object of a value, empty when it does (unstructured.UnmarshalJSON)."""
+    if given is None:
+        return "unexpected end of JSON input"
+    if not isinstance(given, dict):
+        return f"json: cannot unmarshal {json_kind(given)} into Go value of type map[string]interface {{}}"
+    if _text(given.get("kind")) and _text(given.get("apiVersion")).count("/") < 2:
+        return ""
+    return f"Object 'Kind' is missing in '{answered.text(index) or encode(given).decode()}'"
+
+
+def _kind_fault(need: NeedsConversion, given: View) -> str:
+    """Return what is wrong with the version and kind of an object, empty when nothing (VER-006)."""
+    version, kind = _text(given.get("apiVersion")), _text(need.document.get("kind"))
+    if version != need.api_version:
+        return f"invalid groupVersion (expected {need.api_version}, received {version})"
+    return "" if given["kind"] == kind else f"invalid kind (expected {kind}, received {given['kind']})"
 
 
 _SAME = (("name", "name"), ("namespace", "namespace"), ("uid", "UID"))
@@ -225,10 +295,6 @@ def _map(value: Any) -> Mapping[str, Any]:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
-
-
-def _json(value: Any) -> str:
-    return orjson.dumps(value).decode()
 
 
 _GO_TYPES = {list: "[]interface {}", str: "string", bool: "bool", int: "int64", float: "float64", type(None): "<nil>"}

@@ -98,8 +98,8 @@ class Converter:
             try:
                 found.append(Shown(entry, viewer, entry.shown(viewer)))
             except NeedsConversion as need:
+                window.add(len(found), need.with_traceback(None))  # it holds frames
                 found.append(entry)
-                window.add(len(found) - 1, need)
                 if window.full:
                     await self._fill(resource, viewer, found, window.take(), request)
         await self._fill(resource, viewer, found, window.take(), request)
@@ -157,13 +157,16 @@ class Converter:
             text = f"{hook.waiting} requests are waiting for its answers already"
             raise ConversionError(review.failed(needs[0].document, text), CALL)
         flights = self._fly(hook, needs)
-        waiting = {flight.done for flight in flights}
+        abroad = set(flights)
         hook.waiting += request
         try:
-            while waiting:
-                _, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-                for need, flight in zip(needs, flights, strict=True):
-                    flight.check(need)
+            while abroad:
+                await asyncio.wait([flight.done for flight in abroad], return_when=asyncio.FIRST_COMPLETED)
+                down = [flight for flight in abroad if flight.done.done()]
+                if any(flight.error or flight.failures for flight in down):
+                    for need, flight in zip(needs, flights, strict=True):
+                        flight.check(need)
+                abroad.difference_update(down)
         finally:
             hook.waiting -= request
         return [flight.kept[need.key] for need, flight in zip(needs, flights, strict=True)]
@@ -212,7 +215,7 @@ class Converter:
         failed = next(iter(flight.failures.values()), flight.error)
         self.metrics.observe(hook.name, versions, perf_counter() - began, failed.failure if failed is not None else "")
 
-    async def _ask(self, hook: _Hook, needs: Sequence[NeedsConversion]) -> list[Any]:
+    async def _ask(self, hook: _Hook, needs: Sequence[NeedsConversion]) -> review.Answered:
         version = review.review_version(hook.settings.get("conversionReviewVersions") or ())
         uid = str(uuid.uuid4())
         body = review.request(version, uid, needs)
@@ -224,14 +227,14 @@ class Converter:
             raise ConversionError(review.failed(needs[0].document, error), CALL) from error
         return review.converted_objects(version, uid, needs, raw)
 
-    async def _spread(self, flight: "_Flight", given: Sequence[Any]) -> None:
+    async def _spread(self, flight: "_Flight", given: review.Answered) -> None:
         """Keep the answer to each need, or what is wrong with it: one bad object is no fault of the others."""
-        pause, count = _Window(), len(given)
+        pause, alone = _Window(), len(flight.needs) == 1
         for index, (need, answer) in enumerate(zip(flight.needs, given, strict=True)):
             if not index % _BREATH:
                 await pause.breathe()
             try:
-                flight.kept[need.key] = need.keep(*review.accepted(need, answer, index, count))
+                flight.kept[need.key] = need.keep(*review.accepted(need, given, answer, -1 if alone else index))
             except ConversionError as error:
                 flight.failures[need.key] = error
             except (ValueError, TypeError) as error:  # what the version's schema cannot take, or JSON too deep

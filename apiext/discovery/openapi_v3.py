@@ -76,7 +76,9 @@ def protobuf(catalog: Catalog, path: str, version: str) -> Tagged | None:
 def document_tag(catalog: Catalog, path: str, version: str) -> str | None:
     """Return the ETag of a document without building it, None when it is not there."""
     page = _pages(catalog, version).get(path)
-    return _tag(path, page) if page is not None else None
+    if page is None:
+        return None
+    return catalog.remember(f"discovery.v3.tag/{path}", lambda _: _tag(path, page))  # type: ignore[no-any-return]
 
 
 def definitions(catalog: Catalog, path: str, version: str) -> dict[str, bytes]:

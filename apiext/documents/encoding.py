@@ -12,7 +12,7 @@ import orjson
 from apiext import limits
 from apiext.documents import yaml_text
 from apiext.documents.document import View
-from apiext.documents.errors import DecodeError
+from apiext.documents.errors import DecodeError, OverflowingNumber
 from apiext.documents.json_errors import check_depth, syntax_error
 
 __all__ = [
@@ -221,8 +221,10 @@ def _decode_slowly(raw: bytes) -> tuple[Any, list[str]]:
     try:
         document = _loads(text, members)
     except ValueError as error:
-        reason = str(error) if isinstance(error, DecodeError) else "invalid JSON"
-        raise DecodeError(syntax_error(raw) or reason) from error
+        fault = syntax_error(raw)
+        if fault is None and isinstance(error, DecodeError):
+            raise
+        raise DecodeError(fault or "invalid JSON") from error
     notes: dict[str, None] = {}
     if doubles or "\\u" in text:  # paths of duplicates, and lone surrogates, need a walk
         document = _assemble(_loads(text, _Pairs), "", notes)
@@ -280,5 +282,5 @@ def _parse_int(text: str) -> int | float:
 def _parse_float(text: str) -> float:
     number = float(text)
     if math.isinf(number):
-        raise DecodeError(f"json: cannot unmarshal number {text[:64]} into Go value of type float64")
+        raise OverflowingNumber(f"json: cannot unmarshal number {text[:64]} into Go value of type float64")
     return number

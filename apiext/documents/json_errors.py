@@ -135,31 +135,32 @@ def _string(raw: bytes, at: int) -> int:
         return at + 1
     if char != ord("\\"):
         raise DecodeError(f"{_invalid(char)} in string literal")
-    if _char(raw, at + 1) != ord("u"):
-        raise DecodeError(f"{_invalid(raw[at + 1])} in string escape code")
+    kind = _char_inside(raw, at + 1)
+    if kind != ord("u"):
+        raise DecodeError(f"{_invalid(kind)} in string escape code")
     digits = _HEX.match(raw, at + 2)
     assert digits is not None
-    raise DecodeError(f"{_invalid(_char(raw, digits.end()))} in \\u hexadecimal character escape")
+    raise DecodeError(f"{_invalid(_char_inside(raw, digits.end()))} in \\u hexadecimal character escape")
 
 
 def _number(raw: bytes, at: int) -> int:
     match = _NUMBER.match(raw, at)
     if match is None:
-        raise DecodeError(f"{_invalid(_char(raw, at + 1))} in numeric literal")
+        raise DecodeError(f"{_invalid(_char_inside(raw, at + 1))} in numeric literal")
     end = match.end()
     rest = raw[end : end + 2]
     text = match.group()
     if rest[:1] == b"." and not re.search(rb"[.eE]", text):
-        raise DecodeError(f"{_invalid(_char(raw, end + 1))} after decimal point in numeric literal")
+        raise DecodeError(f"{_invalid(_char_inside(raw, end + 1))} after decimal point in numeric literal")
     if rest[:1] in (b"e", b"E") and not re.search(rb"[eE]", text):
         at = end + (2 if rest[1:] in (b"+", b"-") else 1)
-        raise DecodeError(f"{_invalid(_char(raw, at))} in exponent of numeric literal")
+        raise DecodeError(f"{_invalid(_char_inside(raw, at))} in exponent of numeric literal")
     return end
 
 
 def _literal(raw: bytes, at: int, word: bytes) -> int:
     for offset, expected in enumerate(word):
-        char = _char(raw, at + offset)
+        char = _char_inside(raw, at + offset)
         if char != expected:
             raise DecodeError(f"{_invalid(char)} in literal {word.decode()} (expecting {quote_byte(expected)})")
     return at + len(word)
@@ -175,6 +176,11 @@ def _char(raw: bytes, at: int) -> int:
     if at >= len(raw):
         raise DecodeError(END)
     return raw[at]
+
+
+def _char_inside(raw: bytes, at: int) -> int:
+    """Return a byte of a literal, a number or an escape; upstream takes the end of a text for a space."""
+    return raw[at] if at < len(raw) else 0x20
 
 
 def _invalid(char: int) -> str:

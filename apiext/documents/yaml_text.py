@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import orjson
 import yaml
 from yaml import cyaml
 
@@ -94,8 +95,11 @@ class _Reader:
     def read(self) -> Any:
         """Return the first document; nothing but comments is null."""
         next(self._events)  # stream start
-        if isinstance(next(self._events), yaml.StreamEndEvent):
+        start = next(self._events)
+        if isinstance(start, yaml.StreamEndEvent):
             return None
+        if start.version not in (None, (1, 1)):
+            raise DecodeError("yaml: found incompatible YAML document")
         return self._value(next(self._events), 0)
 
     def _value(self, event: Any, depth: int) -> Any:
@@ -138,21 +142,20 @@ class _Reader:
 
     def _mapping(self, depth: int) -> dict[str, Any]:
         own: dict[str, Any] = {}
-        merged: list[Any] = []
         while not isinstance(event := next(self._events), yaml.MappingEndEvent):
             line = event.start_mark.line + 1
             name = self._key(event, depth)
             value = self._value(next(self._events), depth)
             if name is _MERGE:
-                merged.append(value)
+                _merge(own, value)
                 continue
+            if name is None:
+                raise DecodeError(f"unsupported map key of type: %!s(<nil>), key: <nil>, value: {_go_syntax(value)}")
             key = _key_text(name)
             if key in own:
                 shown = f'"{key}"' if isinstance(name, str) else key
                 self.duplicates.append(f"  line {line}: key {shown} already set in map")
             own[key] = value
-        for value in merged:
-            _merge(own, value)
         return own
 
     def _key(self, event: Any, depth: int) -> Any:
@@ -160,17 +163,19 @@ class _Reader:
             return _MERGE
         key = self._value(event, depth)
         if isinstance(key, dict | list):
-            raise DecodeError(f"yaml: invalid map key: {key!r}")
+            raise DecodeError(f"yaml: invalid map key: {_go_syntax(key)}")
         return key
 
 
 def _merge(own: dict[str, Any], value: Any) -> None:
-    """Add the members of a merged mapping, or of a list of them, that the mapping does not have itself."""
-    for source in value if isinstance(value, list) else [value]:
+    """Add the members of a merged mapping, or of a list of them of which the first counts most.
+
+    upstream: members are set in the order of the text, so a merge replaces what stands before it
+    """
+    for source in reversed(value) if isinstance(value, list) else [value]:
         if not isinstance(source, dict):
             raise DecodeError("yaml: map merge requires map or sequence of maps as the value")
-        for key, item in source.items():
-            own.setdefault(key, item)
+        own.update(source)
 
 
 def _key_text(key: Any) -> str:
@@ -178,7 +183,17 @@ def _key_text(key: Any) -> str:
         return key
     if isinstance(key, bool):
         return "true" if key else "false"
-    return "null" if key is None else str(key)
+    return str(key)
+
+
+def _go_syntax(value: Any) -> str:
+    """Return a value as Go's %#v prints it."""
+    if isinstance(value, dict):
+        members = ", ".join(f"{_go_syntax(key)}:{_go_syntax(item)}" for key, item in value.items())
+        return f"map[interface {{}}]interface {{}}{{{members}}}"
+    if isinstance(value, list):
+        return f"[]interface {{}}{{{', '.join(map(_go_syntax, value))}}}"
+    return "<nil>" if value is None else orjson.dumps(value).decode()
 
 
 def _scalar(event: Any) -> Any:

@@ -1,7 +1,8 @@
 """The etcd calls that the store makes: typed, guarded, resumed and retried where that is safe."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 from apiext.etcd import messages, requests
 from apiext.etcd.calls import LONG_TRY, MAINTENANCE_TRY, TRY, Caller, Login, now
@@ -30,6 +31,7 @@ __all__ = [
 ]
 
 Guards = Sequence[tuple[bytes, int]]
+Outcome = Coroutine[Any, Any, WriteResult]
 PATIENCE = 10.0  # seconds until a call that finds no working endpoint gives up
 CLOSE_PATIENCE = 2.0  # seconds for connections to close in order
 PROBE = b"\x00"  # a key that nobody has: its range answers with nothing but the head revision
@@ -203,21 +205,18 @@ class Etcd:
 
     # -- writes --------------------------------------------------------------------------------------------------
 
-    async def create(self, key: bytes, value: bytes, *, guards: Guards = (), lease: int = 0) -> WriteResult:
+    # no coroutines of their own: each write would make one more, and pass through it twice
+    def create(self, key: bytes, value: bytes, *, guards: Guards = (), lease: int = 0) -> Outcome:
         """Put a key that must not exist; TooLarge, OutOfSpace, Overloaded, Unavailable, UnknownOutcome, AuthError."""
-        request = requests.put(key, value, 0, guards, lease)
-        return await self._write(request, key, value, 0)
+        return self._write(requests.put(key, value, 0, guards, lease), key, value, 0)
 
-    async def update(
-        self, key: bytes, value: bytes, expected: int, *, guards: Guards = (), lease: int = 0
-    ) -> WriteResult:
+    def update(self, key: bytes, value: bytes, expected: int, *, guards: Guards = (), lease: int = 0) -> Outcome:
         """Put a key that must have the mod_revision ``expected`` (0: must not exist); errors as of create."""
-        request = requests.put(key, value, expected, guards, lease)
-        return await self._write(request, key, value, expected)
+        return self._write(requests.put(key, value, expected, guards, lease), key, value, expected)
 
-    async def delete(self, key: bytes, expected: int, *, guards: Guards = ()) -> WriteResult:
+    def delete(self, key: bytes, expected: int, *, guards: Guards = ()) -> Outcome:
         """Delete a key that must have the mod_revision ``expected``; the revision is the deletion's own."""
-        return await self._write(requests.delete(key, expected, guards), key, None, expected)
+        return self._write(requests.delete(key, expected, guards), key, None, expected)
 
     async def _write(self, request: bytes, key: bytes, value: bytes | None, expected: int) -> WriteResult:
         transport, error, result, began = self._calls.live, None, None, now()

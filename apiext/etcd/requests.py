@@ -4,8 +4,11 @@ A protobuf message that is filled again and again keeps all that it ever held, a
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 Guards = Sequence[tuple[bytes, int]]
+
+GUARDS_KEPT = 256  # pairs of guards whose part of a Txn is remembered
 
 # tags: field number << 3 | 0 for a number, 2 for bytes and messages
 _COMPARE, _SUCCESS, _FAILURE = b"\x0a", b"\x12", b"\x1a"  # of TxnRequest
@@ -17,15 +20,16 @@ _REVISION, _SERIALIZABLE, _KEYS_ONLY = b"\x20", b"\x38\x01", b"\x40\x01"  # of R
 
 def put(key: bytes, value: bytes, expected: int, guards: Guards, lease: int) -> bytes:
     """Return a Txn that puts the value if the key and its guards have the mod_revisions expected (0: are absent)."""
-    write = _field(_KEY, key) + (_field(_VALUE, value) if value else b"")
-    if lease:
-        write += _LEASE + _number(lease)
-    return _txn(key, expected, guards, _field(_PUT, write))
+    name = _field(_KEY, key)
+    head = name + _VALUE + _number(len(value)) if value else name
+    tail = _LEASE + _number(lease) if lease else b""
+    return _txn(name, _compare(key, expected), guards, (_PUT, head, value, tail))
 
 
 def delete(key: bytes, expected: int, guards: Guards) -> bytes:
     """Return a Txn that deletes the key if it and its guards have the mod_revisions expected."""
-    return _txn(key, expected, guards, _field(_DELETE, _field(_KEY, key)))
+    name = _field(_KEY, key)
+    return _txn(name, _compare(key, expected), guards, (_DELETE, name, b"", b""))
 
 
 def get(key: bytes, revision: int, serializable: bool) -> bytes:
@@ -36,13 +40,24 @@ def get(key: bytes, revision: int, serializable: bool) -> bytes:
     return found + _SERIALIZABLE if serializable else found
 
 
-def _txn(key: bytes, expected: int, guards: Guards, write: bytes) -> bytes:
-    """Return a Txn that writes if everything is as expected, and reads what it is otherwise: the guards' keys only."""
-    compares, reads = [_compare(key, expected)], [_read(_field(_KEY, key))]
-    for guard, revision in guards:
-        compares.append(_compare(guard, revision))
-        reads.append(_read(_field(_KEY, guard) + _KEYS_ONLY))
-    return b"".join((*compares, _field(_SUCCESS, write), *reads))
+def _txn(name: bytes, compare: bytes, guards: Guards, write: tuple[bytes, bytes, bytes, bytes]) -> bytes:
+    """Return a Txn that writes if everything is as expected, and reads what it is otherwise: the guards' keys only.
+
+    ``write`` is the operation in parts, its tag first: the value is copied once, into the request.
+    """
+    compares, reads = _guarded(tuple(guards))
+    kind, head, value, tail = write
+    size = len(head) + len(value) + len(tail)
+    operation = kind + _number(size)
+    success = _SUCCESS + _number(len(operation) + size)
+    return b"".join((compare, compares, success, operation, head, value, tail, _read(name), reads))
+
+
+@lru_cache(GUARDS_KEPT)
+def _guarded(guards: Guards) -> tuple[bytes, bytes]:
+    """Return how guards are compared, and read; all writes of a kind have the same for a long time."""
+    compares = [_compare(guard, revision) for guard, revision in guards]
+    return b"".join(compares), b"".join([_read(_field(_KEY, guard) + _KEYS_ONLY) for guard, _ in guards])
 
 
 def _compare(key: bytes, revision: int) -> bytes:

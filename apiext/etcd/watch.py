@@ -46,6 +46,9 @@ class WatchHandle(Protocol):
     def request_progress(self) -> bool:
         """Ask for progress; False when there is no server, or one whose answers cannot be trusted."""
 
+    def knows(self, revision: int) -> None:
+        """Deliver nothing up to a revision: the owner has it all, the last from the answer to a write of its own."""
+
 
 class Owner(Protocol):
     """What a watch needs of its client."""
@@ -100,6 +103,13 @@ class Watch:
         request.progress_request.SetInParent()
         self._stream.send(request.SerializeToString())
         return True
+
+    def knows(self, revision: int) -> None:
+        """Deliver nothing up to a revision."""
+        if revision > self.watermark:
+            self.watermark = revision
+            if self._held:
+                self._held = [event for event in self._held if event.kv.mod_revision > revision]
 
     def _stop(self) -> None:
         self.ended = True
@@ -218,7 +228,7 @@ class Watch:
             self._on_over(EtcdError(16 if "auth token" in reason else UNAVAILABLE, reason))
 
     def _on_events(self, answer: Any) -> None:
-        watermark = self.watermark  # servers before 3.5.8 repeat events
+        watermark = self.watermark  # servers before 3.5.8 repeat events, and the owner may know some already
         with_prev = self.spec.prev_kv
         events = self._held
         for event in answer.events:

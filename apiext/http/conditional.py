@@ -16,7 +16,9 @@ class Conditional:
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
         self._now = now
-        self._since: dict[str, tuple[str, int]] = {}  # document → its ETag, and the second of its last change
+        self._since: dict[
+            str, tuple[str, int, str]
+        ] = {}  # document → ETag, second of its last change, the same as text
 
     def unchanged(self, exchange: Exchange, name: str, tag: str) -> Reply | None:
         """Return the 304 for a client that has the document of this ETag, else None."""
@@ -25,21 +27,22 @@ class Conditional:
             tags = {each.strip().removeprefix("W/") for each in given.split(",")}
             known = tag in tags or "*" in tags
         else:
-            known = self._changed(name, tag) <= _seconds(exchange.headers.get("If-Modified-Since", ""))
+            known = self._changed(name, tag)[1] <= _seconds(exchange.headers.get("If-Modified-Since", ""))
         return Reply(304, "", (), self.headers(name, tag)) if known else None
 
     def headers(self, name: str, tag: str) -> list[tuple[str, str]]:
         """Return the headers that tell which document this is."""
-        return [("ETag", tag), ("Last-Modified", formatdate(self._changed(name, tag), usegmt=True))]
+        return [("ETag", tag), ("Last-Modified", self._changed(name, tag)[2])]
 
-    def _changed(self, name: str, tag: str) -> int:
-        """Return the second at which a document became what it is; no two states of it have the same."""
+    def _changed(self, name: str, tag: str) -> tuple[str, int, str]:
+        """Return the ETag and the second at which a document became what it is; no two states of it have the same."""
         known = self._since.get(name)
         if known is None or known[0] != tag:
             if len(self._since) >= limits.PUBLISHED_PATHS:
                 self._since.clear()
-            known = self._since[name] = (tag, max(int(self._now()), known[1] + 1 if known else 0))
-        return known[1]
+            second = max(int(self._now()), known[1] + 1 if known else 0)
+            known = self._since[name] = (tag, second, formatdate(second, usegmt=True))
+        return known
 
 
 def _seconds(date: str) -> float:

@@ -26,6 +26,7 @@ from apiext.http.fastpath import FastPath
 from apiext.http.filters import Handler
 from apiext.http.gate import audit_id
 from apiext.http.sinks import WatchSink
+from apiext.http.turns import Turns
 from apiext.http.websocket import WebSocketSink
 from apiext.meta import status
 from apiext.meta.status import StatusError
@@ -95,15 +96,16 @@ class Request:
         self.payload.set_exception(error)
 
 
-class ApiHandler(web.RequestHandler):
+class ApiHandler(Turns):
     """A connection. A GET that can be answered at once is answered in ``data_received``; others take aiohttp's way."""
 
-    __slots__ = ("_request", "_service", "_sink", "certificate_user", "seen_headers", "seen_plain")
+    __slots__ = ("_request", "_service", "_sink", "_sized", "certificate_user", "seen_headers", "seen_plain")
 
     def __init__(self, manager: web.Server, service: Service, *, loop: "AbstractEventLoop", **settings: Any) -> None:
         super().__init__(manager, loop=loop, **settings)
         self._service = service
         self._sink: WatchSink | None = None
+        self._sized = False
         self._request: Request | None = None
         self.certificate_user: User | None = None
         self.seen_headers: object = None
@@ -263,8 +265,10 @@ class ApiHandler(web.RequestHandler):
         if sum(map(len, parts)) < _JOIN_BELOW:
             transport.write(b"".join((head, *parts)))
         else:
-            # with the kernel's own size it takes megabytes at a stretch, while nobody else is answered
-            _set_option(transport, socket.SOL_SOCKET, "SO_SNDBUF", limits.SEND_BUFFER)
+            if not self._sized:
+                # with the kernel's own size it takes megabytes at a stretch, while nobody else is answered
+                _set_option(transport, socket.SOL_SOCKET, "SO_SNDBUF", limits.SEND_BUFFER)
+                self._sized = True
             transport.writelines([head, *parts])
             if self._paused:
                 await self._drain_helper()

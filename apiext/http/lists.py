@@ -30,6 +30,7 @@ from apiext.storage.store import Entry
 from apiext.verbs.call import Page
 
 MakeItem = Callable[[Entry], bytes]
+_WITHOUT_FLOATS = frozenset((str, int, bool, type(None)))  # cells that are written as they are
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ async def reply(subject: Subject, page: Page) -> Reply:
     wanted = subject.wanted
     if wanted.kind == PARTIAL:
         OF_LISTS[PARTIAL](subject, (), {})  # raises: a list is no single object
-    entries = _entries(page)
+    entries = page.listed()
     if page.convert is not None:
         entries = await page.convert(entries)
     if wanted.encoding == PROTOBUF:
@@ -117,12 +118,6 @@ def brackets(served: ServedVersion, page: Page) -> tuple[bytes, bytes]:
     return b'{"apiVersion":%b,"items":[' % orjson.dumps(served.api_version), b"]," + tail[1:] + b"\n"
 
 
-def _entries(page: Page) -> Sequence[Entry]:
-    if page.entries is not None:
-        return page.entries
-    return page.segments.entries if page.segments is not None else ()
-
-
 async def _documents(subject: Subject, entries: Sequence[Entry]) -> AsyncIterator[Document]:
     began = perf_counter()
     for entry in entries:
@@ -141,13 +136,13 @@ def _plain_frame(subject: Subject, page: Page) -> Frame:
 
 
 def _plain_item(subject: Subject) -> MakeItem:
-    served = subject.served
+    served, viewer = subject.served, subject.served.view
     if not served.typed:
-        return lambda entry: entry.shown(served.view)
+        return lambda entry: entry.shown(viewer)
     prefix = b'{"apiVersion":%b,"kind":%b,' % (orjson.dumps(served.api_version), orjson.dumps(served.kind))
 
     def make(entry: Entry) -> bytes:
-        view = entry.shown(served.view)
+        view = entry.shown(viewer)
         if view.startswith(prefix):  # keys are sorted
             return b"{" + view[len(prefix) :]  # recorded: items of typed lists have no kind of their own
         document: Document = orjson.loads(view)
@@ -209,7 +204,7 @@ def _table_item(subject: Subject) -> MakeItem:
     told_by_metadata = all(column.cell in OF_METADATA for column in columns)
     if subject.include not in ("", "Metadata"):
         return lambda entry: encode_in_order(row(subject, orjson.loads(entry.shown(viewer))))  # which is sorted
-    head = _partial_head(subject)
+    head, cells, plain = _partial_head(subject), [column.cell for column in columns], _WITHOUT_FLOATS.issuperset
 
     def make(entry: Entry) -> bytes:
         view = entry.shown(viewer)
@@ -219,8 +214,9 @@ def _table_item(subject: Subject) -> MakeItem:
         text, document = found
         if not told_by_metadata:
             document = orjson.loads(view)
-        cells = encode_in_order([column.cell(document) for column in columns])
-        return b'{"cells":%b,"object":%b%b}}' % (cells, head, text)
+        found_cells = [cell(document) for cell in cells]
+        shown = orjson.dumps(found_cells) if plain(map(type, found_cells)) else encode_in_order(found_cells)
+        return b'{"cells":%b,"object":%b%b}}' % (shown, head, text)
 
     return make
 
@@ -255,21 +251,27 @@ def _partial_head(subject: Subject) -> bytes:
 def metadata_cutter(served: ServedVersion) -> Callable[[bytes, int], tuple[bytes, Document] | None]:
     """Return a function that finds metadata in a view at a revision; None where it is not to be seen.
 
-    What it returns is the text, and the object with nothing but its metadata. Keys are sorted: metadata mostly comes
-    next after apiVersion and kind, and its last are resourceVersion and uid. What is JSON from there to here is it.
+    What it returns is the text, and the object with nothing but its metadata, without managedFields if it is quick.
+    Keys are sorted: metadata mostly comes next after apiVersion and kind, and its last are resourceVersion and uid.
+    A view always has the former. What is JSON from there to here is it: an annotation ends too early, and so does
+    what stands deeper than it should where managedFields are left out, whose members are objects.
     """
     start = b'{"apiVersion":%b,"kind":%b,"metadata":' % (orjson.dumps(served.api_version), orjson.dumps(served.kind))
+    size = len(start)
 
     def cut(view: bytes, revision: int) -> tuple[bytes, Document] | None:
         if not view.startswith(start):
             return None
-        last = view.find(b'"resourceVersion":"%d","uid":"' % revision, len(start))
+        mark = b'"resourceVersion":"%d"' % revision
+        last = view.find(mark, size)
         end = view.find(b'"}', last)
-        if last < 0 or end < 0:
+        if last < 0 or end < 0 or not view.startswith(b',"uid":"', last + len(mark)):
             return None
-        text = view[len(start) : end + 2]
+        text = view[size : end + 2]
+        owned = text.find(b'"managedFields":[')
+        name = text.find(b'],"name":"', owned) if owned > 0 else -1
         try:
-            return text, {"metadata": orjson.loads(text)}
+            return text, {"metadata": orjson.loads(text if name < 0 else text[:owned] + text[name + 2 :])}
         except orjson.JSONDecodeError:
             return None
 

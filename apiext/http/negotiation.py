@@ -1,5 +1,6 @@
 """Accept and Content-Type: which encoding and representation a client wants, and what its body is (NEG rows)."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -11,11 +12,14 @@ YAML = "application/yaml"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 ENCODINGS = (JSON, YAML, PROTOBUF)
 STREAMS = (f"{JSON};stream=watch", f"{PROTOBUF};stream=watch")
+WITH_STREAMS = (*ENCODINGS, *STREAMS)
+_TOKEN = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
+_MEDIA_TYPE = re.compile(f"{_TOKEN}/{_TOKEN}")
+_PARAMETER = re.compile(rf'\s*;\s*({_TOKEN})\s*=\s*({_TOKEN}|"(?:[^"\\]|\\.)*")')
 META_GROUP = "meta.k8s.io"
 META_VERSIONS = ("v1", "v1beta1")
 PRETTY_AGENTS = ("curl", "Wget", "Mozilla/5.0")
 _TRUE = frozenset(("1", "t", "T", "true", "TRUE", "True"))
-_FALSE = frozenset(("0", "f", "F", "false", "FALSE", "False"))
 
 TRANSFORMS: Mapping[str, frozenset[str]] = {
     "Table": frozenset((JSON, YAML)),
@@ -108,10 +112,11 @@ def _quality(text: str) -> float:
 
 
 @lru_cache(maxsize=1024)
-def negotiate(header: str, offered: tuple[str, ...], transforms: bool = True) -> Wanted | None:
+def negotiate(header: str, offered: tuple[str, ...], transforms: bool = True, tables: bool = True) -> Wanted | None:
     """Return how to answer, None when nothing of what is offered is acceptable.
 
-    ``offered`` are the encodings an object can be written in as it is; a transformed one has those of TRANSFORMS.
+    ``offered`` are the encodings an object can be written in as it is; a transformed one has those of TRANSFORMS,
+    Tables only with ``tables``.
     """
     if not header:
         return PLAIN
@@ -119,7 +124,7 @@ def negotiate(header: str, offered: tuple[str, ...], transforms: bool = True) ->
         for encoding in ENCODINGS:
             if clause.matches(encoding):
                 wanted = _wanted(clause, encoding, offered, transforms)
-                if wanted is not None:
+                if wanted is not None and (tables or wanted.kind != "Table"):
                     return wanted
     return None
 
@@ -139,12 +144,12 @@ def _wanted(clause: Clause, encoding: str, offered: tuple[str, ...], transforms:
     return Wanted(encoding, kind or "", version, pretty)
 
 
-def output(header: str, *, typed: bool) -> Wanted:
+def output(header: str, *, typed: bool, tables: bool = True) -> Wanted:
     """Return how to write an object or a list; 406 when the client takes nothing we have (ERR-15).
 
-    ``typed``: the object has a Go type upstream, so it exists in protobuf.
+    ``typed``: the object has a Go type upstream, so it exists in protobuf. ``tables``: it can be shown as a Table.
     """
-    wanted = negotiate(header, ENCODINGS if typed else (JSON, YAML))
+    wanted = negotiate(header, ENCODINGS if typed else (JSON, YAML), tables=tables)
     if wanted is None:
         raise not_acceptable(ENCODINGS)
     return wanted
@@ -163,6 +168,22 @@ def for_status(header: str) -> Wanted | None:
     return negotiate(header, ENCODINGS, transforms=False)
 
 
+@lru_cache(maxsize=512)
+def _passes(header: str, offered: tuple[str, ...]) -> bool:
+    """Whether a header names one of some media types when its parameters are left aside."""
+    return not {part.partition(";")[0].strip(" ") for part in header.split(",")}.isdisjoint(offered)
+
+
+def check_route(accept: str, offered: tuple[str, ...]) -> None:
+    """406 when a client takes nothing that a route of the server's own API makes (ERR-15).
+
+    upstream: the router of those looks at the header before any handler does, and knows no other wildcard.
+    """
+    if accept and not _passes(accept, (*offered, "*/*")):
+        text = f"406: Not Acceptable\n\nAvailable representations: {', '.join(offered)}"
+        raise status.StatusError(406, "NotAcceptable", text, {})
+
+
 def not_acceptable(offered: Sequence[str]) -> status.StatusError:
     """Return the 406 that lists what could have been had."""
     return status.not_acceptable(f"only the following media types are accepted: {', '.join(offered)}")
@@ -170,19 +191,27 @@ def not_acceptable(offered: Sequence[str]) -> status.StatusError:
 
 def wants_pretty(query_values: Sequence[str], user_agent: str) -> bool:
     """Whether JSON is to be indented: ``?pretty=``, else browsers and command-line tools (NEG-005)."""
-    if query_values:
-        value = query_values[0]
-        if value in _TRUE or value in _FALSE:
-            return value in _TRUE
+    if query_values and query_values[0]:
+        return query_values[0] in _TRUE
     return user_agent.startswith(PRETTY_AGENTS)
 
 
 def media_type(header: str) -> str:
-    """Return the lower-case media type of a Content-Type; empty for a header that is none."""
-    text = header.partition(";")[0].strip().lower()
-    main, slash, sub = text.partition("/")
-    if not slash or not main or not sub or " " in text:
+    """Return the lower-case media type of a Content-Type; empty for a header that is none, or has bad parameters."""
+    base, semicolon, rest = header.partition(";")
+    text = base.strip().lower()
+    if not _MEDIA_TYPE.fullmatch(text):
         return ""
+    given: dict[str, str] = {}
+    rest = (semicolon + rest).rstrip()
+    while rest and rest.strip() != ";":  # a last semicolon is nothing
+        found = _PARAMETER.match(rest)
+        if found is None:
+            return ""
+        name, value = found[1].lower(), found[2]
+        if given.setdefault(name, value) != value:
+            return ""
+        rest = rest[found.end() :]
     return text
 
 
@@ -199,6 +228,8 @@ def body_encoding(header: str) -> str:
 def patch_type(header: str, *, typed: bool) -> str:
     """Return the media type of a patch; 415 for one that the resource does not take (SRV-012, NEG-008)."""
     accepted = TYPED_PATCHES if typed else CUSTOM_PATCHES
+    if typed and not _passes(header, accepted):
+        raise status.StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
     found = header.partition(";")[0]
     if found not in accepted:
         raise status.unsupported_media_type(accepted)

@@ -1,7 +1,7 @@
 """The verbs as the HTTP side calls them: one method per verb, so that a test can answer without a store."""
 
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Coroutine, Iterable
+from typing import Any, Protocol
 
 from apiext.catalog.served import LiveCatalog
 from apiext.documents.document import Document
@@ -55,7 +55,7 @@ class Operations(Protocol):
 
 
 class VerbOperations:
-    """The verbs over the store."""
+    """The verbs over the store; those that do nothing themselves are no coroutines, which each request would pass."""
 
     def __init__(self, verbs: Verbs) -> None:
         self._verbs = verbs
@@ -83,34 +83,34 @@ class VerbOperations:
             if collection is not None and collection.ready:
                 yield resource.group_resource, collection.count(None)
 
-    async def get(self, call: Call) -> Entry:
+    def get(self, call: Call) -> Coroutine[Any, Any, Entry]:
         """Return one object; 404 when there is none."""
-        return await api.get(self._verbs, call)
+        return api.get(self._verbs, call)
 
-    async def list(self, call: Call) -> Page:
+    def list(self, call: Call) -> Coroutine[Any, Any, Page]:
         """Return a page of a collection."""
-        return await api.list_objects(self._verbs, call)
+        return api.list_objects(self._verbs, call)
 
-    async def watch(self, call: Call, frames: Frames, sink: Sink) -> Watcher:
+    def watch(self, call: Call, frames: Frames, sink: Sink) -> Coroutine[Any, Any, Watcher]:
         """Register the sink; raises StatusError before anything is written."""
-        return await api.open_watch(self._verbs, call, frames, sink)
+        return api.open_watch(self._verbs, call, frames, sink)
 
-    async def create(self, call: Call, body: Body) -> Outcome:
+    def create(self, call: Call, body: Body) -> Coroutine[Any, Any, Outcome]:
         """Create the object of a body."""
-        return await api.create(self._verbs, call, body)
+        return api.create(self._verbs, call, body)
 
-    async def update(self, call: Call, body: Body) -> Outcome:
+    def update(self, call: Call, body: Body) -> Coroutine[Any, Any, Outcome]:
         """Replace the object, or the part that the endpoint shows."""
-        return await api.update(self._verbs, call, body)
+        return api.update(self._verbs, call, body)
 
-    async def patch(self, call: Call, media_type: str, raw: bytes) -> Outcome:
+    def patch(self, call: Call, media_type: str, raw: bytes) -> Coroutine[Any, Any, Outcome]:
         """Patch the object, or the part that the endpoint shows."""
-        return await api.patch(self._verbs, call, media_type, raw)
+        return api.patch(self._verbs, call, media_type, raw)
 
-    async def delete(self, call: Call, options: Document | None) -> Outcome:
+    def delete(self, call: Call, options: Document | None) -> Coroutine[Any, Any, Outcome]:
         """Delete one object."""
-        return await api.delete(self._verbs, call, options)
+        return api.delete(self._verbs, call, options)
 
-    async def delete_collection(self, call: Call, options: Document | None) -> Outcome:
+    def delete_collection(self, call: Call, options: Document | None) -> Coroutine[Any, Any, Outcome]:
         """Delete everything that the selectors name."""
-        return await api.delete_collection(self._verbs, call, options)
+        return api.delete_collection(self._verbs, call, options)

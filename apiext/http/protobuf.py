@@ -67,11 +67,15 @@ def decode(raw: bytes) -> Document:
 
 
 def decode_delete_options(raw: bytes) -> Document:
-    """Return DeleteOptions, which clients send under any apiVersion; an empty message asks for nothing."""
+    """Return DeleteOptions, which clients send under any apiVersion; an empty message asks for nothing.
+
+    Of another kind only apiVersion and kind are told: it is refused by them. No kind means DeleteOptions.
+    """
     unknown = _open(raw)
-    if unknown.typeMeta.kind != "DeleteOptions":
-        raise DecodeError(f'no kind "{unknown.typeMeta.kind}" can be read as DeleteOptions')
-    return {"apiVersion": "v1", "kind": "DeleteOptions", **document(parse("DeleteOptions", unknown.raw))}
+    api_version, kind = unknown.typeMeta.apiVersion or "v1", unknown.typeMeta.kind or "DeleteOptions"
+    if kind != "DeleteOptions":
+        return {"apiVersion": api_version, "kind": kind}
+    return {"apiVersion": "v1", "kind": kind, **document(parse(kind, unknown.raw))}
 
 
 def to_json(raw: bytes) -> bytes:

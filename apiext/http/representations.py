@@ -80,7 +80,8 @@ def document_reply(subject: Subject, document: Document, code: int = 200) -> Rep
     wanted = subject.wanted
     if wanted.kind and document.get("kind") not in _NOT_SHOWN:
         if isinstance(document.get("items"), list) and document.get("kind") == subject.served.list_kind:
-            document = OF_LISTS[wanted.kind](subject, document["items"], document.get("metadata") or {})
+            metadata = {name: value for name, value in (document.get("metadata") or {}).items() if value}
+            document = OF_LISTS[wanted.kind](subject, document["items"], metadata)
         else:
             document = OF_OBJECTS[wanted.kind](subject, document)
     return Reply(code, wanted.encoding, (written(wanted, document),), compressible=True)
@@ -155,7 +156,16 @@ def _partial_of_object(subject: Subject, document: View) -> Document:
 
 
 def _list_of_object(subject: Subject, document: View) -> Document:
-    raise status.unknown("content is not a list")  # recorded
+    served, endpoint = subject.served, subject.endpoint
+    if not served.typed and not endpoint.kind:
+        raise status.unknown("content is not a list")  # recorded
+    name = f"*{endpoint.version}.{endpoint.kind}" if endpoint.kind else _internal(served, served.kind)
+    raise status.not_acceptable(f"you requested {PARTIAL_LIST}, but the requested object is not a list ({name})")
+
+
+def _internal(served: ServedVersion, kind: str) -> str:
+    """Return the Go type in which upstream handles a resource of its own."""
+    return f"*{served.group.partition('.')[0] or 'core'}.{kind}"
 
 
 OF_OBJECTS: Mapping[str, Callable[[Subject, View], Document]] = {
@@ -184,7 +194,8 @@ def _partial_list(subject: Subject, items: Sequence[View], metadata: View) -> Do
 
 
 def _partial_of_list(subject: Subject, items: Sequence[View], metadata: View) -> Document:
-    name = f"*v1.{subject.served.list_kind}" if subject.served.typed else "*unstructured.UnstructuredList"
+    served = subject.served
+    name = _internal(served, served.list_kind) if served.typed else "*unstructured.UnstructuredList"
     raise status.not_acceptable(f"you requested PartialObjectMetadata, but the requested object is a list ({name})")
 
 

@@ -12,6 +12,7 @@ from apiext import limits
 from apiext.catalog.served import Endpoint, ServedResource, ServedVersion
 from apiext.documents.document import Document
 from apiext.documents.encoding import DecodeError, decode_json, decode_yaml, json_kind
+from apiext.documents.errors import OverflowingNumber
 from apiext.http import eventstream, lists, negotiation, protobuf, representations, streams, websocket
 from apiext.http.exchange import Exchange, Reply, StreamReply
 from apiext.http.negotiation import JSON, PROTOBUF, YAML, Wanted
@@ -27,9 +28,12 @@ from apiext.storage.segments import Segments
 from apiext.storage.store import Entry
 from apiext.telemetry import Telemetry
 from apiext.verbs.call import Body, Call, Outcome, Page
-from apiext.verbs.identity import expected_kind, summary
+from apiext.verbs.identity import expected_kind, unreadable_body
 
 _TYPE_META = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
+_DEFINITIONS = "customresourcedefinitions"
+_NO_KIND = "couldn't get version/kind; json parse error: "
+_SOON = 0.001  # seconds
 _IN_STREAM = frozenset((410, 504))  # errors that clients expect as the first event of a watch (recorded)
 
 
@@ -63,10 +67,10 @@ class Resources:
         self.compressor = compressor
         self.min_watch_timeout = min_watch_timeout
 
-    async def answer(self, exchange: Exchange, target: Target) -> Answer:
+    def answer(self, exchange: Exchange, target: Target) -> Awaitable[Answer]:
         """Answer a request whose verb the endpoint has."""
         assert exchange.info is not None
-        return await VERBS[exchange.info.verb](self, exchange, target)
+        return VERBS[exchange.info.verb](self, exchange, target)
 
 
 async def _get(resources: Resources, exchange: Exchange, target: Target) -> Answer:
@@ -104,7 +108,7 @@ async def _watch(resources: Resources, exchange: Exchange, target: Target) -> An
     wanted = negotiation.stream(way.accept, typed=_in_protobuf(served))
     subject = Subject(served, target.endpoint, wanted, _include(exchange, wanted))
     if wanted.kind == representations.PARTIAL_LIST:
-        raise status.unknown("content is not a list")
+        return Reply(200, streams.content_type(subject, way.form(wanted)))  # upstream: such a stream ends at once
     form = way.form(wanted)
     name = (served.group, served.version, served.resource)
     telemetry = resources.telemetry
@@ -168,8 +172,13 @@ def _way(exchange: Exchange) -> Way:
 
 
 def _seconds(exchange: Exchange) -> float:
-    """Return timeoutSeconds, 0 when there is none; what is no number is refused when the watch opens."""
+    """Return timeoutSeconds, 0 when there is none; what is no number is refused when the watch opens.
+
+    upstream: a time before now is over as soon as what there is was sent.
+    """
     text = exchange.value("timeoutSeconds")
+    if text[:1] == "-" and text[1:].isdecimal() and int(text[1:20]):
+        return _SOON
     return float(text) if text.isdecimal() and len(text) < 10 else 0.0
 
 
@@ -228,7 +237,10 @@ def _in_protobuf(served: ServedVersion, endpoint: Endpoint | None = None) -> boo
 
 
 def _subject(exchange: Exchange, target: Target) -> Subject:
-    wanted = negotiation.output(exchange.accept, typed=_in_protobuf(target.served, target.endpoint))
+    typed = _in_protobuf(target.served, target.endpoint)
+    # upstream: nobody wrote columns for the status of a definition
+    tables = target.endpoint.name != "status" or target.served.resource != _DEFINITIONS
+    wanted = negotiation.output(exchange.accept, typed=typed, tables=tables)
     agent = exchange.headers.get("User-Agent", "")
     if not wanted.pretty and negotiation.wants_pretty(exchange.query.get("pretty", ()), agent):
         wanted = Wanted(wanted.encoding, wanted.kind, wanted.version, True)
@@ -300,11 +312,7 @@ async def _body(resources: Resources, exchange: Exchange, target: Target) -> Bod
     try:
         document, duplicates = await _decoded(encoding, raw)
     except DecodeError as error:
-        _, kind = expected_kind(target.served, target.endpoint)
-        text = f"couldn't get version/kind; json parse error: {error}" if encoding == JSON else str(error)
-        raise status.bad_request(
-            f"the object provided is unrecognized (must be of type {kind}): {text} ({summary(raw)})"
-        ) from error
+        raise unreadable_body(target.served, target.endpoint, error, raw) from error
     return Body(document, duplicates, encoding, raw)
 
 
@@ -316,7 +324,12 @@ async def _decoded(encoding: str, raw: bytes) -> tuple[Document, list[str]]:
 
 
 def _from_json(raw: bytes) -> tuple[Document, list[str]]:
-    document, duplicates = decode_json(raw)
+    try:
+        document, duplicates = decode_json(raw)
+    except OverflowingNumber:
+        raise
+    except DecodeError as error:
+        raise DecodeError(f"{_NO_KIND}{error}") from error
     return _object(document), duplicates
 
 
@@ -333,7 +346,8 @@ def _object(document: Any) -> Document:
     if document is None:
         return {}
     if not isinstance(document, dict):
-        raise DecodeError(f"json: cannot unmarshal {json_kind(document)} into Go value of type {_TYPE_META}")
+        found = f"json: cannot unmarshal {json_kind(document)} into Go value of type {_TYPE_META}"
+        raise DecodeError(f"{_NO_KIND}{found}")
     return document
 
 
@@ -356,6 +370,5 @@ async def _delete_options(resources: Resources, exchange: Exchange) -> Document 
             return protobuf.decode_delete_options(raw)
         document, _ = await _decoded(encoding, raw)
     except DecodeError as error:
-        text = f"couldn't get version/kind; json parse error: {error}" if encoding == JSON else str(error)
-        raise status.bad_request(text) from error
+        raise status.bad_request(str(error)) from error
     return document

@@ -3,10 +3,13 @@
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
+import orjson
+
 from apiext.catalog.served import Catalog, ServedResource, ServedVersion
-from apiext.http import health, published, responses
+from apiext.http import eventstream, health, negotiation, published, responses
 from apiext.http.exchange import Exchange, Reply, StreamReply
 from apiext.http.health import Health
+from apiext.http.negotiation import JSON
 from apiext.http.published import Publisher
 from apiext.http.resources import Resources, Target
 from apiext.meta import status
@@ -23,6 +26,7 @@ NOT_YET = (
 )
 _BY_NAME = frozenset(("create", "update", "patch"))  # upstream routes these only with, or only without, a name
 _READS = frozenset(("GET", "HEAD"))
+_DOTS = frozenset((".", ".."))  # no keys: upstream answers 500
 _METRIC_VERBS = {
     "get": "GET",
     "list": "LIST",
@@ -53,8 +57,10 @@ class Routes:
         info = exchange.info
         assert info is not None
         catalog = self.resources.operations.catalog.current  # read once
-        if "/." in exchange.path and any(part in {".", ".."} for part in exchange.path.split("/")):
-            return responses.page_not_found()
+        if not exchange.path:
+            return responses.text(400, b"400 Bad Request")
+        if exchange.path.startswith("//"):
+            return self._nowhere(catalog)
         if info.is_resource:
             return await self._resource(exchange, info, catalog)
         parts = exchange.path.strip("/").split("/")
@@ -62,7 +68,7 @@ class Routes:
         reply = fixed(self, exchange, parts, catalog) if fixed is not None else None
         if built is not None:
             reply = await built(self, exchange, parts, catalog)
-        return reply if reply is not None else responses.page_not_found()
+        return reply if reply is not None else self._nowhere(catalog)
 
     # --- resources ---
 
@@ -75,9 +81,9 @@ class Routes:
             return self._missing(target)
         served = target.served
         exchange.labels = labels(info, served, _verb_label(exchange, info))
-        if info.verb not in target.endpoint.verbs:
-            if served.typed:
-                raise status.StatusError(405, "MethodNotAllowed", NOT_ALLOWED, {})
+        if served.typed:
+            _check_route(exchange, info, target)
+        elif info.verb not in target.endpoint.verbs:
             raise status.method_not_supported(served.group_resource, info.verb)
         if served.deprecation_warning:
             self.telemetry.deprecated.slot(
@@ -92,21 +98,39 @@ class Routes:
 
     # --- the rest ---
 
+    def _nowhere(self, catalog: Catalog) -> Reply:
+        """Return the 404 of a path outside the API: what there is instead."""
+        reply = self.root_document(catalog)
+        reply.code = 404
+        return reply
+
+    def root_document(self, catalog: Catalog) -> Reply:
+        """Return the list of all paths, indented as upstream prints it."""
+        text = orjson.dumps({"paths": self._paths(catalog)}, option=orjson.OPT_INDENT_2)
+        return Reply(200, JSON, (text,), compressible=True)
+
     def _paths(self, catalog: Catalog) -> list[str]:
         fixed = {"/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/version"}
         return sorted(fixed | set(self.health.paths()) | set(published.paths(catalog)))
 
     def root(self, exchange: Exchange, parts: list[str], catalog: Catalog) -> Reply | None:
-        """Answer ``/``."""
-        return responses.json_reply({"paths": self._paths(catalog)})
+        """Answer ``/`` and ``/index.html``."""
+        return self.root_document(catalog) if exchange.path in {"/", "/index.html"} else None
 
     def probe(self, exchange: Exchange, parts: list[str], catalog: Catalog) -> Reply | None:
         """Answer a health endpoint (HLT-001)."""
+        if exchange.path.endswith("/"):
+            return None
         return self.health.answer(parts[0], "/".join(parts[1:]), exchange.query)
 
     def show_version(self, exchange: Exchange, parts: list[str], catalog: Catalog) -> Reply | None:
         """Answer ``/version`` (DIS-109)."""
-        return responses.json_reply(self.version) if len(parts) == 1 else None
+        if len(parts) > 1:
+            raise status.resource_not_found()
+        if exchange.method not in _READS:
+            raise status.StatusError(405, "MethodNotAllowed", NOT_ALLOWED, {})
+        negotiation.check_route(exchange.accept, (JSON,))
+        return Reply(200, JSON, (orjson.dumps(self.version, option=orjson.OPT_INDENT_2),))
 
     def metrics(self, exchange: Exchange, parts: list[str], catalog: Catalog) -> Reply | None:
         """Answer ``/metrics`` and ``/metrics/slis`` (MTR-001)."""
@@ -132,7 +156,16 @@ class Routes:
         builtin = len(parts) < 2 or parts[0] == "api" or is_builtin(catalog, parts[1])
         if builtin and exchange.method not in _READS:
             raise status.StatusError(405, "MethodNotAllowed", NOT_ALLOWED, {})
+        own = len(parts) > 1 and builtin
+        if own:
+            if exchange.method == "HEAD":
+                raise status.StatusError(405, "MethodNotAllowed", NOT_ALLOWED, {})
+            negotiation.check_route(exchange.accept, negotiation.ENCODINGS)
         reply = await self.publisher.discovery(exchange, parts, catalog)
+        if reply is None and parts[0] == "api":
+            return None
+        if reply is None and own:
+            raise status.resource_not_found()
         return reply if reply is not None else self._missing(responses.page_not_found())
 
     async def openapi(self, exchange: Exchange, parts: list[str], catalog: Catalog) -> Reply | None:
@@ -147,6 +180,7 @@ Built = Callable[[Routes, Exchange, list[str], Catalog], Awaitable[Reply | None]
 
 FIXED: Mapping[str, Fixed] = {
     "": Routes.root,
+    "index.html": Routes.root,
     "healthz": Routes.probe,
     "livez": Routes.probe,
     "readyz": Routes.probe,
@@ -169,12 +203,23 @@ def _builtin_groups(catalog: Catalog) -> frozenset[str]:
     return frozenset(group for (group, _), served in catalog.resources.items() if served.builtin)
 
 
+def _check_route(exchange: Exchange, info: RequestInfo, target: Target) -> None:
+    """405 and 406 as the router of the server's own API gives them, before a handler looks at a request (ERR-14)."""
+    asked = "GET" if info.verb == "watch" else exchange.method
+    if info.verb not in target.endpoint.verbs or exchange.method != asked or asked == "HEAD":
+        raise status.StatusError(405, "MethodNotAllowed", NOT_ALLOWED, {})
+    if info.verb == "watch" and eventstream.is_wanted(exchange.accept):
+        return
+    offered = negotiation.WITH_STREAMS if info.verb in ACROSS_NAMESPACES else negotiation.ENCODINGS
+    negotiation.check_route(exchange.accept, offered)
+
+
 def find(catalog: Catalog, info: RequestInfo, warnings: list[str] | None = None) -> Target | Reply:
     """Return what a resource URL names, or the 404 page; raises a Status 404 where upstream does (SRV-001…003).
 
     The warning of a deprecated version is added to ``warnings`` as soon as the version is known.
     """
-    builtin = info.prefix == "api" or is_builtin(catalog, info.group)
+    builtin = info.prefix == "api" or (bool(info.group) and is_builtin(catalog, info.group))
     resource = catalog.resource(info.group, info.resource)
     served = resource.versions.get(info.version) if resource is not None and resource.established else None
     if resource is None or served is None or not _in_scope(served, info, resource):
@@ -196,6 +241,8 @@ def find(catalog: Catalog, info: RequestInfo, warnings: list[str] | None = None)
 def _in_scope(served: ServedVersion, info: RequestInfo, resource: ServedResource) -> bool:
     if not served.namespaced:
         return info.namespace is None
+    if info.namespace in _DOTS and info.verb != "create":
+        return False
     return info.namespace is not None or (info.verb in ACROSS_NAMESPACES)
 
 

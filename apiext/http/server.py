@@ -5,6 +5,7 @@ import logging
 import os
 import resource
 import ssl
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -74,9 +75,9 @@ class _Listener(web.Server):
         return ApiHandler(self, self._service, loop=self._loop, **self._kwargs)
 
 
-async def _answer(request: web.BaseRequest) -> web.StreamResponse:
+def _answer(request: web.BaseRequest) -> Awaitable[web.StreamResponse]:
     ours = cast(Request, request)
-    return cast(web.StreamResponse, await ours.protocol.answer(ours))
+    return cast(Awaitable[web.StreamResponse], ours.protocol.answer(ours))
 
 
 class HttpServer:

@@ -8,11 +8,12 @@ import orjson
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import encode
 from apiext.http import negotiation, protobuf
+from apiext.http.ahead import Ahead
 from apiext.http.representations import Subject, definitions, partial, row, table
 from apiext.http.sinks import chunk
 from apiext.meta import status
 from apiext.meta.status import StatusError
-from apiext.storage.store import Entry
+from apiext.storage.store import Entry, Viewer
 from apiext.telemetry import Distribution, Slot
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
@@ -48,7 +49,8 @@ class Form:
 class Frames:
     """How one representation of one resource version looks on the wire; equal keys mean equal bytes.
 
-    ``first(entry)`` makes the frames of initial events where they are unlike others.
+    ``first(entry)`` makes the frames of initial events where they are unlike others. ``stage`` makes large objects
+    ready for their frames, None where they are mostly sent as they are stored.
     """
 
     key: Hashable
@@ -57,12 +59,15 @@ class Frames:
     expired: Callable[[int, int], bytes]
     failed: Callable[[StatusError], bytes]
     first: Callable[[Entry], bytes] | None = None
+    stage: Ahead | None = None
 
 
 def frames(subject: Subject, events: Slot, sizes: Distribution, form: Form | None = None) -> Frames:
     """Return the frames of a representation; ``events`` and ``sizes`` count each frame that is made."""
-    write = _writer(subject) if form is None else _formed(subject, form.event)
-    first = None if form is None else _formed(subject, form.initial)
+    ahead = Ahead(_object(subject, Entry.view), _object(subject, Entry.shown)) if subject.served.typed else None
+    look = ahead.written if ahead is not None else _object(subject, Entry.view)
+    write = _writer(subject, look) if form is None else _formed(subject, look, form.event)
+    first = None if form is None else _formed(subject, look, form.initial)
     wanted = subject.wanted
 
     def frame(event: str, entry: Entry) -> bytes:
@@ -91,7 +96,7 @@ def frames(subject: Subject, events: Slot, sizes: Distribution, form: Form | Non
         return error_frame(subject, error, form)
 
     key = (wanted.kind, wanted.version, wanted.encoding, subject.include, form.key if form is not None else "")
-    return Frames(key, frame, bookmark, expired, failed, initial if form is not None else None)
+    return Frames(key, frame, bookmark, expired, failed, initial if form is not None else None, ahead)
 
 
 def too_old(asked: int, oldest: int) -> StatusError:
@@ -106,27 +111,27 @@ def error_frame(subject: Subject, error: StatusError, form: Form | None = None) 
     return _document_frame(subject, "ERROR", error.document())
 
 
-def _writer(subject: Subject) -> Callable[[str, Entry], bytes]:
-    viewer = subject.served.view
-    if subject.wanted.encoding == negotiation.JSON and not subject.wanted.kind:
-        return lambda event, entry: json_frame(event, entry.view(viewer))
-
-    def write(event: str, entry: Entry) -> bytes:
-        return _document_frame(subject, event, _transformed(subject, orjson.loads(entry.view(viewer))))
-
-    return write
+def _object(subject: Subject, look: Callable[[Entry, Viewer], bytes]) -> Callable[[Entry], bytes]:
+    """Return what writes an object as the representation shows it; ``look`` returns the view of an entry."""
+    viewer, encoding = subject.served.view, subject.wanted.encoding
+    if encoding == negotiation.JSON and not subject.wanted.kind:
+        return lambda entry: look(entry, viewer)
+    write = protobuf.encode if encoding == negotiation.PROTOBUF else encode
+    return lambda entry: write(_transformed(subject, orjson.loads(look(entry, viewer))))
 
 
-def _formed(subject: Subject, form: Callable[[bytes, int], bytes]) -> Callable[[str, Entry], bytes]:
-    viewer = subject.served.view
-    if subject.wanted.encoding == negotiation.JSON and not subject.wanted.kind:
-        return lambda event, entry: form(b"%b%b}" % (_OPEN[event], entry.view(viewer)), entry.revision)
+def _writer(subject: Subject, look: Callable[[Entry], bytes]) -> Callable[[str, Entry], bytes]:
+    if subject.wanted.encoding == negotiation.PROTOBUF:
+        return lambda event, entry: chunk(protobuf.encode_event(event, look(entry)))
+    return lambda event, entry: json_frame(event, look(entry))
 
-    def write(event: str, entry: Entry) -> bytes:
-        document = _transformed(subject, orjson.loads(entry.view(viewer)))
-        return form(_data(subject, event, document), entry.revision)
 
-    return write
+def _formed(
+    subject: Subject, look: Callable[[Entry], bytes], form: Callable[[bytes, int], bytes]
+) -> Callable[[str, Entry], bytes]:
+    if subject.wanted.encoding == negotiation.PROTOBUF:
+        return lambda event, entry: form(protobuf.encode_event(event, look(entry))[protobuf.LENGTH :], entry.revision)
+    return lambda event, entry: form(b"%b%b}" % (_OPEN[event], look(entry)), entry.revision)
 
 
 def _data(subject: Subject, event: str, document: View) -> bytes:

@@ -5,8 +5,9 @@ from typing import Any
 
 from apiext.managedfields.fieldset import FieldSet, recursive_difference
 from apiext.managedfields.path import SELF
-from apiext.managedfields.typed import LEAF, elements_of
+from apiext.managedfields.typed import elements_of
 from apiext.managedfields.types import (
+    LEAF,
     MISSING,
     NOTHING,
     ListType,
@@ -22,7 +23,7 @@ from apiext.managedfields.types import (
 _SIMPLE = frozenset((str, int, bool, float, type(None)))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: each write makes some, and freezing costs more than making
 class Comparison:
     """Three disjoint sets."""
 
@@ -77,12 +78,16 @@ def _map_changes(of: MapType, left: dict[str, Any], right: dict[str, Any]) -> _C
         new = right.get(name, MISSING)
         if new is old:
             continue
-        if new is MISSING:
-            removed[f"f:{name}"] = appearing(fields.get(name) or element or NOTHING, old)
-        elif old.__class__ in _SIMPLE and new.__class__ in _SIMPLE:
-            if (old != new or old.__class__ is not new.__class__) and not equal(old, new):
+        kind = old.__class__
+        if kind in _SIMPLE and kind is new.__class__:
+            if old != new:
                 modified[f"f:{name}"] = LEAF
-        elif not alike(old, new):
+        elif new is MISSING:
+            removed[f"f:{name}"] = appearing(fields.get(name) or element or NOTHING, old)
+        elif kind in _SIMPLE and new.__class__ in _SIMPLE:
+            if not equal(old, new):
+                modified[f"f:{name}"] = LEAF
+        elif old != new or not alike(old, new):  # what differs is seen at its first difference
             _note(f"f:{name}", _changes(fields.get(name) or element or NOTHING, old, new), removed, modified, added)
     for name, new in right.items():
         if name not in left:
@@ -160,6 +165,8 @@ def _below(of: Type, value: Any) -> dict[str, Any]:
     if value.__class__ is dict:
         if of.map is None or not of.map.granular:
             return {}
+        if _SIMPLE.issuperset(map(type, value.values())):
+            return of.map.leaves(value)
         fields, element = of.map.fields, of.map.element
         for name, item in value.items():  # no comprehension: it would be one more frame for each level
             simple = item.__class__ in _SIMPLE

@@ -29,7 +29,7 @@ class Manager(NamedTuple):
         return shown if self.operation == APPLY else f"{shown} using {self.api_version}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: each write makes some, and freezing costs more than making
 class Owned:
     """What a manager owns, by the paths of one version, since when (RFC 3339, empty when nobody noted it)."""
 

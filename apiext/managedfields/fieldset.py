@@ -24,7 +24,7 @@ def _children(node: Node) -> dict[str, Any]:
     return {element: child for element, child in node.items() if element != SELF}
 
 
-def _node(member: bool, children: dict[str, Any]) -> dict[str, Any] | None:
+def _node(member: bool, children: Node) -> Node | None:
     """Return a node, None when neither it nor anything below is a member."""
     if not children:
         return {} if member else None
@@ -58,7 +58,7 @@ def intersection(left: FieldSet, right: FieldSet) -> FieldSet:
             if both:
                 result[element] = {}
             continue
-        node = a if a is b else _node(both, dict(intersection(a, b)))
+        node = a if a is b else _node(both, intersection(a, b))
         if node is not None:
             result[element] = node
     return result
@@ -75,7 +75,10 @@ def difference(left: FieldSet, right: FieldSet) -> FieldSet:
         taken = not b or SELF in b
         if element == SELF or (not a and not taken):
             continue
-        node = _node(SELF in a and not taken, _children(difference(a, b))) if a else None
+        node = None
+        if a:
+            left_over = difference(a, b)
+            node = _node(SELF in a and not taken, _children(left_over) if SELF in left_over else left_over)
         if node is None:
             del result[element]
         else:
@@ -94,7 +97,7 @@ def recursive_difference(left: FieldSet, right: FieldSet) -> FieldSet:
         node, other = left[element], right[element]
         kept = None
         if not is_member(other):
-            kept = _node(is_member(node), dict(recursive_difference(_children(node), other)))
+            kept = _node(is_member(node), recursive_difference(_children(node), other))
         if kept is None:
             del result[element]
         else:

@@ -1,11 +1,17 @@
 """FieldsV1 on the wire: reading what clients send with bounds, writing it in upstream's order (SSA-002)."""
 
+from collections.abc import Iterable
 from typing import Any
 
+from apiext import limits
 from apiext.managedfields.fieldset import FieldSet
 from apiext.managedfields.path import SELF, ElementError, check, order
 
 MAX_DEPTH = 240  # levels of a set: with what is around it, JSON writers end at 254 (upstream has no bound)
+
+
+_SEEN = {SELF}
+"""Elements of fields that were met before, and were in canonical form."""
 
 
 class FieldsError(ValueError):
@@ -18,10 +24,14 @@ def decode(tree: Any, depth: int = 0) -> FieldSet:
         raise FieldsError("fieldsV1 must be an object")
     if depth > MAX_DEPTH:
         raise FieldsError(f"fieldsV1 is nested deeper than {MAX_DEPTH} levels")
+    if depth and len(tree) > 1 and tree.keys() <= _SEEN and not any(tree.values()) and _are_sets(tree.values()):
+        return tree  # leaves only, by names that need not be looked at one by one again
     result: dict[str, Any] = {}
     for element, below in tree.items():
         if element[:2] == "f:" and below.__class__ is dict:  # most of all elements, and in canonical form as they are
             result[element] = decode(below, depth + 1) if below else {}
+            if len(_SEEN) < limits.FIELD_ELEMENTS:
+                _SEEN.add(element)
             continue
         if element == SELF:
             if depth:
@@ -36,9 +46,13 @@ def decode(tree: Any, depth: int = 0) -> FieldSet:
     return result
 
 
+def _are_sets(nodes: Iterable[Any]) -> bool:
+    return {*map(type, nodes)} == {dict}
+
+
 def is_too_deep(paths: FieldSet, levels: int = MAX_DEPTH) -> bool:
     """Tell whether a set has more levels than can be stored."""
-    return any(levels < 1 or is_too_deep(below, levels - 1) for below in paths.values() if below)
+    return any(levels < 1 or is_too_deep(below, levels - 1) for below in filter(None, paths.values()))
 
 
 def encode(paths: FieldSet) -> dict[str, Any]:

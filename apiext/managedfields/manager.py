@@ -42,7 +42,7 @@ class BadApply(Exception):
     """An apply whose body is not for this endpoint; the text is that of upstream's 400."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: each write makes one, and freezing costs more than making
 class Writer:
     """Who writes, to which endpoint of which versions, and when (RFC 3339 in seconds)."""
 

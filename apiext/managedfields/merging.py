@@ -15,6 +15,8 @@ from apiext.managedfields.types import (
     item_element,
 )
 
+_PLAIN = frozenset((str, int, float, bool))
+
 
 def merge(of: Type, live: Any, applied: Any) -> Any:
     """Return the live value with the applied one laid over it; both fit the type, neither is changed.
@@ -37,6 +39,9 @@ def merge(of: Type, live: Any, applied: Any) -> Any:
 def _merge_maps(of: MapType, live: dict[str, Any], applied: dict[str, Any]) -> Any:
     found = dict(live)
     for name, item in applied.items():
+        if item.__class__ in _PLAIN:  # a scalar stands for itself, whatever is there
+            found[name] = item
+            continue
         merged = merge(of.member(name) or NOTHING, live.get(name, MISSING), item)
         if merged is not MISSING:
             found[name] = merged

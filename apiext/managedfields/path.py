@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from apiext.documents.encoding import encode
-from apiext.meta.fields import go_quote
+from apiext.meta.fields import go_float, go_quote
 
 SELF = "."
 
@@ -99,4 +99,10 @@ def _shown(element: str) -> str:
 def _literal(item: Any) -> str:
     if isinstance(item, str):
         return go_quote(item)
+    if isinstance(item, float):
+        return go_float(item)
+    if isinstance(item, list):
+        return f"[{','.join(map(_literal, item))}]"
+    if isinstance(item, dict):  # upstream: nothing parts the members of a map, and nothing is around them
+        return "".join(f"{name}={_literal(item[name])}" for name in sorted(item))
     return orjson.dumps(item, option=orjson.OPT_SORT_KEYS).decode()

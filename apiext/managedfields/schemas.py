@@ -53,7 +53,8 @@ OBJECT_META = record(
         **dict.fromkeys(("generation", "deletionGracePeriodSeconds"), _NUMBER),
         **dict.fromkeys(("creationTimestamp", "deletionTimestamp"), _ANY),
         **dict.fromkeys(("labels", "annotations"), _STRINGS),
-        "ownerReferences": list_of(_OWNER, "uid"),
+        # upstream: the uid of an owner has a default, the empty one
+        "ownerReferences": Type(list=ListType(_OWNER, True, ("uid",), {"uid": ""})),
         "finalizers": list_of(_TEXT, is_set=True),
         "managedFields": list_of(_ENTRY),
     }
@@ -65,7 +66,11 @@ def merge_type(schema: View | None, *, preserve_unknown_fields: bool = False) ->
     """Return the type of a custom object with this OpenAPI schema; None is no schema, where all is deduced."""
     if schema is None:
         return Type(map=DEDUCED.map)
-    found = _convert(schema, preserve_unknown_fields)
+    properties = {
+        "metadata": {},
+        **(schema.get("properties") or {}),
+    }  # upstream: there is always one, so never any field
+    found = _convert({**schema, "properties": properties}, preserve_unknown_fields)
     if found.map is not None:
         found.map = _with_meta(found.map)
     return found

@@ -8,6 +8,7 @@ from apiext.managedfields.fieldset import FieldSet, is_member
 from apiext.managedfields.path import SELF
 from apiext.managedfields.types import (
     BOOLEAN,
+    LEAF,
     NOTHING,
     NUMERIC,
     STRING,
@@ -20,8 +21,6 @@ from apiext.managedfields.types import (
 )
 from apiext.meta.fields import go_float, go_quote
 
-LEAF: dict[str, Any] = {}
-"""The node of a member with nothing below; shared, as sets are never changed."""
 Faults = list[tuple[str, str]]
 """Path and text of what does not fit."""
 _PLAIN = frozenset((str, int, float, bool))
@@ -69,7 +68,7 @@ def _map_faults(of: MapType, value: dict[str, Any], duplicates: bool, checked: d
         if item.__class__ in member.simple:
             continue
         other = checked.get(name) if checked is not None else None
-        if other is not None and alike(item, other):
+        if other is not None and item.__class__ is list and alike(item, other):  # maps are as quickly walked
             continue
         faults = _faults(member, item, duplicates, other)
         if faults:
@@ -167,6 +166,8 @@ def _mentioned(of: Type, value: Any) -> tuple[bool, dict[str, Any]]:
 
 
 def _of_map(of: MapType, value: dict[str, Any]) -> dict[str, Any]:
+    if _PLAIN.issuperset(map(type, value.values())):
+        return of.leaves(value)
     found: dict[str, Any] = {}
     for name, item in value.items():
         if item.__class__ in _PLAIN:
@@ -221,7 +222,7 @@ def reconciled(tree: FieldSet, of: Type) -> FieldSet:
     """Return the set as the type of today would have it: what became atomic is owned as one (upstream: SSA schema
     changes)."""
     found = tree
-    for element, node in tree.items():
+    for element, node in tree.items() if any(tree.values()) else ():
         if element == SELF or not node:
             continue
         below = _below(of, element)

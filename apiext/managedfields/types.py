@@ -1,6 +1,6 @@
 """Merge types: how the values at a place may look, who owns them as one and who piece by piece (SSA-010)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,8 @@ from apiext.meta.fields import go_quote
 STRING, NUMERIC, BOOLEAN, UNTYPED = "string", "numeric", "boolean", "untyped"
 MISSING: Any = object()
 """The value of a member that is not there, which is not null."""
+LEAF: dict[str, Any] = {}
+"""The node of a member with nothing below; shared, as sets are never changed."""
 
 
 _CLASSES: Mapping[str, frozenset[type]] = {
@@ -49,6 +51,22 @@ class ListType:
     defaults: Mapping[str, Any] = field(default_factory=dict)  # of key fields, by name
 
 
+class _Elements(dict[str, str]):
+    """Path elements by the names of fields; those of declared fields are made once, at their first use."""
+
+    __slots__ = ("_declared",)
+
+    def __init__(self, declared: Mapping[str, Type]) -> None:
+        super().__init__()
+        self._declared = declared
+
+    def __missing__(self, name: str) -> str:
+        element = path.field(name)
+        if name in self._declared:
+            self[name] = element
+        return element
+
+
 @dataclass(slots=True, eq=False)
 class MapType:
     """A map or an object: owned as one, or member by member. ``element`` is the type of undeclared members, if any."""
@@ -57,6 +75,14 @@ class MapType:
     element: Type | None = None
     granular: bool = True
     deduced: bool = False  # nothing is declared: its type is never reconciled
+    elements: Mapping[str, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.elements = _Elements(self.fields)
+
+    def leaves(self, names: Iterable[str]) -> dict[str, Any]:
+        """Return the set of these members with nothing below them; no code of ours runs for each."""
+        return dict.fromkeys(map(self.elements.__getitem__, names), LEAF)
 
     def member(self, name: str) -> Type | None:
         """Return the type of a member, None when it may not be there."""

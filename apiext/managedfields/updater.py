@@ -39,7 +39,7 @@ class Versions(Protocol):
         """Return the object in another version; raises MissingVersion, or ValueError with the text of a 500."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: each write makes one, and freezing costs more than making
 class Write:
     """One write: of whom, in which version, among which versions."""
 
@@ -65,17 +65,15 @@ def converted(versions: Versions, document: View, api_version: str) -> View:
 
 def update(write: Write, live: View, new: View, managers: Managers) -> Managers:
     """Return the managers after a write that is no apply: the writer owns what it changed, the others lose that."""
-    managers = _reconciled(write.versions, live, managers)
     changes = compare(write.type, live, new)
     reset = write.versions.reset(write.api_version)
-    managers = _taken(write, live, new, managers, changes)
-    before = managers.get(write.manager)
+    before = None
+    if managers:  # a new object has none
+        managers = _taken(write, live, new, _reconciled(write.versions, live, managers), changes)
+        before = managers.pop(write.manager, None)
     fields = difference(before.fields, changes.removed) if before else EMPTY
     fields = recursive_difference(union(union(fields, changes.modified), changes.added), reset)
-    managers.pop(write.manager, None)
-    if fields:
-        managers[write.manager] = Owned(write.api_version, fields)
-    return managers
+    return {**managers, write.manager: Owned(write.api_version, fields)} if fields else managers
 
 
 def apply(
@@ -92,10 +90,16 @@ def apply(
     fields = recursive_difference(fields_of(of, config), write.versions.reset(write.api_version))
     managers[write.manager] = Owned(write.api_version, fields, last.time if last else "")
     new: Document = merged
-    if last is not None and (last.api_version != write.api_version or difference(last.fields, fields)):
+    if last is not None and (last.api_version != write.api_version or _gone(last.fields, fields)):
         new = dict(_pruned(write, merged, managers, last))
     managers = _taken(write, live, new, managers, compare(of, live, new), force=force)
-    return (None if equal(live, new) else new), managers
+    same = live == new and equal(live, new)  # most differ, and the first of the two sees it soonest
+    return (None if same else new), managers
+
+
+def _gone(before: FieldSet, now: FieldSet) -> bool:
+    """Tell whether a set has lost a path; most are the same, which is seen sooner."""
+    return before != now and bool(difference(before, now))
 
 
 def _reconciled(versions: Versions, live: View, managers: Managers) -> Managers:
@@ -116,32 +120,38 @@ def _taken(
 ) -> Managers:
     """Return the managers without what the change takes from all but the writer; raises Conflicts unless forced."""
     versions = write.versions
-    by_version = {write.api_version: changes.without(versions.reset(write.api_version))}
+    by_version = {write.api_version: _losses(changes.without(versions.reset(write.api_version)))}
     conflicts: dict[Manager, FieldSet] = {}
     removed: dict[Manager, FieldSet] = {}
     found = dict(managers)
     for manager, owned in managers.items():
         if manager == write.manager:
             continue
-        seen = by_version.get(owned.api_version)
-        if seen is None:
+        losses = by_version.get(owned.api_version)
+        if losses is None:
             try:
-                seen = _compared_in(versions, live, new, owned.api_version)
+                losses = _losses(_compared_in(versions, live, new, owned.api_version))
             except MissingVersion:
                 del found[manager]
                 continue
-            by_version[owned.api_version] = seen
-        lost = intersection(owned.fields, union(seen.modified, seen.added))
+            by_version[owned.api_version] = losses
+        changed, gone = losses
+        lost = intersection(owned.fields, changed)
         if lost:
             conflicts[manager] = lost
-        if seen.removed:
-            removed[manager] = seen.removed
+        if gone:
+            removed[manager] = gone
     if conflicts and not force:
         raise Conflicts([(manager, path) for manager in sorted(conflicts) for path in in_order(conflicts[manager])])
-    for losses in (conflicts, removed):
-        for manager, lost in losses.items():
+    for taken in (conflicts, removed):
+        for manager, lost in taken.items():
             found[manager] = found[manager].having(difference(found[manager].fields, lost))
     return {manager: owned for manager, owned in found.items() if owned.fields}
+
+
+def _losses(seen: Comparison) -> tuple[FieldSet, FieldSet]:
+    """Return what others lose by a change if they own it: what has another value now, and what is gone."""
+    return union(seen.modified, seen.added), seen.removed
 
 
 def _compared_in(versions: Versions, live: View, new: View, api_version: str) -> Comparison:

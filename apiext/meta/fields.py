@@ -140,7 +140,7 @@ def go_float(value: float) -> str:
     if value == 0:
         return "-0" if math.copysign(1, value) < 0 else "0"
     exponent = Decimal(repr(value)).adjusted()
-    if -5 < exponent < 21:
+    if -5 < exponent < 6:
         return _plain(value)
     return f"{_shortest(value)}e{'-' if exponent < 0 else '+'}{abs(exponent):02d}"
 

@@ -1,7 +1,7 @@
 """Options of requests, from query parameters or a DeleteOptions body, and what is wrong with them (WRI-011, RV-004)."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,18 +73,7 @@ class ListOptions:
         """Return the options of a query; raises OptionsError for numbers that are none. A negative limit is none."""
         if not query:
             return _NO_LIST_OPTIONS
-        return cls(
-            label_selector=_first(query, "labelSelector"),
-            field_selector=_first(query, "fieldSelector"),
-            watch=truth(query.get("watch")),
-            allow_watch_bookmarks=truth(query.get("allowWatchBookmarks")),
-            resource_version=_first(query, "resourceVersion"),
-            resource_version_match=_first(query, "resourceVersionMatch"),
-            timeout_seconds=_int(query, "timeoutSeconds"),
-            limit=max(_int(query, "limit") or 0, 0),
-            continue_token=_first(query, "continue"),
-            send_initial_events=_bool(query, "sendInitialEvents"),
-        )
+        return cls(**{name: read(query[key][0]) for key, name, read in _LIST_OPTIONS if query.get(key)})
 
     def errors(self, *, watch: bool | None = None) -> list[FieldError]:
         """Return what is wrong with the combination (RV-004); ``watch`` overrides the parameter (old watch paths)."""
@@ -121,12 +110,25 @@ class ListOptions:
         if match and match != "NotOlderThan":
             found.append(not_supported(where, match, ("NotOlderThan",)))
         # upstream: a watch from the newest or any revision is given sendInitialEvents before it is checked
-        if self.continue_token and (match or self.resource_version in ("", "0")):
+        given = self.send_initial_events is None and self.resource_version in ("", "0")
+        if self.continue_token and (match or given):
             found.append(forbidden(where, "resourceVersionMatch is forbidden when continue is provided"))
         return found
 
 
 _NO_LIST_OPTIONS = ListOptions()
+_LIST_OPTIONS: tuple[tuple[str, str, Callable[[str], Any]], ...] = (  # parameter, option, how its first value is read
+    ("labelSelector", "label_selector", str),
+    ("fieldSelector", "field_selector", str),
+    ("watch", "watch", lambda text: truth((text,))),
+    ("allowWatchBookmarks", "allow_watch_bookmarks", lambda text: truth((text,))),
+    ("resourceVersion", "resource_version", str),
+    ("resourceVersionMatch", "resource_version_match", str),
+    ("timeoutSeconds", "timeout_seconds", parse_int),
+    ("limit", "limit", lambda text: max(parse_int(text), 0)),
+    ("continue", "continue_token", str),
+    ("sendInitialEvents", "send_initial_events", lambda text: truth((text,))),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +254,8 @@ class DeleteOptions:
         return cls(
             dry_run_values=tuple(query.get("dryRun", ())),
             grace_period_seconds=_int(query, "gracePeriodSeconds"),
+            uid=_first(query, "uid") or None,
+            resource_version=_first(query, "resourceVersion") or None,
             orphan_dependents=_bool(query, "orphanDependents"),
             propagation_policy=policy[0] if policy else None,
             ignore_store_read_error=truth(query.get("ignoreStoreReadErrorWithClusterBreakingPotential")),

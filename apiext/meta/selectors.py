@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from apiext import limits
@@ -82,6 +83,9 @@ class LabelSelector:
             return EVERYTHING
         if len(text) > limits.MAX_LINE:
             raise SelectorError(f"the selector is longer than {limits.MAX_LINE} characters")
+        usual = _USUAL(text) if len(text) < 254 else None
+        if usual is not None:
+            return cls((Requirement(usual[1], "in", (usual[2],)),))
         return cls(tuple(_Parser(text).parse()))
 
     @classmethod
@@ -100,6 +104,10 @@ EVERYTHING = LabelSelector()
 _DOCUMENT_OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!"}
 _OPERATORS = {"=": "in", "==": "in", "!=": "notin", "in": "in", "notin": "notin", ">": "gt", "<": "lt"}
 _SYMBOLS = frozenset(("=", "==", "!=", "!", "(", ")", ">", "<", ","))
+_USUAL = re.compile(  # a key and a value that are valid, of an expression that is not too long: most selectors
+    r"((?:[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*/)?"
+    r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)==?([A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)"
+).fullmatch
 _TOKEN = re.compile(r"[ \t\r\n]*(?:([=!()<>,]+)|([^=!()<>, \t\r\n]+))")
 _SYMBOL = re.compile(r"==|!=|.")
 _END = ""  # the token after the last
@@ -251,23 +259,33 @@ class FieldSelector:
             return NO_FIELDS
         if len(text) > limits.MAX_LINE:
             raise SelectorError(f"the selector is longer than {limits.MAX_LINE} characters")
-        terms = []
-        for part in sorted(filter(None, _PART.findall(text))):
-            split = _TERM.match(part)
-            if split is None:
-                raise SelectorError(f"invalid selector: '{text}'; can't understand '{part}'")
-            field, operator, value = split.groups()
-            terms.append((field, "!=" if operator == "!=" else "=", _unescape(value)))
-        return cls(tuple(terms))
+        return _known_fields(text) if len(text) < 254 else _fields(text)
 
 
 NO_FIELDS = FieldSelector()
+
+
+def _fields(text: str) -> FieldSelector:
+    terms = []
+    for part in sorted(filter(None, _PART.findall(text))):
+        split = _TERM.match(part)
+        if split is None:
+            raise SelectorError(f"invalid selector: '{text}'; can't understand '{part}'")
+        field, operator, value = split.groups()
+        terms.append((field, "!=" if operator == "!=" else "=", _unescape(value)))
+    return FieldSelector(tuple(terms))
+
+
+_known_fields = lru_cache(64)(_fields)  # a request reads its selector twice: for its verb, and for what it selects
 _PART = re.compile(r"(?:[^,\\]|\\(?:.|\Z))+", re.DOTALL)
 _TERM = re.compile(r"(.*?)(!=|==|=)(.*)\Z", re.DOTALL)
 _ESCAPE = re.compile(r"\\(.?)|[,=]", re.DOTALL)
 
 
 def _unescape(value: str) -> str:
+    if value.isalnum():
+        return value
+
     def replace(match: re.Match[str]) -> str:
         char = match.group(1)
         if char is None:

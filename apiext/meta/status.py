@@ -6,7 +6,7 @@ from itertools import accumulate
 from typing import Any
 
 from apiext import limits
-from apiext.meta.fields import FieldError, aggregate
+from apiext.meta.fields import FieldError, aggregate, go_quote
 from apiext.meta.names import GroupKind, GroupResource
 
 
@@ -58,7 +58,7 @@ def success(details: Mapping[str, Any]) -> dict[str, Any]:
 
 def not_found(resource: GroupResource, name: str) -> StatusError:
     """404 for an object that does not exist (ERR-02)."""
-    return StatusError(404, "NotFound", f'{resource} "{name}" not found', _details(resource, name))
+    return StatusError(404, "NotFound", f"{resource} {go_quote(name)} not found", _details(resource, name))
 
 
 def resource_not_found() -> StatusError:
@@ -68,18 +68,19 @@ def resource_not_found() -> StatusError:
 
 def already_exists(resource: GroupResource, name: str) -> StatusError:
     """409 for a create whose name is taken (ERR-04)."""
-    return StatusError(409, "AlreadyExists", f'{resource} "{name}" already exists', _details(resource, name))
+    return StatusError(409, "AlreadyExists", f"{resource} {go_quote(name)} already exists", _details(resource, name))
 
 
 def generate_name_conflict(resource: GroupResource, name: str) -> StatusError:
     """409 for a generateName that met taken names only (ERR-04)."""
-    text = f'{resource} "{name}" already exists, the server was not able to generate a unique name for the object'
+    taken = f"{resource} {go_quote(name)} already exists"
+    text = f"{taken}, the server was not able to generate a unique name for the object"
     return StatusError(409, "AlreadyExists", text, _details(resource, name) | {"retryAfterSeconds": 1})
 
 
 def conflict(resource: GroupResource, name: str, text: str) -> StatusError:
     """409 for a write that lost a race or failed a precondition (ERR-05, ERR-06)."""
-    message = f'Operation cannot be fulfilled on {resource} "{name}": {text}'
+    message = f"Operation cannot be fulfilled on {resource} {go_quote(name)}: {text}"
     return StatusError(409, "Conflict", message, _details(resource, name))
 
 
@@ -100,7 +101,7 @@ def invalid(kind: GroupKind | GroupResource, name: str, errors: Sequence[FieldEr
     details["causes"] = [
         {"reason": error.reason, "message": error.body, "field": error.field or "<nil>"} for error in errors
     ]
-    return StatusError(422, "Invalid", f'{kind} "{name}" is invalid: {aggregate(errors)}', details)
+    return StatusError(422, "Invalid", f"{kind} {go_quote(name)} is invalid: {aggregate(errors)}", details)
 
 
 def _bounded(errors: Sequence[FieldError]) -> Sequence[FieldError]:

@@ -74,7 +74,9 @@ def parse(text: str) -> datetime:
         raise ValueError(f"parsing time {go_quote(text)}: day out of range") from error
 
 
-_known = lru_cache(1024)(parse)  # many objects of a list were created at once
+@lru_cache(1024)  # many objects of a list were created at once
+def _timestamp(text: str) -> float:
+    return parse(text).timestamp()
 
 
 def normalize(text: str) -> str:
@@ -106,10 +108,10 @@ def _refuse(text: str, rest: str, layout: str) -> NoReturn:
 def age(text: str, at: datetime | None = None) -> str:
     """Return how long ago an RFC 3339 time was, as table cells show it; ``<invalid>`` when it is none (TAB-003)."""
     try:
-        then = _known(text)
+        then = _timestamp(text)
     except ValueError:
         return "<invalid>"
-    return human_duration(((at or datetime.now(UTC)) - then).total_seconds())
+    return human_duration((at.timestamp() if at is not None else time()) - then)
 
 
 _MINUTE, _HOUR, _DAY, _YEAR = 60, 3600, 86_400, 365 * 86_400

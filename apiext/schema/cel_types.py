@@ -68,7 +68,7 @@ class Types:
             if escaped is not None:
                 fields[escaped] = declared
             if key in node.required and below.default is None:
-                least += len(key) + self.least[declared] + 4
+                least += len(key.encode()) + self.least[declared] + 4
         return self._made(Declared("object", name, fields, properties, nullable=node.nullable), least)
 
     def _map(self, node: Structural, values: Structural, name: str) -> Declared | None:

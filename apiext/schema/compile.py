@@ -131,9 +131,12 @@ class CompiledSchema:
             errors = [] if passes(root, new) else report.errors(root, new, link=_link(root, new, old))
         except OverBudget as over:
             return [FieldError(INVALID, "", f'Invalid value: "": {over}')]
-        if coerce.matters(root):
-            errors += coerce.errors(root, new)
-        return report.limited(errors + self._list_errors(new, old))
+        return report.limited(errors + self.structure_errors(new, old))
+
+    def structure_errors(self, new: View, old: View | None, *, embedded: bool = True) -> list[FieldError]:
+        """Return what is wrong with embedded resources and lists alone (MET-004, LST rows)."""
+        errors = coerce.errors(self.root, new) if embedded and coerce.matters(self.root) else []
+        return [*errors, *self._list_errors(new, old)]
 
     def rules(
         self, new: View, old: View | None, errors: Sequence[FieldError] = ()

@@ -63,7 +63,7 @@ def _step(node: Structural, name: str) -> tuple[Structural, str]:
     if node.properties:
         below = node.properties.get(name)
         if below is not None:
-            return below, f".{name}"
+            return below, f".{name}" if name else "[]"
     elif node.map_values is not None:
         return node.map_values, f"[{name}]"
     raise PathError("does not refer to a valid field")

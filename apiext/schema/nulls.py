@@ -3,11 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
-from apiext.schema.prune import members
+from apiext.schema.prune import FEW, members
 from apiext.schema.structural import Structural
 
 Dropper = Callable[[Any], bool]
 """Drops nulls of a dict or list in place; returns whether there were any."""
+
+_OF_INTEREST = frozenset((dict, list, type(None)))
 
 
 def drops_null(node: Structural | None) -> bool:
@@ -43,6 +45,8 @@ def _make(node: Structural, root: bool) -> Dropper | None:
                     if item.__class__ is dict or item.__class__ is list:
                         changed = items(item) or changed
             return changed
+        if len(value) > FEW and _OF_INTEREST.isdisjoint(map(type, value.values())):
+            return False  # the same as below, but quickly
         gone: list[str] | None = None
         for key, item in value.items():
             if item is None:

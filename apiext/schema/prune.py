@@ -44,6 +44,8 @@ def first_names(names: Collection[str]) -> Collection[str]:
     return names if len(names) <= _MANY else sorted(names)[: limits.MAX_UNKNOWN]
 
 
+FEW = 8  # members that are as quickly looked at one by one
+_CONTAINERS = frozenset((dict, list))
 _MANY = 4 * limits.MAX_UNKNOWN
 
 
@@ -98,6 +100,7 @@ def _items(node: Structural, keep: bool) -> Pruner:
 def _make(node: Structural, keep: bool, meta: bool) -> Pruner:
     table = {name: pruner(child) if child is not None else leave for name, child in members(node, meta).items()}
     get = table.get
+    known = table.keys()
     extra: Pruner | None = leave if keep else None
     if node.additional is not None:
         extra = pruner(node.map_values) if node.map_values is not None else prune_unknown
@@ -106,6 +109,8 @@ def _make(node: Structural, keep: bool, meta: bool) -> Pruner:
     def walk(value: Any) -> list[str] | None:
         if value.__class__ is list:
             return items(value)
+        if len(value) > FEW and value.keys() <= known and _CONTAINERS.isdisjoint(map(type, value.values())):
+            return None  # the same as below, but quickly
         removed: list[str] | None = None
         unknown: list[str] | None = None
         for key, item in value.items():

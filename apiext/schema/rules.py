@@ -10,6 +10,7 @@ from apiext.cel import types
 from apiext.cel.declared import Declared
 from apiext.cel.environment import Environment, Program, Rejected
 from apiext.cel.escaping import escape
+from apiext.cel.types import Type
 from apiext.documents.document import View
 from apiext.meta import fields
 from apiext.meta.fields import FieldError, child, invalid, item
@@ -33,6 +34,17 @@ _NO_MORE = "no further validation rules will be run"
 _OUT_OF_BUDGET = f"validation failed due to running out of cost budget, {_NO_MORE}"
 _MISFIT = "call arguments did not match a supported operator, function or macro signature for rule"
 _OVER_LIMIT = "operation cancelled: actual cost limit exceeded"
+
+# By the stage at which an expression is refused; the result's own words follow without a colon.
+_RULE_REFUSED = {
+    "compilation": "compilation failed: ", "instantiation": "program instantiation failed: ",
+    "result": "cel expression ",
+}  # fmt: skip
+_MESSAGE_REFUSED = {
+    "compilation": "messageExpression compilation failed: ",
+    "instantiation": "messageExpression instantiation failed: ",
+    "result": "messageExpression ",
+}
 
 Version = Callable[[str], str]
 
@@ -79,7 +91,7 @@ class Scope:
     """
 
     __slots__ = ("_compiled", "_declared", "items", "node", "parent", "properties", "root", "step", "type_name",
-                 "types", "values", "within")  # fmt: skip
+                 "types", "uses_old", "values", "within")  # fmt: skip
 
     def __init__(
         self, node: Structural, parent: Union["Scope", None] = None, step: str = "", *, root: bool = False
@@ -93,6 +105,7 @@ class Scope:
         self.type_name = ROOT_NAME
         self._declared: Declared | bool | None = False
         self._compiled: list[Compiled] | None = None
+        self.uses_old = False  # known when rules are compiled
         self.properties = {
             name: Scope(below, self, name) for name, below in node.properties.items() if has_rules(below)
         }
@@ -126,7 +139,9 @@ class Scope:
         if self._compiled is None:
             began = perf_counter()
             declared = self.declared
-            self._compiled = _Compiler(self, declared, version).rules() if declared is not None else []
+            made = _Compiler(self, declared, version).rules() if declared is not None else []
+            self.uses_old = any(one.uses_old for one in made)
+            self._compiled = made
             compilations.observe(perf_counter() - began)
         return self._compiled
 
@@ -148,7 +163,7 @@ class _Compiler:
     def rules(self) -> list[Compiled]:
         return [self._rule(rule) for rule in self.scope.node.rules]
 
-    def _compile(self, text: str, optional: bool) -> Program | Rejected:
+    def _compile(self, text: str, optional: bool, result: Type) -> Program | Rejected:
         current().spend(COMPILING)
         key = (self.version(text), optional)
         environment = self.environments.get(key)
@@ -159,7 +174,7 @@ class _Compiler:
                 version=key[0],
             )
             self.environments[key] = environment
-        found = environment.compile(text)
+        found = environment.compile(text, result)
         if isinstance(found, Rejected):
             return Rejected(found.stage, self._shown(found.text))
         return found
@@ -174,18 +189,15 @@ class _Compiler:
         if not rule.rule.strip():
             return made
         optional = bool(rule.optional_old_self)
-        program = self._compile(rule.rule, optional)
+        program = self._compile(rule.rule, optional, types.BOOL)
         if isinstance(program, Rejected):
-            made.error = _refusal(program, "compilation failed", "program instantiation failed")
-            return made
-        if program.result != types.BOOL:
-            made.error = "cel expression must evaluate to a bool"
+            made.error = _RULE_REFUSED[program.stage] + program.text
             return made
         made.program = program
         made.uses_old = program.mentions("oldSelf")
         if rule.message_expression:
             self._message(made, rule.message_expression, optional)
-        if rule.field_path:
+        if rule.field_path and not made.message_error:
             try:
                 made.field = follow(rule.field_path, self.scope.node)[0]
             except PathError:
@@ -193,19 +205,11 @@ class _Compiler:
         return made
 
     def _message(self, made: Compiled, text: str, optional: bool) -> None:
-        program = self._compile(text, optional)
+        program = self._compile(text, optional, types.STRING)
         if isinstance(program, Rejected):
-            made.message_error = _refusal(
-                program, "messageExpression compilation failed", "messageExpression instantiation failed"
-            )
-        elif program.result != types.STRING:
-            made.message_error = "messageExpression must evaluate to a string"
+            made.message_error = _MESSAGE_REFUSED[program.stage] + program.text
         else:
             made.message = program
-
-
-def _refusal(rejected: Rejected, compilation: str, instantiation: str) -> str:
-    return f"{compilation if rejected.stage == 'compilation' else instantiation}: {rejected.text}"
 
 
 def blocked(errors: Sequence[FieldError]) -> bool:
@@ -294,6 +298,8 @@ class Run:
         self, made: Compiled, program: Program, scope: Scope, value: Any, old: Any, path: str, place: "Place"
     ) -> None:
         kind, rule = scope.node.type, made.rule
+        if not scope.uses_old:
+            old = None  # upstream gives no rule here an old value, nor its message
         given = {"self": value, "oldSelf": old} if old is not None else {"self": value}
         found = self.patience.evaluate(program, given)
         if found.cost > self.budget:

@@ -177,7 +177,7 @@ class Check:
         self._visit(_Place(self.scope, self.path, 1, ""))
         costs = self._costs(usual)
         errors = costs.errors + costs.total_errors(self.path)
-        if errors:
+        if errors and not self.found and not self.broken:
             short = self._costs(frugal)
             if not short.errors and not short.total_errors(self.path):
                 blamed = dict.fromkeys(error.field for error in errors if error.field != self.path)

@@ -217,7 +217,8 @@ class CachedStore:
 
     # -- writing
 
-    async def create(
+    # neither is a coroutine of its own: each write would make one more, and pass through it twice
+    def create(
         self,
         col: Collection,
         namespace: str,
@@ -225,18 +226,18 @@ class CachedStore:
         raw: bytes,
         guard: Guard | None = None,
         also: Guard | None = None,
-    ) -> Entry:
+    ) -> Coroutine[None, None, Entry]:
         """Write an object that must not exist, if both guards hold.
 
         Raises KeyExists, GuardChanged, TooLarge, OutOfSpace, Unavailable (nothing written), UnknownOutcome.
         """
-        return await self._put(col, (namespace, name), raw, 0, guard, also)
+        return self._put(col, (namespace, name), raw, 0, guard, also)
 
-    async def update(
+    def update(
         self, col: Collection, namespace: str, name: str, raw: bytes, expected: int, guard: Guard | None = None
-    ) -> Entry:
+    ) -> Coroutine[None, None, Entry]:
         """Write an object that must have the revision expected; RevisionChanged, and as create."""
-        return await self._put(col, (namespace, name), raw, expected, guard)
+        return self._put(col, (namespace, name), raw, expected, guard)
 
     async def delete(
         self, col: Collection, namespace: str, name: str, expected: int, guard: Guard | None = None
@@ -254,7 +255,7 @@ class CachedStore:
             self._took("delete", col, began)
         if not result.ok:
             raise _refusal(col, key, result, expected, guard)
-        await self._applied(result.revision)
+        await self._applied(col.prefix + key, result.revision, None)
         if last is None or last.revision != expected:
             last = await self._before(col, key, result.revision)
         return last.with_revision(result.revision)
@@ -311,7 +312,7 @@ class CachedStore:
             finally:
                 self._took("update" if expected else "create", col, began)
             if result.ok:
-                await self._applied(result.revision)
+                await self._applied(col.prefix + key, result.revision, raw)
         finally:
             if col.pending.get(key) is raw:
                 del col.pending[key]
@@ -326,10 +327,16 @@ class CachedStore:
         if self._seconds is not None:
             self._seconds.slot(operation, col.label).observe(perf_counter() - began)
 
-    async def _applied(self, revision: int) -> None:
-        # a cache that does not follow must not turn a write that happened into a failure
-        if self._progress.revision < revision:
-            await self._progress.reach(revision)
+    async def _applied(self, key: str, revision: int, value: bytes | None) -> None:
+        """Let the cache show a write of ours: at once if it lacks nothing else, else once the watch has told it."""
+        progress, root = self._progress, self._root
+        if progress.revision == revision - 1 and root is not None and self._valid.is_set():
+            self._take(key, revision, value)
+            progress.advance(revision)
+            root.knows(revision)
+        elif progress.revision < revision:
+            # a cache that does not follow must not turn a write that happened into a failure
+            await progress.reach(revision)
 
     # -- the root watch
 
@@ -338,19 +345,21 @@ class CachedStore:
         self._root = self.etcd.watch(root, prefix_end(root), revision + 1, on_batch=self._on_batch, on_end=self._on_end)
 
     def _on_batch(self, batch: Batch) -> None:
-        cut = len(self.keys.root)
-        collections = self._collections
         for event in batch.events:
             kv = event.kv
-            key = kv.key[cut:].decode("utf-8", "replace")
-            first = key.find("/")
-            second = key.find("/", first + 1)
-            col = collections.get(key[:second]) if second > 0 else None
-            if col is None:
-                col, second = collections.get(key[:first]), first
-            if col is not None:
-                col.apply(key[second + 1 :], kv.mod_revision, None if event.kind == DELETE else kv.value)
+            self._take(kv.key.decode("utf-8", "replace"), kv.mod_revision, None if event.kind == DELETE else kv.value)
         self._progress.advance(batch.revision, by_event=not batch.progress)
+
+    def _take(self, key: str, revision: int, value: bytes | None) -> None:
+        """Hand a change to the collection that the key lies in, if any."""
+        cut, collections = len(self.keys.root), self._collections
+        first = key.find("/", cut)
+        second = key.find("/", first + 1)
+        col = collections.get(key[cut:second]) if second > 0 else None
+        if col is None:
+            col, second = collections.get(key[cut:first]), first
+        if col is not None:
+            col.apply(key[second + 1 :], revision, value)
 
     def _on_end(self, error: EtcdError) -> None:
         if self._root is None or isinstance(error, Closed):

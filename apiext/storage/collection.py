@@ -20,7 +20,7 @@ from apiext.storage.keys import bounds, relative, split_relative
 from apiext.storage.progress import Progress
 from apiext.storage.pump import Pump
 from apiext.storage.segments import Segments
-from apiext.storage.snapshot import Piece, Snapshot, pairs, pieces_of
+from apiext.storage.snapshot import Piece, Snapshot, batches, pieces_of
 from apiext.storage.store import Entry, FutureRevision, Malformed, NotReady, Viewer
 from apiext.storage.watching import Sink, WatchGroup
 
@@ -152,18 +152,16 @@ class Collection:
         if narrowed is not None:
             known, keys = narrowed
             terms = [term for term in terms if term is not known]
-        few = keys is not None and len(keys) <= limits.INDEX_SORTED
-        pieces = self._state.pieces(low + start, high) if limit or not few else []
-        if keys is not None and few:
+        end = self._state.last(low + start, high) if limit else ""
+        if keys is not None and len(keys) <= limits.INDEX_SORTED:
             inside = sorted(key for key in keys if low + start <= key and (not high or key < high))
-            found = await pick([(key, entries[key]) for key in inside], None, terms, limit)
+            found = await pick(((inside, [entries[key] for key in inside]),), None, terms, limit)
         else:
-            found = await pick(pairs(pieces), keys, terms, limit)
+            found = await pick(batches(self._state.pieces(low + start, high)), keys, terms, limit)
         following = ""
         if limit and len(found) == limit:
             last = relative(found[-1].namespace, found[-1].name)
-            chunk, _, stop = pieces[-1]
-            following = f"{last[len(low) :]}\0" if last < chunk.keys[stop - 1] else ""
+            following = f"{last[len(low) :]}\0" if last < end else ""
         return Slice(found, revision, 0, following)
 
     def segments(self, viewer: Viewer, namespace: str | None = None, start: str = "", limit: int = 0) -> Segments:

@@ -72,13 +72,15 @@ class EtcdStore:
 
         ``ttl`` is how many seconds it lives at least, 0 for ever.
         """
-        guards = tuple((it.key.encode(), it.revision) for it in (guard, also) if it)
+        guards = tuple([(it.key.encode(), it.revision) for it in (guard, also) if it is not None])
         try:
-            lease = await self._leases.lease(ttl) if ttl else 0
+            if not ttl:
+                return await self.etcd.update(key.encode(), raw, expected, guards=guards)
+            lease = await self._leases.lease(ttl)
             try:
                 return await self.etcd.update(key.encode(), raw, expected, guards=guards, lease=lease)
             except errors.EtcdError as error:
-                if not lease or _NO_LEASE not in error.message:
+                if _NO_LEASE not in error.message:
                     raise
             self._leases.forget(lease)  # somebody revoked it
             lease = await self._leases.lease(ttl)

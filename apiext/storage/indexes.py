@@ -127,25 +127,15 @@ class Indexes:
     async def narrow(self, terms: Sequence[Term]) -> tuple[Term, Set[str]] | None:
         """Return a condition and the keys that meet it, the fewest of what indexes can tell; None when none can.
 
-        The keys are those of now: use them before awaiting anything.
+        The keys are those of now: use or copy them before awaiting anything.
         """
         chosen = _worth_indexing(terms)
         if not chosen:
             return None
         indexes = [self._of(term.dimension) for term in chosen]
         held = [index for index in indexes if index is not None]
-        for index in held:
-            index.users += 1
-        try:
-            while not self._settled(chosen, held):
-                await asyncio.sleep(0)
-                if any(
-                    self._held.get(term.dimension) is not index for term, index in zip(chosen, indexes, strict=True)
-                ):
-                    return None  # the collection was read anew meanwhile
-        finally:
-            for index in held:
-                index.users -= 1
+        if not self._settled(chosen, held) and not await self._settle(chosen, held):
+            return None
         if len(held) < len(chosen):
             return None
         best: tuple[int, Term, Sequence[Set[str]]] | None = None
@@ -154,7 +144,25 @@ class Indexes:
             size = sum(map(len, parts)) if parts is not None else 0
             if parts is not None and (best is None or size < best[0]):
                 best = size, term, parts
-        return (best[1], set().union(*best[2])) if best is not None else None
+        if best is None:
+            return None
+        _, term, parts = best
+        return term, parts[0] if len(parts) == 1 else set().union(*parts)
+
+    async def _settle(self, chosen: Sequence[Term], held: Sequence[Index]) -> bool:
+        """Read marked keys turn by turn until none is left; tell whether the indexes are still those in use."""
+        for index in held:
+            index.users += 1
+        try:
+            while True:
+                await asyncio.sleep(0)
+                if any(self._held.get(term.dimension) is not index for term, index in zip(chosen, held, strict=True)):
+                    return False  # the collection was read anew meanwhile
+                if self._settled(chosen, held):
+                    return True
+        finally:
+            for index in held:
+                index.users -= 1
 
     def _settled(self, chosen: Sequence[Term], held: Sequence[Index]) -> bool:
         until = perf_counter() + limits.LOOP_BUDGET / 2
@@ -184,20 +192,36 @@ def _worth_indexing(terms: Sequence[Term]) -> Sequence[Term]:
 
 
 async def pick(
-    pairs: Iterable[tuple[str, Entry]], keys: Set[str] | None, terms: Sequence[Term], limit: int
+    batches: Iterable[tuple[Sequence[str], Sequence[Entry]]], keys: Set[str] | None, terms: Sequence[Term], limit: int
 ) -> list[Entry]:
     """Return the first ``limit`` (0: all) entries whose keys are among those (None: any) and that meet all conditions.
 
-    The pairs must not change meanwhile: the loop gets its turns.
+    The batches, keys beside entries, must not change meanwhile: the loop gets its turns. ``keys`` may change then.
     """
+
+    async def turn() -> float:
+        nonlocal keys
+        if keys is not None and keys.__class__ is not frozenset:
+            keys = frozenset(keys)
+        await asyncio.sleep(0)
+        return perf_counter() + limits.LOOP_BUDGET / 2
+
     found: list[Entry] = []
     until = perf_counter() + limits.LOOP_BUDGET / 2
-    for key, entry in pairs:
-        if (keys is None or key in keys) and all(term.matches(entry) for term in terms):
-            found.append(entry)
-            if len(found) == limit:
-                break
+    for names, entries in batches:
+        chosen = entries if keys is None else [it for name, it in zip(names, entries, strict=True) if name in keys]
+        if terms:
+            among, chosen = chosen, []
+            for entry in among:
+                if all(term.matches(entry) for term in terms):
+                    chosen.append(entry)
+                    if len(found) + len(chosen) == limit:
+                        break
+                if perf_counter() > until:
+                    until = await turn()
+        found += chosen
+        if limit and len(found) >= limit:
+            return found[:limit]
         if perf_counter() > until:
-            await asyncio.sleep(0)
-            until = perf_counter() + limits.LOOP_BUDGET / 2
+            until = await turn()
     return found

@@ -58,10 +58,10 @@ class Piece(NamedTuple):
         return self.stop - self.start == len(self.chunk.keys)
 
 
-def pairs(pieces: Iterable[Piece]) -> Iterator[tuple[str, Entry]]:
-    """Yield (key, entry) of the pieces, in their order."""
+def batches(pieces: Iterable[Piece]) -> Iterator[tuple[list[str], list[Entry]]]:
+    """Yield the keys and the entries of each piece."""
     for chunk, start, stop in pieces:
-        yield from zip(chunk.keys[start:stop], chunk.entries[start:stop], strict=True)
+        yield chunk.keys[start:stop], chunk.entries[start:stop]
 
 
 def pieces_of(entries: Sequence[Entry]) -> list[Piece]:
@@ -140,6 +140,16 @@ class Snapshot:
         if high and last < len(chunks):
             found[-1] = found[-1]._replace(stop=bisect_left(chunks[last].keys, high))
         return [piece for piece in found if piece.start < piece.stop]
+
+    def last(self, low: str = "", high: str = "") -> str:
+        """Return the last key from ``low`` up to ``high``, "" when there is none."""
+        number = bisect_left(self._lasts, high) if high else len(self._chunks)
+        if number < len(self._chunks):
+            keys = self._chunks[number].keys
+            at = bisect_left(keys, high)
+            if at:
+                return keys[at - 1] if keys[at - 1] >= low else ""
+        return self._lasts[number - 1] if number and self._lasts[number - 1] >= low else ""
 
     def entries(self, low: str = "", high: str = "") -> list[Entry]:
         """Return the entries from ``low`` up to ``high`` in key order."""

@@ -5,8 +5,7 @@ Keys are etcd keys as text; a revision is etcd's mod_revision, which is the reso
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -153,8 +152,7 @@ def _labels_of(raw: bytes) -> dict[str, str]:
         return {}
 
 
-@dataclass(frozen=True, slots=True)
-class Guard:
+class Guard(NamedTuple):
     """A key that must still have this mod_revision when a write commits."""
 
     key: str

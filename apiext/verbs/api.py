@@ -1,8 +1,10 @@
 """Every verb, from a decoded request to its answer: what http calls."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
+from sys import maxsize
 from typing import TypeVar, TypeVarTuple
 
 from apiext import limits
@@ -18,8 +20,7 @@ from apiext.verbs import changes, converting, decoding, identity, ownership, rea
 from apiext.verbs import delete as deletes
 from apiext.verbs import watch as watches
 from apiext.verbs.call import Body, Call, Outcome, Page, Verbs
-from apiext.verbs.errors import translated
-from apiext.verbs.selection import parsed, select
+from apiext.verbs.selection import parsed
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -90,6 +91,7 @@ async def update(verbs: Verbs, call: Call, body: Body) -> Outcome:
     document = await decoding.normalize_body(call, body, decoding.mode(wanted))
     identity.check_name(call, document)
     identity.settle_namespace(call, document)
+    write.warn_of_owners(call, document, admitted=False)
     uid = str(document["metadata"].get("uid") or "")
     change = write.Update(call, changes.replace(document), wanted, uid, unconditional=_unconditional(call))
     return await _served(verbs, call, await write.update(verbs, change))
@@ -107,7 +109,10 @@ async def patch(verbs: Verbs, call: Call, media_type: str, raw: bytes) -> Outcom
         raise status.unsupported_media_type(accepted_patches(call))
     wanted = write_options(call, "PatchOptions")
     call.size = len(raw)
-    made = await _made(_JSON, maker, call, raw, decoding.mode(wanted))
+    try:
+        made = await _made(_JSON, maker, call, raw, decoding.mode(wanted))
+    except status.StatusError as fault:
+        made = changes.refused(fault)
     change = write.Update(call, made, wanted, unconditional=_unconditional(call))
     return await _served(verbs, call, await write.update(verbs, change))
 
@@ -142,20 +147,17 @@ async def delete(verbs: Verbs, call: Call, document: Document | None) -> Outcome
 
 
 async def delete_collection(verbs: Verbs, call: Call, document: Document | None) -> Outcome:
-    """Delete everything that the selectors name, and answer with the list of it (WRI-021)."""
+    """Delete the page that a list with the same options shows, and answer with that page (WRI-021)."""
+    options = list_options(call, watch=False)
+    parsed(options)
     wanted = delete_options(call, document)
-    selection = select(call.served, list_options(call, watch=False))
-    collection = write.collection_of(verbs, call)
-    with translated():
-        await collection.wait_ready()
-        revision = await verbs.store.fresh()
-        entries: Sequence[Entry]
-        if call.served.converts:
-            entries = await converting.chosen(verbs, call, selection, collection.entries(call.namespace))
-        else:
-            entries = (await collection.select(selection.terms, call.namespace)).entries
+    # upstream: a delete without a limit is one with a large one, which decides where a revision is read
+    page = await read.list_page(verbs, call, replace(options, limit=options.limit or maxsize))
+    entries = page.listed()
+    if page.convert is not None:
+        entries = await page.convert(entries)
     gone = await deletes.delete_each(verbs, call, entries, wanted)
-    return Outcome(200, document=deletes.as_list(call, [document for _, document in gone], revision))
+    return Outcome(200, document=deletes.as_list(call, [document for _, document in gone], page))
 
 
 def list_options(call: Call, *, watch: bool) -> ListOptions:
@@ -173,19 +175,23 @@ def list_options(call: Call, *, watch: bool) -> ListOptions:
 
 def write_options(call: Call, name: str, *, apply: bool = False) -> WriteOptions:
     """Return the options of a write; 422 for bad ones (WRI-011)."""
+    if not call.query and not apply:
+        return _USUAL[name]
     found = WriteOptions.parse(name, call.query)
-    _refuse(found.kind, found.errors(apply=apply))
+    errors = found.errors(apply=apply)
+    if errors:
+        _refuse(found.kind, errors)
     return found
+
+
+_USUAL = {name: WriteOptions(name) for name in ("CreateOptions", "UpdateOptions", "PatchOptions")}
 
 
 def delete_options(call: Call, document: Document | None) -> DeleteOptions:
     """Return the options of a delete: the body's if there is one, else the query's (WRI-018, WRI-020)."""
-    kind = (document or {}).get("kind") or "DeleteOptions"
-    if kind != "DeleteOptions":
-        version = (document or {}).get("apiVersion", "")
-        raise status.bad_request(
-            f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:111"'
-        )
+    fault = identity.options_fault(document or {}, "DeleteOptions")
+    if fault:
+        raise status.bad_request(fault)
     try:
         found = DeleteOptions.parse(call.query) if document is None else DeleteOptions.from_document(document)
     except OptionsError as error:

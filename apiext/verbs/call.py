@@ -86,6 +86,12 @@ class Page:
     remaining: int | None = None
     convert: Callable[[Sequence[Entry]], Awaitable[Sequence[Entry]]] | None = None
 
+    def listed(self) -> Sequence[Entry]:
+        """Return the entries in key order."""
+        if self.entries is not None:
+            return self.entries
+        return self.segments.entries if self.segments is not None else ()
+
 
 class Definitions(Protocol):
     """What the verbs need of the serving controller."""

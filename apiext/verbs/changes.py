@@ -78,12 +78,23 @@ def merge_patch_change(call: Call, raw: bytes, validation: str) -> Change:
         raise status.bad_request("Invalid JSON Patch")
 
     def change(shown: View) -> Document:
-        patched = merge_patch.apply(shown, patch)
+        patched = _merged(shown, patch)
         return normalize_patched(
             call, patched, duplicates, validation, lambda: patch_texts.merged(call, shown, raw, patch)
         )
 
     return change
+
+
+def _merged(shown: View, patch: View) -> Document:
+    """Return the patched object; who owns what is not copied unless the patch is about it, since nobody changes it."""
+    metadata, given = shown.get("metadata") or {}, patch.get("metadata", {})
+    if "managedFields" not in metadata or not isinstance(given, dict) or "managedFields" in given:
+        return merge_patch.apply(shown, patch)
+    others = {name: item for name, item in metadata.items() if name != "managedFields"}
+    patched = merge_patch.apply({**shown, "metadata": others}, patch)
+    patched["metadata"]["managedFields"] = metadata["managedFields"]
+    return patched
 
 
 def strategic_change(call: Call, raw: bytes, validation: str) -> Change:

@@ -10,8 +10,8 @@ from apiext.meta.names import GroupResource
 from apiext.meta.options import DeleteOptions
 from apiext.storage.collection import Collection
 from apiext.storage.store import Entry, Guard, GuardChanged, RevisionChanged, StoreError
-from apiext.verbs import converting, metadata, threads
-from apiext.verbs.call import Call, Outcome, Verbs
+from apiext.verbs import converting, identity, metadata, threads
+from apiext.verbs.call import Call, Outcome, Page, Verbs
 from apiext.verbs.errors import as_status, translated
 from apiext.verbs.write import check_deadline, collection_of, guard_of, refresh
 
@@ -22,6 +22,7 @@ CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
 
 async def delete(verbs: Verbs, call: Call, options: DeleteOptions) -> Outcome:
     """Delete one object, or mark it when finalizers hold it (WRI-016…019, DEL-001, NSP-005)."""
+    identity.check_segment(call.name)
     collection = collection_of(verbs, call)
     namespace = call.namespace or ""
     with translated():
@@ -236,11 +237,18 @@ async def delete_each(
     return gone
 
 
-def as_list(call: Call, documents: list[Document], revision: int) -> Document:
-    """Return the list object that answers a collection delete."""
+def as_list(call: Call, documents: list[Document], page: Page) -> Document:
+    """Return the list object that answers a collection delete: the page with those of its objects that are gone."""
+    typed = call.served.typed
+    token = page.token or (None if typed else "")
+    metadata: Document = {"continue": token, "resourceVersion": str(page.revision)}
+    if page.remaining:
+        metadata["remainingItemCount"] = page.remaining
+    if typed:  # as in lists
+        documents = [{k: v for k, v in one.items() if k not in {"apiVersion", "kind"}} for one in documents]
     return {
         "apiVersion": call.served.api_version,
         "kind": call.served.list_kind,
-        "metadata": {"continue": "", "resourceVersion": str(revision)},
+        "metadata": {name: value for name, value in metadata.items() if value is not None},
         "items": documents,
     }

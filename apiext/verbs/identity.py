@@ -3,11 +3,18 @@
 from apiext.catalog.served import Endpoint, ServedVersion
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import DecodeError, json_kind
-from apiext.meta import fields, objectmeta, status
+from apiext.documents.errors import OverflowingNumber
+from apiext.meta import fields, objectmeta, options, status
 from apiext.meta.names import GroupKind, parse_group_version
+from apiext.meta.syntax import path_segment
 from apiext.verbs.call import Body, Call
 
 _SCALE = "Scale"
+_TYPE_NAMES = {"apiversion": "apiVersion", "kind": "kind"}
+_OPTIONS = (f"{verb}Options" for verb in ("List", "Get", "Create", "Update", "Patch"))
+_IN_EVERY_SCHEME = frozenset(
+    ("Status", "APIVersions", "APIGroupList", "APIGroup", "APIResourceList", "WatchEvent", *_OPTIONS)
+)
 _SUMMARY = 30  # bytes of a body that an error quotes (upstream: summarizeData)
 
 
@@ -33,6 +40,23 @@ NO_SCALE = 'no kind is registered for the type v1.Scale in scheme "pkg/runtime/s
 """What upstream says of every Scale body that it cannot take: its scheme for errors does not know the type."""
 
 
+def check_segment(name: str) -> None:
+    """400 for the name of a URL that no object can have, as it is no part of a path."""
+    faults = path_segment(name)
+    if faults:
+        raise status.bad_request(f"Name parameter invalid: {fields.go_quote(name)}: {';'.join(faults)}")
+
+
+def unreadable_body(served: ServedVersion, endpoint: Endpoint, error: DecodeError, raw: bytes) -> status.StatusError:
+    """400 for a body that is no document (ERR-11)."""
+    _, kind = expected_kind(served, endpoint)
+    if endpoint.kind == _SCALE:
+        return status.bad_request(NO_SCALE)
+    if isinstance(error, OverflowingNumber):
+        return status.bad_request(f'{kind} in version "{served.version}" cannot be handled as a {kind}: {error}')
+    return status.bad_request(f"the object provided is unrecognized (must be of type {kind}): {error} ({summary(raw)})")
+
+
 def check_type(call: Call, body: Body, *, told: bool = True) -> None:
     """Check apiVersion and kind of a body, completing those of typed resources from the URL.
 
@@ -50,11 +74,12 @@ def check_type(call: Call, body: Body, *, told: bool = True) -> None:
         document["apiVersion"] = document.get("apiVersion") or api_version
         document["kind"] = document.get("kind") or kind
     if not fault and not document.get("kind"):
-        fault = f"Object 'Kind' is missing in '{body.raw.decode('utf-8', 'replace')}'"
+        text = body.raw.decode("utf-8", "replace")
+        fault = f"Object 'Kind' is missing in '{text if told else text.strip()}'"
         if not told:
-            raise status.bad_request(
-                f'{kind} in version "{call.served.version}" cannot be handled as a {kind}: {fault}'
-            )
+            given = parse_group_version(document.get("apiVersion") or api_version)
+            version = given.version if given is not None else ""
+            raise status.bad_request(f'{kind} in version "{version}" cannot be handled as a {kind}: {fault}')
     if fault:
         raise status.bad_request(
             f"the object provided is unrecognized (must be of type {kind}): {fault} ({summary(body.raw)})"
@@ -91,6 +116,21 @@ def warn_of_other_version(call: Call, document: View, given: str) -> None:
     if document.get("kind") == call.served.kind and version.version not in call.resource.versions:
         known = ("apiVersion", "kind", "metadata")
         call.warnings.extend(f'unknown field "{name}"' for name in sorted(document) if name not in known)
+
+
+def options_fault(document: View, wanted: str) -> str:
+    """Return upstream's error of options of another kind than the one wanted, else an empty text (WRI-020)."""
+    # upstream: apiVersion and kind of options are read without regard to the case of their names
+    found = {name.lower(): given for name, given in document.items() if name.lower() in _TYPE_NAMES}
+    type_meta = {_TYPE_NAMES[name]: given for name, given in found.items()}
+    fault = type_fault(type_meta)
+    kind = type_meta.get("kind") or wanted
+    if fault or kind == wanted:
+        return fault
+    version = type_meta.get("apiVersion") or f"{options.GROUP}/v1"
+    if version == "v1" and kind in _IN_EVERY_SCHEME:
+        return f"converting (v1.{kind}) to (v1.{wanted}): unknown conversion"
+    return f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:111"'
 
 
 def type_fault(document: View) -> str:
@@ -131,18 +171,15 @@ def cannot_be_handled(call: Call, document: View, text: str) -> status.StatusErr
     return status.bad_request(f'{given} in version "{name}" cannot be handled as a {kind}: {text}')
 
 
-def check_kind(call: Call, document: View) -> None:
-    """422 for a custom object of another kind or version; nothing else is judged then (VAL-014)."""
+def kind_errors(call: Call, document: View) -> list[fields.FieldError]:
+    """Return what is wrong with the kind and version that an object claims (VAL-014)."""
     kind, version = document.get("kind"), document.get("apiVersion")
     errors = []
     if kind != call.served.kind:
         errors.append(fields.invalid("kind", kind, f"must be {call.served.kind}"))
     if version != call.served.api_version:
         errors.append(fields.invalid("apiVersion", version, f"must be {call.served.api_version}"))
-    if not errors:
-        return
-    name = str(document.get("metadata", {}).get("name", ""))
-    raise status.invalid(own_kind(call.served, document), name, errors)
+    return errors
 
 
 def own_kind(served: ServedVersion, document: View) -> GroupKind:

@@ -1,6 +1,6 @@
 """How the admission plug-ins of a server are put together with namespaces, webhooks, conversions and authorization."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from apiext import limits
 from apiext.admission.attributes import NAMESPACES, Requester
@@ -27,21 +27,21 @@ _ACCOUNTS = "system:serviceaccount:"
 def chain(
     catalog: LiveCatalog,
     store: CachedStore,
-    poster: Poster,
+    posters: Callable[[str], Poster],
     converter: Converter,
     authorizer: Authorizer,
     off: Collection[str],
 ) -> Chain:
-    """Return the plug-ins that are not turned off, in their order."""
+    """Return the plug-ins that are not turned off, in their order; ``posters`` tells who calls webhooks for one."""
     metrics = Metrics()
     around = Surroundings(
         finder(catalog, store),
-        poster,
+        posters(""),
         metrics,
         conversion(converter),
         lambda user, asked: _may(authorizer, user, asked),
     )
-    return Chain(plugins(catalog, store, around, off), metrics)
+    return Chain(plugins(catalog, store, around, off, posters), metrics)
 
 
 def finder(catalog: LiveCatalog, store: CachedStore) -> FindNamespace:
@@ -53,7 +53,8 @@ def finder(catalog: LiveCatalog, store: CachedStore) -> FindNamespace:
         served = catalog.current.lookup("", "v1", "namespaces")
         if collection is None or served is None:
             return None
-        await collection.wait_ready()
+        if not collection.ready:
+            await collection.wait_ready()
         entry = collection.get("", name) or await store.current(collection, "", name)
         if entry is None:
             return None

@@ -11,7 +11,7 @@ from apiext.conversion.review import is_empty
 from apiext.documents.document import Document, View, clone
 from apiext.documents.encoding import DecodeError, decode_yaml, json_kind
 from apiext.managedfields import entries, manager, scale
-from apiext.managedfields.entries import Manager, Owned
+from apiext.managedfields.entries import Manager
 from apiext.managedfields.fieldset import EMPTY, FieldSet
 from apiext.managedfields.manager import ApplyError, BadApply, Writer
 from apiext.managedfields.path import shown as shown_path
@@ -19,7 +19,7 @@ from apiext.managedfields.types import Type
 from apiext.managedfields.updater import Conflicts, MissingVersion
 from apiext.meta import status
 from apiext.meta.options import WriteOptions
-from apiext.verbs import identity, metadata
+from apiext.verbs import decoding, identity, metadata
 from apiext.verbs.call import Call
 
 MEDIA_TYPE = "application/apply-patch+yaml"
@@ -133,16 +133,9 @@ def follow_scale(call: Call, live: View, new: Document, options: WriteOptions, n
     """Set managedFields of an object that is about to be changed through its scale (SRV-010)."""
     if not call.endpoint.kind:
         return
-    given, paths = (live.get("metadata") or {}).get("managedFields"), _replicas(call)
-    if call.verb != "patch":
-        _set(new, scale.scaled(given, paths))
-        return
-    names = call.endpoint.replicas
-    if _at(live, names) == _at(new, names):
-        return
-    who = _writer(call, options, now)
-    owner = Owned(call.served.api_version, {})  # recorded: without a time
-    _set(new, scale.patched(given, paths, who.of(entries.UPDATE), owner))
+    given, names = (live.get("metadata") or {}).get("managedFields"), call.endpoint.replicas
+    who = _writer(call, options, now).of(entries.UPDATE)
+    _set(new, scale.written(given, _replicas(call), who, _at(live, names), _at(new, names)))
 
 
 def _at(document: View, names: Sequence[str]) -> Any:
@@ -252,8 +245,7 @@ class Application:
         text = f"error converting YAML to JSON: {'; '.join(self._duplicates)}"
         if self._options.field_validation == "Strict":
             raise status.bad_request(f"error strict decoding YAML: {text}")
-        if text not in self._call.warnings:
-            self._call.warnings.append(text)
+        decoding.warn(self._call, [text])
 
     def _no_scale(self) -> status.StatusError:
         """Return the error of every apply to a scale: upstream's converter does not know the kind (recorded)."""

@@ -9,7 +9,7 @@ from apiext.storage import continuation, readplan
 from apiext.storage.collection import Collection
 from apiext.storage.readplan import ListAsk, ReadPlan
 from apiext.storage.store import Compacted, Entry, FutureRevision
-from apiext.verbs import converting, threads
+from apiext.verbs import converting, identity, threads
 from apiext.verbs.call import Call, Page, Verbs
 from apiext.verbs.errors import translated
 from apiext.verbs.selection import Selection, select
@@ -34,6 +34,7 @@ def get_cached(verbs: Verbs, call: Call) -> Entry | None:
 async def get(verbs: Verbs, call: Call, resource_version: str) -> Entry:
     """Return one object: the newest, or not older than a revision (RV-002)."""
     collection = collection_of(verbs, call)
+    identity.check_segment(call.name)
     with translated():
         await collection.wait_ready()
         await threads.prepare(call)

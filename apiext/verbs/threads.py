@@ -32,7 +32,7 @@ async def run(call: Call, work: Callable[P, T], *args: P.args, **kwargs: P.kwarg
     """
     for _ in range(limits.CONVERSIONS_OF_A_CALL):
         try:
-            if _is_brief(call):
+            if call.size < limits.OFF_LOOP and not call.served.slow(call.size):
                 try:
                     return briefly(work, *args, **kwargs)
                 except TooLong:
@@ -43,10 +43,6 @@ async def run(call: Call, work: Callable[P, T], *args: P.args, **kwargs: P.kwarg
                 raise
             await call.convert(need)
     return await _elsewhere(call, work, *args, **kwargs)
-
-
-def _is_brief(call: Call) -> bool:
-    return call.size < limits.OFF_LOOP and not call.served.slow(call.size)
 
 
 async def encoded(call: Call, document: Document) -> bytes:

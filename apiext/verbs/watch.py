@@ -8,6 +8,7 @@ from apiext.meta.options import ListOptions
 from apiext.meta.status import StatusError
 from apiext.storage.collection import Collection
 from apiext.storage.fanout import Watcher
+from apiext.storage.staging import Stage
 from apiext.storage.store import Entry
 from apiext.storage.watching import Sink, WatchGroup
 from apiext.verbs import converting, threads
@@ -45,6 +46,10 @@ class Frames(Protocol):
     def first(self) -> Callable[[Entry], bytes] | None:
         """Entry → bytes of an initial event, where they are unlike others."""
 
+    @property
+    def stage(self) -> Stage | None:
+        """Makes large objects ready for their frames, None where they are quickly written."""
+
 
 async def open_watch(verbs: Verbs, call: Call, options: ListOptions, frames: Frames, sink: Sink) -> Watcher:
     """Register the sink and send what the stream starts with; raises StatusError before anything is written.
@@ -63,7 +68,7 @@ async def open_watch(verbs: Verbs, call: Call, options: ListOptions, frames: Fra
         version=call.served.version,
         first=frames.first,
         route=None if call.served.converts else selection.route,
-        stage=converting.stage(verbs, call, selection, frames.failed),
+        stage=converting.stage(verbs, call, selection, frames.failed) or frames.stage,
     )
     with translated():
         await collection.wait_ready()

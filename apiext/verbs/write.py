@@ -69,6 +69,7 @@ def check_deadline(verbs: Verbs, call: Call) -> None:
 async def create(verbs: Verbs, call: Call, document: Document, options: WriteOptions) -> Outcome:
     """Store a new object; ``document`` is normalised. 403 under a terminating definition (DEL-004)."""
     identity.settle_namespace(call, document)
+    warn_of_owners(call, document, admitted=False)
     await threads.run(call, ownership.claim, call, document, options, verbs.clock())
     generated = _generated(document)
     try:
@@ -84,7 +85,8 @@ def _generated(document: View) -> bool:
 async def _store_new(verbs: Verbs, call: Call, document: Document, options: WriteOptions) -> Outcome:
     """Admit, fill in, judge and store an object that has its owners; raises KeyExists."""
     collection = collection_of(verbs, call)
-    new = await _prepared(verbs, call, document, options)
+    attributes = _attributes(call, "CREATE", options, document, None)
+    new = await _prepared(verbs, call, document, attributes)
     generated = _generated(new)
     attempts = _attempts(generated)
     while True:
@@ -94,13 +96,14 @@ async def _store_new(verbs: Verbs, call: Call, document: Document, options: Writ
         if generated:
             new["metadata"]["name"] = metadata.generate_name(new["metadata"]["generateName"])
         await threads.run(call, _judge, call, new, None)
-        attributes = _attributes(call, "CREATE", options, new, None)
+        attributes.new, attributes.name = new, call.name or str(new["metadata"].get("name", ""))
         await verbs.admission.review(attributes)
         try:
             return await _commit_create(verbs, call, collection, new, attributes)
         except GuardChanged as changed:
             attempts += 1
             await _look_again(verbs, call, changed)
+            attributes = _attributes(call, "CREATE", options, new, None)
         except KeyExists:
             if attempts == 0:
                 raise
@@ -127,14 +130,14 @@ def _attempts(generated: bool) -> int:
     return 8 if generated else 1  # upstream: maxNameGenerationCreateAttempts
 
 
-async def _prepared(verbs: Verbs, call: Call, document: Document, options: WriteOptions) -> Document:
+async def _prepared(verbs: Verbs, call: Call, document: Document, attributes: Attributes) -> Document:
     """Run the mutating half of a create: admission, system metadata, the endpoint's own rules."""
     owned = document
-    document = await verbs.admission.mutate(_attributes(call, "CREATE", options, document, None), document)
+    document = await verbs.admission.mutate(attributes, document)
     if document is not owned:
         identity.settle_namespace(call, document)
     ownership.check_admitted(call, owned, document)
-    _warn_of_owners(call, document)
+    warn_of_owners(call, document)
     metadata.fill_on_create(document, verbs.clock())
     return call.endpoint.prepare(document, None)
 
@@ -143,6 +146,8 @@ async def _commit_create(
     verbs: Verbs, call: Call, collection: Collection, new: Document, attributes: Attributes
 ) -> Outcome:
     namespace, name = new["metadata"].get("namespace", ""), new["metadata"]["name"]
+    if call.verb == "patch":
+        await threads.run(call, call.served.tidy, new)
     if attributes.dry_run:
         with translated():
             existing = await verbs.store.current(collection, namespace, name)
@@ -190,6 +195,7 @@ def _taken(call: Call, name: str, current: Entry, generated: bool) -> status.Sta
 async def update(verbs: Verbs, wanted: Update) -> Outcome:
     """Apply the change to whatever is stored, until nobody came between or the deadline is over."""
     call = wanted.call
+    identity.check_segment(call.name)
     collection = collection_of(verbs, call)
     namespace = call.namespace or ""
     entry, newest = collection.get(namespace, call.name), False
@@ -323,10 +329,19 @@ async def _desired(verbs: Verbs, wanted: Update, old: Document, revision: int) -
     shown = await verbs.admission.mutate(attributes, shown)
     ownership.check_admitted(call, owned, shown)
     _check_revision(wanted, shown, revision)
-    _warn_of_owners(call, shown)
-    new = await threads.run(call, _put_back, wanted, old, shown, verbs.clock())
-    await threads.run(call, _judge, call, new, old)
-    await verbs.admission.review(_attributes(call, "UPDATE", wanted.options, call.endpoint.project(new), shown_before))
+    warn_of_owners(call, shown)
+    new = await threads.run(call, _decided, wanted, old, shown, verbs.clock())
+    attributes.new = call.endpoint.project(new)
+    await verbs.admission.review(attributes)
+    if wanted.applied:  # upstream: an untyped map takes fields that no read shows; they were judged and counted
+        await threads.run(call, call.served.tidy, new)
+    return new
+
+
+def _decided(wanted: Update, old: View, shown: Document, now: str) -> Document:
+    """Return the whole object, judged; what is put back twice, since judging took long, is the same as once."""
+    new = _put_back(wanted, old, shown, now)
+    _judge(wanted.call, new, old)
     return new
 
 
@@ -382,13 +397,9 @@ def _check_revision(wanted: Update, shown: View, revision: int) -> None:
 def _judge(call: Call, new: Document, old: View | None) -> None:
     """Validate: type, metadata, and what the resource itself says; warnings go to the call."""
     served = call.served
-    identity.check_kind(call, new)
-    status_only = call.endpoint.name == "status"
-    if old is None:
-        errors = objectmeta.validate(new["metadata"], served.namespaced, _name_rule(served))
-    else:
-        errors = objectmeta.validate_update(new["metadata"], old["metadata"], served.namespaced)
-    errors = [*errors, *(served.validate_status if status_only else served.validate)(new, old)]
+    errors = identity.kind_errors(call, new)
+    # upstream: of an object of another kind neither metadata nor values are judged, but the rest is
+    errors += served.structure(new, old, call.endpoint.name) if errors else _values(call, new, old)
     broken, notes = served.rules(new, old, errors)
     errors += broken
     call.warnings.extend(note for note in notes if note not in call.warnings)
@@ -399,17 +410,30 @@ def _judge(call: Call, new: Document, old: View | None) -> None:
     call.warnings.extend(served.warnings(new, old))
 
 
+def _values(call: Call, new: View, old: View | None) -> list[fields.FieldError]:
+    served = call.served
+    if old is None:
+        errors = objectmeta.validate(new["metadata"], served.namespaced, _name_rule(served))
+    else:
+        errors = objectmeta.validate_update(new["metadata"], old["metadata"], served.namespaced)
+    judge = served.validate_status if call.endpoint.name == "status" else served.validate
+    return [*errors, *judge(new, old)]
+
+
 def _name_rule(served: ServedVersion) -> Callable[[str], list[str]]:
     rule = served.name_messages
     return objectmeta.dns1123_subdomain if rule is None else rule
 
 
-def _warn_of_owners(call: Call, document: Document) -> None:
-    for uid in metadata.dedup_owners(document):
+def warn_of_owners(call: Call, document: Document, admitted: bool = True) -> None:
+    """Drop owners that are named twice and tell of them; bodies are looked at before admission, too (WRI-015)."""
+    doubles = metadata.dedup_owners(document)
+    if doubles:
+        after = " after mutating admission happens" if admitted else ""
         call.warnings.append(
-            ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, "
-            "and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: "
-            f"{uid}"
+            f".metadata.ownerReferences contains duplicate entries{after}; API server dedups owner references in "
+            "1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) "
+            f"observed: {', '.join(doubles)}"
         )
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from apiext import limits
 from apiext.webhooks.breaker import Breakers
+from apiext.webhooks.credentials import ANONYMOUS, Credentials, Users
 from apiext.webhooks.errors import Broken, CallError, Refused, TimedOut, TooLarge, Unreachable
 from apiext.webhooks.proxy import Proxy, proxy_of, tunnel
 from apiext.webhooks.resolver import Resolver
@@ -55,20 +56,27 @@ class Client:
         self._proxy = proxy_of(environment)
         self._contexts = Contexts()
         self._breakers = Breakers()
-        self._pools: dict[Target, _Pool] = {}
+        self._pools: dict[tuple[Target, Credentials], _Pool] = {}
         self._swept = 0.0
 
     async def post(
-        self, target: Target, body: bytes, timeout: float, *, owner: str = "", most: int = limits.WEBHOOK_ANSWER
+        self,
+        target: Target,
+        body: bytes,
+        timeout: float,
+        *,
+        owner: str = "",
+        most: int = limits.WEBHOOK_ANSWER,
+        user: Credentials = ANONYMOUS,
     ) -> bytes:
         """POST JSON and return the body of a 2xx answer; raises CallError with a Go client's text.
 
         ``timeout`` is in seconds and is told to the webhook; ``owner`` names the configuration or definition that
-        shares one bulkhead and circuit; ``most`` is the largest answer in bytes.
+        shares one bulkhead and circuit; ``most`` is the largest answer in bytes; ``user`` is who the server is to it.
         """
         url = f"{target.path}?timeout={math.ceil(timeout)}s"
         deadline = asyncio.get_running_loop().time() + timeout
-        call = _Call(target, url, body, most, deadline)
+        call = _Call(target, url, body, most, deadline, user)
         try:
             return await self._breakers.of(owner or target.url).run(lambda: self._call(call), deadline)
         except TimeoutError as error:
@@ -85,6 +93,7 @@ class Client:
     async def _call(self, call: "_Call") -> bytes:
         try:
             async with asyncio.timeout_at(call.deadline):
+                call.lines = await call.user.lines()
                 answer = await self._exchange(call)
         except TimeoutError as error:
             raise TimedOut(_READING + _DEADLINE if call.in_body else f"{call.prefix}{_DEADLINE}") from error
@@ -101,7 +110,7 @@ class Client:
         return answer.body
 
     async def _exchange(self, call: "_Call") -> Answer:
-        pool = self._pool(call.target)
+        pool = self._pool((call.target, call.user))
         connection = self._idle(pool)
         if connection is not None:
             try:
@@ -109,7 +118,7 @@ class Client:
             except Broken:
                 if connection.began:
                     raise
-        return await self._on(pool, await self._connect(call.target), call)
+        return await self._on(pool, await self._connect(call.target, call.user), call)
 
     async def _on(self, pool: _Pool, connection: Connection, call: "_Call") -> Answer:
         reusable = False
@@ -134,10 +143,10 @@ class Client:
             connection.close()
         return None
 
-    def _pool(self, target: Target) -> _Pool:
-        found = self._pools.get(target)
+    def _pool(self, key: tuple[Target, Credentials]) -> _Pool:
+        found = self._pools.get(key)
         if found is None:
-            found = self._pools[target] = _Pool()
+            found = self._pools[key] = _Pool()
         now = found.used = time.monotonic()
         if now - self._swept > limits.WEBHOOK_IDLE_FOR:
             self._swept = now
@@ -146,14 +155,14 @@ class Client:
 
     def _sweep(self, oldest: float) -> None:
         """Drop the pools of targets that nobody calls any more."""
-        for target, pool in list(self._pools.items()):
+        for key, pool in list(self._pools.items()):
             if pool.used < oldest:
-                del self._pools[target]
+                del self._pools[key]
                 for connection in pool.idle:
                     connection.close()
 
-    async def _connect(self, target: Target) -> Connection:
-        context = await self._contexts.of(target.ca)
+    async def _connect(self, target: Target, user: Credentials) -> Connection:
+        context = await self._contexts.of(target.ca, user.certificate)
         host, port = target.host, target.port
         if target.service and (mapped := self._resolver.find(target.service, port)):
             host, port = mapped
@@ -170,6 +179,21 @@ class Client:
         raise failure
 
 
+class Authenticated:
+    """The client as the users that a kubeconfig has for webhooks."""
+
+    __slots__ = ("_client", "_users")
+
+    def __init__(self, client: Client, users: Users) -> None:
+        self._client = client
+        self._users = users
+
+    async def post(self, target: Target, body: bytes, timeout: float, *, owner: str) -> bytes:
+        """POST JSON as the user that is meant for the target; otherwise as ``Client.post``."""
+        user = self._users.find(target.host, target.port)
+        return await self._client.post(target, body, timeout, owner=owner, user=user)
+
+
 @dataclass(slots=True)
 class _Call:
     """One request, and how far its answer has come."""
@@ -179,6 +203,8 @@ class _Call:
     body: bytes
     most: int
     deadline: float
+    user: Credentials
+    lines: tuple[str, ...] = ()
     in_body: bool = False
 
     @property
@@ -193,6 +219,7 @@ class _Call:
             "Accept: application/json, */*",
             "Content-Type: application/json",
             f"Content-Length: {len(self.body)}",
+            *self.lines,
             "\r\n",
         )
         return "\r\n".join(lines).encode("ascii")

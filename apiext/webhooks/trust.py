@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+import tempfile
 from collections import OrderedDict
 
 from apiext import limits
@@ -20,35 +21,41 @@ _VERIFY_TEXTS = {  # OpenSSL's verify codes
 }
 
 
+Certificate = tuple[bytes, bytes]
+"""A client certificate and its key as PEM."""
+
+
 class Contexts:
-    """TLS client contexts by CA bundle; no bundle means the system's roots."""
+    """TLS client contexts by CA bundle and client certificate; no bundle means the system's roots."""
 
     __slots__ = ("_made",)
 
     def __init__(self) -> None:
-        self._made: OrderedDict[bytes, ssl.SSLContext] = OrderedDict()
+        self._made: OrderedDict[tuple[bytes, Certificate | None], ssl.SSLContext] = OrderedDict()
 
-    async def of(self, ca: bytes) -> ssl.SSLContext:
-        """Return the context that trusts this bundle; raises Untrusted for a bundle without certificates."""
-        found = self._made.get(ca)
+    async def of(self, ca: bytes, certificate: Certificate | None = None) -> ssl.SSLContext:
+        """Return the context that trusts this bundle; raises Untrusted for what holds no certificates."""
+        found = self._made.get((ca, certificate))
         if found is not None:
             return found
-        if ca:
+        if ca and certificate is None:
             found = context_of(ca)
-        else:  # hundreds of system roots take milliseconds
-            found = await asyncio.get_running_loop().run_in_executor(None, context_of, ca)
-        self._made[ca] = found
+        else:  # hundreds of system roots take milliseconds, and a certificate goes through a file
+            found = await asyncio.get_running_loop().run_in_executor(None, context_of, ca, certificate)
+        self._made[ca, certificate] = found
         if len(self._made) > limits.WEBHOOK_CONTEXTS:
             self._made.popitem(last=False)
         return found
 
 
-def context_of(ca: bytes) -> ssl.SSLContext:
+def context_of(ca: bytes, certificate: Certificate | None = None) -> ssl.SSLContext:
     """Return a new context that trusts the PEM bundle only, or the system's roots; raises Untrusted."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.hostname_checks_common_name = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # a bundle may hold an intermediate only, as with Go
     context.set_alpn_protocols(["http/1.1"])
+    if certificate is not None:
+        _show(context, certificate)
     if not ca:
         context.load_default_certs()
         return context
@@ -57,6 +64,17 @@ def context_of(ca: bytes) -> ssl.SSLContext:
     except (ssl.SSLError, ValueError) as error:
         raise Untrusted("unable to load root certificates: unable to parse bytes as PEM block", 500) from error
     return context
+
+
+def _show(context: ssl.SSLContext, certificate: Certificate) -> None:
+    """Have a context show a certificate to who asks for one; Python reads it from a file only."""
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(b"\n".join(certificate))
+        file.flush()
+        try:
+            context.load_cert_chain(file.name)
+        except (ssl.SSLError, ValueError) as error:
+            raise Untrusted("tls: failed to find any PEM data in certificate input", 500) from error
 
 
 def failure_of(error: Exception, name: str, address: str) -> Unreachable | Untrusted:

@@ -8,6 +8,7 @@ from apiext import limits
 from apiext.webhooks.errors import Broken, CallError, TooLarge
 
 _NO_BODY = frozenset((204, 304))
+_RECORD = 16 * 1024  # bytes of a TLS record
 _BROKEN = "net/http: HTTP/1.x transport connection broken: "
 
 
@@ -65,7 +66,7 @@ class Connection(asyncio.Protocol):
         self._waiter = asyncio.get_running_loop().create_future()
         if self._lost:
             raise Broken("EOF")
-        self.transport.writelines((head, body))
+        self.transport.writelines((head + body,) if len(body) < _RECORD else (head, body))  # one TLS record, not two
         try:
             return await self._waiter
         finally:

@@ -88,6 +88,7 @@ class Rig:
     etcd: Etcd
     directory: Path
     flags: list[str]
+    env: dict[str, str]
     rules: bool = False
 
     @property
@@ -134,7 +135,7 @@ class Rig:
         assert self.server.process is not None
         stop(self.server.process)
         began = time.perf_counter()
-        self.server = start_server(self.directory, self.flags)
+        self.server = start_server(self.directory, self.flags, env=self.env)
         return time.perf_counter() - began
 
 
@@ -145,6 +146,9 @@ def rig() -> Iterator[Rig]:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="apiext-bench-")))
         etcd = stack.enter_context(running_etcd(directory / "etcd"))
         flags = ["--insecure", "--port=0", f"--etcd-servers={etcd.url}"]
-        made = Rig(start_server(directory / "server", flags), etcd, directory / "server", flags)
+        # an installed server has its bytecode, whatever this process writes
+        env = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(directory / "bytecode")}
+        server = start_server(directory / "server", flags, env=env)
+        made = Rig(server, etcd, directory / "server", flags, env)
         stack.callback(lambda: stop(made.server.process) if made.server.process else None)
         yield made

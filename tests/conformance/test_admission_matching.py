@@ -27,6 +27,9 @@ def hook(running: Webhook) -> Webhook:
     return running
 
 
+PREFIX = "Internal error occurred: "
+
+
 @pytest.fixture
 def widgets(api: Client) -> Resource:
     return serve(api, subresources={"status": {}})
@@ -171,11 +174,16 @@ def test_the_definition_s_own_webhook_shows_the_other_version(api: Client, hook:
 
 
 @pytest.mark.rows("ADM-005", "VER-008")
-def test_a_conversion_that_fails_is_a_clean_error(api: Client, hook: Webhook) -> None:
+@pytest.mark.parametrize(("kind", "prefix"), [(VALIDATING, PREFIX), (MUTATING, PREFIX * 2)])
+@pytest.mark.parametrize("conditions", [[], [{"name": "a", "expression": "object != null"}]])
+def test_a_conversion_that_fails_is_a_clean_error(
+    api: Client, hook: Webhook, kind: str, prefix: str, conditions: list[dict[str, str]]
+) -> None:
     tabs = serve_crontabs(api, hook)
     rules = {"operations": ["*"], "apiGroups": [tabs.group], "apiVersions": ["v1"], "resources": ["crontabs"]}
     hook.answers["/convert"] = failed("no luck")
-    with configured(api, VALIDATING, webhook("v", hook.client_config("/v"), rules)):
+    called = webhook("v", hook.client_config("/v"), rules, matchConditions=conditions)
+    with configured(api, kind, called):
         wanted = {
             "apiVersion": f"{tabs.group}/v1beta1",
             "kind": "CronTab",
@@ -183,6 +191,51 @@ def test_a_conversion_that_fails_is_a_clean_error(api: Client, hook: Webhook) ->
             "hostPort": "a:1",
         }
         found = api.post(tabs.path("v1beta1"), wanted).expect(500)
-    assert "no luck" in found["message"]
+    # upstream: said twice where objects may change
+    about = f"conversion webhook for {tabs.group}/v1beta1, Kind=CronTab failed: no luck"
+    assert (found["message"], found["reason"]) == (prefix + about, "InternalError")
     assert hook.requests("/v") == []
     api.get(tabs.path("v1beta1", "a")).expect(404)
+
+
+SCALE = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
+
+
+@pytest.mark.rows("ADM-005")
+@pytest.mark.parametrize(("served", "scale", "called"), [(True, True, 2), (False, True, 2), (True, False, 1)])
+def test_equal_are_versions_that_have_the_endpoint(
+    api: Client, hook: Webhook, served: bool, scale: bool, called: int
+) -> None:
+    # upstream: those that are not served, too
+    wanted = definition(fresh_group(), subresources={"scale": SCALE})
+    first = wanted["spec"]["versions"][0]
+    wanted["spec"]["versions"].append({**first, "name": "v2", "storage": False, "served": served})
+    if not scale:
+        wanted["spec"]["versions"][1]["subresources"] = {}
+    widgets = Resource(api, establish(api, wanted)["spec"]["group"], "widgets", "Widget", "v1")
+    other = rule(widgets, "widgets", "widgets/scale", apiVersions=["v2"])
+    with configured(api, VALIDATING, webhook("v", hook.client_config(), other)):
+        widgets.create("a")
+        api.patch(widgets.path("a/scale"), {"spec": {"replicas": 2}}).expect(200)
+    assert [request["resource"]["version"] for request in hook.requests()] == ["v2"] * called
+
+
+@pytest.mark.rows("ADM-005")
+def test_custom_namespaces_are_selected_by_their_own_labels(api: Client, hook: Webhook) -> None:
+    # upstream: also for custom resources of that name
+    # upstream: what is in no namespace is never left out, unless it is called namespaces
+    wanted = definition(fresh_group())
+    group = wanted["spec"]["group"]
+    wanted["metadata"]["name"] = f"namespaces.{group}"
+    wanted["spec"] |= {"names": {"plural": "namespaces", "kind": "Namespace"}, "scope": "Cluster"}
+    establish(api, wanted)
+    spaces = Resource(api, group, "namespaces", "Namespace", "v1")
+    selector = {"namespaceSelector": {"matchLabels": {"app": "x"}}}
+    with configured(api, VALIDATING, webhook("v", hook.client_config(), rule(spaces), **selector)):
+        for name, label in (("a", "x"), ("b", "y")):
+            made = spaces.make(name)
+            made["metadata"] = {"name": name, "labels": {"app": label}}
+            api.post(f"/apis/{group}/v1/namespaces", made).expect(201)
+        found = api.delete(f"/apis/{group}/v1/namespaces/a").expect(500)
+    assert found["message"] == f"{PREFIX}resource name may not be empty"
+    assert [request["name"] for request in hook.requests()] == ["a"]

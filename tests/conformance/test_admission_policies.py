@@ -12,6 +12,7 @@ import pytest
 from tests.support.admission import BINDINGS, POLICIES, document, rule, stored
 from tests.support.definitions import Resource, serve
 from tests.support.http_client import Client
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.rows("ADM-020")
 
@@ -68,7 +69,12 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any], str | None]] = [
     ("a variable that fails", {"expression": "variables.nope == 1"},
      {"variables": [{"name": "nope", "expression": "object.spec.nope"}]},
      "expression 'variables.nope == 1' resulted in error: composited variable \"nope\" fails to evaluate: "
-     "expression 'object.spec.nope' resulted in error: no such key: nope"),
+     "no such key: nope"),
+    ("has a variable", {"expression": "has(variables.nope) && !has(variables.nope)"},
+     {"variables": [{"name": "nope", "expression": "object.spec.nope"}]}, "failed expression: has(variables.nope)"),
+    ("a variable of a variable that fails", {"expression": "variables.b"},
+     {"variables": [{"name": "a", "expression": "object.spec.nope"}, {"name": "b", "expression": "variables.a == 1"}]},
+     'composited variable "b" fails to evaluate: composited variable "a" fails to evaluate: no such key: nope'),
     ("a variable that is not needed", {"expression": "true || variables.nope == 1"},
      {"variables": [{"name": "nope", "expression": "object.spec.nope"}]}, None),
     ("a condition that is not met", {"expression": "false"},
@@ -217,3 +223,37 @@ def test_a_kind_of_parameters_that_nobody_serves(api: Client, widgets: Resource)
     text = "failed to find resource referenced by paramKind: 'nope.example.com/v1, Kind=Nope'"
     said = f"ValidatingAdmissionPolicy '{name}' denied request: failed to configure policy: {text}"
     assert found["message"].endswith(said)
+
+
+def status_of(api: Client, name: str, generation: int) -> dict[str, Any]:
+    """Return the status of a policy when a generation of it was checked."""
+
+    def checked() -> dict[str, Any] | None:
+        found: dict[str, Any] = api.get(f"{POLICIES}/{name}").expect(200).get("status", {})
+        return found if found.get("observedGeneration") == generation else None
+
+    return until(checked, f"types of {name} to be checked")
+
+
+def test_types_are_checked_and_told_in_the_status(api: Client, widgets: Resource) -> None:
+    rules = [rule(widgets), rule(widgets, apiGroups=[""], resources=["configmaps"])]
+    about = {"matchConstraints": {"resourceRules": rules}}
+    with policy(api, widgets, {"expression": "object.spec.colour == 'red'"}, **about) as name:
+        (warning,) = status_of(api, name, 1)["typeChecking"]["expressionWarnings"]
+        assert warning["fieldRef"] == "spec.validations[0].expression"
+        assert warning["warning"].splitlines() == [
+            "/v1, Kind=ConfigMap: ERROR: <input>:1:7: undefined field 'spec'",
+            " | object.spec.colour == 'red'",
+            " | ......^",
+            "",
+            f"{widgets.group}/v1, Kind=Widget: ERROR: <input>:1:12: undefined field 'colour'",
+            " | object.spec.colour == 'red'",
+            " | ...........^",
+        ]
+        better = {"spec": {"validations": [{"expression": "object.kind == 'Widget'"}]}}
+        api.patch(f"{POLICIES}/{name}", better).expect(200)
+        assert status_of(api, name, 2)["typeChecking"] == {}
+        managers = api.get(f"{POLICIES}/{name}").expect(200)["metadata"]["managedFields"]
+    assert ("validatingadmissionpolicy-status", "status") in [
+        (entry["manager"], entry.get("subresource")) for entry in managers
+    ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from tests.support.admission import MUTATING, VALIDATING, configured, document, 
 from tests.support.admission_webhook import deny, running_webhook
 from tests.support.definitions import serve
 from tests.support.http_client import Client
-from tests.support.processes import Etcd, running_server
+from tests.support.processes import SERVE, Etcd, running_server
 from tests.support.waiting import until
 
 FLAGS = ["--insecure", "--port=0"]
@@ -90,3 +92,43 @@ def test_a_service_that_nobody_knows(api: Client) -> None:
         found = api.post(widgets.path(), widgets.make("a")).expect(500)
     post = 'Post "https://hook.nowhere.svc:443/x?timeout=10s": dial tcp: lookup hook.nowhere.svc: no such host'
     assert found["message"].endswith(post)
+
+
+@pytest.mark.rows("ADM-008", "VER-009")
+def test_admission_webhooks_are_called_as_the_user_that_is_meant_for_them(flags: list[str], tmp_path: Path) -> None:
+    with running_webhook(tmp_path) as hook:
+        users = [{"name": f"127.0.0.1:{hook.port}", "user": {"token": "secret"}}]
+        kubeconfig = tmp_path / "kubeconfig"
+        kubeconfig.write_text(json.dumps({"users": users}))
+        settings = {
+            "apiVersion": "apiserver.config.k8s.io/v1",
+            "kind": "WebhookAdmissionConfiguration",
+            "kubeConfigFile": str(kubeconfig),
+        }
+        config = {
+            "apiVersion": "apiserver.config.k8s.io/v1",
+            "kind": "AdmissionConfiguration",
+            "plugins": [{"name": "ValidatingAdmissionWebhook", "configuration": settings}],
+        }
+        file = tmp_path / "admission.yaml"
+        file.write_text(json.dumps(config))
+        with running_server([*flags, f"--admission-control-config-file={file}"], tmp_path / "server") as server:
+            api = Client(server.url)
+            widgets = serve(api)
+            client, about = hook.client_config(), rule(widgets)
+            with (
+                configured(api, VALIDATING, webhook("v", client, about)),
+                configured(api, MUTATING, webhook("m", client, about)),
+            ):
+                widgets.create("a")
+        assert [headers.get("authorization") for headers in hook.headers] == [None, "Bearer secret"]
+
+
+def test_a_configuration_of_admission_that_cannot_be_used_ends_the_start(tmp_path: Path) -> None:
+    file = tmp_path / "admission.yaml"
+    file.write_text("kind: Config")
+    flags = [*FLAGS, f"--data-dir={tmp_path / 'data'}", f"--admission-control-config-file={file}"]
+    ended = subprocess.run([*SERVE, *flags], capture_output=True, timeout=60, check=False)
+    assert ended.returncode == 2, ended.stderr
+    said = f"apiext: --admission-control-config-file {file}: {file}: expected AdmissionConfiguration"
+    assert said in ended.stderr.decode()

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from tests.support.http_client import APPLY, JSON_PATCH, MERGE, TABLE, Client
+from tests.support.waiting import until
 
 STRATEGIC = "application/strategic-merge-patch+json"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
@@ -42,11 +43,20 @@ def check(document: Any, expected: dict[str, Any]) -> None:
     assert {path: at(document, path) for path in expected} == expected
 
 
+def settled(api: Client, kind: dict[str, Any], document: Any) -> Any:
+    """Return the object as it is once a controller, if its kind has one, has written what it has to say."""
+    if "settles" not in kind:
+        return document
+    place = f"{kind['path']}/{document['metadata']['name']}"
+    until(lambda: at(api.get(place).expect(200), kind["settles"]), f"{kind['settles']} is there")
+    return api.get(place).expect(200)
+
+
 @pytest.fixture
 def made(api: Client, kind: dict[str, Any]) -> Any:
     """An object of the kind, deleted afterwards."""
     name = f"k-{secrets.token_hex(4)}"
-    yield api.post(kind["path"], example(kind, name)).expect(201)
+    yield settled(api, kind, api.post(kind["path"], example(kind, name)).expect(201))
     api.delete(f"{kind['path']}/{name}")
 
 
@@ -92,6 +102,7 @@ def test_apply(api: Client, kind: dict[str, Any]) -> None:
     first = api.request("PATCH", path + query, example(kind, name), {"Content-Type": APPLY}).expect(201)
     check(first, kind.get("shows", {}))
     assert [entry["manager"] for entry in first["metadata"]["managedFields"]] == ["one"]
+    first = settled(api, kind, first)
     again = api.request("PATCH", path + query, example(kind, name), {"Content-Type": APPLY}).expect(200)
     assert again == first
     labelled = {**example(kind, name), "metadata": {"name": name, "labels": {"team": "a"}}}
@@ -282,4 +293,8 @@ def test_large_objects_in_protobuf(api: Client) -> None:
     assert b"x" * 900_000 in shown.raw
     assert b"x" * 900_000 in api.request("GET", path, headers={"Accept": PROTOBUF}).raw
     assert api.request("PUT", f"{path}/{name}", shown.raw, {"Content-Type": PROTOBUF}).expect(200) == made
+    query = f"?watch=true&timeoutSeconds=1&fieldSelector=metadata.name={name}"
+    stream = api.request("GET", path + query, headers={"Accept": f"{PROTOBUF};stream=watch"})
+    assert int.from_bytes(stream.raw[:4], "big") == len(stream.raw) - 4
+    assert stream.raw.endswith(shown.raw), "the event holds what a GET answers"
     api.delete(f"{path}/{name}").expect(200)

@@ -36,18 +36,50 @@ def test_reviews_of_v1beta1(api: Client, hook: Webhook) -> None:
     assert hook.reviews[0]["apiVersion"] == "apiextensions.k8s.io/v1beta1"
 
 
+@pytest.mark.rows("VER-004")
+def test_a_webhook_is_not_told_the_revision(api: Client, hook: Webhook) -> None:
+    tabs = serve_crontabs(api, hook)
+    made = tabs.create("v1beta1", "a", hostPort="a:1")
+    assert tabs.get("v1", "a")["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
+    api.get(tabs.path("v1")).expect(200)
+    asked = [it for request in hook.requests() for it in request["objects"]]
+    assert [it["metadata"]["uid"] for it in asked] == [made["metadata"]["uid"]]
+    assert "resourceVersion" not in asked[0]["metadata"]
+
+
+OTHERS: dict[str, tuple[Any, str]] = {  # what is given for an object, and what Go says about it
+    "a null": (None, "unexpected end of JSON input"),
+    "text": ("x", "json: cannot unmarshal string into Go value of type map[string]interface {}"),
+    "no kind": ({"a":  1}, "Object 'Kind' is missing in '{\"a\": 1}'"),
+    "a long version": ({"apiVersion": "a/b/c", "kind": "X"}, "Object 'Kind' is missing in '"
+                       '{"apiVersion": "a/b/c", "kind": "X"}\''),
+}  # fmt: skip
+
+
+@pytest.mark.rows("VER-006")
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_is_no_object_is_shown_as_it_was_written(api: Client, hook: Webhook, name: str) -> None:
+    tabs = serve_crontabs(api, hook)
+    tabs.create("v1beta1", "a", hostPort="a:1")
+    given, text = OTHERS[name]
+    hook.answer = lambda _: {"result": {"status": "Success"}, "convertedObjects": [given]}
+    assert api.get(tabs.path("v1", "a")).expect(500)["message"] == text
+
+
 TEXTS = {
     "500": 'an error on the server ("no way") has prevented the request from succeeding',
-    "no review": "expected webhook response of apiextensions.k8s.io/v1, Kind=ConversionReview, got /v1, Kind=Status",
+    "no review": "converting (v1.Status) to (v1.ConversionReview): unknown conversion",
     "invalid JSON": "couldn't get version/kind; json parse error: unexpected end of JSON input",
-    "HTML": "couldn't get version/kind; json parse error: invalid character '<' looking for beginning of value",
+    "HTML": "couldn't get version/kind; json parse error: json: cannot unmarshal string into Go value of type struct { "
+    'APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }',
+    "not a list": "json: cannot unmarshal object into Go struct field ConversionResponse.response.convertedObjects "
+    "of type []runtime.RawExtension",
     "failed": "the webhook is tired",
     "failed without a word": "response.result.status was 'Failed', not 'Success'",
 }
 OBJECT_TEXTS = {
     "too few": "returned 0 objects, expected 1",
     "too many": "returned 2 objects, expected 1",
-    "not a list": "returned 0 objects, expected 1",
     "another name": "returned invalid object: must have the same name: a != another",
     "another namespace": "returned invalid object: must have the same namespace: default != another",
     "another kind": "returned invalid object at index 0: invalid kind (expected CronTab, received Another)",

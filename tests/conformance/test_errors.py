@@ -32,11 +32,17 @@ def test_a_name_can_be_had_once(api: Client) -> None:
 
 
 @pytest.mark.rows("ERR-03", "SRV-003")
-@pytest.mark.parametrize("path", ["/apis/none.example.com/v1/widgets", "/apis/none.example.com", "/nosuch", "/api/v2"])
+@pytest.mark.parametrize("path", ["/apis/none.example.com/v1/widgets", "/apis/none.example.com", "/apis/x/y/z/a/b"])
 def test_unknown_paths_are_plain_text(api: Client, path: str) -> None:
     answer = api.get(path)
     assert (answer.status, answer.text) == (404, "404 page not found\n")
     assert answer.headers["content-type"].startswith("text/plain")
+
+
+@pytest.mark.rows("ERR-03", "DIS-109")
+@pytest.mark.parametrize("path", ["/nosuch", "/api/v2", "/healthz/nosuch"])
+def test_paths_outside_the_api_tell_which_paths_there_are(api: Client, path: str) -> None:
+    assert api.get(path).expect(404) == api.get("/").expect(200)
 
 
 @pytest.mark.rows("ERR-11", "ERR-12", "ERR-13", "DEC-002")

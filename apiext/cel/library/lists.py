@@ -7,6 +7,7 @@ from apiext.cel.effort import spend
 from apiext.cel.macros import LISTS
 from apiext.cel.overloads import Implement, Library, Overload, row
 from apiext.cel.values import (
+    COMPARABLE,
     Duration,
     Fault,
     Uint,
@@ -16,13 +17,15 @@ from apiext.cel.values import (
     elements,
     equal,
     is_list,
+    no_overload,
     type_name,
+    unlike,
 )
 
 _COMPARABLE = ("int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes")
 _ZEROS = {"int": 0, "uint": Uint(0), "double": 0.0, "duration": Duration(0)}
 _TYPE_NAMES = {"duration": "google.protobuf.Duration", "timestamp": "google.protobuf.Timestamp"}
-MAX_RANGE = 10_000_000  # elements that lists.range makes; more only fill memory
+MAX_RANGE = 1_000_000  # elements that lists.range makes at most (upstream: defaultMaxRangeSize)
 _EXAMPLES = {
     "isSorted": ("[1, 2, 2].isSorted()", "!['b', 'a'].isSorted()"),
     "min": ("[3, 1, 2].min() == 1",),
@@ -36,8 +39,8 @@ _EXAMPLES = {
 def _is_sorted(values: Value) -> Value:
     before = None
     for at, value in enumerate(elements(values)):
-        if type(value) is Fault:
-            return value
+        if type(value) is Fault or type(value) not in COMPARABLE:
+            return value if type(value) is Fault else no_overload()
         if at:
             found = compare(before, value)
             if found == 1 and type(found) is int:
@@ -50,8 +53,8 @@ def _extreme(name: str, replace_when: int) -> Implement:
     def run(values: Value) -> Value:
         best, first = None, True
         for value in elements(values):
-            if type(value) is Fault:
-                return value
+            if type(value) is Fault or type(value) not in COMPARABLE:
+                return value if type(value) is Fault else no_overload()
             if first or compare(best, value) == replace_when:
                 best, first = value, False
         return Fault(f"{name} called on empty list") if first else best
@@ -94,16 +97,6 @@ def _includes(target: Value, wanted: Value) -> Value:
     return equal(target, wanted) is True
 
 
-def _listed(values: Value) -> Value:
-    """Return the elements of a list of any make, or the first fault among them."""
-    spend(len(values))
-    made = list(elements(values))
-    for value in made:
-        if type(value) is Fault:
-            return value
-    return made
-
-
 def _slice(values: Value, start: int, end: int) -> Value:
     size = len(values)
     if start < 0 or end < 0:
@@ -138,7 +131,7 @@ def _flatten(values: Value, depth: int = 1) -> Value:
 
 
 def _sort(values: Value) -> Value:
-    return _sort_by(values, values)
+    return _sort_by(values, values) if is_list(values) else unlike(values, "sort")
 
 
 def _order(one: tuple[Value, Value], other: tuple[Value, Value]) -> int:
@@ -147,6 +140,8 @@ def _order(one: tuple[Value, Value], other: tuple[Value, Value]) -> int:
 
 
 def _sort_by(values: Value, keys: Value) -> Value:
+    if not is_list(values):
+        return unlike(values, "@sortByAssociatedKeys")
     if len(values) != len(keys):
         return Fault(
             "@sortByAssociatedKeys() expected a list of the same size as the associated keys list, "
@@ -158,7 +153,7 @@ def _sort_by(values: Value, keys: Value) -> Value:
         return values
     kind = type_name(named[0]) if type(named[0]) is not Fault else ""
     if kind not in _COMPARABLE and kind not in _TYPE_NAMES.values():
-        return named[0] if type(named[0]) is Fault else Fault("list elements must be comparable")
+        return Fault("list elements must be comparable")
     if any(type(key) is Fault or type_name(key) != kind for key in named):
         return Fault("list elements must have the same type")
     pairs = sorted(zip(named, elements(values), strict=True), key=cmp_to_key(_order))
@@ -166,18 +161,22 @@ def _sort_by(values: Value, keys: Value) -> Value:
 
 
 def _range(count: int) -> Value:
+    if count < 0:
+        return Fault(f"lists.range: size must be non-negative, got {count}")
     if count > MAX_RANGE:
-        return Fault("range too long")
-    spend(max(count, 0) * 4)  # numbers that are made weigh more than elements that are there
+        return Fault(f"lists.range: size {count} exceeds maximum allowed ({MAX_RANGE})")
+    spend(count * 4)  # numbers that are made weigh more than elements that are there
     return list(range(count))
 
 
 def _reverse(values: Value) -> Value:
-    made = _listed(values)
-    return made if type(made) is Fault else made[::-1]
+    spend(len(values))
+    return list(elements(values))[::-1]
 
 
 def _distinct(values: Value) -> Value:
+    if not len(values):
+        return values
     made: list[Value] = []
     seen: set[object] = set()
     for value in elements(values):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from apiext.cel.library.urls import refusal
 from apiext.cel.overloads import Library, Overload, row
-from apiext.cel.times import parse_date, parse_date_time
+from apiext.cel.times import parse_date
 from apiext.cel.types import FORMAT
 from apiext.cel.values import NONE, Fault, Optional, Special, Value, no_overload
 
@@ -16,6 +16,7 @@ _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
 _LABEL_1035 = "[a-z]([-a-z0-9]*[a-z0-9])?"
 _QUALIFIED = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _DATE_TIME_SIZE, _UUID_SIZE, _BASE64_SIZE, _URL_SIZE = 71, 70, 84, 1103  # characters of upstream's patterns
+_CLOCK = re.compile(r"(\d\d):(\d\d):(\d\d)(?:.\d+)?(?:z|[+-]\d\d:\d\d)\Z", re.ASCII)
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-?[0-9a-fA-F]{4}){3}-?[0-9a-fA-F]{12}\Z")
 _MUST = "must consist of"
 _ENDS = "and must start and end with an alphanumeric character"
@@ -108,7 +109,11 @@ def _date(text: str) -> list[str]:
 
 
 def _date_time(text: str) -> list[str]:
-    return [] if text and parse_date_time(text) is not None else ["invalid datetime"]
+    day, *rest = text.lower().split("t")
+    clock = _CLOCK.match(rest[0]) if rest and parse_date(day) is not None else None
+    if clock is not None and clock[1] <= "23" and clock[2] <= "59" and clock[3] <= "59":
+        return []
+    return ["invalid datetime"]
 
 
 class NamedFormat(Special):
@@ -116,6 +121,8 @@ class NamedFormat(Special):
 
     __slots__ = ("name", "pattern_size", "test")
     type_name = FORMAT.name
+    go_type = "cel.Format"
+    hashed = False
 
     def __init__(self, name: str, test: Callable[[str], list[str]], pattern_size: int) -> None:
         self.name = name

@@ -1,17 +1,17 @@
 """IP addresses and networks, as Go's netip reads and writes them."""
 
 import re
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
-from apiext.cel.formatting import go_quote
+from apiext.cel.library.addresses import Address, Refused, parse
 from apiext.cel.overloads import Library, row
+from apiext.cel.quotes import go_quote
 from apiext.cel.types import CIDR, IP
 from apiext.cel.values import Fault, Special, Value, no_overload
 
 if TYPE_CHECKING:  # imported where addresses are read: few rules have any
     import ipaddress
 
-_Address: TypeAlias = "ipaddress.IPv4Address | ipaddress.IPv6Address"
 _DECIMAL = re.compile(r"[0-9]+\Z")
 
 
@@ -20,9 +20,19 @@ class Ip(Special):
 
     __slots__ = ("address",)
     type_name = IP.name
+    go_type = "cel.IP"
 
-    def __init__(self, address: _Address) -> None:
+    def __init__(self, address: Address) -> None:
         self.address = address
+
+    def __str__(self) -> str:
+        return write(self.address)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Ip) and self.address == other.address
+
+    def __hash__(self) -> int:
+        return hash(self.address)
 
     def same(self, other: Value) -> bool | Fault:
         """Compare addresses."""
@@ -38,10 +48,20 @@ class Network(Special):
 
     __slots__ = ("address", "bits")
     type_name = CIDR.name
+    go_type = "cel.CIDR"
 
-    def __init__(self, address: _Address, bits: int) -> None:
+    def __init__(self, address: Address, bits: int) -> None:
         self.address = address
         self.bits = bits
+
+    def __str__(self) -> str:
+        return f"{write(self.address)}/{self.bits}"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Network) and (self.address, self.bits) == (other.address, other.bits)
+
+    def __hash__(self) -> int:
+        return hash((self.address, self.bits))
 
     def same(self, other: Value) -> bool | Fault:
         """Compare addresses and lengths."""
@@ -54,98 +74,21 @@ class Network(Special):
         return -(-self.bits // 8)
 
 
-class _Refused(ValueError):
-    """Why a text is no address, in Go's words."""
-
-
-def write(address: _Address) -> str:
+def write(address: Address) -> str:
     """Return an address as Go writes it."""
     mapped = _mapped(address)
     return str(address) if mapped is None else f"::ffff:{mapped}"
 
 
-def _mapped(address: _Address) -> "ipaddress.IPv4Address | None":
+def _mapped(address: Address) -> "ipaddress.IPv4Address | None":
     """Return the address of version 4 that one of version 6 stands for, None when it stands for itself."""
     return None if address.version == 4 else address.ipv4_mapped
 
 
-def _parse_v4(text: str, whole: str) -> "ipaddress.IPv4Address":
-    from ipaddress import IPv4Address
-
-    fields = text.split(".")
-    for char in text:
-        if (char != "." and not char.isascii()) or char not in "0123456789.":
-            raise _Refused(
-                f"ParseAddr({go_quote(whole)}): unexpected character (at {go_quote(text[text.index(char) :])})"
-            )
-    for number, part in enumerate(fields):
-        if not part:
-            rest = text[len(".".join(fields[:number])) :]
-            raise _Refused(
-                f"ParseAddr({go_quote(whole)}): IPv4 field must have at least one digit (at {go_quote(rest)})"
-            )
-        if len(part) > 1 and part[0] == "0":
-            raise _Refused(f"ParseAddr({go_quote(whole)}): IPv4 field has octet with leading zero")
-        if int(part[:4]) > 255:
-            raise _Refused(f"ParseAddr({go_quote(whole)}): IPv4 field has value >255")
-    if len(fields) < 4:
-        raise _Refused(f"ParseAddr({go_quote(whole)}): IPv4 address too short")
-    if len(fields) > 4:
-        raise _Refused(f"ParseAddr({go_quote(whole)}): IPv4 address too long")
-    return IPv4Address(text)
-
-
-def _parse(text: str) -> tuple[_Address, str]:
-    """Return an address and its zone. Raises _Refused with Go's text."""
-    from ipaddress import IPv6Address
-
-    for char in text:
-        if char == ".":
-            return _parse_v4(text, text), ""
-        if char == ":":
-            break
-        if char == "%":
-            raise _Refused(f"ParseAddr({go_quote(text)}): missing IPv6 address")
-    else:
-        raise _Refused(f"ParseAddr({go_quote(text)}): unable to parse IP")
-    address, percent, zone = text.partition("%")
-    if percent and not zone:
-        raise _Refused(f"ParseAddr({go_quote(text)}): zone must be a non-empty string")
-    tail = address.rpartition(":")[2]
-    if "." in tail:
-        _parse_v4(tail, text)
-    try:
-        return IPv6Address(address), zone
-    except ValueError as wrong:
-        raise _Refused(f"ParseAddr({go_quote(text)}): {_reason_v6(address)}") from wrong
-
-
-def _reason_v6(text: str) -> str:
-    if text.count("::") > 1:
-        return f"multiple :: in address (at {go_quote(text[text.rindex('::') + 1 :].lstrip(':') and text[text.rindex('::') :])})"  # noqa: E501
-    groups = [group for group in text.split(":") if group]
-    for group in groups:
-        if not re.fullmatch(r"[0-9a-fA-F]+", group) and "." not in group:
-            odd = next(at for at, char in enumerate(group) if char not in "0123456789abcdefABCDEF")
-            at = text.index(group) + odd
-            if odd == 0:
-                return f"each colon-separated field must have at least one digit (at {go_quote(text[at:])})"
-            return f"unexpected character, want colon (at {go_quote(text[at:])})"
-        if len(group) > 4 and "." not in group:
-            return f"each group must have 4 or less digits (at {go_quote(text[text.index(group) :])})"
-    if text.endswith(":") and not text.endswith("::"):
-        return f"colon must be followed by more characters (at {go_quote(':')})"
-    if text.startswith(":") and not text.startswith("::"):
-        return f"each colon-separated field must have at least one digit (at {go_quote(text)})"
-    if len(groups) > 8:
-        return f"trailing garbage after address (at {go_quote(':' + ':'.join(groups[8:]))})"
-    return "address string too short"
-
-
 def _read_ip(text: str) -> Ip | Fault:
     try:
-        address, zone = _parse(text)
-    except _Refused as wrong:
+        address, zone = parse(text)
+    except Refused as wrong:
         return Fault(f"IP Address {go_quote(text)} parse error during conversion from string: {wrong}")
     if zone:
         return Fault(f"IP address {go_quote(text)} with zone value is not allowed")
@@ -164,8 +107,8 @@ def _read_network(text: str) -> Network | Fault:
     if not slash:
         return refuse("no '/'")
     try:
-        address, zone = _parse(head)
-    except _Refused as wrong:
+        address, zone = parse(head)
+    except Refused as wrong:
         return refuse(str(wrong))
     if zone:
         return refuse("IPv6 zones cannot be present in a prefix")
@@ -226,10 +169,10 @@ def _ip_text(ip: Ip) -> Value:
 
 
 def _network_text(network: Network) -> Value:
-    return f"{write(network.address)}/{network.bits}"
+    return str(network)
 
 
-def _prefix(address: _Address, bits: int) -> int:
+def _prefix(address: Address, bits: int) -> int:
     return int(address) >> (address.max_prefixlen - bits)
 
 
@@ -242,7 +185,8 @@ def _contains_ip(network: Network, ip: Value) -> Value:
 
 
 def _contains_ip_text(network: Network, text: str) -> Value:
-    return _contains_ip(network, _read_ip(text))
+    ip = _read_ip(text)  # why it is none is not told, as upstream
+    return no_overload() if type(ip) is Fault else _contains_ip(network, ip)
 
 
 def _contains_network(network: Network, inner: Value) -> Value:

@@ -1,5 +1,6 @@
 """Values that may be missing, and the insertion that two-variable loops use."""
 
+from apiext.cel.dynamic import DynamicList, DynamicMap
 from apiext.cel.macros import OPTIONAL, TWO_VARIABLES
 from apiext.cel.overloads import Library, row
 from apiext.cel.values import (
@@ -15,7 +16,6 @@ from apiext.cel.values import (
     elements,
     is_map,
     no_overload,
-    size,
 )
 
 
@@ -30,10 +30,8 @@ def _is_zero(value: Value) -> bool:
         return value.ns == 0
     if type(value) is Timestamp:
         return value.ns == -62_135_596_800_000_000_000
-    if type(value) is Optional:
-        return not value.present
-    counted = size(value)
-    return counted == 0
+    # data of the caller, and values of a library's own type, are never seen as zero
+    return type(value) in (str, bytes, list, Map, DynamicList, DynamicMap) and not len(value)
 
 
 def _of_non_zero(value: Value) -> Value:

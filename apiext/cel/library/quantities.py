@@ -1,4 +1,4 @@
-"""Kubernetes' quantities: numbers with a suffix, exact."""
+"""Kubernetes' quantities: exact numbers with a suffix, in the two forms that upstream holds them in."""
 
 import re
 
@@ -6,52 +6,95 @@ from apiext.cel.overloads import Library, row
 from apiext.cel.types import QUANTITY
 from apiext.cel.values import INT_MAX, INT_MIN, Fault, Special, Value, no_overload
 
-_FORM = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?(.*)\Z", re.DOTALL)
+_FORM = re.compile(r"([+-]?)(0*+)([0-9]*+)(\.?)([0-9]*+)([eEinumkKMGTP]*+[+-]?[0-9]*+)\Z")
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _EXPONENT = re.compile(r"[eE]([+-]?[0-9]+)\Z")
-_PLAIN_SUFFIX = re.compile(r"[eEinumkKMGTP]*[+-]?[0-9]*\Z")
 MAX_EXPONENT = 1_000  # of a decimal suffix; larger ones only fill memory
 MAX_DIGITS = 4_000  # of a quantity; more only fill memory
 _WRONG_FORM = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+_WRONG_NUMBER = "unable to parse numeric part of quantity"
 _WRONG_SUFFIX = "unable to parse quantity's suffix"
-_NANOS = 10**9
+_NANO = -9  # exponent of the finest part of a long number
+_DIGITS = 18  # decimal digits that always fit an int
+_BINARY_DIGITS = 15
 
 
 class Quantity(Special):
-    """An exact number, in billionths."""
+    """A number times a power of ten.
 
-    __slots__ = ("nanos",)
+    ``short``: upstream holds the number as an int; only such quantities are ever integers. ``made``: an expression made
+    it by adding; upstream refuses to compare others with such a quantity.
+    """
+
+    __slots__ = ("exponent", "made", "number", "short")
     type_name = QUANTITY.name
 
-    def __init__(self, nanos: int) -> None:
-        self.nanos = nanos
+    @property
+    def go_type(self) -> str:  # type: ignore[override]
+        """Return what upstream's type is called."""
+        return "*cel.Quantity" if self.made else "cel.Quantity"
+
+    def __init__(self, number: int, exponent: int = 0, *, short: bool = True, made: bool = False) -> None:
+        self.number = number
+        self.exponent = exponent
+        self.short = short
+        self.made = made
 
     def same(self, other: Value) -> bool | Fault:
         """Compare as numbers."""
-        return self.nanos == other.nanos if type(other) is Quantity else no_overload()
+        return _order(self, other) == 0 if type(other) is Quantity and not other.made else no_overload()
+
+
+def _aligned(one: Quantity, other: Quantity) -> tuple[int, int, int]:
+    """Return two numbers for one exponent, and it."""
+    least = min(one.exponent, other.exponent)
+    return one.number * 10 ** (one.exponent - least), other.number * 10 ** (other.exponent - least), least
+
+
+def _order(one: Quantity, other: Quantity) -> int:
+    first, second, _ = _aligned(one, other)
+    return (first > second) - (first < second)
+
+
+def _fits(number: int) -> bool:
+    return INT_MIN <= number <= INT_MAX
 
 
 def parse(text: str) -> Quantity | Fault:
     """Return the quantity of a text, or upstream's words on why it is none."""
     found = _FORM.match(text)
-    assert found is not None
-    sign, whole, part, suffix = found[1], found[2], found[3] or "", found[4]
-    if not (whole or part) or not _PLAIN_SUFFIX.match(suffix) or len(text) > MAX_DIGITS:
+    if found is None or not text or len(text) > MAX_DIGITS:
         return Fault(_WRONG_FORM)
-    number = int(whole + part) * _NANOS
-    if suffix in _BINARY:
-        number, power = number << _BINARY[suffix], -len(part)
-    elif suffix in _DECIMAL:
-        power = _DECIMAL[suffix] - len(part)
-    else:
-        exponent = _EXPONENT.match(suffix)
-        if exponent is None or len(exponent[1]) > 6 or abs(int(exponent[1])) > MAX_EXPONENT:
+    sign, zeros, whole, _, part, suffix = found.groups()
+    whole, binary = whole or "0", _BINARY.get(suffix)
+    exponent = _DECIMAL.get(suffix, 0)
+    if binary is None and suffix not in _DECIMAL:
+        written = _EXPONENT.match(suffix)
+        if written is None or len(written[1]) > 6 or abs(int(written[1])) > MAX_EXPONENT:
             return Fault(_WRONG_SUFFIX)
-        power = int(exponent[1]) - len(part)
-    # what is finer than a billionth is rounded up, away from zero, as upstream does
-    number = number * 10**power if power >= 0 else -(-number // 10**-power)
-    return Quantity(-number if sign == "-" else number)
+        exponent = int(written[1])
+    number = int(whole + part)
+    if binary is None:
+        room = _DIGITS - len(whole + part)
+    else:
+        room = -1 if part else _BINARY_DIGITS - len(whole) - binary * 3 // 10 - 1
+    exponent -= len(part)
+    if room >= 0 and exponent >= _NANO and _fits(number << (binary or 0)):
+        number <<= binary or 0
+        return Quantity(-number if sign == "-" else number, exponent)
+    if not zeros and not found[3] and not part:
+        return Fault(_WRONG_NUMBER)
+    return _long(number << (binary or 0), exponent, sign == "-", binary is not None)
+
+
+def _long(number: int, exponent: int, negative: bool, binary: bool) -> Quantity:
+    if number:  # what is finer than a billionth is rounded up, away from zero, as upstream does
+        shift = exponent - _NANO
+        number, exponent = number * 10**shift if shift >= 0 else -(-number // 10**-shift), _NANO
+    if binary and number > INT_MAX * 10**-exponent:
+        number, exponent = INT_MAX, 0
+    return Quantity(-number if negative else number, exponent, short=False)
 
 
 def _is_quantity(text: str) -> Value:
@@ -59,47 +102,66 @@ def _is_quantity(text: str) -> Value:
 
 
 def _sign(quantity: Quantity) -> Value:
-    return (quantity.nanos > 0) - (quantity.nanos < 0)
+    return (quantity.number > 0) - (quantity.number < 0)
 
 
 def _is_greater(one: Quantity, other: Quantity) -> Value:
-    return one.nanos > other.nanos
+    return _order(one, other) > 0
 
 
 def _is_less(one: Quantity, other: Quantity) -> Value:
-    return one.nanos < other.nanos
+    return _order(one, other) < 0
 
 
 def _compare(one: Quantity, other: Quantity) -> Value:
-    return (one.nanos > other.nanos) - (one.nanos < other.nanos)
+    return _order(one, other)
 
 
 def _as_float(quantity: Quantity) -> Value:
-    return quantity.nanos / _NANOS
+    try:
+        base = float(quantity.number)
+    except OverflowError:
+        base = float("inf") if quantity.number > 0 else float("-inf")
+    return base * float(f"1e{quantity.exponent}") if quantity.exponent else base
+
+
+def _as_int(quantity: Quantity) -> int | None:
+    if not quantity.short or quantity.exponent < 0:
+        return None
+    number = quantity.number * 10**quantity.exponent
+    return number if _fits(number) else None
 
 
 def _is_integer(quantity: Quantity) -> Value:
-    return not quantity.nanos % _NANOS and INT_MIN <= quantity.nanos // _NANOS <= INT_MAX
+    return _as_int(quantity) is not None
 
 
 def _as_integer(quantity: Quantity) -> Value:
-    return quantity.nanos // _NANOS if _is_integer(quantity) else Fault("cannot convert value to integer")
+    number = _as_int(quantity)
+    return Fault("cannot convert value to integer") if number is None else number
 
 
 def _add(one: Quantity, other: Quantity) -> Value:
-    return Quantity(one.nanos + other.nanos)
+    if one.short and other.short:
+        if not other.number:
+            return Quantity(one.number, one.exponent, made=True)
+        if not one.number:
+            return Quantity(other.number, other.exponent, made=True)
+    first, second, exponent = _aligned(one, other)
+    short = one.short and other.short and all(map(_fits, (first, second, first + second)))
+    return Quantity(first + second, exponent, short=short, made=True)
 
 
 def _add_int(one: Quantity, other: int) -> Value:
-    return Quantity(one.nanos + other * _NANOS)
+    return _add(one, Quantity(other))
 
 
 def _sub(one: Quantity, other: Quantity) -> Value:
-    return Quantity(one.nanos - other.nanos)
+    return _add(one, Quantity(-other.number, other.exponent, short=other.short))
 
 
 def _sub_int(one: Quantity, other: int) -> Value:
-    return Quantity(one.nanos - other * _NANOS)
+    return _add(one, Quantity(-other))
 
 
 LIBRARY = Library(
@@ -108,7 +170,7 @@ LIBRARY = Library(
         row("quantity", "string_to_quantity", "string -> quantity", parse, "quantity('1Ki') == quantity('1024')"),
         row("isQuantity", "is_quantity_string", "string -> bool", _is_quantity, "isQuantity('1.3G')",
             "!isQuantity('1,3G')"),
-        row("sign", "quantity_sign", ".quantity -> int", _sign, "quantity('-1').sign() == -1"),
+        row("sign", "quantity_sign", "quantity -> int", _sign, "sign(quantity('-1')) == -1"),
         row("isGreaterThan", "quantity_is_greater_than", ".quantity, quantity -> bool", _is_greater,
             "quantity('150Mi').isGreaterThan(quantity('100Mi'))"),
         row("isLessThan", "quantity_is_less_than", ".quantity, quantity -> bool", _is_less,

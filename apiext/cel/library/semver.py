@@ -2,8 +2,8 @@
 
 import re
 
-from apiext.cel.formatting import go_quote
 from apiext.cel.overloads import Library, row
+from apiext.cel.quotes import go_quote
 from apiext.cel.types import SEMVER
 from apiext.cel.values import UINT_MAX, Fault, Special, Value, no_overload
 
@@ -17,6 +17,8 @@ class Version(Special):
 
     __slots__ = ("build", "numbers", "pre")
     type_name = SEMVER.name
+    go_type = "cel.Semver"
+    hashed = False
 
     def __init__(self, numbers: tuple[int, int, int], pre: tuple[int | str, ...], build: str) -> None:
         self.numbers = numbers
@@ -46,6 +48,8 @@ def order(one: Version, other: Version) -> int:
 
 
 def _number(text: str, what: str) -> int | Fault:
+    if not text:
+        return Fault('strconv.ParseUint: parsing "": invalid syntax')
     if not _NUMBER.match(text):
         return Fault(f"Invalid character(s) found in {what} number {go_quote(text)}")
     if len(text) > 1 and text[0] == "0":
@@ -98,7 +102,7 @@ def _parse(text: str, tolerant: bool = False) -> Version | Fault:
         return parse(text)
     parts = text.removeprefix("v").split(".", 2)
     for at, part in enumerate(parts):
-        if len(part) > 1:
+        if len(part.encode("utf-8", "surrogatepass")) > 1:
             cut = part.lstrip("0")
             parts[at] = cut if cut and cut[0] in "0123456789" else "0" + cut
     if len(parts) < 3:

@@ -2,12 +2,12 @@
 
 from apiext.cel.library.standard import contains
 from apiext.cel.overloads import Library, row
-from apiext.cel.values import Fault, Value, elements
+from apiext.cel.values import Value, elements
 
 
 def _contains(values: Value, others: Value) -> Value:
     for other in elements(others):
-        found = other if type(other) is Fault else contains(other, values)
+        found = contains(other, values)
         if found is not True:
             return found
     return True
@@ -19,7 +19,7 @@ def _equivalent(values: Value, others: Value) -> Value:
 
 
 def _intersects(values: Value, others: Value) -> Value:
-    return any(type(value) is not Fault and contains(value, others) is True for value in elements(values))
+    return any(contains(value, others) is True for value in elements(values))
 
 
 LIBRARY = Library(

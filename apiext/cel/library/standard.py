@@ -13,11 +13,14 @@ from apiext.cel.values import (
     SECOND,
     Fault,
     Value,
+    View,
     elements,
     equal,
+    equal_directly,
     is_list,
     is_map,
     no_overload,
+    unlike,
 )
 
 _ORDERED = (
@@ -53,7 +56,9 @@ def equals(one: Value, other: Value) -> Value:
 
 
 def contains(value: Value, container: Value) -> Value:
-    """Return whether a list has an element or a map a key."""
+    """Return whether a list has an element or a map a key; a fault is only in no list that an expression made."""
+    if type(value) is Fault:
+        return False if type(container) is list else value
     if is_list(container):
         spend(len(container))
     if type(container) is list:
@@ -61,7 +66,7 @@ def contains(value: Value, container: Value) -> Value:
     if is_list(container):
         fault = None
         for inner in elements(container):
-            found = inner if type(inner) is Fault else equal(inner, value)
+            found = equal_directly(inner, value)
             if found is True:
                 return True
             if type(found) is Fault:
@@ -69,7 +74,11 @@ def contains(value: Value, container: Value) -> Value:
         return fault or False
     if is_map(container):
         found = container.find(value)
-        return found if type(found) is Fault else found is not None
+        if type(found) is Fault:
+            return found
+        if found is not None and type(found[1]) is Fault and isinstance(container, View):
+            return found[1]
+        return found is not None
     return no_overload()
 
 
@@ -82,7 +91,7 @@ def _text(run: Callable[[str, str], bool]) -> Callable[[Value, Value], Value]:
 
 def _matches(text: Value, pattern: Value) -> Value:
     if type(text) is not str or type(pattern) is not str:
-        return no_overload()
+        return unlike(text, "matches")
     try:
         return matches(text, pattern)
     except PatternError as wrong:
@@ -92,10 +101,10 @@ def _matches(text: Value, pattern: Value) -> Value:
 _FIELDS: dict[str, Callable[..., int]] = {
     "getFullYear": lambda t, ns: t.year,
     "getMonth": lambda t, ns: t.month - 1,
-    "getDayOfYear": lambda t, ns: t.timetuple().tm_yday - 1,
+    "getDayOfYear": lambda t, ns: t.year_day,
     "getDayOfMonth": lambda t, ns: t.day - 1,
     "getDate": lambda t, ns: t.day,
-    "getDayOfWeek": lambda t, ns: t.isoweekday() % 7,
+    "getDayOfWeek": lambda t, ns: t.weekday,
     "getHours": lambda t, ns: t.hour,
     "getMinutes": lambda t, ns: t.minute,
     "getSeconds": lambda t, ns: t.second,

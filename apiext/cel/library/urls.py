@@ -4,8 +4,8 @@ import re
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from apiext.cel.effort import spend_text
-from apiext.cel.formatting import go_quote
 from apiext.cel.overloads import Library, row
+from apiext.cel.quotes import go_quote
 from apiext.cel.types import URL
 from apiext.cel.values import Fault, Map, Special, Value, no_overload
 
@@ -24,6 +24,7 @@ class Url(Special):
 
     __slots__ = ("host", "path", "query", "raw_path", "scheme", "text")
     type_name = URL.name
+    go_type = "cel.URL"
 
     def __init__(self, text: str, scheme: str, host: str, path: str, query: str) -> None:
         self.text = text

@@ -27,6 +27,7 @@ DOCUMENT: dict[str, Any] = {
         "o": {"k": "v", "a": 1.0},
         "bad": "yesterday",
         "empty": [],
+        "markup": ["<&>\u2028é"],
         "dotted.key": "dots",
     },
     "status": {"conditions": [{"type": "Ready", "status": "True"}, {"type": "Other", "status": "False"}]},

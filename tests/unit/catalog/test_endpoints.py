@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -103,9 +104,27 @@ def test_bodies_of_scales() -> None:
     shown, unknown = endpoints.decode_scale(body)
     assert shown == {"metadata": {"name": "a"}, "spec": {"replicas": 5}, "status": {"replicas": 0}}
     assert unknown == ["spec.zz", "extra"]
-    for wrong in ({"spec": {"replicas": "5"}}, {"spec": {"replicas": 2**31}}, {"kind": "Widget"}, {"apiVersion": "v1"}):
-        with pytest.raises(ValueError, match=r"no kind is registered for the type v1.Scale"):
-            endpoints.decode_scale(wrong)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (
+            {"spec": {"replicas": "5"}},
+            "cannot unmarshal string into Go struct field ScaleSpec.spec.replicas of type int32",
+        ),
+        (
+            {"spec": {"replicas": 2**31}},
+            "cannot unmarshal number 2147483648 into Go struct field ScaleSpec.spec.replicas",
+        ),
+        ({"spec": []}, "cannot unmarshal array into Go struct field Scale.spec of type v1.ScaleSpec"),
+        ({"kind": "Widget"}, 'no kind "Widget" is registered for version "autoscaling/v1" in scheme'),
+        ({"apiVersion": "v1"}, 'no kind "Scale" is registered for version "v1" in scheme'),
+    ],
+)
+def test_bodies_that_are_no_scale(body: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(said)):
+        endpoints.decode_scale(body)
 
 
 def test_nested_values() -> None:

@@ -99,3 +99,12 @@ def test_faults_that_the_other_side_absorbs() -> None:
     for text in ("self.numbers[5] == 1 || true", "true || self.numbers[5] == 1", "!(false && 1 / 0 == 1)"):
         found = compiled(text).evaluate({"self": {"numbers": []}})
         assert found.value is True
+
+
+def test_compiling_is_no_part_of_what_was_evaluated_before() -> None:
+    limit = Limit(1000)
+    limit.cancel()
+    found = compiled("self.numbers.map(x, x).size() > 0").evaluate({"self": {"numbers": list(range(900))}}, limit)
+    assert found.cancelled
+    compiled("duration('1000000000s') > duration('1s') && 'a'.matches('a{10}bcdefghijk')")
+    assert refused("timestamp('a text of some length') == timestamp(0)").startswith("ERROR: <input>:1:11: invalid")

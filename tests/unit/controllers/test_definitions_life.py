@@ -5,6 +5,7 @@ import asyncio
 import orjson
 import pytest
 
+from apiext import limits
 from apiext.catalog.served import TERMINATING_VERBS
 from apiext.controllers.definitions import DEFINITIONS
 from apiext.documents.document import Document
@@ -187,7 +188,10 @@ async def test_watches_end_when_the_meaning_changes_and_only_then(change: str, e
 
 
 @pytest.mark.rows("CND-009", "DEL-001", "DEL-003", "DEL-005")
-async def test_deletion_removes_the_objects_then_the_definition_then_the_guard() -> None:
+async def test_deletion_removes_the_objects_then_the_definition_then_the_guard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "LAST_EVENTS", 60.0)  # however slow the machine
     etcd = FakeEtcd()
     async with server(etcd) as one:
         await one.define(crd())

@@ -21,6 +21,7 @@ ORIGINAL: dict[str, Any] = {
         "managedFields": [{"manager": "m"}], "labels": {"x": "1"},
     },
 }  # fmt: skip
+ANSWERED = review.Answered(b"", [])
 ABOUT = "conversion webhook for example.com/v1, Kind=Widget "
 
 
@@ -59,7 +60,7 @@ def test_a_review() -> None:
 def test_answers(case: Case) -> None:
     raw = case["raw"].encode() if "raw" in case else orjson.dumps(case["answer"])
     if "objects" in case:
-        assert review.converted_objects(case.version, "u", [need(ASKED)], raw) == case["objects"]
+        assert list(review.converted_objects(case.version, "u", [need(ASKED)], raw)) == case["objects"]
         return
     with pytest.raises(ConversionError) as failed:
         review.converted_objects(case.version, "u", [need(ASKED)], raw)
@@ -70,15 +71,15 @@ def test_answers(case: Case) -> None:
 @pytest.mark.rows("VER-006", "VER-007")
 @pytest.mark.parametrize("case", load(__file__, "objects"), ids=case_name)
 def test_objects(case: Case) -> None:
-    count = case.get("count", 1)
+    index = 1 if case.count == 2 else -1
     given = case["given"]
     if case.labels:
         given = {**given, "metadata": {**given["metadata"], "labels": case.labels}}
     if case.object is not None:
-        assert review.accepted(need(ORIGINAL), given, count - 1, count)[0] == case.object
+        assert review.accepted(need(ORIGINAL), ANSWERED, given, index)[0] == case.object
         return
     with pytest.raises(ConversionError) as failed:
-        review.accepted(need(ORIGINAL), given, count - 1, count)
+        review.accepted(need(ORIGINAL), ANSWERED, given, index)
     assert str(failed.value) == (case.exact or ABOUT + case.error)
     assert failed.value.failure == review.INVALID_OBJECT
 
@@ -90,11 +91,11 @@ def test_metadata(case: Case) -> None:
     original = {**bare, "metadata": case["original"]} if "original" in case else bare
     given = {**bare, "apiVersion": "example.com/v2", "metadata": case["converted"]}
     if case.error is None:
-        assert review.accepted(need(original), given, 0, 1)[0]["metadata"] == case.found
+        assert review.accepted(need(original), ANSWERED, given, -1)[0]["metadata"] == case.found
         return
-    for count, where in ((1, "metadata"), (2, "metadata in object at index 1")):
+    for index, where in ((-1, "metadata"), (1, "metadata in object at index 1")):
         with pytest.raises(ConversionError) as failed:
-            review.accepted(need(original), dict(given), count - 1, count)
+            review.accepted(need(original), ANSWERED, dict(given), index)
         assert str(failed.value) == f"{ABOUT}returned invalid {where}: {case.error}"
 
 
@@ -115,7 +116,7 @@ def test_metadata(case: Case) -> None:
 def test_long_and_foreign_metadata(metadata: dict[str, Any], text: str) -> None:
     bare = {"apiVersion": "example.com/v2", "kind": "Widget", "metadata": metadata}
     with pytest.raises(ConversionError) as failed:
-        review.accepted(need({**bare, "apiVersion": "example.com/v1", "metadata": {}}), bare, 0, 1)
+        review.accepted(need({**bare, "apiVersion": "example.com/v1", "metadata": {}}), ANSWERED, bare, -1)
     assert text in str(failed.value)
 
 

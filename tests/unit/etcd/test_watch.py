@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from apiext.etcd import errors, messages
 from apiext.etcd.client import Batch, Etcd, WatchHandle
 from apiext.etcd.errors import EtcdError
-from apiext.etcd.watch import RELIST_GAP
+from apiext.etcd.watch import RELIST_GAP, Watch
 from tests.unit.etcd.mini import Mini
 
 A, B = "http://a:2379", "http://b:2379"
@@ -128,6 +128,49 @@ async def test_fragments_never_split_a_revision(size: int) -> None:
         for batch in heard.batches:
             assert len(batch.events) % 3 == 0
             assert batch.revision == batch.events[-1].kv.mod_revision
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("size", [0, 1, 2])
+async def test_what_the_owner_knows_is_not_delivered(size: int) -> None:
+    mini = Mini(fragments=size)
+    async with client(mini) as etcd:
+        heard = Listener()
+        watch = heard.watch(etcd, 2)
+        await asyncio.sleep(1)
+        watch.knows(3)
+        for _ in range(4):
+            mini.put(b"/k", b"x")
+        await asyncio.sleep(1)
+        assert heard.revisions == [4, 5]
+        watch.knows(4)  # old news
+        assert watch.watermark == 5
+        watch.knows(6)
+        mini.cut()
+        mini.put(b"/k", b"x")
+        mini.put(b"/k", b"x")
+        await asyncio.sleep(5)
+        assert heard.revisions == [4, 5, 7]
+
+
+@pytest.mark.looptime
+async def test_a_revision_that_waits_for_its_next_fragment_may_become_known() -> None:
+    mini = Mini()
+    async with client(mini) as etcd:
+        heard = Listener()
+        watch = heard.watch(etcd, 2)
+        await asyncio.sleep(1)
+        assert isinstance(watch, Watch)
+        answer = messages.WatchResponse(fragment=True)
+        answer.header.revision = 2
+        answer.events.add().kv.mod_revision = 2
+        watch._on_message(answer.SerializeToString())
+        assert heard.revisions == []
+        watch.knows(2)
+        answer.fragment = False
+        answer.events[0].kv.mod_revision = 3
+        watch._on_message(answer.SerializeToString())
+        assert heard.revisions == [3]
 
 
 @pytest.mark.looptime

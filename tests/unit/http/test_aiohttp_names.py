@@ -51,6 +51,10 @@ async def handler() -> ApiHandler:
         ("_buffer_paused", False),
         ("_max_msg_queue_size", 32),
         ("_keepalive_timeout", 3630),
+        ("_msg_queue_resume_size", 16),
+        ("_lingering_time", 10.0),
+        ("_current_request", None),
+        ("_request_in_progress", False),
     ],
 )
 async def test_state_of_a_new_connection(name: str, initial: object) -> None:
@@ -59,7 +63,10 @@ async def test_state_of_a_new_connection(name: str, initial: object) -> None:
 
 async def test_methods_are_there() -> None:
     connection = await handler()
-    for name in ("_process_keepalive", "_pause_reading_for_buffer", "_drain_helper"):
+    for name in (
+        "_process_keepalive", "_pause_reading_for_buffer", "_drain_helper", "_resume_reading_if_drained",
+        "_handle_request", "_make_error_handler", "_request_factory", "_request_handler", "_manager",
+    ):  # fmt: skip
         assert callable(getattr(connection, name))
     assert not connection._messages
 
@@ -133,3 +140,48 @@ async def test_upgrades_are_declined() -> None:
         client.send("GET", "/readyz")
         assert [(await client.receive()).body for _ in range(2)] == [b"ok", b"ok"]
         assert not server.connections[0]._upgraded
+
+
+@on_uvloop
+async def test_one_task_answers_all_requests_of_a_connection() -> None:
+    shelf = Shelf(gate=asyncio.Event())
+    assert shelf.gate is not None
+    shelf.put("a")
+    async with serving(shelf) as server, connected(server) as client:
+        await until(lambda: bool(server.connections))
+        tasks = asyncio.all_tasks()
+        for _ in range(2):
+            shelf.gate.clear()
+            client.send("GET", f"{COLLECTION}/a")
+            await until(lambda: server.active == 1)
+            assert asyncio.all_tasks() == tasks
+            assert server.connections[0]._task_handler in tasks
+            shelf.gate.set()
+            assert (await client.receive()).code == 200
+
+
+@on_uvloop
+async def test_a_body_that_nobody_wanted_is_read_before_the_next_request() -> None:
+    shelf = Shelf()
+    shelf.put("a")
+    async with serving(shelf) as server, connected(server) as client:
+        client.send("DELETE", f"{COLLECTION}/none/none/none", Content_Length="40000")
+        assert (await client.receive()).code == 404
+        connection = server.connections[0]
+        assert connection._waiter is None  # not ready for another request
+        for _ in range(4):
+            client.writer.write(b"x" * 10_000)
+            await asyncio.sleep(0)
+        await until(lambda: connection._waiter is not None)
+        assert (await client.ask("GET", f"{COLLECTION}/a")).code == 200
+
+
+@on_uvloop
+async def test_a_body_that_never_comes_ends_the_connection() -> None:
+    shelf = Shelf()
+    async with serving(shelf) as server, connected(server) as client:
+        await until(lambda: bool(server.connections))
+        server.connections[0]._lingering_time = 0.01
+        client.send("DELETE", f"{COLLECTION}/none/none/none", Content_Length="40000")
+        assert (await client.receive()).code == 404
+        assert await asyncio.wait_for(client.reader.read(), 5) == b""

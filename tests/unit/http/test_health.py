@@ -8,11 +8,10 @@ from apiext.http.health import Check, Health, version_document
 pytestmark = pytest.mark.rows("HLT-001", "HLT-002")
 
 
-def body(reply: Reply | None) -> str:
+def body(reply: Reply | None, *, guarded: bool = True) -> str:
     assert reply is not None
     assert reply.content_type == "text/plain; charset=utf-8"
-    assert ("X-Content-Type-Options", "nosniff") in reply.headers
-    assert ("Cache-Control", "no-store") in reply.headers
+    assert reply.headers == [("X-Content-Type-Options", "nosniff")] * guarded
     return b"".join(reply.parts).decode()
 
 
@@ -47,7 +46,8 @@ def test_excluded() -> None:
 
 
 def test_single() -> None:
-    assert body(failing().answer("livez", "ping", {})) == "ok"
+    # upstream: only texts that may quote somebody are guarded
+    assert body(failing().answer("livez", "ping", {}), guarded=False) == "ok"
     assert body(failing().answer("livez", "etcd", {})) == "internal server error: gone\n"
     assert failing().answer("livez", "informer-sync", {}) is None
 

@@ -99,6 +99,17 @@ async def test_long_lists_come_in_pieces() -> None:
     assert len(orjson.loads(b"".join(reply.parts))["items"]) == 1000
 
 
+MANAGED = st.lists(
+    st.fixed_dictionaries(
+        {"manager": TEXT | st.just('],"name":"')},
+        optional={
+            "fieldsV1": st.dictionaries(
+                TEXT | st.just('k:{"name":"],"}'), st.just({}) | st.just({"f": [], "name": "", "uid": "u"}), max_size=2
+            )
+        },
+    ),
+    max_size=2,
+)
 METADATA = st.fixed_dictionaries(
     {"name": TEXT},
     optional={
@@ -111,9 +122,13 @@ METADATA = st.fixed_dictionaries(
 )
 
 
-@given(METADATA, st.dictionaries(TEXT, METADATA | SPECS, max_size=2), st.booleans())
-def test_metadata_found_in_a_view(metadata: dict[str, Any], others: dict[str, Any], sort: bool) -> None:
+@given(METADATA, st.dictionaries(TEXT, METADATA | SPECS, max_size=2), st.booleans(), st.none() | MANAGED)
+def test_metadata_found_in_a_view(
+    metadata: dict[str, Any], others: dict[str, Any], sort: bool, managed: list[Any] | None
+) -> None:
     served = version()
+    if managed is not None:  # a view has a resourceVersion, too
+        metadata |= {"resourceVersion": "5", "managedFields": managed}
     document = {"apiVersion": served.api_version, "kind": served.kind, "metadata": metadata} | {
         name: other for name, other in others.items() if name not in {"apiVersion", "kind", "metadata"}
     }
@@ -122,6 +137,7 @@ def test_metadata_found_in_a_view(metadata: dict[str, Any], others: dict[str, An
     if found is not None:
         text, shown = found
         assert orjson.loads(text) == metadata
-        assert shown == {"metadata": metadata}
+        assert shown["metadata"].items() <= metadata.items()
+        assert metadata.keys() - shown["metadata"].keys() <= {"managedFields"}
     elif sort and not others and set(metadata) == {"name", "resourceVersion", "uid"}:
         assert metadata["resourceVersion"] != "5" or '"' in metadata["uid"]

@@ -99,7 +99,8 @@ def test_patch_type(header: str, typed: bool, accepted: bool) -> None:
         (("true",), "kubectl", True),
         (("1",), "kubectl", True),
         (("0",), "curl/8", False),
-        (("maybe",), "curl/8", True),
+        (("maybe",), "curl/8", False),
+        (("",), "curl/8", True),
     ],
 )
 def test_pretty(values: tuple[str, ...], agent: str, pretty: bool) -> None:

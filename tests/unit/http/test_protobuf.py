@@ -93,6 +93,10 @@ def test_delete_options() -> None:
     full = empty + b"\x12\x0e" + b"\x08\x00" + b"\x22\x0aBackground"
     assert protobuf.decode_delete_options(full)["gracePeriodSeconds"] == 0
     assert protobuf.decode_delete_options(full)["propagationPolicy"] == "Background"
+    nameless = b"k8s\x00" + b"\x0a\x00" + b"\x12\x05\x2a\x03All"
+    assert protobuf.decode_delete_options(nameless) == {"apiVersion": "v1", "kind": "DeleteOptions", "dryRun": ["All"]}
+    other = b"k8s\x00" + b"\x0a\x0c\x0a\x02v1\x12\x06Status" + b"\x12\x02\xff\xff"
+    assert protobuf.decode_delete_options(other) == {"apiVersion": "v1", "kind": "Status"}
 
 
 @pytest.mark.parametrize("raw", [b"", b"hello", b"k8s\x00\xff\xff", b"k8s\x00\x0a\x02\x12\x00"])

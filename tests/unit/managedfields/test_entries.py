@@ -148,28 +148,42 @@ def test_kubectl_takes_over_what_it_applied_before() -> None:
         applied(live, "other", {"a": 2})
 
 
-@pytest.mark.rows("SRV-010")
-def test_who_patched_a_scale_owns_the_replicas_if_somebody_did() -> None:
-    def patched(live: Any, version: str = "g/v1", **paths: Any) -> list[tuple[str, str, Any]]:
-        who = entries.manager_of("k", UPDATE, "g/v1", "scale")
-        owner = entries.Owned("g/v1", {})
-        found = scale.patched(live["metadata"].get("managedFields"), {"g/v1": ("spec", "a"), **paths}, who, owner)
-        return [(entry["manager"], entry.get("subresource", ""), entry["fieldsV1"]) for entry in found]
+REPLICAS = {"f:spec": {"f:a": {}}}
+OTHERS = {"f:spec": {".": {}, "f:b": {}}}
 
-    live = updated(None, "m", {"a": 1, "b": 1})
-    replicas = {"f:spec": {"f:a": {}}}
-    assert patched(live) == [("k", "scale", replicas), ("m", "", {"f:spec": {".": {}, "f:b": {}}})]
-    assert patched(updated(None, "m", {"b": 1})) == [("m", "", {"f:spec": {".": {}, "f:b": {}}})]
-    assert patched({"metadata": {}}) == []
-    twice = {"metadata": {"managedFields": [
-        {"manager": "k", "operation": "Update", "subresource": "scale", "apiVersion": "g/v1", "fieldsType": "FieldsV1",
-         "fieldsV1": replicas, "time": "2026-01-01T00:00:00Z"}]}}  # fmt: skip
-    assert patched(twice) == [("k", "scale", replicas)]
+
+def owner(name: str, operation: str, fields: dict[str, Any], subresource: str = "", since: str = "then") -> Any:
+    entry = {"manager": name, "operation": operation, "apiVersion": "g/v1", "fieldsType": "FieldsV1", "time": since}
+    found = {**entry, "fieldsV1": fields, "subresource": subresource}
+    return {key: value for key, value in found.items() if value}
+
+
+BOTH = owner("m", UPDATE, {"f:spec": {".": {}, "f:a": {}, "f:b": {}}})
+APPLIER = owner("m", APPLY, REPLICAS)
+SCALED = owner("k", UPDATE, REPLICAS, "scale", "")
 
 
 @pytest.mark.rows("SRV-010")
-def test_nobody_owns_what_a_put_of_a_scale_wrote() -> None:
-    live = updated(None, "m", {"a": 1, "b": 1})
-    found = scale.scaled(live["metadata"]["managedFields"], {"g/v1": ("spec", "a")})
-    assert [entry["fieldsV1"] for entry in found] == [{"f:spec": {".": {}, "f:b": {}}}]
-    assert scale.scaled(live["metadata"]["managedFields"], {"g/v2": ("spec", "a")}) == []
+@pytest.mark.parametrize(
+    ("before", "count", "after"),
+    [
+        pytest.param([], 2, [], id="nobody"),
+        pytest.param([owner("m", UPDATE, OTHERS)], 2, [owner("m", UPDATE, OTHERS)], id="nobody owned the replicas"),
+        pytest.param([BOTH], 2, [SCALED, owner("m", UPDATE, OTHERS)], id="taken over"),
+        pytest.param([BOTH], 1, [owner("m", UPDATE, REPLICAS, "", ""), owner("m", UPDATE, OTHERS)], id="parted"),
+        pytest.param([owner("m", UPDATE, REPLICAS, "", ""), owner("m", UPDATE, OTHERS)], 2,
+                     [owner("m", UPDATE, OTHERS)], id="of two entries of one manager the last counts"),
+        # upstream: a Scale leaves zero out, so nobody owns it
+        pytest.param([BOTH], 0, [owner("m", UPDATE, OTHERS)], id="to zero"),
+        pytest.param([APPLIER], 2, [SCALED], id="taken from an applier"),
+        pytest.param([APPLIER], 1, [APPLIER], id="an applier stays"),
+        pytest.param([owner("k", UPDATE, REPLICAS, "scale")], 2, [SCALED], id="again"),
+        pytest.param([{**BOTH, "apiVersion": "g/v0"}], 2, [], id="an unknown version"),
+        pytest.param([{**BOTH, "apiVersion": "g/v2"}], 2, [{**BOTH, "apiVersion": "g/v2"}], id="no scale there"),
+    ],
+)  # fmt: skip
+def test_who_owns_the_replicas_after_a_scale_was_written(before: Any, count: int, after: Any) -> None:
+    # upstream: an updater is somebody else there, since a version is part of who it is; an applier stays who it was
+    who = entries.manager_of("k", UPDATE, "g/v1", "scale")
+    paths = {"g/v1": ("spec", "a"), "g/v2": ()}
+    assert scale.written(before, paths, who, 1, count) == after

@@ -64,6 +64,9 @@ def test_broken_fields_are_refused(bad: object) -> None:
 def test_paths_are_shown_as_upstream_shows_them() -> None:
     steps = [path.field("spec"), path.field("list"), path.key({"name": "a", "port": 1}), path.value("x"), path.index(3)]
     assert path.shown(steps) == '.spec.list[name="a",port=1][="x"][3]'
+    # upstream: nothing parts the members of a map, and nothing is around them
+    odd = {"name": {"b": 'x"', "a": 1.5}, "port": [None, True, 1e21]}
+    assert path.shown([path.key(odd)]) == r'[name=a=1.5b="x\"",port=[null,true,1e+21]]'
 
 
 def test_names_of_items_are_written_as_go_writes_json() -> None:

@@ -1,8 +1,11 @@
 """Merge types made from schemas: what is a scalar, and which scalars are told apart."""
 
+from typing import Any
+
 import pytest
 
-from apiext.managedfields.schemas import merge_type
+from apiext.managedfields.schemas import PRESERVE, merge_type
+from apiext.managedfields.types import DEDUCED
 
 
 @pytest.mark.rows("SSA-010")
@@ -18,3 +21,13 @@ def test_a_text_with_a_format_is_any_scalar() -> None:
     fields = made.map.fields
     assert fields["plain"] == fields["raw"]
     assert fields["plain"] != fields["day"]
+
+
+@pytest.mark.rows("SSA-010")
+@pytest.mark.parametrize(("schema", "takes"), [({}, False), ({"properties": {}}, False), ({PRESERVE: True}, True)])
+def test_an_object_without_properties_takes_no_field(schema: dict[str, Any], takes: bool) -> None:
+    # upstream: there is always one, so never any field
+    made = merge_type({"type": "object", **schema})
+    assert made.map is not None
+    assert set(made.map.fields) == {"apiVersion", "kind", "metadata"}
+    assert (made.map.element is DEDUCED) is takes

@@ -5,7 +5,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from apiext.meta.names import GroupResource
 from apiext.storage.cached_store import CachedStore
+from apiext.storage.collection import Collection
 from apiext.storage.keys import Keys
 from tests.support.fake_etcd import FakeEtcd
 from tests.support.store_contract import StoreContract
@@ -53,3 +55,57 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[FakeWorld]:
 
 class TestCachedStore(StoreContract):
     """CachedStore over FakeEtcd."""
+
+
+def widgets(world: FakeWorld) -> Collection:
+    return world.store.add(GroupResource("example.com", "widgets"), namespaced=True)
+
+
+async def test_a_write_is_seen_without_its_event_when_the_cache_lacks_nothing_else(world: FakeWorld) -> None:
+    col, store = widgets(world), world.store
+    await col.wait_ready()
+    heard: list[tuple[str, int]] = []
+    col.subscribe(lambda change: heard.append((change.kind, change.revision)))
+    world.etcd.hold()
+    made = await store.create(col, "d", "a", b'{"x":1}')
+    assert col.get("d", "a") is made
+    changed = await store.update(col, "d", "a", b'{"x":2}', made.revision)
+    assert col.get("d", "a") is changed
+    gone = await store.delete(col, "d", "a", changed.revision)
+    assert (col.get("d", "a"), store.revision) == (None, gone.revision)
+    other = world.etcd.put("/registry/example.com/widgets/d/b", b"{}")
+    world.etcd.release()
+    await store.at_least(other)
+    assert heard == [
+        ("ADDED", made.revision), ("MODIFIED", changed.revision), ("DELETED", gone.revision), ("ADDED", other)
+    ]  # fmt: skip
+
+
+async def test_a_write_behind_one_of_somebody_else_waits_for_both(world: FakeWorld) -> None:
+    col, store = widgets(world), world.store
+    await col.wait_ready()
+    world.etcd.hold()
+    world.etcd.put("/registry/example.com/widgets/d/b", b"{}")
+    async with asyncio.TaskGroup() as group:
+        write = group.create_task(store.create(col, "d", "a", b"{}"))
+        await asyncio.sleep(0.1)
+        assert not write.done()
+        assert col.get("d", "a") is None
+        world.etcd.release()
+    assert [entry.name for entry in col.entries("d")] == ["a", "b"]
+    assert col.get("d", "a") is write.result()
+
+
+async def test_a_write_to_a_collection_made_anew_meanwhile_is_seen_there(world: FakeWorld) -> None:
+    col, store = widgets(world), world.store
+    await col.wait_ready()
+    world.etcd.hold()
+    write = asyncio.get_running_loop().create_task(store.create(col, "d", "a", b"{}"))
+    store.drop(col.resource)
+    other = widgets(world)
+    entry = await write
+    await other.wait_ready()
+    found = other.get("d", "a")
+    assert found is not None
+    assert found.revision == entry.revision
+    assert not col.ready

@@ -64,6 +64,9 @@ def test_a_snapshot_is_a_sorted_dict(seed: int, names: int) -> None:
         assert snapshot.count(low, high) == len(between(model, low, high))
         start = low + f"o{random.randrange(names):04}\0"
         assert snapshot.entries(start, high) == between(model, start, high)
+        for below, above in ((low, high), (start, high), (start, ""), ("", high), ("", "")):
+            inside = [key for key in model if below <= key < (above or "~")]
+            assert snapshot.last(below, above) == (inside[-1] if inside else "")
         sizes = [len(chunk.keys) for chunk in snapshot.chunks()]
         assert all(0 < size <= 2 * limits.SEGMENT for size in sizes)
 

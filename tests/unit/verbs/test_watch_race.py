@@ -29,6 +29,7 @@ class Frames:
     expired: Callable[[int, int], bytes]
     failed: Callable[[Exception], bytes]
     first: None = None
+    stage: None = None
 
 
 def frames() -> Any:

@@ -1,0 +1,151 @@
+"""What is wrong with the expressions of a policy, given the types it is about (plugin/policy/validating/typechecking).
+
+Nothing of this decides about a write: it is what the status of a policy tells its author.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
+from typing import NamedTuple
+
+from apiext.catalog.admission_cel import typed_environment
+from apiext.cel import types
+from apiext.cel.declared import Declared
+from apiext.cel.environment import Environment
+from apiext.cel.source import Issues
+from apiext.cel.types import Type
+from apiext.documents.document import Document, View
+from apiext.schema.cel_types import Types
+from apiext.schema.parse import parse
+
+MOST = 10  # kinds of one rule (upstream: maxTypesToCheck)
+
+
+class Kind(NamedTuple):
+    """Group, version and kind of objects."""
+
+    group: str
+    version: str
+    kind: str
+
+    def __str__(self) -> str:
+        return f"{self.group}/{self.version}, Kind={self.kind}"
+
+
+KindOf = Callable[[str, str, str], Kind | None]
+"""The kind of a resource by group, version and name; None when nobody serves it."""
+SchemaOf = Callable[[Kind], View | None]
+"""The whole schema of a kind without references; None when there is none."""
+
+
+def warnings_of(policy: View, kind_of: KindOf, schema_of: SchemaOf) -> list[Document]:
+    """Return ``status.typeChecking.expressionWarnings`` of a policy."""
+    spec = policy.get("spec") or {}
+    within = list(_environments(spec, kind_of, schema_of))
+    found = []
+    for index, validation in enumerate(spec.get("validations") or ()):
+        for name in ("expression", "messageExpression") if validation.get("messageExpression") else ("expression",):
+            text = validation.get(name) or ""
+            faults = [f"{kind}: {fault}\n" for kind, each in within if (fault := _fault(each, text))]
+            if faults:
+                found.append({"fieldRef": f"spec.validations[{index}].{name}", "warning": "\n".join(faults)})
+    return found
+
+
+def _environments(spec: View, kind_of: KindOf, schema_of: SchemaOf) -> Iterator[tuple[Kind, Environment]]:
+    """Yield each kind that the policy is about with what its expressions see; kinds without a schema are left out."""
+    param_kind = spec.get("paramKind")
+    params: Declared | Type | None = None
+    if param_kind is not None:
+        group, _, version = (param_kind.get("apiVersion") or "").rpartition("/")
+        kind = Kind(group, version, param_kind.get("kind") or "")
+        params = _declared(f"{kind.kind}0", schema_of(kind))
+    for kind in kinds_of(spec, kind_of):
+        schema = schema_of(kind)
+        if schema is not None:
+            yield kind, _with_variables(spec, _declared(kind.kind, schema), params)
+
+
+def kinds_of(spec: View, kind_of: KindOf) -> list[Kind]:
+    """Return the kinds that the rules of a policy name, sorted: of no wildcards, and of at most ten of a rule."""
+    found: set[Kind] = set()
+    for rule in (spec.get("matchConstraints") or {}).get("resourceRules") or ():
+        groups, versions = _plain(rule.get("apiGroups")), _plain(rule.get("apiVersions"))
+        resources = sorted(name for name in rule.get("resources") or () if "*" not in name and "/" not in name)
+        count = 0
+        for group, version, resource in product(groups, versions, resources):
+            kind = kind_of(group, version, resource)
+            if kind is not None:
+                found.add(kind)
+                count += 1
+            if count == MOST:  # upstream: the end of all rules
+                return sorted(found)
+    return sorted(found)
+
+
+def _plain(names: Sequence[str] | None) -> list[str]:
+    """Return names sorted; none if there is a wildcard among them."""
+    return [] if any("*" in name for name in names or ()) else sorted(names or ())
+
+
+def _declared(name: str, schema: View | None) -> Declared | Type:
+    """Return the type of objects with a schema, dyn without; upstream makes names unique by the time."""
+    declared = Types().declare(parse(schema), name, root=True) if schema is not None else None
+    return declared if declared is not None else types.DYN
+
+
+def _with_variables(spec: View, shown: Declared | Type, params: Declared | Type | None) -> Environment:
+    variables: dict[str, Type] = {}
+    for variable in spec.get("variables") or ():
+        within = typed_environment(shown, params, variables)
+        checked = within.check(variable.get("expression") or "")
+        result = types.DYN if isinstance(checked, Issues) else _known(checked.result)
+        variables = {**variables, variable.get("name") or "": result}
+    return typed_environment(shown, params, variables)
+
+
+def _known(type: Type) -> Type:
+    """Return what is known of a variable's type: of objects nothing."""
+    if type.kind in ("list", "map"):
+        return types.make(type.kind, type.name, *map(_known, type.params))
+    return types.DYN if type.kind in ("object", "opaque", "type") else type
+
+
+def _fault(within: Environment, text: str) -> str:
+    checked = within.check(text)
+    return checked.text() if isinstance(checked, Issues) else ""
+
+
+def resolved(reference: str, schemas: Mapping[str, View]) -> View | None:
+    """Return a schema of an OpenAPI document with all that it refers to put in place; None when there is none.
+
+    What contains itself is an object without properties there (resolver.PopulateRefs).
+    """
+    return _resolved({"$ref": _PREFIX + reference}, schemas, ())
+
+
+_PREFIX = "#/components/schemas/"
+
+
+def _resolved(schema: View, schemas: Mapping[str, View], above: tuple[str, ...]) -> View | None:
+    name = _reference(schema)
+    if name in above:
+        return {"type": "object"}
+    found = schemas.get(name) if name else schema
+    if found is None:
+        return None
+    path = (*above, name) if name else above
+    made = {key: value for key, value in found.items() if key != "allOf"}
+    if "properties" in made:
+        made["properties"] = {key: _resolved(below, schemas, path) or {} for key, below in made["properties"].items()}
+    for key in ("additionalProperties", "items"):
+        if isinstance(made.get(key), Mapping):
+            made[key] = _resolved(made[key], schemas, path)
+    return made
+
+
+def _reference(schema: View) -> str:
+    """Return the name of the schema that a schema is nothing but a reference to, perhaps with a description."""
+    for part in (schema, *(schema.get("allOf") or ())):
+        if "$ref" in part:
+            return str(part["$ref"]).removeprefix(_PREFIX)
+    return ""

@@ -1,0 +1,74 @@
+"""How Go prints values of the language and their types, where messages let it."""
+
+from collections.abc import Callable
+from datetime import date
+
+from apiext.cel.conversions import shortest
+from apiext.cel.types import Type
+from apiext.cel.values import SECOND, Duration, Fault, Map, Optional, Timestamp, Uint, Value
+
+_TYPES: dict[type, str] = {
+    bool: "types.Bool", int: "types.Int", Uint: "types.Uint", float: "types.Double", str: "types.String",
+    bytes: "types.Bytes", type(None): "types.Null", Timestamp: "types.Timestamp", Duration: "types.Duration",
+    Fault: "*types.Err",
+    list: "*types.baseList", Map: "*types.baseMap", Optional: "*types.Optional", Type: "*types.Type",
+}  # fmt: skip
+_UNITS = ((3600 * SECOND, "h"), (60 * SECOND, "m"))
+
+
+def go_type(value: Value) -> str:
+    """Return the Go type of a value, as %T prints it."""
+    known = _TYPES.get(type(value))
+    return known if known is not None else str(getattr(value, "go_type", type(value).__name__))
+
+
+def show(value: Value) -> str:
+    """Return a value as %v prints it."""
+    write = _SHOWN.get(type(value))
+    return write(value) if write is not None else str(value)
+
+
+def _duration(value: Duration) -> str:
+    """Return a duration as Go prints it: hours, minutes and seconds, or one smaller unit below a second."""
+    left = abs(value.ns)
+    sign = "-" if value.ns < 0 else ""
+    if left < SECOND:
+        for unit, name in ((1, "ns"), (1_000, "µs"), (1_000_000, "ms")):
+            if left < unit * 1_000:
+                return "0s" if not left else f"{sign}{_decimal(left, unit)}{name}"
+    text = ""
+    for unit, name in _UNITS:
+        whole, left = divmod(left, unit)
+        if whole or text:
+            text += f"{whole}{name}"
+    return f"{sign}{text}{_decimal(left, SECOND)}s"
+
+
+def _decimal(ns: int, unit: int) -> str:
+    whole, rest = divmod(ns, unit)
+    part = str(rest).rjust(len(str(unit)) - 1, "0").rstrip("0") if rest else ""
+    return f"{whole}.{part}" if part else str(whole)
+
+
+def _timestamp(value: Timestamp) -> str:
+    seconds, nanos = divmod(value.ns + value.offset * SECOND, SECOND)
+    days, rest = divmod(seconds, 86_400)
+    day = date.fromordinal(days + 719_163)
+    decimals = f".{nanos:09d}".rstrip("0") if nanos else ""
+    offset = abs(value.offset) // 60
+    zone = f"{'-' if value.offset < 0 else '+'}{offset // 60:02d}{offset % 60:02d}"
+    clock = f"{rest // 3600:02d}:{rest // 60 % 60:02d}:{rest % 60:02d}"
+    return f"{day.year:04d}-{day.month:02d}-{day.day:02d} {clock}{decimals} {zone} {zone if value.offset else 'UTC'}"
+
+
+_SHOWN: dict[type, Callable[[Value], str]] = {
+    bool: lambda value: "true" if value else "false",
+    float: shortest,
+    Uint: lambda value: str(int(value)),
+    list: lambda value: f"[{', '.join(map(show, value))}]",
+    Map: lambda value: f"{{{', '.join(f'{show(key)}: {show(inner)}' for key, inner in value.entries.values())}}}",
+    bytes: lambda value: f"[{' '.join(map(str, value))}]",
+    Optional: lambda value: f"optional({show(value.value)})" if value.present else "optional.none()",
+    Timestamp: _timestamp,
+    Duration: _duration,
+}

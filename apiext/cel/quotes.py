@@ -1,0 +1,27 @@
+"""Texts in double quotes, as Go writes them."""
+
+from apiext.cel.effort import spend_text
+
+_GO_ESCAPES = {
+    "\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v", "\\": "\\\\", '"': '\\"'
+}  # fmt: skip
+
+
+def go_quote(text: str) -> str:
+    """Return a text in double quotes with Go's escapes."""
+    spend_text(len(text))
+    if text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'
+    return '"' + "".join(_go_character(char) for char in text) + '"'
+
+
+def _go_character(char: str) -> str:
+    known = _GO_ESCAPES.get(char)
+    if known is not None:
+        return known
+    if char.isprintable():
+        return char
+    code = ord(char)
+    if code < 0x80:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -1,0 +1,67 @@
+"""Decoded data with values of the language among it: what lists of the caller become when they are added to."""
+
+from typing import Any
+
+from apiext.cel.go_values import show
+from apiext.cel.values import Broken, Duration, Fault, Timestamp, Uint, Value, View
+
+_GO_NAMES: dict[type, str] = {
+    bool: "bool", int: "int64", float: "float64", str: "string", list: "[]interface {}",
+    dict: "map[string]interface {}",
+    Timestamp: "time.Time", Duration: "time.Duration", bytes: "[]uint8", Uint: "uint64", Fault: "*errors.errorString",
+}  # fmt: skip
+_UNHASHABLE = frozenset((list, dict, bytes))
+
+
+class Native:
+    """A value that JSON has no form for."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Value) -> None:
+        self.value = value
+
+    @property
+    def go_name(self) -> str:
+        """Return the name of the Go type that upstream holds it in."""
+        value = self.value
+        if value is None:
+            return "structpb.NullValue"
+        if type(value) is list:
+            return "[]ref.Val"
+        return _GO_NAMES.get(type(value), "map[ref.Val]ref.Val")
+
+
+def go_name(raw: Any) -> str:
+    """Return the name of the Go type that decoded data has upstream."""
+    return raw.go_name if type(raw) is Native else _GO_NAMES.get(type(raw), "<nil>")
+
+
+def raw_of(value: Value) -> Any:
+    """Return a value as it lies among decoded data."""
+    if type(value) in (str, int, float, bool):
+        return value
+    if isinstance(value, View):
+        return getattr(value, "raw", None)
+    return Native(value)
+
+
+def key_of_raw(raw: Any, *, empty: bool = False) -> object:
+    """Return what decoded data is found by in a Go map, which may be empty. Raises Broken when it has no hash."""
+    value = raw.value if type(raw) is Native else raw
+    if type(value) in _UNHASHABLE:
+        name = go_name(raw)
+        raise Broken(f"hash of unhashable type: {name}" if empty else f"runtime error: hash of unhashable type {name}")
+    if type(value) is Timestamp and value.offset:
+        return object()  # upstream's has a zone of its own, and so equals no other
+    return type(raw), type(value), value
+
+
+def key_of_object(raw: Any, names: tuple[str, ...]) -> object:
+    """Return what an element of a list of type map is found by: the values of its keys. Raises Broken."""
+    if type(raw) is not dict:
+        return object()  # upstream's is an error value, equal to no other
+    values = [raw.get(name) for name in names]
+    if len(values) > 3:
+        return " ".join("<nil>" if value is None else show(value) for value in values)
+    return tuple(map(key_of_raw, values))

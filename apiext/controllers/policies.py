@@ -1,0 +1,106 @@
+"""The status of ValidatingAdmissionPolicies: what is wrong with their expressions (validatingadmissionpolicystatus)."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+import orjson
+
+from apiext.admission.type_checks import Kind, resolved, warnings_of
+from apiext.catalog.served import Catalog, LiveCatalog
+from apiext.controllers.loop import Loop
+from apiext.controllers.statuses import Statuses
+from apiext.crd.conditions import with_status
+from apiext.discovery import openapi_v3
+from apiext.documents.document import Document, View
+from apiext.storage.cached_store import CachedStore
+from apiext.storage.collection import Collection
+from apiext.storage.history import Change
+from apiext.storage.store import Entry
+
+MANAGER = "validatingadmissionpolicy-status"
+_ALL = ""  # the key of all that were stored before the server started
+
+
+class Policies:
+    """Checks each policy once for each generation, against what is served then."""
+
+    def __init__(self, store: CachedStore, live: LiveCatalog, collection: Collection, version: str) -> None:
+        self._live = live
+        self._collection = collection
+        self._version = version
+        self._statuses = Statuses(store, live, collection, "v1", MANAGER)
+        self._loop = Loop("policies", self._reconcile, width=1)
+
+    def start(self, group: asyncio.TaskGroup) -> None:
+        """Check what changes from now on, and what is stored already."""
+        self._collection.subscribe(self._changed)
+        self._loop.start(group, self._names)
+        self._loop.add(_ALL)
+
+    async def stop(self) -> None:
+        """End the check under way."""
+        await self._loop.stop()
+
+    def _names(self) -> Iterable[str]:
+        return [entry.name for entry in self._collection.readable() if _new(entry)]
+
+    def _changed(self, change: Change) -> None:
+        if change.kind != "DELETED" and _new(change.entry):
+            self._loop.add(change.entry.name)
+
+    async def _reconcile(self, name: str) -> None:
+        if name == _ALL:
+            await self._collection.wait_ready()
+            for each in self._names():
+                self._loop.add(each)
+            return
+        entry = self._collection.get("", name)
+        if entry is None or not _new(entry):
+            return
+        policy, catalog = self._statuses.decode(entry), self._live.current
+        faults = await asyncio.to_thread(_Kinds(catalog, self._version).check, policy)
+        checked = {"expressionWarnings": faults} if faults else {}
+
+        def amend(document: Document) -> Document:
+            generation = document["metadata"].get("generation", 0)
+            return with_status(document, observedGeneration=generation, typeChecking=checked)
+
+        await self._statuses.amend(entry, amend)
+
+
+def _new(entry: Entry) -> bool:
+    """Tell whether a policy has a generation that its status says nothing of."""
+    document: Any = orjson.loads(entry.raw)
+    seen = (document.get("status") or {}).get("observedGeneration") or 0
+    return (document["metadata"].get("generation") or 0) > seen
+
+
+class _Kinds:
+    """The kinds of one catalog and their schemas, as they are published."""
+
+    def __init__(self, catalog: Catalog, version: str) -> None:
+        self._catalog = catalog
+        self._version = version
+        self._documents: dict[str, Any] = {}
+
+    def check(self, policy: View) -> list[Document]:
+        """Return what is wrong with the expressions of a policy; may take long."""
+        return warnings_of(policy, self._kind, self._schema)
+
+    def _kind(self, group: str, version: str, resource: str) -> Kind | None:
+        served = self._catalog.lookup(group, version, resource)
+        return Kind(group, version, served.kind) if served is not None else None
+
+    def _schema(self, kind: Kind) -> View | None:
+        path = f"apis/{kind.group}/{kind.version}" if kind.group else f"api/{kind.version}"
+        if path not in self._documents:
+            document = openapi_v3.document(self._catalog, path, self._version)
+            whole = orjson.loads(document.body) if document is not None else {}
+            self._documents[path] = (whole.get("components") or {}).get("schemas") or {}
+        schemas = self._documents[path]
+        wanted = kind._asdict()
+        for name, schema in schemas.items():
+            if wanted in schema.get("x-kubernetes-group-version-kind", ()):
+                return resolved(name, schemas)
+        return None

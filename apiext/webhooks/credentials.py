@@ -1,0 +1,188 @@
+"""Who the server is to webhooks: users of a kubeconfig by the webhook's host (--admission-control-config-file)."""
+
+import asyncio
+import base64
+import binascii
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from apiext import limits
+
+KINDS = {  # apiVersions and kinds of the files
+    "AdmissionConfiguration": ("apiserver.config.k8s.io/v1", "apiserver.k8s.io/v1alpha1"),
+    "WebhookAdmissionConfiguration": ("apiserver.config.k8s.io/v1",),
+    "WebhookAdmission": ("apiserver.config.k8s.io/v1alpha1",),
+}
+_FOREIGN = ("exec", "auth-provider")
+
+
+class CredentialsError(ValueError):
+    """A file that cannot be used; the text says why."""
+
+
+class Credentials:
+    """One user: header lines, and a client certificate with its key as PEM. A token file is read again each minute."""
+
+    __slots__ = ("_lines", "_read", "_token_file", "certificate")
+
+    def __init__(
+        self,
+        lines: tuple[str, ...] = (),
+        certificate: tuple[bytes, bytes] | None = None,
+        token_file: Path | None = None,
+    ) -> None:
+        self.certificate = certificate
+        self._lines = lines
+        self._token_file = token_file
+        self._read: tuple[float, str] = (0.0, "")
+
+    async def lines(self) -> tuple[str, ...]:
+        """Return header lines; a token file that is gone leaves the last token in use."""
+        if self._token_file is None:
+            return self._lines
+        now = time.monotonic()
+        if not self._read[1] or now - self._read[0] > limits.TOKEN_FILE_EVERY:
+            token = await asyncio.to_thread(_token_of, self._token_file)
+            self._read = (now, token or self._read[1])
+        return (*self._lines, f"Authorization: Bearer {self._read[1]}")
+
+
+ANONYMOUS = Credentials()
+
+
+def _token_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeError):
+        return ""
+
+
+class Users:
+    """The users of a kubeconfig; raises CredentialsError for one that cannot be used."""
+
+    __slots__ = ("_default", "_known")
+
+    def __init__(self, path: Path) -> None:
+        document = _read(path)
+        users = {str(entry.get("name")): entry.get("user") or {} for entry in _entries(path, document, "users")}
+        self._known = {name: _user(path, name, user) for name, user in users.items()}
+        contexts = {entry.get("name"): entry.get("context") or {} for entry in _entries(path, document, "contexts")}
+        current = contexts.get(document.get("current-context")) or {}
+        self._default = self._known.get(str(current.get("user")), ANONYMOUS)
+
+    def find(self, host: str, port: int) -> Credentials:
+        """Return who to be to a webhook (util/webhook/authentication.go): the user named like it, else the default."""
+        for name in _names(host, port):
+            if name in self._known:
+                return self._known[name]
+        return self._default
+
+
+def _names(host: str, port: int) -> Iterator[str]:
+    shown = f"[{host}]" if ":" in host else host
+    for text in (f"{shown}:{port}", *((host,) if port == 443 else ())):
+        yield text
+        parts = text.split(".")
+        for index in range(1, len(parts)):
+            yield ".".join(("*", *parts[index:]))
+    yield "*"
+
+
+def users_of(path: str) -> dict[str, Users]:
+    """Return the users by the name of the plug-in that an AdmissionConfiguration names them for."""
+    file = Path(path)
+    found = {}
+    for plugin in _entries(file, _read(file, "AdmissionConfiguration"), "plugins"):
+        settings, at = plugin.get("configuration"), file
+        if not settings and plugin.get("path"):
+            at = file.parent / str(plugin["path"])
+            settings = _read(at)
+        if isinstance(settings, Mapping) and str(settings.get("kind", "")).startswith("WebhookAdmission"):
+            _check(at, settings, "WebhookAdmissionConfiguration", "WebhookAdmission")
+            config = settings.get("kubeConfigFile")
+            if config and not Path(str(config)).is_absolute():
+                raise CredentialsError(
+                    f'{at}: kubeConfigFile: Invalid value: "{config}": must be an absolute file path'
+                )
+            if config:
+                found[str(plugin.get("name"))] = Users(Path(str(config)))
+    return found
+
+
+def _read(path: Path, *kinds: str) -> Mapping[str, Any]:
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeError, yaml.YAMLError) as error:
+        raise CredentialsError(f"{path}: {error}") from error
+    if not isinstance(document, dict):
+        raise CredentialsError(f"{path}: expected a mapping")
+    if kinds:
+        _check(path, document, *kinds)
+    return document
+
+
+def _check(path: Path, document: Mapping[str, Any], *kinds: str) -> None:
+    kind, version = document.get("kind"), document.get("apiVersion")
+    if kind not in kinds or version not in KINDS[str(kind)]:
+        raise CredentialsError(f"{path}: expected {' or '.join(kinds)}, not {version}, Kind={kind}")
+
+
+def _entries(path: Path, document: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    found = document.get(name) or []
+    if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
+        raise CredentialsError(f"{path}: {name}: expected a list of mappings")
+    return found
+
+
+def _user(path: Path, name: str, user: Mapping[str, Any]) -> Credentials:
+    where = f"{path}: user {name}"
+    for foreign in _FOREIGN:
+        if user.get(foreign):
+            raise CredentialsError(f"{where}: {foreign} is not supported: use a token or a client certificate")
+    token, file = user.get("token"), user.get("tokenFile")
+    login = user.get("username") or user.get("password")
+    if login and (token or file):
+        raise CredentialsError(f"{where}: username/password or bearer token may be set, but not both")
+    lines = [*_impersonation(user)]
+    if login:
+        pair = f"{user.get('username') or ''}:{user.get('password') or ''}"
+        lines.append(f"Authorization: Basic {base64.b64encode(pair.encode()).decode()}")
+    elif token and not file:
+        lines.append(f"Authorization: Bearer {token}")
+    for line in lines:
+        if not line.isascii() or not line.isprintable():
+            raise CredentialsError(f"{where}: {line.partition(':')[0]} has characters that no header can hold")
+    return Credentials(tuple(lines), _certificate(path, where, user), path.parent / str(file) if file else None)
+
+
+def _impersonation(user: Mapping[str, Any]) -> Iterator[str]:
+    if not user.get("as"):
+        return
+    yield f"Impersonate-User: {user['as']}"
+    if user.get("as-uid"):
+        yield f"Impersonate-Uid: {user['as-uid']}"
+    for group in user.get("as-groups") or ():
+        yield f"Impersonate-Group: {group}"
+    for key, values in (user.get("as-user-extra") or {}).items():
+        for value in values:
+            yield f"Impersonate-Extra-{key}: {value}"
+
+
+def _certificate(path: Path, where: str, user: Mapping[str, Any]) -> tuple[bytes, bytes] | None:
+    found = []
+    for name in ("client-certificate", "client-key"):
+        data, file = user.get(f"{name}-data"), user.get(name)
+        try:
+            if data:
+                found.append(base64.b64decode(str(data), validate=True))
+            elif file:
+                found.append((path.parent / str(file)).read_bytes())
+        except (OSError, binascii.Error) as error:
+            raise CredentialsError(f"{where}: {name}: {error}") from error
+    if len(found) == 1:
+        raise CredentialsError(f"{where}: client-certificate and client-key go together")
+    return (found[0], found[1]) if found else None

@@ -1,0 +1,103 @@
+"""Answers as Go's codecs read them: JSON or YAML, of a known kind, each field of its type (rest.Result.Into)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from apiext.crd.typed import INT32, Field, Json, List, Struct, Text, decode
+from apiext.documents.document import Document
+from apiext.documents.encoding import decode_json, decode_yaml, json_kind
+from apiext.documents.errors import DecodeError
+
+VERSIONS = ("v1", "v1beta1")
+"""The versions in which reviews of both groups are known, the best first."""
+
+_TEXT = Text()
+_TYPE_META = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
+_SCHEME = "pkg/runtime/scheme.go:111"  # what upstream's error calls the list of kinds
+_CAUSE = Struct("StatusCause", {"reason": Field(Text("v1.CauseType")), "message": Field(_TEXT), "field": Field(_TEXT)})
+_DETAILS = Struct(
+    "StatusDetails",
+    {
+        "name": Field(_TEXT),
+        "group": Field(_TEXT),
+        "kind": Field(_TEXT),
+        "uid": Field(Text("types.UID")),
+        "causes": Field(List(_CAUSE)),
+        "retryAfterSeconds": Field(INT32),
+    },
+)
+STATUS = Struct(
+    "Status",
+    {
+        "kind": Field(_TEXT),
+        "apiVersion": Field(_TEXT),
+        "metadata": Field(Json()),
+        "status": Field(_TEXT),
+        "message": Field(_TEXT),
+        "reason": Field(Text("v1.StatusReason")),
+        "details": Field(_DETAILS, pointer=True),
+        "code": Field(INT32),
+    },
+)
+
+
+class NotAReview(ValueError):
+    """An answer that cannot be decoded; the text is what Go's decoder says."""
+
+
+def review_types(kind: str, name: str, fields: Mapping[str, Field]) -> Mapping[str, Struct]:
+    """Return the types of a review as it is answered, by version; ``name`` and ``fields`` are those of the response."""
+    return {version: _review(kind, Struct(name, fields, package=version), version) for version in VERSIONS}
+
+
+def _review(kind: str, response: Struct, version: str) -> Struct:
+    fields = {"kind": Field(_TEXT), "apiVersion": Field(_TEXT), "response": Field(response, pointer=True)}
+    return Struct(kind, fields, package=version)
+
+
+def decoded(raw: bytes) -> Any:
+    """Return the document of an answer, which is YAML unless it begins like an object; raises NotAReview."""
+    if raw.lstrip()[:1] == b"{":
+        try:
+            return decode_json(raw)[0]
+        except DecodeError as error:
+            raise NotAReview(f"couldn't get version/kind; json parse error: {error}") from error
+    try:
+        return decode_yaml(raw)[0]
+    except DecodeError as error:
+        raise NotAReview(str(error)) from error
+
+
+def typed(document: Any, types: Mapping[str, Struct], group: str, version: str) -> Document:
+    """Return the fields of a review of a group and version; raises NotAReview for any other kind or type of field."""
+    meta = {} if document is None else document
+    if not isinstance(meta, dict):
+        text = f"json: cannot unmarshal {json_kind(meta)} into Go value of type {_TYPE_META}"
+        raise NotAReview(f"couldn't get version/kind; json parse error: {text}")
+    for name in ("apiVersion", "kind"):
+        value = meta.get(name)
+        if value is not None and not isinstance(value, str):
+            text = f"json: cannot unmarshal {json_kind(value)} into Go struct field .{name} of type string"
+            raise NotAReview(f"couldn't get version/kind; json parse error: {text}")
+    wanted = types[version]
+    actual = _type_of(meta.get("apiVersion") or f"{group}/{version}", meta.get("kind") or wanted.name, types, group)
+    try:
+        found: Document = decode(actual, meta)[0]
+    except DecodeError as error:
+        raise NotAReview(str(error)) from error
+    if actual is not wanted:
+        raise NotAReview(f"converting ({actual.go}) to ({wanted.go}): unknown conversion")
+    return found
+
+
+def _type_of(api_version: str, kind: str, types: Mapping[str, Struct], group: str) -> Struct:
+    """Return the type of an answer's kind, be it the one that was asked for or another one that upstream knows."""
+    if api_version.count("/") > 1:
+        raise NotAReview(f"unexpected GroupVersion string: {api_version}")
+    if (api_version, kind) == ("v1", "Status"):
+        return STATUS
+    of, _, at = api_version.rpartition("/")
+    known = types.get(at)
+    if known is None or of != group or kind != known.name:
+        raise NotAReview(f'no kind "{kind}" is registered for version "{api_version}" in scheme "{_SCHEME}"')
+    return known

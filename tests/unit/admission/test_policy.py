@@ -1,0 +1,48 @@
+"""What a policy decides when its expressions cost more than they may."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from apiext.admission.metrics import Metrics
+from apiext.admission.policy import compile_policy, judge
+from apiext.cel.dynamic import dynamic
+
+LONG = "[1, 2, 3, 4, 5].all(a, [1, 2, 3, 4, 5].all(b, a + b > 0))"
+OVER = "validation failed due to running out of cost budget, no further validation rules will be run"
+
+pytestmark = pytest.mark.rows("ADM-020")
+
+
+async def decided(spec: dict[str, Any], **more: Any) -> list[tuple[int, str]]:
+    """Return index and message of each decision about an object with ``x: 1``."""
+    (policy,) = compile_policy({"metadata": {"name": "p"}, "spec": {"validations": spec, **more}})
+    known = {"object": dynamic({"x": 1}), "oldObject": None}
+    verdict = await judge(policy, known, "CREATE", Metrics())
+    return [(decision.index, decision.message) for decision in verdict.decisions]
+
+
+@pytest.mark.parametrize(
+    ("units", "found"),
+    [
+        (10_000, [(0, "true")]),
+        (20, [(0, f"failed messageExpression: {OVER}"), (1, f"failed messageExpression: {OVER}")]),
+        (3, [(0, OVER)]),
+    ],
+)
+async def test_messages_share_the_budget(
+    units: int, found: list[tuple[int, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("apiext.limits.ADMISSION_EXPRESSIONS", units)
+    # upstream: then no result stands, not even one that is true
+    spec = [{"expression": "object.x == 2", "messageExpression": f"string({LONG})"}, {"expression": "object.x == 1"}]
+    assert await decided(spec) == found
+    assert await decided(spec, failurePolicy="Ignore") == (found if units == 10_000 else [])
+
+
+async def test_variables_are_there_if_they_are_declared() -> None:
+    spec = [{"expression": "!has(variables.a)"}, {"expression": "has(variables.b) && variables.b"}]
+    variables = [{"name": "a", "expression": "object.y"}, {"name": "b", "expression": "has(variables.a)"}]
+    assert await decided(spec, variables=variables) == [(0, "failed expression: !has(variables.a)")]

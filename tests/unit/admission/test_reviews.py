@@ -1,0 +1,48 @@
+"""What answers to AdmissionReviews say, read quickly or with all their types."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import orjson
+import pytest
+
+from apiext.admission.reviews import BadReview, response_of
+from apiext.webhooks.reviews import NotAReview
+
+pytestmark = pytest.mark.rows("ADM-009")
+
+
+def answer(version: str = "v1", **response: Any) -> bytes:
+    """Return an answer that says yes, changed by fields of its response."""
+    given = {"uid": "u", "allowed": True, **response}
+    return orjson.dumps({"kind": "AdmissionReview", "apiVersion": f"admission.k8s.io/{version}", "response": given})
+
+
+@pytest.mark.parametrize("more", [{}, {"warnings": ["w"]}, {"auditAnnotations": {"a": "b"}}, {"unknown": 1}])
+@pytest.mark.parametrize("version", ["v1", "v1beta1"])
+def test_a_yes_is_a_yes_whatever_comes_with_it(version: str, more: dict[str, Any]) -> None:
+    found = response_of(answer(version, **more), version, "u", mutating=False)
+    assert (found.allowed, found.patch) == (True, b"")
+    assert list(found.warnings) == more.get("warnings", [])
+    assert found.annotations == more.get("auditAnnotations", {})
+
+
+@pytest.mark.parametrize(
+    ("raw", "error", "text"),
+    [
+        (answer(allowed=1), NotAReview, "cannot unmarshal number"),
+        (answer(uid="w"), BadReview, 'expected response.uid="u", got "w"'),
+        (
+            answer("v1beta1"),
+            NotAReview,
+            "converting (v1beta1.AdmissionReview) to (v1.AdmissionReview): unknown conversion",
+        ),
+        (answer()[:-1], NotAReview, "couldn't get version/kind; json parse error"),
+        (b"[]", NotAReview, "couldn't get version/kind; json parse error"),
+    ],
+)
+def test_what_only_looks_like_a_yes(raw: bytes, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=re.escape(text)):
+        response_of(raw, "v1", "u", mutating=False)

@@ -1,0 +1,99 @@
+"""An answer that is decoded object by object says what it says as a whole."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apiext.catalog.converted import NeedsConversion
+from apiext.conversion import pieces, review
+from apiext.conversion.review import ConversionError
+
+TYPE = {"apiVersion": "example.com/v2", "kind": "Widget"}
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.text('"}{,: \\aé', max_size=6),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(("a", "kind", "apiVersion", "convertedObjects")), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+OBJECTS = st.lists(
+    st.dictionaries(st.text(max_size=3), VALUES, max_size=3).map(lambda rest: {**TYPE, **rest}), max_size=5
+)
+WRITERS = (
+    orjson.dumps,
+    lambda document: json.dumps(document).encode(),
+    lambda document: json.dumps(document, indent=1).encode(),
+)
+
+
+def needs(count: int) -> list[NeedsConversion]:
+    """Return questions about as many objects."""
+    text = b'{"apiVersion":"example.com/v1","kind":"Widget","metadata":{}}'
+    return [NeedsConversion(text, "example.com/v2", number, lambda *_: None) for number in range(count)]
+
+
+def answered(objects: list[Any], **more: Any) -> dict[str, Any]:
+    """Return a review that brings objects."""
+    response = {"uid": "u", "convertedObjects": objects, "result": {"status": "Success"}, **more}
+    return {"kind": review.KIND, "apiVersion": f"{review.GROUP}/v1", "response": response}
+
+
+@given(OBJECTS, st.sampled_from(WRITERS), VALUES)
+def test_whatever_is_in_the_objects(objects: list[Any], write: Any, more: Any) -> None:
+    raw = write(answered(objects, more=more))
+    assert (
+        list(review.converted_objects("v1", "u", needs(len(objects)), raw))
+        == json.loads(raw)["response"]["convertedObjects"]
+    )
+
+
+@pytest.mark.parametrize("write", WRITERS[:2])
+def test_plain_objects_are_told_apart(write: Any) -> None:
+    objects = [{**TYPE, "spec": {"n": number}} for number in range(4)]
+    split = pieces.split(write(answered(objects)), 4)
+    assert split is not None
+    assert [orjson.loads(text) for text in split[1]] == objects[:3]
+    assert orjson.loads(split[0]) == answered(objects[3:])
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        pytest.param(b'{"response":{}}', id="no list"),
+        pytest.param(orjson.dumps(answered([{**TYPE, "more": [TYPE, TYPE]}, TYPE])), id="objects in objects"),
+        pytest.param(orjson.dumps(answered([TYPE, {**TYPE, "convertedObjects": []}])), id="two such lists"),
+        pytest.param(orjson.dumps(answered([[], TYPE])), id="no object"),
+    ],
+)
+def test_what_cannot_be_told_apart_by_looking(raw: bytes) -> None:
+    assert pieces.split(raw, 2) is None
+
+
+@pytest.mark.rows("VER-005")
+@pytest.mark.parametrize(
+    ("old", "new", "error"),
+    [
+        (b'"n":1}', b'"n":}', "json parse error: invalid character '}' looking for beginning of value"),
+        (b'"uid":"u"', b'"uid":"w"', 'expected response.uid="u", got "w"'),
+        (b'"n":3}}]', b'"n":3}}', "json parse error: invalid character ':' after array element"),
+    ],
+)
+def test_a_fault_is_one_of_the_whole_answer(old: bytes, new: bytes, error: str) -> None:
+    raw = orjson.dumps(answered([{**TYPE, "spec": {"n": number}} for number in range(4)])).replace(old, new)
+    with pytest.raises(ConversionError) as failed:
+        list(review.converted_objects("v1", "u", needs(4), raw))
+    assert str(failed.value).endswith(error)
+    assert str(failed.value).startswith("conversion webhook for example.com/v1, Kind=Widget failed: ")
+
+
+def test_what_only_the_slow_decoder_reads() -> None:
+    raw = orjson.dumps(answered([{**TYPE, "spec": f"n{number}"} for number in range(4)])).replace(b"n1", b"\xff")
+    found = list(review.converted_objects("v1", "u", needs(4), raw))
+    assert [it["spec"] for it in found] == ["n0", "\ufffd", "n2", "n3"]

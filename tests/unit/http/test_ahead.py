@@ -1,0 +1,106 @@
+"""Large objects of watches are written in a thread, in order, and as they would be on the loop."""
+
+import threading
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import pytest
+
+from apiext import limits
+from apiext.http import streams
+from apiext.http.ahead import Ahead
+from apiext.http.negotiation import JSON, PROTOBUF, Wanted
+from apiext.http.representations import PARTIAL, Subject
+from apiext.storage.store import Entry
+from apiext.storage.watching import WatchGroup
+from apiext.telemetry import Distribution, Slot
+from tests.unit.http.support import NAMESPACES, endpoint, until
+from tests.unit.storage.test_fanout import Feed, turns
+
+WAYS = [Wanted(PROTOBUF), Wanted(JSON), Wanted(PROTOBUF, PARTIAL, "v1"), Wanted(JSON, "Table", "v1")]
+
+
+class Sink:
+    """Keeps what was written."""
+
+    def __init__(self) -> None:
+        self.paused = self.closed = False
+        self.data = b""
+
+    def write(self, data: bytes) -> None:
+        self.data += data
+
+    def end(self, data: bytes) -> None:
+        self.write(data + b"END")
+
+
+def namespace(name: str, size: int) -> bytes:
+    metadata = {"name": name, "uid": "u", "annotations": {"a": "x" * size}}
+    return orjson.dumps({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+
+
+def group(subject: Subject) -> tuple[streams.Frames, WatchGroup]:
+    frames = streams.frames(subject, Slot(), Distribution(()))
+    made = WatchGroup(frames.key, None, None, frames.frame, frames.bookmark, frames.expired, stage=frames.stage)
+    return frames, made
+
+
+@pytest.mark.rows("RV-010", "NEG-002")
+@pytest.mark.parametrize("wanted", WAYS, ids=str)
+@pytest.mark.parametrize("initial", [True, False])
+async def test_events_are_those_of_the_loop(wanted: Wanted, initial: bool) -> None:
+    where: set[int] = set()
+
+    def view(raw: bytes, revision: int) -> bytes:
+        where.add(threading.get_ident())
+        return NAMESPACES.view(raw, revision)
+
+    subject = Subject(replace(NAMESPACES, view=view), endpoint(), wanted)
+    feed, sink = Feed(), Sink()
+    sizes = {"a": 10, "b": limits.OFF_LOOP, "c": 10, "d": 2 * limits.OFF_LOOP}
+    if initial:
+        for name, size in sizes.items():
+            feed.put(f"n/{name}", raw=namespace(name, size))
+    feed.col.watch(group(subject)[1], None, sink, initial=initial)
+    await turns()
+    if not initial:
+        for name, size in sizes.items():
+            feed.put(f"n/{name}", raw=namespace(name, size))
+        feed.remove("n/d")
+    events = [("ADDED", entry) for entry in feed.col.entries()]
+    if not initial:
+        gone = Entry("n", "d", 14, namespace("d", sizes["d"]))
+        events += [("ADDED", gone), ("DELETED", gone.with_revision(15))]
+    plain = streams.frames(replace(subject, served=NAMESPACES), Slot(), Distribution(()))
+    expected = b"".join(plain.frame(event, entry) for event, entry in events)
+    await until(lambda: len(sink.data) >= len(expected))
+    assert sink.data == expected
+    assert where - {threading.get_ident()}, "the large ones in a thread"
+
+
+async def test_what_cannot_be_written_ends_the_watch() -> None:
+    def view(raw: bytes, revision: int) -> bytes:
+        raise ValueError("no")
+
+    feed, sink = Feed(), Sink()
+    feed.col.watch(group(Subject(replace(NAMESPACES, view=view), endpoint(), Wanted(PROTOBUF)))[1], None, sink)
+    await turns()
+    feed.put("n/a", raw=namespace("a", limits.OFF_LOOP))
+    await until(lambda: sink.data.endswith(b"END"))
+
+
+async def test_what_nobody_takes_is_forgotten() -> None:
+    ahead = Ahead(lambda entry: b"here", lambda entry: b"there")
+    entries = [Entry("", f"o{number}", 1, b"x" * limits.OFF_LOOP) for number in range(2 * limits.SEGMENT + 1)]
+    told: list[Any] = []
+    ahead.prepare(entries, told.append)
+    await until(lambda: bool(told))
+    assert told == [entries]
+    assert [ahead.now(entry) for entry in entries[:2]] == [None, entries[1]]
+    assert [ahead.written(entry) for entry in (*entries[:2], entries[1])] == [b"here", b"there", b"here"]
+
+
+def test_custom_objects_need_no_thread() -> None:
+    subject = Subject(replace(NAMESPACES, typed=False), endpoint(), Wanted(JSON))
+    assert group(subject)[0].stage is None

@@ -1,0 +1,21 @@
+"""Reading FieldsV1: elements that were met before take a shorter way, to the same result (SSA-002)."""
+
+import pytest
+
+from apiext.managedfields import fieldsv1
+
+
+def test_elements_that_were_met_before_are_still_checked() -> None:
+    known = {"f:a": {".": {}, "f:b": {}, "f:c": {}}}
+    assert fieldsv1.decode(known) == known
+    assert fieldsv1.decode(known)["f:a"] is known["f:a"]  # not taken apart again
+    assert fieldsv1.decode({"f:a": {".": {}}}) == {"f:a": {}}
+    assert fieldsv1.decode({".": {}, "f:b": {}}) == {"f:b": {}}
+    assert fieldsv1.decode({"f:a": {"f:b": {"f:c": {"f:b": {}}}, "f:c": {}}}) == {
+        "f:a": {"f:b": {"f:c": {"f:b": {}}}, "f:c": {}}
+    }
+    for wrong in (None, [], 0, "", False):
+        with pytest.raises(fieldsv1.FieldsError, match="must be an object"):
+            fieldsv1.decode({"f:a": {"f:b": {}, "f:c": wrong}})
+    with pytest.raises(fieldsv1.FieldsError):
+        fieldsv1.decode({"f:a": {"f:b": {}, "x:c": {}}})

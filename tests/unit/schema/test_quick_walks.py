@@ -1,0 +1,47 @@
+"""The quick look at wide objects finds what the walk member by member finds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apiext.documents.document import clone
+from apiext.schema import nulls, prune
+from apiext.schema.compile import compile_schema
+
+NAMES = [f"p{number}" for number in range(6)]
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "spec": {
+            "type": "object",
+            "properties": {
+                "p0": {"type": "string"},
+                "p1": {"type": "string", "nullable": True},
+                "p2": {"type": "string", "default": "x"},
+                "p3": {"type": "object", "properties": {"p0": {"type": "string"}}},
+                "p4": {"type": "object", "additionalProperties": {"type": "string"}},
+            },
+        },
+    },
+}
+VALUES = st.recursive(
+    st.none() | st.integers() | st.text(max_size=2),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=6),
+)
+
+
+@given(st.dictionaries(st.sampled_from(NAMES), VALUES))
+def test_both_ways_are_one(spec: dict[str, Any]) -> None:
+    shape = compile_schema(SCHEMA)
+    found = []
+    for few in (-1, 1_000):
+        document: dict[str, Any] = {"spec": clone(spec)}
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(prune, "FEW", few)
+            patched.setattr(nulls, "FEW", few)
+            found.append((shape.prune(document), shape.drop_nulls(document), document))
+    assert found[0] == found[1]

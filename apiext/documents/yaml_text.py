@@ -4,6 +4,7 @@ import base64
 import binascii
 import re
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 
 import orjson
@@ -255,9 +256,10 @@ def integral(number: float) -> int | float:
     """
     if number in (float("inf"), float("-inf")):
         raise DecodeError(f"json: unsupported value: {'+' if number > 0 else '-'}Inf")
-    if number.is_integer() and _INT_MIN <= number <= _INT_MAX:
-        return int(number)
-    return number
+    if not number.is_integer():
+        return number
+    whole = int(Decimal(repr(number)))  # the shortest digits that mean the float, then zeros: that is what is printed
+    return whole if _INT_MIN <= whole <= _INT_MAX else number
 
 
 def _fault(error: yaml.MarkedYAMLError) -> str:

@@ -177,8 +177,9 @@ def raw_exchange(url: str, data: bytes) -> bytes:
     parts = urlsplit(url)
     received = b""
     with socket.create_connection((parts.hostname or "", parts.port or 80), timeout=10) as line:
-        line.sendall(data)
-        line.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(OSError):  # who has seen enough closes before all is sent
+            line.sendall(data)
+            line.shutdown(socket.SHUT_WR)
         with contextlib.suppress(ConnectionError):
             while chunk := line.recv(65536):
                 received += chunk

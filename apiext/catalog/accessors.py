@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from apiext.documents.document import Document, View
-from apiext.meta.fields import go_float
+from apiext.meta.fields import go_print
 
 _GO_TYPES: Mapping[type, str] = {
     str: "string",
@@ -24,19 +24,6 @@ class AccessorError(ValueError):
 def split_path(path: str) -> tuple[str, ...]:
     """Return the field names of a scale path: ``.spec.replicas`` is (spec, replicas), brackets are part of names."""
     return tuple(path.removeprefix(".").split("."))
-
-
-def go_print(value: Any) -> str:
-    """Return a JSON value as Go's %v prints it."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float):
-        return go_float(value)
-    if isinstance(value, Mapping):
-        return f"map[{' '.join(f'{key}:{go_print(value[key])}' for key in sorted(value))}]"
-    if isinstance(value, list):
-        return f"[{' '.join(map(go_print, value))}]"
-    return "<nil>" if value is None else str(value)
 
 
 def nested(document: View, fields: Sequence[str], expected: type) -> Any:

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from apiext.catalog.accessors import go_print
 from apiext.documents.document import View
+from apiext.meta.fields import go_print
 
 Getter = Callable[[View], str]
 

@@ -19,7 +19,7 @@ from apiext.managedfields.types import (
     alike,
     item_element,
 )
-from apiext.meta.fields import go_float, go_quote
+from apiext.meta.fields import go_print, go_quote
 
 Faults = list[tuple[str, str]]
 """Path and text of what does not fit."""
@@ -101,31 +101,22 @@ def _list_faults(of: ListType, value: list[Any], duplicates: bool) -> Faults:
 
 def _unexpected(of: Type, value: Any) -> str:
     if of.map is not None:
-        return f"expected map, got &{{{go_plain(value)}}}"
+        return f"expected map, got &{{{go_print(value)}}}"
     if of.scalar == NUMERIC:
         return f"expected numeric (int or float), got {_go_type(value)}"
     if of.scalar == STRING:
         return f"expected string, got &value.valueUnstructured{{Value:{go_syntax(value)}}}"
     if of.scalar:
         wanted = "boolean" if of.scalar == BOOLEAN else "any scalar"
-        return f"expected {wanted}, got &{{{go_plain(value)}}}"
+        return f"expected {wanted}, got &{{{go_print(value)}}}"
     if of.list is not None:
-        return f"expected list, got &{{{go_plain(value)}}}"
+        return f"expected list, got &{{{go_print(value)}}}"
     return "schema error: invalid atom: inlined"
 
 
 def _go_type(value: Any) -> str:
     names = {str: "string", bool: "bool", int: "int64", float: "float64", list: "[]interface {}"}
     return names.get(value.__class__, "map[string]interface {}")
-
-
-def go_plain(value: Any) -> str:
-    """Return a JSON value as Go's %v prints it."""
-    if isinstance(value, dict):
-        return "map[" + " ".join(f"{name}:{go_plain(value[name])}" for name in sorted(value)) + "]"
-    if isinstance(value, list):
-        return "[" + " ".join(map(go_plain, value)) + "]"
-    return value if isinstance(value, str) else "<nil>" if value is None else _go_scalar(value)
 
 
 def go_syntax(value: Any) -> str:
@@ -137,13 +128,7 @@ def go_syntax(value: Any) -> str:
         return f"[]interface {{}}{{{', '.join(map(go_syntax, value))}}}"
     if isinstance(value, str):
         return go_quote(value)
-    return "interface {}(nil)" if value is None else _go_scalar(value)
-
-
-def _go_scalar(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return go_float(value) if isinstance(value, float) else str(value)
+    return "interface {}(nil)" if value is None else go_print(value)
 
 
 def fields_of(of: Type, value: Any) -> FieldSet:

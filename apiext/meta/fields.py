@@ -5,7 +5,7 @@ A path is its rendered text (``spec.versions[0].name``); the empty path renders 
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -143,6 +143,19 @@ def go_float(value: float) -> str:
     if -5 < exponent < 6:
         return _plain(value)
     return f"{_shortest(value)}e{'-' if exponent < 0 else '+'}{abs(exponent):02d}"
+
+
+def go_print(value: Any) -> str:
+    """Return a JSON value as Go's %v prints it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return go_float(value)
+    if isinstance(value, Mapping):
+        return f"map[{' '.join(f'{key}:{go_print(value[key])}' for key in sorted(value))}]"
+    if isinstance(value, list):
+        return f"[{' '.join(map(go_print, value))}]"
+    return "<nil>" if value is None else str(value)
 
 
 def _plain(value: float) -> str:

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Mapping
 
-from apiext.catalog.accessors import go_print
 from apiext.documents import json_patch, merge_patch, strategic_merge
 from apiext.documents.document import Document, View, clone
 from apiext.documents.encoding import DecodeError, decode_json
 from apiext.meta import status
+from apiext.meta.fields import go_print
 from apiext.verbs import patch_texts
 from apiext.verbs.call import Call
 from apiext.verbs.decoding import IGNORE, normalize_patched, restore_patched

@@ -1,6 +1,6 @@
 """What the protobuf forms of OpenAPI v2 and v3 share: where messages come from, plain keywords, and YAML inside."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,9 @@ PLAIN: Mapping[str, str] = {  # schema keyword → field
     "maxProperties": "max_properties",
     "minProperties": "min_properties",
 }
+Setter = Callable[[Any, Any], None]
+"""Sets what a value says in a message."""
+Keywords = Mapping[str, Setter]
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 
@@ -65,3 +68,45 @@ def set_external_docs(message: Any, value: View) -> None:
 def yaml(value: Any) -> str:
     """Return a value as YAML; JSON on one line is YAML."""
     return orjson.dumps(value).decode() + "\n"
+
+
+def set_keywords(message: Any, schema: View, nested: Keywords) -> None:
+    """Set the fields of a schema's keywords: the plain ones, and those that are written by their own."""
+    for keyword, value in schema.items():
+        if keyword in PLAIN:
+            set_plain(message, keyword, value)
+        elif keyword in nested:
+            nested[keyword](message, value)
+
+
+def _set_required(message: Any, names: list[str]) -> None:
+    message.required.extend(names)
+
+
+def _set_enum(message: Any, values: list[Any]) -> None:
+    for value in values:
+        message.enum.add(yaml=yaml(value))
+
+
+def _set_example(message: Any, value: Any) -> None:
+    message.example.yaml = yaml(value)
+
+
+COMMON: Keywords = {
+    "required": _set_required,
+    "enum": _set_enum,
+    "example": _set_example,
+    "externalDocs": set_external_docs,
+}
+"""Keywords that both versions write the same way."""
+
+
+def properties_by(schema: Setter) -> Setter:
+    """Return what sets named schemas, each by the function given."""
+
+    def set_properties(message: Any, properties: Mapping[str, View]) -> None:
+        message.properties.SetInParent()
+        for name in sorted(properties):
+            schema(message.properties.additional_properties.add(name=name).value, properties[name])
+
+    return set_properties

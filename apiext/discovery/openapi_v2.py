@@ -11,7 +11,7 @@ from apiext.catalog.served import Catalog, ServedVersion
 from apiext.discovery import openapi_v2_proto, own_paths, types
 from apiext.discovery.fingerprints import common, fingerprint, made_of
 from apiext.discovery.groups import Published, published
-from apiext.discovery.openapi_v2_paths import encoded_path_item, parameter, path_item, shared_parameters
+from apiext.discovery.openapi_v2_paths import PATHS, shared_parameters
 from apiext.discovery.operations import PathItem, path_items
 from apiext.discovery.schemas import kinds
 from apiext.discovery.tagged import Tagged, etag, joined, separated
@@ -83,7 +83,7 @@ def _own(catalog: Catalog) -> list[PathItem]:
 
 def _json(catalog: Catalog, version: str) -> list[bytes]:
     parts = [_part(one.version) for one in _everything(catalog)]
-    own = joined((item.path, encoded_path_item(item)) for item in _own(catalog))
+    own = joined((item.path, PATHS.encoded(item)) for item in _own(catalog))
     head = orjson.dumps({"swagger": "2.0", "info": {"title": types.TITLE, "version": version}})
     return [
         head[:-1] + b',"paths":{',
@@ -111,7 +111,7 @@ def _part(served: ServedVersion) -> _Part:
     found = _PARTS.get(served)
     if found is None:
         found = _PARTS[served] = _Part(
-            joined((item.path, encoded_path_item(item)) for item in path_items(served)),
+            joined((item.path, PATHS.encoded(item)) for item in path_items(served)),
             joined((name, encode_in_order(schema)) for name, schema in kinds(served, v2=True).items()),
         )
     return found
@@ -123,7 +123,7 @@ def _part(served: ServedVersion) -> _Part:
 def _protobuf(catalog: Catalog, version: str) -> Iterable[bytes]:
     # Serialised messages of one type merge by standing one after the other.
     head = openapi_v2_proto.document({}, _types(), shared_parameters(), title=types.TITLE, version=version)
-    own = {item.path: path_item(item, parameter) for item in _own(catalog)}
+    own = {item.path: PATHS.item(item) for item in _own(catalog)}
     return [
         head,
         openapi_v2_proto.document(own, {}, {}),
@@ -134,6 +134,6 @@ def _protobuf(catalog: Catalog, version: str) -> Iterable[bytes]:
 def _part_protobuf(served: ServedVersion) -> bytes:
     part = _part(served)
     if part.protobuf is None:
-        paths = {item.path: path_item(item, parameter) for item in path_items(served)}
+        paths = {item.path: PATHS.item(item) for item in path_items(served)}
         part.protobuf = openapi_v2_proto.document(paths, kinds(served, v2=True), {})
     return part.protobuf

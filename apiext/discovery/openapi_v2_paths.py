@@ -1,36 +1,18 @@
 """Paths, operations and parameters as OpenAPI v2 writes them (OAS-007, OAS-008)."""
 
 from collections.abc import Callable
-from functools import lru_cache
-from typing import Any
-
-import orjson
 
 from apiext.discovery import types
-from apiext.discovery.operations import Operation, PathItem
+from apiext.discovery.openapi_paths import Parameters, Paths
+from apiext.discovery.operations import Operation
 from apiext.discovery.schemas import V2_PREFIX, reference
 from apiext.documents.document import Document, View
 
 _PATCH_BODY = "body-78PwaGsr"  # names under which upstream shares the two bodies that never change
 _DELETE_BODY = "body-2Y1dVQaQ"
-Parameters = Callable[[str, str], Any]
-"""Writes the parameter of a key for a kind: as a document, or encoded already."""
 
 
-def path_item(item: PathItem, parameter: Parameters) -> Document:
-    """Return a path with its operations."""
-    found: Document = {one.method: _operation(one, item.kind, parameter) for one in item.operations}
-    if item.parameters:
-        found["parameters"] = [parameter(key, item.kind) for key in item.parameters]
-    return found
-
-
-def encoded_path_item(item: PathItem) -> bytes:
-    """Return a path with its operations as JSON."""
-    return orjson.dumps(path_item(item, _encoded))
-
-
-def parameter(key: str, kind: str) -> Document:
+def _parameter(key: str, kind: str) -> Document:
     """Return a parameter; dryRun and fieldValidation are written out, where kubectl looks for them."""
     known = types.data().parameters[key]
     return _to_shared(known.shared) if known.shared else _written_out(known, kind)
@@ -46,15 +28,6 @@ def shared_parameters() -> dict[str, View]:
         if known.shared:
             found[known.shared] = _written_out(known, "")
     return dict(sorted(found.items()))
-
-
-def _encoded(key: str, kind: str) -> orjson.Fragment:
-    return _remembered(key, kind if key == "name" else "")
-
-
-@lru_cache(maxsize=1024)
-def _remembered(key: str, kind: str) -> orjson.Fragment:
-    return orjson.Fragment(orjson.dumps(parameter(key, kind)))
 
 
 def _operation(one: Operation, kind: str, parameter: Parameters) -> Document:
@@ -100,3 +73,6 @@ def _written_out(known: types.Parameter, kind: str) -> Document:
         "in": known.place,
     }
     return found | {"required": True} if known.required else found
+
+
+PATHS = Paths(_operation, _parameter)

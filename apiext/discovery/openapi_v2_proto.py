@@ -1,17 +1,17 @@
 """An OpenAPI v2 document as protobuf: the same members under gnostic's message types (OAS-001)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
 from apiext.discovery.gnostic import (
+    COMMON,
     METHODS,
-    PLAIN,
+    Keywords,
     message_class,
+    properties_by,
     set_extensions,
-    set_external_docs,
-    set_plain,
-    yaml,
+    set_keywords,
 )
 from apiext.documents.document import View
 
@@ -100,22 +100,12 @@ def _parameter(message: Any, parameter: View) -> None:
 
 def _schema(message: Any, schema: View) -> None:
     message.SetInParent()
-    for keyword, value in schema.items():
-        if keyword in PLAIN:
-            set_plain(message, keyword, value)
-        elif keyword in _NESTED:
-            _NESTED[keyword](message, value)
+    set_keywords(message, schema, _NESTED)
     set_extensions(message.vendor_extension, schema)
 
 
 def _reference(message: Any, reference: str) -> None:
     setattr(message, "_ref", reference)  # noqa: B010  # a field name that looks private
-
-
-def _properties(message: Any, properties: Mapping[str, View]) -> None:
-    message.properties.SetInParent()
-    for name in sorted(properties):
-        _schema(message.properties.additional_properties.add(name=name).value, properties[name])
 
 
 def _items(message: Any, items: View) -> None:
@@ -134,27 +124,11 @@ def _type(message: Any, name: str) -> None:
     message.type.value.append(name)
 
 
-def _required(message: Any, names: list[str]) -> None:
-    message.required.extend(names)
-
-
-def _enum(message: Any, values: list[Any]) -> None:
-    for value in values:
-        message.enum.add(yaml=yaml(value))
-
-
-def _example(message: Any, value: Any) -> None:
-    message.example.yaml = yaml(value)
-
-
-_NESTED: Mapping[str, Callable[[Any, Any], None]] = {
+_NESTED: Keywords = {
+    **COMMON,
     "$ref": _reference,
-    "properties": _properties,
+    "properties": properties_by(_schema),
     "items": _items,
     "additionalProperties": _additional,
     "type": _type,
-    "required": _required,
-    "enum": _enum,
-    "example": _example,
-    "externalDocs": set_external_docs,
 }

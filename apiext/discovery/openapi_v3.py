@@ -11,7 +11,7 @@ from apiext.catalog.served import Catalog, ServedVersion
 from apiext.discovery import openapi_v3_proto, own_paths, types
 from apiext.discovery.fingerprints import common, fingerprint, made_of
 from apiext.discovery.groups import Published, published
-from apiext.discovery.openapi_v3_paths import encoded_path_item, parameter, path_item
+from apiext.discovery.openapi_v3_paths import PATHS
 from apiext.discovery.operations import PathItem, path_items
 from apiext.discovery.schemas import kinds
 from apiext.discovery.tagged import Tagged, etag, joined, separated
@@ -139,7 +139,7 @@ def _json(page: _Page) -> list[bytes]:
     parts = [_part(one.version) for one in page.served]
     title, version = page.about
     head = orjson.dumps({"openapi": "3.0.0", "info": {"title": title, "version": version}})
-    own = joined((item.path, encoded_path_item(item)) for item in page.own)
+    own = joined((item.path, PATHS.encoded(item)) for item in page.own)
     return [
         head[:-1] + b',"paths":{',
         *separated((own, *(part.paths for part in parts))),
@@ -158,7 +158,7 @@ def _part(served: ServedVersion) -> _Part:
     found = _PARTS.get(served)
     if found is None:
         found = _PARTS[served] = _Part(
-            joined((item.path, encoded_path_item(item)) for item in path_items(served)),
+            joined((item.path, PATHS.encoded(item)) for item in path_items(served)),
             joined((name, encode_in_order(schema)) for name, schema in kinds(served, v2=False).items()),
         )
     return found
@@ -169,7 +169,7 @@ def _part(served: ServedVersion) -> _Part:
 
 def _protobuf(page: _Page) -> list[bytes]:
     # Serialised messages of one type merge by standing one after the other.
-    own = {item.path: path_item(item, parameter) for item in page.own}
+    own = {item.path: PATHS.item(item) for item in page.own}
     return [
         openapi_v3_proto.head(*page.about),
         *(_part_protobuf(one.version) for one in page.served),
@@ -186,6 +186,6 @@ def _protobuf_types(key: tuple[str, ...]) -> bytes:
 def _part_protobuf(served: ServedVersion) -> bytes:
     part = _part(served)
     if part.protobuf is None:
-        paths = {item.path: path_item(item, parameter) for item in path_items(served)}
+        paths = {item.path: PATHS.item(item) for item in path_items(served)}
         part.protobuf = openapi_v3_proto.document(paths, kinds(served, v2=False))
     return part.protobuf

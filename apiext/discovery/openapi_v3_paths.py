@@ -1,34 +1,15 @@
 """Paths and operations as OpenAPI v3 writes them (OAS-007, OAS-008)."""
 
-from collections.abc import Callable, Iterable
-from functools import lru_cache
-from typing import Any
-
-import orjson
+from collections.abc import Iterable
 
 from apiext.discovery import types
-from apiext.discovery.operations import Operation, PathItem
+from apiext.discovery.openapi_paths import Parameters, Paths
+from apiext.discovery.operations import Operation
 from apiext.discovery.schemas import reference
 from apiext.documents.document import Document
 
-Parameters = Callable[[str, str], Any]
-"""Writes the parameter of a key for a kind: as a document, or encoded already."""
 
-
-def path_item(item: PathItem, parameter: Parameters) -> Document:
-    """Return a path with its operations."""
-    found: Document = {one.method: _operation(one, item.kind, parameter) for one in item.operations}
-    if item.parameters:
-        found["parameters"] = [parameter(key, item.kind) for key in item.parameters]
-    return found
-
-
-def encoded_path_item(item: PathItem) -> bytes:
-    """Return a path with its operations as JSON."""
-    return orjson.dumps(path_item(item, _encoded))
-
-
-def parameter(key: str, kind: str) -> Document:
+def _parameter(key: str, kind: str) -> Document:
     """Return a parameter; only that of the name knows the kind."""
     known = types.data().parameters[key]
     found: Document = {
@@ -39,15 +20,6 @@ def parameter(key: str, kind: str) -> Document:
     if known.required:
         found["required"] = True
     return found | {"schema": {"type": known.type, "uniqueItems": True}}
-
-
-def _encoded(key: str, kind: str) -> orjson.Fragment:
-    return _remembered(key, kind if key == "name" else "")
-
-
-@lru_cache(maxsize=1024)
-def _remembered(key: str, kind: str) -> orjson.Fragment:
-    return orjson.Fragment(orjson.dumps(parameter(key, kind)))
 
 
 def _operation(one: Operation, kind: str, parameter: Parameters) -> Document:
@@ -68,3 +40,6 @@ def _operation(one: Operation, kind: str, parameter: Parameters) -> Document:
 
 def _content(model: str, media_types: Iterable[str]) -> Document:
     return {media_type: {"schema": {"$ref": reference(model, v2=False)}} for media_type in media_types}
+
+
+PATHS = Paths(_operation, _parameter)

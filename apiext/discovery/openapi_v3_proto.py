@@ -1,17 +1,17 @@
 """An OpenAPI v3 document as protobuf: the same members under gnostic's message types (OAS-002)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache, partial
 from typing import Any
 
 from apiext.discovery.gnostic import (
+    COMMON,
     METHODS,
-    PLAIN,
+    Keywords,
     message_class,
+    properties_by,
     set_extensions,
-    set_external_docs,
-    set_plain,
-    yaml,
+    set_keywords,
 )
 from apiext.documents.document import View
 
@@ -92,11 +92,7 @@ def _schema_or_reference(message: Any, schema: View) -> None:
 
 
 def _schema(message: Any, schema: View) -> None:
-    for keyword, value in schema.items():
-        if keyword in PLAIN:
-            set_plain(message, keyword, value)
-        elif keyword in _NESTED:
-            _NESTED[keyword](message, value)
+    set_keywords(message, schema, _NESTED)
     set_extensions(message.specification_extension, schema)
 
 
@@ -115,12 +111,6 @@ def _not(message: Any, branch: View) -> None:
     _schema(found, branch)
 
 
-def _properties(message: Any, properties: Mapping[str, View]) -> None:
-    message.properties.SetInParent()
-    for name in sorted(properties):
-        _schema_or_reference(message.properties.additional_properties.add(name=name).value, properties[name])
-
-
 def _items(message: Any, items: View) -> None:
     _schema_or_reference(message.items.schema_or_reference.add(), items)
 
@@ -130,15 +120,6 @@ def _additional(message: Any, values: Any) -> None:
         message.additional_properties.boolean = values
     else:
         _schema_or_reference(message.additional_properties.schema_or_reference, values)
-
-
-def _required(message: Any, names: list[str]) -> None:
-    message.required.extend(names)
-
-
-def _enum(message: Any, values: list[Any]) -> None:
-    for value in values:
-        message.enum.add(yaml=yaml(value))
 
 
 def _default(message: Any, value: Any) -> None:
@@ -151,23 +132,16 @@ def _default(message: Any, value: Any) -> None:
         message.default.string = value
 
 
-def _example(message: Any, value: Any) -> None:
-    message.example.yaml = yaml(value)
-
-
-_NESTED: Mapping[str, Callable[[Any, Any], None]] = {
+_NESTED: Keywords = {
+    **COMMON,
     "type": partial(_text, "type"),
     "nullable": partial(_text, "nullable"),
     "allOf": partial(_branches, "all_of"),
     "anyOf": partial(_branches, "any_of"),
     "oneOf": partial(_branches, "one_of"),
     "not": _not,
-    "properties": _properties,
+    "properties": properties_by(_schema_or_reference),
     "items": _items,
     "additionalProperties": _additional,
-    "required": _required,
-    "enum": _enum,
     "default": _default,
-    "example": _example,
-    "externalDocs": set_external_docs,
 }

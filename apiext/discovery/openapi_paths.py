@@ -1,0 +1,44 @@
+"""Path items as both OpenAPI versions have them, around operations and parameters that each writes its own way."""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import orjson
+
+from apiext.discovery.operations import Operation, PathItem
+from apiext.documents.document import Document
+
+Parameters = Callable[[str, str], Any]
+"""Writes the parameter of a key for a kind: as a document, or encoded already."""
+
+
+class Paths:
+    """Writes path items of one OpenAPI version; ``operation`` is given a kind and what writes its parameters."""
+
+    def __init__(
+        self, operation: Callable[[Operation, str, Parameters], Document], parameter: Callable[[str, str], Document]
+    ) -> None:
+        self._operation = operation
+        self._parameter = parameter
+        self._remembered = lru_cache(maxsize=1024)(self._fragment)
+
+    def item(self, item: PathItem) -> Document:
+        """Return a path with its operations."""
+        return self._item(item, self._parameter)
+
+    def encoded(self, item: PathItem) -> bytes:
+        """Return a path with its operations as JSON."""
+        return orjson.dumps(self._item(item, self._encoded))
+
+    def _item(self, item: PathItem, parameter: Parameters) -> Document:
+        found: Document = {one.method: self._operation(one, item.kind, parameter) for one in item.operations}
+        if item.parameters:
+            found["parameters"] = [parameter(key, item.kind) for key in item.parameters]
+        return found
+
+    def _encoded(self, key: str, kind: str) -> orjson.Fragment:
+        return self._remembered(key, kind if key == "name" else "")  # only that of the name tells the kind
+
+    def _fragment(self, key: str, kind: str) -> orjson.Fragment:
+        return orjson.Fragment(orjson.dumps(self._parameter(key, kind)))

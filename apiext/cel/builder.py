@@ -23,6 +23,8 @@ from apiext.cel.unescape import UnescapeError, unescape
 from apiext.cel.values import Scalar, Uint
 
 ACCUMULATOR = "@result"
+MAX_NESTING = 250  # of expressions in expressions, and of nodes (upstream: maxRecursionDepth)
+TOO_NESTED = f"expression recursion limit exceeded: {MAX_NESTING}"
 
 RESERVED = frozenset(
     (

@@ -5,9 +5,9 @@ from math import ceil
 from typing import TypeAlias
 
 from apiext.cel.effort import spend
-from apiext.cel.estimate import LIST_COST, PATTERN, TRAVERSAL
 from apiext.cel.go_values import go_type
 from apiext.cel.library.named_formats import NamedFormat
+from apiext.cel.ranges import LIST_COST, PATTERN, TRAVERSAL
 from apiext.cel.values import (
     Broken,
     Duration,

@@ -9,10 +9,11 @@ from apiext.cel.checker import Checked, Checker
 from apiext.cel.declared import Declared
 from apiext.cel.depth import room_for
 from apiext.cel.effort import Cancelled, rest
-from apiext.cel.estimate import Range, estimate
+from apiext.cel.estimate import estimate
 from apiext.cel.evaluation import Limit, Step, Tracker, Variables
 from apiext.cel.parser import TOO_DEEP, parse
 from apiext.cel.planner import Unplannable, plan
+from apiext.cel.ranges import Range
 from apiext.cel.runtime import Odd, Reached, values
 from apiext.cel.source import Issues, Source
 from apiext.cel.types import Type

@@ -1,50 +1,32 @@
 """The most and the least that an expression can cost, from its types and the sizes declared for them."""
 
 from collections.abc import Callable, Mapping
-from math import ceil
 from typing import TypeAlias
 
 from apiext.cel.ast import Call, Fold, Ident, ListOf, Literal, MapOf, Node, ObjectOf, Select
 from apiext.cel.builder import ACCUMULATOR
 from apiext.cel.checker import Checked
 from apiext.cel.declared import Declared
-from apiext.cel.types import Type, is_scalar
-
-MOST = (1 << 64) - 1
-TRAVERSAL = 0.1  # of a character (upstream: StringTraversalCostFactor)
-PATTERN = 0.25  # of a character of a regular expression (upstream: RegexStringLengthCostFactor)
-LIST_COST, MAP_COST, OBJECT_COST = 10, 30, 40
-
-Range: TypeAlias = tuple[int, int]  # least and most, of a cost or of a size
-Path: TypeAlias = tuple[str, ...]
-
-UNKNOWN: Range = (0, MOST)
-ONE: Range = (1, 1)
-
-
-def add(one: Range, other: Range) -> Range:
-    """Return the sum of two ranges, at most MOST."""
-    return min(one[0] + other[0], MOST), min(one[1] + other[1], MOST)
-
-
-def multiply(one: Range, other: Range) -> Range:
-    """Return the product of two ranges, at most MOST."""
-    return min(one[0] * other[0], MOST), min(one[1] * other[1], MOST)
-
-
-def union(one: Range, other: Range) -> Range:
-    """Return the range that holds two ranges."""
-    return min(one[0], other[0]), max(one[1], other[1])
-
-
-def _scaled(number: int, factor: float) -> int:
-    made = float(number) * factor
-    return MOST if made >= 18446744073709551616.0 else ceil(made)
-
-
-def scale(one: Range, factor: float) -> Range:
-    """Return a range times a factor, rounded up."""
-    return _scaled(one[0], factor), _scaled(one[1], factor)
+from apiext.cel.estimates import BY_FUNCTION, BY_OVERLOAD
+from apiext.cel.ranges import (
+    LIST_COST,
+    MAP_COST,
+    MOST,
+    OBJECT_COST,
+    ONE,
+    PATTERN,
+    TRAVERSAL,
+    UNKNOWN,
+    CallCost,
+    Part,
+    Path,
+    Range,
+    add,
+    multiply,
+    scale,
+    union,
+)
+from apiext.cel.types import is_scalar
 
 
 class Entries:
@@ -67,22 +49,6 @@ class Local:
         self.path = path
         self.size = size
         self.entries = entries
-
-
-class Part:
-    """A node as costs of functions see it: its path in the declared types, its type and its size."""
-
-    __slots__ = ("literal", "path", "size", "type")
-
-    def __init__(self, path: Path, type: Type, size: Range | None, literal: object = None) -> None:
-        self.path = path
-        self.type = type
-        self.size = size
-        self.literal = literal
-
-
-CallCost: TypeAlias = tuple[Range, Range | None]
-FunctionCost: TypeAlias = "Callable[[Estimator, str, Part | None, list[Part]], CallCost | None]"
 
 
 class Estimator:
@@ -256,8 +222,6 @@ class Estimator:
         of_args: Range = (0, 0)
         for cost in costs:
             of_args = add(of_args, cost)
-        from apiext.cel.estimates import BY_FUNCTION, BY_OVERLOAD  # they need the names of this module
-
         special = BY_OVERLOAD.get(overload) or BY_FUNCTION.get(node.function)
         if special is not None:
             found = special(self, overload, target, parts)

@@ -4,17 +4,17 @@ from collections.abc import Mapping
 from math import ceil
 
 from apiext.cel import types
-from apiext.cel.estimate import (
+from apiext.cel.ranges import (
     LIST_COST,
     MOST,
     ONE,
     PATTERN,
     TRAVERSAL,
     CallCost,
-    Estimator,
     FunctionCost,
     Part,
     Range,
+    Sizes,
     add,
     multiply,
     scale,
@@ -26,11 +26,11 @@ FORMAT_SIZE = 64  # upstream: MaxFormatSize
 AUTHORIZATION = 350_000
 
 
-def _fixed(e: Estimator, overload: str, target: Part | None, args: list[Part]) -> CallCost | None:
+def _fixed(e: Sizes, overload: str, target: Part | None, args: list[Part]) -> CallCost | None:
     return ONE, None
 
 
-def _check(e: Estimator, overload: str, target: Part | None, args: list[Part]) -> CallCost | None:
+def _check(e: Sizes, overload: str, target: Part | None, args: list[Part]) -> CallCost | None:
     return (AUTHORIZATION, AUTHORIZATION), None
 
 
@@ -42,7 +42,7 @@ def _element(target: Part) -> Part | None:
     return Part(path, target.type.params[0], None)
 
 
-def _traverse(e: Estimator, overload: str, target: Part | None, args: list[Part]) -> CallCost | None:
+def _traverse(e: Sizes, overload: str, target: Part | None, args: list[Part]) -> CallCost | None:
     if target is None:
         return None
     size = e.part_size(target)
@@ -57,16 +57,16 @@ def _traverse(e: Estimator, overload: str, target: Part | None, args: list[Part]
     return scale(size, TRAVERSAL), None
 
 
-def _read_arg(e: Estimator, overload: str, target: Part | None, args: list[Part]) -> CallCost | None:
+def _read_arg(e: Sizes, overload: str, target: Part | None, args: list[Part]) -> CallCost | None:
     return (scale(e.part_size(args[0]), TRAVERSAL), None) if args else None
 
 
-def _url(e: Estimator, overload: str, target: Part | None, args: list[Part]) -> CallCost | None:
+def _url(e: Sizes, overload: str, target: Part | None, args: list[Part]) -> CallCost | None:
     size = e.part_size(args[0])
     return scale(size, TRAVERSAL), size
 
 
-def _read_target(e: Estimator, overload: str, target: Part | None, args: list[Part]) -> CallCost | None:
+def _read_target(e: Sizes, overload: str, target: Part | None, args: list[Part]) -> CallCost | None:
     if target is None:
         return None
     size = e.part_size(target)
@@ -78,7 +78,7 @@ def _ceil_divided(one: int, other: int) -> int:
     return MOST if made >= 18446744073709551616.0 else ceil(made)
 
 
-def _replace(e: Estimator, overload: str, target: Part | None, args: list[Part]) -> CallCost | None:
+def _replace(e: Sizes, overload: str, target: Part | None, args: list[Part]) -> CallCost | None:
     if target is None or len(args) < 2:
         return None
     size, old, new = e.part_size(target), e.part_size(args[0]), e.part_size(args[1])
@@ -99,7 +99,7 @@ def _replace(e: Estimator, overload: str, target: Part | None, args: list[Part])
     return scale(size, 2 * TRAVERSAL), result
 
 
-def _split(e: Estimator, overload: str, target: Part | None, args: list[Part]) -> CallCost | None:
+def _split(e: Sizes, overload: str, target: Part | None, args: list[Part]) -> CallCost | None:
     if target is None:
         return None
     size = e.part_size(target)
@@ -109,7 +109,7 @@ def _split(e: Estimator, overload: str, target: Part | None, args: list[Part]) -
     return scale(size, 2 * TRAVERSAL), (0, most)
 
 
-def _join(e: Estimator, overload: str, target: Part | None, args: list[Part]) -> CallCost | None:
+def _join(e: Sizes, overload: str, target: Part | None, args: list[Part]) -> CallCost | None:
     if target is None:
         return None
     count = e.part_size(target)
@@ -121,7 +121,7 @@ def _join(e: Estimator, overload: str, target: Part | None, args: list[Part]) ->
     return scale(size, TRAVERSAL), size
 
 
-def _find(e: Estimator, overload: str, target: Part | None, args: list[Part]) -> CallCost | None:
+def _find(e: Sizes, overload: str, target: Part | None, args: list[Part]) -> CallCost | None:
     if target is None or not args:
         return None
     size = e.part_size(target)
@@ -129,32 +129,32 @@ def _find(e: Estimator, overload: str, target: Part | None, args: list[Part]) ->
     return multiply(text, scale(e.part_size(args[0]), PATTERN)), (0, size[1])
 
 
-def _ip(e: Estimator, overload: str, target: Part | None, args: list[Part]) -> CallCost | None:
+def _ip(e: Sizes, overload: str, target: Part | None, args: list[Part]) -> CallCost | None:
     return (ONE, None) if overload == "cidr_ip" else _read_arg(e, overload, target, args)
 
 
-def _canonical(e: Estimator, overload: str, target: Part | None, args: list[Part]) -> CallCost | None:
+def _canonical(e: Sizes, overload: str, target: Part | None, args: list[Part]) -> CallCost | None:
     return scale(e.part_size(args[0]), 2 * TRAVERSAL), None
 
 
 _BYTES: Range = (4, 16)
 
 
-def _contains_ip(e: Estimator, overload: str, target: Part | None, args: list[Part]) -> CallCost | None:
+def _contains_ip(e: Sizes, overload: str, target: Part | None, args: list[Part]) -> CallCost | None:
     cost = scale(add(_BYTES, _BYTES), TRAVERSAL)
     if overload == "cidr_contains_ip_string":
         cost = add(cost, scale(e.part_size(args[0]), TRAVERSAL))
     return cost, None
 
 
-def _contains_network(e: Estimator, overload: str, target: Part | None, args: list[Part]) -> CallCost | None:
+def _contains_network(e: Sizes, overload: str, target: Part | None, args: list[Part]) -> CallCost | None:
     cost = add(add(scale(add(_BYTES, _BYTES), TRAVERSAL), scale(_BYTES, TRAVERSAL)), ONE)
     if overload == "cidr_contains_cidr_string":
         cost = add(cost, scale(e.part_size(args[0]), TRAVERSAL))
     return cost, None
 
 
-def _validate(e: Estimator, overload: str, target: Part | None, args: list[Part]) -> CallCost | None:
+def _validate(e: Sizes, overload: str, target: Part | None, args: list[Part]) -> CallCost | None:
     return scale(scale(e.part_size(args[0]), TRAVERSAL), NAME_PATTERN * PATTERN), None
 
 
@@ -162,7 +162,7 @@ _ADDRESSES = (types.IP, types.CIDR)
 _CHEAP = (types.QUANTITY, types.SEMVER)
 
 
-def _equal(e: Estimator, overload: str, target: Part | None, args: list[Part]) -> CallCost | None:
+def _equal(e: Sizes, overload: str, target: Part | None, args: list[Part]) -> CallCost | None:
     if len(args) != 2 or args[0].type != args[1].type:
         return None
     kind = args[0].type
@@ -213,7 +213,7 @@ def _number(part: Part, default: int) -> int:
     return default
 
 
-def _slice(e: Estimator, overload: str, target: Part | None, args: list[Part]) -> CallCost | None:
+def _slice(e: Sizes, overload: str, target: Part | None, args: list[Part]) -> CallCost | None:
     if target is None:
         return None
     size = e.part_size(target)
@@ -221,28 +221,28 @@ def _slice(e: Estimator, overload: str, target: Part | None, args: list[Part]) -
     return _allocating(1, (count, count))
 
 
-def _range(e: Estimator, overload: str, target: Part | None, args: list[Part]) -> CallCost | None:
+def _range(e: Sizes, overload: str, target: Part | None, args: list[Part]) -> CallCost | None:
     count = _number(args[0], MOST)
     return _allocating(1, (count, count))
 
 
-def _reverse(e: Estimator, overload: str, target: Part | None, args: list[Part]) -> CallCost | None:
+def _reverse(e: Sizes, overload: str, target: Part | None, args: list[Part]) -> CallCost | None:
     return None if target is None else _allocating(1, e.part_size(target))
 
 
-def _flatten(e: Estimator, overload: str, target: Part | None, args: list[Part]) -> CallCost | None:
+def _flatten(e: Sizes, overload: str, target: Part | None, args: list[Part]) -> CallCost | None:
     if target is None:
         return None
     depth = _number(args[0], MOST) if args else 1
     return _allocating(float(depth), e.part_size(target))
 
 
-def _squared(e: Estimator, part: Part, factor: float) -> CallCost:
+def _squared(e: Sizes, part: Part, factor: float) -> CallCost:
     size = e.part_size(part)
     return _allocating(factor, multiply(size, size))
 
 
-def _distinct(e: Estimator, overload: str, target: Part | None, args: list[Part]) -> CallCost | None:
+def _distinct(e: Sizes, overload: str, target: Part | None, args: list[Part]) -> CallCost | None:
     return None if target is None else _squared(e, target, 2.0)
 
 
@@ -250,16 +250,16 @@ def _factor(overload: str) -> float:
     return 2.0 + TRAVERSAL if overload.startswith(("list_string_", "list_bytes_")) else 2.0
 
 
-def _sort(e: Estimator, overload: str, target: Part | None, args: list[Part]) -> CallCost | None:
+def _sort(e: Sizes, overload: str, target: Part | None, args: list[Part]) -> CallCost | None:
     return None if target is None else _squared(e, target, _factor(overload))
 
 
-def _sort_by(e: Estimator, overload: str, target: Part | None, args: list[Part]) -> CallCost | None:
+def _sort_by(e: Sizes, overload: str, target: Part | None, args: list[Part]) -> CallCost | None:
     return None if target is None else _squared(e, args[0], _factor(overload))
 
 
 def _sets(factor: float) -> FunctionCost:
-    def estimate(e: Estimator, overload: str, target: Part | None, args: list[Part]) -> CallCost | None:
+    def estimate(e: Sizes, overload: str, target: Part | None, args: list[Part]) -> CallCost | None:
         sizes = multiply(e.part_size(args[0]), e.part_size(args[1]))
         return add(scale(sizes, factor), ONE), None
 

@@ -2,13 +2,11 @@
 
 from apiext.cel import lexer as t
 from apiext.cel.ast import Entry, Ident, ListOf, Literal, MapOf, Node, ObjectOf, Parsed, Select
-from apiext.cel.builder import RESERVED, Builder, Macros
+from apiext.cel.builder import MAX_NESTING, RESERVED, TOO_NESTED, Builder, Macros
 from apiext.cel.lexer import Tokens, tokenize
 from apiext.cel.source import Issues, Source
 
 MAX_CHARACTERS = 100_000  # of an expression (upstream: expressionSizeCodePointLimit)
-MAX_NESTING = 250  # of expressions in expressions, and of nodes (upstream: maxRecursionDepth)
-TOO_NESTED = f"expression recursion limit exceeded: {MAX_NESTING}"
 TOO_DEEP = "max recursion depth exceeded"
 
 _OPERATORS = {

@@ -1,15 +1,15 @@
 """What is wrong with a text that does not parse: upstream's messages, found as its generated parser finds them."""
 
 from collections.abc import Generator
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 from apiext.cel import lexer as t
-from apiext.cel.builder import Builder, Macros
+from apiext.cel.broken_tree import Visitor
+from apiext.cel.builder import MAX_NESTING, TOO_NESTED, Builder, Macros
+from apiext.cel.contexts import Context, Missing
 from apiext.cel.grammar import EPSILON, Choice, Network, Placed, Rule, State, Tok
 from apiext.cel.lexer import NAMES, Tokens
-from apiext.cel.parser import MAX_NESTING, TOO_NESTED
 from apiext.cel.source import Issues
 
 MAX_SKIPPED = 256  # tokens skipped in one recovery (upstream: errorRecoveryTokenLookaheadLimit)
@@ -35,34 +35,11 @@ class _Fault(Exception):
         self.first = first
 
 
-@dataclass(slots=True, eq=False)
-class Context:
-    """A rule being parsed, or parsed: what it makes and the parts found, by label."""
-
-    rule: str
-    parent: "Context | None"
-    invoked: State | None
-    start: int
-    precedence: int = 0
-    makes: str = ""
-    parts: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Missing:
-    """A token that was not there: its number in the text is that of the next one."""
-
-    at: int
-    kind: int
-
-
 Steps = Generator[tuple[str, int, State], Context, None]
 
 
 def diagnose(tokens: Tokens, macros: Macros, issues: Issues) -> None:
     """Report what is wrong with a text, in upstream's words; tokens are all that could be read."""
-    from apiext.cel.broken_tree import Visitor  # it needs the contexts of this module
-
     parser = _Parser(tokens, issues)
     try:
         root = parser.run()

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from apiext.cel.ast import Call
 from apiext.cel.declared import Declared
 from apiext.cel.environment import Program
-from apiext.cel.estimate import MOST, CallCost, Estimator, Part, Range
+from apiext.cel.estimate import Estimator
+from apiext.cel.ranges import MOST, CallCost, Part, Range
 from apiext.documents.encoding import encode_in_order
 from apiext.meta.fields import INTERNAL, INVALID, FieldError, child, forbidden, invalid, item
 from apiext.schema.cel_types import REQUEST

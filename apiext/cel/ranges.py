@@ -1,0 +1,68 @@
+"""Ranges of costs and sizes, and how the costs of calls are told."""
+
+from collections.abc import Callable
+from math import ceil
+from typing import Protocol, TypeAlias
+
+from apiext.cel.types import Type
+
+MOST = (1 << 64) - 1
+TRAVERSAL = 0.1  # of a character (upstream: StringTraversalCostFactor)
+PATTERN = 0.25  # of a character of a regular expression (upstream: RegexStringLengthCostFactor)
+LIST_COST, MAP_COST, OBJECT_COST = 10, 30, 40
+
+Range: TypeAlias = tuple[int, int]  # least and most, of a cost or of a size
+Path: TypeAlias = tuple[str, ...]
+
+UNKNOWN: Range = (0, MOST)
+ONE: Range = (1, 1)
+
+
+def add(one: Range, other: Range) -> Range:
+    """Return the sum of two ranges, at most MOST."""
+    return min(one[0] + other[0], MOST), min(one[1] + other[1], MOST)
+
+
+def multiply(one: Range, other: Range) -> Range:
+    """Return the product of two ranges, at most MOST."""
+    return min(one[0] * other[0], MOST), min(one[1] * other[1], MOST)
+
+
+def union(one: Range, other: Range) -> Range:
+    """Return the range that holds two ranges."""
+    return min(one[0], other[0]), max(one[1], other[1])
+
+
+def _scaled(number: int, factor: float) -> int:
+    made = float(number) * factor
+    return MOST if made >= 18446744073709551616.0 else ceil(made)
+
+
+def scale(one: Range, factor: float) -> Range:
+    """Return a range times a factor, rounded up."""
+    return _scaled(one[0], factor), _scaled(one[1], factor)
+
+
+class Part:
+    """A node as costs of functions see it: its path in the declared types, its type and its size."""
+
+    __slots__ = ("literal", "path", "size", "type")
+
+    def __init__(self, path: Path, type: Type, size: Range | None, literal: object = None) -> None:
+        self.path = path
+        self.type = type
+        self.size = size
+        self.literal = literal
+
+
+CallCost: TypeAlias = tuple[Range, Range | None]
+
+
+class Sizes(Protocol):
+    """Who knows how large parts can be."""
+
+    def part_size(self, part: Part) -> Range:
+        """Return the size of a part as Kubernetes' functions estimate it."""
+
+
+FunctionCost: TypeAlias = Callable[[Sizes, str, Part | None, list[Part]], CallCost | None]

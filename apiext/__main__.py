@@ -58,6 +58,8 @@ def check(arguments: Sequence[str]) -> int:
     import ssl
     import urllib.request
 
+    from apiext.trust import as_go
+
     parser = argparse.ArgumentParser(prog="apiext check", description=check.__doc__)
     parser.add_argument("--url", default=os.environ.get("APIEXT_URL", "https://127.0.0.1:6443"))
     parser.add_argument("--cafile", default="", help="CA of the server; without one the certificate is not verified")
@@ -65,7 +67,7 @@ def check(arguments: Sequence[str]) -> int:
     options = parser.parse_args(list(arguments))
     if not options.url.startswith(("http://", "https://")):
         parser.error("--url must begin with http:// or https://")
-    context = ssl.create_default_context(cafile=options.cafile or None)
+    context = as_go(ssl.create_default_context(cafile=options.cafile or None))
     if not options.cafile:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from apiext.etcd.errors import EtcdError
+from apiext.trust import as_go
 
 
 class Stream(Protocol):
@@ -59,7 +60,7 @@ class TLS:
 
     def context(self) -> ssl.SSLContext:
         """Return a fresh client context that offers HTTP/2."""
-        context = ssl.create_default_context(cafile=self.ca or None)
+        context = as_go(ssl.create_default_context(cafile=self.ca or None))
         if self.cert:
             context.load_cert_chain(self.cert, self.key or None)
         context.set_alpn_protocols(["h2"])

@@ -24,6 +24,7 @@ from apiext.http.operations import Operations
 from apiext.http.resources import Resources
 from apiext.http.routes import Routes
 from apiext.telemetry import Telemetry
+from apiext.trust import as_go
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +55,7 @@ class Settings:
 
 def tls_context(certificate: str, key: str, client_ca: str = "") -> ssl.SSLContext:
     """Return a context for these PEM files: TLS 1.2 and newer, HTTP/1.1 only, client certificates if asked for."""
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context = as_go(ssl.create_default_context(ssl.Purpose.CLIENT_AUTH))
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
     context.load_cert_chain(certificate, key)

@@ -13,6 +13,8 @@ from typing import Any
 
 import yaml
 
+from apiext.trust import as_go
+
 INSECURE = "http://127.0.0.1:8080"  # where a server with --insecure listens, and kubectl without a kubeconfig looks
 
 
@@ -109,10 +111,10 @@ def _tls(
         return None
     try:
         if found is None:
-            return ssl.create_default_context(cafile=cafile or None)
+            return as_go(ssl.create_default_context(cafile=cafile or None))
         file, cluster, user = found
         authority = _pem(file, cluster, "certificate-authority")
-        context = ssl.create_default_context(cadata=authority.decode() or None)
+        context = as_go(ssl.create_default_context(cadata=authority.decode() or None))
         if cluster.get("insecure-skip-tls-verify"):
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE

@@ -6,6 +6,7 @@ import tempfile
 from collections import OrderedDict
 
 from apiext import limits
+from apiext.trust import as_go
 from apiext.webhooks.errors import Unreachable, Untrusted
 
 _VERIFY_TEXTS = {  # OpenSSL's verify codes
@@ -50,9 +51,8 @@ class Contexts:
 
 def context_of(ca: bytes, certificate: Certificate | None = None) -> ssl.SSLContext:
     """Return a new context that trusts the PEM bundle only, or the system's roots; raises Untrusted."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context = as_go(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
     context.hostname_checks_common_name = False
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # a bundle may hold an intermediate only, as with Go
     context.set_alpn_protocols(["http/1.1"])
     if certificate is not None:
         _show(context, certificate)

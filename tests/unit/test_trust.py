@@ -1,0 +1,63 @@
+"""Every context of ours takes what Go takes, also where Python's own defaults have become strict (3.13)."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from apiext.auth import certificates
+from apiext.etcd.transport import TLS
+from apiext.http.server import tls_context
+from apiext.tools import access
+from apiext.webhooks.trust import context_of
+from tests.support import tls
+
+Make = Callable[[Path], ssl.SSLContext | None]
+
+
+def listening(directory: Path) -> ssl.SSLContext:
+    authority = certificates.load_authority(directory)
+    certificates.load_serving(directory, authority, certificates.serving_names("127.0.0.1", ()))
+    return tls_context(*(str(directory / name) for name in ("serving.crt", "serving.key", "ca.crt")))
+
+
+def to_etcd(directory: Path) -> ssl.SSLContext:
+    (directory / "ca.crt").write_bytes(tls.authority().pem)
+    return TLS(ca=str(directory / "ca.crt")).context()
+
+
+def to_webhooks(directory: Path) -> ssl.SSLContext:
+    return context_of(tls.authority().pem)
+
+
+def of_a_command(directory: Path) -> ssl.SSLContext | None:
+    cluster = {"server": "https://s", "certificate-authority-data": tls.authority().bundle}
+    config = {
+        "clusters": [{"name": "c", "cluster": cluster}],
+        "contexts": [{"name": "x", "context": {"cluster": "c"}}],
+        "current-context": "x",
+    }
+    (directory / "config").write_text(yaml.safe_dump(config))
+    return access.from_kubeconfig(directory / "config").tls
+
+
+@pytest.mark.rows("AUT-001")
+@pytest.mark.parametrize("make", [listening, to_etcd, to_webhooks, of_a_command])
+def test_incomplete_certificates_are_taken(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = ssl.create_default_context
+
+    def strict(*given: Any, **named: Any) -> ssl.SSLContext:
+        context = plain(*given, **named)
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+        return context
+
+    monkeypatch.setattr(ssl, "create_default_context", strict)
+    context = make(tmp_path)
+    assert context is not None
+    assert not context.verify_flags & ssl.VERIFY_X509_STRICT
+    assert context.verify_flags & ssl.VERIFY_X509_PARTIAL_CHAIN

@@ -1,8 +1,8 @@
 """The admission plug-ins in their order: mutating first, validating just before the write (ADM-001)."""
 
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from time import perf_counter
-from typing import Protocol
+from typing import Any, Protocol, cast
 
 from apiext.admission.attributes import Attributes
 from apiext.admission.metrics import Metrics
@@ -36,11 +36,9 @@ class Chain:
         self._plugins = tuple(plugins)
         self.metrics = metrics or Metrics()
 
-    async def mutate(self, attributes: Attributes, new: Document) -> Document:
+    def mutate(self, attributes: Attributes, new: Document) -> Coroutine[Any, Any, Document]:
         """Run the mutating moment of each plug-in on the result of the one before."""
-        found = await self._mutate(attributes, new)
-        assert found is not None
-        return found
+        return cast(Coroutine[Any, Any, Document], self._mutate(attributes, new))  # what was given is never taken away
 
     async def review(self, attributes: Attributes) -> None:
         """Run the validating moment of each plug-in."""
@@ -48,7 +46,7 @@ class Chain:
         try:
             for plugin in self._plugins:
                 if not plugin.idle:
-                    clock.enter(plugin.name)
+                    clock.name = plugin.name
                     await plugin.review(attributes)
                     clock.leave()
         finally:
@@ -64,7 +62,7 @@ class Chain:
         try:
             for plugin in self._plugins:
                 if not plugin.idle:
-                    clock.enter(plugin.name)
+                    clock.name = plugin.name
                     new = await plugin.mutate(attributes, new)
                     clock.leave()
         finally:
@@ -73,28 +71,28 @@ class Chain:
 
 
 class _Clock:
-    """Observes one moment of a write, and each plug-in in it; what is not left was left by an error."""
+    """Observes one moment of a write, and each plug-in in it; what is not left was left by an error.
 
-    __slots__ = ("_began", "_entered", "_metrics", "_name", "_operation", "_type")
+    ``name`` is the plug-in at work, which begins when the one before ends.
+    """
+
+    __slots__ = ("_began", "_entered", "_metrics", "_operation", "_type", "name")
 
     def __init__(self, metrics: Metrics, type: str, operation: str) -> None:
         self._metrics = metrics
         self._type = type
         self._operation = operation
-        self._name = ""
+        self.name = ""
         self._began = self._entered = perf_counter()
 
-    def enter(self, name: str) -> None:
-        self._name = name
-        self._entered = perf_counter()
-
     def leave(self, *, rejected: bool = False) -> None:
-        took = perf_counter() - self._entered
-        self._metrics.plugin(self._name, self._type, self._operation, rejected, took)
-        self._name = ""
+        now = perf_counter()
+        self._metrics.plugin(self.name, self._type, self._operation, rejected, now - self._entered)
+        self._entered = now
+        self.name = ""
 
     def stop(self) -> None:
-        rejected = bool(self._name)
+        rejected = bool(self.name)
         if rejected:
             self.leave(rejected=True)
         self._metrics.step(self._type, self._operation, rejected, perf_counter() - self._began)

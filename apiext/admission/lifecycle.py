@@ -28,12 +28,15 @@ class NamespaceLifecycle:
         return new
 
     async def review(self, attributes: Attributes) -> None:
-        """Look once more, right before the create; refuse to delete the namespaces that everything else relies on."""
+        """Look once more, right before the create; refuse to delete the namespaces that everything else relies on.
+
+        A create that rests on what ``mutate`` saw need not look: it does not commit once that has changed.
+        """
         if attributes.operation == "CREATE" and attributes.namespace:
-            await self._must_be_open(attributes)
-        if attributes.operation != "DELETE" or attributes.resource != NAMESPACES:
+            if attributes.dry_run or attributes.namespace not in attributes.traces.premises:
+                await self._must_be_open(attributes)
             return
-        if attributes.name in IMMORTAL:
+        if attributes.operation == "DELETE" and attributes.name in IMMORTAL and attributes.resource == NAMESPACES:
             raise status.forbidden(NAMESPACES, attributes.name, "this namespace may not be deleted")
 
     async def _must_be_open(self, attributes: Attributes) -> None:

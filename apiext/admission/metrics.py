@@ -62,16 +62,16 @@ class Metrics:
 
     def step(self, type: str, operation: str, rejected: bool, seconds: float) -> None:
         """Observe one moment of the whole chain."""
-        self._steps.slot(type, operation, _truth(rejected)).observe(seconds)
+        self._steps.slot(type, operation, _TRUTH[rejected]).observe(seconds)
 
     def plugin(self, name: str, type: str, operation: str, rejected: bool, seconds: float) -> None:
         """Observe one plug-in at work."""
-        self._plugins.slot(name, type, operation, _truth(rejected)).observe(seconds)
+        self._plugins.slot(name, type, operation, _TRUTH[rejected]).observe(seconds)
 
     def webhook(self, name: str, type: str, operation: str, code: int, rejected: bool, seconds: float) -> None:
         """Count one call of a webhook; ``code`` is 200, or that of its failure."""
-        self._requests.slot(name, type, operation, str(min(code, _MOST_CODE)), _truth(rejected)).add(1)
-        self._webhooks.slot(name, type, operation, _truth(rejected)).observe(seconds)
+        self._requests.slot(name, type, operation, str(min(code, _MOST_CODE)), _TRUTH[rejected]).add(1)
+        self._webhooks.slot(name, type, operation, _TRUTH[rejected]).observe(seconds)
 
     def rejection(self, name: str, type: str, operation: str, error: str, code: int) -> None:
         """Count one write that a webhook rejected, by its answer or its failure."""
@@ -94,5 +94,4 @@ def _counter(name: str, text: str, *labels: str) -> Family:
     return Family(_PREFIX + name, "counter", text, labels)
 
 
-def _truth(value: bool) -> str:
-    return "true" if value else "false"
+_TRUTH = {False: "false", True: "true"}

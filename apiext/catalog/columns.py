@@ -34,17 +34,28 @@ def created(document: View) -> Any:
     return document.get("metadata", {}).get("creationTimestamp")
 
 
+def created_at(document: View) -> Any:
+    """Return metadata.creationTimestamp, Go's zero time when unset: bookmarks are shown as rows, too."""
+    return created(document) or "0001-01-01T00:00:00Z"
+
+
 def age(document: View) -> str:
     """Return how long ago the object was created, as tables show it."""
     stamp = created(document)
     return "<unknown>" if stamp is None else time.age(stamp)
 
 
-OF_METADATA = (name_cell, created, age)
+def custom_age(document: View) -> str | None:
+    """Return how long ago a custom object was created, null when unset: bookmarks are shown as rows, too."""
+    stamp = created(document)
+    return None if stamp is None else time.age(stamp)
+
+
+OF_METADATA = (name_cell, created_at, age, custom_age)
 """The cells that need no more of an object than its metadata."""
 NAME = Column("Name", "string", format="name", description=NAME_DESCRIPTION, cell=name_cell)
-AGE = Column("Age", "date", description=CREATED_DESCRIPTION, cell=age)
-CREATED_AT = Column("Created At", "date", description=CREATED_DESCRIPTION, cell=created)
+AGE = Column("Age", "date", description=CREATED_DESCRIPTION, cell=custom_age)
+CREATED_AT = Column("Created At", "date", description=CREATED_DESCRIPTION, cell=created_at)
 
 
 def custom_columns(definitions: Iterable[View]) -> tuple[Column, ...]:
@@ -144,5 +155,5 @@ SCALE_COLUMNS = (
     NAME,
     Column("Desired", "integer", description="Number of desired replicas", cell=_scale_cell("spec")),
     Column("Available", "integer", description="Number of actual replicas", cell=_scale_cell("status")),
-    AGE,
+    Column("Age", "date", description=CREATED_DESCRIPTION, cell=age),
 )

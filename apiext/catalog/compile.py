@@ -127,6 +127,7 @@ def _version(
     names_read = dict.fromkeys((version.name, definition.storage_version, *definition.stored_versions))
     read = [schemas[name] for name in names_read if name in schemas]
     names = definition.accepted if definition.accepted.kind else definition.names
+    converts = storage.webhook and len(storage.shapes) > 1
     codec = custom_codec(storage, version.name, exact=not (version.status and _defaults_status(version.schema)))
     return ServedVersion(
         group=definition.group,
@@ -140,7 +141,7 @@ def _version(
         encode=codec.encode,
         accept=codec.accept,
         encode_as_is=codec.encode_as_is,
-        converts=storage.webhook and len(storage.shapes) > 1,
+        converts=converts,
         normalize=_normalizer(schema, names.kind),
         endpoints=_endpoints(version),
         columns=custom_columns(version.columns),
@@ -156,7 +157,7 @@ def _version(
         selectable=selectable_fields(version.selectable, namespaced=definition.namespaced),
         schema=source,
         cold=lambda: any(one.cold for one in read),
-        prepare=lambda: prepare_all(*read),
+        prepare=lambda: prepare_all(*read, quickly=converts),
         slow=schema.slow,
         tell=schema.tell,
         merge_type=_merge_type(definition, source),

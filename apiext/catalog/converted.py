@@ -21,7 +21,7 @@ class NeedsConversion(Exception):
     equal ``key`` have the same answer.
     """
 
-    __slots__ = ("_document", "api_version", "keep", "key", "text")
+    __slots__ = ("_document", "_keep", "api_version", "key", "text")
 
     def __init__(
         self, text: bytes, api_version: str, key: Hashable, keep: "Callable[[Document, bytes], Converted | None]"
@@ -30,7 +30,7 @@ class NeedsConversion(Exception):
         self.text = text
         self.api_version = api_version
         self.key = key
-        self.keep = keep
+        self._keep = keep
         self._document: View | None = None
 
     @property
@@ -42,32 +42,57 @@ class NeedsConversion(Exception):
 
     def unchanged(self, answer: View) -> bytes:
         """Return an answer's metadata as text if it has the object's kind and metadata; empty: look inside."""
-        place = _PLACE.match(self.text)
+        place = PLACE.match(self.text)
         metadata = answer.get("metadata")
         if place is None or metadata.__class__ is not dict or place["kind"].decode() != answer.get("kind"):
             return b""
         text = orjson.dumps(metadata, option=orjson.OPT_SORT_KEYS)
         return text if self.text.startswith(text, place.end()) else b""
 
+    def keep(self, answer: Document, metadata: bytes) -> "Converted | None":
+        """Take an answer that was accepted; see above."""
+        return self._keep(answer, metadata)
 
-_PLACE = re.compile(rb'\{"apiVersion":"[^"\\]*","kind":"(?P<kind>[^"\\]*)","metadata":')
+    def take(self, answer: Any) -> "Converted | None":
+        """Keep an answer if it plainly is acceptable as it is, and return it; None: look inside, nothing is kept."""
+        return None
+
+    def another(self, raw: bytes) -> "NeedsConversion | Converted | None":
+        """Return what this version knows of other stored bytes, or the question about them; None: look closer."""
+        return None
+
+
+PLACE = re.compile(rb'\{"apiVersion":"[^"\\]*","kind":"(?P<kind>[^"\\]*)","metadata":')
+"""What comes before metadata in the text of an object."""
 
 
 class Converted:
-    """A converted object as text; ``place`` is where its resourceVersion goes, -1 when that is not known."""
+    """A converted object as text, cut where its resourceVersion goes; ``head`` is empty when that is not known.
 
-    __slots__ = ("place", "raw")
+    Both are copies: what orjson writes holds a multiple of its length for as long as it is kept.
+    """
+
+    __slots__ = ("head", "tail")
 
     def __init__(self, raw: bytes, place: int = -1) -> None:
-        self.raw = raw
-        self.place = place
+        self.head = raw[: max(place, 0)]
+        self.tail = b"%b" % raw if place <= 0 else raw[place:]
+
+    @property
+    def raw(self) -> bytes:
+        """The object without a resourceVersion."""
+        return self.head + self.tail
+
+    @property
+    def size(self) -> int:
+        """Bytes of the text."""
+        return len(self.head) + len(self.tail)
 
     def at(self, revision: int) -> bytes:
         """Return the object with a resourceVersion."""
-        if self.place >= 0:
-            raw, place = self.raw, self.place
-            return b'%b"resourceVersion":"%d",%b' % (raw[:place], revision, raw[place:])
-        document: Any = orjson.loads(self.raw)
+        if self.head:
+            return b'%b"resourceVersion":"%d",%b' % (self.head, revision, self.tail)
+        document: Any = orjson.loads(self.tail)
         document.setdefault("metadata", {})["resourceVersion"] = str(revision)
         return encode(document)
 
@@ -89,8 +114,9 @@ class Conversions:
 
     def keep(self, raw: bytes, made: Converted) -> Converted:
         """Remember what was made of the bytes; on the loop only, since the bound is shared."""
-        self._made[hash(raw)] = made
-        _BOUND.take(self, hash(raw), made)
+        key = hash(raw)
+        self._made[key] = made
+        _BOUND.take(self, key, made)
         return made
 
     def drop(self, key: int, made: Converted) -> None:
@@ -110,10 +136,10 @@ class _Bound:
 
     def take(self, conversions: Conversions, key: int, made: Converted) -> None:
         self._held.append((conversions, key, made))
-        self._bytes += len(made.raw) + limits.CONVERTED_OVERHEAD
+        self._bytes += made.size + limits.CONVERTED_OVERHEAD
         while self._bytes > limits.CONVERTED_BYTES and len(self._held) > 1:
             old, old_key, old_made = self._held.popleft()
-            self._bytes -= len(old_made.raw) + limits.CONVERTED_OVERHEAD
+            self._bytes -= old_made.size + limits.CONVERTED_OVERHEAD
             old.drop(old_key, old_made)
 
 

@@ -57,7 +57,12 @@ def same_content(new: View, old: View) -> bool:
     """Return whether two objects differ in metadata only."""
     if len(new) != len(old):
         return False
-    return all(name == "metadata" or (name in old and same(value, old[name])) for name, value in new.items())
+    for name, value in new.items():
+        if name == "metadata":
+            continue
+        if name not in old or value != old[name] or not same(value, old[name]):  # what differs is seen soonest by !=
+            return False
+    return True
 
 
 def same(left: Any, right: Any) -> bool:

@@ -37,9 +37,9 @@ class LazySchema:
         """Whether reading an object takes long, since something is compiled for it."""
         return self._made is None or not self._made.readable
 
-    def prepare(self) -> None:
-        """Compile what reading an object takes."""
-        self().prepare()
+    def prepare(self, *, quickly: bool = False) -> None:
+        """Compile what reading an object takes; ``quickly`` as CompiledSchema.prepare has it."""
+        self().prepare(quickly=quickly)
 
     def slow(self, size: int) -> bool:
         """Whether work on an object of so many bytes may take long: its schema, its rules, its defaults."""
@@ -54,7 +54,7 @@ class LazySchema:
         self._long_from = min(known, size) if long else min(max(known, size + 1), limits.OFF_LOOP)
 
 
-def prepare_all(*schemas: LazySchema) -> None:
+def prepare_all(*schemas: LazySchema, quickly: bool = False) -> None:
     """Compile what reading objects of several versions takes."""
     for schema in schemas:
-        schema.prepare()
+        schema.prepare(quickly=quickly)

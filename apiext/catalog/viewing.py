@@ -14,9 +14,9 @@ from typing import Any, NoReturn, Protocol
 import orjson
 
 from apiext import limits
-from apiext.catalog.converted import Conversions, Converted, NeedsConversion
+from apiext.catalog.converted import PLACE, Conversions, Converted, NeedsConversion
 from apiext.documents.document import Document, View, clone
-from apiext.documents.encoding import decode_json
+from apiext.documents.encoding import decode_json, encode_telling
 from apiext.documents.encoding import encode as encode_json
 from apiext.meta import objectmeta
 from apiext.schema.structural import META_FIELDS
@@ -36,6 +36,10 @@ class Shape(Protocol):
 
     def default(self, document: Document) -> bool:
         """Fill in defaults in place; return whether any were missing."""
+
+    @property
+    def settled(self) -> Callable[[Any], bool]:
+        """Tells that pruning, dropping nulls and coercing plainly change nothing, and that it holds no float."""
 
     def coerce_embedded(self, document: Document) -> object:
         """Bring embedded resources into shape."""
@@ -57,13 +61,13 @@ class Splices:
         self._places: dict[int, int] = {}
         self._order: deque[int] = deque()  # to look for a dict's first key takes longer with each that was removed
 
-    def note(self, raw: bytes, uid: Any) -> None:
+    def note(self, raw: bytes, uid: Any, *, floats: bool = True) -> None:
         """Remember bytes whose object has this uid, if its place is certain: ``"uid":"…"}`` ends metadata.
 
-        Not those with a negative zero: it is written as -0, which reads as the integer 0.
+        Not those with a negative zero: it is written as -0, which reads as the integer 0. ``floats``: there may be one.
         """
         place = place_of(raw, uid)
-        if place < 0 or (b"-0" in raw and _NEGATIVE_ZERO.search(raw)):
+        if place < 0 or (floats and b"-0" in raw and _NEGATIVE_ZERO.search(raw)):
             return
         key = hash(raw)
         if key not in self._places:
@@ -88,13 +92,13 @@ def place_of(raw: bytes, uid: Any) -> int:
         return -1
     pattern = b'"uid":%b}' % orjson.dumps(uid)
     place = raw.find(pattern)
-    return -1 if place < 0 or raw.find(pattern, place + 1) >= 0 else place
+    return -1 if place < 0 or raw.rfind(pattern) != place else place
 
 
 def splice(raw: bytes, place: int, revision: int) -> bytes:
     """Return stored bytes with the resourceVersion put in at its sorted place, without their newline."""
     end = -1 if raw.endswith(b"\n") else len(raw)
-    return b'%b"resourceVersion":"%d",%b' % (raw[:place], revision, raw[place:end])
+    return b"".join((raw[:place], b'"resourceVersion":"', str(revision).encode(), b'",', raw[place:end]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,9 +207,10 @@ def custom_codec(storage: Storage, version: str, *, exact: bool) -> Codec:
             if answers is not None:
                 return answers.write(stored)
             stored = _accepted(clone(stored), storage, storage.written)
-        raw = encode_json(stored) + b"\n"
+        text, floats = encode_telling(stored)
+        raw = text + b"\n"
         if exact and not (answers is not None and answers.lacking):
-            splices.note(raw, stored["metadata"].get("uid"))
+            splices.note(raw, stored["metadata"].get("uid"), floats=floats)
         return raw
 
     storage.texts[version] = partial(_shown_without_revision, decode, splices)
@@ -214,36 +219,61 @@ def custom_codec(storage: Storage, version: str, *, exact: bool) -> Codec:
 
 
 def _shown_without_revision(decode: Callable[[bytes, int], Document], splices: Splices, raw: bytes) -> bytes:
-    """Return what a version shows of an object that is stored in it, but for the resourceVersion."""
-    stored = raw.removesuffix(b"\n")
+    """Return what a version shows of an object that is stored in it, but for the resourceVersion: mostly as stored."""
     if splices.knows(raw):
-        return stored
+        return raw
     document = decode(raw, 0)
     del document["metadata"]["resourceVersion"]
     text = encode_json(document)
-    if text == stored:
+    if text == raw.removesuffix(b"\n"):
         splices.note(raw, document["metadata"].get("uid"))
     return text
+
+
+class _Question(NeedsConversion):
+    """What a version asks about bytes that are stored in another one."""
+
+    __slots__ = ("_answers", "_raw")
+
+    def __init__(self, answers: "_Answers", text: bytes, raw: bytes) -> None:
+        self.text, self.api_version, self.key = text, answers.api_version, (answers.known, hash(raw))
+        self._answers, self._raw, self._document = answers, raw, None
+        self.args = answers.told
+
+    def keep(self, answer: Document, metadata: bytes) -> Converted:
+        return self._answers.keep(answer, metadata, self._raw)
+
+    def take(self, answer: Any) -> Converted | None:
+        return self._answers.take(answer, self.text, self._raw)
+
+    def another(self, raw: bytes) -> NeedsConversion | Converted | None:
+        return self._answers.known.find(raw) or self._answers.question(raw)
 
 
 class _Answers:
     """What the conversion webhook answered about objects read in a version, and about objects written in it.
 
-    ``lacking`` tells that an object read in the written version lacked defaults of it: then what is written may, too.
+    ``known`` are those that were read, in ``api_version``; ``told`` is what questions about them say. ``lacking`` tells
+    that an object read in the written version lacked defaults of it: then what is written may, too.
     """
 
     def __init__(self, storage: Storage, version: str) -> None:
+        self.api_version = f"{storage.group}/{version}"
+        self.told = (self.api_version,)
+        self.known = Conversions()
         self.lacking = False
         self._storage = storage
         self._version = version
-        self._api_version = f"{storage.group}/{version}"
-        self._read = Conversions()
+        self._is_written = version == storage.written
+        self._shape = storage.shapes[version]
         self._written = Conversions()
         self._stored = re.compile(rb'\{"apiVersion":"%b/(\w+)"' % re.escape(storage.group.encode()))
+        self._source: tuple[bytes, Callable[[bytes], bytes]] | None = None  # beginning and text of what was asked last
+        self._heads = b"", b"", ""  # what came before metadata in the last text asked about and answered, and the kind
 
     def before(self, codec: Codec) -> Codec:
         """Return the codec with remembered answers coming first."""
-        find, then_view, then_decode = self._read.find, codec.view, codec.decode
+        find, then_view, then_decode = self.known.find, codec.view, codec.decode
 
         def view(raw: bytes, revision: int) -> bytes:
             known = find(raw)
@@ -262,30 +292,64 @@ class _Answers:
         return replace(codec, view=view, decode=decode)
 
     def _ask_quickly(self, raw: bytes, revision: int) -> None:
-        """Ask for an object whose version can be seen without parsing, as that version shows it."""
-        found = self._stored.match(raw)
-        version = found[1].decode() if found is not None else self._version
-        if version != self._version and revision and version in self._storage.texts:
-            self._ask(self._storage.texts[version](raw), raw)
+        question = self.question(raw) if revision else None
+        if question is not None:
+            raise question
+
+    def question(self, raw: bytes) -> _Question | None:
+        """Return the question about an object of another version; None if that is not to be seen without parsing."""
+        source = self._source
+        if source is None or not raw.startswith(source[0]):
+            found = self._stored.match(raw)
+            version = found[1].decode() if found is not None else self._version
+            if found is None or version == self._version or version not in self._storage.texts:
+                return None
+            source = self._source = found[0], self._storage.texts[version]
+        return _Question(self, source[1](raw), raw)
 
     def read(self, document: Document, raw: bytes) -> NoReturn:
         """Ask for an object that is stored in another version, and as that version shows it."""
         del document["metadata"]["resourceVersion"]
-        self._ask(encode_json(document), raw)
+        raise _Question(self, encode_json(document), raw)
 
-    def _ask(self, text: bytes, raw: bytes) -> NoReturn:
-        def keep(answer: Document, metadata: bytes) -> Converted:
-            return self._keep(answer, metadata, raw)
+    def take(self, answer: Any, text: bytes, raw: bytes) -> Converted | None:
+        """Keep an answer with the kind and metadata of the text asked about, the rest as the schema leaves it.
 
-        raise NeedsConversion(text, self._api_version, (self._read, hash(raw)), keep)
+        None when it is not plainly so: then it has to be judged, and ``keep`` makes the same of it, or refuses it.
+        """
+        if answer.__class__ is not dict or answer.get("apiVersion") != self.api_version:
+            return None
+        kind, metadata = answer.get("kind"), answer.get("metadata")
+        if metadata.__class__ is not dict or not self._shape().settled(answer):
+            return None
+        same = orjson.dumps(metadata, option=orjson.OPT_SORT_KEYS)
+        asked, shown, known = self._heads
+        if not asked or kind != known or not text.startswith(asked):
+            found = PLACE.match(text)
+            if found is None or found["kind"].decode() != kind:
+                return None
+            asked, shown = found[0], f'{{"apiVersion":"{self.api_version}","kind":"{kind}","metadata":'.encode()
+            self._heads = asked, shown, kind
+        place = same.rfind(b'"uid":"')
+        if place < 0 or same.find(b'"', place + 7) != len(same) - 2 or not text.startswith(same, len(asked)):
+            return None
+        answer["metadata"] = orjson.Fragment(same)
+        made = orjson.dumps(answer, option=orjson.OPT_SORT_KEYS)
+        answer["metadata"] = metadata
+        if not made.startswith(shown):
+            return None
+        if self._is_written and not self.lacking:
+            self.lacking = self._shape().default(answer)
+        return self.known.keep(raw, Converted(made, len(shown) + place))
 
-    def _keep(self, answer: Document, metadata: bytes, raw: bytes) -> Converted:
+    def keep(self, answer: Document, metadata: bytes, raw: bytes) -> Converted:
+        """Keep an answer that was accepted, pruned and coerced; ``metadata`` as NeedsConversion has it."""
         known: Document = answer["metadata"]
         known.pop("resourceVersion", None)
-        made = self._read.keep(raw, Converted(*_encoded(answer, metadata, self._storage, self._version)))
-        if self._version == self._storage.written and not self.lacking:
-            answer["metadata"] = known
-            self.lacking = self._storage.shapes[self._version]().default(answer)
+        made = self.known.keep(raw, Converted(*_encoded(answer, metadata, self._storage, self._version)))
+        answer["metadata"] = known
+        if self._is_written and not self.lacking:
+            self.lacking = self._shape().default(answer)
         return made
 
     def write(self, stored: Document) -> bytes:

@@ -2,6 +2,7 @@
 
 import hashlib
 import logging
+import re
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,6 +32,9 @@ _STREAMED = {  # what streams show, in a version and at the top of the spec in t
     "selectableFields": "selectableFields",
 }
 _NO_SPEC = b'"spec":null'
+_MEMBERS = ["apiVersion", "kind", "metadata", "spec", "status"]
+_FIRST = frozenset(("group", "names", "scope"))  # what each spec has before its schemas
+_SCHEMAS_OF_SPEC = re.compile(rb',"(?:validation|versions)":')
 _PROSE = frozenset(("description", "title", "externalDocs", "example"))
 _SCHEMA_MAPS = frozenset(("properties", "patternProperties", "definitions", "dependencies"))
 _SCHEMA_LISTS = frozenset(("allOf", "anyOf", "oneOf"))
@@ -178,7 +182,7 @@ def group_of(name: str) -> str:
 def read(entry: Entry) -> Facts | None:
     """Return the facts of a stored definition in either API version; None when it is not one."""
     try:
-        return _read(entry, orjson.loads(entry.raw))
+        return _quickly(entry) or _read(entry, orjson.loads(entry.raw))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         log.warning("the stored definition %s cannot be read: %s", entry.name, error)
         return None
@@ -196,6 +200,36 @@ def _again(entry: Entry, before: Entry, facts: Facts) -> Facts | None:
     return _facts(entry, document, replace(facts.spec, place=slice(at, at + len(text))))
 
 
+def _quickly(entry: Entry) -> Facts | None:
+    """Return the facts of a large definition without decoding its schemas; None unless it is as we store it.
+
+    Keys are sorted there: schemas and versions, which are a list, end the spec, and the status follows.
+    """
+    raw = entry.raw
+    start, end = raw.find(b',"spec":{') + 1, raw.rfind(b']},"status":{') + 2
+    schemas = _SCHEMAS_OF_SPEC.search(raw, start, end) if start and end - start > limits.SPEC_SEARCHED else None
+    if schemas is None:
+        return None
+    value, cut = start + len(b'"spec":'), schemas.start()
+    try:
+        document = orjson.loads(raw[:cut] + raw[end - 1 :])
+        spec = orjson.loads(raw[value:cut] + b"}")
+    except orjson.JSONDecodeError:
+        return None
+    if [*document] != _MEMBERS or document["spec"] != spec or not spec.keys() >= _FIRST or [*spec] != sorted(spec):
+        return None
+    text = raw[value:end]
+    return _facts(entry, document, Spec(_outline(spec), _hash(text), slice(start, end)))
+
+
+def _outline(spec: View) -> dict[str, Any]:
+    return {key: spec[key] for key in _OUTLINE if key in spec}
+
+
+def _hash(spec: bytes) -> str:
+    return hashlib.blake2b(spec, digest_size=16).hexdigest()
+
+
 def _read(entry: Entry, document: Any) -> Facts:
     spec = document["spec"]
     text = orjson.dumps(spec, option=orjson.OPT_SORT_KEYS)
@@ -204,8 +238,7 @@ def _read(entry: Entry, document: Any) -> Facts:
         member = b'"spec":' + text
         at = entry.raw.find(member)
         place = slice(at, at + len(member)) if at >= 0 else place
-    outline = {key: spec[key] for key in _OUTLINE if key in spec}
-    return _facts(entry, document, Spec(outline, hashlib.blake2b(text, digest_size=16).hexdigest(), place))
+    return _facts(entry, document, Spec(_outline(spec), _hash(text), place))
 
 
 def _facts(entry: Entry, document: Any, spec: Spec) -> Facts:

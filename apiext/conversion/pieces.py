@@ -5,7 +5,6 @@ import re
 
 KEY = b'"convertedObjects"'
 _OPENING = re.compile(KEY + rb'\s*:\s*\[\s*(\{\s*"(?:apiVersion|kind)"\s*:)')
-_BETWEEN = (b"},", b"}, ")  # compact, and as Python has it
 
 
 def split(raw: bytes, count: int) -> tuple[bytes, list[bytes]] | None:
@@ -18,13 +17,17 @@ def split(raw: bytes, count: int) -> tuple[bytes, list[bytes]] | None:
     found = _OPENING.match(raw, place) if place >= 0 else None
     if found is None:
         return None
-    opening, begin = found[1], found.start(1)
-    for between in _BETWEEN:
-        *texts, last = raw[found.end() :].split(between + opening)
-        if len(texts) == count - 1:
-            short = raw[:begin] + opening + last
-            return (short, [b"%b%b}" % (opening, text) for text in texts]) if short.count(KEY) == 1 else None
-    return None
+    opening, begin, end = found[1], found.start(1), found.end(1)
+    spaced = raw[end : end + 1] == b" "  # as Python has it
+    first, *texts = raw.split((b"}, " if spaced else b"},") + opening)
+    if len(texts) != count - 1 or len(first) < end:
+        return None
+    if not texts:
+        return raw, []
+    short = first[:begin] + opening + texts.pop()
+    if short.count(KEY) != 1:
+        return None
+    return short, [first[begin:] + b"}", *[b"%b%b}" % (opening, text) for text in texts]]
 
 
 _ARRAY = re.compile(r'"convertedObjects"\s*:\s*\[\s*')

@@ -48,7 +48,10 @@ def request(version: str, uid: str, needs: Sequence[NeedsConversion]) -> bytes:
     """Return the review that asks for objects in another version, the same for all."""
     asked = {"uid": uid, "desiredAPIVersion": needs[0].api_version, "objects": []}
     empty = orjson.dumps({"kind": KIND, "apiVersion": f"{GROUP}/{version}", "request": asked})
-    return b"%b%b]}}" % (empty.removesuffix(b"]}}"), b",".join([need.text for need in needs]))
+    texts = [need.text for need in needs]
+    texts[0] = empty.removesuffix(b"]}}") + texts[0]
+    texts[-1] += b"]}}"
+    return b",".join(texts)
 
 
 def kind_of(document: View) -> str:

@@ -92,32 +92,36 @@ class Converter:
         """
         found: list[Entry] = []
         window = _Window()
+        asked: Callable[[bytes], NeedsConversion | Converted | None] = _unknown
         for number, entry in enumerate(entries):
             if not number % _BREATH:
                 await window.breathe()
-            try:
-                found.append(Shown(entry, viewer, entry.shown(viewer)))
-            except NeedsConversion as need:
-                window.add(len(found), need.with_traceback(None))  # it holds frames
-                found.append(entry)
-                if window.full:
-                    await self._fill(resource, viewer, found, window.take(), request)
-        await self._fill(resource, viewer, found, window.take(), request)
+            need = asked(entry.raw)
+            if need is None:
+                try:
+                    found.append(Shown(entry, viewer, entry.shown(viewer)))
+                    continue
+                except NeedsConversion as first:
+                    need = first.with_traceback(None)  # it holds frames
+                    asked = first.another
+            if isinstance(need, Converted):
+                found.append(Shown(entry, viewer, b"", need))
+                continue
+            window.add(len(found), need)
+            found.append(entry)
+            if window.full:
+                await self._fill(resource, viewer, found, window, request)
+        await self._fill(resource, viewer, found, window, request)
         return found
 
     async def _fill(
-        self,
-        resource: ServedResource,
-        viewer: Viewer,
-        found: list[Entry],
-        window: "list[tuple[int, NeedsConversion]]",
-        request: bool,
+        self, resource: ServedResource, viewer: Viewer, found: list[Entry], window: "_Window", request: bool
     ) -> None:
-        answers = await self.answer(resource, [need for _, need in window], request=request)
-        for (place, _), made in zip(window, answers, strict=True):
-            entry = found[place]
+        places, needs = window.take()
+        for place, made in zip(places, await self.answer(resource, needs, request=request), strict=True):
             if made is not None:
-                found[place] = Shown(entry, viewer, made.at(entry.revision))
+                entry = found[place]
+                found[place] = Shown(entry, viewer, b"", made)
 
     def prepare(
         self,
@@ -234,7 +238,10 @@ class Converter:
             if not index % _BREATH:
                 await pause.breathe()
             try:
-                flight.kept[need.key] = need.keep(*review.accepted(need, given, answer, -1 if alone else index))
+                made = need.take(answer)
+                if made is None:
+                    made = need.keep(*review.accepted(need, given, answer, -1 if alone else index))
+                flight.kept[need.key] = made
             except ConversionError as error:
                 flight.failures[need.key] = error
             except (ValueError, TypeError) as error:  # what the version's schema cannot take, or JSON too deep
@@ -254,18 +261,24 @@ class Converter:
         return known
 
 
-class _Window:
-    """Needs that go out together, and when the loop is to have its turn."""
+def _unknown(raw: bytes) -> None:
+    """Return no question: it is not known yet who asks them."""
 
-    __slots__ = ("_began", "_bytes", "_needs")
+
+class _Window:
+    """Needs that go out together, where they came from, and when the loop is to have its turn."""
+
+    __slots__ = ("_began", "_bytes", "_needs", "_places")
 
     def __init__(self) -> None:
         self._began = perf_counter()
         self._bytes = 0
-        self._needs: list[tuple[int, NeedsConversion]] = []
+        self._needs: list[NeedsConversion] = []
+        self._places: list[int] = []
 
     def add(self, place: int, need: NeedsConversion) -> None:
-        self._needs.append((place, need))
+        self._needs.append(need)
+        self._places.append(place)
         self._bytes += len(need.text)
 
     @property
@@ -275,9 +288,10 @@ class _Window:
             or self._bytes >= limits.REVIEW_BYTES * limits.REVIEWS_AT_ONCE
         )
 
-    def take(self) -> list[tuple[int, NeedsConversion]]:
-        needs, self._needs, self._bytes = self._needs, [], 0
-        return needs
+    def take(self) -> tuple[list[int], list[NeedsConversion]]:
+        taken = self._places, self._needs
+        self._places, self._needs, self._bytes = [], [], 0
+        return taken
 
     async def breathe(self) -> None:
         if perf_counter() - self._began > limits.LOOP_BUDGET / 2:

@@ -13,6 +13,8 @@ View = Mapping[str, Any]
 def clone(value: Any) -> Any:
     """Return a deep copy of a JSON value; scalars are shared."""
     if isinstance(value, dict):
+        if len(value) > _FEW and _CONTAINERS.isdisjoint(map(type, value.values())):
+            return value.copy()
         return {
             key: (clone(item) if item else item.__class__()) if item.__class__ in _CONTAINERS else item
             for key, item in value.items()
@@ -23,3 +25,4 @@ def clone(value: Any) -> Any:
 
 
 _CONTAINERS = frozenset((dict, list))
+_FEW = 8  # members that are as quickly looked at one by one

@@ -21,6 +21,7 @@ __all__ = [
     "decode_yaml",
     "encode",
     "encode_in_order",
+    "encode_telling",
     "encode_yaml",
     "go_float",
     "json_kind",
@@ -96,6 +97,14 @@ def encode(document: View | list[Any]) -> bytes:
     """Return compact JSON with sorted keys and Go's floats, without a newline (DEC-001, NEG-006)."""
     raw = orjson.dumps(document, option=_SORTED)
     return orjson.dumps(_go_floats(document), option=_SORTED) if _has_floats(raw) else raw
+
+
+def encode_telling(document: View) -> tuple[bytes, bool]:
+    """Return what ``encode`` does, and whether it may hold a float: nothing else is written as a negative zero."""
+    raw = orjson.dumps(document, option=_SORTED)
+    if not _has_floats(raw):
+        return raw, False
+    return orjson.dumps(_go_floats(document), option=_SORTED), True
 
 
 def encode_in_order(document: View | list[Any]) -> bytes:

@@ -29,3 +29,12 @@ class DecodeError(ValueError):
 
 class OverflowingNumber(DecodeError):
     """A number that no float64 holds, in a text whose syntax is right (upstream: found after kind and version)."""
+
+
+class UnfitMessage(DecodeError):
+    """A message that says what it is, and that cannot be read as that (upstream: found after kind and version)."""
+
+    def __init__(self, text: str, kind: str, version: str) -> None:
+        super().__init__(text)
+        self.kind = kind
+        self.version = version

@@ -7,10 +7,11 @@ from apiext.documents.document import Document, View, clone
 
 def apply(document: View, patch: View) -> Document:
     """Return the document with the patch merged in; it shares nothing with the arguments."""
-    return {
-        **{key: clone(value) for key, value in document.items() if key not in patch},
-        **{key: _merged(document.get(key), value) for key, value in patch.items() if value is not None},
-    }
+    merged: Document = clone({key: value for key, value in document.items() if key not in patch})
+    for key, value in patch.items():
+        if value is not None:
+            merged[key] = _merged(document.get(key), value)
+    return merged
 
 
 def _merged(old: Any, new: Any) -> Any:

@@ -257,12 +257,12 @@ class ApiHandler(Turns):
         request, transport = self._request, self.transport
         if request is None or transport is None or transport.is_closing():
             raise ConnectionResetError("the client is gone")
-        close = self._closing() or self._leave_body(request)
+        close, size = self._closing() or self._leave_body(request), reply.size
         head = responses.head(
-            reply, self._service.clock.line(), audit, close=close, length=reply.size, version=request.message.version
+            reply, self._service.clock.line(), audit, close=close, length=size, version=request.message.version
         )
         parts = () if request.message.method == "HEAD" else reply.parts
-        if sum(map(len, parts)) < _JOIN_BELOW:
+        if size < _JOIN_BELOW or not parts:
             transport.write(b"".join((head, *parts)))
         else:
             if not self._sized:

@@ -5,6 +5,7 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from time import monotonic
 from typing import cast
 
 from apiext import limits
@@ -73,7 +74,7 @@ async def count(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
     requests, seconds, sizes = gate.counters(exchange.labels, exchange.dry_run, reply.code)
     requests.value += 1
     if isinstance(reply, Reply):
-        seconds.observe(asyncio.get_running_loop().time() - exchange.started)
+        seconds.observe(monotonic() - exchange.started)  # the loop's time, but of this moment
         sizes.observe(reply.size)
     return reply
 
@@ -135,8 +136,10 @@ async def limit(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
     """Refuse what is too much at a time; watches do not count (LIM-001)."""
     if exchange.long_running:
         return await handler(exchange)
-    kind = _info(exchange).verb in _MUTATING
-    running, most = gate.running, gate.most(kind)
+    info = exchange.info
+    assert info is not None
+    kind = info.verb in _MUTATING
+    running, most = gate.running, gate.max_mutating if kind else gate.max_inflight  # 0: any number
     if 0 < most <= running[kind]:
         gate.telemetry.terminated.slot(*exchange.labels, "apiserver", "429").value += 1
         raise status.too_many_requests(_BUSY)
@@ -158,9 +161,7 @@ async def deadline(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
         if 0 < wanted < gate.request_timeout:
             return await _promptly(handler, exchange, exchange.started + wanted)
     exchange.deadline = min(until, exchange.started + limits.REQUEST_DEADLINE)
-    task = asyncio.current_task()
-    assert task is not None
-    gate.deadlines.add(task, until)
+    task = gate.deadlines.begin(until)
     try:
         return await handler(exchange)
     except asyncio.CancelledError as error:

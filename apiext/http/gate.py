@@ -37,12 +37,16 @@ class Deadlines:
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def add(self, task: asyncio.Task[Any], until: float) -> None:
-        """Cancel the task soon after ``until`` (loop time) unless it is removed before."""
+    def begin(self, until: float) -> asyncio.Task[Any]:
+        """Cancel the running task soon after ``until`` (loop time) unless it is removed before; returns the task."""
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()  # kept, since each look asks the system for the process
+        task = asyncio.current_task(self._loop)
+        assert task is not None
         self._until[task] = until
         if self._timer is None:
-            self._loop = asyncio.get_running_loop()
             self._timer = self._loop.call_later(_LOOK_EVERY, self._look)
+        return task
 
     def remove(self, task: asyncio.Task[Any]) -> bool:
         """Forget a task; False when its time was over and it was cancelled."""
@@ -71,10 +75,6 @@ class Gate:
     deadlines: Deadlines = field(default_factory=Deadlines)
     running: dict[bool, int] = field(default_factory=lambda: {False: 0, True: 0})
     _counters: dict[Any, Counters] = field(default_factory=dict)
-
-    def most(self, mutating: bool) -> int:
-        """Return how many requests may run at a time; 0 means any number."""
-        return self.max_mutating if mutating else self.max_inflight
 
     def counters(self, labels: tuple[str, ...], dry_run: str, code: int) -> Counters:
         """Return where a request is counted: the counter, its duration, its size."""

@@ -3,8 +3,8 @@
 import asyncio
 import math
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from time import perf_counter, time
+from typing import NamedTuple
 
 import orjson
 
@@ -22,6 +22,7 @@ from apiext.http.representations import (
     PARTIAL_LIST,
     Subject,
     definitions,
+    no_rows,
     partial,
     row,
     written,
@@ -33,8 +34,7 @@ MakeItem = Callable[[Entry], bytes]
 _WITHOUT_FLOATS = frozenset((str, int, bool, type(None)))  # cells that are written as they are
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(NamedTuple):
     """A list around its items: what comes before, between and after; ``empty`` is the whole without any."""
 
     head: bytes
@@ -68,7 +68,7 @@ async def reply(subject: Subject, page: Page) -> Reply:
         for piece in await page.segments.formed(form, maker(subject), _valid_until(subject)):
             parts += (piece, frame.separator)
     else:
-        async for piece in joined(entries, maker(subject), frame.separator):
+        for piece in await joined(entries, maker(subject), frame.separator):
             parts += (piece, frame.separator)
     parts[-1] = frame.tail
     return Reply(200, wanted.encoding, parts, compressible=True)
@@ -80,21 +80,19 @@ def _valid_until(subject: Subject) -> float:
     return float(int(time())) + 1 if dated else math.inf
 
 
-async def joined(entries: Sequence[Entry], make: MakeItem, separator: bytes) -> AsyncIterator[bytes]:
-    """Yield the items in joined pieces, giving the loop its turn."""
-    began = perf_counter()
-    items: list[bytes] = []
-    for entry in entries:
-        items.append(make(entry))
-        late = perf_counter() - began > limits.LOOP_BUDGET / 2
-        if late or len(items) >= limits.SEGMENT:
-            yield separator.join(items)
-            items = []
-        if late:
-            await asyncio.sleep(0)
-            began = perf_counter()
-    if items:
-        yield separator.join(items)
+async def joined(entries: Sequence[Entry], make: MakeItem, separator: bytes) -> list[bytes]:
+    """Return the items in joined pieces, giving the loop its turn."""
+    found: list[bytes] = []
+    until = perf_counter() + limits.LOOP_BUDGET / 2
+    for at in range(0, len(entries), limits.SEGMENT):
+        items: list[bytes] = []
+        for entry in entries[at : at + limits.SEGMENT]:
+            items.append(make(entry))
+            if perf_counter() > until:
+                await asyncio.sleep(0)
+                until = perf_counter() + limits.LOOP_BUDGET / 2
+        found.append(separator.join(items))
+    return found
 
 
 def metadata_of(page: Page) -> Document:
@@ -155,7 +153,7 @@ def _pretty_frame(subject: Subject, page: Page) -> Frame:
     head, tail = brackets(subject.served, page)
     empty = pretty(head + tail)
     before, after = empty.split(b'"items": []', 1)
-    return Frame(before + b'"items": [\n    ', b",\n    ", b"\n  ]" + after + b"\n", empty + b"\n")
+    return Frame(before + b'"items": [\n    ', b",\n    ", b"\n  ]" + after, empty)
 
 
 def _pretty_item(subject: Subject) -> MakeItem:
@@ -195,7 +193,7 @@ def _table_frame(subject: Subject, page: Page) -> Frame:
             "columnDefinitions": definitions(subject),
         },
         b'"rows":',
-        b"[]",
+        orjson.dumps(no_rows(subject)),
     )
 
 

@@ -19,6 +19,7 @@ from google.protobuf.message import DecodeError as MessageDecodeError
 
 from apiext.documents.document import Document
 from apiext.documents.errors import DecodeError
+from apiext.http import prototexts
 
 _RENAMED: Mapping[tuple[str, str], str] = {
     ("JSONSchemaProps", "ref"): "$ref",
@@ -62,7 +63,7 @@ def parse(name: str, raw: bytes) -> Any:
     try:
         return message_class(name).FromString(raw)
     except MessageDecodeError as error:
-        raise DecodeError("proto: wrong wire data") from error
+        raise DecodeError(prototexts.fault(descriptor(name), raw)) from error
 
 
 def json_fields(name: str) -> dict[str, Any]:

@@ -196,6 +196,7 @@ def wants_pretty(query_values: Sequence[str], user_agent: str) -> bool:
     return user_agent.startswith(PRETTY_AGENTS)
 
 
+@lru_cache(maxsize=64)
 def media_type(header: str) -> str:
     """Return the lower-case media type of a Content-Type; empty for a header that is none, or has bad parameters."""
     base, semicolon, rest = header.partition(";")

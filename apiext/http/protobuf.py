@@ -8,8 +8,9 @@ import orjson
 
 from apiext.catalog.builtin.rows import rows
 from apiext.documents.document import Document, View
-from apiext.documents.errors import DecodeError
-from apiext.http.messages import document, message_class, parse, varint, written
+from apiext.documents.errors import DecodeError, UnfitMessage
+from apiext.http import prototexts
+from apiext.http.messages import descriptor, document, message_class, parse, varint, written
 from apiext.storage.collection import json_object
 
 PREFIX = b"k8s\x00"
@@ -57,12 +58,17 @@ def decode(raw: bytes) -> Document:
     unknown = _open(raw)
     api_version, kind = unknown.typeMeta.apiVersion, unknown.typeMeta.kind
     name, item = messages().get((api_version, kind)), _item_message(api_version, kind)
-    if name is not None:
-        return {"apiVersion": api_version, "kind": kind, **document(parse(name, unknown.raw))}
-    if item is None:
-        raise DecodeError(f'no kind "{kind}" is registered for version "{api_version}" in protobuf')
-    found = parse(_LIST, unknown.raw)
-    items = [document(parse(item, one)) for one in found.items]
+    version = api_version.rpartition("/")[2]
+    try:
+        if name is not None:
+            return {"apiVersion": api_version, "kind": kind, **document(parse(name, unknown.raw))}
+        if item is None:
+            registered = f'no kind "{kind}" is registered for version "{api_version}"'
+            raise DecodeError(f'{registered} in scheme "pkg/runtime/scheme.go:111"')
+        found = parse(_LIST, unknown.raw)
+        items = [document(parse(item, one)) for one in found.items]
+    except DecodeError as error:
+        raise UnfitMessage(str(error), kind, version) from error
     return {"apiVersion": api_version, "kind": kind, "metadata": document(found.metadata), "items": items}
 
 
@@ -72,9 +78,9 @@ def decode_delete_options(raw: bytes) -> Document:
     Of another kind only apiVersion and kind are told: it is refused by them. No kind means DeleteOptions.
     """
     unknown = _open(raw)
-    api_version, kind = unknown.typeMeta.apiVersion or "v1", unknown.typeMeta.kind or "DeleteOptions"
+    kind = unknown.typeMeta.kind or "DeleteOptions"
     if kind != "DeleteOptions":
-        return {"apiVersion": api_version, "kind": kind}
+        return {"apiVersion": unknown.typeMeta.apiVersion, "kind": kind}
     return {"apiVersion": "v1", "kind": kind, **document(parse(kind, unknown.raw))}
 
 
@@ -94,7 +100,13 @@ def _open(raw: bytes) -> Any:
             "provided data does not appear to be a protobuf message, expected prefix "
             + str(list(PREFIX)).replace(",", "")
         )
-    return parse("Unknown", raw[len(PREFIX) :])
+    if len(raw) == len(PREFIX):
+        raise DecodeError("empty body")
+    envelope = raw[len(PREFIX) :]
+    wrong = prototexts.fault(descriptor("Unknown"), envelope)  # the library takes a field of another type for none
+    if wrong != prototexts.UNKNOWN:
+        raise DecodeError(wrong)
+    return parse("Unknown", envelope)
 
 
 # --- writing ---

@@ -22,7 +22,7 @@ _INTERNAL = "Internal error occurred: "
 _NOT_SHOWN = frozenset(("Status", "DeleteOptions"))  # documents that no representation changes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: each request makes one, and freezing costs more than making
 class Subject:
     """What is being shown, and how: the resource version, its endpoint, the client's wish, includeObject of a Table."""
 
@@ -71,7 +71,7 @@ def entry_reply(subject: Subject, entry: Entry, code: int = 200) -> Reply:
     if subject.wanted.plain:
         return Reply(code, negotiation.JSON, (raw, b"\n"), compressible=True)
     if subject.wanted.pretty and not subject.wanted.kind and subject.wanted.encoding == negotiation.JSON:
-        return Reply(code, negotiation.JSON, (pretty(raw), b"\n"), compressible=True)
+        return Reply(code, negotiation.JSON, (pretty(raw),), compressible=True)
     return document_reply(subject, orjson.loads(raw), code)
 
 
@@ -88,7 +88,7 @@ def document_reply(subject: Subject, document: Document, code: int = 200) -> Rep
 
 
 def written(wanted: Wanted, document: View) -> bytes:
-    """Return a document in the encoding wanted; JSON ends with a newline."""
+    """Return a document in the encoding wanted; JSON ends with a newline unless it is indented."""
     if wanted.encoding == negotiation.YAML:
         return encode_yaml(document)
     if wanted.encoding == negotiation.PROTOBUF:
@@ -97,7 +97,7 @@ def written(wanted: Wanted, document: View) -> bytes:
         except KeyError as error:
             raise negotiation.not_acceptable(negotiation.ENCODINGS[:2]) from error
     raw = encode(document)
-    return (pretty(raw) if wanted.pretty else raw) + b"\n"
+    return pretty(raw) if wanted.pretty else raw + b"\n"
 
 
 def partial(version: str, document: View) -> Document:
@@ -112,8 +112,13 @@ def table(subject: Subject, rows: list[Document], metadata: View) -> Document:
         "apiVersion": f"meta.k8s.io/{subject.wanted.version}",
         "metadata": metadata,
         "columnDefinitions": definitions(subject),
-        "rows": rows,
+        "rows": rows or no_rows(subject),
     }
+
+
+def no_rows(subject: Subject) -> list[Document] | None:
+    """Return the rows of an empty Table (recorded: null for definitions)."""
+    return None if subject.served.resource == "customresourcedefinitions" else []
 
 
 def definitions(subject: Subject) -> list[Document]:

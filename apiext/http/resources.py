@@ -27,6 +27,7 @@ from apiext.meta.status import StatusError
 from apiext.storage.segments import Segments
 from apiext.storage.store import Entry
 from apiext.telemetry import Telemetry
+from apiext.verbs import api
 from apiext.verbs.call import Body, Call, Outcome, Page
 from apiext.verbs.identity import expected_kind, unreadable_body
 
@@ -37,7 +38,7 @@ _SOON = 0.001  # seconds
 _IN_STREAM = frozenset((410, 504))  # errors that clients expect as the first event of a watch (recorded)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: each request makes one, and freezing costs more than making
 class Target:
     """What a resource URL names, found in the catalog."""
 
@@ -74,14 +75,18 @@ class Resources:
 
 
 async def _get(resources: Resources, exchange: Exchange, target: Target) -> Answer:
-    subject = _subject(exchange, target)
+    subject = _subject(exchange, target, judged=False)
+    if truth(exchange.query.get("export")):
+        raise status.bad_request("the export parameter, deprecated since v1.14, is no longer supported")
     entry = await resources.operations.get(_call(exchange, target))
+    representations.check_include(subject.wanted, subject.include)
     return await _stored(subject, entry)
 
 
 async def _list(resources: Resources, exchange: Exchange, target: Target) -> Answer:
-    subject = _subject(exchange, target)
+    subject = _subject(exchange, target, judged=False)
     page = await resources.operations.list(_call(exchange, target))
+    representations.check_include(subject.wanted, subject.include)
     if subject.wanted.plain and page.segments is not None and not target.served.typed:
         return await _segments(resources, exchange, subject, page.segments, page)
     return await lists.reply(subject, page)
@@ -105,15 +110,21 @@ async def _segments(
 async def _watch(resources: Resources, exchange: Exchange, target: Target) -> Answer:
     served, way = target.served, _way(exchange)
     negotiation.output(way.accept, typed=_in_protobuf(served))
-    wanted = negotiation.stream(way.accept, typed=_in_protobuf(served))
-    subject = Subject(served, target.endpoint, wanted, _include(exchange, wanted))
+    try:
+        wanted = negotiation.stream(way.accept, typed=_in_protobuf(served))
+        subject = Subject(served, target.endpoint, wanted, _include(exchange, wanted))
+    except StatusError:
+        api.judge_watch(_call(exchange, target))  # upstream: options are judged before the form of a stream
+        raise
     if wanted.kind == representations.PARTIAL_LIST:
+        api.judge_watch(_call(exchange, target))
         return Reply(200, streams.content_type(subject, way.form(wanted)))  # upstream: such a stream ends at once
     form = way.form(wanted)
     name = (served.group, served.version, served.resource)
     telemetry = resources.telemetry
     frames = streams.frames(subject, telemetry.watch_events.slot(*name), telemetry.watch_event_sizes.slot(*name), form)
     if exchange.method == "HEAD":
+        api.judge_watch(_call(exchange, target))
         return Reply(200, streams.content_type(subject, form))
     running = telemetry.longrunning.slot(*exchange.labels, "apiserver")
     head = way.head(resources.clock.line(), exchange, streams.content_type(subject, form))
@@ -236,7 +247,8 @@ def _in_protobuf(served: ServedVersion, endpoint: Endpoint | None = None) -> boo
     return served.typed and protobuf.knows(served.api_version, served.kind)
 
 
-def _subject(exchange: Exchange, target: Target) -> Subject:
+def _subject(exchange: Exchange, target: Target, *, judged: bool = True) -> Subject:
+    """Return what is shown and how; who reads judges includeObject when there is something to show."""
     typed = _in_protobuf(target.served, target.endpoint)
     # upstream: nobody wrote columns for the status of a definition
     tables = target.endpoint.name != "status" or target.served.resource != _DEFINITIONS
@@ -244,7 +256,8 @@ def _subject(exchange: Exchange, target: Target) -> Subject:
     agent = exchange.headers.get("User-Agent", "")
     if not wanted.pretty and negotiation.wants_pretty(exchange.query.get("pretty", ()), agent):
         wanted = Wanted(wanted.encoding, wanted.kind, wanted.version, True)
-    return Subject(target.served, target.endpoint, wanted, _include(exchange, wanted))
+    include = _include(exchange, wanted) if judged else exchange.value("includeObject")
+    return Subject(target.served, target.endpoint, wanted, include)
 
 
 def _include(exchange: Exchange, wanted: Wanted) -> str:
@@ -371,4 +384,4 @@ async def _delete_options(resources: Resources, exchange: Exchange) -> Document 
         document, _ = await _decoded(encoding, raw)
     except DecodeError as error:
         raise status.bad_request(str(error)) from error
-    return document
+    return document if encoding == JSON else dict(sorted(document.items()))  # YAML is read by way of sorted JSON

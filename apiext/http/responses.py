@@ -121,13 +121,12 @@ def status_reply(exchange: Exchange, error: StatusError) -> Reply:
 
 
 def encoded(document: Any, encoding: str, pretty: bool = False) -> bytes:
-    """Return a document in one of the three encodings, JSON with a newline."""
+    """Return a document in one of the three encodings, JSON indented or with a newline (NEG-005)."""
     if encoding == negotiation.YAML:
         return encode_yaml(document)
     if encoding == negotiation.PROTOBUF:
         return protobuf.encode(document)
-    option = orjson.OPT_APPEND_NEWLINE | (orjson.OPT_INDENT_2 if pretty else 0)
-    return orjson.dumps(document, option=option)
+    return orjson.dumps(document, option=orjson.OPT_INDENT_2 if pretty else orjson.OPT_APPEND_NEWLINE)
 
 
 # --- warnings (WRI-014) ---

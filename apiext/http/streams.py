@@ -1,6 +1,6 @@
 """A watch on the wire: the frames of each representation, made once per group of watchers (RV-010…014)."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 
 import orjson
@@ -65,7 +65,7 @@ class Frames:
 def frames(subject: Subject, events: Slot, sizes: Distribution, form: Form | None = None) -> Frames:
     """Return the frames of a representation; ``events`` and ``sizes`` count each frame that is made."""
     ahead = Ahead(_object(subject, Entry.view), _object(subject, Entry.shown)) if subject.served.typed else None
-    look = ahead.written if ahead is not None else _object(subject, Entry.view)
+    look = ahead.written if ahead is not None else _object(subject, _view)
     write = _writer(subject, look) if form is None else _formed(subject, look, form.event)
     first = None if form is None else _formed(subject, look, form.initial)
     wanted = subject.wanted
@@ -90,7 +90,7 @@ def frames(subject: Subject, events: Slot, sizes: Distribution, form: Form | Non
         return form.bookmark(_data(subject, "BOOKMARK", document), revision, end_of_initial)
 
     def expired(asked: int, oldest: int) -> bytes:
-        return error_frame(subject, too_old(asked, oldest), form)
+        return error_frame(subject, status.too_old_resource_version(asked, oldest), form)
 
     def failed(error: StatusError) -> bytes:
         return error_frame(subject, error, form)
@@ -99,16 +99,15 @@ def frames(subject: Subject, events: Slot, sizes: Distribution, form: Form | Non
     return Frames(key, frame, bookmark, expired, failed, initial if form is not None else None, ahead)
 
 
-def too_old(asked: int, oldest: int) -> StatusError:
-    """Return the 410 of a watch whose start is gone (RV-009)."""
-    return status.expired(f"too old resource version: {asked} ({oldest})")
-
-
 def error_frame(subject: Subject, error: StatusError, form: Form | None = None) -> bytes:
     """Return an ERROR event; it carries the Status as it is, whatever was asked for."""
     if form is not None:
         return form.error(_data(subject, "ERROR", error.document()))
     return _document_frame(subject, "ERROR", error.document())
+
+
+def _view(entry: Entry, viewer: Viewer) -> bytes:
+    return entry.view(viewer)  # converted entries have a way of their own
 
 
 def _object(subject: Subject, look: Callable[[Entry, Viewer], bytes]) -> Callable[[Entry], bytes]:
@@ -161,7 +160,22 @@ def _bookmark(subject: Subject, revision: int, end_of_initial: bool) -> Document
     metadata: Document = {"resourceVersion": str(revision)}
     if end_of_initial:
         metadata["annotations"] = {INITIAL_EVENTS_END: "true"}
-    return {"apiVersion": subject.served.api_version, "kind": subject.served.kind, "metadata": metadata}
+    return {
+        "apiVersion": subject.served.api_version,
+        "kind": subject.served.kind,
+        "metadata": metadata,
+        **_ZERO.get(subject.served.kind if subject.served.typed else "", {}),
+    }
+
+
+_NO_NAMES = {"plural": "", "kind": ""}
+_ZERO: Mapping[str, View] = {  # what bookmarks of Go types say beside their metadata (recorded)
+    "CustomResourceDefinition": {
+        "spec": {"group": "", "names": _NO_NAMES, "scope": "", "versions": None},
+        "status": {"conditions": None, "acceptedNames": _NO_NAMES, "storedVersions": None},
+    },
+    "Namespace": {"spec": {}, "status": {}},
+}
 
 
 def content_type(subject: Subject, form: Form | None = None) -> str:

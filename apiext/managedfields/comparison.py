@@ -33,7 +33,7 @@ class Comparison:
 
     def without(self, ignored: FieldSet) -> "Comparison":
         """Return the comparison without what is at or below the ignored paths."""
-        if not ignored:
+        if ignored.keys().isdisjoint((*self.removed, *self.modified, *self.added)):
             return self
         return Comparison(
             recursive_difference(self.removed, ignored),

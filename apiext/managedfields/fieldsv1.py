@@ -52,7 +52,10 @@ def _are_sets(nodes: Iterable[Any]) -> bool:
 
 def is_too_deep(paths: FieldSet, levels: int = MAX_DEPTH) -> bool:
     """Tell whether a set has more levels than can be stored."""
-    return any(levels < 1 or is_too_deep(below, levels - 1) for below in filter(None, paths.values()))
+    for below in filter(None, paths.values()):  # noqa: SIM110 (any would be one more frame for each level)
+        if levels < 1 or is_too_deep(below, levels - 1):
+            return True
+    return False
 
 
 def encode(paths: FieldSet) -> dict[str, Any]:

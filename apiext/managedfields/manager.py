@@ -92,7 +92,7 @@ def _entries_of(document: View) -> Any:
 
 def _readable(given: Any) -> Managers:
     try:
-        return entries.decode(given)
+        return entries.decode(given) if given else {}
     except EntryError:
         return {}
 
@@ -102,7 +102,9 @@ def _bare(document: View) -> Document:
     metadata = document.get("metadata")
     if not isinstance(metadata, dict) or "managedFields" not in metadata:
         return document if isinstance(document, dict) else dict(document)
-    return {**document, "metadata": {name: item for name, item in metadata.items() if name != "managedFields"}}
+    bare = {**metadata}
+    del bare["managedFields"]
+    return {**document, "metadata": bare}
 
 
 def _updated(writer: Writer, live: View, new: View, managers: Managers) -> Managers:
@@ -117,11 +119,12 @@ def _updated(writer: Writer, live: View, new: View, managers: Managers) -> Manag
     except TypeFault as fault:
         raise ApplyError(f"failed to convert live object ({go_name(live)}) to smd typed: {fault}") from fault
     try:
-        managers = updater.update(Write(writer.versions, writer.api_version, _SELF), live, new, managers)
+        managers, changed = updater.update(
+            Write(writer.versions, writer.api_version, of_type, _SELF), live, new, managers
+        )
     except (TypeFault, ValueError) as fault:
         raise ApplyError(f"failed to update ManagedFields ({go_name(new)}): {fault}") from fault
-    changed = managers.pop(_SELF, None)
-    fields = difference(changed.fields, _NEVER_OWNED) if changed is not None else {}
+    fields = difference(changed, _NEVER_OWNED)
     if is_too_deep(fields):
         raise ApplyError(_TOO_DEEP)
     if fields:
@@ -187,7 +190,7 @@ def _applied(
     except TypeFault as fault:
         raise ApplyError(f"failed to create typed live object ({go_name(live)}): {fault}") from fault
     manager = writer.of(APPLY)
-    write = Write(writer.versions, writer.api_version, manager)
+    write = Write(writer.versions, writer.api_version, of_type, manager)
     try:
         new, managers = updater.apply(write, live, patch, managers, force=force)
     except (TypeFault, ValueError) as fault:

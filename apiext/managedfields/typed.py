@@ -62,7 +62,7 @@ def _map_faults(of: MapType, value: dict[str, Any], duplicates: bool, checked: d
     found = _NO_FAULTS
     fields, element = of.fields, of.element
     for name, item in value.items():
-        member = fields.get(name) or element
+        member = fields.get(name, element)
         if member is None:
             return [*found, (f".{name}", "field not declared in schema")]  # upstream stops at the first such
         if item.__class__ in member.simple:

@@ -18,6 +18,10 @@ class MissingVersion(Exception):
     """A manager's version is one that the resource does not have any more."""
 
 
+_Losses = tuple[FieldSet, FieldSet]
+"""What others lose by a change if they own it: what has another value now, and what is gone."""
+
+
 class Conflicts(Exception):
     """Somebody else owns fields that an apply would change: pairs of manager and path, by manager."""
 
@@ -45,12 +49,8 @@ class Write:
 
     versions: Versions
     api_version: str
+    type: Type  # the merge type of that version
     manager: Manager
-
-    @property
-    def type(self) -> Type:
-        """The merge type of the version written in."""
-        return self.versions.type_of(self.api_version)
 
 
 def converted(versions: Versions, document: View, api_version: str) -> View:
@@ -63,17 +63,15 @@ def converted(versions: Versions, document: View, api_version: str) -> View:
     return found
 
 
-def update(write: Write, live: View, new: View, managers: Managers) -> Managers:
-    """Return the managers after a write that is no apply: the writer owns what it changed, the others lose that."""
-    changes = compare(write.type, live, new)
-    reset = write.versions.reset(write.api_version)
-    before = None
+def update(write: Write, live: View, new: View, managers: Managers) -> tuple[Managers, FieldSet]:
+    """Return the managers after a write that is no apply, without what it changed, and that: the writer owns it.
+
+    The writer is none of the managers: what somebody of that name owns is added to it later.
+    """
+    losses = _losses(_changes(write, live, new))
     if managers:  # a new object has none
-        managers = _taken(write, live, new, _reconciled(write.versions, live, managers), changes)
-        before = managers.pop(write.manager, None)
-    fields = difference(before.fields, changes.removed) if before else EMPTY
-    fields = recursive_difference(union(union(fields, changes.modified), changes.added), reset)
-    return {**managers, write.manager: Owned(write.api_version, fields)} if fields else managers
+        managers = _taken(write, live, new, _reconciled(write.versions, live, managers), losses)
+    return managers, losses[0]
 
 
 def apply(
@@ -92,7 +90,7 @@ def apply(
     new: Document = merged
     if last is not None and (last.api_version != write.api_version or _gone(last.fields, fields)):
         new = dict(_pruned(write, merged, managers, last))
-    managers = _taken(write, live, new, managers, compare(of, live, new), force=force)
+    managers = _taken(write, live, new, managers, _losses(_changes(write, live, new)), force=force)
     same = live == new and equal(live, new)  # most differ, and the first of the two sees it soonest
     return (None if same else new), managers
 
@@ -115,27 +113,33 @@ def _reconciled(versions: Versions, live: View, managers: Managers) -> Managers:
     return found
 
 
-def _taken(
-    write: Write, live: View, new: View, managers: Managers, changes: Comparison, *, force: bool = True
-) -> Managers:
-    """Return the managers without what the change takes from all but the writer; raises Conflicts unless forced."""
+def _changes(write: Write, live: View, new: View) -> Comparison:
+    """Return what changed in the version written in, without what nobody may own."""
+    return compare(write.type, live, new).without(write.versions.reset(write.api_version))
+
+
+def _taken(write: Write, live: View, new: View, managers: Managers, losses: _Losses, *, force: bool = True) -> Managers:
+    """Return the managers without what the change takes from all but the writer; raises Conflicts unless forced.
+
+    ``losses`` are those in the version written in.
+    """
     versions = write.versions
-    by_version = {write.api_version: _losses(changes.without(versions.reset(write.api_version)))}
+    by_version = {write.api_version: losses}
     conflicts: dict[Manager, FieldSet] = {}
     removed: dict[Manager, FieldSet] = {}
     found = dict(managers)
     for manager, owned in managers.items():
         if manager == write.manager:
             continue
-        losses = by_version.get(owned.api_version)
-        if losses is None:
+        lost_in = by_version.get(owned.api_version)
+        if lost_in is None:
             try:
-                losses = _losses(_compared_in(versions, live, new, owned.api_version))
+                lost_in = _losses(_compared_in(versions, live, new, owned.api_version))
             except MissingVersion:
                 del found[manager]
                 continue
-            by_version[owned.api_version] = losses
-        changed, gone = losses
+            by_version[owned.api_version] = lost_in
+        changed, gone = lost_in
         lost = intersection(owned.fields, changed)
         if lost:
             conflicts[manager] = lost
@@ -149,8 +153,7 @@ def _taken(
     return {manager: owned for manager, owned in found.items() if owned.fields}
 
 
-def _losses(seen: Comparison) -> tuple[FieldSet, FieldSet]:
-    """Return what others lose by a change if they own it: what has another value now, and what is gone."""
+def _losses(seen: Comparison) -> _Losses:
     return union(seen.modified, seen.added), seen.removed
 
 

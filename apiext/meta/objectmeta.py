@@ -1,13 +1,14 @@
 """Object metadata: decoding as Go's ObjectMeta does, repairing what is stored, and its rules (MET-001…003, WRI-003)."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import orjson
 
 from apiext import limits
 from apiext.documents.document import Document, View
-from apiext.documents.encoding import DecodeError, json_kind
+from apiext.documents.encoding import DecodeError, encode, json_kind
 from apiext.meta import time
 from apiext.meta.fields import INVALID, FieldError, forbidden, go_quote, invalid, required, too_long
 from apiext.meta.names import parse_group_version
@@ -38,21 +39,39 @@ _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
 
 
 class _Where:
-    """Where a value is being read: Go's struct and dotted path for errors, our path for unknown fields."""
+    """Where a value is being read: Go's struct and dotted path for errors, our path for unknown fields.
 
-    __slots__ = ("go_path", "path", "struct", "unknown")
+    Of the items of a list ``above`` is where the list is, and ``index`` says which is read. Paths are put together when
+    there is something to tell.
+    """
 
-    def __init__(self, path: str, go_path: str, struct: str, unknown: list[str]) -> None:
-        self.path = path
-        self.go_path = go_path
+    __slots__ = ("_above", "_go_path", "_path", "index", "struct", "unknown")
+
+    def __init__(self, path: str, go_path: str, struct: str, unknown: list[str], above: "_Where | None" = None) -> None:
+        self._path = path
+        self._go_path = go_path
+        self._above = above
+        self.index = 0
         self.struct = struct
         self.unknown = unknown
+
+    @property
+    def path(self) -> str:
+        """Our path."""
+        above = self._above
+        return self._path if above is None else f"{above.path}.{self._path}[{self.index}]"
+
+    @property
+    def go_path(self) -> str:
+        """Go's path, with a dot at the end unless it is empty."""
+        above = self._above
+        return self._go_path if above is None else f"{above.go_path}{self._go_path}"
 
     def wrong(self, value: Any, name: str, go: str, form: str = "") -> DecodeError:
         """Return the error of a member of the wrong type; ``form`` as in DecodeError.misfit, empty for ``go``."""
         kind = json_kind(value)
         if kind == "number" and go == "int64":
-            kind = f"number {value}"
+            kind = f"number {encode(value).decode()}"  # it was JSON, decoded and encoded again
         place = f"{self.struct}.{self.go_path}{name}"
         error = DecodeError(f"json: cannot unmarshal {kind} into Go struct field {place} of type {go}")
         return error.misfit(value, go, form or go)
@@ -62,12 +81,16 @@ Reader = Callable[[Any, str, _Where], Any]
 """value, member name, where → normalised value, or None when Go would leave it out; raises DecodeError."""
 
 
+_AS_IT_IS: set[Reader] = set()  # readers that take any text but the empty one as it is
+
+
 def _string(go: str = "string", *, kept: bool = False) -> Reader:
     def read(value: Any, name: str, where: _Where) -> Any:
         if value.__class__ is not str:
             raise where.wrong(value, name, go, "string")
         return value if value or kept else None
 
+    _AS_IT_IS.add(read)
     return read
 
 
@@ -129,10 +152,11 @@ def _structs(go: str, members: Mapping[str, Reader], always: Sequence[str] = ())
         if value.__class__ is not list:
             raise where.wrong(value, name, f"[]v1.{go}", "slice")
         found = []
+        inner = _Where(name, f"{name}.", go, where.unknown, where)
         for index, item in enumerate(value):
+            inner.index = index
             if item is not None and item.__class__ is not dict:
                 raise where.wrong(item, name, f"v1.{go}", "struct")
-            inner = _Where(f"{where.path}.{name}[{index}]", f"{where.go_path}{name}.", go, where.unknown)
             entry = _struct(item or {}, members, inner)
             for member in always:
                 entry.setdefault(member, "")
@@ -191,6 +215,9 @@ def _struct(given: View, members: Mapping[str, Reader], where: _Where) -> Docume
             where.unknown.append(f"{where.path}.{name}")
             continue
         if value is None:
+            continue
+        if value.__class__ is str and value and read in _AS_IT_IS:
+            found[name] = value
             continue
         kept = read(value, name, where)
         if kept is not None:
@@ -319,7 +346,10 @@ def _namespace_errors(namespace: str | None, namespaced: bool, path: str) -> lis
         return [forbidden(path, "not allowed on this type")] if namespace else []
     if not namespace:
         return [required(path)]
-    return [invalid(path, namespace, fault) for fault in dns1123_label(namespace)]
+    return [invalid(path, namespace, fault) for fault in _label(namespace)]
+
+
+_label = lru_cache(limits.NAMESPACES_SEEN)(dns1123_label)  # many objects are in few namespaces
 
 
 def _common_errors(metadata: View, path: str, *, finalizers: bool) -> list[FieldError]:

@@ -75,9 +75,19 @@ class ListOptions:
             return _NO_LIST_OPTIONS
         return cls(**{name: read(query[key][0]) for key, name, read in _LIST_OPTIONS if query.get(key)})
 
-    def errors(self, *, watch: bool | None = None) -> list[FieldError]:
-        """Return what is wrong with the combination (RV-004); ``watch`` overrides the parameter (old watch paths)."""
-        return self._watch_errors() if (self.watch if watch is None else watch) else self._list_errors()
+    @property
+    def begins_with_state(self) -> bool:
+        """Tell whether a watch shows what is there, and says so: what upstream makes of one from no or any revision."""
+        if self.send_initial_events is None:
+            return self.watch and not self.resource_version_match and self.resource_version in ("", "0")
+        return self.send_initial_events
+
+    def errors(self) -> list[FieldError]:
+        """Return what is wrong with the combination (RV-004).
+
+        upstream: the parameter decides, so old watch paths are judged as lists, and lists of deletions as watches.
+        """
+        return self._watch_errors() if self.watch else self._list_errors()
 
     def _list_errors(self) -> list[FieldError]:
         found: list[FieldError] = []
@@ -266,22 +276,15 @@ class DeleteOptions:
         """Return the options of a body; unknown members are ignored, raises OptionsError with Go's text."""
         if not isinstance(document, dict):
             raise OptionsError(f"json: cannot unmarshal {json_kind(document)} into Go value of type v1.DeleteOptions")
-        preconditions = _member(document, "preconditions", dict, "v1.Preconditions") or {}
-        within = ("Preconditions", "preconditions.")
-        dry_run = _member(document, "dryRun", list, "[]string") or ()
-        for value in dry_run:
-            _checked(value, "dryRun", str, "string", _TOP)
-        return cls(
-            dry_run_values=tuple(dry_run),
-            grace_period_seconds=_member(document, "gracePeriodSeconds", int, "int64"),
-            uid=_member(preconditions, "uid", str, "types.UID", within),
-            resource_version=_member(preconditions, "resourceVersion", str, "string", within),
-            orphan_dependents=_member(document, "orphanDependents", bool, "bool"),
-            propagation_policy=_member(document, "propagationPolicy", str, "v1.DeletionPropagation"),
-            ignore_store_read_error=bool(
-                _member(document, "ignoreStoreReadErrorWithClusterBreakingPotential", bool, "bool")
-            ),
-        )
+        found: dict[str, Any] = {}
+        for name, value in document.items():  # upstream: the first member that cannot be read is told
+            if name == "dryRun":
+                found["dry_run_values"] = _texts(value)
+            elif name == "preconditions":
+                found |= _members(_checked(value, name, dict, "v1.Preconditions", _TOP) or {}, _PRECONDITIONS, _WITHIN)
+            else:
+                found |= _members({name: value}, _MEMBERS, _TOP)
+        return cls(**found)
 
     def document(self) -> dict[str, Any]:
         """Return the options as an object: what admission is told (ADM-007)."""
@@ -313,9 +316,34 @@ _NO_DELETE_OPTIONS = DeleteOptions()
 _TOP = ("DeleteOptions", "")
 
 
-def _member(document: Mapping[str, Any], name: str, wanted: type, go: str, within: tuple[str, str] = _TOP) -> Any:
-    """Return a member of the wanted type, None when it is absent or null."""
-    return _checked(document.get(name), name, wanted, go, within)
+_WITHIN = ("Preconditions", "preconditions.")
+_Members = Mapping[str, tuple[str, type, str]]  # member → option, type, Go's type
+_MEMBERS: _Members = {
+    "gracePeriodSeconds": ("grace_period_seconds", int, "int64"),
+    "orphanDependents": ("orphan_dependents", bool, "bool"),
+    "propagationPolicy": ("propagation_policy", str, "v1.DeletionPropagation"),
+    "ignoreStoreReadErrorWithClusterBreakingPotential": ("ignore_store_read_error", bool, "bool"),
+}
+_PRECONDITIONS: _Members = {
+    "uid": ("uid", str, "types.UID"),
+    "resourceVersion": ("resource_version", str, "string"),
+}
+
+
+def _members(document: Mapping[str, Any], known: _Members, within: tuple[str, str]) -> dict[str, Any]:
+    """Return the known members of a document as options, without those that are null."""
+    read = {
+        known[name][0]: _checked(value, name, *known[name][1:], within)
+        for name, value in document.items()
+        if name in known
+    }
+    return {name: value for name, value in read.items() if value is not None}
+
+
+def _texts(values: Any) -> tuple[str, ...]:
+    """Return dryRun: null is no text, as Go reads it."""
+    given = _checked(values, "dryRun", list, "[]string", _TOP) or ()
+    return tuple(_checked(value, "dryRun", str, "string", _TOP) or "" for value in given)
 
 
 def _checked(value: Any, name: str, wanted: type, go: str, within: tuple[str, str]) -> Any:
@@ -324,5 +352,6 @@ def _checked(value: Any, name: str, wanted: type, go: str, within: tuple[str, st
     struct, path = within
     kind = json_kind(value)
     if kind == "number" and wanted is int:
-        kind = f"number {value}"
+        beyond = isinstance(value, float) and abs(value) >= 2**63 and value.is_integer()
+        kind = f"number {int(value) if beyond else value}"
     raise OptionsError(f"json: cannot unmarshal {kind} into Go struct field {struct}.{path}{name} of type {go}")

@@ -109,6 +109,7 @@ _USUAL = re.compile(  # a key and a value that are valid, of an expression that 
     r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)==?([A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)"
 ).fullmatch
 _TOKEN = re.compile(r"[ \t\r\n]*(?:([=!()<>,]+)|([^=!()<>, \t\r\n]+))")
+_NO_TOKEN = re.compile(r"(?<![^\0 \t\r\n])\0")
 _SYMBOL = re.compile(r"==|!=|.")
 _END = ""  # the token after the last
 
@@ -116,6 +117,8 @@ _END = ""  # the token after the last
 def _tokens(text: str) -> list[str]:
     """Return identifiers and symbols; of a run of symbol characters the longest known beginning is taken each time."""
     found: list[str] = []
+    if "\0" in text:  # upstream: a NUL ends a token, and the selector where no token has begun
+        text = _NO_TOKEN.split(text, 1)[0].replace("\0", " ")
     for symbols, word in _TOKEN.findall(text):
         if word:
             found.append(word)
@@ -272,7 +275,8 @@ def _fields(text: str) -> FieldSelector:
         if split is None:
             raise SelectorError(f"invalid selector: '{text}'; can't understand '{part}'")
         field, operator, value = split.groups()
-        terms.append((field, "!=" if operator == "!=" else "=", _unescape(value)))
+        if field or value:  # upstream: a term without field and value selects everything
+            terms.append((field, "!=" if operator == "!=" else "=", _unescape(value)))
     return FieldSelector(tuple(terms))
 
 

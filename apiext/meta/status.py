@@ -161,6 +161,11 @@ def expired(message: str) -> StatusError:
     return StatusError(410, "Expired", message)
 
 
+def too_old_resource_version(asked: int, oldest: int) -> StatusError:
+    """Return the 410 of a watch whose start is gone (RV-009)."""
+    return expired(f"too old resource version: {asked} ({oldest})")
+
+
 def timeout(message: str, retry_after: int = 0, causes: Sequence[Mapping[str, str]] = ()) -> StatusError:
     """504 for an answer that did not come in time, or whose outcome is unknown (ERR-20)."""
     details: dict[str, Any] = {}

@@ -71,9 +71,9 @@ def dns1123_label(text: str) -> list[str]:
     return faults
 
 
-def dns1123_subdomain(text: str) -> list[str]:
-    """Return what is wrong with an RFC 1123 subdomain (object names, groups)."""
-    faults = _length(text, MAX_SUBDOMAIN, "characters")
+def dns1123_subdomain(text: str, unit: str = "characters") -> list[str]:
+    """Return what is wrong with an RFC 1123 subdomain (object names, groups); ``unit`` is the word for bytes."""
+    faults = _length(text, MAX_SUBDOMAIN, unit)
     if not dns_like(text):
         faults.append(_SUBDOMAIN_ERROR)
     return faults
@@ -101,7 +101,8 @@ def qualified_name(text: str) -> list[str]:
         ]
     faults: list[str] = []
     if slash:
-        faults += [f"prefix part {fault}" for fault in (dns1123_subdomain(prefix) if prefix else ["must be non-empty"])]
+        wrong = dns1123_subdomain(prefix, "bytes") if prefix else ["must be non-empty"]
+        faults += [f"prefix part {fault}" for fault in wrong]
     faults += (
         ["name part must be non-empty"] if not name else [f"name part {fault}" for fault in _length(name, MAX_LABEL)]
     )

@@ -23,6 +23,7 @@ _PARTS = (  # literal before it, Go's name of the element, digits at least and a
     (":", "05", 2, 2, "second", 0, 59),
 )
 _DIGITS = re.compile(r"[0-9]*")
+_USUAL = 40  # characters of a time that is remembered
 
 
 def now() -> str:
@@ -81,6 +82,11 @@ def _timestamp(text: str) -> float:
 
 def normalize(text: str) -> str:
     """Return an RFC 3339 text in UTC and seconds; empty for Go's zero time. Raises ValueError as ``parse``."""
+    return _normal(text) if len(text) <= _USUAL else _normal.__wrapped__(text)
+
+
+@lru_cache(1024)  # an object is written with the times that it was read with, and many are of one second
+def _normal(text: str) -> str:
     if _ZULU(text):
         return "" if text == "0001-01-01T00:00:00Z" else text
     moment = parse(text)

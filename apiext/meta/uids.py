@@ -2,27 +2,34 @@
 
 import os
 
-_BATCH = 256
+_BATCH = 64
 
 
 class Uids:
-    """Version 4 UUIDs, from random bytes fetched many at a time: one call of the system each would cost more."""
+    """Version 4 UUIDs, made many at a time: one call of the system each would cost more, and so would cold code."""
 
-    __slots__ = ("_at", "_text")
+    __slots__ = ("_ready",)
 
     def __init__(self) -> None:
-        self._text = ""
-        self._at = 0
+        self._ready: list[str] = []
 
     def next(self) -> str:
         """Return a new UUID as text."""
-        at, text = self._at, self._text
-        if at >= len(text):
-            text = self._text = os.urandom(16 * _BATCH).hex()
-            at = 0
-        self._at = at + 32
-        h = text[at : at + 32]
-        return f"{h[:8]}-{h[8:12]}-4{h[13:16]}-{_VARIANT[h[16]]}{h[17:20]}-{h[20:]}"
+        try:
+            return self._ready.pop()
+        except IndexError:
+            made = _batch()
+            found = made.pop()  # before others may take from it
+            self._ready = made
+            return found
+
+
+def _batch() -> list[str]:
+    text = os.urandom(16 * _BATCH).hex()
+    return [
+        f"{h[:8]}-{h[8:12]}-4{h[13:16]}-{_VARIANT[h[16]]}{h[17:20]}-{h[20:]}"
+        for h in (text[at : at + 32] for at in range(0, len(text), 32))
+    ]
 
 
 _VARIANT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}

@@ -18,6 +18,7 @@ from apiext.schema.parse import parse
 from apiext.schema.prune import pruner, sorted_paths
 from apiext.schema.ratchet import Link
 from apiext.schema.rules import Place, Run, Scope, blocked, not_checked, scope_of
+from apiext.schema.settled import Test, settled, unsettled
 from apiext.schema.structural import Structural
 from apiext.schema.validate import passes
 
@@ -27,17 +28,20 @@ class CompiledSchema:
 
     Functions that change a document do so in place. ``preserve_unknown_fields`` is the legacy field of the definition:
     nothing is pruned then (PRU-006, B1-007). ``warm`` tells that an object was judged before, rules included.
-    ``readable`` tells that a stored object can be read without compiling anything.
+    ``readable`` tells that a stored object can be read without compiling anything. ``settled(document)`` tells that
+    ``prune``, ``drop_nulls`` and ``coerce_embedded`` plainly find nothing to do, and that no float is outside metadata;
+    False means that one has to look closer, as always before it is compiled.
     ``growth`` is the most bytes of defaults that one list item or map value gets, known once it is warm.
     """
 
-    __slots__ = ("_root", "_scope", "_source", "growth", "preserve_unknown_fields", "readable", "warm")
+    __slots__ = ("_root", "_scope", "_source", "growth", "preserve_unknown_fields", "readable", "settled", "warm")
 
     def __init__(self, schema: View | None, preserve_unknown_fields: bool) -> None:
         self.preserve_unknown_fields = preserve_unknown_fields
         self.warm = False
         self.readable = False
         self.growth = 0
+        self.settled: Test = unsettled
         self._root: Structural | None = None
         self._scope: Scope | Literal[False] | None = None  # False: there are no rules
         self._source: View | None = schema or {}
@@ -52,9 +56,11 @@ class CompiledSchema:
             self._source = None
         return self._root
 
-    def prepare(self) -> None:
-        """Compile what reading a stored object takes."""
+    def prepare(self, *, quickly: bool = False) -> None:
+        """Compile what reading a stored object takes; and with ``quickly`` the test that spares most of it."""
         root = self.root
+        if quickly and not self.preserve_unknown_fields and not coerce.matters(root):
+            self.settled = settled(root, root=True)
         coerce.matters(root)
         pruner(root, root=True)
         null_dropper(root, root=True)

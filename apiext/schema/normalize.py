@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+from apiext.documents.document import clone
+from apiext.schema.budget import DEFAULTS
 from apiext.schema.default import Default, ready
 from apiext.schema.nulls import drops_null
 from apiext.schema.prune import first_names, gathered, leave, list_pruner, members, prune_unknown
@@ -78,9 +80,13 @@ def _make(node: Structural, keep: bool, root: bool) -> Normalizer:
                     removed = gathered(removed, [f".{key}{path}" for path in paths])
         if unknown is not None or gone is not None:
             removed = _lose(value, removed, unknown or [], gone or [])
+        weight = 0
         for key, default in defaults:
             if key not in value or (value[key] is None and not default.nullable):
-                value[key] = default.copy()
+                weight += default.weight
+                value[key] = clone(default.value) if default.fresh else default.value
+        if weight:
+            DEFAULTS.spend(weight)
         return removed
 
     return walk

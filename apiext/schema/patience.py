@@ -5,14 +5,14 @@ Work is counted in units of rules, about 50 ns each; what is no rule is charged 
 
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar, TypeVarTuple
 
 from apiext import limits
 from apiext.cel.environment import PER_CALL_LIMIT, Evaluation, Program
 from apiext.cel.evaluation import Limit
 
-P = ParamSpec("P")
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 DECLARING = 50  # units of one node of a schema made a declared type
 COMPILING = 6_000  # units of one expression parsed, checked, and planned
@@ -89,16 +89,16 @@ def current() -> Patience:
     return _current.patience
 
 
-def working(patience: Patience, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+def working(patience: Patience, work: Callable[[*Ts], T], *args: *Ts) -> T:
     """Do work under a patience and return what it returns. Raises TooLong and Stopped besides its own."""
     before, _current.patience = _current.patience, patience
     try:
-        return work(*args, **kwargs)
+        return work(*args)
     finally:
         _current.patience = before
 
 
-def briefly(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+def briefly(work: Callable[[*Ts], T], *args: *Ts) -> T:
     """Do work that must be brief and return what it returns. Raises TooLong besides its own.
 
     Nobody stops such work, so each thread has one patience for all of it.
@@ -108,6 +108,6 @@ def briefly(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     brief.left = limits.LOOP_UNITS
     mine.patience = brief
     try:
-        return work(*args, **kwargs)
+        return work(*args)
     finally:
         mine.patience = before

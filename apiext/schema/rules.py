@@ -214,7 +214,7 @@ class _Compiler:
 
 def blocked(errors: Sequence[FieldError]) -> bool:
     """Tell whether other errors keep rules from being evaluated (CEL-015)."""
-    return any(error.reason in BLOCKING for error in errors)
+    return bool(errors) and any(error.reason in BLOCKING for error in errors)
 
 
 def not_checked() -> FieldError:

@@ -255,7 +255,8 @@ class CachedStore:
             self._took("delete", col, began)
         if not result.ok:
             raise _refusal(col, key, result, expected, guard)
-        await self._applied(col.prefix + key, result.revision, None)
+        if not self._shows(col, key, result.revision, None):
+            await self._progress.reach(result.revision)
         if last is None or last.revision != expected:
             last = await self._before(col, key, result.revision)
         return last.with_revision(result.revision)
@@ -311,8 +312,8 @@ class CachedStore:
                 result = await self._store.put(col.prefix + key, raw, expected, guard, col.ttl, also)
             finally:
                 self._took("update" if expected else "create", col, began)
-            if result.ok:
-                await self._applied(col.prefix + key, result.revision, raw)
+            if result.ok and not self._shows(col, key, result.revision, raw):
+                await self._progress.reach(result.revision)
         finally:
             if col.pending.get(key) is raw:
                 del col.pending[key]
@@ -327,16 +328,21 @@ class CachedStore:
         if self._seconds is not None:
             self._seconds.slot(operation, col.label).observe(perf_counter() - began)
 
-    async def _applied(self, key: str, revision: int, value: bytes | None) -> None:
-        """Let the cache show a write of ours: at once if it lacks nothing else, else once the watch has told it."""
+    def _shows(self, col: Collection, key: str, revision: int, value: bytes | None) -> bool:
+        """Let the cache show a write of ours at once, if it lacks nothing else; tell whether it does by now.
+
+        Otherwise the watch will tell it. A cache that does not follow must not turn a write that happened into a
+        failure.
+        """
         progress, root = self._progress, self._root
         if progress.revision == revision - 1 and root is not None and self._valid.is_set():
-            self._take(key, revision, value)
+            if col.dropped:
+                self._take(col.prefix + key, revision, value)
+            else:
+                col.apply(key, revision, value)
             progress.advance(revision)
             root.knows(revision)
-        elif progress.revision < revision:
-            # a cache that does not follow must not turn a write that happened into a failure
-            await progress.reach(revision)
+        return progress.revision >= revision
 
     # -- the root watch
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from bisect import bisect_left
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from sys import intern
@@ -154,7 +155,8 @@ class Collection:
             terms = [term for term in terms if term is not known]
         end = self._state.last(low + start, high) if limit else ""
         if keys is not None and len(keys) <= limits.INDEX_SORTED:
-            inside = sorted(key for key in keys if low + start <= key and (not high or key < high))
+            inside = sorted(keys)
+            inside = inside[bisect_left(inside, low + start) : bisect_left(inside, high) if high else None]
             found = await pick(((inside, [entries[key] for key in inside]),), None, terms, limit)
         else:
             found = await pick(batches(self._state.pieces(low + start, high)), keys, terms, limit)

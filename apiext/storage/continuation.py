@@ -1,15 +1,20 @@
 """Tokens that say where the next page of a list begins and at which revision (RV-005…007)."""
 
 import base64
+import json
 import posixpath
+import re
 from typing import Any, NamedTuple
 
 import orjson
 
-from apiext.documents.encoding import decode_json
+from apiext.documents.encoding import decode_json, json_kind
 
 _VERSION = "meta.k8s.io/v1"
-_ALPHABET = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
+_ALPHABET = frozenset(
+    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_\r\n"
+)  # Go skips the ends of lines
+_INTEGER = re.compile(r"-?[0-9]{1,20}\Z").match
 LATEST = -1
 """The revision of a token that goes on inconsistently, at whatever is newest (RV-007)."""
 
@@ -36,17 +41,9 @@ def encode(start: str, revision: int) -> str:
 
 def decode(token: str) -> Continuation:
     """Return what a token says; raises BadToken (RV-006)."""
-    document = _document(token)
-    if document.get("v", "") != _VERSION:
-        raise BadToken("continue key is not valid: server does not recognize this encoded version " + _quote(document))
-    revision = document.get("rv", 0)
-    start = document.get("start", "")
-    if not isinstance(revision, int) or isinstance(revision, bool) or not -(2**63) <= revision < 2**63:
-        raise BadToken("continue key is not valid: json: cannot unmarshal value into Go struct field rv of type int64")
-    if not isinstance(start, str):
-        raise BadToken(
-            "continue key is not valid: json: cannot unmarshal value into Go struct field start of type string"
-        )
+    version, revision, start = _fields(token)
+    if version != _VERSION:
+        raise BadToken(f"continue key is not valid: server does not recognize this encoded version {version}")
     if revision == 0:
         raise BadToken(f"continue key is not valid: incorrect encoded start resourceVersion (version {_VERSION})")
     if not start:
@@ -57,25 +54,60 @@ def decode(token: str) -> Continuation:
     return Continuation(key[1:], revision)
 
 
-def _document(token: str) -> dict[str, Any]:
+class _Number(str):
+    """A number as it was written."""
+
+    __slots__ = ()
+
+
+class _Members(list[tuple[str, Any]]):
+    """The members of an object, in their order."""
+
+
+def _fields(token: str) -> tuple[str, int, str]:
+    """Return v, rv and start; absent or null ones are empty, names have no case."""
     data = token.encode("utf-8", "surrogateescape")
     for position, char in enumerate(data):
         if char not in _ALPHABET:
             raise BadToken(f"continue key is not valid: illegal base64 data at input byte {position}")
-    if len(data) % 4 == 1:
+    encoded = data.translate(None, b"\r\n")
+    if len(encoded) % 4 == 1:
         raise BadToken(f"continue key is not valid: illegal base64 data at input byte {len(data) - 1}")
-    raw = base64.urlsafe_b64decode(data + b"=" * (-len(data) % 4))
+    raw = base64.urlsafe_b64decode(encoded + b"=" * (-len(encoded) % 4))
     try:
-        document, _ = decode_json(raw)
+        decode_json(raw)
     except ValueError as error:
         raise BadToken(f"continue key is not valid: {error}") from error
-    if not isinstance(document, dict):
-        raise BadToken("continue key is not valid: json: cannot unmarshal value into Go value of type continueToken")
-    return document
+    text = raw.decode("utf-8", "replace")
+    document = json.loads(text, parse_int=_Number, parse_float=_Number, object_pairs_hook=_Members)
+    if document is None:
+        document = _Members()
+    if not isinstance(document, _Members):
+        raise _unlike(document, "value of type storage.continueToken")
+    found: dict[str, Any] = {"v": "", "rv": 0, "start": ""}
+    for given, value in document:
+        name = given.lower()
+        if name not in found or value is None:
+            continue
+        if name == "rv":
+            if not isinstance(value, _Number) or not _INTEGER(value) or not -(2**63) <= int(value) < 2**63:
+                raise _unlike(value, "struct field continueToken.rv of type int64", literal=True)
+            found[name] = int(value)
+        elif not isinstance(value, str) or isinstance(value, _Number):
+            raise _unlike(value, f"struct field continueToken.{name} of type string")
+        else:
+            found[name] = value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return found["v"], found["rv"], found["start"]
 
 
-def _quote(document: dict[str, Any]) -> str:
-    return str(document.get("v", ""))
+def _unlike(value: Any, wanted: str, *, literal: bool = False) -> BadToken:
+    """Return the error of a value of another type than Go's."""
+    kind = "number" if isinstance(value, _Number) else json_kind(value)
+    if kind == "array" and isinstance(value, _Members):
+        kind = "object"
+    if kind == "number" and literal:
+        kind = f"number {value}"
+    return BadToken(f"continue key is not valid: json: cannot unmarshal {kind} into Go {wanted}")
 
 
 def _clean(key: str) -> str:

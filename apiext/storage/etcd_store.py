@@ -1,10 +1,12 @@
 """etcd's calls in the store's words: keys and errors of etcd never go further up than this."""
 
 import asyncio
+from functools import lru_cache
 
 from apiext import limits
 from apiext.etcd import errors
 from apiext.etcd.client import Etcd, prefix_end
+from apiext.etcd.requests import GUARDS_KEPT
 from apiext.etcd.values import KeyValue, RangeResult, WriteResult
 from apiext.storage.collection import Broken, Collection
 from apiext.storage.keys import split_relative
@@ -72,7 +74,7 @@ class EtcdStore:
 
         ``ttl`` is how many seconds it lives at least, 0 for ever.
         """
-        guards = tuple([(it.key.encode(), it.revision) for it in (guard, also) if it is not None])
+        guards = _guards(guard, also)
         try:
             if not ttl:
                 return await self.etcd.update(key.encode(), raw, expected, guards=guards)
@@ -90,9 +92,8 @@ class EtcdStore:
 
     async def delete(self, key: str, expected: int, guard: Guard | None) -> WriteResult:
         """Delete a key if it has the revision expected and the guard holds."""
-        guards = ((guard.key.encode(), guard.revision),) if guard else ()
         try:
-            return await self.etcd.delete(key.encode(), expected, guards=guards)
+            return await self.etcd.delete(key.encode(), expected, guards=_guards(guard))
         except errors.EtcdError as error:
             raise translated(error) from error
 
@@ -140,6 +141,12 @@ class EtcdStore:
             return await self.etcd.range(low, end, limit=size, revision=revision)
         except errors.EtcdError as error:
             raise translated(error, revision) from error
+
+
+@lru_cache(GUARDS_KEPT)
+def _guards(*held: Guard | None) -> tuple[tuple[bytes, int], ...]:
+    """Return guards in etcd's words; all writes of a kind have the same for a long time."""
+    return tuple((guard.key.encode(), guard.revision) for guard in held if guard is not None)
 
 
 async def _take(col: Collection, page: RangeResult, state: State) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from itertools import compress
 from time import perf_counter
 
 from apiext import limits
@@ -103,7 +104,7 @@ class Indexes:
 
     def __init__(self, entries: Callable[[], Mapping[str, Entry]]) -> None:
         self._entries = entries
-        self._held: dict[Dimension, Index] = {}
+        self._held: dict[Hashable, Index] = {}  # by the dimension's key
 
     def __len__(self) -> int:
         return len(self._held)
@@ -119,10 +120,10 @@ class Indexes:
 
     def tick(self) -> None:
         """Drop the indexes that nobody asked for since the last limits.INDEX_IDLE ticks."""
-        for dimension, index in list(self._held.items()):
+        for key, index in list(self._held.items()):
             index.idle += 1
             if index.idle > limits.INDEX_IDLE and not index.users:
-                del self._held[dimension]
+                del self._held[key]
 
     async def narrow(self, terms: Sequence[Term]) -> tuple[Term, Set[str]] | None:
         """Return a condition and the keys that meet it, the fewest of what indexes can tell; None when none can.
@@ -156,7 +157,8 @@ class Indexes:
         try:
             while True:
                 await asyncio.sleep(0)
-                if any(self._held.get(term.dimension) is not index for term, index in zip(chosen, held, strict=True)):
+                used = (self._held.get(term.dimension.key) for term in chosen)
+                if any(now is not index for now, index in zip(used, held, strict=True)):
                     return False  # the collection was read anew meanwhile
                 if self._settled(chosen, held):
                     return True
@@ -172,15 +174,15 @@ class Indexes:
     def _of(self, dimension: Dimension) -> Index | None:
         """Return the index of a dimension, made when there is room for it."""
         held = self._held
-        index = held.pop(dimension, None)
+        index = held.pop(dimension.key, None)
         if index is None:
             if len(held) >= limits.INDEXES:
-                unused = next((of for of, other in held.items() if not other.users), None)
+                unused = next((key for key, other in held.items() if not other.users), None)
                 if unused is None:
                     return None
                 del held[unused]
             index = Index(dimension, self._entries())
-        held[dimension] = index  # the last asked for stands last
+        held[dimension.key] = index  # the last asked for stands last
         index.idle = 0
         return index
 
@@ -209,7 +211,7 @@ async def pick(
     found: list[Entry] = []
     until = perf_counter() + limits.LOOP_BUDGET / 2
     for names, entries in batches:
-        chosen = entries if keys is None else [it for name, it in zip(names, entries, strict=True) if name in keys]
+        chosen = entries if keys is None else list(compress(entries, map(keys.__contains__, names)))
         if terms:
             among, chosen = chosen, []
             for entry in among:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from apiext.meta.fields import go_quote
 from apiext.storage import continuation
 
 Source = Literal["cache", "fresh", "at_least", "exact"]
@@ -12,7 +13,7 @@ class BadRevision(ValueError):
     """A resourceVersion that is no number; the text is upstream's inner one (400)."""
 
     def __init__(self, text: str) -> None:
-        super().__init__(f'strconv.ParseUint: parsing "{text}": invalid syntax')
+        super().__init__(f"strconv.ParseUint: parsing {go_quote(text)}: invalid syntax")
 
 
 class RevisionWithToken(ValueError):
@@ -53,9 +54,9 @@ def plan(ask: ListAsk) -> ReadPlan:
     """
     limit = max(0, ask.limit)
     if ask.token:
+        start, revision = continuation.decode(ask.token)
         if ask.resource_version not in {"", "0"}:
             raise RevisionWithToken
-        start, revision = continuation.decode(ask.token)
         limit = 0 if ask.resource_version == "0" else limit  # upstream: a limit is ignored at resourceVersion 0
         if revision < 0:
             return ReadPlan("fresh", 0, start, limit)
@@ -63,9 +64,11 @@ def plan(ask: ListAsk) -> ReadPlan:
     if not ask.resource_version:
         return ReadPlan("fresh", 0, "", limit)
     revision = parse_revision(ask.resource_version)
-    if revision == 0:
+    if ask.resource_version == "0":
         return ReadPlan("cache")  # upstream: a limit is ignored at resourceVersion 0
     exact = ask.match == "Exact" or (ask.match == "" and limit > 0)
+    if revision == 0:  # "00" is no special text, and etcd's revision 0 is the newest
+        return ReadPlan("fresh" if exact else "cache", 0, "", limit)
     return ReadPlan("exact" if exact else "at_least", revision, "", limit)
 
 

@@ -78,7 +78,7 @@ class Segments:
         shown = dict(zip(wanted, await convert(wanted), strict=True)) if wanted else {}
         began = perf_counter()
         for piece in pieces:
-            if not all(entry in shown for entry in _lacking(piece, self._viewer)):
+            if not shown.keys() >= set(_lacking(piece, self._viewer)):
                 return  # another list took the chunk's bytes away meanwhile
             self._joined.append(_join(piece, self._viewer, shown))
             if perf_counter() - began > limits.LOOP_BUDGET / 2:

@@ -5,7 +5,7 @@ Keys are etcd keys as text; a revision is etcd's mod_revision, which is the reso
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import orjson
 
@@ -53,7 +53,7 @@ class Entry:
 
     def remember(self, viewer: Viewer, view: bytes) -> None:
         """Keep a view that somebody made already (the answer of our own write)."""
-        self._view = view
+        self._view = b"%b" % view  # a copy: what orjson writes holds a multiple of its length for as long as it is kept
         self._viewer = viewer
         _WARM.keep(self, len(view))
 
@@ -91,35 +91,56 @@ def _spliced(raw: bytes, view: bytes, revision: int) -> bool:
     return more in (0, -1) and view.startswith(raw[:_BEGINNING])
 
 
+class Made(Protocol):
+    """An object that somebody made, for any revision (apiext.catalog.converted.Converted)."""
+
+    def at(self, revision: int) -> bytes:
+        """Return the object's JSON with a resourceVersion."""
+
+
 class Shown(Entry):
-    """An entry as one version shows it, for as long as it is held: nothing makes that view again."""
+    """An entry as one version shows it, for as long as it is held: nobody is asked for that view again."""
 
-    __slots__ = ()
+    __slots__ = ("_made",)
 
-    def __init__(self, entry: Entry, viewer: Viewer, view: bytes) -> None:
-        super().__init__(entry.namespace, entry.name, entry.revision, entry.raw)
-        self._viewer = viewer
-        self._view = view
+    def __init__(self, entry: Entry, viewer: Viewer, view: bytes, made: Made | None = None) -> None:
+        """``made`` is the view if it is to be written when it is wanted; then ``view`` is empty."""
+        self.namespace, self.name, self.revision, self.raw = entry.namespace, entry.name, entry.revision, entry.raw
+        self._viewer, self._view, self._labels, self._made = viewer, view, None, made
+
+    def view(self, viewer: Viewer) -> bytes:
+        """Return the view; of another version nothing is remembered."""
+        return self.shown(viewer)
+
+    def shown(self, viewer: Viewer) -> bytes:
+        """Return the view."""
+        return self._text() if self._viewer is viewer else viewer(self.raw, self.revision)
+
+    def _text(self) -> bytes:
+        return self._view if self._made is None else self._made.at(self.revision)
 
     @property
     def labels(self) -> dict[str, str]:
         """metadata.labels of the view, which may not be those that are stored."""
         if self._labels is None:
-            self._labels = _labels_of(self._view)
+            self._labels = _labels_of(self._text())
         return self._labels
 
     def with_revision(self, revision: int) -> Entry:
         """Return the same view under another revision."""
         assert self._viewer is not None
-        document: dict[str, Any] = orjson.loads(self._view)
-        document.setdefault("metadata", {})["resourceVersion"] = str(revision)
-        shown = Shown(self, self._viewer, encode(document))
+        view = self._view
+        if self._made is None:
+            document: dict[str, Any] = orjson.loads(view)
+            document.setdefault("metadata", {})["resourceVersion"] = str(revision)
+            view = encode(document)
+        shown = Shown(self, self._viewer, view, self._made)
         shown.revision = revision
         return shown
 
     def decoded(self, decode: Callable[[bytes, int], dict[str, Any]]) -> dict[str, Any]:
         """Return the view as a document."""
-        document: dict[str, Any] = orjson.loads(self._view)
+        document: dict[str, Any] = orjson.loads(self._text())
         return document
 
 

@@ -1,11 +1,11 @@
 """Every verb, from a decoded request to its answer: what http calls."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import replace
 from sys import maxsize
-from typing import TypeVar, TypeVarTuple
+from typing import Any, TypeVar, TypeVarTuple
 
 from apiext import limits
 from apiext.documents.document import Document
@@ -20,7 +20,7 @@ from apiext.verbs import changes, converting, decoding, identity, ownership, rea
 from apiext.verbs import delete as deletes
 from apiext.verbs import watch as watches
 from apiext.verbs.call import Body, Call, Outcome, Page, Verbs
-from apiext.verbs.selection import parsed
+from apiext.verbs.selection import parsed, select
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -48,7 +48,7 @@ async def _served(verbs: Verbs, call: Call, outcome: Outcome) -> Outcome:
         entry.remember(call.served.view, await threads.run(call, call.served.view, entry.raw, entry.revision))
     if entry is not None and call.served.converts:
         outcome.entry = await converting.shown_one(verbs, call, entry)
-    if call.served.group_resource == deletes.DEFINITIONS and outcome.entry is not None:
+    if call.served.typed and call.served.group_resource == deletes.DEFINITIONS and outcome.entry is not None:
         with suppress(StoreError):
             await verbs.definitions.seen(outcome.entry.revision)
     return outcome
@@ -59,19 +59,26 @@ def get_now(verbs: Verbs, call: Call) -> Entry | None:
     return read.get_cached(verbs, call)
 
 
-async def get(verbs: Verbs, call: Call) -> Entry:
+def get(verbs: Verbs, call: Call) -> Coroutine[Any, Any, Entry]:
     """Return one object; 404 when there is none."""
-    return await read.get(verbs, call, GetOptions.parse(call.query).resource_version)
+    return read.get(verbs, call, GetOptions.parse(call.query).resource_version)
 
 
-async def list_objects(verbs: Verbs, call: Call) -> Page:
+def list_objects(verbs: Verbs, call: Call) -> Coroutine[Any, Any, Page]:
     """Return a page of a collection."""
-    return await read.list_page(verbs, call, list_options(call, watch=False))
+    return read.list_page(verbs, call, list_options(call))
 
 
 async def open_watch(verbs: Verbs, call: Call, frames: watches.Frames, sink: Sink) -> Watcher:
     """Register a sink for the changes of a collection."""
-    return await watches.open_watch(verbs, call, list_options(call, watch=True), frames, sink)
+    return await watches.open_watch(verbs, call, list_options(call), frames, sink)
+
+
+def judge_watch(call: Call) -> None:
+    """Refuse a watch whose options or selectors are wrong."""
+    options = list_options(call)
+    select(call.served, options, call.name)
+    read.parse_revision(options.resource_version)
 
 
 async def create(verbs: Verbs, call: Call, body: Body) -> Outcome:
@@ -148,7 +155,7 @@ async def delete(verbs: Verbs, call: Call, document: Document | None) -> Outcome
 
 async def delete_collection(verbs: Verbs, call: Call, document: Document | None) -> Outcome:
     """Delete the page that a list with the same options shows, and answer with that page (WRI-021)."""
-    options = list_options(call, watch=False)
+    options = list_options(call)
     parsed(options)
     wanted = delete_options(call, document)
     # upstream: a delete without a limit is one with a large one, which decides where a revision is read
@@ -160,13 +167,13 @@ async def delete_collection(verbs: Verbs, call: Call, document: Document | None)
     return Outcome(200, document=deletes.as_list(call, [document for _, document in gone], page))
 
 
-def list_options(call: Call, *, watch: bool) -> ListOptions:
+def list_options(call: Call) -> ListOptions:
     """Return the options of a list or watch; 400 and 422 for bad ones (RV-004)."""
     try:
         found = ListOptions.parse(call.query)
     except OptionsError as error:
         raise status.bad_request(str(error)) from error
-    errors = found.errors(watch=watch)
+    errors = found.errors()
     if errors:
         parsed(found)  # upstream: selectors are decoded before any option is judged
         _refuse(found.kind, errors)
@@ -185,10 +192,13 @@ def write_options(call: Call, name: str, *, apply: bool = False) -> WriteOptions
 
 
 _USUAL = {name: WriteOptions(name) for name in ("CreateOptions", "UpdateOptions", "PatchOptions")}
+_USUAL_DELETE = DeleteOptions()
 
 
 def delete_options(call: Call, document: Document | None) -> DeleteOptions:
     """Return the options of a delete: the body's if there is one, else the query's (WRI-018, WRI-020)."""
+    if document is None and not call.query:
+        return _USUAL_DELETE
     fault = identity.options_fault(document or {}, "DeleteOptions")
     if fault:
         raise status.bad_request(fault)

@@ -91,7 +91,8 @@ def _merged(shown: View, patch: View) -> Document:
     metadata, given = shown.get("metadata") or {}, patch.get("metadata", {})
     if "managedFields" not in metadata or not isinstance(given, dict) or "managedFields" in given:
         return merge_patch.apply(shown, patch)
-    others = {name: item for name, item in metadata.items() if name != "managedFields"}
+    others = {**metadata}
+    del others["managedFields"]
     patched = merge_patch.apply({**shown, "metadata": others}, patch)
     patched["metadata"]["managedFields"] = metadata["managedFields"]
     return patched

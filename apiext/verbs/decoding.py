@@ -25,7 +25,7 @@ def mode(options: WriteOptions) -> str:
 
 async def normalize_body(call: Call, body: Body, validation: str) -> Document:
     """Check kind and version of a POST or PUT body, normalise it, and report unknown and duplicate fields."""
-    identity.check_type(call, body, told=validation != IGNORE)
+    identity.check_type(call, body, told=validation != IGNORE, strict=validation == STRICT)
     call.size = len(body.raw)
     try:
         document, unknown = await threads.run(call, _normalize, call, body.document)
@@ -35,7 +35,7 @@ async def normalize_body(call: Call, body: Body, validation: str) -> Document:
     if call.served.typed or call.endpoint.kind:  # upstream: Go types do not look into what they do not know
         lost = tuple(f'duplicate field "{path}' for path in unknown)
         duplicates = [note for note in duplicates if not note.startswith(lost)]
-    notes = field_notes(unknown, duplicates)
+    notes = field_notes(unknown, duplicates) if unknown or duplicates else ()
     if notes and validation == STRICT:
         text = f"strict decoding error: {', '.join(notes)}"
         raise identity.cannot_be_handled(call, body.document, text)
@@ -77,7 +77,7 @@ def normalize_patched(
         raise _bad_patch(quoted(), str(error)) from error
     _report(call, [*patch_notes, *field_notes(unknown, ())], validation, quoted)
     if validation == WARN:
-        identity.warn_of_other_version(call, document, str(document.get("apiVersion", "")))
+        call.warnings += identity.unknown_in_other_version(call, document, str(document.get("apiVersion", "")))
     identity.check_name(call, document)
     return document
 

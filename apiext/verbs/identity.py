@@ -1,9 +1,11 @@
 """Is this body the object that the URL names? Kind, version, name and namespace (DEC-002, ERR-011…013)."""
 
+from collections.abc import Mapping
+
 from apiext.catalog.served import Endpoint, ServedVersion
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import DecodeError, json_kind
-from apiext.documents.errors import OverflowingNumber
+from apiext.documents.errors import OverflowingNumber, UnfitMessage
 from apiext.meta import fields, objectmeta, options, status
 from apiext.meta.names import GroupKind, parse_group_version
 from apiext.meta.syntax import path_segment
@@ -11,10 +13,23 @@ from apiext.verbs.call import Body, Call
 
 _SCALE = "Scale"
 _TYPE_NAMES = {"apiversion": "apiVersion", "kind": "kind"}
-_OPTIONS = (f"{verb}Options" for verb in ("List", "Get", "Create", "Update", "Patch"))
-_IN_EVERY_SCHEME = frozenset(
-    ("Status", "APIVersions", "APIGroupList", "APIGroup", "APIResourceList", "WatchEvent", *_OPTIONS)
+_IN_EVERY_VERSION = frozenset(
+    ("Status", "APIVersions", "APIGroupList", "APIGroup", "APIResourceList", "CreateOptions", "UpdateOptions")
 )
+_INTERNAL = "__internal"
+_SHOWN = {name: f"v1.{name}" for name in ("Table", "TableOptions", "PartialObjectMetadata")}
+_PARTIAL_LIST = "PartialObjectMetadataList"
+_OF_META: Mapping[str, Mapping[str, str]] = {  # version of options' group → kind → Go type (recorded)
+    "v1": {n: f"v1.{n}" for n in ("WatchEvent", "ListOptions", "GetOptions", "PatchOptions", _PARTIAL_LIST, *_SHOWN)},
+    "v1beta1": {_PARTIAL_LIST: f"v1beta1.{_PARTIAL_LIST}"} | _SHOWN,
+    _INTERNAL: {
+        "WatchEvent": "v1.InternalEvent",
+        "ListOptions": "internalversion.ListOptions",
+        "GetOptions": "v1.GetOptions",
+        _PARTIAL_LIST: f"v1beta1.{_PARTIAL_LIST}",
+    }
+    | _SHOWN,
+}
 _SUMMARY = 30  # bytes of a body that an error quotes (upstream: summarizeData)
 
 
@@ -52,15 +67,19 @@ def unreadable_body(served: ServedVersion, endpoint: Endpoint, error: DecodeErro
     _, kind = expected_kind(served, endpoint)
     if endpoint.kind == _SCALE:
         return status.bad_request(NO_SCALE)
+    if isinstance(error, UnfitMessage) and error.kind:
+        text = f'{error.kind} in version "{error.version}" cannot be handled as a {kind}: {error}'
+        return status.bad_request(text)
     if isinstance(error, OverflowingNumber):
         return status.bad_request(f'{kind} in version "{served.version}" cannot be handled as a {kind}: {error}')
     return status.bad_request(f"the object provided is unrecognized (must be of type {kind}): {error} ({summary(raw)})")
 
 
-def check_type(call: Call, body: Body, *, told: bool = True) -> None:
+def check_type(call: Call, body: Body, *, told: bool = True, strict: bool = False) -> None:
     """Check apiVersion and kind of a body, completing those of typed resources from the URL.
 
     ``told``: the client wants to be told about unknown fields; upstream decodes in another way when not.
+    ``strict``: as an error.
     """
     document = body.document
     api_version, kind = expected_kind(call.served, call.endpoint)
@@ -89,7 +108,10 @@ def check_type(call: Call, body: Body, *, told: bool = True) -> None:
     given_version = document.get("apiVersion") or ""
     if given_version != api_version:
         _check_metadata(call, document)
-        warn_of_other_version(call, document, given_version)
+        notes = unknown_in_other_version(call, document, given_version) if told else []
+        if notes and strict:
+            raise cannot_be_handled(call, document, f"strict decoding error: {', '.join(notes)}")
+        call.warnings.extend(notes)
         if not call.served.typed or given_version.partition("/")[0] == call.served.group:
             raise wrong_version(given_version, api_version)
     if call.served.typed or call.endpoint.kind:
@@ -108,14 +130,16 @@ def not_registered(call: Call, document: View) -> str:
     return f'no kind "{given_kind}" is registered for version "{given_version}" in scheme "pkg/runtime/scheme.go:111"'
 
 
-def warn_of_other_version(call: Call, document: View, given: str) -> None:
+def unknown_in_other_version(call: Call, document: View, given: str) -> list[str]:
     """upstream: nothing is known of a version that is not there, so all of the object is unknown in it."""
+    if call.served.typed or given == call.served.api_version:
+        return []
     version = parse_group_version(given)
-    if call.served.typed or version is None or version.group != call.served.group:
-        return
-    if document.get("kind") == call.served.kind and version.version not in call.resource.versions:
-        known = ("apiVersion", "kind", "metadata")
-        call.warnings.extend(f'unknown field "{name}"' for name in sorted(document) if name not in known)
+    if version is None or version.group != call.served.group:
+        return []
+    if document.get("kind") != call.served.kind or version.version in call.resource.versions:
+        return []
+    return [f'unknown field "{name}"' for name in sorted(document) if name not in ("apiVersion", "kind", "metadata")]
 
 
 def options_fault(document: View, wanted: str) -> str:
@@ -127,10 +151,13 @@ def options_fault(document: View, wanted: str) -> str:
     kind = type_meta.get("kind") or wanted
     if fault or kind == wanted:
         return fault
-    version = type_meta.get("apiVersion") or f"{options.GROUP}/v1"
-    if version == "v1" and kind in _IN_EVERY_SCHEME:
-        return f"converting (v1.{kind}) to (v1.{wanted}): unknown conversion"
-    return f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:111"'
+    api_version = type_meta.get("apiVersion") or f"{options.GROUP}/v1"
+    group, _, version = api_version.rpartition("/")
+    known = _OF_META.get(version, {}).get(kind) if group == options.GROUP else None
+    if kind in _IN_EVERY_VERSION or known:
+        return f"converting ({known or f'v1.{kind}'}) to (v1.{wanted}): unknown conversion"
+    where = f'version "{api_version}"' if version != _INTERNAL else f'the internal version of group "{group}"'
+    return f'no kind "{kind}" is registered for {where} in scheme "pkg/runtime/scheme.go:111"'
 
 
 def type_fault(document: View) -> str:
@@ -156,7 +183,7 @@ def _check_metadata(call: Call, document: View) -> None:
 def wrong_version(given: str, expected: str) -> status.StatusError:
     """400 for a body of another apiVersion than the URL's (ERR-12)."""
     return status.bad_request(
-        f"the API version in the data ({given}) does not match the expected API version ({expected})"
+        f"the API version in the data ({given.removeprefix('/')}) does not match the expected API version ({expected})"
     )
 
 
@@ -178,7 +205,8 @@ def kind_errors(call: Call, document: View) -> list[fields.FieldError]:
     if kind != call.served.kind:
         errors.append(fields.invalid("kind", kind, f"must be {call.served.kind}"))
     if version != call.served.api_version:
-        errors.append(fields.invalid("apiVersion", version, f"must be {call.served.api_version}"))
+        shown = version.removeprefix("/") if isinstance(version, str) else version
+        errors.append(fields.invalid("apiVersion", shown, f"must be {call.served.api_version}"))
     return errors
 
 

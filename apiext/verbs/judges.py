@@ -50,8 +50,7 @@ def finder(catalog: LiveCatalog, store: CachedStore) -> FindNamespace:
 
     async def find(name: str) -> View | None:
         collection = store.collection(NAMESPACES)
-        served = catalog.current.lookup("", "v1", "namespaces")
-        if collection is None or served is None:
+        if collection is None:
             return None
         if not collection.ready:
             await collection.wait_ready()
@@ -60,6 +59,9 @@ def finder(catalog: LiveCatalog, store: CachedStore) -> FindNamespace:
             return None
         last = seen.get(name)
         if last is None or last[0] is not entry:
+            served = catalog.current.lookup("", "v1", "namespaces")
+            if served is None:
+                return None
             if len(seen) >= limits.NAMESPACES_SEEN:
                 seen.clear()
             last = seen[name] = (entry, served.decode(entry.raw, entry.revision))

@@ -15,7 +15,7 @@ _NAME_CHARACTERS = "bcdfghjklmnpqrstvwxz2456789"  # upstream: no vowels, so no w
 _MAX_GENERATED_PREFIX = 58  # 63 less the random part
 _RANDOM_LENGTH = 5
 _UIDS = Uids()
-_WIPED = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink")
+_WIPED = frozenset(("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"))
 
 
 def generate_name(prefix: str) -> str:
@@ -26,8 +26,9 @@ def generate_name(prefix: str) -> str:
 def wipe(document: Document) -> None:
     """Drop the fields that only the server may set on a new object (WRI-001)."""
     metadata = document.setdefault("metadata", {})
-    for name in _WIPED:
-        metadata.pop(name, None)
+    if not _WIPED.isdisjoint(metadata):
+        for name in _WIPED:
+            metadata.pop(name, None)
 
 
 def fill_on_create(document: Document, now: str) -> None:

@@ -156,7 +156,8 @@ def _replicas(call: Call) -> scale.Paths:
 
 
 def _set(document: Document, owners: list[Document]) -> None:
-    found = {name: item for name, item in document.get("metadata", {}).items() if name != "managedFields"}
+    found = {**document.get("metadata", {})}
+    found.pop("managedFields", None)
     if owners:
         found["managedFields"] = owners
     document["metadata"] = found

@@ -36,8 +36,8 @@ async def get(verbs: Verbs, call: Call, resource_version: str) -> Entry:
     collection = collection_of(verbs, call)
     identity.check_segment(call.name)
     with translated():
-        await collection.wait_ready()
-        await threads.prepare(call)
+        if not collection.ready or call.served.cold():
+            await _prepare(call, collection)
         if resource_version == "":
             await verbs.store.fresh()
         elif resource_version != "0":
@@ -74,8 +74,8 @@ async def list_page(verbs: Verbs, call: Call, options: ListOptions) -> Page:
     except ValueError as error:
         raise status.bad_request(str(error)) from error
     with translated():
-        await collection.wait_ready()
-        await threads.prepare(call)
+        if not collection.ready or call.served.cold():
+            await _prepare(call, collection)
         try:
             return await SOURCES[plan.source](verbs, call, collection, plan, selection)
         except FutureRevision as error:
@@ -85,8 +85,10 @@ async def list_page(verbs: Verbs, call: Call, options: ListOptions) -> Page:
             raise status.too_large_resource_version(error.asked, error.current, retry_after=0) from error
 
 
-async def _from_cache(verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan, selection: Selection) -> Page:
-    return await _cut(verbs, call, collection, plan, selection)
+async def _prepare(call: Call, collection: Collection) -> None:
+    """Wait until the collection is filled, and what reads its objects is compiled."""
+    await collection.wait_ready()
+    await threads.prepare(call)
 
 
 async def _fresh(verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan, selection: Selection) -> Page:
@@ -120,14 +122,6 @@ async def _exact(verbs: Verbs, call: Call, collection: Collection, plan: ReadPla
     return Page(plan.revision, entries=found, token=token, remaining=_shown(remaining, token, selection))
 
 
-SOURCES = {
-    "cache": _from_cache,
-    "fresh": _fresh,
-    "at_least": _at_least,
-    "exact": _exact,
-}
-
-
 def _expired_continue(plan: ReadPlan) -> status.StatusError:
     """410 with a token that goes on at the newest revision (RV-007)."""
     error = status.expired(CONTINUE_EXPIRED)
@@ -154,6 +148,14 @@ async def _cut(verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan,
     found = await collection.select(selection.terms, call.namespace, plan.after, plan.limit)
     token = continuation.encode(found.next, found.revision) if found.next else ""
     return Page(found.revision, entries=found.entries, token=token)
+
+
+SOURCES = {
+    "cache": _cut,
+    "fresh": _fresh,
+    "at_least": _at_least,
+    "exact": _exact,
+}
 
 
 async def _cut_converted(

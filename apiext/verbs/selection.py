@@ -8,6 +8,7 @@ from apiext import limits
 from apiext.catalog.served import ServedVersion
 from apiext.documents.document import Document, View
 from apiext.meta import status
+from apiext.meta.fields import go_quote
 from apiext.meta.options import ListOptions
 from apiext.meta.selectors import FieldSelector, LabelSelector, Requirement, SelectorError
 from apiext.storage.indexes import Dimension, Term
@@ -23,14 +24,18 @@ class Selection:
     """What a list, watch or collection delete asks for: all ``terms`` must hold.
 
     ``matches`` tests them, None when everything is asked for. ``name`` is set when metadata.name must equal it; ``key``
-    is equal for equal selections. ``route`` is one of the terms that names its values.
+    is equal for equal selections.
     """
 
     matches: Predicate | None
     name: str = ""
     key: tuple[str, str] = ("", "")
     terms: tuple[Term, ...] = ()
-    route: Term | None = None
+
+    @property
+    def route(self) -> Term | None:
+        """One of the terms that names its values."""
+        return next((term for term in self.terms if term.values is not None), None)
 
 
 EVERYTHING = Selection(None)
@@ -43,11 +48,12 @@ def select(served: ServedVersion, options: ListOptions, name: str = "") -> Selec
     labels, fields = parsed(options)
     terms = [_field_term(_field(served, field), operator, value) for field, operator, value in fields.terms]
     if name:
+        if fields.terms and fields.exact("metadata.name") != name:
+            raise status.bad_request("fieldSelector metadata.name doesn't match requested name")
         terms.append(_field_term(_NAME, "=", name))
     terms += map(_label_term, labels.requirements)
     key = (options.label_selector, f"{options.field_selector}#{name}")
-    route = next((term for term in terms if term.values is not None), None)
-    return Selection(_all(terms), name or fields.exact("metadata.name") or "", key, tuple(terms), route)
+    return Selection(_all(terms), name or fields.exact("metadata.name") or "", key, tuple(terms))
 
 
 def parsed(options: ListOptions) -> tuple[LabelSelector, FieldSelector]:
@@ -100,12 +106,15 @@ def _field(served: ServedVersion, field: str) -> Dimension:
         return _NAMESPACE
     selectable = served.selectable.get(field)
     if selectable is not None:
-        known = _FIELDS.setdefault(served, {})
+        known = _FIELDS.get(served)
+        if known is None:
+            known = _FIELDS[served] = {}
         if field not in known:  # one for all who ask, so that they share what it remembers
             known[field] = Dimension((served.view, field), FieldReader(served.decode, selectable))
         return known[field]
     if served.typed and served.selectable.keys() <= _METADATA:  # upstream: kinds with labels of their own say less
-        raise status.bad_request(f'"{field}" is not a known field selector: only "metadata.name", "metadata.namespace"')
+        only = '"metadata.name", "metadata.namespace"'
+        raise status.bad_request(f"{go_quote(field)} is not a known field selector: only {only}")
     raise status.bad_request(f"field label not supported: {field}")
 
 

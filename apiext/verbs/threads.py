@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import TypeVar, TypeVarTuple
 
 from apiext import limits
 from apiext.catalog.converted import NeedsConversion
@@ -11,8 +11,8 @@ from apiext.meta import status
 from apiext.schema.patience import Patience, TooLong, briefly, working
 from apiext.verbs.call import Call
 
-P = ParamSpec("P")
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 OVER = "request did not complete within requested timeout - context deadline exceeded"
 
@@ -23,7 +23,7 @@ async def prepare(call: Call) -> None:
         await asyncio.to_thread(call.served.prepare)
 
 
-async def run(call: Call, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+async def run(call: Call, work: Callable[[*Ts], T], *args: *Ts) -> T:
     """Return what the work returns: here for a small object of a schema in use, else out of a thread.
 
     Work that turns out to be long is done again in a thread, so it must not have changed anything when it raises
@@ -34,15 +34,15 @@ async def run(call: Call, work: Callable[P, T], *args: P.args, **kwargs: P.kwarg
         try:
             if call.size < limits.OFF_LOOP and not call.served.slow(call.size):
                 try:
-                    return briefly(work, *args, **kwargs)
+                    return briefly(work, *args)
                 except TooLong:
                     call.served.tell(call.size, True)
-            return await _elsewhere(call, work, *args, **kwargs)
+            return await _elsewhere(call, work, *args)
         except NeedsConversion as need:
             if call.convert is None:
                 raise
             await call.convert(need)
-    return await _elsewhere(call, work, *args, **kwargs)
+    return await _elsewhere(call, work, *args)
 
 
 async def encoded(call: Call, document: Document) -> bytes:
@@ -56,11 +56,11 @@ async def encoded(call: Call, document: Document) -> bytes:
     return raw
 
 
-async def _elsewhere(call: Call, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+async def _elsewhere(call: Call, work: Callable[[*Ts], T], *args: *Ts) -> T:
     patience = Patience()
     try:
         async with asyncio.timeout_at(call.deadline or None):
-            found = await asyncio.to_thread(lambda: working(patience, work, *args, **kwargs))
+            found = await asyncio.to_thread(lambda: working(patience, work, *args))
     except TimeoutError as error:
         raise status.timeout(OVER) from error
     finally:

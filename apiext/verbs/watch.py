@@ -4,12 +4,13 @@ from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import Protocol
 
+from apiext.meta import status
 from apiext.meta.options import ListOptions
 from apiext.meta.status import StatusError
 from apiext.storage.collection import Collection
 from apiext.storage.fanout import Watcher
 from apiext.storage.staging import Stage
-from apiext.storage.store import Entry
+from apiext.storage.store import Compacted, Entry
 from apiext.storage.watching import Sink, WatchGroup
 from apiext.verbs import converting, threads
 from apiext.verbs.call import Call, Verbs
@@ -74,7 +75,10 @@ async def open_watch(verbs: Verbs, call: Call, options: ListOptions, frames: Fra
         await collection.wait_ready()
         await threads.prepare(call)
         await _convert_some(verbs, call, options, selection, collection)
-        watcher = await _opened(verbs, options, collection, (group, selection), sink)
+        try:
+            watcher = await _opened(verbs, options, collection, (group, selection), sink)
+        except Compacted as error:
+            raise status.too_old_resource_version(error.asked, error.oldest) from error
     now = verbs.catalog.current.lookup(call.served.group, call.served.version, call.served.resource)
     if now is None or now.identity != call.served.identity:  # the definition changed while this waited
         watcher.close()
@@ -103,7 +107,7 @@ async def _opened(
             group, None, sink,
             initial=initial,
             bookmarks=bookmarks,
-            announce=bool(options.send_initial_events) and bookmarks,
+            announce=options.begins_with_state and bookmarks,
             selected=found if found is not None and found.revision >= collection.history.floor else None,
         )  # fmt: skip
     if start > verbs.store.revision:
@@ -122,7 +126,7 @@ async def _start(verbs: Verbs, options: ListOptions) -> int | None:
     if options.send_initial_events:
         await verbs.store.at_least(revision)
         return None
-    return revision
+    return revision or None
 
 
 def _from_the_future(group: WatchGroup, start: int) -> WatchGroup:

@@ -3,7 +3,9 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
+from apiext import limits
 from apiext.admission.attributes import NAMESPACES, Attributes, Traces
 from apiext.catalog import viewing
 from apiext.catalog.served import ServedResource, ServedVersion
@@ -11,6 +13,8 @@ from apiext.documents.document import Document, View
 from apiext.meta import fields, objectmeta, status
 from apiext.meta.options import WriteOptions
 from apiext.storage.collection import Collection
+from apiext.storage.keys import Keys
+from apiext.storage.readplan import parse_revision
 from apiext.storage.store import Entry, Guard, GuardChanged, KeyExists, RevisionChanged, StoreError, TooLarge
 from apiext.verbs import identity, metadata, ownership, threads
 from apiext.verbs.call import Call, Outcome, Verbs
@@ -122,8 +126,13 @@ async def _look_again(verbs: Verbs, call: Call, changed: GuardChanged) -> None:
 def _premise(verbs: Verbs, attributes: Attributes) -> Guard | None:
     """Return what else must hold when a create commits: its namespace is as it was judged (NSP-004)."""
     for name, revision in attributes.traces.premises.items():
-        return Guard(verbs.store.keys.object(NAMESPACES, "", name), revision)
+        return _namespace_guard(verbs.store.keys, name, revision)
     return None
+
+
+@lru_cache(limits.NAMESPACES_SEEN)
+def _namespace_guard(keys: Keys, name: str, revision: int) -> Guard:
+    return Guard(keys.object(NAMESPACES, "", name), revision)
 
 
 def _attempts(generated: bool) -> int:
@@ -142,6 +151,14 @@ async def _prepared(verbs: Verbs, call: Call, document: Document, attributes: At
     return call.endpoint.prepare(document, None)
 
 
+def _is_revision(text: str) -> bool:
+    """upstream: what is no number is no revision, and neither is 0."""
+    try:
+        return parse_revision(text) > 0
+    except ValueError:
+        return False
+
+
 async def _commit_create(
     verbs: Verbs, call: Call, collection: Collection, new: Document, attributes: Attributes
 ) -> Outcome:
@@ -155,7 +172,7 @@ async def _commit_create(
             raise KeyExists(existing)
         revision = new["metadata"].get("resourceVersion")
         return Outcome(201, document=await threads.run(call, _read_back, call, new, revision))
-    if new["metadata"].get("resourceVersion"):
+    if _is_revision(new["metadata"].get("resourceVersion") or ""):
         raise status.unknown("resourceVersion should not be set on objects to be created")
     new["metadata"].pop("resourceVersion", None)
     raw = await threads.encoded(call, new)
@@ -245,8 +262,8 @@ async def _attempt(verbs: Verbs, wanted: Update, collection: Collection, entry: 
     """One turn of the loop: decide on this state, then commit if the store still holds it."""
     call = wanted.call
     call.size = max(call.size, len(entry.raw))
-    old = await threads.run(call, call.served.decode, entry.raw, entry.revision)
-    new = await _desired(verbs, wanted, old, entry.revision)
+    old, before, asked = await threads.run(call, _asked, verbs, wanted, entry)
+    new = await _desired(verbs, wanted, old, (before, asked), entry.revision)
     code = 200
     if old["metadata"].get("deletionTimestamp") and not metadata.finalizers(new) and _may_go(new):
         return await _remove(verbs, wanted, collection, entry, new)
@@ -315,13 +332,22 @@ def _shown(call: Call, new: Document, revision: int) -> Document:
     return shown
 
 
-async def _desired(verbs: Verbs, wanted: Update, old: Document, revision: int) -> Document:
-    """Return the object to store: changed, admitted, put back, filled in, judged (design.md §5 steps 9–14)."""
+def _asked(verbs: Verbs, wanted: Update, entry: Entry) -> tuple[Document, View, Document]:
+    """Return the stored object, what the endpoint shows of it, and that as the client wants it."""
     call = wanted.call
-    shown_before = call.endpoint.project(old)
+    old = call.served.decode(entry.raw, entry.revision)
+    shown = call.endpoint.project(old)
     _check_uid(verbs, wanted, old)
-    shown = await threads.run(call, wanted.change, shown_before)
-    identity.settle_namespace(call, shown)
+    asked = wanted.change(shown)
+    identity.settle_namespace(call, asked)
+    return old, shown, asked
+
+
+async def _desired(
+    verbs: Verbs, wanted: Update, old: Document, change: tuple[View, Document], revision: int
+) -> Document:
+    """Return the object to store: owned, admitted, put back, filled in, judged (design.md §5 steps 10–14)."""
+    call, (shown_before, shown) = wanted.call, change
     if not wanted.applied:
         await threads.run(call, ownership.follow, call, shown_before, shown, wanted.options, verbs.clock())
     owned = shown
@@ -384,13 +410,15 @@ def _check_revision(wanted: Update, shown: View, revision: int) -> None:
     if given == str(revision):
         return
     resource = call.served.group_resource
-    if given in ("", "0"):
-        if wanted.unconditional:
-            return
-        error = fields.invalid("metadata.resourceVersion", 0, "must be specified for an update")
-        raise status.invalid(resource, call.name, [error])
-    if not given.isascii() or not given.isdigit():
-        raise status.unknown(f"strconv.ParseUint: parsing {fields.go_quote(given)}: invalid syntax")
+    try:
+        number = parse_revision(given)
+    except ValueError as error:
+        raise status.unknown(str(error)) from error
+    if number == revision or (not number and (call.served.unconditional or (wanted.unconditional and not given))):
+        return
+    if not number:
+        wrong = fields.invalid("metadata.resourceVersion", 0, "must be specified for an update")
+        raise status.invalid(resource, call.name, [wrong])
     raise status.conflict(resource, call.name, status.MODIFIED)
 
 
@@ -402,7 +430,8 @@ def _judge(call: Call, new: Document, old: View | None) -> None:
     errors += served.structure(new, old, call.endpoint.name) if errors else _values(call, new, old)
     broken, notes = served.rules(new, old, errors)
     errors += broken
-    call.warnings.extend(note for note in notes if note not in call.warnings)
+    if notes:
+        call.warnings.extend(note for note in notes if note not in call.warnings)
     if errors:
         raise status.invalid(identity.own_kind(served, new), str(new["metadata"].get("name", "")), errors)
     if not served.typed:  # upstream: only custom objects are told about their finalizers

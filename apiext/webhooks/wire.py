@@ -9,6 +9,7 @@ from apiext.webhooks.errors import Broken, CallError, TooLarge
 
 _NO_BODY = frozenset((204, 304))
 _RECORD = 16 * 1024  # bytes of a TLS record
+_MOST_AT_ONCE = 16 * _RECORD  # bytes that are read at a time
 _BROKEN = "net/http: HTTP/1.x transport connection broken: "
 
 
@@ -31,16 +32,23 @@ class _Head:
     reusable: bool
 
 
-class Connection(asyncio.Protocol):
-    """The protocol of one connection. ``began`` says whether a byte of the current answer has come."""
+class Connection(asyncio.BufferedProtocol):
+    """The protocol of one connection. ``began`` says whether a byte of the current answer has come.
 
-    __slots__ = ("_buffer", "_chunked", "_head", "_lost", "_most", "_waiter", "began", "idle_since", "transport")
+    It is read into a buffer of its own, which stays for the next answer: TLS would make one of 256 KiB for each record.
+    """
+
+    __slots__ = (
+        "_buffer", "_chunked", "_end", "_head", "_lost", "_most", "_start", "_waiter",
+        "began", "idle_since", "transport",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None
         self.began = False
         self.idle_since = 0.0
-        self._buffer = bytearray()
+        self._buffer = bytearray(_RECORD)
+        self._start = self._end = 0  # of what has come and was not taken yet
         self._chunked = bytearray()
         self._head: _Head | None = None
         self._waiter: asyncio.Future[Answer] | None = None
@@ -61,7 +69,7 @@ class Connection(asyncio.Protocol):
         """Send a request and return its answer of at most ``most`` bytes; raises CallError."""
         assert self.transport is not None
         self.began, self._head, self._most = False, None, most
-        self._buffer.clear()
+        self._start = self._end = 0
         self._chunked.clear()
         self._waiter = asyncio.get_running_loop().create_future()
         if self._lost:
@@ -71,6 +79,8 @@ class Connection(asyncio.Protocol):
             return await self._waiter
         finally:
             self._waiter = None
+            if len(self._buffer) > limits.WEBHOOK_BUFFER:
+                self._buffer = bytearray(_RECORD)
 
     def close(self) -> None:
         """Drop the connection at once."""
@@ -81,13 +91,24 @@ class Connection(asyncio.Protocol):
         """Keep the transport."""
         self.transport = cast(asyncio.Transport, transport)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return room for what arrives."""
+        held, room = self._end - self._start, min(sizehint, _MOST_AT_ONCE) + 1
+        if not held:
+            self._start = self._end = 0
+        if self._end + room > len(self._buffer):
+            larger = bytearray(held + max(held, room) + _RECORD)  # another one: views of the old may be about
+            larger[:held] = self._taken(self._end)
+            self._buffer, self._start, self._end = larger, 0, held
+        return memoryview(self._buffer)[self._end :]
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Take what arrived; bytes that nobody asked for end the connection."""
         if self._waiter is None or self._waiter.done():
             self.close()
             return
         self.began = True
-        self._buffer += data
+        self._end += nbytes
         try:
             answer = self._parse()
         except CallError as error:
@@ -104,7 +125,7 @@ class Connection(asyncio.Protocol):
             return
         head = self._head
         if error is None and head is not None and head.length is None and not head.chunked:
-            self._waiter.set_result(Answer(head.status, head.content_type, bytes(self._buffer), False))
+            self._waiter.set_result(Answer(head.status, head.content_type, self._taken(self._end), False))
             return
         if isinstance(error, ConnectionResetError | BrokenPipeError):
             text = "read tcp: read: connection reset by peer"
@@ -112,58 +133,62 @@ class Connection(asyncio.Protocol):
             text = "unexpected EOF" if self.began else "EOF"
         self._waiter.set_exception(Broken(text))
 
+    def _taken(self, end: int) -> bytes:
+        with memoryview(self._buffer) as view:
+            return bytes(view[self._start : end])
+
     def _parse(self) -> Answer | None:
         while self._head is None:
-            end = self._buffer.find(b"\r\n\r\n")
+            end = self._buffer.find(b"\r\n\r\n", self._start, self._end)
             if end < 0:
                 self._check_head()
                 return None
-            head = _parse_head(bytes(self._buffer[:end]))
-            del self._buffer[: end + 4]
+            head = _parse_head(self._taken(end))
+            self._start = end + 4
             if head.status >= 200:
                 self._head = head
-        head = self._head
+        head, come = self._head, self._end - self._start
         if head.status in _NO_BODY:
-            return Answer(head.status, head.content_type, b"", head.reusable and not self._buffer)
+            return Answer(head.status, head.content_type, b"", head.reusable and not come)
         if head.chunked:
             return self._parse_chunks(head)
         if head.length is None:
-            self._bound(len(self._buffer))
+            self._bound(come)
             return None
         self._bound(head.length)
-        if len(self._buffer) < head.length:
+        if come < head.length:
             return None
-        reusable = head.reusable and len(self._buffer) == head.length
-        return Answer(head.status, head.content_type, bytes(self._buffer[: head.length]), reusable)
+        body = self._taken(self._start + head.length)
+        return Answer(head.status, head.content_type, body, head.reusable and come == head.length)
 
     def _check_head(self) -> None:
-        if len(self._buffer) > limits.WEBHOOK_HEAD:
+        if self._end - self._start > limits.WEBHOOK_HEAD:
             raise Broken(f"{_BROKEN}net/http: server response headers exceeded {limits.WEBHOOK_HEAD} bytes; aborted")
-        if not b"HTTP/1.".startswith(self._buffer[:7]):
-            raise Broken(f"{_BROKEN}malformed HTTP response {_quoted(self._buffer)}")
+        if not b"HTTP/1.".startswith(self._taken(min(self._end, self._start + 7))):
+            raise Broken(f"{_BROKEN}malformed HTTP response {_quoted(self._taken(self._end))}")
 
     def _parse_chunks(self, head: _Head) -> Answer | None:
-        start = 0
+        buffer, last = self._buffer, self._end
         while True:
-            end = self._buffer.find(b"\r\n", start)
+            end = buffer.find(b"\r\n", self._start, last)
             if end < 0:
-                if len(self._buffer) - start > limits.WEBHOOK_HEAD:
+                if last - self._start > limits.WEBHOOK_HEAD:
                     raise Broken(f"{_BROKEN}header line too long")
-                break
-            size = _chunk_size(bytes(self._buffer[start:end]))
+                return None
+            size = _chunk_size(self._taken(end))
             if size == 0:
-                trailer = self._buffer.find(b"\r\n", end + 2) if self._buffer[end + 2 : end + 4] != b"\r\n" else end + 2
-                if trailer < 0 or len(self._buffer) < trailer + 2:
-                    break
-                whole = self._buffer[end + 2 :] == b"\r\n"  # trailers: read no further on this connection
+                trailer = (
+                    buffer.find(b"\r\n", end + 2, last) if buffer[end + 2 : min(end + 4, last)] != b"\r\n" else end + 2
+                )
+                if trailer < 0 or last < trailer + 2:
+                    return None
+                whole = buffer[end + 2 : last] == b"\r\n"  # trailers: read no further on this connection
                 return Answer(head.status, head.content_type, bytes(self._chunked), head.reusable and whole)
             self._bound(len(self._chunked) + size)
-            if len(self._buffer) < end + 4 + size:
-                break
-            self._chunked += self._buffer[end + 2 : end + 2 + size]
-            start = end + 4 + size
-        del self._buffer[:start]
-        return None
+            if last < end + 4 + size:
+                return None
+            self._chunked += memoryview(buffer)[end + 2 : end + 2 + size]
+            self._start = end + 4 + size
 
     def _bound(self, size: int) -> None:
         if size > self._most:

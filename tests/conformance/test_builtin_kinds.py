@@ -257,13 +257,29 @@ def test_broken_messages_are_refused_and_never_hurt(api: Client) -> None:
     for sent, says in (
         (b"", "expected prefix"),
         (b"k8s", "expected prefix"),
-        (b"k8s\x00", 'no kind "" is registered for version ""'),
-        (b"k8s\x00\xff\xff", "wrong wire data"),
+        (b"k8s\x00", "empty body"),
+        (b"k8s\x00\xff\xff", "Secret): unexpected EOF"),
+        (b"k8s\x00\x00", "Secret): proto: Unknown: illegal tag 0 (wire type 0)"),
+        (b"k8s\x00\x20\x01", "Secret): proto: wrong wireType = 0 for field ContentType"),
+        (b"k8s\x00\x0c", "Secret): proto: Unknown: wiretype end group for non-group"),
+        (b"k8s\x00" + b"\xff" * 10 + b"\x01", "Secret): proto: integer overflow"),
         (b'{"kind":"Secret"}', "expected prefix"),
         (b"k8s\x00" + b"\x0a\x09" + b"\x0a\x02v1" + b"\x12\x03Pod", 'no kind "Pod" is registered for version "v1"'),
     ):
         refused = api.request("POST", path, sent, {"Content-Type": PROTOBUF}).expect(400)
         assert says in refused["message"]
+    secret = b"k8s\x00" + b"\x0a\x0c" + b"\x0a\x02v1" + b"\x12\x06Secret"
+    for inner, says in (
+        (b"\x0a\x05", "unexpected EOF"),
+        (b"\x0a\x02\x0a\x09", "unexpected EOF"),
+        (b"\x0a\x04\x28\x01\x0a\x09", "proto: wrong wireType = 0 for field UID"),
+        (b"\x0a\x01\x04", "proto: ObjectMeta: wiretype end group for non-group"),
+        (b"\x0a" + b"\xff" * 9 + b"\x01", "proto: negative length found during unmarshaling"),
+        (b"\xff\x01\x00", "proto: illegal wireType 7"),
+    ):
+        sent = secret + b"\x12" + bytes([len(inner)]) + inner
+        refused = api.request("POST", path, sent, {"Content-Type": PROTOBUF}).expect(400)
+        assert refused["message"] == f'Secret in version "v1" cannot be handled as a Secret: {says}'
     other = b"k8s\x00" + b"\x0a\x0f" + b"\x0a\x02v1" + b"\x12\x09ConfigMap"
     assert api.request("POST", path, other, {"Content-Type": PROTOBUF}).status == 400
     api.delete(f"{path}/{name}").expect(200)

@@ -225,3 +225,11 @@ def test_a_cluster_scoped_resource_has_no_namespace_to_select(api: Client) -> No
 def test_calls_of_etcd_are_timed_by_operation_and_resource(many: Resource) -> None:
     line = f'etcd_request_duration_seconds_count{{operation="create",type="widgets.{many.group}"}} {MANY}'
     assert line in many.api.get("/metrics").text.splitlines()
+
+
+@pytest.mark.rows("SEL-005")
+def test_a_long_prefix_of_a_label_is_told_in_bytes(many: Resource) -> None:
+    key = "p" * 254 + "/x"
+    text = many.api.get(many.path(), labelSelector=key).expect(400)["message"]
+    wrong = f'<nil>: Invalid value: "{key}": prefix part must be no more than 253 bytes'
+    assert text == f"unable to parse requirement: {wrong}"

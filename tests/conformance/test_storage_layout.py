@@ -176,6 +176,7 @@ def test_a_watch_from_before_the_compaction_says_so(api: Client, own_etcd: Etcd,
         event = watch.next()
     assert event["type"] == "ERROR"
     assert (event["object"]["code"], event["object"]["reason"]) == (410, "Expired")
+    assert event["object"]["message"].startswith(f"too old resource version: {old} (")
 
 
 @pytest.mark.rows("CND-005", "DEL-005")

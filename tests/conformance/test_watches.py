@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from typing import Any
 
@@ -217,3 +218,57 @@ def test_many_watchers_see_the_same_lines(api: Client) -> None:
     finally:
         for watch in watches:
             watch.close()
+
+
+@pytest.mark.rows("RV-012", "RV-013")
+@pytest.mark.parametrize("start", ["", "&resourceVersion=0"], ids=["unset", "zero"])
+def test_a_watch_that_begins_with_what_is_there_says_where_that_ends(api: Client, start: str) -> None:
+    widgets = serve(api)
+    widgets.create("a")
+    asked = widgets.path() + "?watch=1&allowWatchBookmarks=1&timeoutSeconds=1" + start
+    events = [json.loads(line) for line in api.request("GET", asked).raw.splitlines()]
+    marked = [brief(event) for event in events if END in event["object"]["metadata"].get("annotations", {})]
+    assert brief(events[0]) == ("ADDED", "a")
+    assert marked == [("BOOKMARK", "")]
+    # upstream: the parameter decides, so old watch paths are judged as lists, and lists of deletions as watches
+    old = asked.replace("/v1/", "/v1/watch/").replace("watch=1&", "")
+    assert END not in api.request("GET", old).raw.decode()
+
+
+@pytest.mark.rows("RV-004", "RV-015")
+def test_old_watch_paths_are_judged_as_lists(api: Client) -> None:
+    widgets = serve(api)
+    old = widgets.path().replace("/v1/", "/v1/watch/")
+    refused = api.get(old, sendInitialEvents="true", resourceVersionMatch="NotOlderThan", resourceVersion="0")
+    assert refused.expect(422)["message"].endswith(
+        "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list"
+    )
+    refused = api.get(old, resourceVersionMatch="x", resourceVersion="0", watch="1")
+    assert refused.expect(422)["message"].endswith('Unsupported value: "x": supported values: "NotOlderThan"]')
+
+
+@pytest.mark.rows("TAB-005", "RV-012")
+def test_a_bookmark_in_a_table_has_no_age(api: Client) -> None:
+    widgets = serve(api)
+    query = "?watch=1&allowWatchBookmarks=1&timeoutSeconds=1"
+    line = api.request("GET", widgets.path() + query, None, {"Accept": TABLE}).raw.splitlines()[0]
+    assert json.loads(line)["object"]["rows"][0]["cells"] == ["", None]
+
+
+@pytest.mark.rows("RV-009")
+def test_a_watch_from_a_zero_with_another_zero_begins_with_what_is_there(api: Client) -> None:
+    widgets = serve(api)
+    widgets.create("a")
+    with api.watch(widgets.path(), resourceVersion="00") as watch:
+        assert brief(watch.next()) == ("ADDED", "a")
+
+
+@pytest.mark.rows("RV-012")
+def test_bookmarks_of_definitions_are_empty_definitions(api: Client) -> None:
+    asked = DEFINITIONS + "?watch=1&allowWatchBookmarks=1&timeoutSeconds=1&labelSelector=no%3Dsuch"
+    (bookmark, *_) = [json.loads(line)["object"] for line in api.request("GET", asked).raw.splitlines()]
+    names = {"plural": "", "kind": ""}
+    assert bookmark["spec"] == {"group": "", "names": names, "scope": "", "versions": None}
+    assert bookmark["status"] == {"conditions": None, "acceptedNames": names, "storedVersions": None}
+    line = api.request("GET", asked, None, {"Accept": TABLE}).raw.splitlines()[0]
+    assert json.loads(line)["object"]["rows"][0]["cells"] == ["", "0001-01-01T00:00:00Z"]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.definitions import Resource, serve
+from tests.support.definitions import Resource, definition, fresh_group, serve
 from tests.support.http_client import DEFINITIONS, TABLE, Client
 
 CASES = yaml.safe_load((Path(__file__).parent / "wire.yaml").read_text())
@@ -87,3 +87,90 @@ def test_a_watch_of_lists_ends_at_once(api: Client) -> None:
     accept = {"Accept": "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"}
     answer = api.request("GET", widgets.path() + "?watch=true&timeoutSeconds=5", None, accept)
     assert (answer.status, answer.raw) == (200, b"")
+
+
+@pytest.mark.rows("NEG-005")
+@pytest.mark.parametrize("path", ["{objects}", "{objects}/a", "{objects}/zz", "{crd}", "/apis/{group}"])
+def test_only_compact_documents_end_with_a_newline(widgets: Resource, path: str) -> None:
+    raw = [widgets.api.request("GET", filled(path, widgets) + query).raw for query in ("", "?pretty=1")]
+    assert [it[-1:] for it in raw] == [b"\n", b"}"]
+    for kind in ("Table", "PartialObjectMetadata" + ("List" if path == "{objects}" else "")):
+        accept = {"Accept": f"application/json;as={kind};v=v1;g=meta.k8s.io,application/json;pretty=1"}
+        assert widgets.api.request("GET", filled(path, widgets) + "?pretty=1", None, accept).raw.endswith(b"}")
+
+
+@pytest.mark.rows("RV-003")
+def test_only_the_text_0_takes_a_limit_away(widgets: Resource) -> None:
+    api = widgets.api
+    widgets = serve(api)
+    for name in ("a", "b"):
+        widgets.create(name)
+    for text, match, found in (("0", {}, 2), ("00", {}, 1), ("00", {"resourceVersionMatch": "NotOlderThan"}, 1)):
+        page = api.get(widgets.path(), resourceVersion=text, limit=1, **match).expect(200)
+        assert len(page["items"]) == found
+
+
+@pytest.mark.rows("TAB-001")
+def test_a_table_of_no_definitions_has_null_for_rows(api: Client) -> None:
+    # recorded: columns of definitions are printed by a convertor that starts without a list
+    for query in ("", "&pretty=1"):
+        found = api.request("GET", DEFINITIONS + "?labelSelector=no%3Dsuch" + query, None, {"Accept": TABLE})
+        assert found.expect(200)["rows"] is None
+    widgets = serve(api)
+    assert api.request("GET", widgets.path(), None, {"Accept": TABLE}).expect(200)["rows"] == []
+
+
+@pytest.mark.rows("WRI-021")
+def test_a_collection_is_deleted_as_it_was_listed(api: Client) -> None:
+    widgets = serve(api)
+    for name in ("a", "b"):
+        widgets.create(name)
+    then = api.get(widgets.path()).expect(200)["metadata"]["resourceVersion"]
+    api.delete(widgets.path("a")).expect(200)
+    widgets.create("c")
+    # upstream: what is gone by now was listed all the same
+    late = api.get(widgets.path(), resourceVersion=then, resourceVersionMatch="Exact", limit=1).expect(200)
+    api.delete(widgets.path("b")).expect(200)
+    rest = api.delete(widgets.path(), **{"continue": late["metadata"]["continue"]}).expect(200)
+    assert [item["metadata"]["name"] for item in rest["items"]] == ["b"]
+    assert [item["metadata"]["name"] for item in api.get(widgets.path()).expect(200)["items"]] == ["c"]
+
+
+@pytest.mark.rows("WRI-001")
+@pytest.mark.parametrize("revision", ["", "0", "00", "x", "-1", "1.0", "18446744073709551616", "1"])
+def test_only_a_revision_keeps_an_object_from_being_created(widgets: Resource, revision: str) -> None:
+    # upstream: what is no number is no revision, and neither is 0
+    for resource, path in ((widgets, widgets.path()), (None, DEFINITIONS)):
+        body = resource.make("made") if resource is not None else definition(fresh_group())
+        body["metadata"]["resourceVersion"] = revision
+        made = widgets.api.post(path, body)
+        if revision == "1":
+            assert made.expect(500)["message"] == "resourceVersion should not be set on objects to be created"
+            continue
+        assert made.expect(201)["metadata"]["resourceVersion"] != revision
+        widgets.api.delete(f"{path}/{body['metadata']['name']}").expect(200)
+
+
+ZERO = "metadata.resourceVersion: Invalid value: 0: must be specified for an update"
+
+
+@pytest.mark.rows("WRI-005", "UPD-004")
+def test_a_revision_of_a_write_is_a_number(api: Client) -> None:
+    # upstream: revisions are compared as numbers, and a Scale without one is none of 0
+    scale = {"scale": {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.size"}}
+    widgets = serve(api, subresources={"status": {}, **scale})
+    made = widgets.create("a", size=1)["metadata"]["resourceVersion"]
+    wanted = widgets.make("a", size=2)
+    for text, code, says in (
+        (f"0{made}", 200, ""),
+        ("00", 422, ZERO),
+        ("1.0", 500, 'strconv.ParseUint: parsing "1.0": invalid syntax'),
+        (f"{2**64}", 500, f'strconv.ParseUint: parsing "{2**64}": value out of range'),
+    ):
+        wanted["metadata"]["resourceVersion"] = text
+        answer = api.put(widgets.path("a") + "?dryRun=All", wanted).expect(code)
+        assert not says or answer["message"].endswith(says)
+    for text, code in (("", 200), ("0", 422), ("00", 422), (f"0{made}", 200)):
+        body = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "a"}, "spec": {"replicas": 3}}
+        body["metadata"] = {"name": "a", "resourceVersion": text}
+        api.put(widgets.path("a") + "/scale?dryRun=All", body).expect(code)

@@ -152,3 +152,5 @@ def test_nested_values() -> None:
 )
 def test_sameness(left: Any, right: Any, equal: bool) -> None:
     assert endpoints.same(left, right) is equal
+    one, other = {"metadata": {"name": "a"}, "spec": left}, {"metadata": {"name": "b"}, "spec": right}
+    assert endpoints.same_content(one, other) is equal

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from apiext import limits
+from apiext.controllers import definitions as facts_of
 from apiext.controllers.definitions import DEFINITIONS, Definitions, Facts, read
 from apiext.storage.collection import Collection
 from apiext.storage.progress import Progress
@@ -71,3 +75,59 @@ async def test_facts_after_a_change(name: str, properties: int) -> None:
     collection.apply(NAME, 6, second.raw)
     progress.advance(6)
     assert known(definitions.get(NAME)) == known(read(second))
+
+
+NAMES = st.sampled_from(
+    ("spec", "status", "versions", "validation", '},"status":{', ',"spec":{', ',"versions":[', "additionalItems", "zoo")
+)
+VALUES = st.recursive(
+    st.none() | st.integers(0, 9) | NAMES,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3),
+    max_leaves=6,
+)
+MEMBERS = st.dictionaries(NAMES, VALUES, max_size=3)
+V1_SPEC = {
+    "group": "example.com",
+    "names": {"plural": "widgets", "kind": "Widget"},
+    "preserveUnknownFields": False,
+    "scope": "Namespaced",
+}
+
+
+@given(
+    metadata=MEMBERS,
+    before=MEMBERS,
+    schema=VALUES,
+    status=MEMBERS,
+    top=st.sampled_from(({}, {"aside": {"spec": {}}}, {"spectre": {"status": {}}}, {"zoo": [{}]})),
+    order=st.permutations(("apiVersion", "kind", "metadata", "spec", "status")),
+)
+def test_what_is_found_without_decoding_is_what_decoding_finds(
+    metadata: dict[str, Any],
+    before: dict[str, Any],
+    schema: object,
+    status: dict[str, Any],
+    top: dict[str, Any],
+    order: list[str],
+) -> None:
+    for hoisted, is_sorted in product((False, True), (False, True)):
+        versions = {"versions": [{"name": "v1", "schema": schema}]}
+        large = {"validation": schema, "version": "v1", **versions} if hoisted else versions
+        document = {
+            "apiVersion": "apiextensions.k8s.io/v1beta1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": NAME, "uid": "u1", "annotations": metadata},
+            "spec": {**V1_SPEC, "conversion": before, **large} if is_sorted else {**large, **V1_SPEC},
+            "status": {"acceptedNames": status},
+        }
+        if is_sorted:
+            raw = orjson.dumps({**document, **top}, option=orjson.OPT_SORT_KEYS)
+        else:
+            raw = orjson.dumps({**{key: document[key] for key in order}, **top})
+        stored = Entry("", NAME, 3, raw)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(limits, "SPEC_SEARCHED", 1)
+            quick = facts_of._quickly(stored)
+            decoded = facts_of._read(stored, orjson.loads(raw))
+            assert quick in (None, decoded)
+            assert quick is not None or not is_sorted or top or metadata or before

@@ -70,6 +70,9 @@ def test_plain_objects_are_told_apart(write: Any) -> None:
         pytest.param(orjson.dumps(answered([{**TYPE, "more": [TYPE, TYPE]}, TYPE])), id="objects in objects"),
         pytest.param(orjson.dumps(answered([TYPE, {**TYPE, "convertedObjects": []}])), id="two such lists"),
         pytest.param(orjson.dumps(answered([[], TYPE])), id="no object"),
+        pytest.param(
+            orjson.dumps({"response": {"more": [TYPE, TYPE], "convertedObjects": [TYPE]}}), id="objects before the list"
+        ),
     ],
 )
 def test_what_cannot_be_told_apart_by_looking(raw: bytes) -> None:

@@ -84,6 +84,28 @@ async def test_lists_go_out_in_reviews_of_bounded_size(converter: Converter, hoo
 
 
 @pytest.mark.rows("VER-012")
+async def test_however_an_object_came_to_be_shown(converter: Converter, hook: Webhook) -> None:
+    of, wanted = served(hook), entries(3)
+    stored, view = of.versions["v1"].view, of.versions["v2"].view
+    labelled = widget(metadata={"labels": {"a": "b"}}, spec={"color": "blue"})
+    wanted.append(Entry("default", "labelled", 7, orjson.dumps(labelled, option=orjson.OPT_SORT_KEYS)))
+    own = Entry("default", "own", 8, orjson.dumps({**widget(), "apiVersion": "example.com/v2"}))
+    made = await converter.shown(of, view, [*wanted, own])
+    known = await converter.shown(of, view, [*wanted, own])
+    (_, *mixed) = await converter.shown(of, view, [*entries(1, 0, 50), *wanted, own])
+    assert [len(request["objects"]) for request in hook.requests()] == [4, 1]
+    for one, two, three, entry in zip(made, known, mixed, [*wanted, own], strict=True):
+        expected = orjson.loads(view(entry.raw, entry.revision))
+        for found in (one, two, three):
+            assert found.view(view) == found.shown(view) == view(entry.raw, entry.revision)
+            assert entry is own or found.view(stored) == stored(entry.raw, entry.revision)
+            assert found.decoded(of.versions["v2"].decode) == expected
+            assert found.labels == expected["metadata"].get("labels", {})
+            later = found.with_revision(1_000)
+            assert (later.revision, later.view(view)) == (1_000, view(entry.raw, 1_000))
+
+
+@pytest.mark.rows("VER-012")
 async def test_those_who_wait_share_a_call(converter: Converter, hook: Webhook) -> None:
     of, wanted = served(hook), entries(3)
     hook.answer = slowly(0.2, answer(renamed))

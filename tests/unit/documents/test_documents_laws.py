@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from apiext.documents import json_patch, merge_patch, yaml_text
 from apiext.documents.document import clone
-from apiext.documents.encoding import DecodeError, decode_json, decode_yaml, encode, encode_yaml
+from apiext.documents.encoding import DecodeError, decode_json, decode_yaml, encode, encode_telling, encode_yaml
 from apiext.documents.json_errors import syntax_error
 
 KEYS = st.sampled_from(["a", "b", "c/d", "e~f", "", "0", "ü", "é:"])
@@ -35,6 +35,29 @@ def test_encoding_is_read_back(document: dict[str, Any]) -> None:
     assert notes == []
     assert same(again, document)
     assert encode(again) == raw
+
+
+@given(OBJECTS | st.dictionaries(KEYS, st.floats(allow_nan=False, allow_infinity=False), max_size=3))
+def test_a_float_is_told_of(document: dict[str, Any]) -> None:
+    raw, floats = encode_telling(document)
+    assert raw == encode(document)
+    assert floats or not any(isinstance(number, float) for number in numbers(document))
+
+
+def numbers(value: Any) -> list[Any]:
+    """Every value in a document that is no container."""
+    if not isinstance(value, dict | list):
+        return [value]
+    return [found for item in (value.values() if isinstance(value, dict) else value) for found in numbers(item)]
+
+
+@given(OBJECTS | st.dictionaries(TEXTS, SCALARS | st.lists(SCALARS, max_size=2), min_size=7, max_size=12))
+def test_a_clone_may_be_changed(document: dict[str, Any]) -> None:
+    raw = json.dumps(document)
+    copied = clone(document)
+    assert json.dumps(copied) == raw
+    scramble(copied)
+    assert json.dumps(document) == raw
 
 
 @given(OBJECTS)

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apiext.managedfields import fieldset, fieldsv1, path
+from apiext.managedfields.comparison import Comparison
 
 pytestmark = pytest.mark.rows("SSA-002")
 
@@ -40,6 +41,17 @@ def test_recursive_difference_takes_whole_branches(left: set[tuple[str, ...]], r
     kept = {one for one in left if not any(one[:n] in right for n in range(1, len(one) + 1))}
     found = fieldset.recursive_difference(fieldset.of(sorted(left)), fieldset.of(sorted(right)))
     assert as_set(found) == kept
+
+
+@given(PATHS, PATHS, PATHS)
+def test_what_nobody_may_own_is_left_out_before_or_after(
+    left: set[tuple[str, ...]], right: set[tuple[str, ...]], ignored: set[tuple[str, ...]]
+) -> None:
+    a, b, c = (fieldset.of(sorted(paths)) for paths in (left, right, ignored))
+    before = fieldset.union(fieldset.recursive_difference(a, c), fieldset.recursive_difference(b, c))
+    assert before == fieldset.recursive_difference(fieldset.union(a, b), c)
+    found = Comparison(a, b, {}).without(c)
+    assert found == Comparison(fieldset.recursive_difference(a, c), fieldset.recursive_difference(b, c), {})
 
 
 @given(PATHS)

@@ -194,6 +194,17 @@ FIELDS = st.sampled_from(
 )
 
 
+@pytest.mark.parametrize("name", ["name", "generateName", "namespace", "selfLink", "uid", "resourceVersion"])
+@pytest.mark.parametrize("text", ["", "a", "2020-01-01T00:00:00Z", "é/"])
+def test_texts_stay_as_they_are_and_empty_ones_go(name: str, text: str) -> None:
+    assert objectmeta.coerce({name: text}) == ({name: text} if text else {}, [])
+
+
+def test_members_of_owners_stay_even_empty() -> None:
+    owner = {"apiVersion": "", "kind": "Widget", "name": "", "uid": "u"}
+    assert objectmeta.coerce({"ownerReferences": [owner]}) == ({"ownerReferences": [owner]}, [])
+
+
 @given(st.dictionaries(FIELDS, ANY))
 def test_coercing_twice_is_coercing_once(metadata: dict[str, Any]) -> None:
     repaired = objectmeta.repair(metadata)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apiext import limits
 from apiext.webhooks.errors import Broken, CallError, TooLarge
 from apiext.webhooks.wire import Answer, Connection
 
@@ -31,6 +32,15 @@ class _Transport(asyncio.Transport):
         return self.dropped
 
 
+def receive(connection: Connection, piece: bytes) -> None:
+    """Have bytes arrive as a transport puts them into a buffer."""
+    while piece:
+        room = connection.get_buffer(len(piece))
+        count = min(len(room), len(piece))
+        room[:count], piece = piece[:count], piece[count:]
+        connection.buffer_updated(count)
+
+
 def play(pieces: list[bytes], *, end: bool = False, most: int = 1000) -> Answer:
     async def run() -> Answer:
         connection = Connection()
@@ -40,7 +50,7 @@ def play(pieces: list[bytes], *, end: bool = False, most: int = 1000) -> Answer:
             await asyncio.sleep(0)
             for piece in pieces:
                 if not answer.done():
-                    connection.data_received(piece)
+                    receive(connection, piece)
             if end:
                 connection.connection_lost(None)
         return answer.result()
@@ -71,6 +81,39 @@ def test_cuts_change_nothing(raw: bytes, answer: Answer, cuts: list[int]) -> Non
     places = [0, *sorted(min(cut, len(raw)) for cut in cuts), len(raw)]
     pieces = [raw[a:b] for a, b in itertools.pairwise(places) if a < b]
     assert play(pieces) == answer
+
+
+LARGE = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b"
+SEVERAL = [
+    *[raw for raw, answer in WHOLE if answer.reusable],
+    LARGE % (40_000, b"\r\n\r\n" * 10_000),
+    LARGE % (3, b"\r\n0"),
+    LARGE % (400_000, b"x" * 400_000),
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9c40\r\n" + b"0\r\n\r\n" * 8_000 + b"\r\n0\r\n\r\n",
+]
+
+
+@given(
+    raws=st.lists(st.sampled_from(SEVERAL), min_size=2, max_size=5),
+    cuts=st.lists(st.integers(0, 70) | st.integers(0, 40_100) | st.integers(0, 400_100), max_size=4),
+)
+def test_one_answer_after_the_other(raws: list[bytes], cuts: list[int]) -> None:
+    expected = {raw: play([raw], most=1_000_000) for raw in raws}
+
+    async def run() -> None:
+        connection = Connection()
+        connection.connection_made(_Transport())
+        for raw in raws:
+            places = [0, *sorted(min(cut, len(raw)) for cut in cuts), len(raw)]
+            async with asyncio.TaskGroup() as group:
+                answer = group.create_task(connection.exchange(b"head", b"body", 1_000_000))
+                await asyncio.sleep(0)
+                for a, b in itertools.pairwise(places):
+                    receive(connection, raw[a:b])
+            assert answer.result() == expected[raw]
+            assert len(connection.get_buffer(1)) <= limits.WEBHOOK_BUFFER
+
+    asyncio.run(run())
 
 
 def test_a_body_may_end_with_the_connection() -> None:

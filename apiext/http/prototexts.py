@@ -1,0 +1,136 @@
+"""What Go's decoder says of bytes that are no message of a kind, found by a walk when the library has refused them."""
+
+from typing import Any
+
+from google.protobuf.descriptor import FieldDescriptor
+
+from apiext import limits
+
+UNKNOWN = "proto: wrong wire data"
+"""The text of what the walk does not find: Go may take such bytes (a text that is no UTF-8), we do not."""
+
+_EOF = "unexpected EOF"
+_NEGATIVE = "proto: negative length found during unmarshaling"
+_LENGTH = 2  # wire type
+_SIZES = {1: 8, 5: 4}  # wire type → bytes
+_WIRE = {  # type of a field → wire type; all others are 0
+    FieldDescriptor.TYPE_STRING: 2,
+    FieldDescriptor.TYPE_BYTES: 2,
+    FieldDescriptor.TYPE_MESSAGE: 2,
+    FieldDescriptor.TYPE_DOUBLE: 1,
+    FieldDescriptor.TYPE_FLOAT: 5,
+}
+_EXTENSION = "xKubernetes"
+_INITIALS = {
+    "apiVersion": "APIVersion",
+    "caBundle": "CABundle",
+    "id": "ID",
+    "jsonPath": "JSONPath",
+    "uid": "UID",
+    "url": "URL",
+}
+
+
+class _Wrong(Exception):
+    """The message is the text."""
+
+
+def fault(descriptor: Any, raw: bytes) -> str:
+    """Return Go's text of the first fault in bytes that should be a message (upstream: generated.pb.go)."""
+    try:
+        _Walk().message(descriptor, raw, 0)
+    except _Wrong as wrong:
+        return str(wrong)
+    return UNKNOWN
+
+
+class _Walk:
+    """Counts what it has seen: a fault behind too many fields is not worth finding."""
+
+    def __init__(self) -> None:
+        self._left = limits.WALKED_FIELDS
+
+    def message(self, descriptor: Any, raw: bytes, depth: int) -> None:
+        """Raise the first fault of a message."""
+        at = 0
+        while at < len(raw):
+            self._left -= 1
+            if self._left < 0 or depth > limits.WALKED_DEPTH:
+                raise _Wrong(UNKNOWN)
+            begin = at
+            tag, at = _varint(raw, at)
+            number, wire = (tag >> 3) & 0xFFFFFFFF, tag & 7
+            number -= (number & 0x80000000) << 1  # an int32
+            if wire == 4:
+                raise _Wrong(f"proto: {descriptor.name}: wiretype end group for non-group")
+            if number <= 0:
+                raise _Wrong(f"proto: {descriptor.name}: illegal tag {number} (wire type {tag})")
+            field = descriptor.fields_by_number.get(number)
+            at = _skip(raw, begin) if field is None else self._field(field, wire, (raw, at), depth)
+            if at > len(raw):
+                raise _Wrong(_EOF)
+
+    def _field(self, field: Any, wire: int, place: tuple[bytes, int], depth: int) -> int:
+        """Return where a known field ends, which may be behind the end."""
+        raw, at = place
+        if wire != _WIRE.get(field.type, 0):
+            raise _Wrong(f"proto: wrong wireType = {wire} for field {_go_name(field.name)}")
+        if wire in _SIZES:
+            return at + _SIZES[wire]
+        length, at = _varint(raw, at)
+        if wire != _LENGTH:
+            return at
+        end = at + _positive(length)
+        if end <= len(raw) and field.message_type is not None:
+            self.message(field.message_type, raw[at:end], depth + 1)
+        return end
+
+
+def _go_name(name: str) -> str:
+    if name.startswith(_EXTENSION):
+        return f"X{name[len(_EXTENSION) :]}"
+    return _INITIALS.get(name) or name[:1].upper() + name[1:]
+
+
+def _varint(raw: bytes, at: int) -> tuple[int, int]:
+    """Return an unsigned number of 64 bits and where it ends."""
+    number = 0
+    for shift in range(0, 64, 7):
+        if at >= len(raw):
+            raise _Wrong(_EOF)
+        byte = raw[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number & 0xFFFFFFFFFFFFFFFF, at
+    raise _Wrong("proto: integer overflow")
+
+
+def _positive(length: int) -> int:
+    if length >= 2**63:
+        raise _Wrong(_NEGATIVE)
+    return length
+
+
+def _skip(raw: bytes, at: int) -> int:
+    """Return where an unknown field ends, which may be behind the end; groups may nest."""
+    depth = 0
+    while at < len(raw):
+        tag, at = _varint(raw, at)
+        wire = tag & 7
+        if wire in _SIZES:
+            at += _SIZES[wire]
+        elif wire == _LENGTH:
+            length, at = _varint(raw, at)
+            at += _positive(length)
+        elif wire == 0:
+            _, at = _varint(raw, at)
+        elif wire > 5:
+            raise _Wrong(f"proto: illegal wireType {wire}")
+        else:
+            depth += 1 if wire == 3 else -1
+        if depth < 0:
+            raise _Wrong("proto: unexpected end of group")
+        if depth == 0:
+            return at
+    raise _Wrong(_EOF)

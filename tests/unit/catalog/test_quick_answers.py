@@ -1,0 +1,241 @@
+"""An answer that is taken at a glance is kept as one that was judged, pruned and written."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apiext.catalog.converted import Converted, NeedsConversion
+from apiext.catalog.served import ServedResource
+from apiext.conversion import review
+from apiext.conversion.review import Answered, ConversionError
+from apiext.documents.document import clone
+from apiext.storage.store import Entry
+from tests.unit.catalog.samples import CLOSED, OPEN, resource, version, widget
+
+pytestmark = pytest.mark.rows("VER-003", "VER-006", "VER-007", "VER-012")
+HOOK = {"strategy": "Webhook", "webhook": {"clientConfig": {"url": "https://x"}, "conversionReviewVersions": ["v1"]}}
+UID = "8c9f7a64-4f0e-4d3a-9a55-1a2b3c4d5e6f"
+TYPED = {
+    "type": "object",
+    "properties": {
+        "data": {"type": "object", "additionalProperties": {"type": "string"}},
+        "spec": {
+            "type": "object",
+            "properties": {
+                "color": {"type": "string", "default": "red"},
+                "size": {"type": "number"},
+                "ports": {"type": "array", "items": {"type": "object", "properties": {"uid": {"type": "string"}}}},
+            },
+        },
+    },
+}
+
+_scalars = st.sampled_from(["", "é", '"uid":"x"}', UID, 1, 2**63, True, None, 0.5, 1e21, -0.0])
+_values = st.recursive(
+    _scalars,
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["uid", "color", "x"]), inner, max_size=2)
+    ),
+    max_leaves=4,
+)
+_specs = st.fixed_dictionaries(
+    {},
+    optional={
+        "color": st.sampled_from(["blue", "", None, UID]),
+        "size": st.integers(0, 3) | st.floats(0, 2),
+        "ports": st.lists(st.fixed_dictionaries({}, optional={"uid": st.just(UID), "x": _values}), max_size=2),
+        "unknown": _values,
+    },
+)
+_metadata = st.fixed_dictionaries(
+    {},
+    optional={
+        "labels": st.dictionaries(st.sampled_from(["a", "uid"]), st.sampled_from(["", "b", UID]), max_size=2),
+        "annotations": st.dictionaries(st.just("a"), st.sampled_from(['"uid":"x"}', "\\"]), max_size=1),
+        "ownerReferences": st.just([{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": UID}]),
+        "uid": st.sampled_from([UID, 'a"b', "a\\", "é", "", None]),
+        "resourceVersion": st.just("3"),
+        "zone": st.just("z"),
+    },
+)
+_rest = st.fixed_dictionaries(
+    {},
+    optional={
+        "spec": _specs | _values,
+        "status": _values,
+        "data": st.dictionaries(st.just("k"), st.sampled_from(["v", 1, None]), max_size=1),
+    },
+)
+_heads = st.fixed_dictionaries(
+    {},
+    optional={
+        "kind": st.sampled_from(["Gadget", "", None]),
+        "apiVersion": st.sampled_from(["example.com/v1", None]),
+        "metadata": _metadata | _values,
+    },
+)
+_tweaks = st.sampled_from([{}, {"generation": 2}, {"labels": {"a": "c"}}, {"zone": "z"}, {"name": None}, {"uid": "u"}])
+
+
+def served(written: str, schema: dict[str, Any]) -> ServedResource:
+    """Return a resource whose versions differ, ready as a request finds it."""
+    first, second = version("v1", CLOSED), version("v2", schema)
+    made = resource(*((first, second) if written == "v1" else (second, first)), conversion=HOOK)
+    for one in made.versions.values():
+        one.prepare()
+    return made
+
+
+def question(of: ServedResource, raw: bytes) -> NeedsConversion:
+    """Return what v2 asks about stored bytes."""
+    with pytest.raises(NeedsConversion) as needed:
+        of.versions["v2"].view(raw, 7)
+    return needed.value
+
+
+def judged(need: NeedsConversion, answer: Any) -> Converted | str | None:
+    """Return what the careful way keeps of an answer, or what is wrong with it."""
+    try:
+        return need.keep(*review.accepted(need, Answered(b"", []), answer, 0))
+    except (ConversionError, ValueError, TypeError) as error:
+        return str(error)
+
+
+@given(st.sampled_from(["v1", "v2"]), st.sampled_from([TYPED, OPEN, CLOSED]), _metadata, _specs, _rest)
+def test_any_rest(
+    written: str, schema: dict[str, Any], metadata: dict[str, Any], spec: dict[str, Any], rest: dict[str, Any]
+) -> None:
+    compare(written, schema, widget(metadata=metadata, spec=spec), lambda asked: {**asked, **rest})
+
+
+@given(_metadata, _heads, _tweaks, st.booleans())
+def test_any_type_and_metadata(
+    metadata: dict[str, Any], head: dict[str, Any], tweak: dict[str, Any], whole: bool
+) -> None:
+    def convert(asked: dict[str, Any]) -> dict[str, Any]:
+        return {**asked, **head} if whole else {**asked, "metadata": {**asked["metadata"], **tweak}}
+
+    compare("v1", TYPED, widget(metadata=metadata), convert)
+
+
+def compare(written: str, schema: dict[str, Any], stored: dict[str, Any], convert: Callable[[Any], Any]) -> None:
+    """See what both ways make of an answer."""
+    raw = orjson.dumps(stored, option=orjson.OPT_SORT_KEYS)
+    quick, careful = served(written, schema), served(written, schema)
+    quick_v2, careful_v2 = quick.versions["v2"], careful.versions["v2"]
+    asked, other = question(quick, raw), question(careful, raw)
+    assert (asked.text, asked.api_version) == (other.text, other.api_version)
+    answer = convert({**orjson.loads(asked.text), "apiVersion": "example.com/v2"})
+    before = clone(answer)
+    taken = asked.take(answer)
+    if taken is None:
+        assert answer == before
+        assert question(quick, raw).text == asked.text, "nothing is kept of it"
+        return
+    kept = judged(other, before)
+    assert isinstance(kept, Converted), kept
+    for revision in (7, 123_456):
+        assert taken.at(revision) == kept.at(revision)
+        assert quick_v2.view(raw, revision) == careful_v2.view(raw, revision)
+    assert taken.size == kept.size
+    new = {**widget(spec={}), "apiVersion": "example.com/v2"}
+    if written == "v2":  # both have seen whether defaults were lacking
+        stored = quick_v2.encode(new)
+        assert stored == careful_v2.encode(new)
+        assert quick_v2.view(stored, 8) == careful_v2.view(stored, 8)
+
+
+def test_what_is_taken() -> None:
+    of = served("v1", TYPED)
+    need = question(of, orjson.dumps(widget(spec={"color": "blue"}), option=orjson.OPT_SORT_KEYS))
+    answer = {**orjson.loads(need.text), "apiVersion": "example.com/v2", "spec": {"size": 3, "ports": [{"uid": "u"}]}}
+    taken = need.take(clone(answer))
+    assert taken is not None
+    shown = orjson.loads(taken.at(12))
+    assert shown["metadata"].pop("resourceVersion") == "12"
+    assert shown == answer
+    assert taken.at(12) == of.versions["v2"].view(
+        orjson.dumps(widget(spec={"color": "blue"}), option=orjson.OPT_SORT_KEYS), 12
+    )
+
+
+def test_defaults_that_were_lacking_are_noticed() -> None:
+    of = served("v2", TYPED)
+    raw = orjson.dumps(widget(spec={}), option=orjson.OPT_SORT_KEYS)
+    need = question(of, raw)
+    assert need.take({**orjson.loads(need.text), "apiVersion": "example.com/v2", "spec": {"size": 1}}) is not None
+    stored = of.versions["v2"].encode({**widget(spec={"size": 2}), "apiVersion": "example.com/v2"})
+    assert orjson.loads(of.versions["v2"].view(stored, 8))["spec"] == {"size": 2, "color": "red"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"kind": "Gadget"},
+        {"apiVersion": "example.com/v1"},
+        {"metadata": {**widget()["metadata"], "generation": 2}},
+        {"metadata": {**widget()["metadata"], "zone": "z"}},
+        {"spec": {"unknown": 1}},
+        {"spec": {"color": None}},
+        {"spec": {"size": 1.0}},
+        {"data": {"k": "v"}},
+    ],
+)
+def test_what_is_judged(change: dict[str, Any]) -> None:
+    of = served("v1", TYPED)
+    first, need = (
+        question(of, orjson.dumps(widget(spec={"replicas": n}), option=orjson.OPT_SORT_KEYS)) for n in range(2)
+    )
+    plain = {**orjson.loads(need.text), "apiVersion": "example.com/v2", "spec": {}}
+    assert need.take({**plain, **change}) is None
+    assert first.take(clone(plain)) is not None
+    assert need.take({**plain, **change}) is None, "however much is known of the version"
+
+
+def remembered(view: bytes) -> Entry:
+    """Return an entry that remembers a view."""
+    entry = Entry("n", "x", 1, b"{}")
+    entry.remember(lambda raw, revision: b"", view)
+    return entry
+
+
+@pytest.mark.parametrize(
+    "keep",
+    [
+        pytest.param(lambda raw: Converted(raw, 20), id="cut"),
+        pytest.param(Converted, id="whole"),
+        pytest.param(remembered, id="a view"),
+    ],
+)
+def test_what_is_kept_takes_its_own_length(keep: Callable[[bytes], object]) -> None:
+    document = {f"key{number:03}": f"value {number}" for number in range(80)}
+    size = len(orjson.dumps(document))
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        kept = [keep(orjson.dumps(document)) for _ in range(50)]
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before < 50 * (size + 1_000), "what orjson writes holds a multiple of it"
+    assert len(kept) == 50
+
+
+def test_others_are_asked_about_alike() -> None:
+    of = served("v1", TYPED)
+    raws = [orjson.dumps(widget(spec={"replicas": n}), option=orjson.OPT_SORT_KEYS) for n in range(3)]
+    first = question(of, raws[0])
+    second = first.another(raws[1])
+    assert isinstance(second, NeedsConversion)
+    assert (second.text, second.key) == (question(of, raws[1]).text, question(of, raws[1]).key)
+    kept = second.keep({**orjson.loads(second.text), "apiVersion": "example.com/v2"}, b"")
+    assert first.another(raws[1]) is kept
+    for unseen in (b'{"apiVersion":"example.com/v2","kind":"Widget"}', b'{"kind":"Widget"}', b"[]", b""):
+        assert first.another(unseen) is None

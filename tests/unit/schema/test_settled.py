@@ -1,0 +1,76 @@
+"""Where the quick test finds an object settled, the walks find nothing to do and no float is written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from apiext.documents.document import clone
+from apiext.schema.compile import compile_schema
+from tests.unit.schema.strategies import DOCUMENTS, ROOTS
+
+META = frozenset(("apiVersion", "kind", "metadata"))
+TEXT = {"type": "string"}
+
+
+def has_float(value: Any) -> bool:
+    """Tell whether a float is anywhere in a value."""
+    if isinstance(value, dict):
+        return any(map(has_float, value.values()))
+    return any(map(has_float, value)) if isinstance(value, list) else isinstance(value, float)
+
+
+@pytest.mark.rows("PRU-001", "PRU-003", "PRU-004", "NUL-001", "MET-004")
+@given(ROOTS, DOCUMENTS)
+def test_a_settled_object_needs_nothing(schema: dict[str, Any], document: dict[str, Any]) -> None:
+    shape = compile_schema(schema)
+    assert not shape.settled(document)
+    shape.prepare(quickly=True)
+    before = clone(document)
+    if not shape.settled(document):
+        return
+    assert document == before
+    assert shape.prune(document) == []
+    assert not shape.drop_nulls(document)
+    assert shape.coerce_embedded(document) == []
+    assert document == before
+    assert not any(has_float(value) for name, value in document.items() if name not in META)
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "settled"),
+    [
+        (TEXT, "x", True),
+        (TEXT, 1, True),  # whether it is valid is another question
+        (TEXT, None, False),
+        (TEXT, 1.0, False),
+        (TEXT, {}, False),
+        ({"type": "object", "properties": {"a": TEXT}}, {"a": "x"}, True),
+        ({"type": "object", "properties": {"a": TEXT}}, {"a": "x", "b": 1}, False),
+        ({"type": "object", "properties": {"a": TEXT}}, {"a": None}, False),
+        (
+            {"type": "object", "properties": {"a": {"type": "object", "properties": {"b": TEXT}}}},
+            {"a": {"b": ""}},
+            True,
+        ),
+        ({"type": "object", "additionalProperties": TEXT}, {"any": "x"}, True),
+        ({"type": "object", "additionalProperties": {"type": "array", "items": TEXT}}, {"any": ["x", True]}, True),
+        ({"type": "object", "additionalProperties": True}, {"any": {"x": 1}}, False),
+        ({"type": "array", "items": {"type": "object", "properties": {"a": TEXT}}}, [{"a": "x"}, {}, "z"], True),
+        ({"type": "array", "items": {"type": "object", "properties": {"a": TEXT}}}, [{"a": "x"}, {"b": 1}], False),
+        ({"type": "array", "items": TEXT}, ["x", 0.5], False),
+        ({"type": "object", "x-kubernetes-preserve-unknown-fields": True}, {"any": "x"}, True),
+        ({"type": "object", "x-kubernetes-preserve-unknown-fields": True}, {"any": {"x": 1.0}}, False),
+        ({"type": "object", "x-kubernetes-embedded-resource": True, "properties": {"a": TEXT}}, {"a": "x"}, False),
+    ],
+)
+def test_what_is_settled_at_a_glance(schema: dict[str, Any], value: Any, settled: bool) -> None:
+    shape = compile_schema({"type": "object", "properties": {"spec": schema}})
+    shape.prepare(quickly=True)
+    metadata = {"name": "x", "weight": 0.5, "none": None}
+    assert shape.settled({"apiVersion": "v1", "kind": "K", "metadata": metadata, "spec": value}) is settled
+    legacy = compile_schema({"type": "object", "properties": {"spec": schema}}, preserve_unknown_fields=True)
+    legacy.prepare(quickly=True)
+    assert not legacy.settled({"spec": value})

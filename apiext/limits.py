@@ -115,6 +115,16 @@ CONVERSIONS_WAITING = 100  # requests of one definition that wait for its webhoo
 FIELD_ELEMENTS = 8_192  # path elements of managedFields that are known to be written as they should be
 CONVERSIONS_OF_A_CALL = 64  # times that one step of a write is tried again with one more object converted
 
+# --- what small functions remember, by their argument ---
+
+HEADERS_SEEN = 512  # values of a header, and what they mean
+TIMES_SEEN = 1024  # texts of times
+NAMES_SEEN = 4096  # groups with their resources and kinds
+SELECTORS_SEEN = 64  # field selectors
+PATTERNS_SEEN = 1024  # regular expressions of schemas
+DOCUMENTS_KEPT = 64  # parts of OpenAPI documents that many versions share
+ROADS_KEPT = 4096  # paths of collections that GETs go to
+
 # --- built-in kinds ---
 MAX_SECRET = 2**20  # bytes of the data of a secret or a configuration (upstream: MaxSecretSize)
 MAX_EVENT_WORD = 128  # characters of an event's action, reason and reporting instance

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
+from apiext import limits
 from apiext.documents.document import Document, View
 from apiext.managedfields.fieldset import EMPTY, FieldSet
 from apiext.managedfields.schemas import merge_type
@@ -57,8 +58,8 @@ def _not_told(size: int, long: bool) -> None:
 
 
 # asked for several times by each request, and slow to make
-_group_resource = lru_cache(4096)(GroupResource)
-_group_kind = lru_cache(4096)(GroupKind)
+_group_resource = lru_cache(limits.NAMES_SEEN)(GroupResource)
+_group_kind = lru_cache(limits.NAMES_SEEN)(GroupKind)
 
 
 def _no_schema() -> View | None:

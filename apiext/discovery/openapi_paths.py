@@ -6,6 +6,7 @@ from typing import Any
 
 import orjson
 
+from apiext import limits
 from apiext.discovery.operations import Operation, PathItem
 from apiext.documents.document import Document
 
@@ -21,7 +22,7 @@ class Paths:
     ) -> None:
         self._operation = operation
         self._parameter = parameter
-        self._remembered = lru_cache(maxsize=1024)(self._fragment)
+        self._remembered = lru_cache(limits.NAMES_SEEN)(self._fragment)
 
     def item(self, item: PathItem) -> Document:
         """Return a path with its operations."""

@@ -7,6 +7,7 @@ from weakref import WeakKeyDictionary
 
 import orjson
 
+from apiext import limits
 from apiext.catalog.served import Catalog, ServedVersion
 from apiext.discovery import openapi_v3_proto, own_paths, types
 from apiext.discovery.fingerprints import common, fingerprint, made_of
@@ -125,7 +126,7 @@ def _shared(page: _Page) -> list[tuple[str, ...]]:
     return [*every, tuple(sorted(models))] if models else every
 
 
-@lru_cache(maxsize=64)
+@lru_cache(limits.DOCUMENTS_KEPT)
 def _types(key: tuple[str, ...]) -> Mapping[str, View]:
     if key in ((types.SCALE,), (types.STATUS,)):
         return types.shared_types(scale=key == (types.SCALE,))
@@ -149,7 +150,7 @@ def _json(page: _Page) -> list[bytes]:
     ]
 
 
-@lru_cache(maxsize=64)
+@lru_cache(limits.DOCUMENTS_KEPT)
 def _encoded_types(key: tuple[str, ...]) -> bytes:
     return joined((name, orjson.dumps(schema)) for name, schema in _types(key).items())
 
@@ -178,7 +179,7 @@ def _protobuf(page: _Page) -> list[bytes]:
     ]
 
 
-@lru_cache(maxsize=64)
+@lru_cache(limits.DOCUMENTS_KEPT)
 def _protobuf_types(key: tuple[str, ...]) -> bytes:
     return openapi_v3_proto.document({}, _types(key))
 

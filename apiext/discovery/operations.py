@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from apiext import limits
 from apiext.catalog.served import Endpoint, ServedVersion
 from apiext.discovery import types
 from apiext.documents.document import Document
@@ -263,7 +264,7 @@ def group_words(group: str) -> str:
     return group.removesuffix(".k8s.io") if group else "core"
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(limits.NAMES_SEEN)
 def identifier(text: str) -> str:
     """Return letters and digits of the text, each part after the first capitalised."""
     found = []

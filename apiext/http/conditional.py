@@ -16,9 +16,8 @@ class Conditional:
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
         self._now = now
-        self._since: dict[
-            str, tuple[str, int, str]
-        ] = {}  # document → ETag, second of its last change, the same as text
+        # document → its ETag, the second of its last change, and the same as text
+        self._since: dict[str, tuple[str, int, str]] = {}
 
     def unchanged(self, exchange: Exchange, name: str, tag: str) -> Reply | None:
         """Return the 304 for a client that has the document of this ETag, else None."""
@@ -35,7 +34,7 @@ class Conditional:
         return [("ETag", tag), ("Last-Modified", self._changed(name, tag)[2])]
 
     def _changed(self, name: str, tag: str) -> tuple[str, int, str]:
-        """Return the ETag and the second at which a document became what it is; no two states of it have the same."""
+        """Return since when a document is what it is, as _since has it; no two states of it have the same second."""
         known = self._since.get(name)
         if known is None or known[0] != tag:
             if len(self._since) >= limits.PUBLISHED_PATHS:

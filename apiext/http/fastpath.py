@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Protocol
 
+from apiext import limits
 from apiext.auth import impersonation
 from apiext.auth.authorization import always_allow
 from apiext.auth.user import User
@@ -24,7 +25,6 @@ from apiext.storage.store import Entry, Viewer
 from apiext.telemetry import Distribution, Slot
 
 _TAIL = "?resourceVersion=0"
-_MEMO = 4096  # collection paths whose road is remembered
 _HEAD = b"HTTP/1.1 200 OK\r\nCache-Control: no-cache, private\r\nContent-Type: application/json\r\n%bAudit-Id: "
 
 
@@ -129,7 +129,7 @@ class FastPath:
 
     def _learn(self, path: str, catalog: Catalog) -> Road | None:
         """Remember where a collection path leads; None for paths that are no collection of plain objects."""
-        if len(self._roads) >= _MEMO:
+        if len(self._roads) >= limits.ROADS_KEPT:
             self._roads.clear()
         road = self._find(path, catalog)
         if road is not None and road.cold():

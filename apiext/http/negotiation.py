@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from apiext import limits
 from apiext.meta import status
 
 JSON = "application/json"
@@ -71,7 +72,7 @@ class Clause:
         return self.type == main and self.subtype in {sub, "*"}
 
 
-@lru_cache(maxsize=512)
+@lru_cache(limits.HEADERS_SEEN)
 def parse_accept(header: str) -> tuple[Clause, ...]:
     """Return the alternatives, best first: higher q first, then specific types before wildcards.
 
@@ -111,7 +112,7 @@ def _quality(text: str) -> float:
         return 0.0
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(limits.HEADERS_SEEN)
 def negotiate(header: str, offered: tuple[str, ...], transforms: bool = True, tables: bool = True) -> Wanted | None:
     """Return how to answer, None when nothing of what is offered is acceptable.
 
@@ -168,7 +169,7 @@ def for_status(header: str) -> Wanted | None:
     return negotiate(header, ENCODINGS, transforms=False)
 
 
-@lru_cache(maxsize=512)
+@lru_cache(limits.HEADERS_SEEN)
 def _passes(header: str, offered: tuple[str, ...]) -> bool:
     """Whether a header names one of some media types when its parameters are left aside."""
     return not {part.partition(";")[0].strip(" ") for part in header.split(",")}.isdisjoint(offered)
@@ -196,7 +197,7 @@ def wants_pretty(query_values: Sequence[str], user_agent: str) -> bool:
     return user_agent.startswith(PRETTY_AGENTS)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(limits.HEADERS_SEEN)
 def media_type(header: str) -> str:
     """Return the lower-case media type of a Content-Type; empty for a header that is none, or has bad parameters."""
     base, semicolon, rest = header.partition(";")

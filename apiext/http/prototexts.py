@@ -1,4 +1,4 @@
-"""What Go's decoder says of bytes that are no message of a kind, found by a walk when the library has refused them."""
+"""What Go's decoder says of bytes that are no message of a kind, found by a walk over them."""
 
 from typing import Any
 

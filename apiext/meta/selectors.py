@@ -280,7 +280,8 @@ def _fields(text: str) -> FieldSelector:
     return FieldSelector(tuple(terms))
 
 
-_known_fields = lru_cache(64)(_fields)  # a request reads its selector twice: for its verb, and for what it selects
+# a request reads its selector twice: for its verb, and for what it selects
+_known_fields = lru_cache(limits.SELECTORS_SEEN)(_fields)
 _PART = re.compile(r"(?:[^,\\]|\\(?:.|\Z))+", re.DOTALL)
 _TERM = re.compile(r"(.*?)(!=|==|=)(.*)\Z", re.DOTALL)
 _ESCAPE = re.compile(r"\\(.?)|[,=]", re.DOTALL)

@@ -6,6 +6,7 @@ from functools import lru_cache
 from time import time
 from typing import NoReturn
 
+from apiext import limits
 from apiext.meta.fields import go_quote
 
 LAYOUT = "2006-01-02T15:04:05Z07:00"
@@ -75,7 +76,7 @@ def parse(text: str) -> datetime:
         raise ValueError(f"parsing time {go_quote(text)}: day out of range") from error
 
 
-@lru_cache(1024)  # many objects of a list were created at once
+@lru_cache(limits.TIMES_SEEN)  # many objects of a list were created at once
 def _timestamp(text: str) -> float:
     return parse(text).timestamp()
 
@@ -85,7 +86,7 @@ def normalize(text: str) -> str:
     return _normal(text) if len(text) <= _USUAL else _normal.__wrapped__(text)
 
 
-@lru_cache(1024)  # an object is written with the times that it was read with, and many are of one second
+@lru_cache(limits.TIMES_SEEN)  # an object is written with the times that it was read with, and many are of one second
 def _normal(text: str) -> str:
     if _ZULU(text):
         return "" if text == "0001-01-01T00:00:00Z" else text

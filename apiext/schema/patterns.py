@@ -6,6 +6,7 @@ from functools import lru_cache
 
 from re2 import _re2
 
+from apiext import limits
 from apiext.schema.budget import STEPS
 
 _OPTIONS = _re2.RE2.Options()
@@ -35,7 +36,7 @@ _TOKEN = re.compile(r"\\Q.*?(?:\\E|\Z)|\\.", re.DOTALL)
 _GROUP_NAME = re.compile(r"[A-Za-z0-9_]+\Z")
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(limits.PATTERNS_SEEN)
 def _program(pattern: str) -> Callable[..., list[tuple[int, int]]]:
     """Return the match function of a pattern; ValueError with Go's text when it is refused."""
     STEPS.left -= 20  # compiling takes as long as so many matches

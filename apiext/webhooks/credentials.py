@@ -56,9 +56,10 @@ ANONYMOUS = Credentials()
 
 def _token_of(path: Path) -> str:
     try:
-        return path.read_text(encoding="ascii").strip()
+        token = path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeError):
         return ""
+    return token if token.isprintable() else ""  # a line end would begin another header
 
 
 class Users:

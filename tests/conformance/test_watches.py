@@ -43,6 +43,18 @@ def test_each_change_is_one_line(api: Client) -> None:
     assert revision(events[2]["object"]) > revision(changed)
 
 
+@pytest.mark.rows("RV-009")
+@pytest.mark.parametrize("text", ["", "0", "00"])
+def test_a_watch_from_no_revision_begins_with_what_is_there(api: Client, text: str) -> None:
+    widgets = serve(api)
+    widgets.create("a", color="red")
+    changed = api.patch(widgets.path("a"), {"spec": {"color": "blue"}}).expect(200)
+    with api.watch(widgets.path(), resourceVersion=text) as watch:
+        assert watch.next()["object"] == changed
+        widgets.create("b")
+        assert brief(watch.next()) == ("ADDED", "b")
+
+
 @pytest.mark.rows("RV-009", "RV-017")
 def test_resuming_anywhere_gives_exactly_the_rest(api: Client) -> None:
     widgets = serve(api)

@@ -108,6 +108,7 @@ def test_only_the_text_0_takes_a_limit_away(widgets: Resource) -> None:
     for text, match, found in (("0", {}, 2), ("00", {}, 1), ("00", {"resourceVersionMatch": "NotOlderThan"}, 1)):
         page = api.get(widgets.path(), resourceVersion=text, limit=1, **match).expect(200)
         assert len(page["items"]) == found
+        assert int(page["metadata"]["resourceVersion"]) > 0
 
 
 @pytest.mark.rows("TAB-001")

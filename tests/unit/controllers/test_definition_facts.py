@@ -77,6 +77,15 @@ async def test_facts_after_a_change(name: str, properties: int) -> None:
     assert known(definitions.get(NAME)) == known(read(second))
 
 
+def test_a_spec_that_is_not_sorted_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SPEC_SEARCHED", 1)
+    document = definition(1)
+    for names in (("group", "names", "scope", "versions"), ("scope", "names", "group", "versions")):
+        spec = {name: document["spec"][name] for name in names}
+        stored = Entry("", NAME, 3, orjson.dumps({**document, "spec": spec}))
+        assert facts_of._quickly(stored) in (None, facts_of._read(stored, orjson.loads(stored.raw)))
+
+
 NAMES = st.sampled_from(
     ("spec", "status", "versions", "validation", '},"status":{', ',"spec":{', ',"versions":[', "additionalItems", "zoo")
 )

@@ -1,7 +1,7 @@
 """Watches over a scripted etcd: each change once and in order, whatever happens to the connections."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import looptime
@@ -31,6 +31,13 @@ class Listener:
     @property
     def revisions(self) -> list[int]:
         return [event.kv.mod_revision for batch in self.batches for event in batch.events]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let virtual time pass until a condition holds."""
+    async with asyncio.timeout(1_000):
+        while not condition():  # noqa: ASYNC110 - looptime: this is how time passes
+            await asyncio.sleep(0.01)
 
 
 @asynccontextmanager
@@ -137,11 +144,11 @@ async def test_what_the_owner_knows_is_not_delivered(size: int) -> None:
     async with client(mini) as etcd:
         heard = Listener()
         watch = heard.watch(etcd, 2)
-        await asyncio.sleep(1)
+        await until(lambda: watch.connected)
         watch.knows(3)
         for _ in range(4):
             mini.put(b"/k", b"x")
-        await asyncio.sleep(1)
+        await until(lambda: heard.revisions[-1:] == [5])
         assert heard.revisions == [4, 5]
         watch.knows(4)  # old news
         assert watch.watermark == 5
@@ -149,7 +156,7 @@ async def test_what_the_owner_knows_is_not_delivered(size: int) -> None:
         mini.cut()
         mini.put(b"/k", b"x")
         mini.put(b"/k", b"x")
-        await asyncio.sleep(5)
+        await until(lambda: heard.revisions[-1:] == [7])
         assert heard.revisions == [4, 5, 7]
 
 
@@ -159,7 +166,7 @@ async def test_a_revision_that_waits_for_its_next_fragment_may_become_known() ->
     async with client(mini) as etcd:
         heard = Listener()
         watch = heard.watch(etcd, 2)
-        await asyncio.sleep(1)
+        await until(lambda: watch.connected)
         assert isinstance(watch, Watch)
         answer = messages.WatchResponse(fragment=True)
         answer.header.revision = 2

@@ -89,6 +89,8 @@ def test_a_time_changes_with_the_set_only() -> None:
     other = updated(live, "m", {"a": 2}, now=LATER)
     assert other["metadata"]["managedFields"][0]["time"] == LATER
     assert entries.same_but_for_times(live["metadata"]["managedFields"], other["metadata"]["managedFields"])
+    more = updated(live, "m", {"a": 1, "b": 1})
+    assert not entries.same_but_for_times(live["metadata"]["managedFields"], more["metadata"]["managedFields"])
 
 
 @pytest.mark.rows("SSA-004", "SSA-005")

@@ -88,7 +88,9 @@ async def test_a_write_behind_one_of_somebody_else_waits_for_both(world: FakeWor
     world.etcd.put("/registry/example.com/widgets/d/b", b"{}")
     async with asyncio.TaskGroup() as group:
         write = group.create_task(store.create(col, "d", "a", b"{}"))
-        await asyncio.sleep(0.1)
+        for _ in range(50):  # turns of the loop, of which a call of this etcd takes few
+            await asyncio.sleep(0)
+        assert "/registry/example.com/widgets/d/a" in world.etcd.state("/registry/example.com/")
         assert not write.done()
         assert col.get("d", "a") is None
         world.etcd.release()

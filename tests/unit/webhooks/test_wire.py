@@ -83,6 +83,11 @@ def test_cuts_change_nothing(raw: bytes, answer: Answer, cuts: list[int]) -> Non
     assert play(pieces) == answer
 
 
+def test_what_comes_behind_an_answer_is_no_part_of_it() -> None:
+    raw = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"
+    assert play([raw + b"HTTP/1.1 200 OK\r\n"]) == Answer(200, "", b"hi", False)
+
+
 LARGE = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b"
 SEVERAL = [
     *[raw for raw, answer in WHOLE if answer.reusable],

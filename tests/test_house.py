@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import shutil
 import subprocess
@@ -163,12 +164,52 @@ def test_the_image_runs_as_a_numeric_user() -> None:
     assert int(user[-1]) > 0
 
 
+def _compose() -> list[str]:
+    """Return the command that this machine has for compose files, nothing when it has none."""
+    for command in (["docker", "compose"], ["docker-compose"]):
+        if (
+            shutil.which(command[0])
+            and not subprocess.run([*command, "version"], capture_output=True, check=False).returncode
+        ):
+            return command
+    return []
+
+
 def test_compose_itself_takes_the_file() -> None:
-    command = ["docker", "compose", "--file", str(ROOT / "docker-compose.yml"), "config", "--quiet"]
-    if (
-        not shutil.which("docker")
-        or subprocess.run([*command[:2], "version"], capture_output=True, check=False).returncode
-    ):
+    command = _compose()
+    if not command:
         pytest.skip("docker compose is not on this machine")
-    told = subprocess.run(command, capture_output=True, text=True, check=False)
+    file = str(ROOT / "docker-compose.yml")
+    told = subprocess.run([*command, "--file", file, "config", "--quiet"], capture_output=True, text=True, check=False)
     assert told.returncode == 0, told.stderr
+
+
+def _chosen(directory: Path, interpreters: dict[str, str], python: str = "") -> subprocess.CompletedProcess[str]:
+    """Ask scripts/setup which interpreter it takes where those of the PATH say how they were built."""
+    for name, built in interpreters.items():
+        told = f"echo {built}" if built else "exit 1"
+        (directory / name).write_text(f"#!/bin/sh\n{told}\n", encoding="utf-8")
+        (directory / name).chmod(0o755)
+    environment = {**os.environ, "PATH": f"{directory}:{os.environ['PATH']}", "PYTHON": python}
+    command = [ROOT / "scripts" / "setup", "python"]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("interpreters", "python", "chosen"),
+    [
+        ({"python3": "profiled", "python3.13": "profiled"}, "", "python3"),
+        ({"python3": "plain", "python3.13": "", "python3.12": "profiled"}, "", "python3.12"),
+        ({"python3": "", "python3.13": "profiled"}, "", "python3.13"),
+        ({"python3": "profiled", "mine": "plain"}, "mine", "mine"),
+        ({"python3": "profiled", "mine": ""}, "mine", ""),
+    ],
+    ids=["first", "profiled before plain", "suitable", "asked for", "asked for in vain"],
+)
+def test_the_environment_is_made_with_a_fast_interpreter(
+    tmp_path: Path, interpreters: dict[str, str], python: str, chosen: str
+) -> None:
+    told = _chosen(tmp_path, interpreters, python)
+    assert told.stdout.strip() == chosen
+    assert (told.returncode == 0) == bool(chosen), told.stderr
+    assert bool(chosen) or "PYTHON=" in told.stderr

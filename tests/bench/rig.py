@@ -39,7 +39,11 @@ def spin() -> float:
 def interpreter() -> str:
     """Return the version and build of the interpreter."""
     arguments = sysconfig.get_config_var("CONFIG_ARGS") or ""
-    build = "PGO" if "--enable-optimizations" in arguments else "no PGO"
+    build = "no PGO"
+    if "--enable-optimizations" in arguments:
+        build = "PGO"
+    elif sys.base_prefix == "/usr":  # Debian profiles its builds without the option of configure
+        build = "the distribution's build"
     return f"CPython {sys.version.split()[0]} ({build})"
 
 

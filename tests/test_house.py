@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import os
+import pkgutil
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from re import _constants as sre  # type: ignore[attr-defined]
+from re import _parser as parser  # type: ignore[attr-defined]
+from typing import Any
 
 import pytest
 import yaml
@@ -213,3 +218,34 @@ def test_the_environment_is_made_with_a_fast_interpreter(
     assert told.stdout.strip() == chosen
     assert (told.returncode == 0) == bool(chosen), told.stderr
     assert bool(chosen) or "PYTHON=" in told.stderr
+
+
+def _patterns() -> Iterator[tuple[str, re.Pattern[Any]]]:
+    """Yield the patterns that modules of the package keep, with their names."""
+    for found in pkgutil.walk_packages([str(PACKAGE)], "apiext."):
+        if not found.name.endswith("__main__"):
+            module = importlib.import_module(found.name)
+            yield from ((f"{found.name}.{name}", it) for name, it in vars(module).items() if isinstance(it, re.Pattern))
+
+
+def _repeats_a_group_possessively(part: Any) -> bool:
+    """Look through a parsed pattern, which is made of sequences."""
+    if isinstance(part, parser.SubPattern | list | tuple):
+        if len(part) == 2 and part[0] is sre.ATOMIC_GROUP:
+            return True
+        if len(part) == 2 and part[0] is sre.POSSESSIVE_REPEAT:
+            body = part[1][2]
+            return len(body) != 1 or body[0][0] not in (sre.IN, sre.LITERAL, sre.NOT_LITERAL, sre.ANY)
+        return any(_repeats_a_group_possessively(it) for it in part)
+    return False
+
+
+def test_no_pattern_repeats_a_group_possessively() -> None:
+    """Before Python 3.11.5 (Debian has 3.11.2) such a group may take half of what it would repeat."""
+    assert _repeats_a_group_possessively(parser.parse("(?:ab?c)*+"))
+    assert not _repeats_a_group_possessively(parser.parse("[ab]*+c++(?:a*)*"))
+    patterns = list(_patterns())
+    assert len(patterns) > 50
+    assert not [
+        name for name, it in patterns if _repeats_a_group_possessively(parser.parse(it.pattern, it.flags & ~re.DEBUG))
+    ]

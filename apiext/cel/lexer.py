@@ -34,14 +34,14 @@ _QUOTED = "|".join(
 )
 _RAW = r'[rR](?:"""(?s:.)*?"""|' + r"'''(?s:.)*?'''|" + r'"[^"\n\r]*"|' + r"'[^'\n\r]*')"
 _TOKEN = re.compile(
-    rf"(?:[\t \r\n\f]++|//[^\n]*+)*+(?:"  # possessive: a comment at the end is no pair of divisions
+    r"(?:[\t \r\n\f]++|//[^\n]*+)*(?:"
     rf"([bB](?:{_RAW}|{_QUOTED}))"
     rf"|({_RAW}|{_QUOTED})"
     r"|([A-Za-z_][A-Za-z0-9_]*)"
     r"|([0-9]+\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+|\.[0-9]+(?:[eE][+-]?[0-9]+)?)"
     rf"|(0x{_HEX}+[uU]|[0-9]+[uU])"
     rf"|(0x{_HEX}+|[0-9]+)"
-    r"|(&&|\|\||==|!=|<=|>=|[<>\[\]{}().,\-!?:+*/%])"
+    r"|(&&|\|\||==|!=|<=|>=|[<>\[\]{}().,\-!?:+*%]|/(?!/))"  # a comment at the end is no pair of divisions
     r"|(`[A-Za-z0-9_.\-/ ]+`))"
 )
 _KINDS = (0, BYTES, STRING, IDENTIFIER, FLOAT, UINT, INT, 0, ESC_IDENTIFIER)

@@ -7,10 +7,12 @@ from apiext.documents.errors import DecodeError
 
 END = "unexpected end of JSON input"
 _SPACE = re.compile(rb"[ \t\r\n]*")
-_STRING_START = re.compile(rb'"[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+)*+')
+_RUN = 1000  # repetitions of a group at once: what a greedy one remembers of each is kept until its end
+_STRING_START = re.compile(rb'"[^"\\\x00-\x1f]*+')
+_ESCAPES = re.compile(rb'(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+){1,%d}' % _RUN)
 _PLAIN = rb'(?:"[^"\\\x00-\x1f]*+"|-?(?:0|[1-9][0-9]*+)(?=[,\]}\s])|true|false|null|\[\]|\{\})'
-_PLAIN_ELEMENTS = re.compile(rb"(?:,[ \t\r\n]*+" + _PLAIN + rb"[ \t\r\n]*+)*+")  # runs of them at the speed of C
-_PLAIN_MEMBERS = re.compile(rb'(?:,[ \t\r\n]*+"[^"\\\x00-\x1f]*+":[ \t\r\n]*+' + _PLAIN + rb"[ \t\r\n]*+)*+")
+_PLAIN_ELEMENTS = re.compile(rb"(?:,[ \t\r\n]*+%b[ \t\r\n]*+){1,%d}" % (_PLAIN, _RUN))  # runs of them at the speed of C
+_PLAIN_MEMBERS = re.compile(rb'(?:,[ \t\r\n]*+"[^"\\\x00-\x1f]*+":[ \t\r\n]*+%b[ \t\r\n]*+){1,%d}' % (_PLAIN, _RUN))
 _NUMBER = re.compile(rb"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _LITERALS = {ord("t"): b"true", ord("f"): b"false", ord("n"): b"null"}
 _NUMBER_STARTS = frozenset(b"-0123456789")
@@ -65,9 +67,7 @@ def _scan(raw: bytes) -> None:
     stack: list[int] = []  # open brackets
     at = _value(raw, _skip(raw, 0), stack)
     while stack:
-        run = (_PLAIN_MEMBERS if stack[-1] == ord("{") else _PLAIN_ELEMENTS).match(raw, _skip(raw, at))
-        assert run is not None
-        at = run.end()
+        at = _runs(_PLAIN_MEMBERS if stack[-1] == ord("{") else _PLAIN_ELEMENTS, raw, _skip(raw, at))
         at = _member(raw, at, stack) if stack[-1] == ord("{") else _element(raw, at, stack)
     at = _skip(raw, at)
     if at < len(raw):
@@ -129,7 +129,7 @@ def _value(raw: bytes, at: int, stack: list[int]) -> int:
 def _string(raw: bytes, at: int) -> int:
     start = _STRING_START.match(raw, at)
     assert start is not None
-    at = start.end()
+    at = _runs(_ESCAPES, raw, start.end())
     char = _char(raw, at)
     if char == ord('"'):
         return at + 1
@@ -164,6 +164,13 @@ def _literal(raw: bytes, at: int, word: bytes) -> int:
         if char != expected:
             raise DecodeError(f"{_invalid(char)} in literal {word.decode()} (expecting {quote_byte(expected)})")
     return at + len(word)
+
+
+def _runs(pattern: re.Pattern[bytes], raw: bytes, at: int) -> int:
+    """Return where the last of the runs that begin here ends."""
+    while (run := pattern.match(raw, at)) is not None:
+        at = run.end()
+    return at
 
 
 def _skip(raw: bytes, at: int) -> int:

@@ -31,11 +31,12 @@ def main() -> None:
     kind = new_class(kind="CronTab", version="stable.example.com/v1", plural="crontabs", namespaced=True, scalable=True)
     crontab: APIObject = kind(manifest("my-crontab.yaml"), namespace="default", api=api)
     seen: list[tuple[str, str]] = []
-    gone = threading.Event()
+    there, gone = threading.Event(), threading.Event()
 
     def follow() -> None:
         for event, thing in kr8s.watch("crontabs.stable.example.com", namespace="default", api=api):
             seen.append((event, thing.name))
+            there.set()
             if event == "DELETED":
                 gone.set()
                 return
@@ -43,6 +44,7 @@ def main() -> None:
     watcher = threading.Thread(target=follow, daemon=True)
     watcher.start()
     crontab.create()
+    assert there.wait(10)  # what is changed before the watch begins is no event of it
     assert crontab.exists()
     crontab.patch({"spec": {"replicas": 2}})
     crontab.label(team="night")

@@ -122,6 +122,8 @@ TIMES_SEEN = 1024  # texts of times
 NAMES_SEEN = 4096  # groups with their resources and kinds
 SELECTORS_SEEN = 64  # field selectors
 PATTERNS_SEEN = 1024  # regular expressions of schemas
+SHAPES_SEEN = 512  # names and classes of the members of maps whose owners were asked for
+SHAPES_OF_A_NODE = 8  # names and classes of the members of objects that were judged by one place of a schema
 DOCUMENTS_KEPT = 64  # parts of OpenAPI documents that many versions share
 ROADS_KEPT = 4096  # paths of collections that GETs go to
 

@@ -124,6 +124,12 @@ class HistogramFamily:
             found = self._slots[values] = Distribution(self._bounds)
         return found
 
+    def observe(self, value: float, *labels: str) -> None:
+        """Count one value under these label values."""
+        found = self._slots.get(labels) or self.slot(*labels)
+        found.buckets[bisect_left(found.bounds, value)] += 1
+        found.sum += value
+
     def lines(self) -> Iterable[str]:
         """Return the sample lines: cumulative buckets, sum and count."""
         for values, slot in sorted(self._slots.items()):

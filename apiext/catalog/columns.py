@@ -10,6 +10,7 @@ from apiext.documents.encoding import encode
 from apiext.meta import time
 from apiext.meta.fields import go_float
 
+_INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
 NAME_DESCRIPTION = (
     "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a"
     " client to request the generation of an appropriate name automatically. Name is primarily intended for creation"
@@ -112,8 +113,8 @@ def text_of(value: Any) -> str:
         return value
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, float):
-        return go_float(value)
+    if isinstance(value, float) or (isinstance(value, int) and not _INT_MIN <= value <= _INT_MAX):
+        return go_float(float(value))
     if isinstance(value, dict | list):
         return encode(value).decode().translate(_HTML)
     return "<no value>" if value is None else str(value)
@@ -123,7 +124,9 @@ _HTML = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"
 
 
 def _integer(value: Any) -> int | None:
-    return int(value) if value.__class__ in (int, float) else None
+    if value.__class__ not in (int, float):
+        return None
+    return int(value) if _INT_MIN <= value <= _INT_MAX else _INT_MIN  # upstream: Go's conversion of what is too large
 
 
 def _number(value: Any) -> float | None:
@@ -135,7 +138,9 @@ def _boolean(value: Any) -> bool | None:
 
 
 def _date(value: Any) -> str | None:
-    return time.age(value) if isinstance(value, str) else None
+    if not isinstance(value, str):
+        return None
+    return "<unknown>" if value in ("", "null") else time.age(value)  # upstream: no time, as in a query
 
 
 _CELLS: Mapping[str, Callable[[Any], Any]] = {

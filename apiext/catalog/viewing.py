@@ -21,6 +21,8 @@ from apiext.documents.encoding import encode as encode_json
 from apiext.meta import objectmeta
 from apiext.schema.structural import META_FIELDS
 
+_DIGITS, _LONG = bytes.maketrans(b"123456789", b"000000000"), b"0" * 19  # finds integers that int64 may not hold
+
 
 class Shape(Protocol):
     """What viewing asks of a version's schema (apiext.schema.compile.CompiledSchema)."""
@@ -140,6 +142,8 @@ def parse(raw: bytes) -> Document:
     try:
         document = orjson.loads(raw)
     except orjson.JSONDecodeError:  # what others wrote may nest deeper or be looser UTF-8 than orjson takes
+        document = decode_json(raw)[0]
+    if _LONG in raw.translate(_DIGITS):  # an integer beyond int64 is a float, as in a body
         document = decode_json(raw)[0]
     if not isinstance(document, dict):
         raise ValueError(f"stored value is not an object but {document.__class__.__name__}")  # noqa: TRY004

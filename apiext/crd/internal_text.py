@@ -22,6 +22,13 @@ def _plain(zero: Any) -> Render:
     return lambda value: zero if value is None else value
 
 
+def _sorted(value: Any) -> Any:
+    """Return a JSON value with the keys of its maps in order, as Go writes them."""
+    if isinstance(value, Mapping):
+        return {name: _sorted(value[name]) for name in sorted(value)}
+    return [_sorted(item) for item in value] if isinstance(value, list) else value
+
+
 _POINTER: Render = _plain(None)
 _TEXT: Render = _plain("")
 _FLAG: Render = _plain(False)
@@ -88,7 +95,7 @@ _SCHEMA: tuple[tuple[str, str, Render], ...] = (
     ("Nullable", "nullable", _FLAG),
     ("Format", "format", _TEXT),
     ("Title", "title", _TEXT),
-    ("Default", "default", _POINTER),
+    ("Default", "default", _sorted),
     ("Maximum", "maximum", _POINTER),
     ("ExclusiveMaximum", "exclusiveMaximum", _FLAG),
     ("Minimum", "minimum", _POINTER),
@@ -100,7 +107,7 @@ _SCHEMA: tuple[tuple[str, str, Render], ...] = (
     ("MinItems", "minItems", _POINTER),
     ("UniqueItems", "uniqueItems", _FLAG),
     ("MultipleOf", "multipleOf", _POINTER),
-    ("Enum", "enum", _many(_POINTER)),
+    ("Enum", "enum", _many(_sorted)),
     ("MaxProperties", "maxProperties", _POINTER),
     ("MinProperties", "minProperties", _POINTER),
     ("Required", "required", _many(_TEXT)),
@@ -120,7 +127,7 @@ _SCHEMA: tuple[tuple[str, str, Render], ...] = (
         "externalDocs",
         _optional(_struct(("Description", "description", _TEXT), ("URL", "url", _TEXT))),
     ),
-    ("Example", "example", _POINTER),
+    ("Example", "example", _sorted),
     ("XPreserveUnknownFields", "x-kubernetes-preserve-unknown-fields", _POINTER),
     ("XEmbeddedResource", "x-kubernetes-embedded-resource", _FLAG),
     ("XIntOrString", "x-kubernetes-int-or-string", _FLAG),

@@ -237,7 +237,7 @@ def _decode_slowly(raw: bytes) -> tuple[Any, list[str]]:
     notes: dict[str, None] = {}
     if doubles or "\\u" in text:  # paths of duplicates, and lone surrogates, need a walk
         document = _assemble(_loads(text, _Pairs), "", notes)
-    return document, [f'duplicate field "{path}"' for path in notes]
+    return document, [f"duplicate field {orjson.dumps(path).decode()}" for path in notes]
 
 
 def _loads(text: str, members: Callable[[list[tuple[str, Any]]], Any]) -> Any:

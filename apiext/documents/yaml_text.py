@@ -5,6 +5,7 @@ import binascii
 import re
 from collections.abc import Iterator
 from decimal import Decimal
+from functools import cmp_to_key
 from typing import Any
 
 import orjson
@@ -23,9 +24,16 @@ _BOOLS = {
     for name in words
     for word in (name, name.capitalize(), name.upper())
 }
+_FIRST_DIGITS: Any = re.compile(r"[0-9]*")  # match always, so nobody asks for None
+_LAST_DIGITS: Any = re.compile(r"[0-9]*\Z")
 _NULLS = frozenset(("", "~", "null", "Null", "NULL"))
 _INTEGER = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]+|0[oO][0-7]+|0[bB][01]+|0[0-7]*|[1-9][0-9]*)\Z")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z")
+_NO_TEXT = re.compile(  # numbers of base 60, and times
+    r"(?:[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?"
+    r"|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:(?:[Tt]|[ \t]+)[0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2}(?:\.[0-9]*)?[ \t]*"
+    r"(?:Z|[-+][0-9:]+)?)?)\Z"
+)
 _NOT_FINITE = {
     sign + word: text
     for word, text in (
@@ -40,6 +48,9 @@ _NOT_FINITE = {
     if word[1] in "iI" or not sign
 }
 _MAX_NOTES = 100  # notes per document (upstream: strict errors kept)
+_UINT64_END = 2**64
+_EXPONENTS_FROM = 6  # as of %g with the fewest digits
+_PLAIN = "="  # a text that upstream does not quote
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
 _MERGE: Any = object()  # the key << of a mapping
 
@@ -68,10 +79,12 @@ def decode_yaml(raw: bytes) -> tuple[Any, list[str]]:
 
 
 def encode_yaml(document: View | list[Any]) -> bytes:
-    """Return a YAML text with sorted keys, as Kubernetes prints objects (NEG-001)."""
-    text = yaml.dump(document, Dumper=_Dumper, default_flow_style=False, allow_unicode=True, width=2**31 - 1)
+    """Return a YAML text with sorted keys and long lines folded, as Kubernetes prints objects (NEG-001)."""
+    text = yaml.dump(
+        _in_order(document), Dumper=_Dumper, default_flow_style=False, allow_unicode=True, width=80, sort_keys=False
+    )
     assert isinstance(text, str)
-    return text.encode()
+    return text.removesuffix("...\n").encode()  # a mark after a text that ends with empty lines
 
 
 class _Reader:
@@ -144,9 +157,10 @@ class _Reader:
     def _mapping(self, depth: int) -> dict[str, Any]:
         own: dict[str, Any] = {}
         while not isinstance(event := next(self._events), yaml.MappingEndEvent):
-            line = event.start_mark.line + 1
             name = self._key(event, depth)
-            value = self._value(next(self._events), depth)
+            event = next(self._events)
+            line = event.start_mark.line + 1  # of the value, as upstream
+            value = self._value(event, depth)
             if name is _MERGE:
                 _merge(own, value)
                 continue
@@ -274,6 +288,37 @@ def _fault(error: yaml.MarkedYAMLError) -> str:
     return f"yaml: {where}{error.problem or 'unknown problem parsing YAML content'}"
 
 
+def _in_order(value: Any) -> Any:
+    """Return the value with the keys of its mappings as upstream sorts them."""
+    if isinstance(value, list):
+        return [_in_order(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    keys = sorted(value)
+    if not "".join(keys).isalpha():
+        keys.sort(key=cmp_to_key(_compare))
+    return {key: _in_order(value[key]) for key in keys}
+
+
+def _compare(left: str, right: str) -> int:
+    """Compare keys: letters after all else, numbers in them by value (upstream: keyList)."""
+    place = next((at for at, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), None)
+    if place is None:
+        return len(left) - len(right)
+    a, b = left[place], right[place]
+    if a.isalpha() or b.isalpha():
+        return (ord(a) - ord(b)) if a.isalpha() and b.isalpha() else (1 if a.isalpha() else -1)
+    inside = "0" in (a, b) and bool(_LAST_DIGITS.search(left[:place])[0].strip("0"))
+    (m, m_size), (n, n_size) = (_number(text[place:], inside) for text in (left, right))
+    return (m - n) or (m_size - n_size) or (ord(a) - ord(b))
+
+
+def _number(text: str, inside: bool) -> tuple[int, int]:
+    """Return the number that a text begins with, 0 for none, and its length; ``inside``: digits stand before it."""
+    digits = _FIRST_DIGITS.match(text)[0]
+    return int(f"{'1' if inside else '0'}{digits}"), len(digits)
+
+
 class _Dumper(yaml.CSafeDumper):
     """Writes what reads back the same with YAML 1.1 and 1.2, without aliases."""
 
@@ -283,9 +328,11 @@ class _Dumper(yaml.CSafeDumper):
 
 
 def _represent_str(dumper: Any, text: str) -> Any:
-    if "\n" in text and text.strip(" \n") and not text[0].isspace() and text.isprintable() is False:
+    if "\n" in text:
         return dumper.represent_scalar(_TAG + "str", text, style="|")
-    ambiguous = text in _BOOLS or text in _NULLS or _resolves_to_number(text)
+    if text == _PLAIN:
+        return dumper.represent_scalar(dumper.resolve(yaml.ScalarNode, text, (True, False)), text)
+    ambiguous = text in _BOOLS or text in _NULLS or _resolves_to_number(text) or _NO_TEXT.match(text)
     return dumper.represent_scalar(_TAG + "str", text, style='"' if ambiguous else None)
 
 
@@ -294,4 +341,21 @@ def _resolves_to_number(text: str) -> bool:
     return bool(_INTEGER.match(plain) or _FLOAT.match(plain) or text in _NOT_FINITE)
 
 
+def _represent_float(dumper: Any, value: float) -> Any:
+    text = _go_float(value)
+    return dumper.represent_scalar(dumper.resolve(yaml.ScalarNode, text, (True, False)), text)
+
+
+def _go_float(value: float) -> str:
+    """Return a float as Go writes it in YAML: as an integer where it is one, else in the form of %g."""
+    number = Decimal(repr(value)).normalize()
+    if value.is_integer() and abs(value) < _UINT64_END:
+        return str(int(number))
+    exponent = number.adjusted()
+    if -5 < exponent < _EXPONENTS_FROM:
+        return format(number, "f")
+    return f"{number.scaleb(-exponent):f}e{exponent:+03d}"
+
+
 _Dumper.add_representer(str, _represent_str)
+_Dumper.add_representer(float, _represent_float)

@@ -86,11 +86,13 @@ class Etcd:
         self._next: list[asyncio.Future[int]] = []  # those who came after it was sent
         self._watches: set[Watch] = set()
         self._closed = False
+        self._loop: asyncio.AbstractEventLoop
 
     # -- life ----------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Connect; Unavailable or AuthError, with the reason in the text, when that does not work in time."""
+        self._loop = asyncio.get_running_loop()  # kept: which one runs is a question to the system each time
         await self._scope.open()
         self._calls.start()
         self._streams.start()
@@ -162,7 +164,7 @@ class Etcd:
 
     async def head_revision(self) -> int:
         """Return a revision not older than this call; one probe serves all who came before it was sent."""
-        waiter: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        waiter: asyncio.Future[int] = self._loop.create_future()
         self._next.append(waiter)
         if self._asking is None:
             self._ask_head()
@@ -219,7 +221,7 @@ class Etcd:
         return self._write(requests.delete(key, expected, guards), key, None, expected)
 
     async def _write(self, request: bytes, key: bytes, value: bytes | None, expected: int) -> WriteResult:
-        transport, error, result, began = self._calls.live, None, None, now()
+        transport, error, result, began = self._calls.live, None, None, self._loop.time()
         if transport is not None:
             try:
                 result = read_result(await transport.unary(messages.TXN, request, TRY))

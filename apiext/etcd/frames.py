@@ -14,6 +14,7 @@ NO_ERROR, PROTOCOL_ERROR, FLOW_CONTROL_ERROR, FRAME_SIZE_ERROR, REFUSED_STREAM, 
 HEADER_TABLE_SIZE, ENABLE_PUSH, MAX_CONCURRENT_STREAMS, INITIAL_WINDOW_SIZE, MAX_FRAME_SIZE = 1, 2, 3, 4, 5
 
 FRAME_HEAD = struct.Struct(">BHBBI")  # length as 8 + 16 bits, type, flags, stream
+MESSAGE_HEAD = struct.Struct(">BHBBIBI")  # that of a DATA frame, and of the message in it: not compressed, its length
 SETTING = struct.Struct(">HI")
 MAX_WINDOW = (1 << 31) - 1
 MAX_STREAM_ID = (1 << 31) - 1

@@ -143,17 +143,16 @@ class Connection(asyncio.Protocol):
 
     def _start(self, call: Call, message: bytes) -> None:
         block = self._open(call)
-        size = len(message) + 5
-        stream = call.stream.to_bytes(4, "big")
-        head = len(block).to_bytes(3, "big") + b"\x01\x04" + stream + block
-        prefix = b"\x00" + len(message).to_bytes(4, "big")
+        length = len(message)
+        size = length + 5
+        self._out += (frames.FRAME_HEAD.pack(0, len(block), frames.HEADERS, frames.END_HEADERS, call.stream), block)
         if size <= self._window and size <= call.window and size <= self._max_frame and not self._waiting:
             self._window -= size
-            self._out.append(head + size.to_bytes(3, "big") + b"\x00\x01" + stream + prefix)
-            self._out.append(message)
+            high, low = size >> 16, size & 0xFFFF
+            head = frames.MESSAGE_HEAD.pack(high, low, frames.DATA, frames.END_STREAM, call.stream, 0, length)
+            self._out += (head, message)
         else:
-            self._out.append(head)
-            call.out = prefix + message
+            call.out = b"\x00" + length.to_bytes(4, "big") + message
             self._waiting.append(call)
             self._pump()
         if len(self._calls) == 1:

@@ -20,16 +20,12 @@ _REVISION, _SERIALIZABLE, _KEYS_ONLY = b"\x20", b"\x38\x01", b"\x40\x01"  # of R
 
 def put(key: bytes, value: bytes, expected: int, guards: Guards, lease: int) -> bytes:
     """Return a Txn that puts the value if the key and its guards have the mod_revisions expected (0: are absent)."""
-    name = _field(_KEY, key)
-    head = name + _VALUE + _number(len(value)) if value else name
-    tail = _LEASE + _number(lease) if lease else b""
-    return _txn(name, _compare(key, expected), guards, (_PUT, head, value, tail))
+    return _txn(key, expected, guards, (_PUT, value, _LEASE + _number(lease) if lease else b""))
 
 
 def delete(key: bytes, expected: int, guards: Guards) -> bytes:
     """Return a Txn that deletes the key if it and its guards have the mod_revisions expected."""
-    name = _field(_KEY, key)
-    return _txn(name, _compare(key, expected), guards, (_DELETE, name, b"", b""))
+    return _txn(key, expected, guards, (_DELETE, b"", b""))
 
 
 def get(key: bytes, revision: int, serializable: bool) -> bytes:
@@ -40,17 +36,26 @@ def get(key: bytes, revision: int, serializable: bool) -> bytes:
     return found + _SERIALIZABLE if serializable else found
 
 
-def _txn(name: bytes, compare: bytes, guards: Guards, write: tuple[bytes, bytes, bytes, bytes]) -> bytes:
+def _txn(key: bytes, expected: int, guards: Guards, write: tuple[bytes, bytes, bytes]) -> bytes:
     """Return a Txn that writes if everything is as expected, and reads what it is otherwise: the guards' keys only.
 
-    ``write`` is the operation in parts, its tag first: the value is copied once, into the request.
+    ``write`` is the operation: its tag, the value, what comes behind. The value is copied once, into the request.
     """
     compares, reads = _guarded(tuple(guards))
-    kind, head, value, tail = write
+    kind, value, tail = write
+    name = _field(_KEY, key)
+    head = name + _VALUE + _number(len(value)) if value else name
     size = len(head) + len(value) + len(tail)
     operation = kind + _number(size)
-    success = _SUCCESS + _number(len(operation) + size)
-    return b"".join((compare, compares, success, operation, head, value, tail, _read(name), reads))
+    compared = _OF_MOD_REVISION + _COMPARED_KEY + name[len(_KEY) :] + _MOD_REVISION + _number(expected)
+    read = _RANGE + _number(len(name)) + name
+    return b"".join(
+        (
+            _COMPARE, _number(len(compared)), compared, compares,
+            _SUCCESS, _number(len(operation) + size), operation, head, value, tail,
+            _FAILURE, _number(len(read)), read, reads,
+        )
+    )  # fmt: skip
 
 
 @lru_cache(GUARDS_KEPT)
@@ -74,8 +79,8 @@ def _field(tag: bytes, content: bytes) -> bytes:
 
 def _number(value: int) -> bytes:
     """Return a varint; negative numbers are those of int64."""
-    if 0 <= value < 128:
-        return _SHORT[value]
+    if 0 <= value < 16_384:
+        return _SHORT[value] if value < 128 else bytes((value & 127 | 128, value >> 7))
     value &= 0xFFFF_FFFF_FFFF_FFFF
     found = bytearray()
     while value > 127:

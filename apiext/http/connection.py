@@ -26,7 +26,7 @@ from apiext.http.fastpath import FastPath
 from apiext.http.filters import Handler
 from apiext.http.gate import audit_id
 from apiext.http.sinks import WatchSink
-from apiext.http.turns import Turns
+from apiext.http.turns import Request, Turns
 from apiext.http.websocket import WebSocketSink
 from apiext.meta import status
 from apiext.meta.status import StatusError
@@ -52,48 +52,6 @@ class Service(Protocol):
 
     def request_done(self) -> None:
         """Take note that a request which counted in ``active`` has its answer."""
-
-
-class Finished:
-    """Tells aiohttp that the answer was written; it only looks at ``keep_alive``."""
-
-    __slots__ = ("keep_alive",)
-
-    def __init__(self, keep_alive: bool) -> None:
-        self.keep_alive = keep_alive
-
-    async def prepare(self, request: object) -> None:
-        """Do nothing: the head went out."""
-
-    async def write_eof(self) -> None:
-        """Do nothing: the body went out."""
-
-
-class Request:
-    """The little of a request that aiohttp's loop needs, and the message itself."""
-
-    __slots__ = ("_task", "continued", "message", "payload", "protocol")
-
-    def __init__(
-        self,
-        message: RawRequestMessage,
-        payload: StreamReader,
-        protocol: "ApiHandler",
-        writer: object,
-        task: object,
-    ) -> None:
-        self.message = message
-        self.payload = payload
-        self.protocol = protocol
-        self.continued = False
-        self._task = task
-
-    def _finish(self) -> None:
-        """Release nothing: there are no temporary files here."""
-
-    def _cancel(self, error: BaseException) -> None:
-        """Wake a reader of the body: the client is gone."""
-        self.payload.set_exception(error)
 
 
 class ApiHandler(Turns):
@@ -145,6 +103,11 @@ class ApiHandler(Turns):
         super().resume_writing()
         if self._sink is not None:
             self._sink.resume()
+
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        """Read on if reading was paused: aiohttp asks for it behind each piece of a body."""
+        if self._reading_paused:
+            super().resume_reading(resume_parser)
 
     def retire(self) -> None:
         """Close the connection now if it is idle, else after the answer that is under way."""
@@ -222,46 +185,47 @@ class ApiHandler(Turns):
 
     # --- the way through filters and routes ---
 
-    async def answer(self, request: Request) -> Finished:
+    async def answer(self, request: Request) -> bool:
         """Answer one request and write it; returns when the answer is out, for a watch when it has ended."""
         service = self._service
         self._request = request
         message = request.message
-        exchange = Exchange(message.method, message.path, cast(Any, message.headers), self, self._loop.time())
+        exchange = Exchange(message.method, message.path, message.headers, self, self._loop.time())
         service.active += 1
         try:
             reply = await service.answer(exchange)
             if isinstance(reply, Reply):
-                await service.compressor.apply(exchange, reply)
-                return await self._send(exchange.audit_id, reply)
+                size = reply.size
+                if size > limits.GZIP_FROM:
+                    await service.compressor.apply(exchange, reply)
+                    size = reply.size
+                kept = self._send(exchange.audit_id, reply, size)
+                if self._paused and size >= _JOIN_BELOW:
+                    await self._drain_helper()
+                return kept
         finally:
             service.active -= 1
             service.request_done()
-        return await self._follow(reply)
+        return await self._follow(reply, request)
 
-    async def _follow(self, reply: StreamReply) -> Finished:
+    async def _follow(self, reply: StreamReply, request: Request) -> bool:
         """Wait for the end of a watch; its events are written by the storage layer."""
-        assert self._request is not None
         try:
             await reply.stream.done
         finally:
             self._sink = None
-        return Finished(reply.stream.clean and not self._closing())
+        return reply.stream.clean and not (self._close or request.message.should_close)
 
-    def _closing(self) -> bool:
-        """Whether this answer is the last on the connection."""
-        return self._close or self._request is None or self._request.message.should_close
-
-    async def _send(self, audit: str, reply: Reply) -> Finished:
-        """Write an answer, and wait until the transport has room again."""
+    def _send(self, audit: str, reply: Reply, size: int) -> bool:
+        """Write an answer; return whether the connection may go on."""
         request, transport = self._request, self.transport
         if request is None or transport is None or transport.is_closing():
             raise ConnectionResetError("the client is gone")
-        close, size = self._closing() or self._leave_body(request), reply.size
-        head = responses.head(
-            reply, self._service.clock.line(), audit, close=close, length=size, version=request.message.version
-        )
-        parts = () if request.message.method == "HEAD" else reply.parts
+        message = request.message
+        close = self._close or message.should_close or self._leave_body(request)
+        date = self._service.clock.line()
+        head = responses.head(reply, date, audit, close=close, length=size, version=message.version)
+        parts = () if message.method == "HEAD" else reply.parts
         if size < _JOIN_BELOW or not parts:
             transport.write(b"".join((head, *parts)))
         else:
@@ -270,9 +234,7 @@ class ApiHandler(Turns):
                 _set_option(transport, socket.SOL_SOCKET, "SO_SNDBUF", limits.SEND_BUFFER)
                 self._sized = True
             transport.writelines([head, *parts])
-            if self._paused:
-                await self._drain_helper()
-        return Finished(not close)
+        return not close
 
     def _leave_body(self, request: Request) -> bool:
         """Whether the body stays unread because its client waits for a 100 that it will not get."""
@@ -288,6 +250,10 @@ class ApiHandler(Turns):
         payload = request.payload
         if payload is EMPTY_PAYLOAD:
             return b""
+        if payload.is_eof() and payload.exception() is None:  # all is here: nothing has to wait, nor to be resumed
+            found = b"".join(payload._buffer)
+            payload._buffer.clear()
+            return _bounded(found, limit)
         length = request.message.headers.get("Content-Length", "")
         if length and int(length) > limit:
             raise status.too_large(limit)
@@ -295,8 +261,6 @@ class ApiHandler(Turns):
             request.continued = True
             self.transport.write(responses.CONTINUE)
         try:
-            if payload.is_eof():
-                return _bounded(payload.read_nowait(), limit)
             async with asyncio.timeout(limits.BODY_TIMEOUT):
                 return await _read(payload, limit)
         except TimeoutError as error:
@@ -318,25 +282,18 @@ class ApiHandler(Turns):
 
     # --- what goes wrong below the routes ---
 
-    def handle_error(
-        self,
-        request: web.BaseRequest,
-        status: int = 500,
-        exc: BaseException | None = None,
-        message: str | None = None,
-    ) -> web.StreamResponse:
+    def refuse(self, code: int, error: BaseException | None) -> None:
         """Answer what no handler saw: a head that cannot be parsed, or a bug in this module; then close."""
         transport = self.transport
-        if transport is None or isinstance(exc, ConnectionError):
+        if transport is None or isinstance(error, ConnectionError):
             raise ConnectionResetError("the client is gone")
-        if status >= 500:
-            log.error("connection failed", exc_info=exc)
-        error = _parse_error(status, exc)
-        raw = responses.encoded(error.document(), "application/json")
-        reply = Reply(error.code, parts=(raw,))
+        if code >= 500:
+            log.error("connection failed", exc_info=error)
+        found = _parse_error(code, error)
+        raw = responses.encoded(found.document(), "application/json")
+        reply = Reply(found.code, parts=(raw,))
         head = responses.head(reply, self._service.clock.line(), audit_id(""), close=True, length=len(raw))
         transport.write(head + raw)
-        return cast(web.StreamResponse, Finished(False))
 
     def log_exception(self, *args: Any, **kw: Any) -> None:
         """Log a failure, unless it only says that the client went away."""

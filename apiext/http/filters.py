@@ -68,33 +68,33 @@ def identify(gate: Gate, exchange: Exchange) -> None:
     exchange.audit_id = audit_id(exchange.headers.get("Audit-Id", ""))
 
 
-async def count(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
-    """Count the request, how long it took, and how much was answered (MTR-001, MTR-002)."""
-    reply = await handler(exchange)
+async def account(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
+    """Answer whatever happens, and count it: how often, how long it took, how much was answered (MTR-001, MTR-002)."""
+    try:
+        reply = await handler(exchange)
+    except ConnectionError:
+        raise
+    except Exception as error:
+        reply = _refusal(exchange, error)
     requests, seconds, sizes = gate.counters(exchange.labels, exchange.dry_run, reply.code)
     requests.value += 1
     if isinstance(reply, Reply):
+        if exchange.warnings:
+            reply.headers += [("Warning", value) for value in warning_values(exchange.warnings)]
         seconds.observe(monotonic() - exchange.started)  # the loop's time, but of this moment
         sizes.observe(reply.size)
     return reply
 
 
-async def catch(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
-    """Turn what was raised into an answer, the one place where that happens (design.md §7), and add the warnings."""
-    try:
-        reply = await handler(exchange)
-    except StatusError as error:
-        reply = status_reply(exchange, error)
-    except (ConnectionError, asyncio.CancelledError):
-        raise
-    except (WrongVersion, NeedsConversion) as error:
-        reply = status_reply(exchange, status.unknown(unreadable(error)))
-    except Exception:  # the outermost filter: a bug must not take the connection down
-        log.exception("request %s failed: %s %s", exchange.audit_id, exchange.method, exchange.path)
-        reply = status_reply(exchange, StatusError(500, "InternalError", _PANIC))
-    if exchange.warnings and isinstance(reply, Reply):
-        reply.headers += [("Warning", value) for value in warning_values(exchange.warnings)]
-    return reply
+def _refusal(exchange: Exchange, error: Exception) -> Reply:
+    """Turn what was raised into an answer, the one place where that happens (design.md §7)."""
+    if isinstance(error, StatusError):
+        return status_reply(exchange, error)
+    if isinstance(error, WrongVersion | NeedsConversion):
+        return status_reply(exchange, status.unknown(unreadable(error)))
+    # the outermost filter: a bug must not take the connection down
+    log.error("request %s failed: %s %s", exchange.audit_id, exchange.method, exchange.path, exc_info=error)
+    return status_reply(exchange, StatusError(500, "InternalError", _PANIC))
 
 
 def unreadable(error: WrongVersion | NeedsConversion) -> str:
@@ -132,8 +132,11 @@ def impersonate(gate: Gate, exchange: Exchange) -> None:
     exchange.user = wanted.as_user()
 
 
-async def limit(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
-    """Refuse what is too much at a time; watches do not count (LIM-001)."""
+async def bound(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
+    """Refuse what is too much at a time, and end what takes over 60 seconds, or over what the client gives it.
+
+    Watches neither count nor end (LIM-001, LIM-002, WRI-024).
+    """
     if exchange.long_running:
         return await handler(exchange)
     info = exchange.info
@@ -144,33 +147,23 @@ async def limit(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
         gate.telemetry.terminated.slot(*exchange.labels, "apiserver", "429").value += 1
         raise status.too_many_requests(_BUSY)
     running[kind] += 1
+    task = None
     try:
-        return await handler(exchange)
-    finally:
-        running[kind] -= 1
-
-
-async def deadline(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
-    """Bound the time of a request that is no watch: 60 seconds, or less if the client says so (WRI-024, LIM-002)."""
-    if exchange.long_running:
-        return await handler(exchange)
-    until = exchange.started + gate.request_timeout
-    asked = exchange.query.get("timeout")
-    if asked and asked[0]:
-        wanted = _asked(asked[0])
-        if 0 < wanted < gate.request_timeout:
+        asked = exchange.query.get("timeout")
+        if asked and asked[0] and 0 < (wanted := _asked(asked[0])) < gate.request_timeout:
             return await _promptly(handler, exchange, exchange.started + wanted)
-    exchange.deadline = min(until, exchange.started + limits.REQUEST_DEADLINE)
-    task = gate.deadlines.begin(until)
-    try:
+        exchange.deadline = exchange.started + min(gate.request_timeout, limits.REQUEST_DEADLINE)
+        task = gate.deadlines.begin(exchange.started + gate.request_timeout)
         return await handler(exchange)
     except asyncio.CancelledError as error:
-        if gate.deadlines.remove(task):
+        if task is None or gate.deadlines.remove(task):
             raise  # somebody else cancelled: the connection is closed
         task.uncancel()
         raise status.timeout(_DEADLINE) from error
     finally:
-        gate.deadlines.remove(task)
+        running[kind] -= 1
+        if task is not None:
+            gate.deadlines.remove(task)
 
 
 async def _promptly(handler: Handler, exchange: Exchange, until: float) -> Answer:
@@ -223,13 +216,11 @@ def _info(exchange: Exchange) -> RequestInfo:
 
 FILTERS: tuple[Filter | Step, ...] = (
     identify,
-    count,
-    catch,
+    account,
     parse,
     authenticate,
     impersonate,
-    limit,
-    deadline,
+    bound,
     authorize,
 )
 """Outermost first; those that need not wait are plain steps."""

@@ -174,11 +174,7 @@ def _yaml_frame(subject: Subject, page: Page) -> Frame:
 def _yaml_item(subject: Subject) -> MakeItem:
     make = _plain_item(subject)
 
-    def item(entry: Entry) -> bytes:
-        lines = encode_yaml(orjson.loads(make(entry))).splitlines(keepends=True)
-        return b"- " + b"  ".join(lines)
-
-    return item
+    return lambda entry: encode_yaml([orjson.loads(make(entry))])
 
 
 # --- other kinds in JSON ---

@@ -112,7 +112,8 @@ async def _watch(resources: Resources, exchange: Exchange, target: Target) -> An
     negotiation.output(way.accept, typed=_in_protobuf(served))
     try:
         wanted = negotiation.stream(way.accept, typed=_in_protobuf(served))
-        subject = Subject(served, target.endpoint, wanted, _include(exchange, wanted))
+        include = representations.check_include(wanted, exchange.value("includeObject"))
+        subject = Subject(served, target.endpoint, wanted, include)
     except StatusError:
         api.judge_watch(_call(exchange, target))  # upstream: options are judged before the form of a stream
         raise
@@ -256,12 +257,10 @@ def _subject(exchange: Exchange, target: Target, *, judged: bool = True) -> Subj
     agent = exchange.headers.get("User-Agent", "")
     if not wanted.pretty and negotiation.wants_pretty(exchange.query.get("pretty", ()), agent):
         wanted = Wanted(wanted.encoding, wanted.kind, wanted.version, True)
-    include = _include(exchange, wanted) if judged else exchange.value("includeObject")
+    include = exchange.value("includeObject") if exchange.query else ""
+    if judged:
+        representations.check_include(wanted, include)
     return Subject(target.served, target.endpoint, wanted, include)
-
-
-def _include(exchange: Exchange, wanted: Wanted) -> str:
-    return representations.check_include(wanted, exchange.value("includeObject"))
 
 
 def _call(exchange: Exchange, target: Target) -> Call:
@@ -291,10 +290,13 @@ def _check_name(exchange: Exchange) -> None:
 async def _outcome(subject: Subject, outcome: Outcome) -> Reply:
     if outcome.served is not None and outcome.served is not subject.served:
         subject = replace(subject, served=outcome.served)
-    if outcome.entry is not None:
-        return await _stored(subject, outcome.entry, outcome.code)
-    assert outcome.document is not None
-    return representations.document_reply(subject, outcome.document, outcome.code)
+    entry = outcome.entry
+    if entry is None:
+        assert outcome.document is not None
+        return representations.document_reply(subject, outcome.document, outcome.code)
+    if subject.wanted.encoding != PROTOBUF:
+        return representations.entry_reply(subject, entry, outcome.code)
+    return await _stored(subject, entry, outcome.code)
 
 
 async def _stored(subject: Subject, entry: Entry, code: int = 200) -> Reply:
@@ -312,7 +314,7 @@ async def _raw_body(resources: Resources, exchange: Exchange) -> bytes:
     if exchange.headers.get("Content-Encoding", "identity").strip().lower() not in {"", "identity"}:
         raise status.unsupported_media_type(negotiation.ENCODINGS)
     raw = await exchange.connection.read_body(limits.MAX_BODY)
-    resources.telemetry.body_sizes.slot(exchange.labels[3], exchange.labels[0]).observe(len(raw))
+    resources.telemetry.body_sizes.observe(len(raw), exchange.labels[3], exchange.labels[0])
     return raw
 
 
@@ -321,19 +323,18 @@ async def _body(resources: Resources, exchange: Exchange, target: Target) -> Bod
     encoding = negotiation.body_encoding(exchange.headers.get("Content-Type", ""))
     if encoding == PROTOBUF and not _in_protobuf(target.served, target.endpoint):
         raise status.unsupported_media_type((JSON, YAML))
+    decode = BODIES[encoding]
     raw = await _raw_body(resources, exchange)
     try:
-        document, duplicates = await _decoded(encoding, raw)
+        document, duplicates = await asyncio.to_thread(decode, raw) if _is_long(encoding, raw) else decode(raw)
     except DecodeError as error:
         raise unreadable_body(target.served, target.endpoint, error, raw) from error
     return Body(document, duplicates, encoding, raw)
 
 
-async def _decoded(encoding: str, raw: bytes) -> tuple[Document, list[str]]:
-    decode = BODIES[encoding]
-    if len(raw) < limits.DECODE_OFF_LOOP.get(encoding, limits.MAX_BODY):
-        return decode(raw)
-    return await asyncio.to_thread(decode, raw)
+def _is_long(encoding: str, raw: bytes) -> bool:
+    """Whether decoding takes so long that a thread does it."""
+    return len(raw) >= limits.DECODE_OFF_LOOP.get(encoding, limits.MAX_BODY)
 
 
 def _from_json(raw: bytes) -> tuple[Document, list[str]]:
@@ -381,7 +382,8 @@ async def _delete_options(resources: Resources, exchange: Exchange) -> Document 
     try:
         if encoding == PROTOBUF:
             return protobuf.decode_delete_options(raw)
-        document, _ = await _decoded(encoding, raw)
+        decode = BODIES[encoding]
+        document, _ = await asyncio.to_thread(decode, raw) if _is_long(encoding, raw) else decode(raw)
     except DecodeError as error:
         raise status.bad_request(str(error)) from error
     return document if encoding == JSON else dict(sorted(document.items()))  # YAML is read by way of sorted JSON

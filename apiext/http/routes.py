@@ -52,17 +52,23 @@ class Routes:
     def __post_init__(self) -> None:
         self.publisher = Publisher(f"{self.version['major']}.{self.version['minor']}", self.telemetry)
 
-    async def answer(self, exchange: Exchange) -> Answer:
+    # neither is a coroutine unless something has to wait: each request would pass through it twice
+    def answer(self, exchange: Exchange) -> Awaitable[Answer]:
         """Answer a request that got through the filters."""
         info = exchange.info
         assert info is not None
         catalog = self.resources.operations.catalog.current  # read once
+        if not info.is_resource or exchange.path.startswith("//"):
+            return self._document(exchange, catalog)
+        target = find(catalog, info, exchange.warnings)
+        return self._settled(exchange, info) if isinstance(target, Reply) else self._resource(exchange, info, target)
+
+    async def _document(self, exchange: Exchange, catalog: Catalog) -> Answer:
+        """Answer a request for what is no resource."""
         if not exchange.path:
             return responses.text(400, b"400 Bad Request")
         if exchange.path.startswith("//"):
             return self._nowhere(catalog)
-        if info.is_resource:
-            return await self._resource(exchange, info, catalog)
         parts = exchange.path.strip("/").split("/")
         fixed, built = FIXED.get(parts[0]), BUILT.get(parts[0])
         reply = fixed(self, exchange, parts, catalog) if fixed is not None else None
@@ -72,13 +78,15 @@ class Routes:
 
     # --- resources ---
 
-    async def _resource(self, exchange: Exchange, info: RequestInfo, catalog: Catalog) -> Answer:
-        target = find(catalog, info, exchange.warnings)
-        if isinstance(target, Reply):
-            await self.resources.operations.settle()  # another server may have stored the definition just now
-            target = find(self.resources.operations.catalog.current, info, exchange.warnings)
+    async def _settled(self, exchange: Exchange, info: RequestInfo) -> Answer:
+        """Answer a request for what is not served, unless another server stored the definition just now."""
+        await self.resources.operations.settle()
+        target = find(self.resources.operations.catalog.current, info, exchange.warnings)
         if isinstance(target, Reply):
             return self._missing(target)
+        return await self._resource(exchange, info, target)
+
+    def _resource(self, exchange: Exchange, info: RequestInfo, target: Target) -> Awaitable[Answer]:
         served = target.served
         exchange.labels = labels(info, served, _verb_label(exchange, info))
         if served.typed:
@@ -89,7 +97,7 @@ class Routes:
             self.telemetry.deprecated.slot(
                 served.group, served.version, served.resource, info.subresource, ""
             ).value = 1
-        return await self.resources.answer(exchange, target)
+        return self.resources.answer(exchange, target)
 
     def _missing(self, page: Reply) -> Reply:
         if self.health.starting():
@@ -219,23 +227,29 @@ def find(catalog: Catalog, info: RequestInfo, warnings: list[str] | None = None)
 
     The warning of a deprecated version is added to ``warnings`` as soon as the version is known.
     """
-    builtin = info.prefix == "api" or (bool(info.group) and is_builtin(catalog, info.group))
     resource = catalog.resource(info.group, info.resource)
     served = resource.versions.get(info.version) if resource is not None and resource.established else None
     if resource is None or served is None or not _in_scope(served, info, resource):
-        if builtin:
+        if _is_own(catalog, info):
             raise status.resource_not_found()
         return responses.page_not_found()
     if warnings is not None and served.deprecation_warning:
         warnings.append(served.deprecation_warning)
     endpoint = served.endpoints.get(info.subresource)
-    if endpoint is None or (info.rest and builtin):  # recorded: custom resources ignore what follows a subresource
-        if builtin:
+    # recorded: custom resources ignore what follows a subresource
+    if endpoint is None or (info.rest and _is_own(catalog, info)):
+        if _is_own(catalog, info):
             raise status.resource_not_found()
         raise status.not_found(GroupResource(served.group, served.resource), info.name)
-    if builtin and not info.subresource and bool(info.name) is (info.verb == "create") and info.verb in _BY_NAME:
+    wrong = info.verb in _BY_NAME and not info.subresource and bool(info.name) is (info.verb == "create")
+    if wrong and _is_own(catalog, info):
         raise status.StatusError(405, "MethodNotAllowed", NOT_ALLOWED, {})
     return Target(resource, served, endpoint)
+
+
+def _is_own(catalog: Catalog, info: RequestInfo) -> bool:
+    """Whether a URL lies in a group that is the server's own."""
+    return info.prefix == "api" or (bool(info.group) and is_builtin(catalog, info.group))
 
 
 def _in_scope(served: ServedVersion, info: RequestInfo, resource: ServedResource) -> bool:
@@ -249,7 +263,7 @@ def _in_scope(served: ServedVersion, info: RequestInfo, resource: ServedResource
 def _verb_label(exchange: Exchange, info: RequestInfo) -> str:
     if info.verb == "patch" and exchange.headers.get("Content-Type", "").startswith("application/apply-patch"):
         return "APPLY"
-    return _METRIC_VERBS.get(info.verb, exchange.method if exchange.method.isalpha() else "")
+    return _METRIC_VERBS.get(info.verb) or (exchange.method if exchange.method.isalpha() else "")
 
 
 def labels(info: RequestInfo, served: ServedVersion, verb: str) -> tuple[str, str, str, str, str, str]:

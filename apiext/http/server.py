@@ -5,7 +5,6 @@ import logging
 import os
 import resource
 import ssl
-from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -15,7 +14,7 @@ from apiext import limits
 from apiext.auth.authentication import Authenticator
 from apiext.auth.authorization import Authorizer
 from apiext.http import responses
-from apiext.http.connection import ApiHandler, Request
+from apiext.http.connection import ApiHandler
 from apiext.http.fastpath import FastPath
 from apiext.http.filters import FILTERS, Handler, compose
 from apiext.http.gate import Gate
@@ -69,16 +68,15 @@ class _Listener(web.Server):
     """aiohttp's server, making our kind of connections."""
 
     def __init__(self, service: "HttpServer", **settings: Any) -> None:
-        super().__init__(_answer, request_factory=cast(Any, Request), **settings)
+        super().__init__(_unasked, **settings)
         self._service = service
 
     def __call__(self) -> web.RequestHandler:
         return ApiHandler(self, self._service, loop=self._loop, **self._kwargs)
 
 
-def _answer(request: web.BaseRequest) -> Awaitable[web.StreamResponse]:
-    ours = cast(Request, request)
-    return cast(Awaitable[web.StreamResponse], ours.protocol.answer(ours))
+async def _unasked(request: web.BaseRequest) -> web.StreamResponse:
+    raise NotImplementedError("connections answer their requests themselves")
 
 
 class HttpServer:

@@ -5,17 +5,56 @@ are aiohttp's; each has a contract test, and the versions allowed are pinned.
 """
 
 import asyncio
-from typing import Any, cast
+from typing import Any
 
 from aiohttp import web
 from aiohttp.streams import StreamReader
-from aiohttp.web_protocol import ERROR, _ErrInfo
+from aiohttp.web_protocol import _ErrInfo
+
+
+class Request:
+    """The little of a request that aiohttp's connection needs, and the message itself."""
+
+    __slots__ = ("continued", "message", "payload")
+
+    def __init__(self, message: Any, payload: StreamReader) -> None:
+        self.message = message
+        self.payload = payload
+        self.continued = False
+
+    def _finish(self) -> None:
+        """Release nothing: there are no temporary files here."""
+
+    def _cancel(self, error: BaseException) -> None:
+        """Wake a reader of the body: the client is gone."""
+        self.payload.set_exception(error)
+
+
+class _Written:
+    """What aiohttp takes for a response whose bytes went out."""
+
+    async def prepare(self, request: object) -> None:
+        """Do nothing: the head went out."""
+
+    async def write_eof(self) -> None:
+        """Do nothing: the body went out."""
+
+
+_WRITTEN: Any = _Written()
 
 
 class Turns(web.RequestHandler):
     """A connection whose requests are all answered by the one task that the connection has."""
 
     __slots__ = ()
+
+    async def answer(self, request: Request) -> bool:
+        """Answer a request and write it; return whether the connection may go on."""
+        raise NotImplementedError
+
+    def refuse(self, code: int, error: BaseException | None) -> None:
+        """Answer what ``answer`` cannot, and close."""
+        raise NotImplementedError
 
     async def start(self) -> None:
         """Answer requests until one was the last, then close."""
@@ -44,27 +83,39 @@ class Turns(web.RequestHandler):
 
     async def _turn(self, message: Any, payload: StreamReader) -> bool:
         """Answer one request; return whether another may follow."""
-        manager, factory, handler = self._manager, self._request_factory, self._request_handler
-        if manager is None or factory is None or handler is None:
+        manager = self._manager
+        if manager is None:
             return False  # the connection was lost meanwhile
         manager.requests_count += 1
-        if isinstance(message, _ErrInfo):
-            handler, message = self._make_error_handler(message), ERROR
-        request = factory(message, payload, cast(Any, self), cast(Any, None), cast(Any, None))
+        request: Any = Request(message, payload)
+        self._current_request = request
+        self._request_in_progress = True
+        kept = False
         try:
-            response, reset = await self._handle_request(request, None, handler)
+            try:
+                if isinstance(message, _ErrInfo):
+                    self.refuse(message.status, message.exc)
+                else:
+                    kept = await self.answer(request)
+            except Exception as error:
+                self.refuse(504 if isinstance(error, TimeoutError) else 500, error)
+            if self._upgraded:  # bytes behind an upgrade that was declined are parsed as aiohttp does it
+                await self.finish_response(request, _WRITTEN, None)
         except ConnectionError:
             return False
-        except Exception as error:  # what handle_error could not answer
+        except Exception as error:  # what could not even be refused
             self.log_exception("Unhandled exception", exc_info=error)
             self.force_close()
             return False
-        if reset:
-            return False
-        self._keepalive = bool(response.keep_alive)
+        finally:
+            self._current_request = None
+            self._request_in_progress = False
+            if self._handler_waiter is not None:
+                self._handler_waiter.set_result(None)
+        self._keepalive = kept
         if not payload.is_eof():
             await self._linger(payload)
-        if not self._keepalive or self._close or self._force_close:
+        if not kept or self._close or self._force_close:
             return False
         self._next_keepalive_close_time = self._loop.time() + self._keepalive_timeout
         if self._keepalive_handle is None:
@@ -84,9 +135,3 @@ class Turns(web.RequestHandler):
             self.force_close()
         if not payload.is_eof() and not self._force_close:
             self.close()
-
-    async def finish_response(
-        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
-    ) -> tuple[web.StreamResponse, bool]:
-        """Do nothing: the answer is out. Bytes behind an upgrade that was declined are parsed as aiohttp does it."""
-        return await super().finish_response(request, resp, start_time) if self._upgraded else (resp, False)

@@ -116,6 +116,17 @@ def contains(paths: FieldSet, path: Sequence[str]) -> bool:
     return bool(path) and is_member(node)
 
 
+def includes(paths: FieldSet, others: FieldSet) -> bool:
+    """Tell whether all paths of another set are in the set."""
+    for element, node in others.items():
+        if element == SELF:
+            continue
+        found = paths.get(element)
+        if found is None or (is_member(node) and not is_member(found)) or not includes(found, node):
+            return False
+    return True
+
+
 def insert(paths: FieldSet, path: Sequence[str]) -> FieldSet:
     """Return the set with one more path."""
     return union(paths, of([path]))

@@ -1,6 +1,5 @@
 """FieldsV1 on the wire: reading what clients send with bounds, writing it in upstream's order (SSA-002)."""
 
-from collections.abc import Iterable
 from typing import Any
 
 from apiext import limits
@@ -24,7 +23,7 @@ def decode(tree: Any, depth: int = 0) -> FieldSet:
         raise FieldsError("fieldsV1 must be an object")
     if depth > MAX_DEPTH:
         raise FieldsError(f"fieldsV1 is nested deeper than {MAX_DEPTH} levels")
-    if depth and len(tree) > 1 and tree.keys() <= _SEEN and not any(tree.values()) and _are_sets(tree.values()):
+    if depth and len(tree) > 1 and _SEEN.issuperset(tree) and [*tree.values()].count({}) == len(tree):
         return tree  # leaves only, by names that need not be looked at one by one again
     result: dict[str, Any] = {}
     for element, below in tree.items():
@@ -44,10 +43,6 @@ def decode(tree: Any, depth: int = 0) -> FieldSet:
     if len(result) == 1 and SELF in result:
         return {}
     return result
-
-
-def _are_sets(nodes: Iterable[Any]) -> bool:
-    return {*map(type, nodes)} == {dict}
 
 
 def is_too_deep(paths: FieldSet, levels: int = MAX_DEPTH) -> bool:

@@ -9,7 +9,7 @@ from apiext.documents.encoding import DecodeError, decode_json, encode
 from apiext.managedfields import entries, typed, updater
 from apiext.managedfields.comparison import compare
 from apiext.managedfields.entries import APPLY, UPDATE, EntryError, Manager, Managers, Owned, manager_of
-from apiext.managedfields.fieldset import FieldSet, contains, difference, of, union
+from apiext.managedfields.fieldset import EMPTY, FieldSet, contains, difference, includes, of, union
 from apiext.managedfields.fieldsv1 import MAX_DEPTH, is_too_deep
 from apiext.managedfields.typed import TypeFault, check
 from apiext.managedfields.updater import Conflicts, MissingVersion, Versions, Write
@@ -28,8 +28,6 @@ _NEVER_OWNED = of(
         )
     ]
 )  # fmt: skip
-_SELF = Manager("current-operation", UPDATE)
-
 
 _TOO_DEEP = f"fields are nested deeper than {MAX_DEPTH} levels"
 
@@ -114,23 +112,21 @@ def _updated(writer: Writer, live: View, new: View, managers: Managers) -> Manag
         check(of_type, new)
     except TypeFault as fault:
         raise ApplyError(f"failed to convert new object ({go_name(new)}) to smd typed: {fault}") from fault
+    manager = writer.of(UPDATE)
+    write = Write(writer.versions, writer.api_version, of_type, manager)
     try:
-        check(of_type, live, checked=new)
-    except TypeFault as fault:
-        raise ApplyError(f"failed to convert live object ({go_name(live)}) to smd typed: {fault}") from fault
-    try:
-        managers, changed = updater.update(
-            Write(writer.versions, writer.api_version, of_type, _SELF), live, new, managers
-        )
+        managers, (changed, gone) = updater.update(write, live, new, managers)
     except (TypeFault, ValueError) as fault:
         raise ApplyError(f"failed to update ManagedFields ({go_name(new)}): {fault}") from fault
     fields = difference(changed, _NEVER_OWNED)
     if is_too_deep(fields):
         raise ApplyError(_TOO_DEEP)
-    if fields:
-        manager = writer.of(UPDATE)
-        before = managers.get(manager)
-        managers[manager] = Owned(writer.api_version, union(fields, before.fields) if before else fields, writer.now)
+    own = managers.pop(manager, None) or Owned(writer.api_version, EMPTY)
+    kept = difference(own.fields if fields is changed else difference(own.fields, changed), gone)
+    if not includes(kept, fields):  # mostly a writer owns already what it changes
+        kept = union(fields, kept)
+    if kept:
+        managers[manager] = Owned(writer.api_version, kept, writer.now if fields else own.time)
     return entries.capped(managers)
 
 

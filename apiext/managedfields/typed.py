@@ -1,8 +1,10 @@
 """Values against their merge types: what does not fit, and which fields a value mentions (SSA-009…012)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
+from apiext import limits
 from apiext.managedfields import path
 from apiext.managedfields.fieldset import FieldSet, is_member
 from apiext.managedfields.path import SELF
@@ -17,6 +19,8 @@ from apiext.managedfields.types import (
     MapType,
     Type,
     alike,
+    element_unchecked,
+    is_granular_map,
     item_element,
 )
 from apiext.meta.fields import go_print, go_quote
@@ -26,6 +30,7 @@ Faults = list[tuple[str, str]]
 _PLAIN = frozenset((str, int, float, bool))
 _NO_FAULTS: Faults = []
 _NOTHING_SIMPLE: frozenset[type] = frozenset()
+FEW = 8  # members that are as quickly looked at one by one
 
 
 class TypeFault(ValueError):
@@ -47,6 +52,19 @@ def check(of: Type, value: Any, *, duplicates: bool = True, checked: Any = None)
         raise TypeFault(faults)
 
 
+def part_at(of: Type, value: Any, paths: FieldSet) -> Any:
+    """Return what a value has at or below these paths; lists, and maps that are owned as one, are whole."""
+    if of.map is None or not is_granular_map(of, value) or is_member(paths):
+        return value
+    found = {}
+    for element, below in paths.items():
+        name = element[2:]
+        if name in value:
+            item = value[name]
+            found[name] = part_at(of.map.member(name) or NOTHING, item, below) if below else item
+    return found
+
+
 def _faults(of: Type, value: Any, duplicates: bool, checked: Any = None) -> Faults:
     kind = value.__class__
     if kind in of.simple:
@@ -61,8 +79,8 @@ def _faults(of: Type, value: Any, duplicates: bool, checked: Any = None) -> Faul
 def _map_faults(of: MapType, value: dict[str, Any], duplicates: bool, checked: dict[str, Any] | None) -> Faults:
     found = _NO_FAULTS
     fields, element = of.fields, of.element
-    for name, item in value.items():
-        member = fields.get(name, element)
+    for name in _to_look_at(of, value):
+        item, member = value[name], fields.get(name, element)
         if member is None:
             return [*found, (f".{name}", "field not declared in schema")]  # upstream stops at the first such
         if item.__class__ in member.simple:
@@ -74,6 +92,25 @@ def _map_faults(of: MapType, value: dict[str, Any], duplicates: bool, checked: d
         if faults:
             found = [*found, *((f".{name}{where}", text) for where, text in faults)]
     return found
+
+
+def _to_look_at(of: MapType, value: dict[str, Any]) -> Iterable[str]:
+    """Return the names of members that may not fit: all of a small map, else those that are no leaves that fit."""
+    if len(value) <= FEW or of.element is not None:
+        return value
+    try:
+        return _no_leaves(of, (*value,), (*map(type, value.values()),))
+    except KeyError:
+        return value
+
+
+@lru_cache(limits.SHAPES_SEEN)
+def _no_leaves(of: MapType, names: Sequence[str], kinds: Sequence[type]) -> Sequence[str]:
+    """Return the names of values of other classes than leaves have here; KeyError for one that is not declared.
+
+    Remembered: most objects of a resource have the same members, and to look at these takes long.
+    """
+    return [name for name, kind in zip(names, kinds, strict=True) if kind not in of.fields[name].simple]
 
 
 def _list_faults(of: ListType, value: list[Any], duplicates: bool) -> Faults:
@@ -173,7 +210,7 @@ def _of_list(of: ListType, value: list[Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     repeated: set[str] = set()
     for item in value:
-        element = item_element(of, item)
+        element = element_unchecked(of, item)
         if element in found:
             repeated.add(element)
             continue

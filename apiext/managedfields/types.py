@@ -135,6 +135,14 @@ def item_element(of: ListType, item: Any) -> str:
     return path.key(found)
 
 
+def element_unchecked(of: ListType, item: Any) -> str:
+    """Return the path element of an item, empty for one without a name: pruning leaves null where keys are defaults."""
+    try:
+        return item_element(of, item)
+    except ItemError:
+        return ""
+
+
 def _set_element(item: Any) -> str:
     if item.__class__ is str:
         return path.value(item)

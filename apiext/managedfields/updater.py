@@ -10,15 +10,18 @@ from apiext.managedfields.entries import Manager, Managers, Owned
 from apiext.managedfields.fieldset import EMPTY, FieldSet, difference, intersection, recursive_difference, union
 from apiext.managedfields.merging import merge, remove
 from apiext.managedfields.path import SELF, order
-from apiext.managedfields.typed import check, fields_of, reconciled, with_named_fields
+from apiext.managedfields.typed import check, fields_of, part_at, reconciled, with_named_fields
 from apiext.managedfields.types import Type, equal
+
+_PRUNING = "failed to prune fields: "
+_LAST = " to last applied version: "
 
 
 class MissingVersion(Exception):
     """A manager's version is one that the resource does not have any more."""
 
 
-_Losses = tuple[FieldSet, FieldSet]
+Losses = tuple[FieldSet, FieldSet]
 """What others lose by a change if they own it: what has another value now, and what is gone."""
 
 
@@ -53,25 +56,32 @@ class Write:
     manager: Manager
 
 
-def converted(versions: Versions, document: View, api_version: str) -> View:
-    """Return the object in a version, checked unless it is in that version already."""
+def converted(versions: Versions, document: View, api_version: str, doing: str = "") -> View:
+    """Return the object in a version, checked unless it is in that version already; ``doing`` begins what is told."""
     if document.get("apiVersion") == api_version:
         return document
     of = versions.type_of(api_version)
-    found = versions.convert(document, api_version)
-    check(of, found, duplicates=False)
+    try:
+        found = versions.convert(document, api_version)
+        check(of, found, duplicates=False)
+    except ValueError as fault:
+        raise ValueError(f"{doing}{fault}") from fault
     return found
 
 
-def update(write: Write, live: View, new: View, managers: Managers) -> tuple[Managers, FieldSet]:
-    """Return the managers after a write that is no apply, without what it changed, and that: the writer owns it.
+def update(write: Write, live: View, new: View, managers: Managers) -> tuple[Managers, Losses]:
+    """Return the managers after a write that is no apply, the writer as it was, and what all others have lost.
 
-    The writer is none of the managers: what somebody of that name owns is added to it later.
+    The new object fits its type; raises TypeFault when the live one does not.
     """
-    losses = _losses(_changes(write, live, new))
+    seen = compare(write.type, live, new)
+    before = union(seen.removed, seen.modified)
+    if before:  # all else of the live object is as in the new one
+        check(write.type, part_at(write.type, live, before))
+    losses = _losses(_ownable(write, seen))
     if managers:  # a new object has none
         managers = _taken(write, live, new, _reconciled(write.versions, live, managers), losses)
-    return managers, losses[0]
+    return managers, losses
 
 
 def apply(
@@ -90,7 +100,8 @@ def apply(
     new: Document = merged
     if last is not None and (last.api_version != write.api_version or _gone(last.fields, fields)):
         new = dict(_pruned(write, merged, managers, last))
-    managers = _taken(write, live, new, managers, _losses(_changes(write, live, new)), force=force)
+    changes = _ownable(write, compare(of, live, new))
+    managers = _taken(write, live, new, managers, _losses(changes), force=force)
     same = live == new and equal(live, new)  # most differ, and the first of the two sees it soonest
     return (None if same else new), managers
 
@@ -113,12 +124,12 @@ def _reconciled(versions: Versions, live: View, managers: Managers) -> Managers:
     return found
 
 
-def _changes(write: Write, live: View, new: View) -> Comparison:
+def _ownable(write: Write, changes: Comparison) -> Comparison:
     """Return what changed in the version written in, without what nobody may own."""
-    return compare(write.type, live, new).without(write.versions.reset(write.api_version))
+    return changes.without(write.versions.reset(write.api_version))
 
 
-def _taken(write: Write, live: View, new: View, managers: Managers, losses: _Losses, *, force: bool = True) -> Managers:
+def _taken(write: Write, live: View, new: View, managers: Managers, losses: Losses, *, force: bool = True) -> Managers:
     """Return the managers without what the change takes from all but the writer; raises Conflicts unless forced.
 
     ``losses`` are those in the version written in.
@@ -153,12 +164,13 @@ def _taken(write: Write, live: View, new: View, managers: Managers, losses: _Los
     return {manager: owned for manager, owned in found.items() if owned.fields}
 
 
-def _losses(seen: Comparison) -> _Losses:
+def _losses(seen: Comparison) -> Losses:
     return union(seen.modified, seen.added), seen.removed
 
 
 def _compared_in(versions: Versions, live: View, new: View, api_version: str) -> Comparison:
-    before, after = converted(versions, live, api_version), converted(versions, new, api_version)
+    before = converted(versions, live, api_version, "failed to convert old object: ")
+    after = converted(versions, new, api_version, "failed to convert new object: ")
     return compare(versions.type_of(api_version), before, after).without(versions.reset(api_version))
 
 
@@ -180,7 +192,7 @@ def _pruned(write: Write, merged: View, managers: Managers, last: Owned) -> View
     """Return the merged object without what the applier applied last time, not now, and nobody else owns."""
     versions = write.versions
     try:
-        whole = converted(versions, merged, last.api_version)
+        whole = converted(versions, merged, last.api_version, f"{_PRUNING}failed to convert merged object{_LAST}")
     except MissingVersion:
         return merged
     of = versions.type_of(last.api_version)
@@ -188,7 +200,7 @@ def _pruned(write: Write, merged: View, managers: Managers, last: Owned) -> View
     pruned = remove(of, whole, ours)
     pruned = _with_owned(versions, whole, pruned, last.api_version, managers)
     pruned = _with_dangling(versions, whole, pruned, last.api_version, ours)
-    return converted(versions, pruned, write.api_version)
+    return converted(versions, pruned, write.api_version, _PRUNING)
 
 
 def _with_owned(versions: Versions, merged: View, pruned: View, first: str, managers: Managers) -> View:
@@ -196,10 +208,11 @@ def _with_owned(versions: Versions, merged: View, pruned: View, first: str, mana
     owned: dict[str, FieldSet] = {}
     for one in managers.values():
         owned[one.api_version] = union(owned.get(one.api_version, EMPTY), one.fields)
+    doing = f"{_PRUNING}failed add back owned items: failed to convert "
     for api_version in sorted(owned, key=lambda version: (version != first, version)):
         try:
-            merged = converted(versions, merged, api_version)
-            pruned = converted(versions, pruned, api_version)
+            merged = converted(versions, merged, api_version, f"{doing}merged object at version {api_version}: ")
+            pruned = converted(versions, pruned, api_version, f"{doing}pruned object at version {api_version}: ")
         except MissingVersion:
             continue
         of = versions.type_of(api_version)
@@ -210,7 +223,8 @@ def _with_owned(versions: Versions, merged: View, pruned: View, first: str, mana
 
 def _with_dangling(versions: Versions, merged: View, pruned: View, api_version: str, last: FieldSet) -> View:
     """Return the pruned object with what the applier did not own last time put back."""
-    pruned = converted(versions, pruned, api_version)
+    doing = f"{_PRUNING}failed add back dangling items: failed to convert pruned object{_LAST}"
+    pruned = converted(versions, pruned, api_version, doing)
     of = versions.type_of(api_version)
     gone = intersection(difference(_named(of, merged), _named(of, pruned)), last)
     return remove(of, merged, gone)  # type: ignore[no-any-return]

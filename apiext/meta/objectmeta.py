@@ -84,6 +84,14 @@ Reader = Callable[[Any, str, _Where], Any]
 _AS_IT_IS: set[Reader] = set()  # readers that take any text but the empty one as it is
 
 
+class _Members(dict[str, Reader]):
+    """The members of a struct; ``texts`` are the names of those that take any text but the empty one as it is."""
+
+    def __init__(self, **readers: Reader) -> None:
+        super().__init__(readers)
+        self.texts = frozenset(name for name, read in readers.items() if read in _AS_IT_IS)
+
+
 def _string(go: str = "string", *, kept: bool = False) -> Reader:
     def read(value: Any, name: str, where: _Where) -> Any:
         if value.__class__ is not str:
@@ -145,7 +153,7 @@ def _strings(value: Any, name: str, where: _Where) -> Any:
     return value or None
 
 
-def _structs(go: str, members: Mapping[str, Reader], always: Sequence[str] = ()) -> Reader:
+def _structs(go: str, members: _Members, always: Sequence[str] = ()) -> Reader:
     """Return the reader of a list of structs; ``always`` are members that Go writes even when empty."""
 
     def read(value: Any, name: str, where: _Where) -> Any:
@@ -171,53 +179,54 @@ def _anything(value: Any, name: str, where: _Where) -> Any:
     return value
 
 
-_OWNER: Mapping[str, Reader] = {
-    "apiVersion": _string(kept=True),
-    "kind": _string(kept=True),
-    "name": _string(kept=True),
-    "uid": _string("types.UID", kept=True),
-    "controller": _bool,
-    "blockOwnerDeletion": _bool,
-}
-_MANAGED: Mapping[str, Reader] = {
-    "manager": _string(),
-    "operation": _string("v1.ManagedFieldsOperationType"),
-    "apiVersion": _string(),
-    "time": _time,
-    "fieldsType": _string(),
-    "fieldsV1": _anything,
-    "subresource": _string(),
-}
-_MEMBERS: Mapping[str, Reader] = {
-    "name": _string(),
-    "generateName": _string(),
-    "namespace": _string(),
-    "selfLink": _string(),
-    "uid": _string("types.UID"),
-    "resourceVersion": _string(),
-    "generation": _generation,
-    "creationTimestamp": _time,
-    "deletionTimestamp": _time,
-    "deletionGracePeriodSeconds": _int64,
-    "labels": _strings_map,
-    "annotations": _strings_map,
-    "ownerReferences": _structs("OwnerReference", _OWNER, ("apiVersion", "kind", "name", "uid")),
-    "finalizers": _strings,
-    "managedFields": _structs("ManagedFieldsEntry", _MANAGED),
-}
+_OWNER = _Members(
+    apiVersion=_string(kept=True),
+    kind=_string(kept=True),
+    name=_string(kept=True),
+    uid=_string("types.UID", kept=True),
+    controller=_bool,
+    blockOwnerDeletion=_bool,
+)
+_MANAGED = _Members(
+    manager=_string(),
+    operation=_string("v1.ManagedFieldsOperationType"),
+    apiVersion=_string(),
+    time=_time,
+    fieldsType=_string(),
+    fieldsV1=_anything,
+    subresource=_string(),
+)
+_MEMBERS = _Members(
+    name=_string(),
+    generateName=_string(),
+    namespace=_string(),
+    selfLink=_string(),
+    uid=_string("types.UID"),
+    resourceVersion=_string(),
+    generation=_generation,
+    creationTimestamp=_time,
+    deletionTimestamp=_time,
+    deletionGracePeriodSeconds=_int64,
+    labels=_strings_map,
+    annotations=_strings_map,
+    ownerReferences=_structs("OwnerReference", _OWNER, ("apiVersion", "kind", "name", "uid")),
+    finalizers=_strings,
+    managedFields=_structs("ManagedFieldsEntry", _MANAGED),
+)
 
 
-def _struct(given: View, members: Mapping[str, Reader], where: _Where) -> Document:
+def _struct(given: View, members: _Members, where: _Where) -> Document:
     found: Document = {}
+    texts = members.texts
     for name, value in given.items():
+        if name in texts and value and value.__class__ is str:
+            found[name] = value
+            continue
         read = members.get(name)
         if read is None:
             where.unknown.append(f"{where.path}.{name}")
             continue
         if value is None:
-            continue
-        if value.__class__ is str and value and read in _AS_IT_IS:
-            found[name] = value
             continue
         kept = read(value, name, where)
         if kept is not None:
@@ -241,7 +250,7 @@ def coerce(metadata: Any, path: str = "metadata", go_path: str = "") -> tuple[Do
         found = _struct(metadata, _MEMBERS, where)
     except DecodeError:
         # upstream reads the members in sorted order and reports the first fault
-        _struct(dict(sorted(metadata.items())), _MEMBERS, where)
+        _struct(orjson.loads(encode(metadata)), _MEMBERS, where)
         raise
     return found, sorted(unknown)
 
@@ -301,18 +310,18 @@ def validate(
 
 
 def validate_update(
-    new: View, old: View, namespaced: bool, path: str = "metadata", *, needs_version: bool = False
+    new: View, old: View, namespaced: bool, path: str = "metadata", *, needs_version: bool = False, of_kind: bool = True
 ) -> list[FieldError]:
     """Return what is wrong with changed metadata (WRI-003, WRI-004).
 
-    upstream: the rules of a change run twice (once for all resources, once for the kind), so each appears twice.
-    ``needs_version`` also asks for a resourceVersion.
+    upstream: the rules of a change run twice (once for all resources, once for the kind), so each appears twice, unless
+    the object is not ``of_kind``. ``needs_version`` also asks for a resourceVersion.
     """
     changed = _change_errors(new, old, path, needs_version=needs_version)
     found = validate(new, namespaced, path_segment, path)
     if found:
         changed += _common_errors(new, path, finalizers=False)
-    return found + changed + changed
+    return found + changed + (changed if of_kind else [])
 
 
 def warnings(new: View, old: View | None, path: str = "metadata") -> list[str]:

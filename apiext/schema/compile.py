@@ -172,7 +172,7 @@ class CompiledSchema:
         STEPS.refill()
         errors: list[FieldError] = []
         node = root.properties.get("status")
-        if node is not None and "status" in new:
+        if node is not None and "status" in new and not _still_null(new, old):
             status = new["status"]
             link = _link(root, new, old)
             below = link.member("status") if link is not None else None
@@ -190,6 +190,11 @@ class CompiledSchema:
         if found and old is not None and next(list_types.errors(self.root, old), None) is not None:
             return []  # LST-003
         return found
+
+
+def _still_null(new: View, old: View | None) -> bool:
+    # upstream: a null where no status was is no change
+    return new["status"] is None and old is not None and old.get("status") is None
 
 
 def _link(node: Structural, new: View, old: View | None) -> Link | None:

@@ -1,6 +1,7 @@
 """Whether the defaults of a schema are valid against it and already pruned (DEF-001…003)."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from apiext.documents.document import Document, clone
@@ -117,11 +118,29 @@ class _Check:
 
 
 def _values(node: Structural, value: Any, path: str) -> list[FieldError]:
+    node = _untyped(node)
     STEPS.refill()
     try:
         return [] if passes(node, value) else report.errors(node, value, path)
     except OverBudget as over:
         return [invalid(path, "", str(over))]
+
+
+def _untyped(node: Structural) -> Structural:
+    """Return the node without the types of integers or text: upstream checks all but those in a default."""
+    known = node.compiled.get("untyped")
+    if known is not None:
+        return known or node
+    items = _untyped(node.items) if node.items is not None else None
+    properties = {name: _untyped(below) for name, below in node.properties.items()}
+    additional = _untyped(node.additional) if isinstance(node.additional, Structural) else node.additional
+    same = items is node.items and additional is node.additional and properties == node.properties
+    if same and not node.int_or_string:
+        node.compiled["untyped"] = False  # a node that held itself would be a cycle
+        return node
+    found = replace(node, int_or_string=False, items=items, properties=properties, additional=additional, compiled={})
+    node.compiled["untyped"] = found
+    return found
 
 
 def _named(around: Around, name: str) -> Around:

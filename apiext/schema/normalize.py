@@ -1,6 +1,6 @@
 """Prune, drop nulls and default in one walk: the road of every request body without embedded resources."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from apiext.documents.document import clone
@@ -47,7 +47,8 @@ def _lists(node: Structural, keep: bool) -> Normalizer:
 
 def _make(node: Structural, keep: bool, root: bool) -> Normalizer:
     table = members(node, root)
-    get = {name: normalizer(child) if child is not None else leave for name, child in table.items()}.get
+    known = {name: normalizer(child) if child is not None else leave for name, child in table.items()}
+    get = known.get
     values = {name: made for name, child in table.items() if (made := ready(child)) is not None}
     nulls = frozenset(name for name, child in table.items() if drops_null(child))
     extra: Normalizer | None = leave if keep else None
@@ -64,6 +65,8 @@ def _make(node: Structural, keep: bool, root: bool) -> Normalizer:
         gone: list[str] | None = None
         unknown: list[str] | None = None
         for key, item in value.items():
+            if item.__class__ in _SCALARS and key in known:
+                continue
             child = get(key, extra)
             if child is None:
                 unknown = unknown or []
@@ -74,22 +77,28 @@ def _make(node: Structural, keep: bool, root: bool) -> Normalizer:
                     gone.append(key)
                 elif null_extra.__class__ is Default and key not in table:
                     value[key] = null_extra.copy()
-            elif item.__class__ is dict or item.__class__ is list:
+            elif item.__class__ not in _SCALARS:
                 paths = child(item)
                 if paths:
                     removed = gathered(removed, [f".{key}{path}" for path in paths])
         if unknown is not None or gone is not None:
             removed = _lose(value, removed, unknown or [], gone or [])
-        weight = 0
-        for key, default in defaults:
-            if key not in value or (value[key] is None and not default.nullable):
-                weight += default.weight
-                value[key] = clone(default.value) if default.fresh else default.value
-        if weight:
-            DEFAULTS.spend(weight)
+        if defaults:
+            _fill(value, defaults)
         return removed
 
     return walk
+
+
+def _fill(value: Any, defaults: Sequence[tuple[str, Default]]) -> None:
+    """Set the defaults that are missing."""
+    weight = 0
+    for key, default in defaults:
+        if key not in value or (value[key] is None and not default.nullable):
+            weight += default.weight
+            value[key] = clone(default.value) if default.fresh else default.value
+    if weight:
+        DEFAULTS.spend(weight)
 
 
 def _lose(value: Any, removed: list[str] | None, unknown: list[str], gone: list[str]) -> list[str] | None:
@@ -102,6 +111,7 @@ def _lose(value: Any, removed: list[str] | None, unknown: list[str], gone: list[
 
 
 _DROP = object()
+_SCALARS = frozenset((str, int, float, bool))
 
 
 def _null_of_maps(node: Structural) -> Any:

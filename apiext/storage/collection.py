@@ -286,10 +286,10 @@ class Collection:
         """Take a change from the root watch; value None is a deletion."""
         if not self.ready:
             self.early.append((key, revision, value))
-        elif revision > self._floor and split_relative(key, self.namespaced):
-            self._apply(key, revision, value)
+        elif revision > self._floor and (place := split_relative(key, self.namespaced)):
+            self._apply(key, place, revision, value)
 
-    def _apply(self, key: str, revision: int, value: bytes | None) -> None:
+    def _apply(self, key: str, place: tuple[str, str], revision: int, value: bytes | None) -> None:
         state, broken = self._state, self.broken.get(key)
         previous = broken.last if broken else state.index.get(key)
         self._indexes.mark(key)
@@ -305,8 +305,10 @@ class Collection:
         except ValueError as error:
             self._break(key, Broken(revision, str(error), previous))
             return
-        self.broken.pop(key, None)
-        entry = _entry(key, revision, raw)
+        if broken is not None:
+            del self.broken[key]
+        namespace, name = place
+        entry = Entry(intern(namespace), name, revision, raw)
         state.put(key, entry)
         self._publish(Change("ADDED" if previous is None else "MODIFIED", entry, previous, revision))
 
@@ -317,7 +319,8 @@ class Collection:
 
     def _publish(self, change: Change) -> None:
         self.fanout.publish(change)
-        self._tell(change)
+        if self._listeners:
+            self._tell(change)
 
     def _tell(self, change: Change) -> None:
         for listener in tuple(self._listeners):

@@ -1,4 +1,4 @@
-"""The sorted state of one collection as chunks that never change: a change makes one new chunk."""
+"""The sorted state of one collection as chunks: one that readers have never changes, a copy takes its place."""
 
 from array import array
 from bisect import bisect_left
@@ -15,18 +15,22 @@ _MERGE = limits.SEGMENT // 4
 
 
 class Chunk:
-    """About limits.SEGMENT entries in key order; immutable but for the bytes that segments.py remembers here.
+    """About limits.SEGMENT entries in key order, and the bytes that segments.py remembers here.
+
+    ``lent``: readers may hold it, so its entries stay as they are. Until then changes are made in place, since a copy
+    touches every entry.
 
     ``joined`` are the views of ``viewer`` joined by commas, ``ends`` the offset behind each view. ``block`` is
     (joined, deflate block, crc32). ``base`` is the chunk this one came from, as long as its bytes may be of use.
     ``forms`` are the entries in other forms: by form until when (seconds of the epoch), joined, and the ends.
     """
 
-    __slots__ = ("base", "block", "ends", "entries", "forms", "joined", "keys", "viewer")
+    __slots__ = ("base", "block", "ends", "entries", "forms", "joined", "keys", "lent", "viewer")
 
     def __init__(self, keys: list[str], entries: list[Entry], base: "Chunk | None" = None) -> None:
         self.keys = keys
         self.entries = entries
+        self.lent = False
         self.viewer: Viewer | None = None
         self.joined = b""
         self.ends: array[int] | None = None
@@ -96,17 +100,18 @@ class Snapshot:
             self._lasts.append(key)
             return previous
         number = min(bisect_left(self._lasts, key), len(self._chunks) - 1)
-        chunk = self._chunks[number]
-        at = bisect_left(chunk.keys, key)
-        entries = chunk.entries.copy()
+        chunk = self._own(number)
+        keys, entries = chunk.keys, chunk.entries
+        at = bisect_left(keys, key)
         if previous is not None:
             entries[at] = entry
-            self._chunks[number] = Chunk(chunk.keys, entries, chunk.heir())
             return previous
-        keys = chunk.keys.copy()
         keys.insert(at, key)
         entries.insert(at, entry)
-        self._place(number, keys, entries, chunk.heir())
+        if len(keys) <= _SPLIT:
+            self._lasts[number] = keys[-1]
+        else:
+            self._place(number, keys, entries, chunk.base)
         return None
 
     def remove(self, key: str) -> Entry | None:
@@ -115,20 +120,33 @@ class Snapshot:
         if previous is None:
             return None
         number = bisect_left(self._lasts, key)
-        chunk = self._chunks[number]
-        at = bisect_left(chunk.keys, key)
-        keys = chunk.keys[:at] + chunk.keys[at + 1 :]
-        entries = chunk.entries[:at] + chunk.entries[at + 1 :]
+        chunk = self._own(number)
+        keys, entries = chunk.keys, chunk.entries
+        at = bisect_left(keys, key)
+        del keys[at], entries[at]
         if not keys:
             del self._chunks[number], self._lasts[number]
         elif len(keys) < _MERGE and len(self._chunks) > 1:
             self._merge(number, keys, entries)
         else:
-            self._place(number, keys, entries, chunk.heir())
+            self._lasts[number] = keys[-1]
         return previous
 
+    def _own(self, number: int) -> Chunk:
+        """Return a chunk that may be changed: a copy of one that readers may hold."""
+        chunk = self._chunks[number]
+        if chunk.lent:
+            chunk = self._chunks[number] = Chunk(chunk.keys.copy(), chunk.entries.copy(), chunk.heir())
+        return chunk
+
     def pieces(self, low: str = "", high: str = "") -> list[Piece]:
-        """Return what lies from ``low`` up to, not including, ``high`` ("": no end)."""
+        """Lend what lies from ``low`` up to, not including, ``high`` ("": no end)."""
+        found = self._between(low, high)
+        for chunk, _, _ in found:
+            chunk.lent = True
+        return found
+
+    def _between(self, low: str, high: str) -> list[Piece]:
         chunks = self._chunks
         first = bisect_left(self._lasts, low) if low else 0
         if first == len(chunks):
@@ -154,7 +172,7 @@ class Snapshot:
     def entries(self, low: str = "", high: str = "") -> list[Entry]:
         """Return the entries from ``low`` up to ``high`` in key order."""
         found: list[Entry] = []
-        for chunk, start, stop in self.pieces(low, high):
+        for chunk, start, stop in self._between(low, high):
             found += chunk.entries[start:stop]
         return found
 
@@ -162,7 +180,7 @@ class Snapshot:
         """Return how many entries lie from ``low`` up to ``high``."""
         if not low and not high:
             return len(self.index)
-        return sum(piece.stop - piece.start for piece in self.pieces(low, high))
+        return sum(piece.stop - piece.start for piece in self._between(low, high))
 
     def chunks(self) -> Iterator[Chunk]:
         """Return the chunks in key order."""

@@ -96,11 +96,11 @@ async def update(verbs: Verbs, call: Call, body: Body) -> Outcome:
     converting.enable(verbs, call)
     wanted = write_options(call, "UpdateOptions")
     document = await decoding.normalize_body(call, body, decoding.mode(wanted))
-    identity.check_name(call, document)
     identity.settle_namespace(call, document)
+    identity.check_name(call, document)
     write.warn_of_owners(call, document, admitted=False)
     uid = str(document["metadata"].get("uid") or "")
-    change = write.Update(call, changes.replace(document), wanted, uid, unconditional=_unconditional(call))
+    change = write.Update(call, changes.replace(call, document), wanted, uid, unconditional=_unconditional(call))
     return await _served(verbs, call, await write.update(verbs, change))
 
 

@@ -25,7 +25,7 @@ def mode(options: WriteOptions) -> str:
 
 async def normalize_body(call: Call, body: Body, validation: str) -> Document:
     """Check kind and version of a POST or PUT body, normalise it, and report unknown and duplicate fields."""
-    identity.check_type(call, body, told=validation != IGNORE, strict=validation == STRICT)
+    identity.check_type(call, body, warn, told=validation != IGNORE, strict=validation == STRICT)
     call.size = len(body.raw)
     try:
         document, unknown = await threads.run(call, _normalize, call, body.document)
@@ -33,12 +33,11 @@ async def normalize_body(call: Call, body: Body, validation: str) -> Document:
         raise identity.cannot_be_handled(call, body.document, str(error)) from error
     duplicates = body.duplicates
     if call.served.typed or call.endpoint.kind:  # upstream: Go types do not look into what they do not know
-        lost = tuple(f'duplicate field "{path}' for path in unknown)
+        lost = tuple(f"duplicate field {fields.go_quote(path)[:-1]}" for path in unknown)
         duplicates = [note for note in duplicates if not note.startswith(lost)]
     notes = field_notes(unknown, duplicates) if unknown or duplicates else ()
     if notes and validation == STRICT:
-        text = f"strict decoding error: {', '.join(notes)}"
-        raise identity.cannot_be_handled(call, body.document, text)
+        raise identity.strict_error(call, body.document, notes)
     if validation == WARN:
         warn(call, notes)
     return document

@@ -1,6 +1,6 @@
 """Is this body the object that the URL names? Kind, version, name and namespace (DEC-002, ERR-011…013)."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from apiext.catalog.served import Endpoint, ServedVersion
 from apiext.documents.document import Document, View
@@ -75,11 +75,13 @@ def unreadable_body(served: ServedVersion, endpoint: Endpoint, error: DecodeErro
     return status.bad_request(f"the object provided is unrecognized (must be of type {kind}): {error} ({summary(raw)})")
 
 
-def check_type(call: Call, body: Body, *, told: bool = True, strict: bool = False) -> None:
+def check_type(
+    call: Call, body: Body, warn: Callable[[Call, Sequence[str]], None], *, told: bool = True, strict: bool = False
+) -> None:
     """Check apiVersion and kind of a body, completing those of typed resources from the URL.
 
     ``told``: the client wants to be told about unknown fields; upstream decodes in another way when not.
-    ``strict``: as an error.
+    ``strict``: as an error, else by ``warn``.
     """
     document = body.document
     api_version, kind = expected_kind(call.served, call.endpoint)
@@ -107,11 +109,12 @@ def check_type(call: Call, body: Body, *, told: bool = True, strict: bool = Fals
         raise cannot_be_handled(call, document, NULL_VERSION)
     given_version = document.get("apiVersion") or ""
     if given_version != api_version:
-        _check_metadata(call, document)
-        notes = unknown_in_other_version(call, document, given_version) if told else []
-        if notes and strict:
-            raise cannot_be_handled(call, document, f"strict decoding error: {', '.join(notes)}")
-        call.warnings.extend(notes)
+        lost = _unknown_metadata(call, document)
+        if told and not call.served.typed:
+            notes = [*body.duplicates, *lost, *unknown_in_other_version(call, document, given_version)]
+            if notes and strict:
+                raise strict_error(call, document, notes)
+            warn(call, notes)
         if not call.served.typed or given_version.partition("/")[0] == call.served.group:
             raise wrong_version(given_version, api_version)
     if call.served.typed or call.endpoint.kind:
@@ -170,12 +173,13 @@ def type_fault(document: View) -> str:
     return f"unexpected GroupVersion string: {version}" if version.count("/") > 1 else ""
 
 
-def _check_metadata(call: Call, document: View) -> None:
-    """400 for metadata that cannot be decoded: upstream decodes before it looks at the version."""
+def _unknown_metadata(call: Call, document: View) -> list[str]:
+    """Return notes about unknown metadata, 400 for what cannot be decoded: upstream decodes before it looks at the
+    version."""
     if call.served.typed or document.get("metadata") is None:
-        return
+        return []
     try:
-        objectmeta.coerce(document["metadata"])
+        return [f'unknown field "{path}"' for path in objectmeta.coerce(document["metadata"])[1]]
     except DecodeError as error:
         raise cannot_be_handled(call, document, str(error)) from error
 
@@ -196,6 +200,15 @@ def cannot_be_handled(call: Call, document: View, text: str) -> status.StatusErr
     version = parse_group_version(document.get("apiVersion") or "")
     name = version.version if version is not None else ""
     return status.bad_request(f'{given} in version "{name}" cannot be handled as a {kind}: {text}')
+
+
+def strict_error(call: Call, document: View, notes: Sequence[str]) -> status.StatusError:
+    """400 for unknown and duplicate fields of a body (WRI-013)."""
+    error = cannot_be_handled(call, document, f"strict decoding error: {', '.join(notes)}")
+    if not call.served.typed and not call.endpoint.kind:
+        # upstream: the object has been read by then, and is of the kind that it claims to be
+        error.message = error.message.replace(f"as a {call.served.kind}:", f"as a {document['kind']}:", 1)
+    return error
 
 
 def kind_errors(call: Call, document: View) -> list[fields.FieldError]:

@@ -178,11 +178,14 @@ def check_admitted(call: Call, before: View, after: Document) -> None:
 def settle(new: Document, old: View) -> None:
     """Keep the old times when nothing but times has changed, so that nothing is written (WRI-006, SSA-015)."""
     after, before = new["metadata"].get("managedFields"), old["metadata"].get("managedFields")
-    if not after or not before or after == before or not entries.same_but_for_times(after, before):
+    if not after or not before:
         return
     bare = {name: item for name, item in new["metadata"].items() if name not in _UNSETTLED}
-    if bare == {name: item for name, item in old["metadata"].items() if name not in _UNSETTLED} and all(
-        new.get(name) == old.get(name) for name in {**new, **old} if name != "metadata"
+    if (  # what mostly differs comes first
+        bare == {name: item for name, item in old["metadata"].items() if name not in _UNSETTLED}
+        and all(new.get(name) == old.get(name) for name in {**new, **old} if name != "metadata")
+        and after != before
+        and entries.same_but_for_times(after, before)
     ):
         new["metadata"]["managedFields"] = before
 

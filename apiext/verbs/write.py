@@ -75,11 +75,11 @@ async def create(verbs: Verbs, call: Call, document: Document, options: WriteOpt
     identity.settle_namespace(call, document)
     warn_of_owners(call, document, admitted=False)
     await threads.run(call, ownership.claim, call, document, options, verbs.clock())
-    generated = _generated(document)
+    prefixed = bool(document["metadata"].get("generateName"))
     try:
         return await _store_new(verbs, call, document, options)
     except KeyExists as taken:
-        raise _taken(call, taken.current.name, taken.current, generated) from taken
+        raise _taken(call, taken.current.name, taken.current, prefixed) from taken
 
 
 def _generated(document: View) -> bool:
@@ -164,7 +164,10 @@ async def _commit_create(
 ) -> Outcome:
     namespace, name = new["metadata"].get("namespace", ""), new["metadata"]["name"]
     if call.verb == "patch":
+        with_status = "status" in new
         await threads.run(call, call.served.tidy, new)
+        if not with_status:  # its default is not stored before somebody writes a status
+            new.pop("status", None)
     if attributes.dry_run:
         with translated():
             existing = await verbs.store.current(collection, namespace, name)
@@ -199,11 +202,10 @@ def _read_back(call: Call, new: Document, resource_version: object = None) -> Do
     return shown
 
 
-def _taken(call: Call, name: str, current: Entry, generated: bool) -> status.StatusError:
-    resource = call.served.group_resource
-    if generated:
-        return status.generate_name_conflict(resource, name)
-    error = status.already_exists(resource, name)
+def _taken(call: Call, name: str, current: Entry, prefixed: bool) -> status.StatusError:
+    """409 for a name that is taken; ``prefixed``: the object has a generateName, whoever chose the name."""
+    refuse = status.generate_name_conflict if prefixed else status.already_exists
+    error = refuse(call.served.group_resource, name)
     if (viewing.parse(current.raw).get("metadata") or {}).get("deletionTimestamp"):
         error.message = f"object is being deleted: {error.message}"  # WRI-022
     return error
@@ -333,23 +335,23 @@ def _shown(call: Call, new: Document, revision: int) -> Document:
 
 
 def _asked(verbs: Verbs, wanted: Update, entry: Entry) -> tuple[Document, View, Document]:
-    """Return the stored object, what the endpoint shows of it, and that as the client wants it."""
+    """Return the stored object, what the endpoint shows of it, and that as the client wants it, with its owners."""
     call = wanted.call
     old = call.served.decode(entry.raw, entry.revision)
     shown = call.endpoint.project(old)
     _check_uid(verbs, wanted, old)
     asked = wanted.change(shown)
     identity.settle_namespace(call, asked)
+    if not wanted.applied:
+        ownership.follow(call, shown, asked, wanted.options, verbs.clock())
     return old, shown, asked
 
 
 async def _desired(
     verbs: Verbs, wanted: Update, old: Document, change: tuple[View, Document], revision: int
 ) -> Document:
-    """Return the object to store: owned, admitted, put back, filled in, judged (design.md §5 steps 10–14)."""
+    """Return the object to store: admitted, put back, filled in, judged (design.md §5 steps 10–14)."""
     call, (shown_before, shown) = wanted.call, change
-    if not wanted.applied:
-        await threads.run(call, ownership.follow, call, shown_before, shown, wanted.options, verbs.clock())
     owned = shown
     attributes = _attributes(call, "UPDATE", wanted.options, shown, shown_before)
     shown = await verbs.admission.mutate(attributes, shown)
@@ -395,7 +397,10 @@ def _check_uid(verbs: Verbs, wanted: Update, old: View) -> None:
     if not wanted.uid or wanted.uid == uid:
         return
     resource = wanted.call.served.group_resource
-    key = verbs.store.keys.object(wanted.call.served.stored_resource, wanted.call.namespace or "", wanted.call.name)
+    keys = verbs.store.keys
+    key = keys.object(wanted.call.served.stored_resource, wanted.call.namespace or "", wanted.call.name)
+    if wanted.options.dry_run:
+        key = f"/{key.removeprefix(keys.root)}"  # upstream: nobody has added the prefix by then
     text = (
         f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: "
         f"Precondition failed: UID in precondition: {wanted.uid}, UID in object meta: {uid}"
@@ -427,7 +432,13 @@ def _judge(call: Call, new: Document, old: View | None) -> None:
     served = call.served
     errors = identity.kind_errors(call, new)
     # upstream: of an object of another kind neither metadata nor values are judged, but the rest is
-    errors += served.structure(new, old, call.endpoint.name) if errors else _values(call, new, old)
+    if errors:
+        errors += served.structure(new, old, call.endpoint.name)
+        if old is not None:  # upstream: the metadata of a change is judged for all resources before the kind judges
+            changed = objectmeta.validate_update(new["metadata"], old["metadata"], served.namespaced, of_kind=False)
+            errors = changed + errors
+    else:
+        errors = _values(call, new, old)
     broken, notes = served.rules(new, old, errors)
     errors += broken
     if notes:

@@ -53,6 +53,8 @@ def test_dates_are_ages() -> None:
     stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     assert AGE.cell({"metadata": {"creationTimestamp": stamp}}) in ("0s", "1s")
     assert AGE.cell({"metadata": {}}) is None
+    # upstream: no time, as in a query
+    assert [column.cell({"spec": {"d": text}}) for text in ("", "null", "x")] == ["<unknown>", "<unknown>", "<invalid>"]
 
 
 def test_definitions_of_columns() -> None:

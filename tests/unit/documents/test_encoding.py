@@ -176,6 +176,20 @@ def test_yaml_is_written_with_sorted_keys_and_reads_back() -> None:
     assert raw.startswith(b'a:\n- 1\n- "1"\n')
 
 
+@pytest.mark.rows("NEG-001")
+def test_yaml_is_written_as_go_writes_it() -> None:
+    document = {
+        **dict.fromkeys(("v10", "v2", "a~", "ab", "1", "A", "x01", "x1"), 1),
+        "numbers": [1.5, 1e21, 1e-07, 123456789.5, 25000000000.0, -0.5],
+        "texts": ["2020-01-01", "2026-11-22T05:54:00Z", "1:20", "=", "\n", "word " * 20 + "end"],
+    }
+    assert encode_yaml(document).decode().splitlines() == [
+        '"1": 1', "A: 1", "a~: 1", "ab: 1", "numbers:", "- 1.5", "- 1e+21", "- 1e-07", "- 1.234567895e+08",
+        "- 25000000000", "- -0.5", "texts:", '- "2020-01-01"', '- "2026-11-22T05:54:00Z"', '- "1:20"', "- =", "- |2+",
+        "", "- " + "word " * 15 + "word", "  word word word word end", "v2: 1", "v10: 1", "x1: 1", "x01: 1",
+    ]  # fmt: skip
+
+
 def test_kinds_of_values_have_their_names() -> None:
     values = ({}, [], "x", 1, 1.5, True, None)
     assert [json_kind(value) for value in values] == ["object", "array", "string", "number", "number", "bool", "null"]

@@ -55,6 +55,8 @@ async def handler() -> ApiHandler:
         ("_lingering_time", 10.0),
         ("_current_request", None),
         ("_request_in_progress", False),
+        ("_handler_waiter", None),
+        ("_reading_paused", False),
     ],
 )
 async def test_state_of_a_new_connection(name: str, initial: object) -> None:
@@ -65,7 +67,7 @@ async def test_methods_are_there() -> None:
     connection = await handler()
     for name in (
         "_process_keepalive", "_pause_reading_for_buffer", "_drain_helper", "_resume_reading_if_drained",
-        "_handle_request", "_make_error_handler", "_request_factory", "_request_handler", "_manager",
+        "_manager", "finish_response",
     ):  # fmt: skip
         assert callable(getattr(connection, name))
     assert not connection._messages
@@ -86,6 +88,16 @@ async def test_the_parser_gives_messages_and_wants_them_consumed() -> None:
     with pytest.raises(BadHttpMessage) as caught:
         parser.feed_data(b"nonsense\r\n\r\n")
     assert _ErrInfo(400, caught.value, caught.value.message).status == 400
+
+
+async def test_a_body_that_came_with_its_head_is_in_the_buffer() -> None:
+    parser = (await handler())._parser
+    assert parser is not None
+    chunks = b"2\r\nbo\r\n2\r\ndy\r\n0\r\n\r\n"
+    for header, body in ((b"Content-Length: 4", b"body"), (b"Transfer-Encoding: chunked", chunks)):
+        messages, _, _ = parser.feed_data(b"POST /a HTTP/1.1\r\nHost: x\r\n%b\r\n\r\n%b" % (header, body))
+        payload = messages[0][1]
+        assert (payload.is_eof(), payload.exception(), b"".join(payload._buffer)) == (True, None, b"body")
 
 
 @on_uvloop

@@ -141,7 +141,7 @@ async def test_not_acceptable() -> None:
     async with serving(Shelf()) as server, connected(server) as client:
         answer = await client.ask("GET", WATCH, Accept="application/yaml")
         assert (answer.code, answer.headers["Content-Type"]) == (406, "application/yaml")
-        assert b"application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch" in answer.body
+        assert b"application/json;stream=watch,\n  application/vnd.kubernetes.protobuf;stream=watch" in answer.body
         assert (await client.ask("GET", f"{COLLECTION}?watch=0")).json["kind"] == "WidgetList"
 
 

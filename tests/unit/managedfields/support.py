@@ -29,6 +29,12 @@ SCHEMA: View = {
                     "x-kubernetes-list-map-keys": ["k"],
                     "items": {"type": "object", "properties": {"k": _NUMBER, "v": _NUMBER}},
                 },
+                "ports": {
+                    "type": "array",
+                    "x-kubernetes-list-type": "map",
+                    "x-kubernetes-list-map-keys": ["p"],
+                    "items": {"type": "object", "properties": {"p": {**_NUMBER, "default": 1}, "n": _NUMBER}},
+                },
                 "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
             },
         },

@@ -33,6 +33,8 @@ def test_the_algebra_is_that_of_sets(left: set[tuple[str, ...]], right: set[tupl
     assert as_set(fieldset.union(a, b)) == left | right
     assert as_set(fieldset.intersection(a, b)) == left & right
     assert as_set(fieldset.difference(a, b)) == left - right
+    assert fieldset.includes(a, b) == (right <= left)
+    assert fieldset.includes(a, fieldset.intersection(a, b))
     assert a == fieldset.of(sorted(left)), "operands are not changed"
 
 

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apiext.documents.document import clone
-from apiext.schema import nulls, prune
+from apiext.schema import nulls, prune, validate
 from apiext.schema.compile import compile_schema
+from apiext.schema.parse import parse
 
 NAMES = [f"p{number}" for number in range(6)]
 SCHEMA: dict[str, Any] = {
@@ -19,7 +20,7 @@ SCHEMA: dict[str, Any] = {
         "spec": {
             "type": "object",
             "properties": {
-                "p0": {"type": "string"},
+                "p0": {"type": "string", "maxLength": 1},
                 "p1": {"type": "string", "nullable": True},
                 "p2": {"type": "string", "default": "x"},
                 "p3": {"type": "object", "properties": {"p0": {"type": "string"}}},
@@ -44,4 +45,15 @@ def test_both_ways_are_one(spec: dict[str, Any]) -> None:
             patched.setattr(prune, "FEW", few)
             patched.setattr(nulls, "FEW", few)
             found.append((shape.prune(document), shape.drop_nulls(document), document))
+    assert found[0] == found[1]
+
+
+@given(st.lists(st.dictionaries(st.sampled_from(NAMES), VALUES), max_size=3))
+def test_what_is_remembered_of_like_objects_is_so(specs: list[dict[str, Any]]) -> None:
+    found = []
+    for few in (-1, 1_000):
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(validate, "FEW", few)
+            node = parse(SCHEMA)
+            found.append([validate.passes(node, {"spec": spec}) for spec in (*specs, *specs)])
     assert found[0] == found[1]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from apiext import limits
 from apiext.storage.keys import bounds
 from apiext.storage.segments import Segments
-from apiext.storage.snapshot import Snapshot
+from apiext.storage.snapshot import Snapshot, batches
 from apiext.storage.store import Entry
 
 NAMESPACES = ("a", "a-b", "a.b", "ab", "b")
@@ -69,6 +69,18 @@ def test_a_snapshot_is_a_sorted_dict(seed: int, names: int) -> None:
             assert snapshot.last(below, above) == (inside[-1] if inside else "")
         sizes = [len(chunk.keys) for chunk in snapshot.chunks()]
         assert all(0 < size <= 2 * limits.SEGMENT for size in sizes)
+
+
+@given(st.integers(0, 2**32), st.sampled_from([5, 300, 2000]))
+def test_what_readers_have_never_changes(seed: int, names: int) -> None:
+    held = []
+    for snapshot, model, random in churn(seed, names, 300):
+        low, high = random.choice((("", ""), bounds(random.choice(NAMESPACES))))
+        inside = {key: entry for key, entry in model.items() if low <= key and (not high or key < high)}
+        held.append((snapshot.pieces(low, high), inside))
+    for pieces, inside in held:
+        kept = [pair for keys, entries in batches(pieces) for pair in zip(keys, entries, strict=True)]
+        assert kept == list(inside.items())
 
 
 @given(st.integers(0, 2**32), st.sampled_from([5, 300, 2000]))

@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
 from apiext.meta.status import StatusError
-from apiext.storage.store import Entry
+from apiext.storage.cached_store import CachedStore
+from apiext.storage.store import Entry, RevisionChanged
 from apiext.verbs import api
 from tests.support.fake_etcd import FakeEtcd
 from tests.unit.controllers.harness import server
@@ -65,6 +67,27 @@ async def _put(client: Client, entry: Entry, spec: dict[str, int]) -> int:
     raw = served_version.encode({**document, "spec": spec})
     key = client.server.store.keys.object(WIDGETS, "default", "a")
     return await client.server.store.put_key(key, raw, entry.revision)
+
+
+@pytest.mark.rows("WRI-005")
+async def test_a_put_that_lost_a_race_writes_the_same_at_the_next_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with served(FakeEtcd()) as client:
+        before = client.shown(await client.create("a", spec={"n": {"m": 1}}))
+        store, attempts = client.server.store, []
+
+        async def late(self: CachedStore, *args: Any) -> Entry:
+            attempts.append(args[3])
+            if len(attempts) == 1:
+                raise RevisionChanged(stored(await client.stored("a")))
+            return await put(self, *args)
+
+        put = CachedStore.update
+        monkeypatch.setattr(type(store), "update", late)
+        owner = {"apiVersion": "v1", "kind": "K", "name": "n", "uid": "u"}
+        metadata = {**before["metadata"], "labels": {"a": "1"}, "ownerReferences": [owner, owner]}
+        await client.update({**before, "metadata": metadata, "spec": {"n": {"m": 2}}})
+        assert attempts[0] == attempts[1]
+        assert b'"m":2' in attempts[0]
 
 
 @pytest.mark.rows("WRI-006")

@@ -1,0 +1,76 @@
+"""The short roads of an update find what the long ones find (SSA-006, SSA-007)."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apiext.documents.document import View
+from apiext.managedfields import manager, typed, updater
+from apiext.managedfields.entries import UPDATE, manager_of
+from apiext.managedfields.fieldset import union
+from apiext.managedfields.schemas import merge_type
+from apiext.managedfields.typed import TypeFault, check
+from apiext.managedfields.updater import Write
+from tests.unit.managedfields.support import BASE, SCHEMA, TYPE, OneVersion, applied, owners_of, updated, writer
+from tests.unit.managedfields.test_apply_laws import NAMES, NUMBERS, SPECS
+
+pytestmark = pytest.mark.rows("SSA-006", "SSA-007")
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | NUMBERS | st.just("text"),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(NAMES | st.sampled_from("kv"), inner, max_size=2),
+)
+MISFITS = st.dictionaries(st.sampled_from(["a", "b", "map", "list", "set", "items", "free", "unknown"]), VALUES)
+
+
+def fits(value: Any, of: Any = TYPE) -> bool:
+    try:
+        check(of, value)
+    except TypeFault:
+        return False
+    return True
+
+
+@given(SPECS, SPECS, SPECS)
+def test_who_writes_again_owns_what_is_left_and_what_a_stranger_would_take(
+    first: View, second: View, third: View
+) -> None:
+    live = updated(applied(None, "m1", first), "m2", second)
+    again, others = owners_of(updated(live, "m2", third)), owners_of(updated(live, "stranger", third))
+    left, taken = others.pop("m2", {}), others.pop("stranger", {})
+    assert again.pop("m2", {}) == union(left, taken)
+    assert again == others
+
+
+def test_who_writes_again_loses_what_nobody_owns() -> None:
+    owned = {"f:metadata": {"f:generation": {}, "f:labels": {".": {}, "f:a": {}}}}
+    entry = {"manager": "m", "operation": "Update", "apiVersion": "g/v1", "fieldsType": "FieldsV1", "fieldsV1": owned}
+    live = {**BASE, "metadata": {"name": "o", "generation": 1, "labels": {"a": "1"}, "managedFields": [entry]}}
+    new = {**BASE, "metadata": {"name": "o", "generation": 2, "labels": {"a": "2"}}}
+    assert manager.track(writer("m"), live, new, creating=False)[0]["fieldsV1"] == {
+        "f:metadata": {"f:labels": {".": {}, "f:a": {}}}
+    }
+
+
+@given(MISFITS | SPECS, SPECS, st.booleans())
+def test_a_stored_object_that_does_not_fit_is_noticed(before: Any, after: View, same: bool) -> None:
+    live = {**BASE, "spec": {**after, **before} if same else before}
+    write = Write(OneVersion(), "g/v1", TYPE, manager_of("m", UPDATE, "g/v1", ""))
+    if fits(live):
+        updater.update(write, live, {**BASE, "spec": after}, {})
+    else:
+        with pytest.raises(ValueError):  # noqa: PT011 (of a list without names the comparison tells first)
+            updater.update(write, live, {**BASE, "spec": after}, {})
+
+
+@given(st.lists(MISFITS, max_size=3))
+def test_what_is_remembered_of_like_objects_is_so(specs: list[Any]) -> None:
+    found = []
+    for few in (-1, 1_000):
+        of = merge_type(SCHEMA)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(typed, "FEW", few)
+            found.append([fits({**BASE, "spec": spec}, of) for spec in (*specs, *specs)])
+    assert found[0] == found[1]

@@ -314,9 +314,13 @@ def _compare(left: str, right: str) -> int:
 
 
 def _number(text: str, inside: bool) -> tuple[int, int]:
-    """Return the number that a text begins with, 0 for none, and its length; ``inside``: digits stand before it."""
+    """Return the number that a text begins with, 0 for none, and its length; ``inside``: digits stand before it.
+
+    upstream: an int64 that runs over, so only its last 64 digits count.
+    """
     digits = _FIRST_DIGITS.match(text)[0]
-    return int(f"{'1' if inside else '0'}{digits}"), len(digits)
+    value = int(f"{'1' if inside else '0'}{digits}"[-64:]) % _UINT64_END
+    return value - _UINT64_END if value > _INT_MAX else value, len(digits)
 
 
 class _Dumper(yaml.CSafeDumper):

@@ -190,6 +190,13 @@ def test_yaml_is_written_as_go_writes_it() -> None:
     ]  # fmt: skip
 
 
+def test_numbers_in_keys_run_over_as_in_go() -> None:
+    keys = ["x9223372036854775808", "x18446744073709551616", "x1" + "0" * 5000, "x5"]  # the least of int64, 0, 0, 5
+    text = encode_yaml(dict.fromkeys(reversed(keys), 1)).decode()
+    places = [text.index(f"{key}\n" if len(key) > 1000 else f"{key}:") for key in keys]
+    assert places == sorted(places)
+
+
 def test_kinds_of_values_have_their_names() -> None:
     values = ({}, [], "x", 1, 1.5, True, None)
     assert [json_kind(value) for value in values] == ["object", "array", "string", "number", "number", "bool", "null"]

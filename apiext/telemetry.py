@@ -126,9 +126,7 @@ class HistogramFamily:
 
     def observe(self, value: float, *labels: str) -> None:
         """Count one value under these label values."""
-        found = self._slots.get(labels) or self.slot(*labels)
-        found.buckets[bisect_left(found.bounds, value)] += 1
-        found.sum += value
+        (self._slots.get(labels) or self.slot(*labels)).observe(value)
 
     def lines(self) -> Iterable[str]:
         """Return the sample lines: cumulative buckets, sum and count."""

@@ -290,13 +290,10 @@ def _check_name(exchange: Exchange) -> None:
 async def _outcome(subject: Subject, outcome: Outcome) -> Reply:
     if outcome.served is not None and outcome.served is not subject.served:
         subject = replace(subject, served=outcome.served)
-    entry = outcome.entry
-    if entry is None:
-        assert outcome.document is not None
-        return representations.document_reply(subject, outcome.document, outcome.code)
-    if subject.wanted.encoding != PROTOBUF:
-        return representations.entry_reply(subject, entry, outcome.code)
-    return await _stored(subject, entry, outcome.code)
+    if outcome.entry is not None:
+        return await _stored(subject, outcome.entry, outcome.code)
+    assert outcome.document is not None
+    return representations.document_reply(subject, outcome.document, outcome.code)
 
 
 async def _stored(subject: Subject, entry: Entry, code: int = 200) -> Reply:
@@ -323,18 +320,19 @@ async def _body(resources: Resources, exchange: Exchange, target: Target) -> Bod
     encoding = negotiation.body_encoding(exchange.headers.get("Content-Type", ""))
     if encoding == PROTOBUF and not _in_protobuf(target.served, target.endpoint):
         raise status.unsupported_media_type((JSON, YAML))
-    decode = BODIES[encoding]
     raw = await _raw_body(resources, exchange)
     try:
-        document, duplicates = await asyncio.to_thread(decode, raw) if _is_long(encoding, raw) else decode(raw)
+        document, duplicates = await _decoded(encoding, raw)
     except DecodeError as error:
         raise unreadable_body(target.served, target.endpoint, error, raw) from error
     return Body(document, duplicates, encoding, raw)
 
 
-def _is_long(encoding: str, raw: bytes) -> bool:
-    """Whether decoding takes so long that a thread does it."""
-    return len(raw) >= limits.DECODE_OFF_LOOP.get(encoding, limits.MAX_BODY)
+async def _decoded(encoding: str, raw: bytes) -> tuple[Document, list[str]]:
+    decode = BODIES[encoding]
+    if len(raw) < limits.DECODE_OFF_LOOP.get(encoding, limits.MAX_BODY):
+        return decode(raw)
+    return await asyncio.to_thread(decode, raw)
 
 
 def _from_json(raw: bytes) -> tuple[Document, list[str]]:
@@ -382,8 +380,7 @@ async def _delete_options(resources: Resources, exchange: Exchange) -> Document 
     try:
         if encoding == PROTOBUF:
             return protobuf.decode_delete_options(raw)
-        decode = BODIES[encoding]
-        document, _ = await asyncio.to_thread(decode, raw) if _is_long(encoding, raw) else decode(raw)
+        document, _ = await _decoded(encoding, raw)
     except DecodeError as error:
         raise status.bad_request(str(error)) from error
     return document if encoding == JSON else dict(sorted(document.items()))  # YAML is read by way of sorted JSON

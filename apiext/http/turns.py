@@ -5,6 +5,7 @@ are aiohttp's; each has a contract test, and the versions allowed are pinned.
 """
 
 import asyncio
+from abc import abstractmethod
 from typing import Any
 
 from aiohttp import web
@@ -48,13 +49,13 @@ class Turns(web.RequestHandler):
 
     __slots__ = ()
 
+    @abstractmethod
     async def answer(self, request: Request) -> bool:
         """Answer a request and write it; return whether the connection may go on."""
-        raise NotImplementedError
 
+    @abstractmethod
     def refuse(self, code: int, error: BaseException | None) -> None:
         """Answer what ``answer`` cannot, and close."""
-        raise NotImplementedError
 
     async def start(self) -> None:
         """Answer requests until one was the last, then close."""

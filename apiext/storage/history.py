@@ -66,7 +66,7 @@ class History:
         self._sizes.append(size)
         self._bytes += size
         self.end += 1
-        if self._bytes > limits.EVENT_RING_BYTES or self.end - self.first > limits.EVENT_RING:
+        if self._over():
             self._trim()
 
     def prepend(self, changes: Sequence[Change], floor: int) -> None:

@@ -192,7 +192,7 @@ class Telemetry:
         self.body_sizes = HistogramFamily(
             "apiserver_request_body_size_bytes",
             "Apiserver request body size in bytes broken out by resource and verb.",
-            ("resource", "verb"),
+            ("group", "resource", "verb"),
             SIZES,
         )
         self.watch_event_sizes = HistogramFamily(
@@ -255,7 +255,7 @@ class Telemetry:
         self.etcd_seconds = HistogramFamily(
             "etcd_request_duration_seconds",
             "Etcd request latency in seconds for each operation and object type.",
-            ("operation", "type"),
+            ("group", "operation", "resource"),
             ETCD_SECONDS,
         )
         self._more: list[Family | HistogramFamily] = []

@@ -65,6 +65,19 @@ def reference_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.Te
         yield started
 
 
+@pytest.fixture(scope="session")
+def foreign(request: pytest.FixtureRequest) -> bool:
+    """Whether --server names a server of another make."""
+    url = request.config.getoption("--server")
+    return bool(url) and Client(url).get("/version").expect(200)["compiler"] != "python"
+
+
+@pytest.fixture(autouse=True)
+def _judged(request: pytest.FixtureRequest) -> None:
+    if (mark := request.node.get_closest_marker("differs")) and request.getfixturevalue("foreign"):
+        pytest.skip(f"kube-apiserver differs, see docs/DIFFERENCES.md: {mark.args[0]}")
+
+
 @pytest.fixture
 def api(server: Server) -> Client:
     """A client of the server."""

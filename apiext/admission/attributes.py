@@ -117,6 +117,13 @@ class Attributes:
         return self.namespace or ""
 
     @property
+    def told_name(self) -> str:
+        """What a denial calls the object: a name that is yet to be made is told by its prefix."""
+        metadata = (self.new or {}).get("metadata") or {}
+        # upstream: an object without a name is called Unknown
+        return self.name or metadata.get("name") or metadata.get("generateName") or "Unknown"
+
+    @property
     def extra(self) -> Mapping[str, Sequence[str]]:
         """What else is known of the user."""
         found = self.user.extra

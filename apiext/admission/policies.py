@@ -187,7 +187,7 @@ class _Review:
 
     def _denied(self, denial: _Denial) -> StatusError:
         text = denial.text()
-        error = status.forbidden(self.attributes.resource, self.attributes.name, text, [{"message": text}])
+        error = status.forbidden(self.attributes.resource, self.attributes.told_name, text, [{"message": text}])
         error.reason = denial.decision.reason or "Invalid"
         error.code = _CODES.get(error.reason, 422)
         return error

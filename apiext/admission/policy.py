@@ -174,7 +174,8 @@ class _Work:
 
     def __init__(self, policy: Policy, known: Mapping[str, Any]) -> None:
         self._policy = policy
-        self._known = {**known, "variables": dict.fromkeys(policy.variables, True)} if policy.variables else dict(known)
+        self._there: dict[str, Value] = dict.fromkeys(policy.variables, True)  # what has() sees of variables
+        self._known = {**known, "variables": self._there} if policy.variables else dict(known)
         self._waiting = dict(policy.variables)
         self.budget = Budget(limits.ADMISSION_EXPRESSIONS)
 
@@ -187,12 +188,16 @@ class _Work:
         return (found.value, "") if found.error is None else (None, fault_of(text, found))
 
     async def _need(self, program: Program) -> None:
-        """Have the variables that an expression names, each evaluated once, in their order."""
-        for name in [name for name in self._waiting if program.mentions(f"variables.{name}")]:
+        """Have the variables that an expression names, each evaluated once, in their order; has() means any."""
+        whole = program.environment.variables if program.mentions("variables") else ()
+        wanted = [name for name in self._waiting if program.mentions(one := f"variables.{name}") or one in whole]
+        for name in wanted:
             if name not in self._waiting:
                 continue
             _, own = self._waiting.pop(name)
-            self._known[f"variables.{name}"] = await self._variable(name, own)
+            value = self._known[f"variables.{name}"] = await self._variable(name, own)
+            if type(value) is Fault:
+                self._there[name] = value
 
     async def _variable(self, name: str, program: Compiled) -> Value:
         """Return the value of a composed variable, or the fault that whoever uses it meets."""

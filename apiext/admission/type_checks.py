@@ -31,16 +31,16 @@ class Kind(NamedTuple):
         return f"{self.group}/{self.version}, Kind={self.kind}"
 
 
-KindOf = Callable[[str, str, str], Kind | None]
-"""The kind of a resource by group, version and name; None when nobody serves it."""
+KindsOf = Callable[[str, str, str], Sequence[Kind]]
+"""The kinds of a resource by group, version and name; none when nobody serves it."""
 SchemaOf = Callable[[Kind], View | None]
 """The whole schema of a kind without references; None when there is none."""
 
 
-def warnings_of(policy: View, kind_of: KindOf, schema_of: SchemaOf) -> list[Document]:
+def warnings_of(policy: View, named: KindsOf, schema_of: SchemaOf) -> list[Document]:
     """Return ``status.typeChecking.expressionWarnings`` of a policy."""
     spec = policy.get("spec") or {}
-    within = list(_environments(spec, kind_of, schema_of))
+    within = list(_environments(spec, named, schema_of))
     found = []
     for index, validation in enumerate(spec.get("validations") or ()):
         for name in ("expression", "messageExpression") if validation.get("messageExpression") else ("expression",):
@@ -51,7 +51,7 @@ def warnings_of(policy: View, kind_of: KindOf, schema_of: SchemaOf) -> list[Docu
     return found
 
 
-def _environments(spec: View, kind_of: KindOf, schema_of: SchemaOf) -> Iterator[tuple[Kind, Environment]]:
+def _environments(spec: View, named: KindsOf, schema_of: SchemaOf) -> Iterator[tuple[Kind, Environment]]:
     """Yield each kind that the policy is about with what its expressions see; kinds without a schema are left out."""
     param_kind = spec.get("paramKind")
     params: Declared | Type | None = None
@@ -59,13 +59,13 @@ def _environments(spec: View, kind_of: KindOf, schema_of: SchemaOf) -> Iterator[
         group, _, version = (param_kind.get("apiVersion") or "").rpartition("/")
         kind = Kind(group, version, param_kind.get("kind") or "")
         params = _declared(f"{kind.kind}0", schema_of(kind))
-    for kind in kinds_of(spec, kind_of):
+    for kind in kinds_of(spec, named):
         schema = schema_of(kind)
         if schema is not None:
             yield kind, _with_variables(spec, _declared(kind.kind, schema), params)
 
 
-def kinds_of(spec: View, kind_of: KindOf) -> list[Kind]:
+def kinds_of(spec: View, named: KindsOf) -> list[Kind]:
     """Return the kinds that the rules of a policy name, sorted: of no wildcards, and of at most ten of a rule."""
     found: set[Kind] = set()
     for rule in (spec.get("matchConstraints") or {}).get("resourceRules") or ():
@@ -73,12 +73,11 @@ def kinds_of(spec: View, kind_of: KindOf) -> list[Kind]:
         resources = sorted(name for name in rule.get("resources") or () if "*" not in name and "/" not in name)
         count = 0
         for group, version, resource in product(groups, versions, resources):
-            kind = kind_of(group, version, resource)
-            if kind is not None:
+            for kind in named(group, version, resource):
                 found.add(kind)
                 count += 1
-            if count == MOST:  # upstream: the end of all rules
-                return sorted(found)
+                if count == MOST:  # upstream: the end of all rules
+                    return sorted(found)
     return sorted(found)
 
 

@@ -7,7 +7,8 @@ import orjson
 from apiext.admission.attributes import Attributes, Form
 from apiext.catalog.served import ServedResource, ServedVersion
 from apiext.documents.document import Document, View
-from apiext.documents.encoding import encode
+from apiext.documents.encoding import encode, json_kind
+from apiext.documents.quotes import go_quote
 from apiext.meta import status
 from apiext.schema.budget import DEFAULTS, OverBudget
 
@@ -37,8 +38,16 @@ def served_in(definition: ServedResource, api_version: str) -> ServedVersion:
 
 def normalized(served: ServedVersion, subresource: str, document: Document) -> Document:
     """Return what a webhook made, pruned, coerced and defaulted as a body would be (ADM-014); 500 when it cannot be."""
-    if not isinstance(document.get("kind"), str) or not document["kind"]:
+    for name in ("apiVersion", "kind"):
+        if not isinstance(document.get(name), str | None):
+            fault = f"json: cannot unmarshal {json_kind(document[name])} into Go struct field .{name} of type string"
+            raise status.internal(f"couldn't get version/kind; json parse error: {fault}")
+    if not document.get("kind"):
         raise status.internal(f"Object 'Kind' is missing in '{encode(document).decode()}'")
+    group, _, version = (document.get("apiVersion") or "").rpartition("/")
+    if not served.typed and not subresource and group != served.group:
+        text = f"{group}/{version}, Kind={document['kind']} is unstructured and is not suitable for converting to"
+        raise status.StatusError(500, "", f"{text} {go_quote(served.api_version)}")
     DEFAULTS.refill()
     try:
         found = (served.endpoints[subresource].normalize or served.normalize)(document)[0]

@@ -14,10 +14,10 @@ from apiext.admission.reviews import Response
 from apiext.admission.versions import Shown, Versions, normalized, served_in
 from apiext.documents import json_patch
 from apiext.documents.document import Document
-from apiext.documents.encoding import decode_json
+from apiext.documents.encoding import decode_json, json_kind
 from apiext.documents.errors import DecodeError
+from apiext.documents.quotes import go_quote
 from apiext.meta import status
-from apiext.meta.fields import go_quote
 from apiext.meta.status import StatusError
 
 MUTATION = "mutation.webhook.admission.k8s.io/"
@@ -148,8 +148,11 @@ def _operations(hook: Hook, response: Response) -> list[Any]:
     """Return the operations of a patch; raises Failed for what is none."""
     try:
         operations, _ = decode_json(response.patch)
+        if operations is None:
+            return []
         if not isinstance(operations, list):
-            raise json_patch.PatchMalformed("json: cannot unmarshal object into Go value of type jsonpatch.Patch")
+            kind = json_kind(operations)
+            raise json_patch.PatchMalformed(f"json: cannot unmarshal {kind} into Go value of type jsonpatch.Patch")
         json_patch.check(operations)
     except (DecodeError, json_patch.PatchMalformed, json_patch.PatchTooBig) as error:
         raise Failed(hook.name, f"received undecodable patch in webhook response: {error}") from error

@@ -123,6 +123,11 @@ def compiled(text: str, within: Environment, wanted: Sequence[Type] = ()) -> Pro
         stage = "compilation failed" if found.stage == "compilation" else "program instantiation failed"
         return f"{stage}: {found.text}"
     if wanted and found.result not in wanted:
-        listed = str(wanted[0]) if len(wanted) == 1 else f"one of [{' '.join(map(str, wanted))}]"
-        return f"must evaluate to {listed} but got {found.result}"
+        listed = _named(wanted[0]) if len(wanted) == 1 else f"one of [{' '.join(map(_named, wanted))}]"
+        return f"must evaluate to {listed} but got {_named(found.result)}"
     return found
+
+
+def _named(type: Type) -> str:
+    """Return a type as Go's types name themselves, which other messages of upstream do not."""
+    return f"{type.name}({', '.join(map(_named, type.params))})" if type.params else type.name

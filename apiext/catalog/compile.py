@@ -195,7 +195,7 @@ def _normalizer(schema: Schema, kind: str) -> Callable[[Document], tuple[Documen
         if "metadata" in document:
             document["metadata"], unknown = objectmeta.coerce(document["metadata"], "metadata")
         if document.get("kind") == kind:  # upstream leaves a body of another kind alone; it is refused later
-            unknown = unknown + schema().normalize(document)
+            unknown = unknown + schema().normalize(document, unknown)
         return document, unknown
 
     return normalize

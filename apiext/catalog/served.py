@@ -176,6 +176,9 @@ class ServedVersion:
     converts: bool = False
     identity: str = ""
     unconditional: bool = False  # a PUT without resourceVersion replaces whatever is there (upstream's core kinds)
+    upserts: bool = False  # a PUT creates what is not there
+    returns_deleted: bool = False  # the answer to a delete is the object, not a Status
+    uncollected: bool = False  # how a delete propagates is nothing to it (events)
     preserve: bool = False  # spec.preserveUnknownFields: nothing is pruned
     stored_as: GroupResource | None = None  # whose objects it shows, None for its own
     # every request asks for these several times
@@ -183,6 +186,7 @@ class ServedVersion:
     group_resource: GroupResource = field(init=False)  # as error texts name it
     stored_resource: GroupResource = field(init=False)  # that its objects are stored under
     group_kind: GroupKind = field(init=False)  # as error texts name it
+    stored_kind: GroupKind = field(init=False)  # as errors of its values name it: upstream, in the group of the storage
 
     def __post_init__(self) -> None:
         resource = _group_resource(self.group, self.resource)
@@ -190,6 +194,7 @@ class ServedVersion:
         object.__setattr__(self, "group_resource", resource)
         object.__setattr__(self, "stored_resource", self.stored_as or resource)
         object.__setattr__(self, "group_kind", _group_kind(self.group, self.kind))
+        object.__setattr__(self, "stored_kind", _group_kind(self.stored_resource.group, self.kind))
 
     @property
     def group_version(self) -> GroupVersion:

@@ -6,7 +6,7 @@ from typing import Any
 from apiext.cel.effort import spend
 from apiext.cel.values import Fault, Value, View, elements, equal, is_list, is_map
 
-_PLAIN = frozenset((str, int, bool, float, type(None)))
+_PLAIN = frozenset((str, int, bool, float, type(None), Fault))  # a fault is that of a composed variable
 
 
 def dynamic(raw: Any) -> Value:

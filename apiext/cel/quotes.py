@@ -8,8 +8,13 @@ _GO_ESCAPES = {
 
 
 def go_quote(text: str) -> str:
-    """Return a text in double quotes with Go's escapes."""
+    """Return a text in double quotes with Go's escapes, reckoned with. Raises Cancelled."""
     spend_text(len(text))
+    return quoted(text)
+
+
+def quoted(text: str) -> str:
+    """Return a text in double quotes with Go's escapes; for messages that no evaluation makes, too."""
     if text.isprintable() and '"' not in text and "\\" not in text:
         return f'"{text}"'
     return '"' + "".join(_go_character(char) for char in text) + '"'

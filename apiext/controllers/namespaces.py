@@ -195,9 +195,8 @@ def conditions(
         text = f"Failed to delete all resource types, {len(failures)} remaining: {listed}"
         told["NamespaceDeletionContentFailure"] = ("True", "ContentDeletionFailed", text)
     if remaining:
-        listed = ", ".join(
-            f"{resource} has {count} resource instances" for resource, count in sorted(remaining.items())
-        )
+        counts = sorted((f"{resource.resource}.{resource.group}", count) for resource, count in remaining.items())
+        listed = ", ".join(f"{name} has {count} resource instances" for name, count in counts)  # upstream: "secrets."
         text = f"Some resources are remaining: {listed}"
         told["NamespaceContentRemaining"] = ("True", "SomeResourcesRemain", text)
     if held:

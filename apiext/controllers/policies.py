@@ -86,11 +86,17 @@ class _Kinds:
 
     def check(self, policy: View) -> list[Document]:
         """Return what is wrong with the expressions of a policy; may take long."""
-        return warnings_of(policy, self._kind, self._schema)
+        return warnings_of(policy, self._named, self._schema)
 
-    def _kind(self, group: str, version: str, resource: str) -> Kind | None:
-        served = self._catalog.lookup(group, version, resource)
-        return Kind(group, version, served.kind) if served is not None else None
+    def _named(self, group: str, version: str, name: str) -> list[Kind]:
+        """Return the kinds of a resource, which may be named in the singular, too; upstream: no group means any."""
+        return [
+            Kind(served.group, version, served.kind)
+            for resource in self._catalog.resources.values()
+            if not group or resource.group == group
+            for served in (resource.versions.get(version),)
+            if served is not None and name in (served.resource, served.singular)
+        ]
 
     def _schema(self, kind: Kind) -> View | None:
         path = f"apis/{kind.group}/{kind.version}" if kind.group else f"api/{kind.version}"

@@ -10,8 +10,9 @@ from apiext.conversion import pieces
 from apiext.crd.typed import Field, Json, List, Text
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import encode, json_kind
+from apiext.documents.quotes import go_quote
 from apiext.meta import objectmeta
-from apiext.meta.fields import FieldError, go_quote
+from apiext.meta.fields import FieldError
 from apiext.webhooks.reviews import STATUS, VERSIONS, decoded, review_types, typed
 
 GROUP = "apiextensions.k8s.io"

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from apiext.crd.conditions import condition
 from apiext.crd.definition import APPROVAL
 from apiext.documents.document import Document, View
-from apiext.meta.fields import FieldError, go_quote, invalid, required
+from apiext.documents.quotes import go_quote
+from apiext.meta.fields import FieldError, invalid, required
 
 ANNOTATION = "api-approved.kubernetes.io"
 PATH = f"metadata.annotations[{ANNOTATION}]"

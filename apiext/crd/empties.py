@@ -1,4 +1,4 @@
-"""Empty lists and maps in schemas: validation sees them as given, Go prints none of them (encoding/json, omitempty)."""
+"""Empty lists and maps of versions and schemas: validation sees them, Go prints none (encoding/json, omitempty)."""
 
 from typing import Any
 
@@ -19,16 +19,20 @@ def may_hold_empty(raw: bytes) -> bool:
 
 
 def without_empty(document: View) -> Document:
-    """Return a definition of either version without the empty lists and maps in its schemas."""
+    """Return a definition of either API version without the empty lists in its versions, and those in its schemas."""
     spec: Document = dict(document["spec"])
     if spec.get("validation"):
         spec["validation"] = clean_holder(spec["validation"])
     if spec.get("versions"):
-        spec["versions"] = [
-            {**version, "schema": clean_holder(version["schema"])} if version.get("schema") else version
-            for version in spec["versions"]
-        ]
+        spec["versions"] = [_clean_version(version) for version in spec["versions"]]
     return {**document, "spec": spec}
+
+
+def _clean_version(version: View) -> Document:
+    found = {name: value for name, value in version.items() if value != []}
+    if found.get("schema"):
+        found["schema"] = clean_holder(found["schema"])
+    return found
 
 
 def clean_holder(holder: View) -> Document:

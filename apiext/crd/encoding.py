@@ -46,8 +46,8 @@ def _hoisted(spec: View) -> Document:
 
 
 def _alike(left: Any, right: Any) -> bool:
-    """Tell whether two parts are the same; an empty list or map in a schema is the same as none (Go's Semantic)."""
-    if left == right:
+    """Tell whether two parts are the same; an empty list is the same as none, as in a schema (Go's Semantic)."""
+    if left == right or (left in (None, []) and right in (None, [])):
         return True
     if not left or not right or "openAPIV3Schema" not in left or "openAPIV3Schema" not in right:
         return False

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from apiext.crd.conditions import condition, find
 from apiext.crd.definition import ESTABLISHED, NAMES_ACCEPTED, CustomResourceDefinition, Names
 from apiext.documents.document import View
-from apiext.meta.fields import aggregate, go_quote
+from apiext.documents.quotes import go_quote
+from apiext.meta.fields import aggregate
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,17 +3,17 @@
 import base64
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+from urllib.parse import unquote
 
+from apiext.cel.library import urls
 from apiext.documents.document import View
-from apiext.meta.fields import FieldError, child, forbidden, go_quote, invalid, item, not_supported, required
+from apiext.meta.fields import FieldError, child, forbidden, invalid, item, not_supported, required
 from apiext.meta.syntax import dns1035_label, dns1123_subdomain
 
 STRATEGIES = ("None", "Webhook")
 REVIEW_VERSIONS = ("v1", "v1beta1")
 _FORM = "; desired format: https://host[/path]"
 _UNUSED = "should not be set when strategy is not set to Webhook"
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*").fullmatch
 _PEM = re.compile(rb"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
 
 
@@ -79,59 +79,20 @@ def recognizes(reviews: Sequence[str]) -> bool:
 def url_errors(url: str, path: str) -> Iterator[FieldError]:
     """Yield what is wrong with a webhook's URL (CRD-036); upstream shows the offending part as the value."""
     try:
-        parts = split_url(url)
+        parts = urls.parse(url, request=False)
     except ValueError as error:
         yield required(path, f"url must be a valid URL: {error}{_FORM}")
         return
-    if parts["scheme"] != "https":
-        yield invalid(path, parts["scheme"], f"'https' is the only allowed URL scheme{_FORM}")
-    if not parts["host"]:
+    if parts.scheme != "https":
+        yield invalid(path, parts.scheme, f"'https' is the only allowed URL scheme{_FORM}")
+    if not parts.host:
         yield invalid(path, "", f"host must be specified{_FORM}")
-    if parts["user"] is not None:
-        yield invalid(path, parts["user"], "user information is not permitted in the URL")
-    if parts["fragment"]:
-        yield invalid(path, parts["fragment"], "fragments are not permitted in the URL")
-    if parts["query"]:
-        yield invalid(path, parts["query"], "query parameters are not permitted in the URL")
-
-
-def split_url(url: str) -> dict[str, Any]:
-    """Return scheme, user (None when absent), host, query and fragment as Go's url.Parse finds them.
-
-    Raises ValueError with Go's text.
-    """
-    if any(ord(char) < 0x20 or ord(char) == 0x7F for char in url):
-        raise ValueError(f"parse {go_quote(url)}: net/url: invalid control character in URL")
-    rest, _, fragment = url.partition("#")
-    head, colon, tail = rest.partition(":")
-    scheme = ""
-    if colon and "/" not in head and "?" not in head:
-        if not head:
-            raise ValueError(f"parse {go_quote(url)}: missing protocol scheme")
-        if _SCHEME(head):
-            scheme, rest = head.lower(), tail
-        elif head[0].isalpha():
-            raise ValueError(f"parse {go_quote(url)}: first path segment in URL cannot contain colon")
-        else:
-            raise ValueError(f"parse {go_quote(url)}: first path segment in URL cannot contain colon")
-    rest, _, query = rest.partition("?")
-    user: str | None = None
-    host = ""
-    if rest.startswith("//"):
-        host = rest[2:].partition("/")[0]
-        if "@" in host:
-            user, _, host = host.rpartition("@")
-        _check_host(url, host)
-    return {"scheme": scheme, "user": user, "host": host, "query": query, "fragment": fragment}
-
-
-def _check_host(url: str, host: str) -> None:
-    for char in host:
-        if char in ' "<>\\^`{|}':
-            raise ValueError(f"parse {go_quote(url)}: invalid character {go_quote(char)} in host name")
-    port = host.rpartition("]")[2].partition(":") if host.startswith("[") else host.partition(":")
-    if port[1] and port[2] and not port[2].isdigit():
-        raise ValueError(f"parse {go_quote(url)}: invalid port {go_quote(':' + port[2])} after host")
+    if parts.user is not None:
+        yield invalid(path, parts.user, "user information is not permitted in the URL")
+    if fragment := unquote(url.partition("#")[2]):
+        yield invalid(path, fragment, "fragments are not permitted in the URL")
+    if parts.query:
+        yield invalid(path, parts.query, "query parameters are not permitted in the URL")
 
 
 def service_errors(service: View, path: str) -> Iterator[FieldError]:

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from apiext.crd.internal_text import go_json
 from apiext.documents.document import View
 from apiext.meta.fields import (
     INVALID,
@@ -18,6 +17,7 @@ from apiext.meta.fields import (
 )
 from apiext.meta.syntax import dns1035_label
 from apiext.schema.field_paths import PathError, follow
+from apiext.schema.internal_text import go_json
 from apiext.schema.structural import Structural
 
 MAX_SELECTABLE = 8  # upstream: MaxSelectableFields

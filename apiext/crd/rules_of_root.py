@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from apiext.crd.internal_text import SCHEMA_FIELDS, schema_text
 from apiext.crd.rules_of_parts import invalid_json
 from apiext.documents.document import View
 from apiext.meta.fields import FieldError, child, forbidden, invalid
 from apiext.schema.compile import compile_schema
+from apiext.schema.internal_text import SCHEMA_FIELDS, schema_text
 
 _ALLOWED = (
     "Description Type Format Title Maximum ExclusiveMaximum Minimum ExclusiveMinimum MaxLength MinLength Pattern"

@@ -162,6 +162,7 @@ class Bytes:
             return base64.b64encode(base64.b64decode(compact, validate=True)).decode()
         except ValueError:
             fault = DecodeError(f"illegal base64 data at input byte {_base64_fault(value)}")
+            fault.restored = f"error decoding from json: {fault}"
             into.fault = into.fault or fault
             return None
 
@@ -251,11 +252,15 @@ class Map:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A struct's field: printed when it is not zero (omitempty), when it was given (pointer), or always."""
+    """A struct's field: printed when it is not zero (omitempty), when it was given (pointer), or always.
+
+    ``within`` names the embedded structs that the field is in, which errors tell of.
+    """
 
     type: GoType
     always: bool = False
     pointer: bool = False
+    within: tuple[str, ...] = ()
 
 
 def _plain_class(known: Field) -> type[Any] | None:
@@ -311,7 +316,7 @@ class Struct:
                 continue
             if item is None and known.pointer:
                 continue
-            into.owner, into.fields = self.name, (*above, key)
+            into.owner, into.fields = self.name, (*above, *known.within, key)
             decoded = known.type.decode(item, here, into)
             if decoded is not ABSENT:
                 found[key] = decoded

@@ -276,6 +276,7 @@ def _version(package: str, column: Struct, selectable: Struct, validation: Struc
             "selectableFields": Field(List(selectable)),
         },
         package=package,
+        holds_empty=True,
     )
 
 

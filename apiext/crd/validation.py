@@ -28,6 +28,7 @@ from apiext.documents.document import View
 from apiext.meta.fields import FieldError, child, forbidden, invalid, item, not_supported, required
 from apiext.meta.syntax import dns1035_label, dns1123_subdomain
 from apiext.schema import definitions, options, rules_of_structure
+from apiext.schema.field_paths import NOWHERE
 from apiext.schema.parse import parse
 
 SCOPES = ("Cluster", "Namespaced")
@@ -228,9 +229,7 @@ def _spec_errors(spec: View, rules: Rules, path: str) -> list[FieldError]:
         if not names.get(name):
             errors.append(required(child(child(path, "names"), name)))
     errors += name_errors(names, child(path, "names"))
-    status_anywhere = any(
-        _has_status(spec.get("subresources") or version.get("subresources")) for version in spec.get("versions") or ()
-    )
+    status_anywhere = any(_has_status(holder.get("subresources")) for holder in (spec, *(spec.get("versions") or ())))
     errors += _part_errors(spec, path, "validation", status_anywhere, rules)
     errors += _conversion_errors(spec, rules, preserve, child(path, "conversion"))
     return errors
@@ -258,13 +257,19 @@ def _has_status(subresources: View | None) -> bool:
     return (subresources or {}).get("status") is not None
 
 
+def _subresources(spec: View, name: str) -> View | None:
+    """Return the subresources of a version: upstream, those of the first of its name."""
+    own = [(version["name"], version.get("subresources")) for version in spec.get("versions") or ()]
+    return dict(reversed(own))[name] if any(given is not None for _, given in own) else spec.get("subresources")
+
+
 def _version_errors(spec: View, rules: Rules, path: str) -> Iterator[FieldError]:
     for index, version in enumerate(spec.get("versions") or ()):
         where = item(child(path, "versions"), index)
         if faults := dns1035_label(version["name"]):
             yield invalid(child(where, "name"), version["name"], ",".join(faults))
         yield from deprecation_errors(version, where)
-        has_status = _has_status(spec.get("subresources") or version.get("subresources"))
+        has_status = _has_status(_subresources(spec, version["name"]))
         yield from _part_errors(version, where, "schema", has_status, rules)
 
 
@@ -301,12 +306,16 @@ def _selectable_errors(holder: View, path: str, schema: str, *, limited: bool) -
     if not selectable:
         return
     found, where = _schema(holder.get(schema)), child(path, "selectableFields")
-    if found is None:
+    if found is None and not (schema == "validation" and holder.get(schema) is not None):
         yield invalid(where, "", _TOP_SELECTABLE if schema == "validation" else _VERSION_SELECTABLE)
         return
-    unsupported = rules_of_structure.unsupported(found)
-    if unsupported:  # the reference crashes here (DIS-20)
+    unsupported = rules_of_structure.unsupported(found) if found is not None else ""
+    if unsupported:
         yield invalid(child(path, "schema.openAPIV3Schema"), "", unsupported)
+    if found is None or unsupported:
+        faults = selectable_errors(selectable, parse({}), where, limited=limited)
+        # the reference crashes at the first path that it has to follow (DIS-20)
+        yield from (fault for fault in faults if not fault.body.endswith(NOWHERE))
         return
     yield from selectable_errors(selectable, parse(found), where, limited=limited)
 

@@ -11,7 +11,7 @@ from apiext.catalog.served import ServedVersion
 from apiext.discovery import types
 from apiext.discovery.groups import Published
 
-_FORMAT = "3"  # grows when the same definition is published differently
+_FORMAT = "4"  # grows when the same definition is published differently
 _SCHEMAS: WeakKeyDictionary[ServedVersion, str] = WeakKeyDictionary()
 """Digests of schemas whose definition is not known; they live as long as their version is served."""
 

@@ -90,12 +90,8 @@ def resource_list(catalog: Catalog, group: str, version: str) -> Document | None
     found = published(catalog).get(group, {}).get(version)
     if found is None:
         return None
-    return {
-        "kind": "APIResourceList",
-        "apiVersion": "v1",
-        "groupVersion": f"{group}/{version}" if group else version,
-        "resources": [entry for one in found for entry in _entries(one)],
-    }
+    written = {"apiVersion": "v1", "groupVersion": f"{group}/{version}"} if group else {"groupVersion": version}
+    return {"kind": "APIResourceList", **written, "resources": [entry for one in found for entry in _entries(one)]}
 
 
 def _entries(one: Published) -> list[Document]:

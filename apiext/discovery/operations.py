@@ -200,7 +200,7 @@ def _operation(served: ServedVersion, action: Action, endpoint: Endpoint | None,
     sub = endpoint.name if endpoint is not None else ""
     scope = "Namespaced" if served.namespaced and not suffix.endswith("ForAllNamespaces") else ""
     prefix = "Collection" if action.verb == "deletecollection" else ""
-    subject = f"{prefix}{scope}{kind}{sub[:1].upper()}{sub[1:]}{suffix}"
+    subject = f"{prefix}{scope}{identifier(kind)}{sub[:1].upper()}{sub[1:]}{suffix}"
     model = _model(served, endpoint)
     bodies = {"itself": model, "patch": types.PATCH, "delete options": types.DELETE_OPTIONS}
     words = {"kind": kind, "article": _article(kind), "sub": f" {sub} of" if sub else ""}

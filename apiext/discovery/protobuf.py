@@ -12,16 +12,13 @@ _GO_LISTS: Mapping[tuple[str, str], str] = {("APIResource", "verbs"): "items"}
 """Lists that have a type of their own, with the field that holds them."""
 
 
-def encode(document: View, api_version: str = "v1") -> bytes:
-    """Return the enveloped message of a discovery document; ``api_version`` is that of one that does not say its own.
-
-    Raises LookupError for a kind that is no discovery document.
-    """
+def encode(document: View) -> bytes:
+    """Return the enveloped message of a discovery document; LookupError for a kind that is none."""
     kind = document["kind"]
     message = _class(kind)()
     _fill(message, document)
     unknown = _class("Unknown")(raw=message.SerializeToString(), contentEncoding="", contentType="")
-    unknown.typeMeta.apiVersion, unknown.typeMeta.kind = document.get("apiVersion", api_version), kind
+    unknown.typeMeta.apiVersion, unknown.typeMeta.kind = document.get("apiVersion", ""), kind
     raw: bytes = unknown.SerializeToString()
     return _PREFIX + raw
 

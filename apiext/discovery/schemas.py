@@ -203,14 +203,14 @@ def _below(found: Document, schema: View, v2: bool) -> None:
 
 def _unfold(found: Document) -> None:
     """Say what an int-or-string is in terms that every reader knows (OAS-004)."""
-    if not found.get(_INT_OR_STRING) or found.get("anyOf") == _INT_OR_STRING_BRANCHES:
-        return
-    if "anyOf" not in found:
-        found["anyOf"] = list(_INT_OR_STRING_BRANCHES)
-        return
     branches = found.get("allOf", [])
-    if not branches or branches[0].get("anyOf") != _INT_OR_STRING_BRANCHES:
+    said = [found.get("anyOf"), *(branch.get("anyOf") for branch in branches[:1])]
+    if not found.get(_INT_OR_STRING) or _INT_OR_STRING_BRANCHES in said:
+        return
+    if "anyOf" in found:
         found["allOf"] = [{"anyOf": list(_INT_OR_STRING_BRANCHES)}, *branches]
+    else:
+        found["anyOf"] = list(_INT_OR_STRING_BRANCHES)
 
 
 def _reduce(found: Document, schema: View) -> None:

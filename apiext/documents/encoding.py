@@ -4,7 +4,7 @@ import codecs
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import orjson
@@ -14,6 +14,7 @@ from apiext.documents import yaml_text
 from apiext.documents.document import View
 from apiext.documents.errors import DecodeError, OverflowingNumber
 from apiext.documents.json_errors import check_depth, syntax_error
+from apiext.documents.quotes import go_quote
 
 __all__ = [
     "DecodeError",
@@ -26,6 +27,7 @@ __all__ = [
     "go_float",
     "json_kind",
     "pretty",
+    "root_members",
 ]
 
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
@@ -237,7 +239,13 @@ def _decode_slowly(raw: bytes) -> tuple[Any, list[str]]:
     notes: dict[str, None] = {}
     if doubles or "\\u" in text:  # paths of duplicates, and lone surrogates, need a walk
         document = _assemble(_loads(text, _Pairs), "", notes)
-    return document, [f"duplicate field {orjson.dumps(path).decode()}" for path in notes]
+    return document, [f"duplicate field {go_quote(path)}" for path in notes]
+
+
+def root_members(raw: bytes) -> Sequence[tuple[str, Any]]:
+    """Return the members of the object of a JSON text that ``decode_json`` took, duplicates included."""
+    members: _Pairs = _loads(raw.decode(errors="apiext.go"), _Pairs)
+    return members
 
 
 def _loads(text: str, members: Callable[[list[tuple[str, Any]]], Any]) -> Any:

@@ -9,6 +9,7 @@ import orjson
 from apiext import limits
 from apiext.documents.document import Document, View, clone
 from apiext.documents.encoding import json_kind
+from apiext.documents.quotes import go_quote
 
 
 class PatchMalformed(ValueError):
@@ -38,7 +39,7 @@ def check(operations: Sequence[Any]) -> list[str]:
         if operation is not None and not isinstance(operation, dict):
             kind = json_kind(operation)
             raise PatchMalformed(f"json: cannot unmarshal {kind} into Go value of type jsonpatch.Operation")
-        notes += [f'unknown field "[{index}].{name}"' for name in operation or () if name not in _MEMBERS]
+        notes += [f"unknown field {go_quote(f'[{index}].{name}')}" for name in operation or () if name not in _MEMBERS]
     if len(operations) > limits.MAX_JSON_PATCH_OPERATIONS:
         raise PatchTooBig(
             f"The allowed maximum operations in a JSON patch is {limits.MAX_JSON_PATCH_OPERATIONS}, "
@@ -81,14 +82,27 @@ class _Patching:
         """Return the container that a pointer leads into and the last part of the pointer."""
         path = _pointer(operation, member)
         way = parts(path)
-        if not way:
-            raise PatchInvalid(f"doc is missing path: {path}")
-        at: Any = self.root
-        for part in way[:-1]:
-            at = _get(at, part) if isinstance(at, dict | list) else None
+        at: Any = self.root if way else None
+        try:
+            for part in way[:-1]:
+                at = _get(at, part) if isinstance(at, dict | list) else None
+        except _Refused:
+            at = None
         if not isinstance(at, dict | list):
-            raise PatchInvalid(f"doc is missing path: {path}")
+            raise PatchInvalid(_lost(operation["op"], member, path))
         return at, way[-1]
+
+
+class _Refused(ValueError):
+    """What a container has against an operation."""
+
+
+def _doing(what: str, work: Callable[..., Any], *args: Any) -> Any:
+    """Return what the work returns; what is refused is told with what was done, in the library's words."""
+    try:
+        return work(*args)
+    except _Refused as error:
+        raise PatchInvalid(f"{what}: {error}") from None
 
 
 def parts(pointer: str) -> list[str]:
@@ -97,10 +111,24 @@ def parts(pointer: str) -> list[str]:
 
 
 def _pointer(operation: Mapping[str, Any], member: str) -> str:
-    path = operation.get(member)
-    if not isinstance(path, str):
-        raise PatchInvalid(f"operation missing {member} field")
-    return path
+    path, op = operation.get(member), operation["op"]
+    if isinstance(path, str):
+        return path
+    if member == "path" and op in ("add", "remove", "copy"):
+        why = "missing value"
+    elif path is not None:
+        why = f"json: cannot unmarshal {json_kind(path)} into Go value of type string"
+    else:
+        why = f"operation{',' if member == 'from' else ''} missing {member} field: missing value"
+    raise PatchInvalid(f"{op} operation failed to decode {member}: {why}")
+
+
+def _lost(op: str, member: str, path: str) -> str:
+    """Return the text about a pointer that leads nowhere."""
+    if op in ("add", "remove"):
+        return f'{op} operation does not apply: doc is missing path: "{path}": missing value'
+    end = "from path" if member == "from" else "path" if op in ("replace", "test") else "destination path"
+    return f"{op} operation does not apply: {'' if op == 'test' else 'doc '}is missing {end}: {path}: missing value"
 
 
 def _unescape(part: str) -> str:
@@ -110,11 +138,15 @@ def _unescape(part: str) -> str:
 def _index(items: Sequence[Any], key: str, size: int) -> int:
     """Return an index below ``size``; upstream: negative ones count from the end."""
     if not _INDEX.match(key):
-        raise PatchInvalid(f"invalid array index: {key}")
+        raise _Refused(_no_number(key))
     index = int(key)
     if not -size <= index < size:
-        raise PatchInvalid(f"Unable to access invalid index: {key}")
+        raise _Refused(f"Unable to access invalid index: {index}: invalid index referenced")
     return index + size if index < 0 else index
+
+
+def _no_number(key: str) -> str:
+    return f"strconv.Atoi: parsing {orjson.dumps(key).decode()}: invalid syntax"
 
 
 def _get(at: Container, key: str) -> Any:
@@ -128,49 +160,58 @@ def _put_new(at: Container, key: str, value: Any) -> None:
         at[key] = value
     elif key == "-":
         at.append(value)
-    else:
+    elif _INDEX.match(key):
         at.insert(_index(at, key, len(at) + 1), value)
+    else:
+        raise _Refused(f"value was not a proper array index: '{key}': {_no_number(key)}")
 
 
 def _take(at: Container, key: str) -> Any:
     if isinstance(at, dict):
         if key not in at:
-            raise PatchInvalid(f"Unable to remove nonexistent key: {key}")
+            raise _Refused(f"Unable to remove nonexistent key: {key}: missing value")
         return at.pop(key)
     return at.pop(_index(at, key, len(at)))
 
 
 def _add(patching: _Patching, operation: Mapping[str, Any]) -> None:
     at, key = patching.place(operation)
-    _put_new(at, key, clone(operation.get("value")))
+    _doing(f"error in add for path: '{operation['path']}'", _put_new, at, key, clone(operation.get("value")))
 
 
 def _remove(patching: _Patching, operation: Mapping[str, Any]) -> None:
-    _take(*patching.place(operation))
+    at, key = patching.place(operation)
+    _doing(f"error in remove for path: '{operation['path']}'", _take, at, key)
 
 
 def _replace(patching: _Patching, operation: Mapping[str, Any]) -> None:
     value = clone(operation.get("value"))
     if operation.get("path") == "":
         if not isinstance(value, dict | list):
-            raise PatchInvalid("replace operation hit invalid value type")
+            raise PatchInvalid("replace operation value must be object or array: %!w(<nil>)")
         patching.root = value
         return
     at, key = patching.place(operation)
     if isinstance(at, dict):
         at[key] = value  # upstream: replacing a missing member adds it
-    else:
+        return
+    try:
         at[_index(at, key, len(at))] = value
+    except _Refused:
+        path = operation["path"]
+        raise PatchInvalid(f"replace operation does not apply: doc is missing key: {path}: missing value") from None
 
 
 def _move(patching: _Patching, operation: Mapping[str, Any]) -> None:
-    value = _take(*patching.place(operation, "from"))
+    at, key = patching.place(operation, "from")
+    value = _doing(f"error in move for path: '{key}'", _take, at, key)
     at, key = patching.place(operation)
-    _put_new(at, key, value)
+    _doing(f"error in move for path: '{operation['path']}'", _put_new, at, key, value)
 
 
 def _copy(patching: _Patching, operation: Mapping[str, Any]) -> None:
-    value = _get(*patching.place(operation, "from"))
+    at, key = patching.place(operation, "from")
+    value = _doing(f"error in copy for from: '{operation['from']}'", _get, at, key)
     at, key = patching.place(operation)
     patching.copied += len(orjson.dumps(value))
     if patching.copied > limits.MAX_JSON_PATCH_COPY:
@@ -178,14 +219,16 @@ def _copy(patching: _Patching, operation: Mapping[str, Any]) -> None:
             f"Unable to complete the copy, the accumulated size increase of copy is {patching.copied}, "
             f"exceeding the limit {limits.MAX_JSON_PATCH_COPY}"
         )
-    _put_new(at, key, clone(value))
+    _doing("error while adding value during copy", _put_new, at, key, clone(value))
 
 
 def _test(patching: _Patching, operation: Mapping[str, Any]) -> None:
-    expected = operation.get("value")
-    found = patching.root if operation.get("path") == "" else _get(*patching.place(operation))
+    expected, path = operation.get("value"), _pointer(operation, "path")
+    found = patching.root
+    if path:
+        found = _doing(f"error in test for path: '{path}'", _get, *patching.place(operation))
     if not _same(found, expected):
-        raise PatchInvalid(f"testing value {operation.get('path')} failed")
+        raise PatchInvalid(f"testing value {path} failed: test failed")
 
 
 def _same(one: Any, other: Any) -> bool:

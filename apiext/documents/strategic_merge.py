@@ -11,111 +11,243 @@ from apiext.documents.document import Document, View, clone
 
 DIRECTIVE = "$patch"
 RETAIN = "$retainKeys"
-ORDER = "$setElementOrder/"
-DELETE_SCALARS = "$deleteFromPrimitiveList/"
+ORDER = "$setElementOrder"
+DELETE_SCALARS = "$deleteFromPrimitiveList"
+
+_DROPPED = object()  # what remains of a value that is a directive
+_GO_TYPES = {
+    dict: "map[string]interface {}", list: "[]interface {}", str: "string", bool: "bool", int: "int64",
+    float: "float64", type(None): "%!s(<nil>)",
+}  # fmt: skip
 
 
 class StrategicPatchError(ValueError):
-    """A patch that contradicts itself; the text is upstream's."""
+    """A patch that contradicts itself; the text is upstream's, with {} for each of the JSON values."""
+
+    def __init__(self, text: str, *values: Any) -> None:
+        super().__init__(text)
+        self.values = values
 
 
 def apply(document: View, patch: View, lists: Mapping[str, str]) -> Document:
     """Return the document with the patch applied; neither is changed."""
-    merged = _merge_map(document, patch, lists, "")
-    return merged if merged is not None else {}
+    return _merge_map(document, patch, lists, "")
 
 
-def _merge_map(live: View, patch: View, lists: Mapping[str, str], path: str) -> Document | None:
-    """Return the merged map, or None when the patch deletes it."""
-    directive = patch.get(DIRECTIVE)
-    if directive == "delete":
-        return None
+def _merge_map(live: View, patch: View, lists: Mapping[str, str], path: str) -> Document:
+    if DIRECTIVE in patch:
+        return _directed(patch)
+    result = _retained(live, patch)
+    rest = {key: value for key, value in patch.items() if key != RETAIN}
+    for key, order in patch.items():
+        if key.startswith(ORDER):
+            _set_order(result, rest, key, order, lists, path)
+    for key, value in rest.items():
+        if key.startswith(DELETE_SCALARS):
+            _delete_scalars(result, _named(key, DELETE_SCALARS, "primitive list"), value, lists, path)
+        else:
+            _merge_member(result, key, value, lists, f"{path}.{key}" if path else key)
+    return result
+
+
+def _directed(patch: View) -> Document:
+    directive = patch[DIRECTIVE]
     if directive == "replace":
         return {key: clone(value) for key, value in patch.items() if key != DIRECTIVE}
-    if directive not in (None, "merge"):
-        raise StrategicPatchError(f"unknown patch type found: {directive}")
-    result = dict(live)
-    if RETAIN in patch:
-        kept = set(patch[RETAIN])
-        result = {key: value for key, value in result.items() if key in kept}
-    for key, value in patch.items():
-        if key.startswith("$"):
-            continue
-        where = f"{path}.{key}" if path else key
-        _merge_member(result, key, value, lists, where)
-    for key, wanted in patch.items():
-        _special(result, key, wanted, lists, path)
-    return result
+    if directive == "delete":
+        return {}
+    raise StrategicPatchError("unknown patch type: {} in map: {}", directive, patch)
+
+
+def _retained(live: View, patch: View) -> Document:
+    """Return what the patch lets stay of a map."""
+    kept = patch.get(RETAIN)
+    if RETAIN not in patch:
+        return dict(live)
+    given = [
+        key
+        for key, value in patch.items()
+        if key != RETAIN and value is not None and not key.startswith((ORDER, DELETE_SCALARS))
+    ]
+    if not isinstance(kept, list) or any(key not in kept for key in given):
+        raise StrategicPatchError("invalid patch format of retainKeys")
+    return {key: value for key, value in live.items() if key in kept}
 
 
 def _merge_member(result: Document, key: str, value: Any, lists: Mapping[str, str], where: str) -> None:
+    before = result.get(key)
     if value is None:
         result.pop(key, None)
-    elif isinstance(value, dict):
-        before = result.get(key)
-        merged = _merge_map(before if isinstance(before, dict) else {}, value, lists, where)
-        if merged is None:
+    elif isinstance(value, dict) and isinstance(before, dict):
+        result[key] = _merge_map(before, value, lists, where)
+    elif isinstance(value, list) and isinstance(before, list):
+        result[key] = _merge_list(before, value, lists, where) if where in lists else clone(value)
+    else:
+        fresh = _without_directives(value)
+        if fresh is _DROPPED:
             result.pop(key, None)
         else:
-            result[key] = merged
-    elif isinstance(value, list) and where in lists:
-        before = result.get(key)
-        result[key] = _merge_list(before if isinstance(before, list) else [], value, lists, where)
+            result[key] = fresh
+
+
+def _without_directives(value: Any) -> Any:
+    """Return a value that nothing was there to merge with: no nulls in maps, no items and maps that are directives."""
+    if isinstance(value, dict):
+        if DIRECTIVE in value:
+            return _DROPPED
+        members = {key: _without_directives(member) for key, member in value.items() if member is not None}
+        return {key: member for key, member in members.items() if member is not _DROPPED}
+    if isinstance(value, list):
+        return [item for item in map(_without_directives, value) if item is not _DROPPED]
+    return value
+
+
+# --- directives that name a list beside them ---
+
+
+def _named(key: str, prefix: str, what: str) -> str:
+    """Return the list that a directive names."""
+    found, slash, name = key.partition("/")
+    if found != prefix or not slash:
+        raise StrategicPatchError(f"invalid patch format of {what}")
+    return name
+
+
+def _delete_scalars(result: Document, name: str, gone: Any, lists: Mapping[str, str], path: str) -> None:
+    current = result.get(name)
+    if gone is None:
+        result.pop(name, None)
+    elif not isinstance(current, list) or not isinstance(gone, list) or not gone:
+        return
+    elif _element_type(current, gone) is dict:  # upstream: items that are maps are merged
+        result[name] = _merge_list(current, gone, lists, f"{path}.{name}" if path else name)
     else:
-        result[key] = clone(value)
+        result[name] = [item for item in current if item not in gone]
 
 
-def _special(result: Document, key: str, wanted: Any, lists: Mapping[str, str], path: str) -> None:
-    """Apply the directives that name a sibling list."""
-    for prefix in (DELETE_SCALARS, ORDER):
-        if not key.startswith(prefix):
-            continue
-        name = key.removeprefix(prefix)
-        current = result.get(name)
-        if not isinstance(current, list) or not isinstance(wanted, list):
-            continue
-        if prefix == DELETE_SCALARS:
-            result[name] = [item for item in current if item not in wanted]
-        else:
-            result[name] = _ordered(current, wanted, lists.get(f"{path}.{name}" if path else name, ""))
+def _set_order(result: Document, rest: Document, key: str, order: Any, lists: Mapping[str, str], path: str) -> None:
+    """Merge the list that an order names, and put it in that order; the patch's own list is used up."""
+    del rest[key]
+    if not isinstance(order, list):
+        raise _wrong_type(list, order)
+    name = _named(key, ORDER, "setElementOrder list")
+    where = f"{path}.{name}" if path else name
+    live, patch = result.get(name), rest.pop(name, None)
+    for one in (live, patch):
+        if one is not None and not isinstance(one, list):
+            raise _wrong_type(list, one)
+    merge_key = lists.get(where, "")
+    _check_order(patch or [], order, merge_key)
+    if live is None and patch is None:
+        return
+    if live is None:
+        merged = _without_directives(patch)
+    elif patch is None:
+        merged = live
+    else:
+        merged = _merge_list(live, patch, lists, where) if where in lists else patch
+    _element_type(live or [], patch or [])
+    result[name] = _ordered(merged, order, live or [], merge_key)
+
+
+def _check_order(patch: Sequence[Any], order: Sequence[Any], merge_key: str) -> None:
+    """Refuse a list whose items do not come in the order that the patch itself sets."""
+    if not patch or not order:
+        return
+    wanted = [item for item in patch if not (isinstance(item, dict) and DIRECTIVE in item)]
+    places = iter([_identity(item, merge_key) for item in order])
+    if not all(_identity(item, merge_key) in places for item in wanted):  # each search goes on where the last ended
+        text = f"The order in patch list:\n{{}}\n doesn't match {ORDER} list:\n{{}}\n"
+        raise StrategicPatchError(text, list(patch), list(order))
+
+
+# --- lists ---
 
 
 def _merge_list(live: Sequence[Any], patch: Sequence[Any], lists: Mapping[str, str], where: str) -> list[Any]:
-    key = lists[where]
+    if not live and not patch:
+        return []
+    if _element_type(live, patch) is not dict:
+        found: list[Any] = []
+        for item in (*live, *patch):
+            if item not in found:
+                found.append(item)
+        return _ordered(found, patch, live, "")
+    key = lists.get(where)
     if not key:
-        return list(live) + [clone(item) for item in dict.fromkeys(patch) if item not in live]
-    if any(isinstance(item, dict) and item.get(DIRECTIVE) == "replace" and key not in item for item in patch):
-        return [clone(item) for item in patch if not (isinstance(item, dict) and DIRECTIVE in item)]
+        raise StrategicPatchError("cannot merge lists without merge key for struct")
+    live, items = _special_items(live, patch, key)
     result = list(live)
-    for item in patch:
-        if not isinstance(item, dict) or key not in item:
-            raise StrategicPatchError(f"map: {item} does not contain declared merge key: {key}")
-        place = next((i for i, old in enumerate(result) if isinstance(old, dict) and old.get(key) == item[key]), -1)
-        merged = _merge_map(result[place] if place >= 0 else {}, item, lists, where)
-        if merged is None:
-            if place >= 0:
-                del result[place]
-        elif place >= 0:
-            result[place] = merged
+    for item in items:
+        place = _place(result, _identity(item, key), key)
+        if place < 0:
+            result.append(item)
         else:
-            result.append(merged)
-    return result
+            result[place] = _merge_map(result[place], item, lists, where)
+    return _ordered(result, items, live, key)
 
 
-def _ordered(current: list[Any], wanted: Sequence[Any], key: str) -> list[Any]:
-    """Return the list with the items that the order names in that order, the others where they stood."""
+def _special_items(live: Sequence[Any], patch: Sequence[Any], key: str) -> tuple[Sequence[Any], Sequence[Any]]:
+    """Return the live items that stay and the patch's items without directives."""
+    items = [item for item in patch if DIRECTIVE not in item]
+    for item in patch:
+        directive = item.get(DIRECTIVE)
+        if directive == "delete":
+            gone = _identity(item, key)
+            live = [one for one in live if one.get(key) != gone]
+        elif directive == "merge":
+            raise StrategicPatchError("merging lists cannot yet be specified in the patch")
+        elif DIRECTIVE in item and directive != "replace":
+            raise StrategicPatchError("unknown patch type: {} in map: {}", directive, item)
+    replaced = any(item.get(DIRECTIVE) == "replace" for item in patch)
+    return (items, []) if replaced else (live, items)
 
-    def identity(item: Any) -> Any:
-        return item.get(key) if key and isinstance(item, dict) else item
 
-    rank = {_hashable(identity(item)): place for place, item in enumerate(wanted)}
-    named = sorted(
-        (item for item in current if _hashable(identity(item)) in rank),
-        key=lambda item: rank[_hashable(identity(item))],
+def _ordered(merged: Sequence[Any], order: Sequence[Any], live: Sequence[Any], key: str) -> list[Any]:
+    """Return the items that ``order`` names in its order, and the others where they stood among the live ones."""
+    wanted = [_identity(item, key) for item in order]
+    before = [_identity(item, key) for item in live]
+    named = [(_identity(item, key), item) for item in merged]
+    ours = sorted((pair for pair in named if pair[0] in wanted), key=lambda pair: wanted.index(pair[0]))
+    theirs = sorted(
+        (pair for pair in named if pair[0] not in wanted),
+        key=lambda pair: before.index(pair[0]) if pair[0] in before else len(before),
     )
-    replacements = iter(named)
-    return [next(replacements) if _hashable(identity(item)) in rank else item for item in current]
+    found: list[Any] = []
+    for identity, item in ours:
+        if identity in before:
+            while theirs and theirs[0][0] in before[: before.index(identity)]:
+                found.append(clone(theirs.pop(0)[1]))
+        found.append(clone(item))
+    return found + [clone(item) for _, item in theirs]
 
 
-def _hashable(value: Any) -> Any:
-    return value if isinstance(value, str | int | float | bool | None) else repr(value)
+def _element_type(*lists: Sequence[Any]) -> type:
+    """Return the one type of the items of some lists."""
+    types: set[type] = {item.__class__ for items in lists for item in items}
+    if list in types:
+        raise StrategicPatchError("lists of lists are not supported")
+    if len(types) > 1:
+        raise StrategicPatchError("list element types are not identical: {}", [list(items) for items in lists])
+    if not types:
+        raise StrategicPatchError("no elements in any of the given slices")
+    return types.pop()
+
+
+def _identity(item: Any, key: str) -> Any:
+    """Return what an item is known by: the value of the merge key, or the item itself."""
+    if not key:
+        return item
+    if not isinstance(item, dict):
+        raise _wrong_type(dict, item)
+    if key not in item:
+        raise StrategicPatchError(f"map: {{}} does not contain declared merge key: {key}", item)
+    return item[key]
+
+
+def _place(items: Sequence[Any], identity: Any, key: str) -> int:
+    return next((place for place, item in enumerate(items) if item.get(key, _DROPPED) == identity), -1)
+
+
+def _wrong_type(wanted: type, given: Any) -> StrategicPatchError:
+    return StrategicPatchError(f"expected a {_GO_TYPES[wanted]}, but received a {_GO_TYPES[given.__class__]}")

@@ -15,6 +15,7 @@ from yaml import cyaml
 from apiext import limits
 from apiext.documents.document import View, clone
 from apiext.documents.errors import DecodeError
+from apiext.documents.quotes import go_quote
 
 _Parser: Any = cyaml.CParser  # type: ignore[attr-defined]  # not in the stubs
 _TAG = "tag:yaml.org,2002:"
@@ -168,7 +169,7 @@ class _Reader:
                 raise DecodeError(f"unsupported map key of type: %!s(<nil>), key: <nil>, value: {_go_syntax(value)}")
             key = _key_text(name)
             if key in own:
-                shown = f'"{key}"' if isinstance(name, str) else key
+                shown = go_quote(key) if isinstance(name, str) else key
                 self.duplicates.append(f"  line {line}: key {shown} already set in map")
             own[key] = value
         return own
@@ -204,11 +205,17 @@ def _key_text(key: Any) -> str:
 def _go_syntax(value: Any) -> str:
     """Return a value as Go's %#v prints it."""
     if isinstance(value, dict):
-        members = ", ".join(f"{_go_syntax(key)}:{_go_syntax(item)}" for key, item in value.items())
+        members = ", ".join(f"{_go_syntax(key)}:{_go_member(item)}" for key, item in value.items())
         return f"map[interface {{}}]interface {{}}{{{members}}}"
     if isinstance(value, list):
-        return f"[]interface {{}}{{{', '.join(map(_go_syntax, value))}}}"
+        return f"[]interface {{}}{{{', '.join(map(_go_member, value))}}}"
+    if isinstance(value, str):
+        return go_quote(value)
     return "<nil>" if value is None else orjson.dumps(value).decode()
+
+
+def _go_member(value: Any) -> str:
+    return "interface {}(nil)" if value is None else _go_syntax(value)
 
 
 def _scalar(event: Any) -> Any:
@@ -353,7 +360,7 @@ def _represent_float(dumper: Any, value: float) -> Any:
 def _go_float(value: float) -> str:
     """Return a float as Go writes it in YAML: as an integer where it is one, else in the form of %g."""
     number = Decimal(repr(value)).normalize()
-    if value.is_integer() and abs(value) < _UINT64_END:
+    if _INT_MIN <= number < _UINT64_END and value.is_integer():
         return str(int(number))
     exponent = number.adjusted()
     if -5 < exponent < _EXPONENTS_FROM:

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from apiext.documents.quotes import go_quote
 from apiext.http.exchange import Query, Reply
 from apiext.http.responses import TEXT
-from apiext.meta.fields import go_quote
 
 ENDPOINTS = ("healthz", "livez", "readyz")
 _SYNCED = "poststarthook/crd-informer-synced"

@@ -37,6 +37,9 @@ CUSTOM_PATCHES = (JSON_PATCH, MERGE_PATCH, APPLY_PATCH)
 TYPED_PATCHES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
 
 
+_SORTED_BY_INSERTION = 12  # alternatives, as Go sorts them: it matters where the comparison contradicts itself
+
+
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """How an answer is to be written: the encoding, the kind it becomes (empty: as it is), and whether indented."""
@@ -79,7 +82,22 @@ def parse_accept(header: str) -> tuple[Clause, ...]:
     Alternatives that make no sense are left out; a q that is no number counts as 0, and 0 excludes nothing.
     """
     found = [clause for part in header.split(",") if (clause := _clause(part.strip())) is not None]
-    return tuple(sorted(found, key=lambda c: (-c.quality, c.type == "*", c.subtype == "*")))
+    if len(found) > _SORTED_BY_INSERTION:
+        return tuple(sorted(found, key=lambda c: (-c.quality, c.type == "*", c.subtype == "*")))
+    ordered: list[Clause] = []
+    for clause in found:
+        place = len(ordered)
+        while place and _better(clause, ordered[place - 1]):
+            place -= 1
+        ordered.insert(place, clause)
+    return tuple(ordered)
+
+
+def _better(one: Clause, other: Clause) -> bool:
+    """Tell whether an alternative passes the one before it; as upstream, two may be better than each other."""
+    if one.quality > other.quality or (one.type != "*" and other.type == "*"):
+        return True
+    return one.subtype != "*" and other.subtype == "*"
 
 
 def _clause(part: str) -> Clause | None:

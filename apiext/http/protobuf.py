@@ -95,6 +95,8 @@ def stored_json(raw: bytes) -> bytes:
 
 
 def _open(raw: bytes) -> Any:
+    if not raw:
+        raise DecodeError("empty data")
     if not raw.startswith(PREFIX):
         raise DecodeError(
             "provided data does not appear to be a protobuf message, expected prefix "

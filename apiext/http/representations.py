@@ -8,11 +8,11 @@ import orjson
 from apiext.catalog.served import Column, Endpoint, ServedVersion
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import encode, encode_yaml, pretty
+from apiext.documents.quotes import go_quote
 from apiext.http import negotiation, protobuf
 from apiext.http.exchange import Reply
 from apiext.http.negotiation import Wanted
 from apiext.meta import status
-from apiext.meta.fields import go_quote
 from apiext.storage.store import Entry
 
 INCLUDE = frozenset(("", "None", "Metadata", "Object"))

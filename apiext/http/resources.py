@@ -34,6 +34,14 @@ from apiext.verbs.identity import expected_kind, unreadable_body
 _TYPE_META = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
 _DEFINITIONS = "customresourcedefinitions"
 _NO_KIND = "couldn't get version/kind; json parse error: "
+_VERBS_OF_BODIES = {  # as metrics name them
+    "POST": "create",
+    "PUT": "update",
+    "PATCH": "patch",
+    "APPLY": "patch",
+    "DELETE": "delete",
+    "DELETECOLLECTION": "delete_collection",
+}
 _SOON = 0.001  # seconds
 _IN_STREAM = frozenset((410, 504))  # errors that clients expect as the first event of a watch (recorded)
 
@@ -196,14 +204,14 @@ def _seconds(exchange: Exchange) -> float:
 
 async def _create(resources: Resources, exchange: Exchange, target: Target) -> Answer:
     subject = _subject(exchange, target)
-    body = await _body(resources, exchange, target)
+    body = await _body(resources, exchange, target, "CreateOptions")
     return await _outcome(subject, await resources.operations.create(_call(exchange, target), body))
 
 
 async def _update(resources: Resources, exchange: Exchange, target: Target) -> Answer:
     _check_name(exchange)
     subject = _subject(exchange, target)
-    body = await _body(resources, exchange, target)
+    body = await _body(resources, exchange, target, "UpdateOptions")
     return await _outcome(subject, await resources.operations.update(_call(exchange, target), body))
 
 
@@ -223,6 +231,8 @@ async def _delete(resources: Resources, exchange: Exchange, target: Target) -> A
 
 async def _delete_collection(resources: Resources, exchange: Exchange, target: Target) -> Answer:
     subject = _subject(exchange, target)
+    if exchange.query:
+        api.list_options(_call(exchange, target))  # upstream: what is to go is judged before the body is read
     options = await _delete_options(resources, exchange)
     return await _outcome(subject, await resources.operations.delete_collection(_call(exchange, target), options))
 
@@ -311,16 +321,24 @@ async def _raw_body(resources: Resources, exchange: Exchange) -> bytes:
     if exchange.headers.get("Content-Encoding", "identity").strip().lower() not in {"", "identity"}:
         raise status.unsupported_media_type(negotiation.ENCODINGS)
     raw = await exchange.connection.read_body(limits.MAX_BODY)
-    resources.telemetry.body_sizes.observe(len(raw), exchange.labels[3], exchange.labels[0])
+    verb, group, _, resource, _, _ = exchange.labels
+    resources.telemetry.body_sizes.observe(len(raw), group, resource, _VERBS_OF_BODIES.get(verb, verb))
     return raw
 
 
-async def _body(resources: Resources, exchange: Exchange, target: Target) -> Body:
-    """Return the decoded body of a POST or PUT; 400 with upstream's text for what cannot be decoded (ERR-11)."""
+async def _body(resources: Resources, exchange: Exchange, target: Target, options: str) -> Body:
+    """Return the decoded body of a POST or PUT; 400 with upstream's text for what cannot be decoded (ERR-11).
+
+    upstream: ``options``, the kind of what the query says, is judged before the body, with PUT before its type, too.
+    """
+    if options == "UpdateOptions" and exchange.query:
+        api.write_options(_call(exchange, target), options)
     encoding = negotiation.body_encoding(exchange.headers.get("Content-Type", ""))
     if encoding == PROTOBUF and not _in_protobuf(target.served, target.endpoint):
         raise status.unsupported_media_type((JSON, YAML))
     raw = await _raw_body(resources, exchange)
+    if options == "CreateOptions" and exchange.query:
+        api.write_options(_call(exchange, target), options)
     try:
         document, duplicates = await _decoded(encoding, raw)
     except DecodeError as error:

@@ -1,6 +1,7 @@
 """From a Reply to bytes: the head, the Date of the second, warnings, gzip, and a Status in the client's encoding."""
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -131,10 +132,15 @@ def encoded(document: Any, encoding: str, pretty: bool = False) -> bytes:
 
 # --- warnings (WRI-014) ---
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+
 
 def warning_values(texts: Sequence[str]) -> list[str]:
-    """Return the values of the Warning headers: each text once, cut when all together are too long."""
-    distinct = [_printable(text) for text in dict.fromkeys(texts) if text]
+    """Return the values of the Warning headers: each text once, cut when all together are too long.
+
+    Upstream: texts with control characters are left out.
+    """
+    distinct = [text for text in dict.fromkeys(texts) if text and not _CONTROL.search(text)]
     if sum(map(len, distinct)) > limits.MAX_WARNINGS:
         distinct = _cut(distinct)
     return ["299 - " + _quoted(text) for text in distinct]
@@ -150,10 +156,6 @@ def _cut(texts: Sequence[str]) -> list[str]:
         kept.append(short)
         total += len(short)
     return kept
-
-
-def _printable(text: str) -> str:
-    return "".join(c for c in text if c.isprintable() or c == "\u00a0")
 
 
 def _quoted(text: str) -> str:

@@ -135,7 +135,7 @@ class Routes:
         """Answer ``/version`` (DIS-109)."""
         if len(parts) > 1:
             raise status.resource_not_found()
-        if exchange.method not in _READS:
+        if exchange.method != "GET":
             raise status.StatusError(405, "MethodNotAllowed", NOT_ALLOWED, {})
         negotiation.check_route(exchange.accept, (JSON,))
         return Reply(200, JSON, (orjson.dumps(self.version, option=orjson.OPT_INDENT_2),))
@@ -144,7 +144,7 @@ class Routes:
         """Answer ``/metrics`` and ``/metrics/slis`` (MTR-001)."""
         if parts[1:] == ["slis"]:
             return Reply(200, METRICS_TYPE, (self._slis().encode(),))
-        if len(parts) > 1:
+        if exchange.path != "/metrics":
             return None
         return Reply(200, METRICS_TYPE, (self.telemetry.text().encode(),), compressible=True)
 
@@ -161,10 +161,12 @@ class Routes:
 
     async def discover(self, exchange: Exchange, parts: list[str], catalog: Catalog) -> Reply | None:
         """Answer ``/api``, ``/apis`` and what is below them (DIS-101…108)."""
+        if exchange.path.startswith("/apis//"):
+            return self._missing(responses.page_not_found())
         builtin = len(parts) < 2 or parts[0] == "api" or is_builtin(catalog, parts[1])
         if builtin and exchange.method not in _READS:
             raise status.StatusError(405, "MethodNotAllowed", NOT_ALLOWED, {})
-        own = len(parts) > 1 and builtin
+        own = parts != ["apis"] and builtin
         if own:
             if exchange.method == "HEAD":
                 raise status.StatusError(405, "MethodNotAllowed", NOT_ALLOWED, {})
@@ -180,6 +182,8 @@ class Routes:
         """Answer ``/openapi/v2`` and ``/openapi/v3`` (OAS-001, OAS-002)."""
         if exchange.method not in _READS:
             raise status.StatusError(405, "MethodNotAllowed", NOT_ALLOWED, {})
+        if exchange.path.endswith("/") and exchange.path != "/openapi/v3/":
+            return None
         return await self.publisher.openapi(exchange, parts[1:], catalog)
 
 
@@ -237,7 +241,7 @@ def find(catalog: Catalog, info: RequestInfo, warnings: list[str] | None = None)
         warnings.append(served.deprecation_warning)
     endpoint = served.endpoints.get(info.subresource)
     # recorded: custom resources ignore what follows a subresource
-    if endpoint is None or (info.rest and _is_own(catalog, info)):
+    if endpoint is None or (info.rest and _is_own(catalog, info)) or (resource.review and info.name):
         if _is_own(catalog, info):
             raise status.resource_not_found()
         raise status.not_found(GroupResource(served.group, served.resource), info.name)
@@ -254,7 +258,9 @@ def _is_own(catalog: Catalog, info: RequestInfo) -> bool:
 
 def _in_scope(served: ServedVersion, info: RequestInfo, resource: ServedResource) -> bool:
     if not served.namespaced:
-        return info.namespace is None
+        # upstream: what follows namespaces is always one, so custom resources of that name have no path for one object
+        space = info.prefix == "apis" and info.resource == "namespaces" and info.name
+        return info.namespace is None and not space
     if info.namespace in _DOTS and info.verb != "create":
         return False
     return info.namespace is not None or (info.verb in ACROSS_NAMESPACES)

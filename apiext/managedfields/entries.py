@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from apiext.documents.document import Document, View
+from apiext.documents.quotes import go_quote
 from apiext.managedfields import fieldsv1
 from apiext.managedfields.fieldset import FieldSet, union
-from apiext.meta.fields import go_quote
 
 APPLY, UPDATE = "Apply", "Update"
 _MAX_UPDATERS = 10  # upstream: DefaultMaxUpdateManagers
@@ -68,8 +68,7 @@ def decode(entries: Sequence[View] | None) -> Managers:
             text = f"invalid fieldsType {go_quote(kind)} in" if kind else "missing fieldsType in"
             raise EntryError(f"{text} managed fields entry {index}")
         try:
-            given = entry.get("fieldsV1")
-            fields = fieldsv1.decode({} if given is None else given)
+            fields = fieldsv1.decode(entry.get("fieldsV1"))
         except fieldsv1.FieldsError as error:
             raise EntryError(f"error decoding set: {error}") from error
         version = "" if operation == APPLY else api_version

@@ -19,6 +19,8 @@ class FieldsError(ValueError):
 
 def decode(tree: Any, depth: int = 0) -> FieldSet:
     """Return the set of a decoded fieldsV1, elements in canonical form; FieldsError otherwise."""
+    if tree is None:
+        return {}
     if not isinstance(tree, dict):
         raise FieldsError("fieldsV1 must be an object")
     if depth > MAX_DEPTH:
@@ -36,6 +38,8 @@ def decode(tree: Any, depth: int = 0) -> FieldSet:
             if depth:
                 result[SELF] = {}
             continue
+        if element[1:2] == ":" and element[0] not in "fkvi":
+            continue  # as upstream: a later version may know what it is
         try:
             result[check(element)] = decode(below, depth + 1)
         except ElementError as error:

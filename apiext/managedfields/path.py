@@ -11,7 +11,8 @@ from typing import Any
 import orjson
 
 from apiext.documents.encoding import encode
-from apiext.meta.fields import go_float, go_quote
+from apiext.documents.quotes import go_quote
+from apiext.meta.fields import go_float
 
 SELF = "."
 

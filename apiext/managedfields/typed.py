@@ -5,6 +5,7 @@ from functools import lru_cache
 from typing import Any
 
 from apiext import limits
+from apiext.documents.quotes import go_quote
 from apiext.managedfields import path
 from apiext.managedfields.fieldset import FieldSet, is_member
 from apiext.managedfields.path import SELF
@@ -23,7 +24,7 @@ from apiext.managedfields.types import (
     is_granular_map,
     item_element,
 )
-from apiext.meta.fields import go_print, go_quote
+from apiext.meta.fields import go_print
 
 Faults = list[tuple[str, str]]
 """Path and text of what does not fit."""

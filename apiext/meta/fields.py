@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 from apiext.documents.encoding import encode
+from apiext.documents.quotes import go_quote
 
 REQUIRED = "FieldValueRequired"
 INVALID = "FieldValueInvalid"
@@ -116,19 +117,6 @@ _ESCAPES = {
     "\t": "\\t",
     "\v": "\\v",
 }
-
-
-def go_quote(text: str) -> str:
-    """Return the text as Go's %q prints it."""
-    if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
-        return f'"{text}"'
-    return '"' + "".join(_ESCAPES.get(c) or (c if c.isprintable() else _go_escape(ord(c))) for c in text) + '"'
-
-
-def _go_escape(code: int) -> str:
-    if code < 0x80:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def go_float(value: float) -> str:

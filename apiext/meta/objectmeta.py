@@ -9,8 +9,9 @@ import orjson
 from apiext import limits
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import DecodeError, encode, json_kind
+from apiext.documents.quotes import go_quote
 from apiext.meta import time
-from apiext.meta.fields import INVALID, FieldError, forbidden, go_quote, invalid, required, too_long
+from apiext.meta.fields import INVALID, FieldError, forbidden, invalid, required, too_long
 from apiext.meta.names import parse_group_version
 from apiext.meta.options import field_manager_errors
 from apiext.meta.syntax import (

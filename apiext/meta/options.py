@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from apiext.documents.encoding import json_kind
-from apiext.meta.fields import FieldError, forbidden, go_quote, invalid, not_supported, required, too_long
+from apiext.documents.quotes import go_quote
+from apiext.meta.fields import FieldError, forbidden, invalid, not_supported, required, too_long
 from apiext.meta.names import GroupKind
 from apiext.meta.requestinfo import truth
 

@@ -6,7 +6,8 @@ from itertools import accumulate
 from typing import Any
 
 from apiext import limits
-from apiext.meta.fields import FieldError, aggregate, go_quote
+from apiext.documents.quotes import go_quote
+from apiext.meta.fields import FieldError, aggregate
 from apiext.meta.names import GroupKind, GroupResource
 
 

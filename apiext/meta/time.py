@@ -7,7 +7,7 @@ from time import time
 from typing import NoReturn
 
 from apiext import limits
-from apiext.meta.fields import go_quote
+from apiext.documents.quotes import go_quote
 
 LAYOUT = "2006-01-02T15:04:05Z07:00"
 _ZULU = re.compile(
@@ -113,12 +113,21 @@ def _refuse(text: str, rest: str, layout: str) -> NoReturn:
 
 
 def age(text: str, at: datetime | None = None) -> str:
-    """Return how long ago an RFC 3339 time was, as table cells show it; ``<invalid>`` when it is none (TAB-003)."""
+    """Return how long ago an RFC 3339 time was, as table cells show it; ``<invalid>`` when it is none (TAB-003).
+
+    Go's zero time is unknown, and no duration of Go's is longer than 292 years.
+    """
     try:
         then = _timestamp(text)
     except ValueError:
         return "<invalid>"
-    return human_duration((at.timestamp() if at is not None else time()) - then)
+    if then == _ZERO_TIME:
+        return "<unknown>"
+    return human_duration(min((at.timestamp() if at is not None else time()) - then, _LONGEST))
+
+
+_ZERO_TIME = -62_135_596_800  # 0001-01-01T00:00:00Z
+_LONGEST = 2**63 / 10**9  # seconds
 
 
 _MINUTE, _HOUR, _DAY, _YEAR = 60, 3600, 86_400, 365 * 86_400

@@ -98,16 +98,17 @@ class CompiledSchema:
             self.coerce_embedded(document, drop_invalid=True)
         return changed
 
-    def normalize(self, document: Document) -> list[str]:
+    def normalize(self, document: Document, metadata: Sequence[str] = ()) -> list[str]:
         """Prune, drop nulls, coerce embedded resources and default a request body; return unknown paths, sorted.
 
-        ValueError as ``coerce_embedded`` and ``default`` raise it.
+        ``metadata``: unknown paths that have left the object's metadata, which a root that is an embedded resource
+        would find again. ValueError as ``coerce_embedded`` and ``default`` raise it.
         """
         root = self.root
         if self.preserve_unknown_fields or coerce.matters(root):
             unknown = self.prune(document)
             self.drop_nulls(document)
-            unknown += self.coerce_embedded(document)
+            unknown += sorted([*self.coerce_embedded(document), *(metadata if root.embedded else ())])
             self.default(document)
             return unknown
         DEFAULTS.refill()
@@ -124,7 +125,10 @@ class CompiledSchema:
             before = _json(document)
             self.coerce_embedded(document, drop_invalid=True)
             changed = changed or not before or _json(document) != before
-        return self.default(document) or changed
+        if self.default(document):
+            self.drop_nulls(document)  # upstream: once more, for defaults may hold nulls
+            return True
+        return changed
 
     def validate(self, new: View, old: View | None) -> list[FieldError]:
         """Return what is wrong with an object: values, embedded resources, list types (VAL, MET-004, LST rows).

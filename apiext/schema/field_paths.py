@@ -10,6 +10,9 @@ _ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v
 _TOKEN = re.compile(r"'(?:.*?[^\\])??'|[.\[\]]|'.*|[^.\[\]]+", re.DOTALL)
 
 
+NOWHERE = "does not refer to a valid field"
+
+
 class PathError(ValueError):
     """A path that leads nowhere; the text is upstream's reason."""
 
@@ -66,4 +69,4 @@ def _step(node: Structural, name: str) -> tuple[Structural, str]:
             return below, f".{name}" if name else "[]"
     elif node.map_values is not None:
         return node.map_values, f"[{name}]"
-    raise PathError("does not refer to a valid field")
+    raise PathError(NOWHERE)

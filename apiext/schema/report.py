@@ -7,17 +7,8 @@ that were made there. Outside junctors, parts that pass are not looked at again.
 from typing import Any
 
 from apiext import limits
-from apiext.meta.fields import (
-    INVALID,
-    FieldError,
-    go_quote,
-    go_value,
-    invalid,
-    not_supported,
-    required,
-    too_many,
-    type_invalid,
-)
+from apiext.documents.quotes import go_quote
+from apiext.meta.fields import INVALID, FieldError, go_value, invalid, not_supported, required, too_many, type_invalid
 from apiext.schema import numbers, strings, validate
 from apiext.schema.budget import STEPS
 from apiext.schema.formats import string_check

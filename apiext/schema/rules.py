@@ -12,6 +12,7 @@ from apiext.cel.environment import Environment, Program, Rejected
 from apiext.cel.escaping import escape
 from apiext.cel.types import Type
 from apiext.documents.document import View
+from apiext.documents.quotes import go_quote
 from apiext.meta import fields
 from apiext.meta.fields import FieldError, child, invalid, item
 from apiext.schema.cel_types import ROOT_NAME, Types
@@ -341,7 +342,7 @@ class Run:
         if found.cost > self.budget:
             return f"messageExpression evaluation failed due to running out of cost budget, {_NO_MORE}", True
         if found.error is not None and found.error.startswith(_OVER_LIMIT):
-            shown = fields.go_quote(rule.message_expression)
+            shown = go_quote(rule.message_expression)
             return f"{_NO_MORE} due to call cost exceeds limit for messageExpression: {shown}", True
         self.budget -= found.cost
         text = found.value.strip() if found.error is None and isinstance(found.value, str) else ""

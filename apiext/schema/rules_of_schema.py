@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from apiext.documents.document import View
-from apiext.meta.fields import FieldError, child, forbidden, invalid, item, not_supported, required
+from apiext.meta.fields import INVALID, FieldError, child, forbidden, invalid, item, not_supported, required
 from apiext.schema.field_paths import PathError, follow
+from apiext.schema.internal_text import items_text
 from apiext.schema.options import STRICT, TYPES, Options
 from apiext.schema.parse import parse
 from apiext.schema.rules_of_structure import unsupported
@@ -211,7 +212,8 @@ def _list_map(node: View, path: str, place: _Place, options: Options) -> Iterato
     if items is None:
         yield required(where, "must have a schema if x-kubernetes-list-type is map")
     elif not isinstance(items, Mapping):
-        yield invalid(where, items, "must only have a single schema if x-kubernetes-list-type is map")
+        text = "must only have a single schema if x-kubernetes-list-type is map"
+        yield FieldError(INVALID, where, f"Invalid value: {items_text(items)}: {text}")
     elif items.get("type") != "object":
         text = "must be object if parent array's x-kubernetes-list-type is map"
         yield invalid(child(where, "type"), items.get("type") or "", text)

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 
-from apiext.meta.fields import FieldError, go_quote, invalid, too_long, type_invalid
+from apiext.documents.quotes import go_quote
+from apiext.meta.fields import FieldError, invalid, too_long, type_invalid
 from apiext.schema.formats import string_check
 from apiext.schema.patterns import refusal, searcher
 from apiext.schema.structural import Structural

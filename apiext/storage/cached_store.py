@@ -326,7 +326,7 @@ class CachedStore:
 
     def _took(self, operation: str, col: Collection, began: float) -> None:
         if self._seconds is not None:
-            self._seconds.observe(perf_counter() - began, operation, col.label)
+            self._seconds.observe(perf_counter() - began, col.resource.group, operation, col.resource.resource)
 
     def _shows(self, col: Collection, key: str, revision: int, value: bytes | None) -> bool:
         """Let the cache show a write of ours at once, if it lacks nothing else; tell whether it does by now.

@@ -75,7 +75,6 @@ class Collection:
         pump: Pump,
     ) -> None:
         self.resource = resource
-        self.label = str(resource)
         self.namespaced = namespaced
         self.prefix = prefix
         self.ready = False

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from apiext.meta.fields import go_quote
+from apiext.documents.quotes import go_quote
 from apiext.storage import continuation
 
 Source = Literal["cache", "fresh", "at_least", "exact"]

@@ -14,6 +14,7 @@ from apiext.crd.definition import GROUP, KIND
 from apiext.documents.document import Document
 from apiext.documents.encoding import decode_json, decode_yaml
 from apiext.documents.errors import DecodeError
+from apiext.documents.quotes import go_quote
 from apiext.meta import objectmeta
 from apiext.meta.fields import FieldError
 from apiext.schema.budget import DEFAULTS
@@ -65,7 +66,7 @@ def judge(document: Document, duplicates: Sequence[str], mode: str = "Warn") -> 
         decoded, unknown = served.normalize(document)
     except ValueError as error:
         return Verdict([FieldError("", "", f"{cannot}: {error}")], told)
-    notes = [*duplicates, *(f'unknown field "{path}"' for path in unknown)]
+    notes = [*duplicates, *(f"unknown field {go_quote(path)}" for path in unknown)]
     if notes and mode == "Strict":
         return Verdict([FieldError("", "", f"{cannot}: strict decoding error: {', '.join(notes)}")], told)
     if mode == "Warn":

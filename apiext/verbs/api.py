@@ -101,6 +101,8 @@ async def update(verbs: Verbs, call: Call, body: Body) -> Outcome:
     write.warn_of_owners(call, document, admitted=False)
     uid = str(document["metadata"].get("uid") or "")
     change = write.Update(call, changes.replace(call, document), wanted, uid, unconditional=_unconditional(call))
+    if call.served.upserts and not call.endpoint.name:
+        change.creation = lambda: ownership.created(call, document, wanted, verbs.clock())
     return await _served(verbs, call, await write.update(verbs, change))
 
 

@@ -1,12 +1,14 @@
 """From a decoded body to a normalised object, with what the client asked to be told about its fields (WRI-013)."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import orjson
 
 from apiext.catalog.served import Endpoint, ServedVersion
 from apiext.documents.document import Document, View
 from apiext.documents.errors import DecodeError
+from apiext.documents.quotes import go_quote
 from apiext.meta import fields, status
 from apiext.meta.options import WriteOptions
 from apiext.schema.budget import DEFAULTS
@@ -28,19 +30,35 @@ async def normalize_body(call: Call, body: Body, validation: str) -> Document:
     identity.check_type(call, body, warn, told=validation != IGNORE, strict=validation == STRICT)
     call.size = len(body.raw)
     try:
-        document, unknown = await threads.run(call, _normalize, call, body.document)
+        document, unknown = await threads.run(call, _normalize, call, _in_go_order(call, body))
     except ValueError as error:
         raise identity.cannot_be_handled(call, body.document, str(error)) from error
     duplicates = body.duplicates
-    if call.served.typed or call.endpoint.kind:  # upstream: Go types do not look into what they do not know
-        lost = tuple(f"duplicate field {fields.go_quote(path)[:-1]}" for path in unknown)
+    if _typed(call):  # upstream: Go types do not look into what they do not know
+        lost = tuple(f"duplicate field {go_quote(path)[:-1]}{end}" for path in unknown for end in '".[')
         duplicates = [note for note in duplicates if not note.startswith(lost)]
-    notes = field_notes(unknown, duplicates) if unknown or duplicates else ()
+    notes = [*duplicates, *unknown_notes(call, unknown)]
     if notes and validation == STRICT:
         raise identity.strict_error(call, body.document, notes)
     if validation == WARN:
         warn(call, notes)
     return document
+
+
+def _typed(call: Call) -> bool:
+    """Tell whether a body becomes a Go type upstream."""
+    return call.served.typed or bool(call.endpoint.kind)
+
+
+def _in_go_order(call: Call, body: Body) -> Document:
+    """Return a body in the order in which upstream looks at it: YAML for a Go type is read by way of sorted JSON."""
+    return _sorted(body.document) if body.media_type == identity.YAML and _typed(call) else body.document
+
+
+def _sorted(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _sorted(value[name]) for name in sorted(value)}
+    return [_sorted(item) for item in value] if isinstance(value, list) else value
 
 
 def warn(call: Call, notes: Sequence[str]) -> None:
@@ -59,7 +77,7 @@ def normalize_patched(
     ``quoted()`` is the text that such an error shows.
     """
     _, kind = identity.expected_kind(call.served, call.endpoint)
-    fault = identity.type_fault(patched)
+    _, fault = identity.read_type(patched.items())
     if not fault and (call.served.typed or call.endpoint.kind):
         patched["kind"] = patched.get("kind") or kind
     if not fault and not patched.get("kind"):
@@ -74,7 +92,7 @@ def normalize_patched(
         document, unknown = _normalize(call, patched)
     except ValueError as error:
         raise _bad_patch(quoted(), str(error)) from error
-    _report(call, [*patch_notes, *field_notes(unknown, ())], validation, quoted)
+    _report(call, [*patch_notes, *unknown_notes(call, unknown)], validation, quoted)
     if validation == WARN:
         call.warnings += identity.unknown_in_other_version(call, document, str(document.get("apiVersion", "")))
     identity.check_name(call, document)
@@ -97,7 +115,9 @@ def restore_patched(
         document, unknown = _normalize(call, patched)
     except DecodeError as error:
         raise _bad_patch(quoted(), error.restored or str(error)) from error
-    _report(call, [*patch_notes, *field_notes(sorted(unknown), ())], validation, quoted)
+    # upstream: a strategic merge patch tells of them without escapes
+    unknown_fields = [f'unknown field "{path}"' for path in sorted(unknown)]
+    _report(call, [*patch_notes, *unknown_fields], validation, quoted)
     identity.check_name(call, document)
     return document
 
@@ -109,9 +129,10 @@ def _report(call: Call, notes: Sequence[str], validation: str, quoted: Callable[
         warn(call, notes)
 
 
-def field_notes(unknown: Sequence[str], duplicates: Sequence[str]) -> list[str]:
-    """Return the notes in the order in which upstream lists them: duplicates, then unknown fields."""
-    return [*duplicates, *(f'unknown field "{path}"' for path in unknown)]
+def unknown_notes(call: Call, unknown: Sequence[str]) -> list[str]:
+    """Return notes about unknown fields; upstream: only the decoder of Go types escapes what it puts in quotes."""
+    quote = go_quote if _typed(call) else '"{}"'.format
+    return [f"unknown field {quote(path)}" for path in unknown]
 
 
 def _normalize(call: Call, document: Document) -> tuple[Document, list[str]]:
@@ -122,7 +143,7 @@ def _normalize(call: Call, document: Document) -> tuple[Document, list[str]]:
 
 
 def _bad_patch(shown: str, text: str) -> status.StatusError:
-    error = fields.FieldError(fields.INVALID, "patch", f"Invalid value: {fields.go_quote(shown)}: {text}")
+    error = fields.FieldError(fields.INVALID, "patch", f"Invalid value: {go_quote(shown)}: {text}")
     cause = {"reason": error.reason, "message": error.body, "field": error.field}
     return status.StatusError(422, "Invalid", f' "" is invalid: {error}', {"causes": [cause]})
 

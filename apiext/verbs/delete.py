@@ -1,6 +1,7 @@
 """Deletes: preconditions, finalizers, propagation, resources that go in their own way, whole collections."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 
 from apiext.admission.attributes import Attributes, Traces
 from apiext.crd import conditions
@@ -51,10 +52,12 @@ async def _attempt(verbs: Verbs, call: Call, collection: Collection, entry: Entr
     call.size = max(call.size, len(entry.raw))
     old = await threads.run(call, call.served.decode, entry.raw, entry.revision)
     marker = MARKERS.get(call.served.group_resource, _mark) if call.served.typed else _mark
-    if marker is _mark_definition:
-        check_definition_preconditions(call, old, options)
+    if marker is _mark_namespace or (marker is _mark_definition and not old["metadata"].get("deletionTimestamp")):
+        check_own_preconditions(call, old, options)
     else:
         check_preconditions(call, old, options)
+    # upstream: definitions and namespaces are deleted as the ones that they were found to be
+    told = options if marker is _mark or options.uid else replace(options, uid=old["metadata"].get("uid"))
     await verbs.admission.review_delete(
         Attributes(
             "DELETE",
@@ -63,12 +66,12 @@ async def _attempt(verbs: Verbs, call: Call, collection: Collection, entry: Entr
             call.served.group_kind,
             "",
             call.namespace,
-            entry.name,
+            "" if call.verb == "deletecollection" else entry.name,  # upstream: there plug-ins are told no names
             call.user,
             options.dry_run,
             None,
             old,
-            options,
+            told,
             call.served,
             call.resource,
             call.deadline,
@@ -102,11 +105,13 @@ async def _remove(
 ) -> Outcome:
     if not options.dry_run:
         try:
-            await verbs.store.delete(collection, entry.namespace, entry.name, entry.revision)
+            entry = await verbs.store.delete(collection, entry.namespace, entry.name, entry.revision)
         except RevisionChanged:
             raise
         except StoreError as error:
             raise as_status(error) from error
+    if call.served.returns_deleted:
+        return Outcome(200, entry=entry)
     resource = call.served.group_resource
     details = {
         "name": entry.name,
@@ -122,7 +127,7 @@ def check_preconditions(call: Call, old: View, options: DeleteOptions) -> None:
     if options.uid is None and options.resource_version is None:
         return
     uid, revision = old["metadata"].get("uid", ""), old["metadata"].get("resourceVersion", "")
-    kind = GroupResource(call.served.group, call.served.kind)
+    kind = GroupResource(call.served.stored_resource.group, call.served.kind)
     if options.uid is not None and options.uid != uid:
         text = (
             f"the UID in the precondition ({options.uid}) does not match the UID in record ({uid}). "
@@ -137,11 +142,8 @@ def check_preconditions(call: Call, old: View, options: DeleteOptions) -> None:
         raise status.conflict(kind, call.name, text)
 
 
-def check_definition_preconditions(call: Call, old: View, options: DeleteOptions) -> None:
-    """The same for definitions, in their own words on the first delete (ERR-06, DEL-002)."""
-    if old["metadata"].get("deletionTimestamp"):
-        check_preconditions(call, old, options)
-        return
+def check_own_preconditions(call: Call, old: View, options: DeleteOptions) -> None:
+    """The same in the words of namespaces, and of definitions on the first delete (ERR-06, DEL-002)."""
     uid, revision = old["metadata"].get("uid", ""), old["metadata"].get("resourceVersion", "")
     resource = call.served.group_resource
     if options.uid is not None and options.uid != uid:
@@ -163,7 +165,7 @@ Marker = Callable[[Verbs, Call, Document, DeleteOptions], Awaitable[Marked]]
 async def _mark(verbs: Verbs, call: Call, document: Document, options: DeleteOptions) -> Marked:
     """Hold the object as long as it has finalizers (WRI-017, WRI-018)."""
     now = metadata.finalizers(document)
-    wanted = metadata.propagation_finalizers(now, options.propagation_policy or "", options.orphan_dependents)
+    wanted = list(now) if call.served.uncollected else _held_by(now, options)
     if not wanted:
         return None, None
     if list(now) != wanted:
@@ -173,6 +175,11 @@ async def _mark(verbs: Verbs, call: Call, document: Document, options: DeleteOpt
     document["metadata"].setdefault("deletionGracePeriodSeconds", 0)  # upstream: the first delete of a CRD sets none
     document["metadata"].pop("resourceVersion", None)
     return document, None
+
+
+def _held_by(now: Sequence[str], options: DeleteOptions) -> list[str]:
+    """Return the finalizers that a delete leaves."""
+    return metadata.propagation_finalizers(now, options.propagation_policy or "", options.orphan_dependents)
 
 
 async def _mark_definition(verbs: Verbs, call: Call, document: Document, options: DeleteOptions) -> Marked:
@@ -210,6 +217,7 @@ async def _mark_namespace(verbs: Verbs, call: Call, document: Document, options:
         return None, None
     if not document["metadata"].get("deletionTimestamp"):
         document["metadata"]["deletionTimestamp"] = verbs.clock()
+        metadata.set_finalizers(document, _held_by(metadata.finalizers(document), options))
     document["status"] = {**(document.get("status") or {}), "phase": "Terminating"}
     document["metadata"].pop("resourceVersion", None)
     return document, None
@@ -225,7 +233,7 @@ async def delete_each(
     gone: list[tuple[Entry, Document]] = []
     for entry in entries:
         one = Call(
-            "delete", call.served, call.resource, call.endpoint, entry.namespace or None, entry.name,
+            "deletecollection", call.served, call.resource, call.endpoint, entry.namespace or None, entry.name,
             call.query, call.user, call.manager, call.deadline, call.warnings,
         )  # fmt: skip
         converting.enable(verbs, one)

@@ -1,18 +1,22 @@
 """Is this body the object that the URL names? Kind, version, name and namespace (DEC-002, ERR-011…013)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from apiext.catalog.served import Endpoint, ServedVersion
 from apiext.documents.document import Document, View
-from apiext.documents.encoding import DecodeError, json_kind
+from apiext.documents.encoding import DecodeError, decode_yaml, json_kind, root_members
 from apiext.documents.errors import OverflowingNumber, UnfitMessage
+from apiext.documents.quotes import go_quote
 from apiext.meta import fields, objectmeta, options, status
 from apiext.meta.names import GroupKind, parse_group_version
 from apiext.meta.syntax import path_segment
 from apiext.verbs.call import Body, Call
 
+YAML = "application/yaml"
 _SCALE = "Scale"
 _TYPE_NAMES = {"apiversion": "apiVersion", "kind": "kind"}
+_TYPE_TWICE = frozenset(f'duplicate field "{name}"' for name in _TYPE_NAMES.values())
 _IN_EVERY_VERSION = frozenset(
     ("Status", "APIVersions", "APIGroupList", "APIGroup", "APIResourceList", "CreateOptions", "UpdateOptions")
 )
@@ -59,7 +63,7 @@ def check_segment(name: str) -> None:
     """400 for the name of a URL that no object can have, as it is no part of a path."""
     faults = path_segment(name)
     if faults:
-        raise status.bad_request(f"Name parameter invalid: {fields.go_quote(name)}: {';'.join(faults)}")
+        raise status.bad_request(f"Name parameter invalid: {go_quote(name)}: {';'.join(faults)}")
 
 
 def unreadable_body(served: ServedVersion, endpoint: Endpoint, error: DecodeError, raw: bytes) -> status.StatusError:
@@ -85,18 +89,14 @@ def check_type(
     """
     document = body.document
     api_version, kind = expected_kind(call.served, call.endpoint)
-    fault = type_fault(document)
-    if call.endpoint.kind == _SCALE and (document.get("kind") or kind, document.get("apiVersion") or api_version) != (
-        kind,
-        api_version,
-    ):
-        raise status.bad_request(NO_SCALE)
+    type_meta, fault = read_type(_members(body))
     if not fault and (call.served.typed or call.endpoint.kind):
-        document["apiVersion"] = document.get("apiVersion") or api_version
-        document["kind"] = document.get("kind") or kind
+        document["apiVersion"] = type_meta.get("apiVersion") or api_version
+        document["kind"] = type_meta.get("kind") or kind
+    if call.endpoint.kind == _SCALE and (fault or (document["kind"], document["apiVersion"]) != (kind, api_version)):
+        raise status.bad_request(NO_SCALE)
     if not fault and not document.get("kind"):
-        text = body.raw.decode("utf-8", "replace")
-        fault = f"Object 'Kind' is missing in '{text if told else text.strip()}'"
+        fault = f"Object 'Kind' is missing in '{_shown(body, told)}'"
         if not told:
             given = parse_group_version(document.get("apiVersion") or api_version)
             version = given.version if given is not None else ""
@@ -121,6 +121,19 @@ def check_type(
         unknown = not_registered(call, document)
         if unknown:
             raise cannot_be_handled(call, document, unknown)
+
+
+def _shown(body: Body, told: bool) -> str:
+    """Return a body as the error of a missing kind quotes it: upstream, as JSON by the time a lenient decoder looks."""
+    if not told and body.media_type == YAML:
+        return fields.go_value(decode_yaml(body.raw)[0])
+    text = body.raw.decode("utf-8", "replace")
+    return text if told else text.strip()
+
+
+def _members(body: Body) -> Iterable[tuple[str, Any]]:
+    """Return the members of a body, and before them those of the same name that they replaced if they tell its type."""
+    return body.document.items() if _TYPE_TWICE.isdisjoint(body.duplicates) else root_members(body.raw)
 
 
 def not_registered(call: Call, document: View) -> str:
@@ -148,9 +161,7 @@ def unknown_in_other_version(call: Call, document: View, given: str) -> list[str
 def options_fault(document: View, wanted: str) -> str:
     """Return upstream's error of options of another kind than the one wanted, else an empty text (WRI-020)."""
     # upstream: apiVersion and kind of options are read without regard to the case of their names
-    found = {name.lower(): given for name, given in document.items() if name.lower() in _TYPE_NAMES}
-    type_meta = {_TYPE_NAMES[name]: given for name, given in found.items()}
-    fault = type_fault(type_meta)
+    type_meta, fault = read_type(document.items())
     kind = type_meta.get("kind") or wanted
     if fault or kind == wanted:
         return fault
@@ -163,14 +174,22 @@ def options_fault(document: View, wanted: str) -> str:
     return f'no kind "{kind}" is registered for {where} in scheme "pkg/runtime/scheme.go:111"'
 
 
-def type_fault(document: View) -> str:
-    """Return Go's error of apiVersion and kind when they cannot be read, else an empty text."""
-    for name, given in document.items():
-        if name in ("apiVersion", "kind") and given is not None and given.__class__ is not str:
-            found = f"json: cannot unmarshal {json_kind(given)} into Go struct field .{name} of type string"
-            return f"couldn't get version/kind; json parse error: {found}"
-    version = document.get("apiVersion") or ""
-    return f"unexpected GroupVersion string: {version}" if version.count("/") > 1 else ""
+def read_type(members: Iterable[tuple[str, Any]]) -> tuple[dict[str, str], str]:
+    """Return apiVersion and kind as Go reads them, and its error when they cannot be read, else an empty text.
+
+    upstream: all members of such a name are read, in whatever case it is written, and a null changes nothing.
+    """
+    found: dict[str, str] = {}
+    for name, given in members:
+        known = _TYPE_NAMES.get(name.casefold())
+        if known is None or given is None:
+            continue
+        if given.__class__ is not str:
+            wrong = f"json: cannot unmarshal {json_kind(given)} into Go struct field .{known} of type string"
+            return found, f"couldn't get version/kind; json parse error: {wrong}"
+        found[known] = given
+    version = found.get("apiVersion", "")
+    return found, f"unexpected GroupVersion string: {version}" if version.count("/") > 1 else ""
 
 
 def _unknown_metadata(call: Call, document: View) -> list[str]:
@@ -226,7 +245,7 @@ def kind_errors(call: Call, document: View) -> list[fields.FieldError]:
 def own_kind(served: ServedVersion, document: View) -> GroupKind:
     """Return the kind that an object claims to be, as errors about it name it."""
     if served.typed:
-        return served.group_kind
+        return served.stored_kind
     version = parse_group_version(str(document.get("apiVersion", "")))
     return GroupKind("" if version is None else version.group, str(document.get("kind", "")))
 

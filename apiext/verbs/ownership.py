@@ -118,6 +118,14 @@ def claim(call: Call, document: Document, options: WriteOptions, now: str) -> No
     _set(document, manager.track(_writer(call, options, now), dict(call.served.empty), document, creating=True))
 
 
+def created(call: Call, document: View, options: WriteOptions, now: str) -> Document:
+    """Return the new object of a PUT, which may say what it was read as, with its owner."""
+    found: Document = clone(document)
+    found["metadata"].pop("resourceVersion", None)
+    claim(call, found, options, now)
+    return found
+
+
 def follow(call: Call, live: View, new: Document, options: WriteOptions, now: str) -> None:
     """Set managedFields of an object that is about to be changed by anything but an apply (SSA-005…007)."""
     if not call.endpoint.kind:
@@ -217,7 +225,8 @@ class Application:
         if uid:
             text = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
             raise status.conflict(call.served.group_resource, call.name, text)
-        found["metadata"].pop("resourceVersion", None)
+        if not self._options.dry_run:  # which shows it, as that of any other new object
+            found["metadata"].pop("resourceVersion", None)
         return self._finish(found)
 
     def _applied(self, live: View) -> Document:
@@ -234,8 +243,18 @@ class Application:
         self._report()
         try:
             return call.served.complete(clone(found))
+        except DecodeError as error:
+            raise status.unknown(self._unconverted(error)) from error
         except ValueError as error:
             raise status.unknown(str(error)) from error
+
+    def _unconverted(self, error: DecodeError) -> str:
+        """Return the error of a result that does not fit the Go type."""
+        name, kind = manager.go_name(self._config), manager.go_kind(self._config)
+        return (
+            f"failed to convert new object ({name}) to proper version: "
+            f"unable to convert unstructured object to {kind}: {error.restored or error}"
+        )
 
     def _finish(self, found: Document) -> Document:
         identity.settle_namespace(self._call, found)

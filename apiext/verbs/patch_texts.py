@@ -10,10 +10,10 @@ from typing import Any
 
 import orjson
 
-from apiext.crd.internal_text import go_json
 from apiext.documents import json_patch
 from apiext.documents.document import Document, View, clone
 from apiext.meta import objectmeta
+from apiext.schema.internal_text import go_json
 from apiext.verbs.call import Call
 
 

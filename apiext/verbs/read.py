@@ -2,8 +2,8 @@
 
 from functools import partial
 
+from apiext.documents.quotes import go_quote
 from apiext.meta import status
-from apiext.meta.fields import go_quote
 from apiext.meta.options import ListOptions
 from apiext.storage import continuation, readplan
 from apiext.storage.collection import Collection

@@ -16,7 +16,7 @@ from apiext.meta.fields import FieldError, invalid
 from apiext.meta.names import GroupKind, GroupResource
 from apiext.meta.options import WriteOptions
 from apiext.meta.time import render
-from apiext.verbs import decoding, identity, read
+from apiext.verbs import decoding, identity, ownership, read
 from apiext.verbs.call import Body, Call, Outcome, Verbs
 
 ACCOUNTS = GroupResource("", "serviceaccounts")
@@ -32,6 +32,8 @@ async def answer(verbs: Verbs, call: Call, body: Body, options: WriteOptions) ->
     """Answer the question of a body: 201 with the status filled in; 400 and 422 for what is no question."""
     document = await decoding.normalize_body(call, body, decoding.mode(options))
     identity.settle_namespace(call, document)
+    if not call.endpoint.name:
+        ownership.claim(call, document, options, verbs.clock())
     found = await REVIEWS[call.endpoint.review](verbs, call, document)
     return Outcome(201, document={**document, **found})
 
@@ -86,12 +88,12 @@ def _user(spec: View) -> User:
 
 def _refuse(call: Call, errors: list[FieldError]) -> None:
     if errors:
-        raise status.invalid(call.served.group_kind, "", errors)
+        raise status.invalid(GroupKind(call.served.group, ""), "", errors)  # upstream: of no kind
 
 
 def _metadata(document: View) -> list[FieldError]:
-    given = {name: value for name, value in document["metadata"].items() if name not in _KEPT}
-    return [invalid("metadata", given, "must be empty")] if given else []
+    given = document["metadata"]
+    return [invalid("metadata", given, "must be empty")] if given.keys() - _KEPT else []
 
 
 def _attributes(spec: View) -> list[FieldError]:
@@ -134,7 +136,7 @@ async def _self_rules(verbs: Verbs, call: Call, document: Document) -> Document:
         ],
         "incomplete": False,
     }
-    return {"status": shown}
+    return {"metadata": {}, "spec": {}, "status": shown}
 
 
 # --- who ---
@@ -199,8 +201,17 @@ async def _token_request(verbs: Verbs, call: Call, document: Document) -> Docume
     token, until = verbs.accounts.issue(account, seconds, spec.get("audiences") or ())
     ends = render(datetime.fromtimestamp(until, UTC))
     return {
-        "metadata": {"name": call.name, "namespace": account.namespace, "creationTimestamp": verbs.clock()},
-        "spec": {**spec, "audiences": spec.get("audiences") or list(verbs.accounts.audiences)},
+        "metadata": {
+            "name": call.name,
+            "namespace": account.namespace,
+            "uid": account.uid,
+            "creationTimestamp": verbs.clock(),
+        },
+        "spec": {
+            **spec,
+            "audiences": spec.get("audiences") or list(verbs.accounts.audiences),
+            "boundObjectRef": None,
+        },
         "status": {"token": token, "expirationTimestamp": ends},
     }
 

@@ -7,8 +7,8 @@ from weakref import WeakKeyDictionary
 from apiext import limits
 from apiext.catalog.served import ServedVersion
 from apiext.documents.document import Document, View
+from apiext.documents.quotes import go_quote
 from apiext.meta import status
-from apiext.meta.fields import go_quote
 from apiext.meta.options import ListOptions
 from apiext.meta.selectors import FieldSelector, LabelSelector, Requirement, SelectorError
 from apiext.storage.indexes import Dimension, Term

@@ -226,6 +226,7 @@ async def update(verbs: Verbs, wanted: Update) -> Outcome:
                 continue
             if wanted.creation is None:
                 raise status.not_found(call.served.group_resource, call.name)
+            _check_uid(verbs, wanted, {"metadata": {}})
             try:
                 return await _store_new(verbs, call, wanted.creation(), wanted.options)
             except KeyExists as race:
@@ -363,6 +364,7 @@ async def _desired(
     await verbs.admission.review(attributes)
     if wanted.applied:  # upstream: an untyped map takes fields that no read shows; they were judged and counted
         await threads.run(call, call.served.tidy, new)
+    new["metadata"].pop("resourceVersion", None)
     return new
 
 
@@ -387,7 +389,8 @@ def _put_back(wanted: Update, old: View, shown: Document, now: str) -> Document:
         new = call.served.complete(new)
     new = call.endpoint.prepare(new, old)
     ownership.settle(new, old)
-    new["metadata"].pop("resourceVersion", None)
+    # rules compare the two objects, metadata and all
+    new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
     return new
 
 

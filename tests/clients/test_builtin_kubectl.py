@@ -48,7 +48,7 @@ def test_create_and_get(kubectl_of: Kubectl, place: str) -> None:
         assert kubectl(*command, here) == f"{name} created\n"
     assert re.fullmatch(r"NAME +DATA +AGE\nc +2 +\d+s\n", kubectl("get", "cm", here))
     assert re.fullmatch(r"NAME +TYPE +DATA +AGE\ns +Opaque +1 +\d+s\n", kubectl("get", "secret", here))
-    assert re.fullmatch(r"NAME +SECRETS +AGE\nw +0 +\d+s\n", kubectl("get", "sa", here))
+    assert re.fullmatch(r"NAME +AGE\nw +\d+s\n", kubectl("get", "sa", here))
     assert re.fullmatch(r"NAME +CREATED AT\nr +\d{4}-\S+Z\n", kubectl("get", "role", here))
     wide = kubectl("get", "rolebinding", "-o", "wide", here)
     assert re.search(rf"^b +Role/r +\d+s +{place}/w *$", wide, re.M), wide

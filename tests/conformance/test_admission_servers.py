@@ -84,6 +84,7 @@ def test_services_are_found_by_the_map(flags: list[str], tmp_path: Path) -> None
         assert hook.headers[0]["host"] == "hook.system.svc:8443"
 
 
+@pytest.mark.differs("services of webhooks are found by DNS")
 @pytest.mark.rows("ADM-011", "VER-009")
 def test_a_service_that_nobody_knows(api: Client) -> None:
     widgets = serve(api)

@@ -192,17 +192,21 @@ def raw_exchange(url: str, data: bytes) -> bytes:
         b"GARBAGE\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: x\r\nX-A: " + b"a" * 200_000 + b"\r\n\r\n",
         b"GET /" + b"a" * 1_000_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"POST /apis HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        pytest.param(
+            b"POST /apis HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            marks=pytest.mark.differs("the second one counts"),
+        ),
         b"POST /api/v1/namespaces HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
         b"TRACE /api/v1/namespaces HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
         b"GET /api/v1/namespaces HTTP/1.1\r\nHost: x\r\n" + b"X-A: b\r\n" * 10_000 + b"\r\n",
     ],
     ids=["garbage", "long header", "long url", "two lengths", "negative length", "trace", "many headers"],
 )
-def test_broken_http(widgets_path: tuple[Client, str], data: bytes) -> None:
+def test_broken_http(widgets_path: tuple[Client, str], data: bytes, foreign: bool) -> None:
     client, path = widgets_path
     answer = raw_exchange(client.url, data)
-    assert not answer or answer.split(b" ")[1].startswith(b"4"), answer[:200]
+    refused = (b"4", b"502") if foreign else b"4"  # a proxy before another server says so when it is refused itself
+    assert not answer or answer.split(b" ")[1].startswith(refused), answer[:200]
     client.get(path).expect(200)
 
 

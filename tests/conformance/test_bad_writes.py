@@ -163,7 +163,15 @@ MERGES: dict[str, tuple[Any, int, str, str]] = {
 
 
 @pytest.mark.rows("WRI-007", "WRI-003")
-@pytest.mark.parametrize("case", MERGES)
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=pytest.mark.differs("every cause is told, with all owners in each"))
+        if case == "10,000 owners"
+        else case
+        for case in MERGES
+    ],
+)
 def test_merge_patches(target: Resource, server: Server, case: str) -> None:
     patch, code, text, reason = MERGES[case]
     body = json.dumps(patch)
@@ -223,7 +231,8 @@ OWNERS: dict[str, Any] = {
     "another type": {"fieldsType": "FieldsV2"},
     "no operation": {"operation": ""},
     "another operation": {"operation": "Delete"},
-    "broken fields": {"fieldsV1": {"x:y": {}}},
+    "broken fields": {"fieldsV1": {"f:spec": {"xy": {}}}},
+    "fields of a kind to come": {"fieldsV1": {"x:y": {}}},
     "a list for fields": {"fieldsV1": []},
     "a key that is no JSON": {"fieldsV1": {"f:spec": {"k:{": {}}}},
     "a value that is no JSON": {"fieldsV1": {"f:spec": {"v:{": {}}}},
@@ -257,7 +266,9 @@ def test_owners_that_cannot_be(target: Resource, server: Server, case: str) -> N
         answer = target.api.patch(target.path(name), {"metadata": {"managedFields": [entry]}}, MERGE)
         meter.check()
         assert answer.status in {200, 400, 422}, answer.raw[:500]
-        if answer.status == 200 and case not in {"a version that nobody serves", "deep fields"}:
+        if case == "fields of a kind to come":
+            assert "managedFields" not in answer.json["metadata"]
+        elif answer.status == 200 and case not in {"a version that nobody serves", "deep fields"}:
             assert (
                 answer.json["metadata"]["managedFields"][0]["manager"]
                 == made["metadata"]["managedFields"][0]["manager"]
@@ -383,8 +394,9 @@ def test_accept_headers(target: Resource, server: Server, case: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "code"),
     [
-        ("application/cbor", 415), ("application/vnd.kubernetes.protobuf", 415), ("text/plain", 415), ("json", 415),
+        ("application/cbor", 415), ("text/plain", 415), ("json", 415),
         ("application/json; charset=utf-8", 201), ("APPLICATION/JSON", 201), ("", 201),
+        pytest.param("application/vnd.kubernetes.protobuf", 415, marks=pytest.mark.differs("it crashes")),
     ],
 )  # fmt: skip
 def test_content_types(target: Resource, kind: str, code: int) -> None:
@@ -413,6 +425,7 @@ def test_bodies_at_the_limit(target: Resource, more: int, codes: tuple[int, ...]
         assert answer.json["message"] == "Request entity too large: limit is 3145728"
 
 
+@pytest.mark.differs("their bytes are read as they are")
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "chunked, gzip"])
 def test_compressed_bodies_are_not_opened(target: Resource, encoding: str) -> None:
     headers = {"Content-Type": "application/json", "Content-Encoding": encoding}

@@ -40,6 +40,46 @@ def test_both_versions_show_the_same_objects(api: Client) -> None:
     assert api.get(f"{OLD}/{name}").status == 404
 
 
+@pytest.mark.rows("ERR-07", "ERR-06", "WRI-018")
+def test_errors_name_the_stored_kind_and_deletes_do_not_propagate(api: Client) -> None:
+    name = f"e-{secrets.token_hex(4)}"
+    wrong = api.post(NEW, {"metadata": {"name": name}}).expect(422)
+    assert wrong["message"].startswith(f'Event "{name}" is invalid: ')
+    assert "group" not in wrong["details"]
+    api.post(OLD, event(name)).expect(201)
+    other = api.request("DELETE", f"{NEW}/{name}", {"preconditions": {"uid": "other"}}).expect(409)
+    assert f'fulfilled on Event "{name}": the UID' in other["message"]
+    assert api.request("DELETE", f"{NEW}/{name}", {"propagationPolicy": "Orphan"}).expect(200)["status"] == "Success"
+    assert api.get(f"{NEW}/{name}").expect(404)["message"] == f'events.events.k8s.io "{name}" not found'
+
+
+@pytest.mark.rows("ERR-09")
+def test_what_is_immutable_is_shown_as_it_is_kept(api: Client) -> None:
+    about = {"kind": "Widget", "namespace": "default", "name": "w"}
+    body: dict[str, Any] = {
+        "metadata": {"name": f"e-{secrets.token_hex(4)}"}, "regarding": about, "reason": "Made", "type": "Normal",
+        "action": "Make", "eventTime": "2026-11-21T03:05:11.000000Z", "reportingController": "example.com/maker",
+        "reportingInstance": "one",
+    }  # fmt: skip
+    made = api.post(NEW, body).expect(201)
+    place = f"{NEW}/{made['metadata']['name']}"
+    for change, says in (
+        ({"type": ""}, 'type: Invalid value: "": field is immutable'),
+        ({"deprecatedSource": {"host": "h"}}, 'source: Invalid value: {"Component":"","Host":"h"}: field is'),
+        ({"related": {"kind": "X"}}, 'related: Invalid value: {"Kind":"X","Namespace":"","Name":"","UID":"",'),
+    ):
+        assert says in api.put(place, {**made, **change}).expect(422)["message"]
+    api.delete(place).expect(200)
+
+
+@pytest.mark.rows("WRI-001", "VAL-013")
+def test_names_of_old_events_are_segments_of_a_path(api: Client) -> None:
+    name = f"E {secrets.token_hex(4)}"
+    api.post(OLD, event(name)).expect(201)
+    api.delete(f"{OLD}/{name.replace(' ', '%20')}").expect(200)
+    assert "a lowercase RFC 1123 subdomain" in api.post(NEW, {"metadata": {"name": name}}).expect(422)["message"]
+
+
 @pytest.mark.rows("ETC-004")
 def test_events_have_a_lease_and_others_have_none(tmp_path: Path, own_etcd: Etcd) -> None:
     prefix = f"/lease-{secrets.token_hex(4)}"

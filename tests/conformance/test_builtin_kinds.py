@@ -191,10 +191,65 @@ def test_what_is_wrong_is_said(api: Client, kind: dict[str, Any], wrong: dict[st
     assert wrong["says"] in refused["message"]
 
 
+@pytest.mark.rows("DEC-002", "WRI-014")
+def test_services_of_every_kind(api: Client) -> None:
+    path = "/api/v1/namespaces/default/services?dryRun=All"
+
+    def made(**spec: Any) -> Any:
+        return api.post(path, {"metadata": {"name": f"1-{secrets.token_hex(4)}"}, "spec": spec})
+
+    headless = made(clusterIP="None", selector={"a": "b"}, sessionAffinity="ClientIP")
+    assert headless.warnings == ['299 - "spec.SessionAffinity is ignored for headless services"']
+    spec = headless.expect(201)["spec"]
+    assert (spec["clusterIPs"], spec["ipFamilies"], spec["ipFamilyPolicy"]) == (["None"], ["IPv4"], "SingleStack")
+    assert spec["sessionAffinityConfig"] == {"clientIP": {"timeoutSeconds": 10800}}
+    spec = made(clusterIP="None").expect(201)["spec"]
+    assert (spec["ipFamilies"], spec["ipFamilyPolicy"]) == (["IPv4", "IPv6"], "RequireDualStack")
+    balanced = made(type="LoadBalancer", ports=[{"port": 80}]).expect(201)["spec"]
+    assert (balanced["externalTrafficPolicy"], balanced["allocateLoadBalancerNodePorts"]) == ("Cluster", True)
+    elsewhere = made(type="ExternalName", externalName="a.example.com.", externalIPs=["1.2.3.4"])
+    assert elsewhere.warnings == ['299 - "spec.externalIPs is ignored when spec.type is \\"ExternalName\\""']
+    assert "internalTrafficPolicy" not in elsewhere.expect(201)["spec"]
+
+
 @pytest.mark.rows("SEL-001")
 def test_a_kind_without_labels_of_its_own(api: Client) -> None:
     refused = api.get("/api/v1/namespaces/default/configmaps", fieldSelector="a=1").expect(400)
     assert refused["message"] == '"a" is not a known field selector: only "metadata.name", "metadata.namespace"'
+
+
+@pytest.mark.parametrize("kind", [pytest.param(kind, id=kind["path"][1:]) for kind in KINDS])
+@pytest.mark.rows("WRI-004", "ERR-03")
+def test_a_put_makes_what_is_not_there(api: Client, kind: dict[str, Any]) -> None:
+    name = f"k-{secrets.token_hex(4)}"
+    place = f"{kind['path']}/{name}"
+    asked = example(kind, name)
+    asked["metadata"]["resourceVersion"] = "7"
+    answer = api.put(place, asked)
+    if not kind.get("upserts"):
+        assert answer.expect(404)["details"]["name"] == name
+        return
+    made = answer.expect(201)
+    check(made, kind.get("shows", {}))
+    assert made["metadata"]["resourceVersion"] != "7"
+    assert [entry["operation"] for entry in made["metadata"]["managedFields"]] == ["Update"]
+    api.delete(place).expect(200)
+    asked["metadata"]["uid"] = "another"
+    refused = api.put(place, asked).expect(409)
+    assert "UID in precondition: another, UID in object meta: " in refused["message"]
+
+
+@EACH
+@pytest.mark.rows("WRI-016")
+def test_what_a_delete_answers(api: Client, kind: dict[str, Any], made: Any, place: str) -> None:
+    answer = api.delete(place).expect(200)
+    if kind.get("returns_deleted"):
+        assert answer["metadata"].pop("resourceVersion") != made["metadata"]["resourceVersion"]
+        assert answer == {**made, "metadata": {k: v for k, v in made["metadata"].items() if k != "resourceVersion"}}
+    else:
+        assert (answer["kind"], answer["status"], answer["details"]["uid"]) == (
+            "Status", "Success", made["metadata"]["uid"],
+        )  # fmt: skip
 
 
 @pytest.mark.rows("ERR-09")
@@ -255,7 +310,7 @@ def test_broken_messages_are_refused_and_never_hurt(api: Client) -> None:
         codes.add(answer.status)
     assert 400 in codes
     for sent, says in (
-        (b"", "expected prefix"),
+        (b"", "empty data (<empty>)"),
         (b"k8s", "expected prefix"),
         (b"k8s\x00", "empty body"),
         (b"k8s\x00\xff\xff", "Secret): unexpected EOF"),
@@ -264,7 +319,7 @@ def test_broken_messages_are_refused_and_never_hurt(api: Client) -> None:
         (b"k8s\x00\x0c", "Secret): proto: Unknown: wiretype end group for non-group"),
         (b"k8s\x00" + b"\xff" * 10 + b"\x01", "Secret): proto: integer overflow"),
         (b'{"kind":"Secret"}', "expected prefix"),
-        (b"k8s\x00" + b"\x0a\x09" + b"\x0a\x02v1" + b"\x12\x03Pod", 'no kind "Pod" is registered for version "v1"'),
+        (b"k8s\x00" + b"\x0a\x09" + b"\x0a\x02v1" + b"\x12\x03Cow", 'no kind "Cow" is registered for version "v1"'),
     ):
         refused = api.request("POST", path, sent, {"Content-Type": PROTOBUF}).expect(400)
         assert says in refused["message"]

@@ -41,7 +41,10 @@ def test_a_token_from_request_to_end(connect: Any) -> None:
     made = admin.post(ACCOUNTS, {"metadata": {"name": name}}).expect(201)
     answer = admin.post(f"{ACCOUNTS}/{name}/token", request()).expect(201)
     assert (answer["kind"], answer["apiVersion"]) == ("TokenRequest", "authentication.k8s.io/v1")
-    assert answer["spec"] == {"audiences": ["https://kubernetes.default.svc"], "expirationSeconds": 3600}
+    assert answer["metadata"]["uid"] == made["metadata"]["uid"]
+    assert answer["spec"] == {
+        "audiences": ["https://kubernetes.default.svc"], "expirationSeconds": 3600, "boundObjectRef": None,
+    }  # fmt: skip
     token = answer["status"]["token"]
     me = connect(token).post(f"{REVIEWS}/selfsubjectreviews", {"kind": "SelfSubjectReview"}).expect(201)
     info = me["status"]["userInfo"]

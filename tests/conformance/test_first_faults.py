@@ -108,6 +108,17 @@ def test_a_deprecated_version_warns_on_every_path(api: Client, path: str) -> Non
     assert answer.status == (404 if path else 200)
 
 
+@pytest.mark.rows("WRI-011", "ERR-11")
+@pytest.mark.parametrize("query", ["dryRun=x", "fieldValidation=zz", "fieldManager=%07"])
+def test_options_are_judged_before_the_body(api: Client, widgets: Resource, query: str) -> None:
+    for method, path in (("POST", widgets.path()), ("PUT", widgets.path("there"))):
+        assert api.request(method, f"{path}?{query}", "{", {"Content-Type": "application/json"}).status == 422
+    assert api.request("PUT", f"{widgets.path('there')}?{query}", "{", {"Content-Type": "text/plain"}).status == 422
+    assert api.request("POST", f"{widgets.path()}?{query}", "{", {"Content-Type": "text/plain"}).status == 415
+    refused = api.request("DELETE", f"{widgets.path()}?limit=x", "{", {"Content-Type": "text/plain"})
+    assert refused.expect(400)["message"] == 'strconv.ParseInt: parsing "x": invalid syntax'
+
+
 @pytest.mark.rows("SEL-005", "RV-004")
 def test_selectors_are_read_before_options_are_judged(api: Client, widgets: Resource) -> None:
     # upstream: selectors are decoded before any option is judged
@@ -123,6 +134,11 @@ def test_only_the_cache_says_when_to_come_again(api: Client, widgets: Resource) 
     assert late["details"]["retryAfterSeconds"] == 1
     late = api.get(widgets.path(), resourceVersion="999999999", limit=5).expect(504)
     assert "retryAfterSeconds" not in late["details"]
+
+
+@pytest.mark.rows("RV-002", "RV-003")
+@pytest.mark.differs("its cache does without an etcd that tells its progress (3.4.25 and later)")
+def test_the_cache_waits_for_an_exact_revision(api: Client, widgets: Resource) -> None:
     match = {"resourceVersion": "999999999", "resourceVersionMatch": "Exact"}
     late = api.get(widgets.path(), **match).expect(504)
     assert late["details"]["retryAfterSeconds"] == 1

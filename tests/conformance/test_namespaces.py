@@ -47,6 +47,55 @@ def test_a_namespace_gets_its_defaults(api: Client) -> None:
     assert {"namespaces/status", "namespaces/finalize"} <= resources.keys()
 
 
+@pytest.mark.rows("NSP-005", "WRI-018", "ERR-06")
+def test_how_a_namespace_is_deleted(api: Client) -> None:
+    place = f"{NAMESPACES}/{fresh(api)}"
+    for meant, says in ({"uid": "x"}, "UID in precondition: x"), ({"resourceVersion": "1"}, "ResourceVersion in"):
+        refused = api.request("DELETE", place, {"preconditions": meant}).expect(409)
+        assert f"Precondition failed: {says}" in refused["message"]
+    api.patch(place, {"metadata": {"finalizers": ["example.com/hold"]}}).expect(200)
+    marked = api.request("DELETE", place, {"propagationPolicy": "Orphan"}).expect(200)
+    assert set(marked["metadata"]["finalizers"]) == {"example.com/hold", "orphan"}
+    assert "deletionGracePeriodSeconds" not in marked["metadata"]
+    api.patch(place, {"metadata": {"finalizers": None}}).expect(200)
+    until(lambda: api.get(place).status == 404, "the namespace is gone")
+
+
+@pytest.mark.rows("NSP-006")
+def test_what_a_namespace_says_of_what_remains(api: Client) -> None:
+    place = f"{NAMESPACES}/{fresh(api)}"
+    for path, name in (("secrets", "a"), ("configmaps", "b"), ("configmaps", "c")):
+        held = {"metadata": {"name": name, "finalizers": ["example.com/hold"]}}
+        api.post(f"{place}/{path}", held).expect(201)
+    api.delete(place).expect(200)
+
+    def told() -> dict[str, str]:
+        conditions = api.get(place).expect(200)["status"].get("conditions", ())
+        return {one["type"]: one["message"] for one in conditions}
+
+    until(lambda: "NamespaceContentRemaining" in told(), "it says what remains")
+    assert told() == {
+        "NamespaceDeletionDiscoveryFailure": "All resources successfully discovered",
+        "NamespaceDeletionGroupVersionParsingFailure": "All legacy kube types successfully parsed",
+        "NamespaceDeletionContentFailure": "All content successfully deleted, may be waiting on finalization",
+        "NamespaceContentRemaining": "Some resources are remaining: configmaps. has 2 resource instances, "
+        "secrets. has 1 resource instances",
+        "NamespaceFinalizersRemaining": "Some content in the namespace has finalizers remaining: "
+        "example.com/hold in 3 resource instances",
+    }
+    for path in ("secrets/a", "configmaps/b", "configmaps/c"):
+        api.patch(f"{place}/{path}", {"metadata": {"finalizers": None}}).expect(200)
+    until(lambda: api.get(place).status == 404, "the namespace is gone", within=60)
+
+
+@pytest.mark.rows("NSP-001", "ERR-09")
+def test_faults_of_finalizers_are_told_of_the_list(api: Client) -> None:
+    body = {"metadata": {"name": "never"}, "spec": {"finalizers": ["a"]}}
+    assert [cause["field"] for cause in api.post(NAMESPACES, body).expect(422)["details"]["causes"]] == [
+        "spec.finalizers"
+    ]
+
+
 @pytest.mark.rows("NSP-001", "VAL-013")
 @pytest.mark.parametrize("name", ["Upper", "a.b", "-a", "x" * 64])
 def test_a_namespace_name_is_a_label(api: Client, name: str) -> None:

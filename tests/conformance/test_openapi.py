@@ -18,12 +18,28 @@ from tests.support.waiting import until
 V2 = "application/com.github.proto-openapi.spec.v2{}v1.0+protobuf"
 V3 = "application/com.github.proto-openapi.spec.v3{}v1.0+protobuf"
 OWN = "/openapi/v3/apis/apiextensions.k8s.io/v1"
+AGGREGATED = pytest.mark.differs("the index of an aggregator is answered without an ETag")
 SINGLE = ["api", "apis", "version", "api/v1", "apis/apiextensions.k8s.io", "apis/apiextensions.k8s.io/v1"]
 
 
 def url_of(api: Client, key: str) -> str:
     """The URL of a document in the index, with its hash."""
     return str(api.get("/openapi/v3").expect(200)["paths"][key]["serverRelativeURL"])
+
+
+@pytest.fixture
+def lag(foreign: bool) -> float:
+    """How many seconds documents may be behind: none here, the rounds of an aggregator elsewhere."""
+    return 30.0 if foreign else 0.0
+
+
+def published(api: Client, group: str, lag: float, version: str = "v1") -> dict[str, Any]:
+    """Wait until a version's documents are there, in the index too, and return that of v3."""
+    key = f"apis/{group}/{version}"
+    until(lambda: key in api.get("/openapi/v3").expect(200)["paths"], f"{key} is in the index", lag)
+    until(lambda: f"/{key}/" in api.get("/openapi/v2").text, f"{key} is in OpenAPI v2", lag)
+    found: dict[str, Any] = api.get(url_of(api, key)).expect(200)
+    return found
 
 
 def model(group: str, kind: str = "Widget", version: str = "v1") -> str:
@@ -34,9 +50,9 @@ def model(group: str, kind: str = "Widget", version: str = "v1") -> str:
 
 
 @pytest.mark.rows("OAS-002", "OAS-003", "OAS-006", "OAS-008")
-def test_openapi_v3_tells_kubectl_what_it_needs(api: Client) -> None:
+def test_openapi_v3_tells_kubectl_what_it_needs(api: Client, lag: float) -> None:
     widgets = serve(api)
-    document = api.get(url_of(api, f"apis/{widgets.group}/v1")).expect(200)
+    document = published(api, widgets.group, lag)
     schema = document["components"]["schemas"][model(widgets.group)]
     assert schema["x-kubernetes-group-version-kind"] == [{"group": widgets.group, "version": "v1", "kind": "Widget"}]
     assert schema["properties"]["spec"]["properties"]["size"] == {"type": "integer", "minimum": 0}
@@ -84,7 +100,15 @@ def test_an_empty_hash_is_none(api: Client) -> None:
 
 
 @pytest.mark.rows("OAS-002")
-@pytest.mark.parametrize("path", ["/openapi/v3", "/openapi/v3/", "/openapi/v3/version", OWN, "/openapi/v2"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        *(pytest.param(path, marks=AGGREGATED) for path in ("/openapi/v3", "/openapi/v3/")),
+        "/openapi/v3/version",
+        OWN,
+        "/openapi/v2",
+    ],
+)
 def test_what_a_client_has_is_not_sent_again(api: Client, path: str) -> None:
     def known() -> bool:
         answer = api.get(path)
@@ -137,7 +161,7 @@ def test_v3_in_protobuf(api: Client, mark: str) -> None:
         ("text/html", 406, ""),
         ("application/yaml", 406, ""),
         ("application/xml, image/png", 406, ""),
-        ("nonsense", 406, ""),
+        pytest.param("nonsense", 406, "", marks=pytest.mark.differs("no media type is a 200 without a body in v3")),
     ],
 )
 def test_which_form_is_sent(api: Client, accept: str, code: int, kind: str) -> None:
@@ -174,8 +198,9 @@ def test_documents_that_are_not_there(api: Client, path: str) -> None:
 
 
 @pytest.mark.rows("OAS-001")
-def test_openapi_v2_is_there_for_old_kubectls(api: Client) -> None:
+def test_openapi_v2_is_there_for_old_kubectls(api: Client, lag: float) -> None:
     widgets = serve(api)
+    published(api, widgets.group, lag)
     name = model(widgets.group)
     answer = api.get("/openapi/v2")
     assert answer.headers["content-type"] == "application/json"
@@ -190,7 +215,9 @@ def test_openapi_v2_is_there_for_old_kubectls(api: Client) -> None:
 
 
 @pytest.mark.rows("OAS-001")
-@pytest.mark.parametrize("path", ["/openapi/v2", "/openapi/v3/api/v1"])
+@pytest.mark.parametrize(
+    "path", ["/openapi/v2", pytest.param("/openapi/v3/api/v1", marks=pytest.mark.differs("only v2 is compressed"))]
+)
 def test_large_documents_are_compressed_for_those_who_can_read_that(api: Client, path: str) -> None:
     def same() -> bool:
         plain, packed = api.get(path), api.get(path, {"Accept-Encoding": "gzip"})
@@ -208,8 +235,9 @@ def test_large_documents_are_compressed_for_those_who_can_read_that(api: Client,
 
 
 @pytest.mark.rows("OAS-009")
-def test_a_change_is_published_at_once_and_a_status_is_no_change(api: Client) -> None:
+def test_a_change_is_published_at_once_and_a_status_is_no_change(api: Client, lag: float) -> None:
     widgets = serve(api)
+    published(api, widgets.group, lag)
     key, name = f"apis/{widgets.group}/v1", f"{DEFINITIONS}/widgets.{widgets.group}"
     before = url_of(api, key)
     stored = api.get(name).expect(200)
@@ -218,22 +246,29 @@ def test_a_change_is_published_at_once_and_a_status_is_no_change(api: Client) ->
     assert url_of(api, key) == before
     stored["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["description"] = "Something else."
     api.put(name, stored).expect(200)
-    after = until(lambda: (now := url_of(api, key)) != before and now, "the hash changes", within=1)
+    after = until(lambda: (now := url_of(api, key)) != before and now, "the hash changes", within=max(lag, 1))
     schemas = api.get(after).expect(200)["components"]["schemas"]
     assert schemas[model(widgets.group)]["description"] == "Something else."
-    assert api.get("/openapi/v2").expect(200)["definitions"][model(widgets.group)]["description"] == "Something else."
+
+    def told() -> bool:
+        definitions = api.get("/openapi/v2").expect(200)["definitions"]
+        return bool(definitions[model(widgets.group)].get("description") == "Something else.")
+
+    until(told, "OpenAPI v2 changes", lag)
     assert api.get(before).headers["location"] == after
 
 
 @pytest.mark.rows("OAS-009")
-def test_a_change_of_one_group_leaves_the_others_alone(api: Client) -> None:
+def test_a_change_of_one_group_leaves_the_others_alone(api: Client, lag: float) -> None:
     quiet, changing = serve(api), serve(api)
+    published(api, quiet.group, lag)
     before = url_of(api, f"apis/{quiet.group}/v1")
     api.patch(f"{DEFINITIONS}/widgets.{changing.group}", {"spec": {"names": {"shortNames": ["w9"]}}}).expect(200)
     assert url_of(api, f"apis/{quiet.group}/v1") == before
 
 
 @pytest.mark.rows("OAS-003", "OAS-012")
+@pytest.mark.differs("its document stays until its definition goes")
 def test_a_version_that_is_not_served_any_more_is_gone(api: Client) -> None:
     wanted = definition(fresh_group())
     wanted["spec"]["versions"].append({**wanted["spec"]["versions"][0], "name": "v2", "storage": False})
@@ -250,19 +285,20 @@ def test_a_version_that_is_not_served_any_more_is_gone(api: Client) -> None:
 
 
 @pytest.mark.rows("OAS-003", "OAS-005")
-def test_a_definition_of_old_that_keeps_everything_is_a_bare_object_in_v2(api: Client) -> None:
+def test_a_definition_of_old_that_keeps_everything_is_a_bare_object_in_v2(api: Client, lag: float) -> None:
     group = fresh_group()
     anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     establish(api, definition(group, schema={"openAPIV3Schema": anything}))
+    v3 = published(api, group, lag)["components"]["schemas"][model(group)]
     gvk = [{"group": group, "version": "v1", "kind": "Widget"}]
     v2 = api.get("/openapi/v2").expect(200)["definitions"][model(group)]
     assert v2 == {"type": "object", "x-kubernetes-group-version-kind": gvk}
-    v3 = api.get(f"/openapi/v3/apis/{group}/v1").expect(200)["components"]["schemas"][model(group)]
     assert v3["x-kubernetes-preserve-unknown-fields"] is True
     assert {"apiVersion", "kind", "metadata"} == v3["properties"].keys()
 
 
 @pytest.mark.rows("OAS-009")
+@pytest.mark.differs("its counters are made and never counted up")
 def test_regenerations_are_counted(api: Client) -> None:
     widgets = serve(api)
     api.get(f"/openapi/v3/apis/{widgets.group}/v1").expect(200)
@@ -275,8 +311,10 @@ def test_regenerations_are_counted(api: Client) -> None:
 
 
 @pytest.mark.rows("OAS-001", "OAS-002")
-def test_many_who_ask_at_once_get_the_same(api: Client) -> None:
+def test_many_who_ask_at_once_get_the_same(api: Client, lag: float) -> None:
     widgets = serve(api)
+    if lag:  # else the documents are made when they are asked for
+        published(api, widgets.group, lag)
     found: list[Any] = []
 
     def ask() -> None:
@@ -294,7 +332,7 @@ def test_many_who_ask_at_once_get_the_same(api: Client) -> None:
 
 
 @pytest.mark.rows("OAS-001", "OAS-002", "DIS-106")
-def test_no_header_makes_documents_fail(api: Client) -> None:
+def test_no_header_makes_documents_fail(api: Client, foreign: bool) -> None:
     dice = random.Random(5)
     bits = [
         "application/json", "application/yaml", "*/*", "*", "a/b/c", "text/html", ";g=apidiscovery.k8s.io", ";v=v2",
@@ -309,4 +347,5 @@ def test_no_header_makes_documents_fail(api: Client) -> None:
             dice.choice(["If-None-Match", "If-Modified-Since", "Range", "Accept-Encoding"]): dice.choice(conditions),
         }
         path = dice.choice(paths)
-        assert api.get(path, headers).status in {200, 304, 406}, (path, headers)
+        codes = {200, 304, 406} | ({416} if foreign else set())  # ranges of bytes, see docs/DIFFERENCES.md
+        assert api.get(path, headers).status in codes, (path, headers)

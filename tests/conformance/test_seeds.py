@@ -30,9 +30,13 @@ def written(widgets: Resource, name: str, given: dict[str, Any]) -> tuple[Answer
     return answer, given.get("becomes", body["spec"])
 
 
-@pytest.mark.parametrize(
-    "case", [pytest.param(case, id=case["name"], marks=pytest.mark.rows(*case["rows"])) for case in CASES]
-)
+def judged(case: dict[str, Any]) -> list[pytest.MarkDecorator]:
+    """Return the marks of an example: the rows that it shows, and why kube-apiserver says otherwise if it does."""
+    marks = [pytest.mark.rows(*case["rows"])]
+    return [*marks, pytest.mark.differs(case["differs"])] if "differs" in case else marks
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case["name"], marks=judged(case)) for case in CASES])
 def test_example(api: Client, case: dict[str, Any]) -> None:
     if "refused" in case:
         message = api.post(DEFINITIONS, definition(fresh_group(), schema=schema(case))).expect(422)["message"]

@@ -223,7 +223,14 @@ def test_a_cluster_scoped_resource_has_no_namespace_to_select(api: Client) -> No
 
 @pytest.mark.rows("MTR-001")
 def test_calls_of_etcd_are_timed_by_operation_and_resource(many: Resource) -> None:
-    line = f'etcd_request_duration_seconds_count{{operation="create",type="widgets.{many.group}"}} {MANY}'
+    labels = f'group="{many.group}",operation="create",resource="widgets"'
+    line = f"etcd_request_duration_seconds_count{{{labels}}} {MANY}"
+    assert line in many.api.get("/metrics").text.splitlines()
+
+
+@pytest.mark.rows("MTR-001")
+def test_sizes_of_bodies_are_counted_by_resource_and_verb(many: Resource) -> None:
+    line = f'apiserver_request_body_size_bytes_count{{group="{many.group}",resource="widgets",verb="create"}} {MANY}'
     assert line in many.api.get("/metrics").text.splitlines()
 
 

@@ -110,3 +110,153 @@ def test_a_null_may_be_applied_where_no_status_was(api: Client) -> None:
     write({"a": "x"}).expect(200)
     refused = write(None).expect(422)["message"]
     assert refused.endswith('status: Invalid value: "null":  in body must be of type object: "null"')
+
+
+@pytest.mark.rows("WRI-013", "MET-004")
+def test_unknown_metadata_of_an_embedded_root_is_told_twice(api: Client) -> None:
+    inner = {"type": "object", "x-kubernetes-embedded-resource": True, "x-kubernetes-preserve-unknown-fields": True}
+    widgets = serve(api, schema={"openAPIV3Schema": {**inner, "properties": {"inner": inner}}})
+    metadata = {"name": "x", "zz": 1}
+    body = {**widgets.make("x"), "metadata": metadata, "inner": {"apiVersion": "v1", "kind": "P", "metadata": metadata}}
+    refused = api.post(widgets.path(), body, fieldValidation="Strict").expect(400)["message"]
+    fields = ("metadata.zz", "inner.metadata.zz", "metadata.zz")
+    assert refused.endswith("strict decoding error: " + ", ".join(f'unknown field "{name}"' for name in fields))
+
+
+def refused_causes(api: Client, **version: Any) -> dict[str, str]:
+    """Return what the answer to a definition with such a version says, by field."""
+    refused = api.post(DEFINITIONS, definition(fresh_group(), **version)).expect(422)
+    return {cause["field"]: cause["message"] for cause in refused["details"]["causes"]}
+
+
+@pytest.mark.rows("CRD-032", "DIS-04")
+def test_empty_columns_are_seen_but_not_stored(api: Client) -> None:
+    told = refused_causes(api, storage=False, additionalPrinterColumns=[], selectableFields=[])["spec.versions"]
+    assert '"AdditionalPrinterColumns":null,"SelectableFields":null}]' in told  # moved to the top of the spec
+    wanted = definition(fresh_group(), additionalPrinterColumns=[], selectableFields=[])
+    (version,) = wanted["spec"]["versions"]
+    wanted["spec"]["versions"] = [version, {**version, "additionalPrinterColumns": [{"name": "a"}]}]
+    causes = api.post(DEFINITIONS, wanted).expect(422)["details"]["causes"]
+    told = next(cause["message"] for cause in causes if cause["field"] == "spec.versions")
+    assert '"AdditionalPrinterColumns":[],"SelectableFields":null},{' in told
+    version.update(additionalPrinterColumns=[], selectableFields=[])
+    newer = {**version, "name": "v2", "storage": False}
+    del newer["additionalPrinterColumns"]
+    wanted["spec"]["versions"] = [version, newer]
+    for stored in api.post(DEFINITIONS, wanted).expect(201)["spec"]["versions"]:
+        assert not {"additionalPrinterColumns", "selectableFields"} & stored.keys()
+
+
+@pytest.mark.rows("SCH-009", "DIS-04")
+def test_a_list_of_schemas_under_a_list_map_is_told_as_the_internal_type(api: Client) -> None:
+    listed = {"type": "array", "items": [TEXT], "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["a"]}
+    path = "spec.validation.openAPIV3Schema.properties[spec].properties[a].items"
+    told = refused_causes(api, schema=schema({"a": listed}))
+    assert told[path].startswith('Invalid value: {"Schema":null,"JSONSchemas":[{"ID":"","Schema":"","Ref":null,')
+    assert told[path].endswith("}]}: must only have a single schema if x-kubernetes-list-type is map")
+
+
+@pytest.mark.rows("CRD-034", "DIS-20")
+def test_a_selectable_path_that_cannot_be_read_is_told_beside_an_unsupported_schema(api: Client) -> None:
+    strange = {**TEXT, "patternProperties": {"a": TEXT}}
+    told = refused_causes(api, schema=schema({"a": strange}), selectableFields=[{"jsonPath": "$.spec.a"}])
+    assert told["spec.schema.openAPIV3Schema"].endswith("OpenAPIV3Schema 'patternProperties' is not supported")
+    assert told["spec.selectableFields[0].jsonPath"].endswith("is an invalid path: expected [ or . but got: $")
+    told = refused_causes(api, schema={}, selectableFields=[{"jsonPath": "$.spec.a"}])
+    assert told["spec.selectableFields[0].jsonPath"].endswith("is an invalid path: expected [ or . but got: $")
+    assert "spec.selectableFields" not in told
+
+
+@pytest.mark.rows("SSA-001", "WRI-012")
+def test_a_dry_run_of_a_create_shows_the_revision_that_was_given(api: Client) -> None:
+    widgets = serve(api)
+    body = {**widgets.make("x"), "metadata": {"name": "x", "resourceVersion": "0"}}
+    applied = api.patch(widgets.path("x"), body, APPLY, fieldManager="m", dryRun="All").expect(201)
+    posted = api.post(widgets.path(), body, dryRun="All").expect(201)
+    assert applied["metadata"]["resourceVersion"] == posted["metadata"]["resourceVersion"] == "0"
+    stored = api.patch(widgets.path("x"), body, APPLY, fieldManager="m").expect(201)
+    assert stored["metadata"]["resourceVersion"] != "0"
+
+
+@pytest.mark.rows("TAB-003")
+def test_ages_of_times_long_ago(api: Client) -> None:
+    columns = [{"name": "then", "type": "date", "jsonPath": ".spec.a"}]
+    widgets = serve(api, schema=schema({"a": TEXT}), additionalPrinterColumns=columns)
+    widgets.create("x", a="0001-01-01T00:00:00Z")
+    widgets.create("y", a="0001-01-01T00:00:01Z")
+    rows = api.get(widgets.path(), {"Accept": TABLE}).expect(200)["rows"]
+    assert [row["cells"] for row in rows] == [["x", "<unknown>"], ["y", "292y"]]
+
+
+@pytest.mark.rows("CEL-008", "WRI-006")
+def test_a_rule_sees_no_change_in_a_write_that_changes_nothing(api: Client) -> None:
+    rules = [{"rule": "self == oldSelf", "message": "fixed"}]
+    root = {**schema({"a": TEXT}, status={"type": "object"})["openAPIV3Schema"], "x-kubernetes-validations": rules}
+    widgets = serve(api, schema={"openAPIV3Schema": root}, subresources={"status": {}})
+    made = widgets.create("x", a="b")
+    label = {"metadata": {"labels": {"a": "b"}}}
+    assert api.patch(f"{widgets.path('x')}/status", label, MERGE).expect(200) == made
+    assert api.put(widgets.path("x"), made).expect(200) == made
+    assert "fixed" in api.patch(widgets.path("x"), label, MERGE).expect(422)["message"]
+
+
+@pytest.mark.rows("SSA-019")
+@pytest.mark.parametrize(
+    ("path", "value", "fault"),
+    [
+        ("caBundle", "bad!", "error decoding from json: illegal base64 data at input byte 3"),
+        ("maxLength", 1.5, "cannot convert float64 to int64"),
+    ],
+)
+def test_an_applied_definition_that_its_type_cannot_hold(api: Client, path: str, value: Any, fault: str) -> None:
+    wanted = definition(fresh_group(), schema={"openAPIV3Schema": {"type": "object", "maxLength": 1}})
+    client = {"url": "https://x/", "caBundle": "eA=="}
+    wanted["spec"]["conversion"] = {
+        "strategy": "Webhook",
+        "webhook": {"conversionReviewVersions": ["v1"], "clientConfig": client},
+    }
+    holder = client if path in client else wanted["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    holder[path] = value
+    name, kind = wanted["metadata"]["name"], "apiextensions.k8s.io/v1, Kind=CustomResourceDefinition"
+    refused = api.patch(f"{DEFINITIONS}/{name}", wanted, APPLY, fieldManager="m").expect(500)["message"]
+    assert refused == (
+        f"failed to convert new object (/{name}; {kind}) to proper version: "
+        f"unable to convert unstructured object to {kind}: {fault}"
+    )
+
+
+@pytest.mark.rows("SRV-010", "ERR-11")
+@pytest.mark.parametrize("kinds", ['"kind":5,"kind":"Scale"', '"KIND":5,"kind":"Scale"', '"kind":"Scale","KIND":"Foo"'])
+def test_a_scale_whose_kind_is_read_twice(api: Client, kinds: str) -> None:
+    scale = {"specReplicasPath": ".spec.a", "statusReplicasPath": ".status.a"}
+    widgets = serve(api, schema=schema({"a": {"type": "integer"}}), subresources={"scale": scale})
+    widgets.create("x")
+    body = f'{{"apiVersion":"autoscaling/v1",{kinds},"metadata":{{"name":"x","namespace":"default"}}}}'.encode()
+    refused = api.request("PUT", f"{widgets.path('x')}/scale", body, headers={"Content-Type": "application/json"})
+    assert refused.expect(400)["message"].startswith("no kind is registered for the type v1.Scale in scheme")
+
+
+@pytest.mark.rows("NUL-001", "NUL-005")
+def test_nulls_of_a_default_are_not_read(api: Client) -> None:
+    anything = {"x-kubernetes-preserve-unknown-fields": True}
+    inner = {"type": "object", "properties": {"a": anything, "b": {**TEXT, "nullable": True}}}
+    status = {**inner, "default": {"a": None, "b": None}}
+    widgets = serve(api, schema=schema({}, status=status), subresources={"status": {}})
+    assert widgets.create("x")["status"] == {"b": None}
+    assert api.get(widgets.path("x")).expect(200)["status"] == {"b": None}
+
+
+@pytest.mark.rows("CRD-029", "CRD-030")
+@pytest.mark.parametrize(("first", "told"), [(None, set()), ({"status": {}}, {0, 1})])
+def test_a_version_has_the_subresources_of_the_first_of_its_name(
+    api: Client, first: dict[str, Any] | None, told: set[int]
+) -> None:
+    limited = [{"openAPIV3Schema": {"type": "object", "maxProperties": most}} for most in (5, 6)]
+    wanted = definition(fresh_group(), schema=limited[0], subresources=first)
+    (version,) = wanted["spec"]["versions"]
+    second = {**version, "storage": False, "schema": limited[1], "subresources": {"status": {}}}
+    wanted["spec"]["versions"] = [version, second]
+    causes = api.post(DEFINITIONS, wanted).expect(422)["details"]["causes"]
+    fields = {f"spec.versions[{index}].schema.openAPIV3Schema" for index in told}
+    assert {cause["field"] for cause in causes} >= {"spec.versions", *fields}
+    assert {cause["field"] for cause in causes if "openAPIV3Schema" in cause["field"]} == fields

@@ -96,6 +96,16 @@ def test_only_the_replicas_of_a_scale_are_written(crontabs: Resource) -> None:
     assert same["metadata"]["resourceVersion"] == api.get(at(crontabs)).expect(200)["metadata"]["resourceVersion"]
 
 
+@pytest.mark.rows("SRV-008", "WRI-013")
+def test_a_scale_does_not_look_into_what_it_does_not_know(crontabs: Resource) -> None:
+    create(crontabs, replicas=1)
+    raw = rb'{"kind":"Scale","metadata":{"name":"my-new-cron-object"},"spec":{"replicas":2},"a\"b":{"c":1,"c":2}}'
+    answer = crontabs.api.request("PUT", at(crontabs, "scale"), raw)
+    assert answer.expect(200)["spec"] == {"replicas": 2}
+    (warning,) = answer.warnings
+    assert "unknown field" in warning
+
+
 @pytest.mark.rows("SRV-007", "SRV-008", "SRV-009")
 def test_replicas_are_there_and_make_sense(crontabs: Resource) -> None:
     api = crontabs.api

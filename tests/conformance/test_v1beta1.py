@@ -17,6 +17,7 @@ from tests.support.http_client import APPLY, DEFINITIONS, Answer, Client
 from tests.support.processes import Etcd, Server, running_server
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.differs("apiextensions.k8s.io/v1beta1 is not served any more")
 OLD = DEFINITIONS.replace("/v1/", "/v1beta1/")
 WARNING = (
     '299 - "apiextensions.k8s.io/v1beta1 CustomResourceDefinition is deprecated in v1.16+, unavailable in v1.22+; '

@@ -121,11 +121,19 @@ PATCHES = [
     ("no JSON", answered(allowed=True, patch="eA==", patchType="JSONPatch"),
      START + "received undecodable patch in webhook response: "),
     ("no list", answered(allowed=True, patch="e30=", patchType="JSONPatch"),
-     START + "received undecodable patch in webhook response: json: cannot unmarshal object"),
+     START + "received undecodable patch in webhook response: json: cannot unmarshal object into"),
+    ("a text", answered(allowed=True, patch="IngiCg==", patchType="JSONPatch"),
+     START + "received undecodable patch in webhook response: json: cannot unmarshal string into"),
     ("what does not apply", hooks.patch({"op": "remove", "path": "/spec/nope"}),
-     "Internal error occurred: Unable to remove nonexistent key: nope"),
+     "Internal error occurred: error in remove for path: '/spec/nope': Unable to remove nonexistent key: nope: "
+     "missing value"),
     ("metadata of the wrong type", hooks.patch({"op": "add", "path": "/metadata", "value": 3}),
      "Internal error occurred: "),
+    ("a kind of the wrong type", hooks.patch({"op": "add", "path": "/kind", "value": 3}),
+     "Internal error occurred: couldn't get version/kind; json parse error: json: cannot unmarshal number into Go "
+     "struct field .kind of type string"),
+    ("another group", hooks.patch({"op": "replace", "path": "/apiVersion", "value": "x/v1"}),
+     "x/v1, Kind=Widget is unstructured and is not suitable for converting to "),
     ("no object any more", hooks.patch({"op": "replace", "path": "", "value": []}), "Internal error occurred: "),
 ]  # fmt: skip
 

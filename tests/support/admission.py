@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from tests.support.definitions import Resource
 from tests.support.http_client import Client
+from tests.support.waiting import until
 
 BASE = "/apis/admissionregistration.k8s.io/v1"
 MUTATING = f"{BASE}/mutatingwebhookconfigurations"
@@ -60,7 +61,9 @@ def document(path: str, name: str = "", **content: Any) -> dict[str, Any]:
 def configured(api: Client, path: str, *webhooks: dict[str, Any], name: str = "", **content: Any) -> Iterator[str]:
     """Have a configuration stored while the test needs it; yields its name."""
     with stored(api, path, document(path, name, webhooks=list(webhooks), **content)) as made:
+        settled(api, path)
         yield made
+    settled(api, path)
 
 
 @contextlib.contextmanager
@@ -71,3 +74,35 @@ def stored(api: Client, path: str, wanted: dict[str, Any]) -> Iterator[str]:
         yield name
     finally:
         api.delete(f"{path}/{name}").expect(200)
+
+
+def patient(api: Client) -> bool:
+    """Return whether the server is of a make that sees changes of configurations a moment later."""
+    return bool(api.get("/version").expect(200)["compiler"] != "python")
+
+
+def soon(api: Client, condition: Callable[[], bool], what: str) -> None:
+    """Have a condition met: at once by our server, in a while by another."""
+    until(condition, what, within=90 if patient(api) else 0)
+
+
+def settled(api: Client, path: str) -> None:
+    """Wait until another server judges by what was stored so far: by something that is stored after it."""
+    if not patient(api):
+        return
+    name = f"settled-{secrets.token_hex(4)}"
+    config_map = {"metadata": {"name": name, "labels": {"settled": name}}}
+    about = {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}
+    chosen = {"objectSelector": {"matchLabels": {"settled": name}}}
+    with contextlib.ExitStack() as stack:
+        if path in (VALIDATING, MUTATING):
+            nobody = webhook(name, {"url": "https://127.0.0.1:1/"}, about, timeoutSeconds=1, **chosen)
+            stack.enter_context(stored(api, path, document(path, name, webhooks=[nobody])))
+        else:
+            match = {"resourceRules": [about], **chosen}
+            spec = {"matchConstraints": match, "validations": [{"expression": "false"}]}
+            stack.enter_context(stored(api, POLICIES, document(POLICIES, name, spec=spec)))
+            bound = {"policyName": name, "validationActions": ["Deny"]}
+            stack.enter_context(stored(api, BINDINGS, document(BINDINGS, name, spec=bound)))
+        there = "/api/v1/namespaces/default/configmaps"
+        until(lambda: api.post(there, config_map, dryRun="All").status != 201, f"{name} counts", every=0.1)

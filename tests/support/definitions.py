@@ -67,15 +67,21 @@ def is_true(document: dict[str, Any], kind: str) -> bool:
 
 
 def establish(api: Client, wanted: dict[str, Any]) -> dict[str, Any]:
-    """Create a definition, wait until it is established and return it."""
+    """Create a definition, wait until it is established and served, and return it."""
     api.post(DEFINITIONS, wanted).expect(201)
     path = f"{DEFINITIONS}/{wanted['metadata']['name']}"
+    spec = wanted["spec"]
+    served = [it["name"] for it in spec["versions"] if it["served"]]
 
     def established() -> dict[str, Any] | None:
         seen: dict[str, Any] = api.get(path).expect(200)
         return seen if is_true(seen, "Established") else None
 
-    return until(established, f"{path} is established", within=10)
+    found = until(established, f"{path} is established", within=10)
+    listed = [f"/apis/{spec['group']}/{version}/{spec['names']['plural']}?limit=1" for version in served]
+    # an aggregator before the server learns of it a moment later
+    until(lambda: all(api.get(it).status != 404 for it in listed), f"{path} is served", within=10)
+    return found
 
 
 @dataclass(frozen=True)

@@ -38,11 +38,6 @@ def data(document: View) -> int:
     return len(document.get("data") or ()) + len(document.get("binaryData") or ())
 
 
-def secrets(document: View) -> int:
-    """Return how many secrets a service account names."""
-    return len(document.get("secrets") or ())
-
-
 def _spec(document: View) -> dict[str, Any]:
     return document.get("spec") or {}
 

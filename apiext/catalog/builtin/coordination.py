@@ -1,7 +1,16 @@
 """What a lease must be (named by the rows of kinds.yaml)."""
 
-from apiext.documents.document import View
+from apiext.documents.document import Document, View
 from apiext.meta.fields import FieldError, forbidden, invalid
+
+
+def prepare_lease(new: Document, old: View | None) -> Document:
+    """Drop what coordinated leader election would need: it is off, upstream too."""
+    spec, before = new.get("spec") or {}, (old or {}).get("spec") or {}
+    for name in ("strategy", "preferredHolder"):
+        if name not in before:
+            spec.pop(name, None)
+    return new
 
 
 def validate_lease(new: View, old: View | None) -> list[FieldError]:

@@ -1,21 +1,18 @@
-"""What core/v1 kinds say besides their types: secrets, configurations, services (named by the rows of kinds.yaml)."""
+"""What core/v1 kinds say besides their types: secrets, configurations, accounts (named by the rows of kinds.yaml)."""
 
 import base64
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
 
 from apiext import limits
 from apiext.documents.document import Document, View
 from apiext.meta import syntax
 from apiext.meta.fields import (
     FieldError,
-    duplicate,
     forbidden,
     invalid,
     item,
-    not_supported,
     required,
     too_long,
 )
@@ -161,66 +158,3 @@ def prepare_service_account(new: Document, old: View | None) -> Document:
     if new.get("secrets"):
         new["secrets"] = [{"name": secret["name"]} if secret.get("name") else {} for secret in new["secrets"]]
     return new
-
-
-# --- services ---
-
-_TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
-_PROTOCOLS = ("SCTP", "TCP", "UDP")
-_PORT = "must be between 1 and 65535, inclusive"
-
-
-def default_service(document: Document) -> None:
-    """Fill in what depends on other fields: the target of a port, and how traffic inside the cluster goes."""
-    spec = document.setdefault("spec", {})
-    for port in spec.get("ports") or ():
-        if not port.get("targetPort"):
-            port["targetPort"] = port.get("port", 0)
-    if spec.get("type") != "ExternalName":
-        spec.setdefault("internalTrafficPolicy", "Cluster")
-        if spec.get("type") in ("NodePort", "LoadBalancer") and not spec.get("externalTrafficPolicy"):
-            spec["externalTrafficPolicy"] = "Cluster"
-
-
-def validate_service(new: View, old: View | None) -> list[FieldError]:
-    """Return the faults of a service; no address is given to it, since nothing routes to one."""
-    spec = new.get("spec") or {}
-    kind, ports = spec.get("type", ""), spec.get("ports") or []
-    errors: list[FieldError] = []
-    headless = spec.get("clusterIP") == "None"
-    if not ports and kind != "ExternalName" and not headless:
-        errors.append(required("spec.ports"))
-    names: set[str] = set()
-    taken: set[tuple[str, int]] = set()
-    for index, port in enumerate(ports):
-        errors += _port(port, f"spec.ports[{index}]", names, taken, named=len(ports) > 1)
-    if spec.get("sessionAffinity") not in ("ClientIP", "None"):
-        errors.append(not_supported("spec.sessionAffinity", spec.get("sessionAffinity", ""), ("ClientIP", "None")))
-    if kind not in _TYPES:
-        errors.append(not_supported("spec.type", kind, _TYPES))
-    if kind == "ExternalName" and not spec.get("externalName"):
-        errors.append(required("spec.externalName"))
-    return errors
-
-
-def _port(port: View, path: str, names: set[str], taken: set[tuple[str, int]], *, named: bool) -> Sequence[FieldError]:
-    errors: list[FieldError] = []
-    name, number, protocol = port.get("name", ""), port.get("port", 0), port.get("protocol", "")
-    if named and not name:
-        errors.append(required(f"{path}.name"))
-    elif name:
-        errors += [invalid(f"{path}.name", name, fault) for fault in syntax.dns1123_label(name)]
-        if name in names:
-            errors.append(duplicate(f"{path}.name", name))
-        names.add(name)
-    if not 1 <= number <= 65535:
-        errors.append(invalid(f"{path}.port", number, _PORT))
-    if protocol not in _PROTOCOLS:
-        errors.append(not_supported(f"{path}.protocol", protocol, _PROTOCOLS))
-    target: Any = port.get("targetPort")
-    if isinstance(target, int) and not 1 <= target <= 65535:
-        errors.append(invalid(f"{path}.targetPort", target, _PORT))
-    if (protocol, number) in taken:
-        errors.append(duplicate(path, {"port": number, "protocol": protocol}))
-    taken.add((protocol, number))
-    return errors

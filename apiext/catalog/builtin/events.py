@@ -9,8 +9,9 @@ from typing import Any
 from apiext import limits
 from apiext.documents.document import View
 from apiext.meta import time
-from apiext.meta.fields import FieldError, invalid, required
+from apiext.meta.fields import INVALID, FieldError, go_value, invalid, required
 from apiext.meta.syntax import dns1123_subdomain, qualified_name
+from apiext.schema.internal_text import NUMBER, TEXT, Render, go_json, optional, struct
 
 _NEW: Mapping[str, str] = {
     "involvedObject": "regarding",
@@ -68,10 +69,37 @@ def _series(series: View | None) -> list[FieldError]:
 
 def _changed(new: View, old: View) -> list[FieldError]:
     return [
-        invalid(_PATHS.get(name, name), _get(new, name), "field is immutable")
+        FieldError(INVALID, _PATHS.get(name, name), f"Invalid value: {_shown(new, name)}: field is immutable")
         for name in _FROZEN
         if (_get(new, name) or "") != (_get(old, name) or "")
     ]
+
+
+def _shown(document: View, name: str) -> str:
+    """Return a field as upstream's internal type prints it."""
+    value = _get(document, name)
+    if name in _INTERNAL:
+        return go_json(_INTERNAL[name](value))
+    return go_value(("" if value is None else value) if name in _TEXTS else value)
+
+
+_REFERENCE = struct(
+    ("Kind", "kind", TEXT),
+    ("Namespace", "namespace", TEXT),
+    ("Name", "name", TEXT),
+    ("UID", "uid", TEXT),
+    ("APIVersion", "apiVersion", TEXT),
+    ("ResourceVersion", "resourceVersion", TEXT),
+    ("FieldPath", "fieldPath", TEXT),
+)
+_SOURCE = struct(("Component", "component", TEXT), ("Host", "host", TEXT))
+_INTERNAL: Mapping[str, Render] = {
+    "involvedObject": _REFERENCE,
+    "related": optional(_REFERENCE),
+    "source": _SOURCE,
+    "count": NUMBER,
+}
+_TEXTS = frozenset(("reason", "message", "type", "action", "reportingComponent", "reportingInstance"))
 
 
 def _common(new: View, controller_field: str) -> list[FieldError]:

@@ -3,6 +3,7 @@
 A field is ``<type> | <description>``. A type is a scalar (SCALARS) or another type of the file or of meta.yaml, then
 ``[]`` for a list, ``{}`` for a map by text, and last ``?`` for a pointer (shown when given) or ``!`` for one that is
 always shown; all others are shown unless empty. A type that is itself a text names a scalar with a Go name of its own.
+``embedded`` names the structs inside a type in whose name Go tells of some of its fields.
 """
 
 from collections.abc import Callable, Mapping
@@ -87,8 +88,9 @@ class Types:
         found = self._structs.get(name)
         if found is None:
             found = self._structs[name] = Struct(name, {})
-            fields = {field: self._field(text) for field, text in self._table[name]["fields"].items()}
-            found.define(fields)
+            row = self._table[name]
+            within = {field: struct for struct, fields in (row.get("embedded") or {}).items() for field in fields}
+            found.define({field: self._field(text, within.get(field, "")) for field, text in row["fields"].items()})
         return found
 
     def root(self, kind: str) -> Struct:
@@ -97,11 +99,16 @@ class Types:
         text = Field(SCALARS["string"])
         return Struct(kind, {"kind": text, "apiVersion": text, "metadata": Field(METADATA, always=True), **own})
 
-    def _field(self, text: str) -> Field:
+    def _field(self, text: str, within: str) -> Field:
         name, flag, _ = split(text)
         type_ = self._type(name)
         by_value = isinstance(type_, Struct) and flag != "?"  # Go never leaves out a struct
-        return Field(type_, always=flag == "!" or by_value, pointer=flag == "?")
+        return Field(
+            type_,
+            always=flag == "!" or by_value,
+            pointer=flag == "?",
+            within=tuple(within.split(".")) if within else (),
+        )
 
     def _type(self, name: str) -> GoType:
         if name.endswith("[]"):

@@ -111,8 +111,8 @@ _ENDPOINTS = {
 
 def _validate(new: View, old: View | None) -> list[FieldError]:
     errors: list[FieldError] = []
-    for index, name in enumerate((new.get("spec") or {}).get("finalizers") or ()):
-        path = f"spec.finalizers[{index}]"
+    path = "spec.finalizers"
+    for name in (new.get("spec") or {}).get("finalizers") or ():
         errors += [invalid(path, name, fault) for fault in qualified_name(name)]
         if "/" not in name and name not in _STANDARD_FINALIZERS:
             errors.append(invalid(path, name, "name is neither a standard finalizer name nor is it fully qualified"))
@@ -162,6 +162,7 @@ def _v1() -> ServedVersion:
         },
         typed=True,
         unconditional=True,
+        returns_deleted=True,
         schema=namespace_schema,
         merge_type=lazily(lambda: go_merge_type(TYPE)),
         empty={**typed.decode(TYPE, {})[0], "apiVersion": "v1", "kind": KIND},

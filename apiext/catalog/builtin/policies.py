@@ -98,7 +98,7 @@ def _variable_errors(
     if not name.strip():
         yield required(child(path, "name"), "name is not specified")
     elif not _IDENTIFIER.match(name) or name in _RESERVED:
-        yield invalid(child(path, "name"), name, "name is not a valid CEL identifier")
+        yield invalid(child(path, "name"), name, "must be a valid CEL identifier")
     if not expression.strip():
         yield required(child(path, "expression"), "expression is not specified")
         return
@@ -128,9 +128,9 @@ def _validation_errors(
         if isinstance(found, str):
             yield invalid(child(path, "messageExpression"), teller, found)
     if message and not message.strip():
-        yield invalid(child(path, "message"), message, "message must be non-empty if specified")
+        yield invalid(child(path, "message"), message, "must be non-empty if specified")
     elif any(char in message.strip() for char in "\n\r"):
-        yield invalid(child(path, "message"), message, "message must not contain line breaks")
+        yield invalid(child(path, "message"), message, "must not contain line breaks")
     reason = validation.get("reason")
     if reason is not None and reason not in _REASONS:
         yield not_supported(child(path, "reason"), reason, _REASONS)
@@ -211,7 +211,7 @@ def binding_errors(new: View) -> Iterator[FieldError]:
     if spec.get("paramRef") is not None:
         yield from _param_ref_errors(spec["paramRef"], "spec.paramRef")
     if spec.get("matchResources") is not None:
-        yield from match_errors(spec["matchResources"], "spec.matchResouces")  # upstream spells the path so
+        yield from match_errors(spec["matchResources"], "spec.matchResources")
     yield from _action_errors(spec.get("validationActions") or (), "spec.validationActions")
 
 

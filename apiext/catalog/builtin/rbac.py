@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from apiext.catalog.builtin.admission_rules import selector_errors
 from apiext.documents.document import Document, View
 from apiext.meta.fields import FieldError, invalid, not_supported, required
 from apiext.meta.syntax import dns1123_subdomain, path_segment
@@ -20,6 +21,13 @@ def default_binding(document: Document) -> None:
             subject["apiGroup"] = GROUP
 
 
+def prepare_role(new: Document, old: View | None) -> Document:
+    """Show no rules as null: upstream stores messages, in which an empty list is none."""
+    if not new.get("rules"):
+        new["rules"] = None
+    return new
+
+
 def validate_role(new: View, old: View | None) -> list[FieldError]:
     """Return the faults of a role; old is None on create."""
     return _rules(new, namespaced=True)
@@ -32,7 +40,14 @@ def validate_cluster_role(new: View, old: View | None) -> list[FieldError]:
     if aggregation is not None and not aggregation.get("clusterRoleSelectors"):
         text = "at least one clusterRoleSelector required if aggregationRule is non-nil"
         errors.append(required("aggregationRule.clusterRoleSelectors", text))
+    for index, selector in enumerate((aggregation or {}).get("clusterRoleSelectors") or ()):
+        errors += _selector(selector, f"aggregationRule.clusterRoleSelectors[{index}]")
     return errors
+
+
+def _selector(selector: View, path: str) -> list[FieldError]:
+    errors = list(selector_errors(selector, path))
+    return [*errors, invalid(path, None, "invalid label selector.")] if errors else []
 
 
 def _rules(new: View, *, namespaced: bool) -> list[FieldError]:

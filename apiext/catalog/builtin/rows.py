@@ -31,6 +31,8 @@ class Row:
     review: str = ""
     generation: bool = False
     unconditional: bool = False
+    upserts: bool = False
+    returns_deleted: bool = False
     status: bool = False
     columns: Sequence[Any] = ("name", "age")
     select: Sequence[Any] = ()

@@ -8,8 +8,8 @@ from typing import Any
 from apiext.crd.typed import Decoding, Mismatch
 from apiext.documents.encoding import json_kind
 from apiext.documents.errors import DecodeError
+from apiext.documents.quotes import go_quote
 from apiext.meta import time
-from apiext.meta.fields import go_quote
 
 MICRO_LAYOUT = "2006-01-02T15:04:05.000000Z07:00"
 _ZERO = "0001-01-01T00:00:00.000000Z"  # Go's zero time, which it writes as null

@@ -5,7 +5,7 @@ from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from apiext.cel.effort import spend_text
 from apiext.cel.overloads import Library, row
-from apiext.cel.quotes import go_quote
+from apiext.cel.quotes import quoted
 from apiext.cel.types import URL
 from apiext.cel.values import Fault, Map, Special, Value, no_overload
 
@@ -22,13 +22,14 @@ _PATH_KEPT = "-_.~$&+,/:;=@"  # what Go leaves when it escapes a path itself
 class Url(Special):
     """A parsed URL."""
 
-    __slots__ = ("host", "path", "query", "raw_path", "scheme", "text")
+    __slots__ = ("host", "path", "query", "raw_path", "scheme", "text", "user")
     type_name = URL.name
     go_type = "cel.URL"
 
-    def __init__(self, text: str, scheme: str, host: str, path: str, query: str) -> None:
+    def __init__(self, text: str, scheme: str, host: str, path: str, query: str, user: str | None = None) -> None:
         self.text = text
         self.scheme = scheme
+        self.user = user
         self.host = host
         self.raw_path = path
         self.path = unquote_to_bytes(path)
@@ -55,15 +56,18 @@ class _Refused(ValueError):
 
 def parse(text: str, request: bool = True) -> Url:
     """Return the URL of a text; a request needs an absolute one or a path from the root. Raises _Refused."""
+    body, _, fragment = (text, "", "") if request else text.partition("#")
     try:
         if not text and request:
             raise _Refused("empty url")
-        if _CONTROL.search(text):
+        if _CONTROL.search(body):
             raise _Refused("net/url: invalid control character in URL")
-        body = text if request else text.partition("#")[0]
-        return _parsed(text, body, request)
+        found = _parsed(text, body, request)
+        body = text  # what Go quotes from here on
+        _check_escapes(fragment)
+        return found
     except _Refused as wrong:
-        raise _Refused(f"parse {go_quote(text)}: {wrong}") from None
+        raise _Refused(f"parse {quoted(body)}: {wrong}") from None
 
 
 def _parsed(text: str, body: str, request: bool) -> Url:
@@ -82,22 +86,23 @@ def _parsed(text: str, body: str, request: bool) -> Url:
             raise _Refused("invalid URI for request")
         if ":" in rest.partition("/")[0]:
             raise _Refused("first path segment in URL cannot contain colon")
-    host = ""
+    user, host = None, ""
     if (scheme or (not request and not rest.startswith("///"))) and rest.startswith("//"):
         authority, slash, path = rest[2:].partition("/")
         rest = slash + path
-        host = _authority(scheme, authority)
+        user, host = _authority(scheme, authority)
     _check_escapes(rest)
-    return Url(text, scheme, host, rest, query)
+    return Url(text, scheme, host, rest, query, user)
 
 
 def _check_escapes(text: str) -> None:
     found = _BAD_ESCAPE.search(text)
     if found is not None:
-        raise _Refused(f"invalid URL escape {go_quote(text[found.start() : found.start() + 3])}")
+        raise _Refused(f"invalid URL escape {quoted(text[found.start() : found.start() + 3])}")
 
 
-def _authority(scheme: str, text: str) -> str:
+def _authority(scheme: str, text: str) -> tuple[str | None, str]:
+    """Return the user, None when there is none, and the host."""
     user, at, host = text.rpartition("@")
     if at:
         if not _USER.match(user):
@@ -108,16 +113,18 @@ def _authority(scheme: str, text: str) -> str:
         if end < 0:
             raise _Refused("missing ']' in host")
         if not _PORT.match(host[end + 1 :]):
-            raise _Refused(f"invalid port {go_quote(host[end + 1 :])} after host")
+            raise _Refused(f"invalid port {quoted(host[end + 1 :])} after host")
+    elif "[" in host:
+        raise _Refused("invalid IP-literal")
     else:
-        colon = host.rfind(":")
+        colon = host.find(":") if scheme in ("http", "https") else host.rfind(":")
         if colon >= 0 and not _PORT.match(host[colon:]):
-            raise _Refused(f"invalid port {go_quote(host[colon:])} after host")
+            raise _Refused(f"invalid port {quoted(host[colon:])} after host")
     if not _HOST.match(host):
         odd = next(char for char in host if not _HOST.match(char))
-        raise _Refused(f"invalid character {go_quote(odd)} in host name")
+        raise _Refused(f"invalid character {quoted(odd)} in host name")
     _check_escapes(host)
-    return unquote_to_bytes(host).decode("utf-8", "replace")
+    return user if at else None, unquote_to_bytes(host).decode("utf-8", "replace")
 
 
 def _url(text: str) -> Value:

@@ -42,7 +42,14 @@ async def test_messages_share_the_budget(
     assert await decided(spec, failurePolicy="Ignore") == (found if units == 10_000 else [])
 
 
-async def test_variables_are_there_if_they_are_declared() -> None:
+async def test_variables_are_there_if_they_can_be_evaluated() -> None:
     spec = [{"expression": "!has(variables.a)"}, {"expression": "has(variables.b) && variables.b"}]
-    variables = [{"name": "a", "expression": "object.y"}, {"name": "b", "expression": "has(variables.a)"}]
+    variables = [{"name": "a", "expression": "null"}, {"name": "b", "expression": "has(variables.a)"}]
     assert await decided(spec, variables=variables) == [(0, "failed expression: !has(variables.a)")]
+    variables[0]["expression"] = "object.y"
+    fault = 'composited variable "a" fails to evaluate: no such key: y'
+    assert await decided(spec, variables=variables) == [
+        (0, f"expression '!has(variables.a)' resulted in error: {fault}"),
+        (1, "expression 'has(variables.b) && variables.b' resulted in error: composited variable \"b\" fails to "
+         f"evaluate: {fault}"),
+    ]  # fmt: skip

@@ -18,8 +18,8 @@ WIDGETS = {"apiGroups": ["example.com"], "apiVersions": ["v1"], "resources": ["w
 pytestmark = pytest.mark.rows("ADM-020")
 
 
-def kind_of(group: str, version: str, resource: str) -> Kind | None:
-    return Kind(group, version, resource.capitalize()) if resource.startswith("w") else None
+def named(group: str, version: str, resource: str) -> list[Kind]:
+    return [Kind(group, version, resource.capitalize())] if resource.startswith("w") else []
 
 
 def test_kinds_are_those_that_rules_name() -> None:
@@ -29,15 +29,15 @@ def test_kinds_are_those_that_rules_name() -> None:
         {"apiGroups": ["c"], "apiVersions": ["v*"], "resources": ["w1"]},
         {"apiGroups": ["c"], "apiVersions": ["v1"], "resources": ["*"]},
     ]
-    found = kinds_of({"matchConstraints": {"resourceRules": rules}}, kind_of)
+    found = kinds_of({"matchConstraints": {"resourceRules": rules}}, named)
     assert found == [Kind(group, version, kind) for group in "ab" for version in ("v1", "v2") for kind in ("W1", "W2")]
-    assert kinds_of({}, kind_of) == []
+    assert kinds_of({}, named) == []
 
 
 def test_no_more_than_ten_kinds_of_a_rule() -> None:
     # upstream: the end of all rules
     many = {"apiGroups": ["a"], "apiVersions": ["v1"], "resources": [f"w{number:02}" for number in range(12)]}
-    found = kinds_of({"matchConstraints": {"resourceRules": [many, {**many, "apiGroups": ["b"]}]}}, kind_of)
+    found = kinds_of({"matchConstraints": {"resourceRules": [many, {**many, "apiGroups": ["b"]}]}}, named)
     assert [kind.kind for kind in found] == [f"W{number:02}" for number in range(10)]
 
 
@@ -96,10 +96,10 @@ def test_warnings(text: str, fault: str) -> None:
         "validations": [{"expression": text}],
         "variables": VARIABLES,
     }
-    found = warnings_of({"spec": spec}, kind_of, lambda _: SCHEMA)
+    found = warnings_of({"spec": spec}, named, lambda _: SCHEMA)
     warning = f"example.com/v1, Kind=Widgets: ERROR: {fault}"
     assert found == ([{"fieldRef": "spec.validations[0].expression", "warning": warning}] if fault else [])
-    assert warnings_of({"spec": spec}, kind_of, lambda _: None) == []
+    assert warnings_of({"spec": spec}, named, lambda _: None) == []
 
 
 def test_params_and_messages() -> None:
@@ -108,6 +108,6 @@ def test_params_and_messages() -> None:
         "paramKind": {"apiVersion": "example.com/v1", "kind": "Widgets"},
         "validations": [{"expression": "params.spec.size == 1", "messageExpression": "params.spec.nope"}],
     }
-    (found,) = warnings_of({"spec": spec}, kind_of, lambda _: SCHEMA)
+    (found,) = warnings_of({"spec": spec}, named, lambda _: SCHEMA)
     assert found["fieldRef"] == "spec.validations[0].messageExpression"
     assert "undefined field 'nope'" in found["warning"]

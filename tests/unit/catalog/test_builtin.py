@@ -136,7 +136,7 @@ def test_rules_of_namespaces() -> None:
     namespace = _v1(NAMESPACES)
     bad = {"metadata": {"name": "a"}, "spec": {"finalizers": ["foo", "orphan", "a.b/c"]}}
     assert [str(error) for error in namespace.validate(bad, None)] == [
-        'spec.finalizers[0]: Invalid value: "foo": name is neither a standard finalizer name nor is it fully qualified'
+        'spec.finalizers: Invalid value: "foo": name is neither a standard finalizer name nor is it fully qualified'
     ]
     assert namespace.name_messages is not None
     assert namespace.name_messages("a.b") != []

@@ -20,6 +20,7 @@ DOCUMENT: dict[str, Any] = {
         "i": 5,
         "f": 1.5,
         "big": 1e21,
+        "long": 2**63,
         "whole": 2.0,
         "b": True,
         "none": None,

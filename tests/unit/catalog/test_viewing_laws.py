@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apiext.catalog.viewing import Splices, place_of, splice
+from apiext.catalog.viewing import Splices, parse, place_of, splice
 from apiext.documents.document import clone
 from tests.unit.catalog.samples import CLOSED, OPEN, resource, version, widget
 
@@ -106,6 +106,13 @@ def test_encoding_changes_nothing_of_its_argument(body: dict[str, Any]) -> None:
     raw = served.encode(document)
     assert document == before
     assert orjson.loads(raw)["apiVersion"] == "example.com/v2"
+
+
+@pytest.mark.parametrize("number", [2**63 - 1, -(2**63), 2**63, -(2**63) - 1, 10**19, 10**25])
+def test_what_int64_does_not_hold_is_read_as_a_float(number: int) -> None:
+    found = parse(b'{"a":%d}' % number)["a"]
+    assert found == (number if -(2**63) <= number < 2**63 else float(number))
+    assert isinstance(found, int) is (-(2**63) <= number < 2**63)
 
 
 @given(st.binary(max_size=20), st.text(max_size=5))

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apiext.crd.decoding import decode_v1
+from apiext.crd.empties import without_empty
 from apiext.crd.encoding import V1, V1BETA1, from_storage, from_stored_form, to_storage
 from apiext.documents.document import clone
 from apiext.documents.encoding import decode_yaml
@@ -77,7 +78,7 @@ def definitions(draw: st.DrawFn) -> dict[str, Any]:
         body["spec"]["conversion"] = draw(_conversions)
     if draw(st.booleans()):
         body["spec"]["preserveUnknownFields"] = draw(st.booleans())
-    return decode_v1(body)[0]
+    return without_empty(decode_v1(body)[0])  # as it is stored
 
 
 @given(definitions())

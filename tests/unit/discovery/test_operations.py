@@ -101,6 +101,14 @@ def test_articles(kind: str, words: str) -> None:
     assert words.replace("create", "delete") in described
 
 
+@pytest.mark.rows("OAS-007")
+def test_operation_ids_have_no_punctuation() -> None:
+    served = compile_definition(definition("things", "Foo-bar-2x", [{"name": "v1"}])).versions["v1"]
+    identities = {one.operation_id for item in path_items(served) for one in item.operations}
+    assert "readStableExampleComV1NamespacedFooBar2x" in identities
+    assert all(map(str.isalnum, identities))
+
+
 @pytest.mark.rows("OAS-002")
 @pytest.mark.parametrize(
     ("name", "path", "identity", "model"),

@@ -127,6 +127,11 @@ def test_deep_nesting_is_refused_quickly(opening: str, closing: str, depth: int)
     assert time.perf_counter() - before < 1 * busy()
 
 
+def test_a_fault_behind_many_escapes_is_found() -> None:
+    with pytest.raises(DecodeError, match="invalid character 'x' after array element"):
+        decode_json(b'["' + rb"\n\u00e9" * 1_000 + b'" x]')
+
+
 def test_brackets_in_texts_do_not_nest() -> None:
     text = "[" * 1000 + '\\"{'
     document = [{"a": "[{" * 400, "b\\": '"[['}] * 200 + [text]
@@ -179,19 +184,24 @@ def test_yaml_is_written_with_sorted_keys_and_reads_back() -> None:
 @pytest.mark.rows("NEG-001")
 def test_yaml_is_written_as_go_writes_it() -> None:
     document = {
-        **dict.fromkeys(("v10", "v2", "a~", "ab", "1", "A", "x01", "x1"), 1),
-        "numbers": [1.5, 1e21, 1e-07, 123456789.5, 25000000000.0, -0.5],
+        **dict.fromkeys(("v10", "v2", "a~", "ab", "1", "A", "x01", "x000", "x1"), 1),
+        "numbers": [1.5, 1e21, 1e-07, 1e-05, 0.0001, 1234567.5, 123456.5, 25000000000.0, 1e19, -0.5],
+        "wide": [2.0**63, 2.0**64 - 2**11, 2.0**64, -(2.0**63), -(2.0**63) + 2**10, -1e19],
         "texts": ["2020-01-01", "2026-11-22T05:54:00Z", "1:20", "=", "\n", "word " * 20 + "end"],
     }
     assert encode_yaml(document).decode().splitlines() == [
-        '"1": 1', "A: 1", "a~: 1", "ab: 1", "numbers:", "- 1.5", "- 1e+21", "- 1e-07", "- 1.234567895e+08",
-        "- 25000000000", "- -0.5", "texts:", '- "2020-01-01"', '- "2026-11-22T05:54:00Z"', '- "1:20"', "- =", "- |2+",
-        "", "- " + "word " * 15 + "word", "  word word word word end", "v2: 1", "v10: 1", "x1: 1", "x01: 1",
+        '"1": 1', "A: 1", "a~: 1", "ab: 1", "numbers:", "- 1.5", "- 1e+21", "- 1e-07", "- 1e-05",
+        "- 0.0001", "- 1.2345675e+06", "- 123456.5", "- 25000000000", "- 10000000000000000000", "- -0.5",
+        "texts:", '- "2020-01-01"', '- "2026-11-22T05:54:00Z"', '- "1:20"', "- =", "- |2+", "",
+        "- " + "word " * 15 + "word", "  word word word word end", "v2: 1", "v10: 1", "wide:",
+        "- 9223372036854776000", "- 18446744073709550000", "- 1.8446744073709552e+19", "- -9.223372036854776e+18",
+        "- -9223372036854775000", "- -1e+19", "x000: 1", "x1: 1", "x01: 1",
     ]  # fmt: skip
 
 
 def test_numbers_in_keys_run_over_as_in_go() -> None:
-    keys = ["x9223372036854775808", "x18446744073709551616", "x1" + "0" * 5000, "x5"]  # the least of int64, 0, 0, 5
+    least = ["x9223372036854775808", "x1" + "0" * 63]  # of int64: the second is 5 ** 63 * 2 ** 63
+    keys = [*least, "x18446744073709551616", "x1" + "0" * 5000, "x5"]  # 0, 0, 5
     text = encode_yaml(dict.fromkeys(reversed(keys), 1)).decode()
     places = [text.index(f"{key}\n" if len(key) > 1000 else f"{key}:") for key in keys]
     assert places == sorted(places)

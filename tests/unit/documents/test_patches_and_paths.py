@@ -14,8 +14,9 @@ from tests.support.waiting import busy
 @pytest.mark.parametrize("case", load(__file__, "json_patch"), ids=case_name)
 def test_json_patch(case: Case) -> None:
     if case.invalid:
-        with pytest.raises(json_patch.PatchInvalid):
+        with pytest.raises(json_patch.PatchInvalid) as caught:
             json_patch.apply(case.given, case.patch)
+        assert case.invalid in (True, str(caught.value))
     elif case.malformed:
         with pytest.raises(json_patch.PatchMalformed, match=case.malformed):
             json_patch.apply(case.given, case.patch)

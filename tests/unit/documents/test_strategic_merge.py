@@ -1,5 +1,7 @@
 """Strategic merge patch: maps merge, listed lists merge by key, the rest is replaced."""
 
+from typing import Any
+
 import pytest
 
 from apiext.documents.strategic_merge import StrategicPatchError, apply
@@ -8,23 +10,33 @@ pytestmark = pytest.mark.rows("KUB-003")
 
 LISTS = {"metadata.finalizers": "", "metadata.ownerReferences": "uid", "status.conditions": "type"}
 
-CASES = {
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "maps merge and null removes": ({"a": {"b": 1, "c": 2}}, {"a": {"b": None, "d": 3}}, {"a": {"c": 2, "d": 3}}),
     "a plain list is replaced": ({"xs": [1, 2]}, {"xs": [3]}, {"xs": [3]}),
     "scalars merge as a set": (
         {"metadata": {"finalizers": ["a"]}},
         {"metadata": {"finalizers": ["b", "a"]}},
-        {"metadata": {"finalizers": ["a", "b"]}},
+        {"metadata": {"finalizers": ["b", "a"]}},
     ),
     "scalars are deleted by name": (
         {"metadata": {"finalizers": ["a", "b"]}},
         {"metadata": {"$deleteFromPrimitiveList/finalizers": ["a"]}},
         {"metadata": {"finalizers": ["b"]}},
     ),
+    "items that are maps are merged, not deleted": (
+        {"status": {"conditions": [{"type": "A"}]}},
+        {"status": {"$deleteFromPrimitiveList/conditions": [{"type": "A", "reason": "x"}]}},
+        {"status": {"conditions": [{"type": "A", "reason": "x"}]}},
+    ),
+    "a list is deleted by null": (
+        {"metadata": {"finalizers": ["a"]}},
+        {"metadata": {"$deleteFromPrimitiveList/finalizers": None}},
+        {"metadata": {}},
+    ),
     "items merge by key": (
         {"status": {"conditions": [{"type": "A", "status": "True"}, {"type": "B"}]}},
         {"status": {"conditions": [{"type": "A", "reason": "x"}, {"type": "C"}]}},
-        {"status": {"conditions": [{"type": "A", "status": "True", "reason": "x"}, {"type": "B"}, {"type": "C"}]}},
+        {"status": {"conditions": [{"type": "A", "status": "True", "reason": "x"}, {"type": "C"}, {"type": "B"}]}},
     ),
     "an item is deleted by its key": (
         {"status": {"conditions": [{"type": "A"}, {"type": "B"}]}},
@@ -42,8 +54,35 @@ CASES = {
         {"status": {"conditions": [{"type": "C"}]}},
     ),
     "a map is replaced": ({"a": {"b": 1}}, {"a": {"$patch": "replace", "c": 2}}, {"a": {"c": 2}}),
-    "a map is deleted": ({"a": {"b": 1}, "z": 1}, {"a": {"$patch": "delete"}}, {"z": 1}),
+    "a map is emptied": ({"a": {"b": 1}, "z": 1}, {"a": {"$patch": "delete"}}, {"a": {}, "z": 1}),
+    "nothing to delete": ({"z": 1}, {"a": {"$patch": "delete"}}, {"z": 1}),
+    "new values lose nulls and directives": (
+        {},
+        {"a": {"b": None, "c": [{"x": None}, {"$patch": "delete"}], "d": {"$patch": "replace"}}},
+        {"a": {"c": [{}]}},
+    ),
     "only retained keys stay": ({"a": {"b": 1, "c": 2}}, {"a": {"$retainKeys": ["c"]}}, {"a": {"c": 2}}),
+    "others stay where they stood in a set order": (
+        {"status": {"conditions": [{"type": "X"}, {"type": "A"}, {"type": "Y"}, {"type": "B"}]}},
+        {
+            "status": {
+                "$setElementOrder/conditions": [{"type": "B"}, {"type": "C"}, {"type": "A"}],
+                "conditions": [{"type": "C"}, {"type": "A", "$patch": "delete"}],
+            }
+        },
+        {"status": {"conditions": [{"type": "X"}, {"type": "Y"}, {"type": "B"}, {"type": "C"}]}},
+    ),
+    "new items come before what follows in the list": (
+        {"status": {"conditions": [{"type": "A"}, {"type": "B"}]}},
+        {"status": {"conditions": [{"type": "C"}]}},
+        {"status": {"conditions": [{"type": "C"}, {"type": "A"}, {"type": "B"}]}},
+    ),
+    "maps that were not there are taken with the rest of their directives": (
+        {},
+        {"metadata": {"$setElementOrder/finalizers": ["b", "a"], "finalizers": ["b", "a"]}},
+        {"metadata": {"$setElementOrder/finalizers": ["b", "a"], "finalizers": ["b", "a"]}},
+    ),
+    "an order of nothing": ({"metadata": {}}, {"metadata": {"$setElementOrder/finalizers": ["b"]}}, {"metadata": {}}),
 }
 
 
@@ -59,7 +98,38 @@ def test_the_live_object_is_not_changed() -> None:
     assert live == {"a": {"b": [1]}}
 
 
-@pytest.mark.parametrize("patch", [{"a": {"$patch": "melt"}}, {"status": {"conditions": [{"reason": "x"}]}}])
-def test_contradictions_are_refused(patch: dict[str, object]) -> None:
-    with pytest.raises(StrategicPatchError):
-        apply({}, patch, LISTS)
+LIVE: dict[str, Any] = {
+    "a": {},
+    "metadata": {"finalizers": ["a"]},
+    "status": {"conditions": [{"type": "A"}]},
+    "plain": [{}],
+}
+CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
+    ({"a": {"$patch": "melt"}}, "unknown patch type: {} in map: {}"),
+    ({"a": {"$patch": "merge"}}, "unknown patch type: {} in map: {}"),
+    ({"a": {"$retainKeys": "b"}}, "invalid patch format of retainKeys"),
+    ({"a": {"$retainKeys": ["b"], "c": 1}}, "invalid patch format of retainKeys"),
+    ({"$deleteFromPrimitiveList": ["a"]}, "invalid patch format of primitive list"),
+    ({"$deleteFromPrimitiveList/plain": [{"b": 1}]}, "cannot merge lists without merge key for struct"),
+    ({"$setElementOrders/a": ["a"]}, "invalid patch format of setElementOrder list"),
+    ({"$setElementOrder/a": 1}, "expected a []interface {}, but received a int64"),
+    ({"$setElementOrder/a": []}, "expected a []interface {}, but received a map[string]interface {}"),
+    ({"metadata": {"finalizers": [["b"]]}}, "lists of lists are not supported"),
+    ({"metadata": {"finalizers": [1]}}, "list element types are not identical: {}"),
+    ({"$setElementOrder/x": [], "x": []}, "no elements in any of the given slices"),
+    ({"status": {"conditions": [{"reason": "x"}]}}, "map: {} does not contain declared merge key: type"),
+    ({"status": {"conditions": [{"$patch": "delete"}]}}, "map: {} does not contain declared merge key: type"),
+    ({"status": {"conditions": [{"$patch": "merge"}]}}, "merging lists cannot yet be specified in the patch"),
+    ({"status": {"conditions": [{"$patch": "melt"}]}}, "unknown patch type: {} in map: {}"),
+    ({"status": {"$setElementOrder/conditions": [1], "conditions": [{"type": "B"}]}},
+     "expected a map[string]interface {}, but received a int64"),
+    ({"metadata": {"$setElementOrder/finalizers": ["b", "c"], "finalizers": ["c", "b"]}},
+     "The order in patch list:\n{}\n doesn't match $setElementOrder list:\n{}\n"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("patch", "says"), CONTRADICTIONS)
+def test_contradictions_are_refused(patch: dict[str, Any], says: str) -> None:
+    with pytest.raises(StrategicPatchError) as refused:
+        apply(LIVE, patch, LISTS)
+    assert str(refused.value) == says

@@ -223,15 +223,16 @@ async def test_window_of_the_stream() -> None:
     assert (len(rest.payload), rest.flags) == (50, frames.END_STREAM)
 
 
-async def test_window_of_the_connection_is_shared() -> None:
+@pytest.mark.parametrize(("calls", "length"), [(3, 30_000), (6, 15_000)])
+async def test_window_of_the_connection_is_shared(calls: int, length: int) -> None:
     peer = await connected({frames.INITIAL_WINDOW_SIZE: 1 << 20})
-    for _ in range(3):
-        peer.connection.unary(PATH, b"x" * 30_000, 3.0)
+    for _ in range(calls):
+        peer.connection.unary(PATH, b"x" * length, 3.0)
     heard = await peer.heard()
     assert sum(len(f.payload) for f in heard if f.kind == frames.DATA) == 65_535
     peer.say(window_update(0, 100_000))
     heard += await peer.heard()
-    assert [body_of(heard, stream) for stream in (1, 3, 5)] == [message(b"x" * 30_000)] * 3
+    assert [body_of(heard, 2 * number + 1) for number in range(calls)] == [message(b"x" * length)] * calls
     assert all(len(f.payload) <= 16_384 for f in heard)
 
 
@@ -249,10 +250,13 @@ async def test_window_shrinks_mid_flight() -> None:
     assert len(body_of(await peer.heard(), 1)) == 999
 
 
-async def test_larger_frames_when_the_server_takes_them() -> None:
-    peer = await connected({frames.MAX_FRAME_SIZE: 65_536})
-    peer.connection.unary(PATH, b"x" * 40_000, 3.0)
-    assert [len(f.payload) for f in (await peer.heard())[1:]] == [40_005]
+@pytest.mark.parametrize("length", [40_000, 70_000])
+async def test_larger_frames_when_the_server_takes_them(length: int) -> None:
+    peer = await connected({frames.MAX_FRAME_SIZE: 1 << 17, frames.INITIAL_WINDOW_SIZE: 1 << 17})
+    peer.say(window_update(0, 1 << 17))
+    peer.connection.unary(PATH, b"x" * length, 3.0)
+    (data,) = (await peer.heard())[1:]
+    assert (data.flags, data.payload) == (frames.END_STREAM, message(b"x" * length))
 
 
 @pytest.mark.looptime

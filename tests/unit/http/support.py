@@ -77,7 +77,7 @@ NAMESPACES = version(
     list_kind="NamespaceList",
     namespaced=False,
     typed=True,
-    endpoints={"": endpoint()},
+    endpoints={"": endpoint(), "status": endpoint("status", ("get", "update", "patch"))},
 )
 
 

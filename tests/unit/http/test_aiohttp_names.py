@@ -9,6 +9,7 @@ from aiohttp.streams import EMPTY_PAYLOAD
 from aiohttp.web_protocol import _ErrInfo
 
 from apiext.http.connection import ApiHandler
+from apiext.http.turns import Request
 from tests.unit.http.support import COLLECTION, Shelf, connected, on_uvloop, serving, until
 
 
@@ -98,6 +99,47 @@ async def test_a_body_that_came_with_its_head_is_in_the_buffer() -> None:
         messages, _, _ = parser.feed_data(b"POST /a HTTP/1.1\r\nHost: x\r\n%b\r\n\r\n%b" % (header, body))
         payload = messages[0][1]
         assert (payload.is_eof(), payload.exception(), b"".join(payload._buffer)) == (True, None, b"body")
+
+
+async def test_a_body_that_came_before_its_client_left_is_not_taken() -> None:
+    connection = await handler()
+    assert connection._parser is not None
+    messages, _, _ = connection._parser.feed_data(b"POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbody")
+    request = connection._request = Request(*messages[0])
+    assert await connection.read_body(4) == b"body"
+    request._cancel(ConnectionResetError())
+    with pytest.raises(ConnectionResetError):
+        await connection.read_body(4)
+
+
+@on_uvloop
+async def test_the_end_waits_for_a_request_no_longer_than_it_takes() -> None:
+    shelf = Shelf(gate=asyncio.Event())
+    shelf.put("a")
+    async with serving(shelf) as server, connected(server) as client, asyncio.TaskGroup() as group:
+        client.send("GET", f"{COLLECTION}/a")
+        await until(lambda: bool(shelf.calls))
+        connection = server.connections[0]
+        group.create_task(server.wait_closed(drain=0.0))
+        await until(lambda: connection._handler_waiter is not None)
+        assert shelf.gate is not None
+        shelf.gate.set()
+        assert (await client.receive()).code == 200
+        await until(lambda: connection.transport is None)
+        assert connection._handler_waiter is not None  # None again when the time was over
+        assert connection._handler_waiter.done()
+
+
+@pytest.mark.parametrize(("error", "code"), [(TimeoutError(), 504), (ZeroDivisionError(), 500)])
+@on_uvloop
+async def test_what_no_filter_sees_is_answered(error: Exception, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def answer(self: ApiHandler, request: Request) -> bool:
+        raise error
+
+    monkeypatch.setattr(ApiHandler, "answer", answer)
+    async with serving(Shelf()) as server, connected(server) as client:
+        found = await client.ask("GET", COLLECTION)
+        assert (found.code, found.headers["Connection"]) == (code, "close")
 
 
 @on_uvloop

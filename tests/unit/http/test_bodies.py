@@ -107,6 +107,16 @@ async def test_a_body_that_does_not_come(monkeypatch: pytest.MonkeyPatch) -> Non
         assert (answer.code, answer.json["reason"]) == (408, "Timeout")
 
 
+@pytest.mark.rows("ERR-16")
+@on_uvloop
+async def test_a_body_that_came_with_its_head_is_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_BODY", 10)
+    async with serving(Shelf()) as server, connected(server) as client:
+        for body in (b"x" * 10, b"x" * 11):
+            answer = await client.ask("POST", COLLECTION, body)
+            assert answer.code == (400 if len(body) == 10 else 413)
+
+
 @on_uvloop
 async def test_a_chunked_body_that_is_broken() -> None:
     async with serving(Shelf()) as server, connected(server) as client:
@@ -196,10 +206,10 @@ async def test_metrics() -> None:
 def test_histograms_are_cumulative() -> None:
     telemetry = Telemetry()
     for seconds in (0.001, 0.03, 0.03, 100.0):
-        telemetry.etcd_seconds.slot("get", 'a"b').observe(seconds)
+        telemetry.etcd_seconds.slot("g", "get", 'a"b').observe(seconds)
     lines = list(telemetry.etcd_seconds.lines())
-    assert lines[0] == 'etcd_request_duration_seconds_bucket{operation="get",type="a\\"b",le="0.005"} 1'
+    assert lines[0] == 'etcd_request_duration_seconds_bucket{group="g",operation="get",resource="a\\"b",le="0.005"} 1'
     assert lines[2].endswith('le="0.05"} 3')
     assert lines[-3].endswith('le="+Inf"} 4')
-    assert lines[-1].endswith('_count{operation="get",type="a\\"b"} 4')
-    assert telemetry.etcd_seconds.slot("get", 'a"b').count == 4
+    assert lines[-1].endswith('_count{group="g",operation="get",resource="a\\"b"} 4')
+    assert telemetry.etcd_seconds.slot("g", "get", 'a"b').count == 4

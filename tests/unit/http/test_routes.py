@@ -7,12 +7,14 @@ import orjson
 import pytest
 import yaml
 
+from apiext.catalog.served import Catalog, LiveCatalog
 from apiext.discovery.openapi_v2 import PROTOBUF as V2_PROTOBUF
 from apiext.http import published
 from tests.unit.http.support import (
     COLLECTION,
     Client,
     Shelf,
+    catalog,
     connected,
     on_uvloop,
     resource,
@@ -37,6 +39,17 @@ async def test_route(case: dict[str, Any]) -> None:
         assert case["body"] in answer.body.decode()
         wanted = "text/plain; charset=utf-8" if case.get("type") == "text" else "application/json"
         assert answer.headers["Content-Type"] == wanted
+
+
+@pytest.mark.rows("ERR-03")
+@on_uvloop
+async def test_what_another_server_has_just_defined_is_served() -> None:
+    class Behind(Shelf):
+        async def settle(self) -> None:
+            self.catalog.current = catalog()
+
+    async with serving(Behind(LiveCatalog(Catalog()))) as server, connected(server) as client:
+        assert (await client.ask("GET", COLLECTION)).json["kind"] == "WidgetList"
 
 
 @pytest.mark.rows("DIS-106", "DIS-107")
@@ -148,6 +161,9 @@ async def test_representations() -> None:
         assert (await client.ask("GET", one, Accept=partial.format("List"))).json["message"] == "content is not a list"
         proto = await client.ask("GET", one, Accept=partial.format("").replace("json", "vnd.kubernetes.protobuf"))
         assert proto.body.startswith(b"k8s\x00")
+        for method in ("DELETE", "PUT"):
+            refused = await client.ask(method, f"{one}?includeObject=All", b"{}", Accept=table)
+            assert (refused.code, refused.json["message"], shelf.bodies) == (400, bad.json["message"], [])
         gone = await client.ask("DELETE", one, Accept=table)
         assert gone.json["kind"] == "Status"
         missing = await client.ask("GET", f"{COLLECTION}/zz", Accept=table)

@@ -12,6 +12,8 @@ from apiext.auth import certificates
 from apiext.auth.authentication import Credentials
 from apiext.auth.authorization import Attributes
 from apiext.auth.user import authenticated
+from apiext.catalog.converted import NeedsConversion
+from apiext.catalog.viewing import WrongVersion
 from apiext.http.server import tls_context
 from tests.unit.http.support import COLLECTION, Shelf, connected, on_uvloop, serving, until
 
@@ -273,6 +275,17 @@ async def test_deadline(query: str, settings: dict[str, float]) -> None:
 
 
 @pytest.mark.rows("WRI-024")
+@pytest.mark.parametrize(("seconds", "wanted"), [(5.0, 5.0), (600.0, limits.REQUEST_DEADLINE)])
+@on_uvloop
+async def test_a_write_may_try_until_the_earlier_end(seconds: float, wanted: float) -> None:
+    shelf = Shelf()
+    async with serving(shelf, request_timeout=seconds) as server, connected(server) as client:
+        before = asyncio.get_running_loop().time()
+        await client.ask("GET", COLLECTION)
+        assert before + wanted <= shelf.calls[0].deadline <= asyncio.get_running_loop().time() + wanted
+
+
+@pytest.mark.rows("WRI-024")
 @on_uvloop
 async def test_timeout_that_is_none() -> None:
     async with serving(Shelf()) as server, connected(server) as client:
@@ -293,6 +306,24 @@ async def test_bugs_are_logged_and_answered(caplog: pytest.LogCaptureFixture) ->
     assert "oops" in caplog.text
 
 
+@pytest.mark.rows("VER-008", "VER-011")
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (WrongVersion("request to convert CR from x/v1"), "request to convert CR from x/v1"),
+        (
+            NeedsConversion(b'{"apiVersion":"x/v1","kind":"K"}', "x/v2", "", lambda answer, metadata: None),
+            "conversion webhook for x/v1, Kind=K failed: its answer was not kept",
+        ),
+    ],
+)
+@on_uvloop
+async def test_what_cannot_be_shown_is_an_error(error: Exception, message: str) -> None:
+    async with serving(Shelf(fails=error)) as server, connected(server) as client:
+        answer = await client.ask("GET", COLLECTION)
+        assert (answer.code, answer.json["message"]) == (500, message)
+
+
 @on_uvloop
 async def test_clients_that_leave_are_no_news(caplog: pytest.LogCaptureFixture) -> None:
     shelf = Shelf(gate=asyncio.Event())
@@ -307,6 +338,20 @@ async def test_clients_that_leave_are_no_news(caplog: pytest.LogCaptureFixture) 
         shelf.gate.set()
         await until(lambda: server.active == 0)
     assert caplog.text == ""
+
+
+@pytest.mark.parametrize("query", ["", "?timeout=30s"])
+@on_uvloop
+async def test_what_is_cancelled_at_the_end_is_no_fault(
+    query: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("apiext.http.server._CLOSE", 0.01)
+    shelf = Shelf(gate=asyncio.Event())
+    async with serving(shelf) as server, connected(server) as client:
+        client.send("GET", COLLECTION + query)
+        await until(lambda: bool(shelf.calls))
+        await server.wait_closed(drain=0.0)
+    assert caplog.messages == ["1 requests were still under way at the end"]
 
 
 @pytest.mark.rows("LIM-003")

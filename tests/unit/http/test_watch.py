@@ -58,11 +58,24 @@ async def test_events() -> None:
 @on_uvloop
 async def test_timeout_ends_the_stream_properly() -> None:
     shelf = Shelf()
-    async with serving(shelf) as server, connected(server) as client:
+    async with serving(shelf, request_timeout=0.5) as server, connected(server) as client:
+        assert (await client.ask("GET", COLLECTION)).code == 200  # its deadline ends nothing that comes later
         answer = await client.ask("GET", f"{WATCH}&timeoutSeconds=1")
         assert (answer.code, answer.body) == (200, b"")
         assert (await client.ask("GET", "/healthz")).code == 200
         assert not shelf.watches
+
+
+@on_uvloop
+async def test_a_watch_may_be_the_last_of_its_connection() -> None:
+    shelf = Shelf()
+    async with serving(shelf) as server, connected(server) as client:
+        client.send("GET", WATCH, Connection="close")
+        await client.head()
+        await until(lambda: bool(shelf.watches))
+        shelf.watches[0].sink.end(b"")
+        assert await client.chunk() == b""
+        assert await asyncio.wait_for(client.reader.read(), 5) == b""
 
 
 @pytest.mark.rows("TAB-005")

@@ -20,6 +20,7 @@ SCHEMA: View = {
             "properties": {
                 "a": _NUMBER,
                 "b": _NUMBER,
+                "text": {"type": "string"},
                 "map": {"type": "object", "additionalProperties": _NUMBER},
                 "list": {"type": "array", "items": _NUMBER},
                 "set": {"type": "array", "x-kubernetes-list-type": "set", "items": _NUMBER},

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apiext.documents.document import View
+from apiext.documents.document import Document, View
 from apiext.managedfields import manager, typed, updater
 from apiext.managedfields.entries import UPDATE, manager_of
 from apiext.managedfields.fieldset import union
 from apiext.managedfields.schemas import merge_type
 from apiext.managedfields.typed import TypeFault, check
 from apiext.managedfields.updater import Write
-from tests.unit.managedfields.support import BASE, SCHEMA, TYPE, OneVersion, applied, owners_of, updated, writer
+from tests.unit.managedfields.support import BASE, NOW, SCHEMA, TYPE, OneVersion, applied, owners_of, updated, writer
 from tests.unit.managedfields.test_apply_laws import NAMES, NUMBERS, SPECS
 
 pytestmark = pytest.mark.rows("SSA-006", "SSA-007")
@@ -22,7 +22,7 @@ VALUES = st.recursive(
     st.none() | st.booleans() | NUMBERS | st.just("text"),
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(NAMES | st.sampled_from("kv"), inner, max_size=2),
 )
-MISFITS = st.dictionaries(st.sampled_from(["a", "b", "map", "list", "set", "items", "free", "unknown"]), VALUES)
+MISFITS = st.dictionaries(st.sampled_from(["a", "text", "map", "list", "set", "items", "free", "unknown"]), VALUES)
 
 
 def fits(value: Any, of: Any = TYPE) -> bool:
@@ -63,6 +63,31 @@ def test_a_stored_object_that_does_not_fit_is_noticed(before: Any, after: View, 
     else:
         with pytest.raises(ValueError):  # noqa: PT011 (of a list without names the comparison tells first)
             updater.update(write, live, {**BASE, "spec": after}, {})
+
+
+class OneWay(OneVersion):
+    """A resource that cannot be converted when it has a b."""
+
+    def convert(self, document: View, api_version: str) -> Document:
+        if "b" in document["spec"]:
+            raise ValueError("no way")
+        return dict(document)
+
+
+@pytest.mark.parametrize(
+    ("owner", "text"),
+    [
+        ("m", "failed to prune fields: failed to convert merged object to last applied version: no way"),
+        ("another", "failed to convert new object: no way"),
+    ],
+)
+def test_it_is_told_which_conversion_failed(owner: str, text: str) -> None:
+    entry = {"manager": owner, "operation": "Apply", "apiVersion": "g/v2", "fieldsType": "FieldsV1"}
+    owners = [{**entry, "fieldsV1": {"f:spec": {"f:a": {}}}}]
+    live = {**BASE, "metadata": {"name": "o", "managedFields": owners}, "spec": {"a": 1}}
+    who = manager.Writer(OneWay(), "g/v1", "K", "m", "", NOW)
+    with pytest.raises(manager.ApplyError, match=text):
+        manager.apply(who, live, {**BASE, "metadata": {"name": "o"}, "spec": {"b": 1}}, BASE, force=True)
 
 
 @given(st.lists(MISFITS, max_size=3))

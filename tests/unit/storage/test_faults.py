@@ -10,7 +10,7 @@ from apiext.storage.cached_store import CachedStore
 from apiext.storage.collection import Collection
 from apiext.storage.history import Change
 from apiext.storage.keys import Keys
-from apiext.storage.store import Compacted, NotReady, Unavailable
+from apiext.storage.store import Compacted, Malformed, NotReady, Unavailable
 from tests.support.fake_etcd import FakeEtcd
 from tests.support.sinks import RecordingSink, Seen, fold, watch_group
 from tests.support.store_contract import ROOMS, THINGS, body
@@ -47,6 +47,19 @@ def follow(rig: Rig) -> tuple[RecordingSink, list[Change]]:
     rig.col.watch(watch_group(), None, sink)
     rig.col.subscribe(heard.append)
     return sink, heard
+
+
+@pytest.mark.rows("RV-020")
+async def test_a_value_that_can_be_read_again_is(rig: Rig) -> None:
+    await rig.store.create(rig.col, "one", "a", body(n=1))
+    rig.etcd.put(rig.key("a"), b"{")
+    await rig.store.fresh()
+    with pytest.raises(Malformed):
+        rig.col.page("one", "", 0)
+    again = rig.etcd.put(rig.key("a"), body(n=2))
+    await rig.store.fresh()
+    assert [entry.revision for entry in rig.col.page("one", "", 0).entries] == [again]
+    assert rig.col.count() == 1
 
 
 @pytest.mark.rows("RV-009")

@@ -51,6 +51,23 @@ async def test_an_apply_creates_then_changes_then_writes_nothing() -> None:
         )
 
 
+@pytest.mark.rows("SSA-001", "SRV-004")
+async def test_an_object_that_an_apply_creates_is_stored_without_the_default_of_its_status() -> None:
+    status = {"type": "object", "properties": {"a": {"type": "integer"}}, "default": {"a": 1}}
+    schema = {"openAPIV3Schema": {"type": "object", "properties": {"status": status}}}
+    plain: Any = DEFINITION["spec"]
+    version = {**plain["versions"][0], "subresources": {"status": {}}, "schema": schema}
+    async with server(FakeEtcd()) as one:
+        spec = {**plain, "versions": [version]}
+        await one.define({**DEFINITION, "metadata": {"name": "widgets.example.com", "uid": "d1"}, "spec": spec})
+        await one.established("widgets.example.com")
+        client = Client(one)
+        await apply(client, "a", "m")
+        entry = await client.stored("a")
+        assert entry is not None
+        assert "status" not in orjson.loads(entry.raw)
+
+
 @pytest.mark.rows("SSA-008")
 async def test_a_conflict_is_told_with_its_causes() -> None:
     async with served(FakeEtcd()) as client:

@@ -134,6 +134,18 @@ async def test_no_finalizer_joins_a_deleting_object() -> None:
         assert "no new finalizers can be added" in refused.value.message
 
 
+@pytest.mark.rows("VAL-014")
+async def test_a_change_of_metadata_is_told_once_beside_another_kind() -> None:
+    async with served(FakeEtcd()) as client:
+        await client.create("a", metadata={"finalizers": ["example.com/hold"]})
+        held = client.shown(await client.delete("a"))
+        change = {"finalizers": ["example.com/hold", "example.com/more"]}
+        with pytest.raises(StatusError) as refused:
+            await client.update({**held, "kind": "Other", "metadata": {**held["metadata"], **change}})
+        causes = refused.value.document()["details"]["causes"]
+        assert [cause["field"] for cause in causes] == ["metadata.finalizers", "kind"]
+
+
 @pytest.mark.rows("WRI-022", "ERR-04")
 async def test_a_taken_name() -> None:
     async with served(FakeEtcd()) as client:

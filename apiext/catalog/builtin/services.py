@@ -1,0 +1,218 @@
+"""What services say besides their types (named by the rows of kinds.yaml); nothing gives them addresses here."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from apiext.documents.document import Document, View
+from apiext.meta import syntax
+from apiext.meta.fields import DUPLICATE, FieldError, duplicate, forbidden, invalid, item, not_supported, required
+from apiext.schema.internal_text import go_json
+
+_TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
+_OUTSIDE = ("LoadBalancer", "NodePort")
+_PROTOCOLS = ("SCTP", "TCP", "UDP")
+_AFFINITIES = ("ClientIP", "None")
+_POLICIES = ("Cluster", "Local")
+_DISTRIBUTIONS = ("PreferClose", "PreferSameZone", "PreferSameNode")
+_PORT = "must be between 1 and 65535, inclusive"
+_STICKY_SECONDS, _MOST_STICKY = 10_800, 86_400
+_LOAD_BALANCER_ONLY = "may only be used when `type` is 'LoadBalancer'"
+
+
+def default_service(document: Document) -> None:
+    """Fill in what depends on other fields: targets of ports, affinity, how traffic goes."""
+    spec = document.setdefault("spec", {})
+    for port in spec.get("ports") or ():
+        if not port.get("targetPort"):
+            port["targetPort"] = port.get("port", 0)
+    _default_affinity(spec)
+    kind = spec.get("type")
+    if _is_reached_from_outside(spec) and not spec.get("externalTrafficPolicy"):
+        spec["externalTrafficPolicy"] = "Cluster"
+    if kind in _TYPES and kind != "ExternalName":
+        spec.setdefault("internalTrafficPolicy", "Cluster")
+    if kind == "LoadBalancer":
+        spec.setdefault("allocateLoadBalancerNodePorts", True)
+        for point in ((document.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ():
+            if point.get("ip"):
+                point.setdefault("ipMode", "VIP")
+
+
+def _default_affinity(spec: Document) -> None:
+    if spec.get("sessionAffinity") == "None":
+        spec.pop("sessionAffinityConfig", None)
+    elif spec.get("sessionAffinity") == "ClientIP":
+        given = (spec.get("sessionAffinityConfig") or {}).get("clientIP") or {}
+        if given.get("timeoutSeconds") is None:
+            spec["sessionAffinityConfig"] = {"clientIP": {"timeoutSeconds": _STICKY_SECONDS}}
+
+
+def _is_reached_from_outside(spec: View) -> bool:
+    return spec.get("type") in _OUTSIDE or (spec.get("type") == "ClusterIP" and bool(spec.get("externalIPs")))
+
+
+def _is_headless(spec: View) -> bool:
+    return spec.get("clusterIP") == "None"
+
+
+def prepare_service(new: Document, old: View | None) -> Document:
+    """Settle the families of a service that needs no address."""
+    spec = new["spec"]
+    if _is_headless(spec) and spec.get("type") == "ClusterIP":
+        spec.setdefault("clusterIPs", ["None"])
+        single = bool(spec.get("selector"))
+        policy = spec.setdefault("ipFamilyPolicy", "SingleStack" if single else "RequireDualStack")
+        spec.setdefault("ipFamilies", ["IPv4"] if policy == "SingleStack" else ["IPv4", "IPv6"])
+    return new
+
+
+def service_warnings(new: View, old: View | None) -> list[str]:
+    """Return warnings about what has no effect."""
+    spec = new.get("spec") or {}
+    kind, found = spec.get("type"), []
+    headless = kind == "ClusterIP" and _is_headless(spec)
+    if headless:
+        found += [f"spec.{name} is ignored for headless services" for name in _USELESS if spec.get(name)]
+        if spec.get("sessionAffinity") != "None":
+            found.append("spec.SessionAffinity is ignored for headless services")
+    if spec.get("externalIPs") and kind == "ExternalName":
+        found.append('spec.externalIPs is ignored when spec.type is "ExternalName"')
+    elif spec.get("externalIPs") and not headless:
+        found.append("spec.externalIPs is deprecated and may no longer be implemented in some clusters")
+    if spec.get("externalName") and kind != "ExternalName":
+        found.append('spec.externalName is ignored when spec.type is not "ExternalName"')
+    if spec.get("trafficDistribution") == "PreferClose":
+        found.append('spec.trafficDistribution: "PreferClose" is deprecated; use "PreferSameZone"')
+    return found
+
+
+_USELESS = ("loadBalancerIP", "externalIPs")
+
+
+def validate_service(new: View, old: View | None) -> list[FieldError]:
+    """Return the faults of a service; old is None on create."""
+    spec = new.get("spec") or {}
+    ports = spec.get("ports") or []
+    errors = [*_type_errors(spec)]
+    names: set[str] = set()
+    for index, port in enumerate(ports):
+        errors += _port(port, item("spec.ports", index), names, named=len(ports) > 1)
+    for key, value in sorted((spec.get("selector") or {}).items()):
+        errors += [invalid("spec.selector", key, fault) for fault in syntax.qualified_name(key)]
+        errors += [invalid("spec.selector", value, fault) for fault in syntax.label_value(value)]
+    errors += _affinity_errors(spec)
+    if spec.get("type") not in _TYPES:
+        errors.append(not_supported("spec.type", spec.get("type", ""), _TYPES))
+    errors += _repeated(ports, node_ports=spec.get("type") != "ClusterIP")
+    return [*errors, *_traffic_errors(spec)]
+
+
+def _type_errors(spec: View) -> Iterator[FieldError]:
+    kind = spec.get("type", "")
+    if not spec.get("ports") and not _is_headless(spec) and kind != "ExternalName":
+        yield required("spec.ports")
+    if kind in _OUTSIDE and _is_headless(spec):
+        yield invalid("spec.clusterIPs[0]", "None", f"may not be set to 'None' for {kind} services")
+    if kind != "ExternalName":
+        return
+    for name in ("clusterIPs", "ipFamilies", "ipFamilyPolicy"):
+        if spec.get(name):
+            yield forbidden(f"spec.{name}", "may not be set for ExternalName services")
+    target = spec.get("externalName", "").removesuffix(".")
+    if not target:
+        yield required("spec.externalName")
+    else:
+        yield from (invalid("spec.externalName", target, fault) for fault in syntax.dns1123_subdomain(target))
+
+
+def _port(port: View, path: str, names: set[str], *, named: bool) -> Iterator[FieldError]:
+    name, number, protocol = port.get("name", ""), port.get("port", 0), port.get("protocol", "")
+    if named and not name:
+        yield required(f"{path}.name")
+    elif name:
+        yield from (invalid(f"{path}.name", name, fault) for fault in syntax.dns1123_label(name))
+        if name in names:
+            yield duplicate(f"{path}.name", name)
+        names.add(name)
+    if not 1 <= number <= 65535:
+        yield invalid(f"{path}.port", number, _PORT)
+    if protocol not in _PROTOCOLS:
+        yield not_supported(f"{path}.protocol", protocol, _PROTOCOLS)
+    target: Any = port.get("targetPort")
+    if isinstance(target, str):
+        yield from (invalid(f"{path}.targetPort", target, fault) for fault in _port_name(target))
+    elif not 1 <= target <= 65535:
+        yield invalid(f"{path}.targetPort", target, _PORT)
+    if port.get("appProtocol") is not None:
+        protocol = port["appProtocol"]
+        yield from (invalid(f"{path}.appProtocol", protocol, fault) for fault in syntax.qualified_name(protocol))
+
+
+def _port_name(name: str) -> Iterator[str]:
+    if len(name) > 15:
+        yield syntax.too_long(15, "characters")
+    if not re.fullmatch("[-a-z0-9]+", name):
+        yield "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)"
+    if not re.search("[a-z]", name):
+        yield "must contain at least one letter (a-z)"
+    if "--" in name:
+        yield "must not contain consecutive hyphens"
+    if name.startswith("-") or name.endswith("-"):
+        yield "must not begin or end with a hyphen"
+
+
+def _affinity_errors(spec: View) -> Iterator[FieldError]:
+    affinity = spec.get("sessionAffinity", "")
+    if affinity not in _AFFINITIES:
+        yield not_supported("spec.sessionAffinity", affinity, _AFFINITIES)
+    if affinity != "ClientIP":
+        return
+    seconds = spec["sessionAffinityConfig"]["clientIP"]["timeoutSeconds"]
+    if not 0 < seconds <= _MOST_STICKY:
+        path = "spec.sessionAffinityConfig.clientIP.timeoutSeconds"
+        yield invalid(path, seconds, f"must be greater than 0 and less than {_MOST_STICKY}")
+
+
+def _repeated(ports: list[View], *, node_ports: bool) -> Iterator[FieldError]:
+    """Yield what ports have that they may not have, or that another one has."""
+    on_nodes: set[tuple[str, int]] = set()
+    for index, port in enumerate(ports):
+        path, number = item("spec.ports", index), port.get("nodePort", 0)
+        if number and not node_ports:
+            yield forbidden(f"{path}.nodePort", "may not be used when `type` is 'ClusterIP'")
+        if number and (port.get("protocol", ""), number) in on_nodes:
+            yield duplicate(f"{path}.nodePort", number)
+        on_nodes.add((port.get("protocol", ""), number))
+    taken: set[tuple[str, int]] = set()
+    for index, port in enumerate(ports):
+        key = (port.get("protocol", ""), port.get("port", 0))
+        if key in taken:
+            yield FieldError(DUPLICATE, item("spec.ports", index), f"Duplicate value: {_shown(*key)}")
+        taken.add(key)
+
+
+def _shown(protocol: str, port: int) -> str:
+    """Return a port as upstream's internal type prints it."""
+    key = {"Name": "", "Protocol": protocol, "AppProtocol": None, "Port": port, "TargetPort": 0, "NodePort": 0}
+    return go_json(key)
+
+
+def _traffic_errors(spec: View) -> Iterator[FieldError]:
+    balanced = spec.get("type") == "LoadBalancer"
+    if spec.get("loadBalancerSourceRanges") and not balanced:
+        yield forbidden("spec.LoadBalancerSourceRanges", _LOAD_BALANCER_ONLY)  # upstream: with a capital letter
+    if spec.get("allocateLoadBalancerNodePorts") is not None and not balanced:
+        yield forbidden("spec.allocateLoadBalancerNodePorts", _LOAD_BALANCER_ONLY)
+    if spec.get("loadBalancerClass") is not None and not balanced:
+        yield forbidden("spec.loadBalancerClass", _LOAD_BALANCER_ONLY)
+    outside = spec.get("externalTrafficPolicy", "")
+    if outside and not _is_reached_from_outside(spec):
+        yield invalid("spec.externalTrafficPolicy", outside, "may only be set for externally-accessible services")
+    elif outside and outside not in _POLICIES:
+        yield not_supported("spec.externalTrafficPolicy", outside, _POLICIES)
+    inside, spread = spec.get("internalTrafficPolicy"), spec.get("trafficDistribution")
+    if inside is not None and inside not in _POLICIES:
+        yield not_supported("spec.internalTrafficPolicy", inside, _POLICIES)
+    if spread is not None and spread not in _DISTRIBUTIONS:
+        yield not_supported("spec.trafficDistribution", spread, _DISTRIBUTIONS)

@@ -1,0 +1,155 @@
+"""Schemas as upstream's internal types print in errors: JSON with Go's field names and zero values (DIS-04)."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from apiext.documents.document import View
+from apiext.documents.encoding import encode_in_order
+
+Render = Callable[[Any], Any]
+_HTML = (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026"), ("\u2028", "\\u2028"), ("\u2029", "\\u2029"))
+
+
+def go_json(value: Any) -> str:
+    """Return compact JSON as Go's encoder writes it: keys in their order, ``<``, ``>`` and ``&`` escaped."""
+    text = encode_in_order(value).decode()
+    for char, escape in _HTML:
+        text = text.replace(char, escape)
+    return text
+
+
+def _plain(zero: Any) -> Render:
+    return lambda value: zero if value is None else value
+
+
+def _sorted(value: Any) -> Any:
+    """Return a JSON value with the keys of its maps in order, as Go writes them."""
+    if isinstance(value, Mapping):
+        return {name: _sorted(value[name]) for name in sorted(value)}
+    return [_sorted(item) for item in value] if isinstance(value, list) else value
+
+
+POINTER: Render = _plain(None)
+TEXT: Render = _plain("")
+FLAG: Render = _plain(False)
+NUMBER: Render = _plain(0)
+
+
+def many(render: Render) -> Render:
+    """Return how a list prints whose items print so: null when there is none."""
+    return lambda value: None if value is None else [render(item) for item in value]
+
+
+def _by_name(render: Render) -> Render:
+    return lambda value: None if value is None else {name: render(value[name]) for name in sorted(value)}
+
+
+def struct(*members: tuple[str, str, Render]) -> Render:
+    """Return how a struct prints: Go name, JSON name and printing of each field."""
+
+    def render(value: Any) -> Any:
+        return {go: show(value.get(name)) for go, name, show in members}
+
+    return render
+
+
+def optional(render: Render) -> Render:
+    """Return how a pointer prints to what prints so."""
+    return lambda value: None if value is None else render(value)
+
+
+def internal_schema(schema: View) -> dict[str, Any]:
+    """Return a schema with the names of the internal JSONSchemaProps."""
+    return {go: show(schema.get(name)) for go, name, show in _SCHEMA}
+
+
+def _or_bool(value: Any) -> Any:
+    if value is None:
+        return None
+    if isinstance(value, Mapping):
+        return {"Allows": True, "Schema": internal_schema(value)}
+    return {"Allows": value, "Schema": None}
+
+
+def _or_list(name: str, render: Render) -> Render:
+    def show(value: Any) -> Any:
+        if value is None:
+            return None
+        if isinstance(value, Mapping):
+            return {"Schema": internal_schema(value), name: None}
+        return {"Schema": None, name: [render(item) for item in value]}
+
+    return show
+
+
+_ITEMS = _or_list("JSONSchemas", internal_schema)
+_RULE = struct(
+    ("Rule", "rule", TEXT),
+    ("Message", "message", TEXT),
+    ("MessageExpression", "messageExpression", TEXT),
+    ("Reason", "reason", POINTER),
+    ("FieldPath", "fieldPath", TEXT),
+    ("OptionalOldSelf", "optionalOldSelf", POINTER),
+)
+_SCHEMA: tuple[tuple[str, str, Render], ...] = (
+    ("ID", "id", TEXT),
+    ("Schema", "$schema", TEXT),
+    ("Ref", "$ref", POINTER),
+    ("Description", "description", TEXT),
+    ("Type", "type", TEXT),
+    ("Nullable", "nullable", FLAG),
+    ("Format", "format", TEXT),
+    ("Title", "title", TEXT),
+    ("Default", "default", _sorted),
+    ("Maximum", "maximum", POINTER),
+    ("ExclusiveMaximum", "exclusiveMaximum", FLAG),
+    ("Minimum", "minimum", POINTER),
+    ("ExclusiveMinimum", "exclusiveMinimum", FLAG),
+    ("MaxLength", "maxLength", POINTER),
+    ("MinLength", "minLength", POINTER),
+    ("Pattern", "pattern", TEXT),
+    ("MaxItems", "maxItems", POINTER),
+    ("MinItems", "minItems", POINTER),
+    ("UniqueItems", "uniqueItems", FLAG),
+    ("MultipleOf", "multipleOf", POINTER),
+    ("Enum", "enum", many(_sorted)),
+    ("MaxProperties", "maxProperties", POINTER),
+    ("MinProperties", "minProperties", POINTER),
+    ("Required", "required", many(TEXT)),
+    ("Items", "items", _ITEMS),
+    ("AllOf", "allOf", many(internal_schema)),
+    ("OneOf", "oneOf", many(internal_schema)),
+    ("AnyOf", "anyOf", many(internal_schema)),
+    ("Not", "not", optional(internal_schema)),
+    ("Properties", "properties", _by_name(internal_schema)),
+    ("AdditionalProperties", "additionalProperties", _or_bool),
+    ("PatternProperties", "patternProperties", _by_name(internal_schema)),
+    ("Dependencies", "dependencies", _by_name(_or_list("Property", TEXT))),
+    ("AdditionalItems", "additionalItems", _or_bool),
+    ("Definitions", "definitions", _by_name(internal_schema)),
+    (
+        "ExternalDocs",
+        "externalDocs",
+        optional(struct(("Description", "description", TEXT), ("URL", "url", TEXT))),
+    ),
+    ("Example", "example", _sorted),
+    ("XPreserveUnknownFields", "x-kubernetes-preserve-unknown-fields", POINTER),
+    ("XEmbeddedResource", "x-kubernetes-embedded-resource", FLAG),
+    ("XIntOrString", "x-kubernetes-int-or-string", FLAG),
+    ("XListMapKeys", "x-kubernetes-list-map-keys", many(TEXT)),
+    ("XListType", "x-kubernetes-list-type", POINTER),
+    ("XMapType", "x-kubernetes-map-type", POINTER),
+    ("XValidations", "x-kubernetes-validations", many(_RULE)),
+)
+SCHEMA_FIELDS = tuple((go, name) for go, name, _ in _SCHEMA)
+"""Go name and JSON name of each schema field, in Go's order."""
+
+
+def schema_text(schema: View) -> str:
+    """Return the JSON of a schema."""
+    return go_json(internal_schema(schema))
+
+
+def items_text(items: Any) -> str:
+    """Return the JSON of ``items``, a schema or a list of them."""
+    return go_json(_ITEMS(items))

@@ -157,4 +157,5 @@ ADMISSION_EXPRESSIONS = 10_000_000  # units of all expressions of a policy's bin
 ADMISSION_MESSAGE = 5 * 1024  # bytes of what a messageExpression makes (upstream: MaxEvaluatedMessageExpression…)
 ADMISSION_ANNOTATION = 10 * 1024  # bytes of an audit annotation of a policy (upstream: maxAuditAnnotationValueLength)
 ADMISSION_FAILURES = 50  # failed validations in an audit annotation (upstream: maxValidationFailures)
+ADMISSION_TYPES = 2_000  # groups, versions and resources of a policy that are looked up to check its types
 ADMISSION_PARAMS = 1_000  # parameters of one binding that are looked at for one write

@@ -4,9 +4,10 @@ Nothing of this decides about a write: it is what the status of a policy tells i
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import product
+from itertools import islice, product
 from typing import NamedTuple
 
+from apiext import limits
 from apiext.catalog.admission_cel import typed_environment
 from apiext.cel import types
 from apiext.cel.declared import Declared
@@ -68,11 +69,13 @@ def _environments(spec: View, named: KindsOf, schema_of: SchemaOf) -> Iterator[t
 def kinds_of(spec: View, named: KindsOf) -> list[Kind]:
     """Return the kinds that the rules of a policy name, sorted: of no wildcards, and of at most ten of a rule."""
     found: set[Kind] = set()
+    left = limits.ADMISSION_TYPES
     for rule in (spec.get("matchConstraints") or {}).get("resourceRules") or ():
         groups, versions = _plain(rule.get("apiGroups")), _plain(rule.get("apiVersions"))
         resources = sorted(name for name in rule.get("resources") or () if "*" not in name and "/" not in name)
         count = 0
-        for group, version, resource in product(groups, versions, resources):
+        for group, version, resource in islice(product(groups, versions, resources), left):
+            left -= 1
             for kind in named(group, version, resource):
                 found.add(kind)
                 count += 1

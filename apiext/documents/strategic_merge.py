@@ -4,10 +4,12 @@ Which lists merge is data: ``lists`` maps the dotted path of a list (without ind
 string for a list of scalars that merges as a set. Every other list is replaced whole.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 from apiext.documents.document import Document, View, clone
+from apiext.documents.encoding import encode
 
 DIRECTIVE = "$patch"
 RETAIN = "$retainKeys"
@@ -22,11 +24,16 @@ _GO_TYPES = {
 
 
 class StrategicPatchError(ValueError):
-    """A patch that contradicts itself; the text is upstream's, with {} for each of the JSON values."""
+    """A patch that contradicts itself; the text is upstream's, with {} for each JSON value if there are any."""
 
     def __init__(self, text: str, *values: Any) -> None:
         super().__init__(text)
-        self.values = values
+        self._values = values
+
+    def told(self, show: Callable[[Any], str]) -> str:
+        """Return the text with its values, each as ``show`` prints it."""
+        text = str(self)
+        return text.format(*map(show, self._values)) if self._values else text
 
 
 def apply(document: View, patch: View, lists: Mapping[str, str]) -> Document:
@@ -122,7 +129,8 @@ def _delete_scalars(result: Document, name: str, gone: Any, lists: Mapping[str, 
     elif _element_type(current, gone) is dict:  # upstream: items that are maps are merged
         result[name] = _merge_list(current, gone, lists, f"{path}.{name}" if path else name)
     else:
-        result[name] = [item for item in current if item not in gone]
+        named = {_hashable(item) for item in gone}
+        result[name] = [item for item in current if _hashable(item) not in named]
 
 
 def _set_order(result: Document, rest: Document, key: str, order: Any, lists: Mapping[str, str], path: str) -> None:
@@ -168,19 +176,19 @@ def _merge_list(live: Sequence[Any], patch: Sequence[Any], lists: Mapping[str, s
     if not live and not patch:
         return []
     if _element_type(live, patch) is not dict:
-        found: list[Any] = []
+        found: dict[Hashable, Any] = {}
         for item in (*live, *patch):
-            if item not in found:
-                found.append(item)
-        return _ordered(found, patch, live, "")
+            found.setdefault(_hashable(item), item)
+        return _ordered(list(found.values()), patch, live, "")
     key = lists.get(where)
     if not key:
         raise StrategicPatchError("cannot merge lists without merge key for struct")
     live, items = _special_items(live, patch, key)
     result = list(live)
+    places = _places(_hashable(item.get(key, _DROPPED)) for item in result)
     for item in items:
-        place = _place(result, _identity(item, key), key)
-        if place < 0:
+        place = places.setdefault(_identity(item, key), len(result))
+        if place == len(result):
             result.append(item)
         else:
             result[place] = _merge_map(result[place], item, lists, where)
@@ -190,36 +198,43 @@ def _merge_list(live: Sequence[Any], patch: Sequence[Any], lists: Mapping[str, s
 def _special_items(live: Sequence[Any], patch: Sequence[Any], key: str) -> tuple[Sequence[Any], Sequence[Any]]:
     """Return the live items that stay and the patch's items without directives."""
     items = [item for item in patch if DIRECTIVE not in item]
+    gone: set[Hashable] = set()
     for item in patch:
         directive = item.get(DIRECTIVE)
         if directive == "delete":
-            gone = _identity(item, key)
-            live = [one for one in live if one.get(key) != gone]
+            gone.add(_identity(item, key))
         elif directive == "merge":
             raise StrategicPatchError("merging lists cannot yet be specified in the patch")
         elif DIRECTIVE in item and directive != "replace":
             raise StrategicPatchError("unknown patch type: {} in map: {}", directive, item)
     replaced = any(item.get(DIRECTIVE) == "replace" for item in patch)
-    return (items, []) if replaced else (live, items)
+    kept = [one for one in live if _hashable(one.get(key, _DROPPED)) not in gone] if gone else live
+    return (items, []) if replaced else (kept, items)
 
 
 def _ordered(merged: Sequence[Any], order: Sequence[Any], live: Sequence[Any], key: str) -> list[Any]:
     """Return the items that ``order`` names in its order, and the others where they stood among the live ones."""
-    wanted = [_identity(item, key) for item in order]
-    before = [_identity(item, key) for item in live]
+    wanted = _places(_identity(item, key) for item in order)
+    before = _places(_identity(item, key) for item in live)
+    last = len(live)
     named = [(_identity(item, key), item) for item in merged]
-    ours = sorted((pair for pair in named if pair[0] in wanted), key=lambda pair: wanted.index(pair[0]))
-    theirs = sorted(
-        (pair for pair in named if pair[0] not in wanted),
-        key=lambda pair: before.index(pair[0]) if pair[0] in before else len(before),
-    )
+    ours = sorted((pair for pair in named if pair[0] in wanted), key=lambda pair: wanted[pair[0]])
+    others = (pair for pair in named if pair[0] not in wanted)
+    theirs = deque(sorted(others, key=lambda pair: before.get(pair[0], last)))
     found: list[Any] = []
     for identity, item in ours:
-        if identity in before:
-            while theirs and theirs[0][0] in before[: before.index(identity)]:
-                found.append(clone(theirs.pop(0)[1]))
+        while theirs and before.get(theirs[0][0], last) < before.get(identity, 0):
+            found.append(clone(theirs.popleft()[1]))
         found.append(clone(item))
     return found + [clone(item) for _, item in theirs]
+
+
+def _places(identities: Iterable[Hashable]) -> dict[Hashable, int]:
+    """Return where each identity stands first."""
+    found: dict[Hashable, int] = {}
+    for place, identity in enumerate(identities):
+        found.setdefault(identity, place)
+    return found
 
 
 def _element_type(*lists: Sequence[Any]) -> type:
@@ -234,19 +249,19 @@ def _element_type(*lists: Sequence[Any]) -> type:
     return types.pop()
 
 
-def _identity(item: Any, key: str) -> Any:
+def _identity(item: Any, key: str) -> Hashable:
     """Return what an item is known by: the value of the merge key, or the item itself."""
     if not key:
-        return item
+        return _hashable(item)
     if not isinstance(item, dict):
         raise _wrong_type(dict, item)
     if key not in item:
         raise StrategicPatchError(f"map: {{}} does not contain declared merge key: {key}", item)
-    return item[key]
+    return _hashable(item[key])
 
 
-def _place(items: Sequence[Any], identity: Any, key: str) -> int:
-    return next((place for place, item in enumerate(items) if item.get(key, _DROPPED) == identity), -1)
+def _hashable(value: Any) -> Hashable:
+    return value if value is _DROPPED or isinstance(value, str) else encode(value)
 
 
 def _wrong_type(wanted: type, given: Any) -> StrategicPatchError:

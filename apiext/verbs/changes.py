@@ -112,8 +112,7 @@ def strategic_change(call: Call, raw: bytes, validation: str) -> Change:
         try:
             patched = strategic_merge.apply(shown, patch, lists)
         except strategic_merge.StrategicPatchError as error:
-            text = str(error).format(*map(go_print, error.values))
-            raise status.bad_request(text) from error
+            raise status.bad_request(error.told(go_print)) from error
         return restore_patched(call, patched, duplicates, validation, lambda: go_print(patch))
 
     return change

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from apiext import limits
 from apiext.admission.type_checks import Kind, kinds_of, resolved, warnings_of
 
 TEXT = {"type": "string"}
@@ -32,6 +33,19 @@ def test_kinds_are_those_that_rules_name() -> None:
     found = kinds_of({"matchConstraints": {"resourceRules": rules}}, named)
     assert found == [Kind(group, version, kind) for group in "ab" for version in ("v1", "v2") for kind in ("W1", "W2")]
     assert kinds_of({}, named) == []
+
+
+def test_what_names_millions_of_resources_is_looked_up_in_part() -> None:
+    names = [str(number) for number in range(1_000)]
+    asked: list[str] = []
+
+    def named(group: str, version: str, resource: str) -> list[Kind]:
+        asked.append(resource)
+        return []
+
+    rule = {"apiGroups": names, "apiVersions": names, "resources": names}
+    assert kinds_of({"matchConstraints": {"resourceRules": [rule, rule]}}, named) == []
+    assert len(asked) == limits.ADMISSION_TYPES
 
 
 def test_no_more_than_ten_kinds_of_a_rule() -> None:

@@ -191,6 +191,30 @@ def test_what_is_wrong_is_said(api: Client, kind: dict[str, Any], wrong: dict[st
     assert wrong["says"] in refused["message"]
 
 
+CONTRADICTIONS = [
+    ({"$setElementOrder/finalizers": 1}, "expected a []interface {}, but received a int64"),
+    ({"$patch": "melt"}, "unknown patch type: melt in map: map[$patch:melt]"),
+    ({"$retainKeys": 1}, "invalid patch format of retainKeys"),
+    (
+        {"$setElementOrder/finalizers": ["a/a", "b/b"], "finalizers": ["b/b", "a/a"]},
+        "The order in patch list:\n[b/b a/a]\n doesn't match $setElementOrder list:\n[a/a b/b]\n",
+    ),
+]
+
+
+@pytest.mark.rows("KUB-003")
+@pytest.mark.parametrize(("metadata", "says"), CONTRADICTIONS)
+def test_strategic_patches_that_contradict_themselves(
+    api: Client, foreign: bool, metadata: dict[str, Any], says: str
+) -> None:
+    path, name = "/api/v1/namespaces/default/configmaps", f"k-{secrets.token_hex(4)}"
+    api.post(path, {"metadata": {"name": name}}).expect(201)
+    refused = api.request("PATCH", f"{path}/{name}", {"metadata": metadata}, {"Content-Type": STRATEGIC})
+    assert refused.json["message"] == says
+    assert refused.status == 400 or foreign  # see docs/DIFFERENCES.md
+    api.delete(f"{path}/{name}")
+
+
 @pytest.mark.rows("DEC-002", "WRI-014")
 def test_services_of_every_kind(api: Client) -> None:
     path = "/api/v1/namespaces/default/services?dryRun=All"

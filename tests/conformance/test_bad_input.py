@@ -190,7 +190,10 @@ def raw_exchange(url: str, data: bytes) -> bytes:
     "data",
     [
         b"GARBAGE\r\n\r\n",
-        b"GET / HTTP/1.1\r\nHost: x\r\nX-A: " + b"a" * 200_000 + b"\r\n\r\n",
+        pytest.param(
+            b"GET / HTTP/1.1\r\nHost: x\r\nX-A: " + b"a" * 200_000 + b"\r\n\r\n",
+            marks=pytest.mark.differs("it reads headers of a mebibyte"),
+        ),
         b"GET /" + b"a" * 1_000_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
         pytest.param(
             b"POST /apis HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
@@ -214,6 +217,7 @@ def test_a_hostile_pattern_costs_little(api: Client) -> None:
     color = {"type": "string", "pattern": "^(([a-z])+.)+[A-Z]([a-z])+$"}
     schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": {"color": color}}}}
     widgets = serve(api, schema={"openAPIV3Schema": schema})
+    api.post(widgets.path(), widgets.make("a", color="a")).expect(422)  # first creates wait in kube-apiserver
     started = time.monotonic()
     api.post(widgets.path(), widgets.make("a", color="a" * 40_000)).expect(422)
     assert time.monotonic() - started < 2 * busy()

@@ -129,7 +129,8 @@ def test_stored_objects_get_the_defaults_of_the_version_they_are_stored_in(api: 
         version["storage"] = version["name"] == "v2"
     api.put(path, stored).expect(200)
     second = Resource(api, group, "widgets", "Widget", "v2")
-    assert api.get(second.path("a")).expect(200)["spec"]["size"] == 1
+    seen = until(lambda: api.get(second.path("a")).expect(200)["spec"].get("size"), "defaults are filled in")
+    assert seen == 1
     api.post(second.path(), second.make("b")).expect(201)
     assert api.get(widgets.path("b")).expect(200)["spec"]["size"] == 2
 

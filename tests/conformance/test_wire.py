@@ -8,6 +8,7 @@ import yaml
 
 from tests.support.definitions import Resource, definition, fresh_group, serve
 from tests.support.http_client import DEFINITIONS, TABLE, Client
+from tests.support.waiting import until
 
 CASES = yaml.safe_load((Path(__file__).parent / "wire.yaml").read_text())
 
@@ -91,7 +92,8 @@ def test_a_watch_of_lists_ends_at_once(api: Client) -> None:
     widgets = serve(api)
     # upstream: such a stream ends at once
     accept = {"Accept": "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"}
-    answer = api.request("GET", widgets.path() + "?watch=true&timeoutSeconds=5", None, accept)
+    path = widgets.path() + "?watch=true&timeoutSeconds=5"
+    answer = until(lambda: (it := api.request("GET", path, None, accept)).status != 429 and it, "its cache is filled")
     assert (answer.status, answer.raw) == (200, b"")
 
 

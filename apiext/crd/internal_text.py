@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from apiext.schema.internal_text import FLAG, NUMBER, POINTER, TEXT, go_json, internal_schema, many, optional, struct
+from apiext.documents.go_json import FLAG, NUMBER, POINTER, TEXT, go_json, many, optional, struct
+from apiext.schema.internal_text import internal_schema
 
 _SCALE = struct(
     ("SpecReplicasPath", "specReplicasPath", TEXT),

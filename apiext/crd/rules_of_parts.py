@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from apiext.documents.document import View
+from apiext.documents.go_json import go_json
 from apiext.meta.fields import (
     INVALID,
     FieldError,
@@ -17,7 +18,6 @@ from apiext.meta.fields import (
 )
 from apiext.meta.syntax import dns1035_label
 from apiext.schema.field_paths import PathError, follow
-from apiext.schema.internal_text import go_json
 from apiext.schema.structural import Structural
 
 MAX_SELECTABLE = 8  # upstream: MaxSelectableFields

@@ -146,7 +146,7 @@ def _index(items: Sequence[Any], key: str, size: int) -> int:
 
 
 def _no_number(key: str) -> str:
-    return f"strconv.Atoi: parsing {orjson.dumps(key).decode()}: invalid syntax"
+    return f"strconv.Atoi: parsing {go_quote(key)}: invalid syntax"
 
 
 def _get(at: Container, key: str) -> Any:

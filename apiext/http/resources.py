@@ -203,16 +203,19 @@ def _seconds(exchange: Exchange) -> float:
 
 
 async def _create(resources: Resources, exchange: Exchange, target: Target) -> Answer:
-    subject = _subject(exchange, target)
-    body = await _body(resources, exchange, target, "CreateOptions")
-    return await _outcome(subject, await resources.operations.create(_call(exchange, target), body))
+    subject, call = _subject(exchange, target), _call(exchange, target)
+    encoding = _encoding(exchange, target)
+    raw = await _raw_body(resources, exchange)
+    api.write_options(call, "CreateOptions")  # upstream: before the body is decoded
+    return await _outcome(subject, await resources.operations.create(call, await _body(target, encoding, raw)))
 
 
 async def _update(resources: Resources, exchange: Exchange, target: Target) -> Answer:
     _check_name(exchange)
-    subject = _subject(exchange, target)
-    body = await _body(resources, exchange, target, "UpdateOptions")
-    return await _outcome(subject, await resources.operations.update(_call(exchange, target), body))
+    subject, call = _subject(exchange, target), _call(exchange, target)
+    api.write_options(call, "UpdateOptions")  # upstream: before the type of the body is looked at
+    body = await _body(target, _encoding(exchange, target), await _raw_body(resources, exchange))
+    return await _outcome(subject, await resources.operations.update(call, body))
 
 
 async def _patch(resources: Resources, exchange: Exchange, target: Target) -> Answer:
@@ -230,11 +233,10 @@ async def _delete(resources: Resources, exchange: Exchange, target: Target) -> A
 
 
 async def _delete_collection(resources: Resources, exchange: Exchange, target: Target) -> Answer:
-    subject = _subject(exchange, target)
-    if exchange.query:
-        api.list_options(_call(exchange, target))  # upstream: what is to go is judged before the body is read
+    subject, call = _subject(exchange, target), _call(exchange, target)
+    api.list_options(call)  # upstream: what is to go is judged before the body is read
     options = await _delete_options(resources, exchange)
-    return await _outcome(subject, await resources.operations.delete_collection(_call(exchange, target), options))
+    return await _outcome(subject, await resources.operations.delete_collection(call, options))
 
 
 VERBS: Mapping[str, VerbHandler] = {
@@ -326,19 +328,16 @@ async def _raw_body(resources: Resources, exchange: Exchange) -> bytes:
     return raw
 
 
-async def _body(resources: Resources, exchange: Exchange, target: Target, options: str) -> Body:
-    """Return the decoded body of a POST or PUT; 400 with upstream's text for what cannot be decoded (ERR-11).
-
-    upstream: ``options``, the kind of what the query says, is judged before the body, with PUT before its type, too.
-    """
-    if options == "UpdateOptions" and exchange.query:
-        api.write_options(_call(exchange, target), options)
+def _encoding(exchange: Exchange, target: Target) -> str:
+    """Return the encoding of the body of a POST or PUT; 415 for one that is not taken."""
     encoding = negotiation.body_encoding(exchange.headers.get("Content-Type", ""))
     if encoding == PROTOBUF and not _in_protobuf(target.served, target.endpoint):
         raise status.unsupported_media_type((JSON, YAML))
-    raw = await _raw_body(resources, exchange)
-    if options == "CreateOptions" and exchange.query:
-        api.write_options(_call(exchange, target), options)
+    return encoding
+
+
+async def _body(target: Target, encoding: str, raw: bytes) -> Body:
+    """Return a decoded body; 400 with upstream's text for what cannot be decoded (ERR-11)."""
     try:
         document, duplicates = await _decoded(encoding, raw)
     except DecodeError as error:

@@ -1,61 +1,21 @@
-"""Schemas as upstream's internal types print in errors: JSON with Go's field names and zero values (DIS-04)."""
+"""Schemas as upstream's internal types print in errors (DIS-04)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from apiext.documents.document import View
-from apiext.documents.encoding import encode_in_order
-
-Render = Callable[[Any], Any]
-_HTML = (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026"), ("\u2028", "\\u2028"), ("\u2029", "\\u2029"))
-
-
-def go_json(value: Any) -> str:
-    """Return compact JSON as Go's encoder writes it: keys in their order, ``<``, ``>`` and ``&`` escaped."""
-    text = encode_in_order(value).decode()
-    for char, escape in _HTML:
-        text = text.replace(char, escape)
-    return text
-
-
-def _plain(zero: Any) -> Render:
-    return lambda value: zero if value is None else value
-
-
-def _sorted(value: Any) -> Any:
-    """Return a JSON value with the keys of its maps in order, as Go writes them."""
-    if isinstance(value, Mapping):
-        return {name: _sorted(value[name]) for name in sorted(value)}
-    return [_sorted(item) for item in value] if isinstance(value, list) else value
-
-
-POINTER: Render = _plain(None)
-TEXT: Render = _plain("")
-FLAG: Render = _plain(False)
-NUMBER: Render = _plain(0)
-
-
-def many(render: Render) -> Render:
-    """Return how a list prints whose items print so: null when there is none."""
-    return lambda value: None if value is None else [render(item) for item in value]
-
-
-def _by_name(render: Render) -> Render:
-    return lambda value: None if value is None else {name: render(value[name]) for name in sorted(value)}
-
-
-def struct(*members: tuple[str, str, Render]) -> Render:
-    """Return how a struct prints: Go name, JSON name and printing of each field."""
-
-    def render(value: Any) -> Any:
-        return {go: show(value.get(name)) for go, name, show in members}
-
-    return render
-
-
-def optional(render: Render) -> Render:
-    """Return how a pointer prints to what prints so."""
-    return lambda value: None if value is None else render(value)
+from apiext.documents.go_json import (
+    FLAG,
+    POINTER,
+    TEXT,
+    Render,
+    by_name,
+    go_json,
+    in_order,
+    many,
+    optional,
+    struct,
+)
 
 
 def internal_schema(schema: View) -> dict[str, Any]:
@@ -100,7 +60,7 @@ _SCHEMA: tuple[tuple[str, str, Render], ...] = (
     ("Nullable", "nullable", FLAG),
     ("Format", "format", TEXT),
     ("Title", "title", TEXT),
-    ("Default", "default", _sorted),
+    ("Default", "default", in_order),
     ("Maximum", "maximum", POINTER),
     ("ExclusiveMaximum", "exclusiveMaximum", FLAG),
     ("Minimum", "minimum", POINTER),
@@ -112,7 +72,7 @@ _SCHEMA: tuple[tuple[str, str, Render], ...] = (
     ("MinItems", "minItems", POINTER),
     ("UniqueItems", "uniqueItems", FLAG),
     ("MultipleOf", "multipleOf", POINTER),
-    ("Enum", "enum", many(_sorted)),
+    ("Enum", "enum", many(in_order)),
     ("MaxProperties", "maxProperties", POINTER),
     ("MinProperties", "minProperties", POINTER),
     ("Required", "required", many(TEXT)),
@@ -121,18 +81,18 @@ _SCHEMA: tuple[tuple[str, str, Render], ...] = (
     ("OneOf", "oneOf", many(internal_schema)),
     ("AnyOf", "anyOf", many(internal_schema)),
     ("Not", "not", optional(internal_schema)),
-    ("Properties", "properties", _by_name(internal_schema)),
+    ("Properties", "properties", by_name(internal_schema)),
     ("AdditionalProperties", "additionalProperties", _or_bool),
-    ("PatternProperties", "patternProperties", _by_name(internal_schema)),
-    ("Dependencies", "dependencies", _by_name(_or_list("Property", TEXT))),
+    ("PatternProperties", "patternProperties", by_name(internal_schema)),
+    ("Dependencies", "dependencies", by_name(_or_list("Property", TEXT))),
     ("AdditionalItems", "additionalItems", _or_bool),
-    ("Definitions", "definitions", _by_name(internal_schema)),
+    ("Definitions", "definitions", by_name(internal_schema)),
     (
         "ExternalDocs",
         "externalDocs",
         optional(struct(("Description", "description", TEXT), ("URL", "url", TEXT))),
     ),
-    ("Example", "example", _sorted),
+    ("Example", "example", in_order),
     ("XPreserveUnknownFields", "x-kubernetes-preserve-unknown-fields", POINTER),
     ("XEmbeddedResource", "x-kubernetes-embedded-resource", FLAG),
     ("XIntOrString", "x-kubernetes-int-or-string", FLAG),

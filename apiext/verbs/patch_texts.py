@@ -12,8 +12,8 @@ import orjson
 
 from apiext.documents import json_patch
 from apiext.documents.document import Document, View, clone
+from apiext.documents.go_json import go_json
 from apiext.meta import objectmeta
-from apiext.schema.internal_text import go_json
 from apiext.verbs.call import Call
 
 

@@ -111,10 +111,13 @@ def test_a_deprecated_version_warns_on_every_path(api: Client, path: str) -> Non
 @pytest.mark.rows("WRI-011", "ERR-11")
 @pytest.mark.parametrize("query", ["dryRun=x", "fieldValidation=zz", "fieldManager=%07"])
 def test_options_are_judged_before_the_body(api: Client, widgets: Resource, query: str) -> None:
+    # upstream: before the body is decoded
     for method, path in (("POST", widgets.path()), ("PUT", widgets.path("there"))):
         assert api.request(method, f"{path}?{query}", "{", {"Content-Type": "application/json"}).status == 422
+    # upstream: before the type of the body is looked at
     assert api.request("PUT", f"{widgets.path('there')}?{query}", "{", {"Content-Type": "text/plain"}).status == 422
     assert api.request("POST", f"{widgets.path()}?{query}", "{", {"Content-Type": "text/plain"}).status == 415
+    # upstream: what is to go is judged before the body is read
     refused = api.request("DELETE", f"{widgets.path()}?limit=x", "{", {"Content-Type": "text/plain"})
     assert refused.expect(400)["message"] == 'strconv.ParseInt: parsing "x": invalid syntax'
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from apiext import limits
 from apiext.documents.document import View
+from apiext.documents.go_json import NUMBER, TEXT, Render, go_json, optional, struct
 from apiext.meta import time
 from apiext.meta.fields import INVALID, FieldError, go_value, invalid, required
 from apiext.meta.syntax import dns1123_subdomain, qualified_name
-from apiext.schema.internal_text import NUMBER, TEXT, Render, go_json, optional, struct
 
 _NEW: Mapping[str, str] = {
     "involvedObject": "regarding",

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from apiext.documents.document import Document, View
+from apiext.documents.go_json import go_json
 from apiext.meta import syntax
 from apiext.meta.fields import DUPLICATE, FieldError, duplicate, forbidden, invalid, item, not_supported, required
-from apiext.schema.internal_text import go_json
 
 _TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
 _OUTSIDE = ("LoadBalancer", "NodePort")

@@ -1,0 +1,58 @@
+"""Values as upstream's internal types print in errors: JSON with Go's field names and zero values (DIS-04)."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from apiext.documents.encoding import encode_in_order
+
+Render = Callable[[Any], Any]
+_HTML = (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026"), ("\u2028", "\\u2028"), ("\u2029", "\\u2029"))
+
+
+def go_json(value: Any) -> str:
+    """Return compact JSON as Go's encoder writes it: keys in their order, ``<``, ``>`` and ``&`` escaped."""
+    text = encode_in_order(value).decode()
+    for char, escape in _HTML:
+        text = text.replace(char, escape)
+    return text
+
+
+def _plain(zero: Any) -> Render:
+    return lambda value: zero if value is None else value
+
+
+def in_order(value: Any) -> Any:
+    """Return a JSON value with the keys of its maps in order, as Go writes them."""
+    if isinstance(value, Mapping):
+        return {name: in_order(value[name]) for name in sorted(value)}
+    return [in_order(item) for item in value] if isinstance(value, list) else value
+
+
+POINTER: Render = _plain(None)
+TEXT: Render = _plain("")
+FLAG: Render = _plain(False)
+NUMBER: Render = _plain(0)
+
+
+def many(render: Render) -> Render:
+    """Return how a list prints whose items print so: null when there is none."""
+    return lambda value: None if value is None else [render(item) for item in value]
+
+
+def by_name(render: Render) -> Render:
+    """Return how a map prints whose values print so."""
+    return lambda value: None if value is None else {name: render(value[name]) for name in sorted(value)}
+
+
+def struct(*members: tuple[str, str, Render]) -> Render:
+    """Return how a struct prints: Go name, JSON name and printing of each field."""
+
+    def render(value: Any) -> Any:
+        return {go: show(value.get(name)) for go, name, show in members}
+
+    return render
+
+
+def optional(render: Render) -> Render:
+    """Return how a pointer prints to what prints so."""
+    return lambda value: None if value is None else render(value)

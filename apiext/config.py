@@ -5,8 +5,11 @@ from pathlib import Path
 
 LOOPBACK = frozenset(("127.0.0.1", "::1", "localhost"))
 PLUGINS = frozenset(
-    ("NamespaceLifecycle", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook")
-)
+    (
+        "NamespaceLifecycle", "MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionWebhook",
+    )
+)  # fmt: skip
 V1BETA1 = "apiextensions.k8s.io/v1beta1"
 KUBERNETES_VERSION = "1.35.0"  # what /version reports unless told otherwise
 STATUS_MANAGER = "kube-apiserver"  # the manager of what the server itself writes into statuses

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from apiext import limits
+from apiext.admission.rounds import Again, Rounds
 from apiext.catalog.served import ServedResource, ServedVersion
 from apiext.documents.document import View
 from apiext.meta.names import GroupKind, GroupResource
@@ -73,7 +74,8 @@ class Attributes:
     """One write: operation CREATE, UPDATE or DELETE on an object; ``old`` is None on create, ``new`` on delete.
 
     ``told`` are the options of the request, ``deadline`` is loop time in seconds (0: none). ``definition``
-    and ``served`` are the resource and the version of the request.
+    and ``served`` are the resource and the version of the request. ``rounds`` are those of the mutating plug-ins, None
+    before one of them has work.
     """
 
     operation: str
@@ -93,6 +95,13 @@ class Attributes:
     deadline: float = 0.0
     traces: Traces = field(default_factory=Traces)
     size: int = 0  # what is known of the object's size in bytes
+    rounds: Rounds | None = None
+
+    def enter(self, plugin: str, new: View | None) -> tuple[Rounds, Again]:
+        """Return the rounds and what a mutating plug-in keeps, as its round begins with this object."""
+        if self.rounds is None:
+            self.rounds = Rounds()
+        return self.rounds, self.rounds.enter(plugin, new)
 
     @property
     def form(self) -> Form:

@@ -2,7 +2,7 @@
 
 from collections.abc import Coroutine, Sequence
 from time import perf_counter
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 from apiext.admission.attributes import Attributes
 from apiext.admission.metrics import Metrics
@@ -10,7 +10,7 @@ from apiext.documents.document import Document
 
 
 class Plugin(Protocol):
-    """A plug-in is a value with both moments; what it does not do returns at once."""
+    """What mutates, judges, or both."""
 
     @property
     def name(self) -> str:
@@ -20,8 +20,18 @@ class Plugin(Protocol):
     def idle(self) -> bool:
         """Whether nothing is configured that it could do."""
 
+
+@runtime_checkable
+class Mutator(Plugin, Protocol):
+    """A plug-in of the mutating moment."""
+
     async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
         """Return the object to go on with, None on delete; raises StatusError to deny."""
+
+
+@runtime_checkable
+class Judge(Plugin, Protocol):
+    """A plug-in of the validating moment."""
 
     async def review(self, attributes: Attributes) -> None:
         """Judge the final object; raises StatusError to deny."""
@@ -30,21 +40,22 @@ class Plugin(Protocol):
 class Chain:
     """Plug-ins in the order in which they see a write."""
 
-    __slots__ = ("_plugins", "metrics")
+    __slots__ = ("_judges", "_mutators", "metrics")
 
     def __init__(self, plugins: Sequence[Plugin] = (), metrics: Metrics | None = None) -> None:
-        self._plugins = tuple(plugins)
+        self._mutators = tuple(plugin for plugin in plugins if isinstance(plugin, Mutator))
+        self._judges = tuple(plugin for plugin in plugins if isinstance(plugin, Judge))
         self.metrics = metrics or Metrics()
 
     def mutate(self, attributes: Attributes, new: Document) -> Coroutine[Any, Any, Document]:
-        """Run the mutating moment of each plug-in on the result of the one before."""
+        """Run the mutating moment of each plug-in on the result of the one before, twice if one asks for it."""
         return cast(Coroutine[Any, Any, Document], self._mutate(attributes, new))  # what was given is never taken away
 
     async def review(self, attributes: Attributes) -> None:
         """Run the validating moment of each plug-in."""
         clock = _Clock(self.metrics, "validate", attributes.operation)
         try:
-            for plugin in self._plugins:
+            for plugin in self._judges:
                 if not plugin.idle:
                     clock.name = plugin.name
                     await plugin.review(attributes)
@@ -60,11 +71,14 @@ class Chain:
     async def _mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
         clock = _Clock(self.metrics, "admit", attributes.operation)
         try:
-            for plugin in self._plugins:
-                if not plugin.idle:
-                    clock.name = plugin.name
-                    new = await plugin.mutate(attributes, new)
-                    clock.leave()
+            while True:
+                for plugin in self._mutators:
+                    if not plugin.idle:
+                        clock.name = plugin.name
+                        new = await plugin.mutate(attributes, new)
+                        clock.leave()
+                if attributes.rounds is None or not attributes.rounds.next():
+                    break
         finally:
             clock.stop()
         return new

@@ -22,6 +22,8 @@ MUTATING = GroupResource(GROUP, "mutatingwebhookconfigurations")
 VALIDATING = GroupResource(GROUP, "validatingwebhookconfigurations")
 POLICIES = GroupResource(GROUP, "validatingadmissionpolicies")
 BINDINGS = GroupResource(GROUP, "validatingadmissionpolicybindings")
+MUTATING_POLICIES = GroupResource(GROUP, "mutatingadmissionpolicies")
+MUTATING_BINDINGS = GroupResource(GROUP, "mutatingadmissionpolicybindings")
 _NO_SIDE_EFFECTS = ("None", "NoneOnDryRun")
 
 T = TypeVar("T")

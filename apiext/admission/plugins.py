@@ -4,13 +4,25 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from apiext.admission import mutations, validations
 from apiext.admission.calls import Poster, Surroundings
 from apiext.admission.chain import Plugin
-from apiext.admission.hooks import BINDINGS, MUTATING, POLICIES, VALIDATING, Hook, Live, compile_hooks
+from apiext.admission.hooks import (
+    BINDINGS,
+    MUTATING,
+    MUTATING_BINDINGS,
+    MUTATING_POLICIES,
+    POLICIES,
+    VALIDATING,
+    Hook,
+    Live,
+    compile_hooks,
+)
 from apiext.admission.lifecycle import NamespaceLifecycle
+from apiext.admission.mutating_policies import MutatingPolicies
 from apiext.admission.params import Params
-from apiext.admission.policies import ValidatingPolicies
-from apiext.admission.policy import compile_binding, compile_policy
+from apiext.admission.policy import compile_binding
+from apiext.admission.validating_policies import ValidatingPolicies
 from apiext.admission.webhooks import MutatingWebhooks, ValidatingWebhooks
 from apiext.catalog.served import LiveCatalog
 from apiext.documents.document import View
@@ -35,25 +47,37 @@ def plugins(
     def webhooks(resource: GroupResource) -> Live[Hook]:
         return _live(catalog, store, resource, compile_hooks)
 
+    def policies(resource: GroupResource, compile: Callable[[View], Sequence[T]]) -> Live[T]:
+        return _live(catalog, store, resource, compile)
+
+    params = Params(catalog, store, around)
     made: Sequence[tuple[str, Callable[[], Plugin]]] = (
         ("NamespaceLifecycle", lambda: NamespaceLifecycle(around.find_namespace)),
+        (
+            MutatingPolicies.name,
+            lambda: MutatingPolicies(
+                policies(MUTATING_POLICIES, mutations.compile_policy),
+                policies(MUTATING_BINDINGS, compile_binding),
+                params,
+                around,
+            ),
+        ),
         (
             MutatingWebhooks.name,
             lambda: MutatingWebhooks(webhooks(MUTATING), replace(around, poster=posters(MutatingWebhooks.name))),
         ),
-        ("ValidatingAdmissionPolicy", lambda: _policies(catalog, store, around)),
+        (
+            ValidatingPolicies.name,
+            lambda: ValidatingPolicies(
+                policies(POLICIES, validations.compile_policy), policies(BINDINGS, compile_binding), params, around
+            ),
+        ),
         (
             ValidatingWebhooks.name,
             lambda: ValidatingWebhooks(webhooks(VALIDATING), replace(around, poster=posters(ValidatingWebhooks.name))),
         ),
     )
     return [make() for name, make in made if name not in off]
-
-
-def _policies(catalog: LiveCatalog, store: CachedStore, around: Surroundings) -> Plugin:
-    policies = _live(catalog, store, POLICIES, compile_policy)
-    bindings = _live(catalog, store, BINDINGS, compile_binding)
-    return ValidatingPolicies(policies, bindings, Params(catalog, store, around), around)
 
 
 def _live(

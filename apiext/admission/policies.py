@@ -1,40 +1,41 @@
-"""The plug-in ValidatingAdmissionPolicy: policies, their bindings and parameters (ADM-020)."""
+"""What the plug-ins of policies share: which are about a write, and what they deny (plugin/policy/generic)."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from functools import partial
+from typing import Any, Generic, TypeVar
 
-import orjson
-
-from apiext import limits
 from apiext.admission import calls
 from apiext.admission.attributes import NAMESPACES, Attributes, Form
 from apiext.admission.calls import Surroundings
 from apiext.admission.expressions import variables
 from apiext.admission.hooks import Live
 from apiext.admission.params import ConfigurationError, Params
-from apiext.admission.policy import Binding, Decision, Policy, judge
-from apiext.admission.versions import Versions
+from apiext.admission.policy import Binding, Policy
+from apiext.admission.versions import Shown
 from apiext.cel.dynamic import dynamic
-from apiext.documents.document import Document, View
+from apiext.documents.document import View
 from apiext.meta import status
 from apiext.meta.status import StatusError
 
-FAILURES = "validation.policy.admission.k8s.io/validation_failure"
-_CODES = {"Unauthorized": 401, "Forbidden": 403, "RequestEntityTooLarge": 413}
+C = TypeVar("C")
+
+UNUSABLE = (ConfigurationError, StatusError)
+"""What keeps a policy or a binding from being put to use; its failure policy decides."""
 _EXEMPT = frozenset(
     ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "MutatingAdmissionPolicy",
      "MutatingAdmissionPolicyBinding")
 )  # fmt: skip
 
 
-class ValidatingPolicies:
-    """Judges the final object by the policies that are bound."""
+class Policies(Generic[C]):
+    """A plug-in of policies: those that are configured, with their bindings and parameters."""
 
     __slots__ = ("_around", "_bindings", "_params", "_policies")
-    name = "ValidatingAdmissionPolicy"
 
-    def __init__(self, policies: Live[Policy], bindings: Live[Binding], params: Params, around: Surroundings) -> None:
+    def __init__(
+        self, policies: Live[Policy[C]], bindings: Live[Binding], params: Params, around: Surroundings
+    ) -> None:
         self._policies = policies
         self._bindings = bindings
         self._params = params
@@ -45,149 +46,137 @@ class ValidatingPolicies:
         """Whether no policy is configured."""
         return self._policies.empty
 
-    async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
-        """Policies change nothing."""
-        return new
-
-    async def review(self, attributes: Attributes) -> None:
-        """Judge the write; raises StatusError for the first thing that a policy denies."""
+    async def case(self, attributes: Attributes, new: View | None) -> "Case[C] | None":
+        """Return a write as it comes before the policies; None when there are none, or when it is about policies."""
         policies = await self._policies.current()
-        if policies and attributes.served is not None and not _exempt(attributes):
-            bindings = await self._bindings.current()
-            try:
-                await _Review(self._around, self._params, attributes).run(policies, bindings)
-            except _NoNamespace as error:
-                raise status.not_found(NAMESPACES, str(error)) from error
+        if not policies or attributes.served is None or _exempt(attributes):
+            return None
+        return Case(self._around, self._params, attributes, new, policies, await self._bindings.current())
 
 
 def _exempt(attributes: Attributes) -> bool:
     return attributes.resource.group == "admissionregistration.k8s.io" and attributes.kind.kind in _EXEMPT
 
 
-class _NoNamespace(Exception):
+class NoNamespace(Exception):
     """The namespace of the write is gone; upstream denies for it whatever the policies say."""
+
+    @property
+    def status(self) -> StatusError:
+        """The 404 about it."""
+        return status.not_found(NAMESPACES, str(self))
 
 
 @dataclass(frozen=True, slots=True)
-class _Denial:
+class Use(Generic[C]):
+    """A policy about the write, a binding that puts it to use there, and how the policy wants to see the write."""
+
+    policy: Policy[C]
+    binding: Binding
+    form: Form
+
+
+@dataclass(frozen=True, slots=True)
+class Denial:
     """Who denies the write, and why; no binding when the policy itself cannot be put to use."""
 
-    policy: Policy
-    binding: Binding | None
-    decision: Decision
-
-    def text(self) -> str:
-        bound = f" with binding '{self.binding.name}'" if self.binding is not None else ""
-        return f"ValidatingAdmissionPolicy '{self.policy.name}'{bound} denied request: {self.decision.message}"
+    policy: str
+    binding: str | None
+    message: str
+    reason: str = ""
 
 
-@dataclass(slots=True)
-class _Review:
-    """One write before the policies."""
+class Case(Generic[C]):
+    """One write before the policies of a plug-in; ``new`` is the object as it is by now."""
 
-    around: Surroundings
-    params: Params
-    attributes: Attributes
-    denials: list[_Denial] = field(default_factory=list)
-    failures: list[Document] = field(default_factory=list)
-    namespace: View | None = None
+    __slots__ = ("_bindings", "_namespace", "_params", "_policies", "around", "attributes", "denials", "new")
 
-    async def run(self, policies: Sequence[Policy], bindings: Sequence[Binding]) -> None:
-        versions = Versions(self.attributes, self.around.convert, self.attributes.new)
-        for policy in policies:
-            bound = [binding for binding in bindings if binding.policy == policy.name]
-            if bound:
-                await self._policy(policy, bound, versions)
-        traces = self.attributes.traces
-        if self.failures:
-            traces.annotations[FAILURES] = orjson.dumps(self.failures[: limits.ADMISSION_FAILURES]).decode()
-        if self.denials:
-            raise self._denied(self.denials[0])
-
-    async def _policy(self, policy: Policy, bound: Sequence[Binding], versions: Versions) -> None:
-        try:
-            form = await calls.meant(self.around, policy.criteria, self.attributes, self.attributes.new)
-            if form is None:
-                return
-            if policy.param_kind is not None:
-                self.params.served(policy.param_kind)
-        except (ConfigurationError, StatusError) as error:
-            self._misconfigured(policy, None, error)
-            return
-        notes: dict[str, list[str]] = {}
-        for binding in bound:
-            try:
-                await self._binding(policy, binding, form, versions, notes)
-            except (ConfigurationError, StatusError) as error:
-                self._misconfigured(policy, binding, error)
-        for key, values in notes.items():
-            self.attributes.traces.annotations[f"{policy.name}/{key}"] = ", ".join(values)
-
-    def _misconfigured(self, policy: Policy, binding: Binding | None, error: Exception) -> None:
-        if not policy.ignore:
-            what = "policy" if binding is None else "binding"
-            self.denials.append(_Denial(policy, binding, Decision(f"failed to configure {what}: {error}")))
-
-    async def _binding(
-        self, policy: Policy, binding: Binding, form: Form, versions: Versions, notes: dict[str, list[str]]
+    def __init__(
+        self,
+        around: Surroundings,
+        params: Params,
+        attributes: Attributes,
+        new: View | None,
+        policies: Sequence[Policy[C]],
+        bindings: Sequence[Binding],
     ) -> None:
-        attributes = self.attributes
-        criteria = binding.criteria
-        if criteria is not None and await calls.meant(self.around, criteria, attributes, attributes.new) is None:
-            return
-        found = await self.params.find(policy.param_kind, binding.param, attributes.shown_namespace)
-        if not found:
-            return
-        try:
-            shown = await versions.shown(form)
-        except StatusError as error:
-            raise ConfigurationError(f"failed to convert object version: {error}") from error
-        known = variables(attributes, form, shown.new, shown.old, partial(self.around.authorize, attributes.user))
-        known["namespaceObject"] = await self._namespace()
-        for param in found:
-            if policy.param_kind is not None:
-                known["params"] = dynamic(param)
-            verdict = await judge(policy, known, attributes.operation, self.around.metrics)
-            for decision in verdict.decisions:
-                self._act(policy, binding, decision)
-            self.denials += [_Denial(policy, binding, decision) for decision in verdict.errors]
-            for key, value in verdict.annotations:
-                values = notes.setdefault(key, [])
-                if value not in values:
-                    values.append(value)
+        self.around = around
+        self.attributes = attributes
+        self.new = new
+        self.denials: list[Denial] = []
+        self._params = params
+        self._policies = policies
+        self._bindings = bindings
+        self._namespace: View | None = None
 
-    async def _namespace(self) -> View | None:
-        """Return the namespace that the object is in; a namespace is in none."""
+    async def uses(self) -> AsyncIterator[Use[C]]:
+        """Yield what is to be done, by the names of policies and bindings; what cannot be put to use denies."""
+        for policy in self._policies:
+            bound = [binding for binding in self._bindings if binding.policy == policy.name]
+            form = await self._form(policy) if bound else None
+            if form is None:
+                continue
+            for binding in bound:
+                if await self._applies(policy, binding):
+                    yield Use(policy, binding, form)
+
+    async def _form(self, policy: Policy[C]) -> Form | None:
+        """Return how a policy wants to see the write, None when it is not about it."""
+        try:
+            form = await calls.meant(self.around, policy.criteria, self.attributes, self.new)
+            if form is not None and policy.param_kind is not None:
+                self._params.served(policy.param_kind)
+        except UNUSABLE as error:
+            self.unusable(policy, None, error)
+            return None
+        return form
+
+    async def _applies(self, policy: Policy[C], binding: Binding) -> bool:
+        if binding.criteria is None:
+            return True
+        try:
+            return await calls.meant(self.around, binding.criteria, self.attributes, self.new) is not None
+        except UNUSABLE as error:
+            self.unusable(policy, binding, error)
+            return False
+
+    async def params(self, use: Use[C]) -> list[View | None]:
+        """Return the parameters of a binding, one None when it uses none; raises what UNUSABLE names."""
+        return await self._params.find(use.policy.param_kind, use.binding.param, self.attributes.shown_namespace)
+
+    def unusable(self, policy: Policy[C], binding: Binding | None, error: Exception) -> None:
+        """Deny for a policy that cannot be put to use, or for one of its bindings."""
+        self.deny(policy, binding, f"failed to configure {'policy' if binding is None else 'binding'}: {error}")
+
+    def deny(self, policy: Policy[C], binding: Binding | None, message: str, reason: str = "") -> None:
+        """Note a failure, unless the policy ignores them."""
+        if not policy.ignore:
+            self.denials.append(Denial(policy.name, binding.name if binding is not None else None, message, reason))
+
+    async def known(self, form: Form, shown: Shown) -> dict[str, Any]:
+        """Return what expressions see of the write besides parameters; raises NoNamespace."""
+        attributes = self.attributes
+        known = variables(attributes, form, shown.new, shown.old, partial(self.around.authorize, attributes.user))
+        known["namespaceObject"] = await self.namespace()
+        return known
+
+    async def namespace(self) -> View | None:
+        """Return the namespace that the object is in; a namespace is in none. Raises NoNamespace."""
         attributes = self.attributes
         if not attributes.namespace or attributes.resource == NAMESPACES:
             return None
-        if self.namespace is None:
-            self.namespace = await self.around.find_namespace(attributes.namespace)
-            if self.namespace is None:
-                raise _NoNamespace(attributes.namespace)
-        return self.namespace
+        if self._namespace is None:
+            self._namespace = await self.around.find_namespace(attributes.namespace)
+            if self._namespace is None:
+                raise NoNamespace(attributes.namespace)
+        return self._namespace
 
-    def _act(self, policy: Policy, binding: Binding, decision: Decision) -> None:
-        """Do what the binding says about a failed validation."""
-        if "Deny" in binding.actions:
-            self.denials.append(_Denial(policy, binding, decision))
-        if "Warn" in binding.actions:
-            by = f"ValidatingAdmissionPolicy '{policy.name}' with binding '{binding.name}'"
-            self.attributes.traces.warn(f"Validation failed for {by}: {decision.message}")
-        if "Audit" in binding.actions:
-            self.failures.append(
-                {
-                    "message": decision.message,
-                    "policy": policy.name,
-                    "binding": binding.name,
-                    "expressionIndex": decision.index,
-                    "validationActions": list(binding.actions),
-                }
-            )
+    def denied(self, messages: Sequence[str]) -> StatusError:
+        """Return a denial with these causes; its own message, code and reason are the plug-in's to set."""
+        causes = [{"message": message} for message in messages]
+        return status.forbidden(self.attributes.resource, self.attributes.told_name, messages[0], causes)
 
-    def _denied(self, denial: _Denial) -> StatusError:
-        text = denial.text()
-        error = status.forbidden(self.attributes.resource, self.attributes.told_name, text, [{"message": text}])
-        error.reason = denial.decision.reason or "Invalid"
-        error.code = _CODES.get(error.reason, 422)
-        return error
+
+def with_param(known: dict[str, Any], policy: Policy[Any], param: View | None) -> dict[str, Any]:
+    """Return what expressions see with a parameter."""
+    return {**known, "params": dynamic(param)} if policy.param_kind is not None else known

@@ -38,16 +38,7 @@ def served_in(definition: ServedResource, api_version: str) -> ServedVersion:
 
 def normalized(served: ServedVersion, subresource: str, document: Document) -> Document:
     """Return what a webhook made, pruned, coerced and defaulted as a body would be (ADM-014); 500 when it cannot be."""
-    for name in ("apiVersion", "kind"):
-        if not isinstance(document.get(name), str | None):
-            fault = f"json: cannot unmarshal {json_kind(document[name])} into Go struct field .{name} of type string"
-            raise status.internal(f"couldn't get version/kind; json parse error: {fault}")
-    if not document.get("kind"):
-        raise status.internal(f"Object 'Kind' is missing in '{encode(document).decode()}'")
-    group, _, version = (document.get("apiVersion") or "").rpartition("/")
-    if not served.typed and not subresource and group != served.group:
-        text = f"{group}/{version}, Kind={document['kind']} is unstructured and is not suitable for converting to"
-        raise status.StatusError(500, "", f"{text} {go_quote(served.api_version)}")
+    _check_group(served, subresource, document)
     DEFAULTS.refill()
     try:
         found = (served.endpoints[subresource].normalize or served.normalize)(document)[0]
@@ -55,6 +46,33 @@ def normalized(served: ServedVersion, subresource: str, document: Document) -> D
         raise status.internal(str(error)) from error
     found.setdefault("metadata", {})
     return found
+
+
+def settled(served: ServedVersion, subresource: str, document: Document) -> Document:
+    """Return what policies made, pruned and coerced; 500 when it is of another group."""
+    _check_group(served, subresource, document)
+    if served.endpoints[subresource].normalize is not None:  # a kind of its own has been made complete
+        return document
+    document.setdefault("metadata", {})
+    return served.settle(document)
+
+
+def _check_group(served: ServedVersion, subresource: str, document: Document) -> None:
+    check_kind(document)
+    group, _, version = (document.get("apiVersion") or "").rpartition("/")
+    if not served.typed and not subresource and group != served.group:
+        text = f"{group}/{version}, Kind={document['kind']} is unstructured and is not suitable for converting to"
+        raise status.StatusError(500, "", f"{text} {go_quote(served.api_version)}")
+
+
+def check_kind(document: Document) -> None:
+    """500 for what somebody made of an object when it does not tell its kind."""
+    for name in ("apiVersion", "kind"):
+        if not isinstance(document.get(name), str | None):
+            fault = f"json: cannot unmarshal {json_kind(document[name])} into Go struct field .{name} of type string"
+            raise status.internal(f"couldn't get version/kind; json parse error: {fault}")
+    if not document.get("kind"):
+        raise status.internal(f"Object 'Kind' is missing in '{encode(document).decode()}'")
 
 
 class Shown:
@@ -91,6 +109,10 @@ def _encoded(document: View | None) -> bytes:
     return b"null" if document is None else encode(document)
 
 
+Settle = Callable[[ServedVersion, str, Document], Document]
+"""(version, subresource, object) → the object as the version has it; raises StatusError."""
+
+
 class Versions:
     """The objects of a write by the apiVersion of their kind."""
 
@@ -111,8 +133,8 @@ class Versions:
             )
         return found
 
-    async def change(self, form: Form, new: Document) -> Document:
-        """Take what a hook made of the new object, and return it in the version of the request."""
+    async def change(self, form: Form, new: Document, settle: Settle = normalized) -> Document:
+        """Take what a hook made of the new object, and return it in the version of the request, settled there."""
         own = self._attributes.form
         if form.api_version == own.api_version:
             self._known = {own.api_version: self._known[own.api_version].with_new(new)}
@@ -120,7 +142,7 @@ class Versions:
         definition = self._attributes.definition
         assert definition is not None, "only a known resource has other versions"
         back = await self._convert(definition, new, own.api_version)
-        back = normalized(served_in(definition, own.api_version), self._attributes.subresource, back)
+        back = settle(served_in(definition, own.api_version), self._attributes.subresource, back)
         before, there = self._known[own.api_version], self._known[form.api_version]
         self._known = {own.api_version: before.with_new(back), form.api_version: there.with_new(new)}
         return back

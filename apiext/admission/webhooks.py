@@ -23,7 +23,6 @@ from apiext.meta.status import StatusError
 MUTATION = "mutation.webhook.admission.k8s.io/"
 PATCH = "patch.webhook.admission.k8s.io/"
 VALIDATING = "validating.webhook.admission.k8s.io/"
-_ROUNDS = 2  # the second one calls webhooks again whose object was changed after them (ADM-015)
 
 
 class MutatingWebhooks:
@@ -48,12 +47,9 @@ class MutatingWebhooks:
             return new
         return await _Mutation(self._around, attributes, hooks, new).run()
 
-    async def review(self, attributes: Attributes) -> None:
-        """Mutating webhooks judge nothing at the end."""
-
 
 class _Mutation:
-    """One write on its way through the mutating webhooks."""
+    """One write on its way through the mutating webhooks, in one of its rounds."""
 
     def __init__(
         self, around: Surroundings, attributes: Attributes, hooks: Sequence[Hook], new: Document | None
@@ -63,25 +59,20 @@ class _Mutation:
         self._hooks = hooks
         self._new = new
         self._versions = Versions(attributes, around.convert, new)
-        self._called: set[int] = set()  # webhooks that want to be called again if the object changes
-        self._again: set[int] = set()
-        self._changed = False
+        self._rounds, self._again = attributes.enter(MutatingWebhooks.name, new)
 
     async def run(self) -> Document | None:
-        for number in range(_ROUNDS):
-            self._changed = False
-            for index, hook in enumerate(self._hooks):
-                await self._turn(number, index, hook)
-            if not self._changed:
-                break
+        for index, hook in enumerate(self._hooks):
+            await self._turn(index, hook)
+        self._again.leave(self._new)
         return self._new
 
-    async def _turn(self, number: int, index: int, hook: Hook) -> None:
+    async def _turn(self, index: int, hook: Hook) -> None:
         form = await calls.form_for(self._around, hook, self._attributes, self._versions, "admit", self._new)
-        if form is None or (number and index not in self._again):
+        if form is None or (self._rounds.second and hook.owner not in self._again.wanted):
             return
         shown = await calls.shown_as(self._versions, form, mutating=True)
-        place = f"round_{number}_index_{index}"
+        place = f"round_{int(self._rounds.second)}_index_{index}"
         observed = Observed(self._around, hook, self._attributes.operation, "admit")
         changed = False
         try:
@@ -100,11 +91,10 @@ class _Mutation:
         finally:
             self._note(hook, place, changed)
         if changed:
-            self._changed = True
-            self._again |= self._called
-            self._called.clear()
+            self._rounds.asked = True
+            self._again.changed()
         if hook.reinvoke:
-            self._called.add(index)
+            self._again.called(hook.owner)
 
     def _note(self, hook: Hook, place: str, changed: bool) -> None:
         told = {"configuration": hook.configuration, "webhook": hook.name, "mutated": changed}
@@ -185,10 +175,6 @@ class ValidatingWebhooks:
     def idle(self) -> bool:
         """Whether no webhook is configured."""
         return self._live.empty
-
-    async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
-        """Validating webhooks change nothing."""
-        return new
 
     async def review(self, attributes: Attributes) -> None:
         """Ask the webhooks that are meant; the first refusal in their order is raised as StatusError."""

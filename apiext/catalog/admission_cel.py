@@ -4,8 +4,11 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 
 from apiext.cel import types
+from apiext.cel.base import Extension
+from apiext.cel.constructed import OPEN, PATCH, Shape
 from apiext.cel.declared import Declared
 from apiext.cel.environment import Environment, Program, Rejected
+from apiext.cel.library import patches as patching
 from apiext.cel.library.authorization import AUTHORIZER, RESOURCE_CHECK
 from apiext.cel.types import Type
 from apiext.schema.patience import COMPILING, current
@@ -13,8 +16,14 @@ from apiext.schema.patience import COMPILING, current
 BOOL = (types.BOOL,)
 TEXT = (types.STRING,)
 TEXT_OR_NULL = (types.STRING, types.NULL)
+PATCHES = (types.list_of(types.object_named("JSONPatch")),)  # what the expression of a JSON patch gives
+APPLY = (types.object_named("Object"),)  # what the expression of an apply configuration gives
 REQUEST_RESOURCE = "authorizer.requestResource"
 
+_SCALARS = frozenset((
+    types.BOOL, types.BYTES, types.DOUBLE, types.DURATION, types.INT, types.NULL, types.STRING, types.TIMESTAMP,
+    types.UINT,
+))  # fmt: skip
 _TEXT = Declared("string")
 _TEXTS = Declared("list", element=_TEXT)
 _DYN = Declared("dyn", nullable=True)
@@ -59,20 +68,34 @@ REQUEST = _request()
 NAMESPACE = _namespace()
 
 
+def _shape(name: str) -> Shape | None:
+    """Return what expressions of mutations construct under a name: JSONPatch, Object, or Object.spec.template…"""
+    if name == "JSONPatch":
+        return PATCH
+    return OPEN if name == "Object" or name.startswith("Object.") else None
+
+
+_PATCHING = Extension(patching.LIBRARY, _shape)
+
+
 def environment(
     *,
     params: bool = False,
     authorizer: bool = True,
     version: str = "stored",
     variables: Mapping[str, Type] | None = None,
+    patches: bool = False,
 ) -> Environment:
     """Return where expressions about a write are compiled.
 
     ``variables`` are the composed ones by name, None where there can be none. ``version`` is as for Environment.
+    ``patches``: for the expressions of a policy's mutations, which construct objects and patches; those of its
+    variables and matchConditions do not (upstream: HasPatchTypes).
     """
     if variables is None:
-        return _plain(params, authorizer, version)
-    return Environment(_globals(params, authorizer) | _composed(variables), version=version)
+        return _plain(params, authorizer, version, patches)
+    known = _globals(params, authorizer) | _composed(variables)
+    return Environment(known, version=version, extension=_PATCHING if patches else None)
 
 
 def typed_environment(
@@ -93,12 +116,19 @@ def _composed(variables: Mapping[str, Type]) -> dict[str, Declared | Type]:
     """Return composed variables as expressions name them, and what they are fields of, which only ``has`` looks at."""
     fields = dict.fromkeys(variables, _DYN)
     whole = Declared("object", "kubernetes.variables", fields, fields)
-    return {"variables": whole, **{f"variables.{name}": kind for name, kind in variables.items()}}
+    return {"variables": whole, **{f"variables.{name}": _kept(kind) for name, kind in variables.items()}}
+
+
+def _kept(kind: Type) -> Type:
+    """Return what is known of the type of a variable: little but of scalars (upstream: convertCelTypeToDeclType)."""
+    if kind in _SCALARS:
+        return kind
+    return types.make(kind.kind, kind.name, *map(_kept, kind.params)) if kind.kind in ("list", "map") else types.DYN
 
 
 @cache
-def _plain(params: bool, authorizer: bool, version: str) -> Environment:
-    return Environment(_globals(params, authorizer), version=version)
+def _plain(params: bool, authorizer: bool, version: str, patches: bool) -> Environment:
+    return Environment(_globals(params, authorizer), version=version, extension=_PATCHING if patches else None)
 
 
 def _globals(params: bool, authorizer: bool) -> dict[str, Declared | Type]:
@@ -119,13 +149,12 @@ def compiled(text: str, within: Environment, wanted: Sequence[Type] = ()) -> Pro
     """
     current().spend(COMPILING)
     found = within.compile(text)
-    if isinstance(found, Rejected):
-        stage = "compilation failed" if found.stage == "compilation" else "program instantiation failed"
-        return f"{stage}: {found.text}"
+    if found.result is None:
+        return f"compilation failed: {found.text}"
     if wanted and found.result not in wanted:
         listed = _named(wanted[0]) if len(wanted) == 1 else f"one of [{' '.join(map(_named, wanted))}]"
         return f"must evaluate to {listed} but got {_named(found.result)}"
-    return found
+    return f"program instantiation failed: {found.text}" if isinstance(found, Rejected) else found
 
 
 def _named(type: Type) -> str:

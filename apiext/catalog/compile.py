@@ -163,7 +163,7 @@ def _version(
         merge_type=_merge_type(definition, source),
         empty={"apiVersion": f"{definition.group}/{version.name}", "kind": names.kind},
         complete=_completion(schema),
-        tidy=lambda document: schema().from_storage(document),
+        settle=_settling(schema),
         storage_version_hash=storage_version_hash(definition.group, definition.storage_version, names.kind),
         preserve=definition.preserve_unknown_fields,
     )
@@ -182,6 +182,17 @@ def _completion(schema: Schema) -> Callable[[Document], Document]:
         return document
 
     return complete
+
+
+def _settling(schema: Schema) -> Callable[[Document], Document]:
+    def settle(document: Document) -> Document:
+        document["metadata"] = objectmeta.repair(document.get("metadata") or {})
+        found = schema()
+        found.prune(document)
+        found.coerce_embedded(document, drop_invalid=True)
+        return document
+
+    return settle
 
 
 def _defaults_status(schema: View | None) -> bool:

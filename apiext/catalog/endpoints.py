@@ -4,12 +4,14 @@ from typing import Any
 
 from apiext.catalog.accessors import AccessorError, nested, split_path, with_nested
 from apiext.catalog.columns import SCALE_COLUMNS
+from apiext.catalog.merge_types import go_merge_type
 from apiext.catalog.served import ALL_VERBS, Endpoint
 from apiext.crd import typed
 from apiext.crd.typed import INT32, Field, Struct
 from apiext.crd.types import METADATA, TEXT, always
 from apiext.documents.document import Document, View, clone
 from apiext.managedfields.fieldset import EMPTY
+from apiext.managedfields.schemas import lazily
 from apiext.meta.fields import FieldError, invalid
 
 SUBRESOURCE_VERBS = ("get", "patch", "update")
@@ -174,6 +176,7 @@ def scale(settings: View, *, status_subresource: bool = True) -> Endpoint:
         columns=SCALE_COLUMNS,
         unreadable=unreadable,
         replicas=tuple(spec_fields),
+        merge_type=scale_type,
     )
 
 
@@ -207,6 +210,10 @@ SCALE = Struct(
         "status": always(Struct("ScaleStatus", {"replicas": always(INT32), "selector": Field(TEXT)})),
     },
 )
+
+
+scale_type = lazily(lambda: go_merge_type(SCALE))
+"""Tells how the fields of a Scale are owned."""
 
 
 def scale_errors(settings: View, document: View, *, spec: bool = True) -> list[FieldError]:

@@ -94,7 +94,8 @@ class Endpoint:
     none; ``embed`` raises ValueError with the message of a 400. ``reset`` are the paths that nobody can own by writing
     here (SSA-013); ``replicas`` are the names that lead to what a scale endpoint writes. ``review``
     is the question that a create asks here, empty where objects are stored. ``schema()`` is that of a kind of its own
-    (None: the version's, or one that all groups share).
+    (None: the version's, or one that all groups share); ``merge_type()`` tells how the fields of another kind are owned
+    (None: the version's).
     """
 
     name: str
@@ -112,6 +113,7 @@ class Endpoint:
     replicas: tuple[str, ...] = ()
     review: str = ""
     schema: Callable[[], View | None] | None = None
+    merge_type: Callable[[], Type] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -126,13 +128,14 @@ class ServedVersion:
     ``validate`` that also counts for an object of another kind. ``rules(new, old, errors)`` evaluates its rules
     knowing all other errors, and returns more errors and warnings. ``name_messages(name)`` tells what is wrong
     with a name (None: it must be a DNS-1123 subdomain). ``accept(document)`` prunes and coerces what a conversion
-    webhook returned in this version. ``schema()`` reads the OpenAPI schema, which nobody keeps; ``cold()`` tells that
-    reading an object takes long, since its schema is compiled then or in ``prepare()``; ``slow(size)`` that work on an
-    object of so many bytes may take long, by what was told to ``tell(size, long)`` before. ``merge_type()`` tells how
-    its fields are owned, ``empty`` is an object that has none, ``complete(document)`` defaults in place what an apply
-    made, and ``tidy(document)`` makes of it what a read shows. ``converts`` tells that ``view``, ``decode`` and
-    ``encode`` may raise NeedsConversion; ``encode_as_is(document)`` never does: it stores in this version whatever the
-    storage version is (None: as ``encode``). ``identity`` changes whenever open watches of the version must end.
+    webhook or an apply made in this version. ``schema()`` reads the OpenAPI schema, which nobody keeps; ``cold()``
+    tells that reading an object takes long, since its schema is compiled then or in ``prepare()``; ``slow(size)`` that
+    work on an object of so many bytes may take long, by what was told to ``tell(size, long)`` before. ``merge_type()``
+    tells how its fields are owned, ``empty`` is an object that has none, ``complete(document)`` defaults in place what
+    an apply made, ``settle(document)`` prunes and coerces what policies made and keeps its nulls. ``converts`` tells
+    that ``view``, ``decode`` and ``encode`` may raise NeedsConversion; ``encode_as_is(document)`` never does: it stores
+    in this version whatever the storage version is (None: as ``encode``). ``identity`` changes whenever open watches of
+    the version must end.
     """
 
     group: str
@@ -171,10 +174,11 @@ class ServedVersion:
     merge_type: Callable[[], Type] = _deduced
     empty: View = field(default_factory=dict)
     complete: Callable[[Document], Document] = _same
-    tidy: Callable[[Document], object] = _same
+    settle: Callable[[Document], Document] = _same
     encode_as_is: Callable[[Document], bytes] | None = None
     converts: bool = False
     identity: str = ""
+    judges_prefix: bool = False  # the generateName of an update is judged as that of a create
     unconditional: bool = False  # a PUT without resourceVersion replaces whatever is there (upstream's core kinds)
     upserts: bool = False  # a PUT creates what is not there
     returns_deleted: bool = False  # the answer to a delete is the object, not a Status

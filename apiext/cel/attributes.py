@@ -2,6 +2,8 @@
 
 import math
 
+from apiext.cel.constructed import Open, Patch, field, natural
+from apiext.cel.dynamic import dynamic
 from apiext.cel.evaluation import Frame, Step, Tracker
 from apiext.cel.go_values import go_type, show
 from apiext.cel.values import (
@@ -59,6 +61,9 @@ def lookup(value: Value, key: Value, if_present: bool) -> Value:
         if 0 <= index < len(value):
             return element(value, index)
         return MISSING if if_present else Fault(f"index out of bounds: {show(key)}")
+    if type(value) is Patch:
+        there = not if_present or value.has(key)
+        return value.find(key) if there is True else MISSING if there is False else there
     return MISSING if if_present else Fault(f"no such key: {show(key)}")
 
 
@@ -95,6 +100,37 @@ class ByConstant(Qualifier):
             tracker.cost += 1
             tracker.push(self.id, found)
         return found
+
+
+class ByField(Qualifier):
+    """A field of an open object, which upstream looks for in its Go data; with ``test``, only whether it is there."""
+
+    __slots__ = ("key", "test")
+
+    def __init__(self, id: int, key: str, test: bool) -> None:
+        self.id = id
+        self.key = key
+        self.optional = False
+        self.test = test
+
+    def apply(self, frame: Frame, tracker: Tracker, value: Value, if_present: bool) -> Value:
+        """Return what is selected, null when it is not there; costs 1."""
+        found = read_field(value, self.key, self.test, if_present)
+        if found is not MISSING and not (if_present and type(found) is Fault):
+            tracker.cost += 1
+            tracker.push(self.id, found)
+        return found
+
+
+def read_field(value: Value, name: str, test: bool, if_present: bool = False) -> Value:
+    """Return a field of an open object, or with ``test`` whether it is there."""
+    found = field(value, name)
+    there = type(found) is tuple
+    if if_present and not there:
+        return MISSING
+    if test:
+        return there
+    return found[0] if type(found) is tuple else found
 
 
 class ByAttribute(Qualifier):
@@ -155,6 +191,8 @@ class Attribute:
             if not value.present:
                 return value
             value = value.value
+            if type(value) is Open:
+                value = dynamic(natural(value))
         for qualifier in self.qualifiers:
             optional = optional or qualifier.optional
             value = qualifier.apply(frame, tracker, value, optional)

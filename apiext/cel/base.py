@@ -1,11 +1,12 @@
 """The functions, macros and types that all expressions of one version of the language share."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 from apiext.cel import types
 from apiext.cel.builder import Macros
+from apiext.cel.constructed import Resolve, Shape, join
 from apiext.cel.library import (
     authorization,
     lists,
@@ -25,6 +26,7 @@ from apiext.cel.types import Type
 
 COMPATIBLE = (1, 36)  # the version whose language new rules may use: one before the served one
 UNDEFINED = ("timestamp", "duration")  # names of types that the checker knows and the planner does not
+SCALARS = ("bool", "bytes", "double", "int", "string", "uint")
 MAX_RESOLVED = 20_000  # calls whose overloads are remembered
 
 LIBRARIES: tuple[Library, ...] = (
@@ -47,6 +49,14 @@ class Function:
         self.overloads = overloads
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Extension:
+    """What an environment knows beyond others: functions, and types whose values expressions construct."""
+
+    library: Library
+    resolve: Resolve
+
+
 @dataclass(slots=True)
 class Base:
     """One version of the language."""
@@ -54,7 +64,12 @@ class Base:
     functions: Mapping[str, Function]
     macros: Macros
     type_names: Mapping[str, Type]
+    resolve: Resolve | None = None
     resolved: dict[object, Resolved] = field(default_factory=dict)
+
+    def shape(self, name: str) -> Shape | None:
+        """Return what is known of a type whose values expressions construct."""
+        return None if self.resolve is None else self.resolve(name)
 
     def remember(self, key: object, found: Resolved) -> None:
         """Keep which overloads a call of given types means."""
@@ -64,15 +79,11 @@ class Base:
 
 
 @cache
-def base(version: str = "stored") -> Base:
+def base(version: str = "stored", extension: Extension | None = None) -> Base:
     """Return the language for "stored" rules (all of it) or for "new" ones (what the version before knows, too)."""
     functions: dict[str, list[Overload]] = {}
     macros: Macros = {}
-    names = {
-        name: kind
-        for name, kind in types.SIMPLE.items()
-        if name in ("bool", "bytes", "double", "int", "string", "uint", "type")
-    }
+    names = {name: kind for name, kind in types.SIMPLE.items() if name in SCALARS or name == "type"}
     names |= {
         "list": types.list_of(types.DYN),
         "map": types.map_of(types.DYN, types.DYN),
@@ -82,11 +93,14 @@ def base(version: str = "stored") -> Base:
         "optional_type": types.optional_of(types.DYN),
         **{name: types.SIMPLE[name] for name in UNDEFINED},
     }
-    for library in LIBRARIES:
+    for library in LIBRARIES if extension is None else (*LIBRARIES, extension.library):
         if version == "new" and library.since > COMPATIBLE:
             continue
         macros |= library.macros
         names |= {type.name: type for type in library.types}
         for overload in library.rows:
             functions.setdefault(overload.function, []).append(overload)
-    return Base({name: Function(name, tuple(rows)) for name, rows in functions.items()}, macros, names)
+    if extension is not None:
+        functions["_+_"] = [replace(overload, implement=join) for overload in functions["_+_"]]
+    known = {name: Function(name, tuple(rows)) for name, rows in functions.items()}
+    return Base(known, macros, names, None if extension is None else extension.resolve)

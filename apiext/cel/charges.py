@@ -188,7 +188,7 @@ _EXTENSIONS: Mapping[str, Charge] = {
 _BY_FUNCTION: Mapping[str, Charge] = {
     "check": _authorization,
     **dict.fromkeys(("isSorted", "sum", "max", "min", "indexOf", "lastIndexOf", "includes"), _traversed),
-    **dict.fromkeys(("url", "lowerAscii", "upperAscii", "substring", "trim"), _read),
+    **dict.fromkeys(("url", "jsonpatch.escapeKey", "lowerAscii", "upperAscii", "substring", "trim"), _read),
     "replace": _read_twice, "split": _read_twice, "join": _joined, "find": _matched, "findAll": _matched,
     **dict.fromkeys(("cidr", "isIP", "isCIDR", "ip"), _read),
     "ip.isCanonical": _read_twice,

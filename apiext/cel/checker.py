@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 from apiext.cel import types
 from apiext.cel.ast import Call, Entry, Fold, Ident, ListOf, Literal, MapOf, Node, ObjectOf, Parsed, Select
-from apiext.cel.base import Base, Function
+from apiext.cel.base import SCALARS, Base, Function
 from apiext.cel.builder import RESERVED
+from apiext.cel.constructed import UNNAMED
 from apiext.cel.declared import Declared
 from apiext.cel.overloads import Overload
 from apiext.cel.source import Issues
@@ -28,6 +29,7 @@ class Checked:
     calls: dict[int, tuple[Overload, ...]]
     names: dict[int, str]  # of variables and types
     constants: dict[int, Type]  # names that mean a type
+    constructs: bool = False  # objects
 
     @property
     def result(self) -> Type:
@@ -56,13 +58,14 @@ class Checker:
         self.calls: dict[int, tuple[Overload, ...]] = {}
         self.names: dict[int, str] = {}
         self.constants: dict[int, Type] = {}
+        self.constructs = False
 
     def run(self) -> Checked:
         """Return the expression with its types; faults go to the issues."""
         root = self.check(self.parsed.root)
         apply = self.known.apply
         final = [type if type.ground else apply(type, True) for type in self.types]
-        return Checked(self.parsed, root, final, self.calls, self.names, self.constants)
+        return Checked(self.parsed, root, final, self.calls, self.names, self.constants, self.constructs)
 
     def fault(self, id: int, message: str) -> None:
         self.issues.at(self.parsed.offsets[id], message)
@@ -118,6 +121,9 @@ class Checker:
         if named is not None:
             return types.type_of(named), named
         if name in self.objects:
+            object_type = types.object_named(name)
+            return types.type_of(object_type), object_type
+        if self.base.shape(name) is not None:
             object_type = types.object_named(name)
             return types.type_of(object_type), object_type
         return None
@@ -189,6 +195,9 @@ class Checker:
         return operand, types.optional_of(found) if was_optional or optional else found
 
     def object_field(self, id: int, name: str, field: str) -> Type:
+        shape = self.base.shape(name)
+        if shape is not None:
+            return shape.field(field)
         declared = self.objects.get(name)
         if declared is None:
             self.fault(id, f"unexpected failed resolution of '{name}'")
@@ -325,7 +334,7 @@ class Checker:
             node.elements[at] = checked = self.check(element)
             found = self.unwrapped(checked) if at in node.optional else self.types[checked.id]
             joined = self.join(joined, found)
-        self.types[node.id] = types.list_of(joined if joined is not None else self.known.fresh())
+        self.types[node.id] = types.list_of(joined if joined not in (None, UNNAMED) else self.known.fresh())
         return node
 
     def check_map(self, node: MapOf) -> Node:
@@ -344,21 +353,24 @@ class Checker:
 
     def check_object(self, node: ObjectOf) -> Node:
         name = node.type_name.removeprefix(".")
-        known = name in self.objects
-        if not known:
+        meant = self.local(name) or next(iter(self.find_global(name) or ()), None)
+        if meant is None:
             self.types[node.id] = ERROR
-            if name in self.base.type_names:
-                self.fault(node.id, f"'{name}' is not a message type")
-            else:
-                self.undeclared(node.id, node.type_name)
-                return node
-        else:
-            self.types[node.id] = types.object_named(name)
+            self.undeclared(node.id, node.type_name)
+            return node
+        named = meant.params[0] if meant.kind == "type" else ERROR
+        known = named.kind == "object" and (name in self.objects or self.base.shape(name) is not None)
+        if not known and meant.kind == "type":
+            self.fault(node.id, f"'{named.name}' is not a message type")
+        elif not known and meant.kind != "error":
+            self.fault(node.id, f"'{meant.name}' is not a type")
+        self.types[node.id] = named if known else ERROR
+        self.constructs = True
         for field in node.fields:
-            self.check_field(field, name, known)
+            self.check_field(field, name, known or name not in SCALARS)
         return node
 
-    def check_field(self, field: Entry, name: str, known: bool) -> None:
+    def check_field(self, field: Entry, name: str, looked_up: bool) -> None:
         field.value = self.check(field.value)
         assert isinstance(field.key, Literal)
         name_of_field = str(field.key.value) if isinstance(field.key.value, str) else ""
@@ -366,11 +378,11 @@ class Checker:
         if field.optional:
             found = self.unwrapped(field.value)
         wanted = ERROR
-        if known:
+        if looked_up:
             wanted = self.object_field(field.id, name, name_of_field)
         else:
             self.fault(field.id, f"undefined field '{name_of_field}'")
-        if not self.known.assignable(wanted, found):
+        if not self.known.assignable(wanted, found) or (wanted is UNNAMED and found is UNNAMED):
             self.fault(
                 field.id,
                 f"expected type of field '{name_of_field}' is '{wanted}' but provided type is '{found}'",

@@ -170,7 +170,10 @@ def type_of_value(value: Value) -> Value:
     known = _TYPES.get(type(value))
     if known is not None:
         return known
-    return TYPE_VALUE if isinstance(value, Type) else make("opaque", type_name(value))
+    if isinstance(value, Type):
+        return TYPE_VALUE
+    found = make("opaque", type_name(value))
+    return found if getattr(value, "tells_type", True) else make("type", "type", found)
 
 
 TYPE_VALUE = make("type", "type")

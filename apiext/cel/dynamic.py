@@ -4,18 +4,20 @@ from collections.abc import Iterator
 from typing import Any
 
 from apiext.cel.effort import spend
+from apiext.cel.go_values import show, show_raw
+from apiext.cel.raw import Native
 from apiext.cel.values import Fault, Value, View, elements, equal, is_list, is_map
 
 _PLAIN = frozenset((str, int, bool, float, type(None), Fault))  # a fault is that of a composed variable
 
 
 def dynamic(raw: Any) -> Value:
-    """Return decoded JSON (dict, list, str, int, float, bool, None) as a value."""
+    """Return decoded JSON (dict, list, str, int, float, bool, None) and what is Native within as a value."""
     if type(raw) in _PLAIN:
         return raw
     if isinstance(raw, list):
         return DynamicList(raw)
-    return DynamicMap(raw)
+    return raw.value if isinstance(raw, Native) else DynamicMap(raw)
 
 
 class DynamicList(View):
@@ -37,6 +39,9 @@ class DynamicList(View):
     def get(self, index: int) -> Value:
         """Return an element; the index is in range."""
         return dynamic(self.raw[index])
+
+    def __str__(self) -> str:
+        return f"[{', '.join(map(show_raw, self.raw))}]"
 
     def same(self, other: Value) -> bool | Fault:
         """Compare element by element."""
@@ -73,6 +78,9 @@ class DynamicMap(View):
         if type(key) is not str:
             return None
         return (key, dynamic(self.raw[key])) if key in self.raw else None
+
+    def __str__(self) -> str:
+        return f"{{{', '.join(f'{key}: {show(dynamic(inner))}' for key, inner in self.raw.items())}}}"
 
     def same(self, other: Value) -> bool | Fault:
         """Compare entry by entry."""

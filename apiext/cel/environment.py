@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from apiext.cel import types
-from apiext.cel.base import base
+from apiext.cel.base import Extension, base
 from apiext.cel.checker import Checked, Checker
 from apiext.cel.declared import Declared
 from apiext.cel.depth import room_for
@@ -27,13 +27,14 @@ PER_CALL_LIMIT = 1_000_000  # units of one evaluation (CEL-011)
 
 
 class Rejected:
-    """An expression that cannot be used: at its compilation or its instantiation, and upstream's text."""
+    """An expression that cannot be used: at which stage, upstream's text, and its type if it came so far."""
 
-    __slots__ = ("stage", "text")
+    __slots__ = ("result", "stage", "text")
 
-    def __init__(self, stage: str, text: str) -> None:
+    def __init__(self, stage: str, text: str, result: Type | None = None) -> None:
         self.stage = stage
         self.text = text
+        self.result = result
 
 
 class Evaluation:
@@ -59,6 +60,7 @@ class Environment:
 
     variables: name to a Declared, or to a plain Type. optional: names whose values may be missing; they are seen as
     optional values. version: "stored" for all of the language, "new" for what the version before knows, too.
+    extension: functions and types beyond those that all know.
     """
 
     def __init__(
@@ -67,8 +69,9 @@ class Environment:
         *,
         optional: frozenset[str] = frozenset(),
         version: str = "stored",
+        extension: Extension | None = None,
     ) -> None:
-        self.base = base(version)
+        self.base = base(version, extension)
         self.declared = {name: kind for name, kind in variables.items() if isinstance(kind, Declared)}
         self.optional = optional
         self.variables: dict[str, Type] = {}
@@ -111,7 +114,7 @@ class Environment:
             with room_for(len(text)):
                 return Program(self, checked, plan(checked, self.base))
         except Unplannable as wrong:
-            return Rejected("instantiation", str(wrong))
+            return Rejected("instantiation", str(wrong), checked.result)
 
     def estimate(self, checked: Checked, root: str = "self") -> Range:
         """Return the least and the most that an expression costs, with the sizes declared for a variable."""

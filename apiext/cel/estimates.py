@@ -183,7 +183,7 @@ BY_FUNCTION: Mapping[str, FunctionCost] = {
         ("serviceAccount", "path", "group", "resource", "subresource", "namespace", "name", "allowed", "reason",
          "error", "errored"), _fixed),
     **dict.fromkeys(("isSorted", "sum", "max", "min", "indexOf", "lastIndexOf", "includes"), _traverse),
-    "url": _url,
+    "url": _url, "jsonpatch.escapeKey": _url,
     **dict.fromkeys(("lowerAscii", "upperAscii", "substring", "trim"), _read_target),
     "replace": _replace, "split": _split, "join": _join, "find": _find, "findAll": _find,
     **dict.fromkeys(("cidr", "isIP", "isCIDR"), _read_arg),

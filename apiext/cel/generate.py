@@ -7,13 +7,23 @@ raise, and then the steps themselves decide. That keeps faults, their texts and 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from apiext.cel.attributes import Access, Attribute, ByAttribute, ByConstant, Conditional, OfStep, Qualifier, Variable
+from apiext.cel.attributes import (
+    Access,
+    Attribute,
+    ByAttribute,
+    ByConstant,
+    ByField,
+    Conditional,
+    OfStep,
+    Qualifier,
+    Variable,
+)
 from apiext.cel.checker import Checked
 from apiext.cel.declared import Declared
 from apiext.cel.escaping import unescape
 from apiext.cel.evaluation import Constant, Limit, Step
 from apiext.cel.natives import NATIVE
-from apiext.cel.plan import CallStep, Logic, Loop, MakeList, Membership, grow_list
+from apiext.cel.plan import CallStep, Logic, Loop, MakeList, MakeObject, Membership, grow_list
 from apiext.cel.writer import CHECKS, KINDS, LITERAL_KINDS, Unsupported, Val, Writer
 
 Run = Callable[[Mapping[str, Any], Limit], tuple[Any, int]]
@@ -92,7 +102,16 @@ class Generator(Writer):
             elements = [self.value(self.emit(element)).text for element in step.elements]
             self.charge(10)
             return Val(f"[{', '.join(elements)}]", "list")
+        if isinstance(step, MakeObject) and not step.optional:
+            return self.object_of(step)
         raise Unsupported
+
+    def object_of(self, step: MakeObject) -> Val:
+        fields = [f"{name!r}: {self.value(self.emit(part)).text}" for name, part in step.fields]
+        self.charge(40)
+        name = self.let(f"{self.keep(step.make, 'f')}({step.type_name!r}, {{{', '.join(fields)}}})")
+        self.odd_if(f"type({name}) is _Fault")
+        return Val(name, "any")
 
     def interpreted(self, step: Step) -> Val:
         """Write the evaluation of a step by itself."""
@@ -139,6 +158,8 @@ class Generator(Writer):
         """Write a chain without the cost of its variable."""
         if isinstance(attribute, Conditional):
             return self.conditional(attribute)
+        if self.checked.constructs and not attribute.qualifiers and self.is_optional(attribute, 0):
+            raise Unsupported  # reading a variable or a branch makes Go data of an object in an optional value
         if isinstance(attribute, Variable):
             val = self.find(attribute.name)
         else:
@@ -168,6 +189,9 @@ class Generator(Writer):
                 if found is not None:
                     return found
             key = Val(self.constant(Constant(0, qualifier.key)).text, "any")
+        elif isinstance(qualifier, ByField):
+            name = self.let(f"_field({self.value(val).text}, {qualifier.key!r}, {qualifier.test})")
+            return Val(name, "bool" if qualifier.test else "any")
         else:
             assert isinstance(qualifier, ByAttribute)
             key = self.resolve(qualifier.attribute)

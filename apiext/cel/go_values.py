@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import date
+from typing import Any
 
 from apiext.cel.conversions import shortest
 from apiext.cel.types import Type
@@ -26,6 +27,20 @@ def show(value: Value) -> str:
     """Return a value as %v prints it."""
     write = _SHOWN.get(type(value))
     return write(value) if write is not None else str(value)
+
+
+def show_type(value: Type) -> str:
+    """Return a type as Go's types name themselves."""
+    return f"{value.name}({', '.join(map(show_type, value.params))})" if value.params else value.name
+
+
+def show_raw(raw: Any) -> str:
+    """Return decoded JSON as %v prints Go's data."""
+    if isinstance(raw, dict):
+        return f"map[{' '.join(f'{key}:{show_raw(raw[key])}' for key in sorted(raw))}]"
+    if isinstance(raw, list):
+        return f"[{' '.join(map(show_raw, raw))}]"
+    return "<nil>" if raw is None else show(raw)
 
 
 def _duration(value: Duration) -> str:
@@ -63,6 +78,8 @@ def _timestamp(value: Timestamp) -> str:
 
 _SHOWN: dict[type, Callable[[Value], str]] = {
     bool: lambda value: "true" if value else "false",
+    type(None): lambda _: "0",
+    Type: show_type,
     float: shortest,
     Uint: lambda value: str(int(value)),
     list: lambda value: f"[{', '.join(map(show, value))}]",

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from apiext.cel.arithmetic import add
 from apiext.cel.charges import Charge
+from apiext.cel.constructed import Make
 from apiext.cel.evaluation import Frame, Step, Tracker
 from apiext.cel.go_values import go_type, show
 from apiext.cel.overloads import Implement
@@ -224,6 +225,46 @@ class MakeMap(Step):
                 value = value.value
             made.set(key, value)
         return made
+
+
+class MakeObject(Step):
+    """An object of a type whose values expressions construct."""
+
+    __slots__ = ("fields", "make", "optional", "parts", "type_name")
+
+    def __init__(
+        self, id: int, type_name: str, fields: list[tuple[str, Step]], optional: frozenset[int], make: Make
+    ) -> None:
+        self.id = id
+        self.type_name = type_name
+        self.fields = fields
+        self.optional = optional
+        self.make = make
+        self.parts = [step for _, step in fields]
+
+    def eval(self, frame: Frame, tracker: Tracker) -> Value:
+        """Return the object; costs 40."""
+        value = self._make(frame, tracker)
+        tracker.take(self.parts)
+        tracker.cost += OBJECT_COST
+        tracker.push(self.id, value)
+        return value
+
+    def _make(self, frame: Frame, tracker: Tracker) -> Value:
+        made: dict[str, Value] = {}
+        for at, (name, step) in enumerate(self.fields):
+            value = step.eval(frame, tracker)
+            if type(value) is Fault:
+                return value
+            if at in self.optional:
+                if type(value) is not Optional:
+                    return Fault(f"cannot initialize optional entry '{name}' from non-optional value {show(value)}")
+                if not value.present:
+                    made.pop(name, None)
+                    continue
+                value = value.value
+            made[name] = value
+        return self.make(self.type_name, made)
 
 
 class Loop(Step):

@@ -1,12 +1,13 @@
 """From a checked expression to its steps, with upstream's shortcuts for constants."""
 
-from apiext.cel.ast import Call, Fold, Ident, ListOf, Literal, MapOf, Node, Select
+from apiext.cel.ast import Call, Fold, Ident, ListOf, Literal, MapOf, Node, ObjectOf, Select
 from apiext.cel.attributes import (
     QUALIFYING,
     Access,
     Attribute,
     ByAttribute,
     ByConstant,
+    ByField,
     Conditional,
     OfStep,
     Qualifier,
@@ -15,6 +16,7 @@ from apiext.cel.attributes import (
 from apiext.cel.base import UNDEFINED, Base
 from apiext.cel.charges import charge_of
 from apiext.cel.checker import Checked
+from apiext.cel.constructed import unknown
 from apiext.cel.evaluation import Constant, Step, constant
 from apiext.cel.go_values import go_type
 from apiext.cel.library.standard import equals
@@ -25,6 +27,7 @@ from apiext.cel.plan import (
     Loop,
     MakeList,
     MakeMap,
+    MakeObject,
     Membership,
     OrElse,
     grow_list,
@@ -68,9 +71,11 @@ class _Planner:
         if isinstance(node, Ident):
             named = self.checked.constants.get(node.id)
             if named is not None:
-                if node.name in UNDEFINED:
+                if node.name in UNDEFINED or node.name not in self.base.type_names:
                     raise Unplannable(f"reference to undefined type: {node.name}")
                 return Constant(node.id, named)
+            if self.checked.types[node.id].kind == "type":
+                raise Unplannable(f"reference to undefined type: {node.name}")  # of a loop's variable, too
             return Access(node.id, Variable(node.id, node.name))
         if isinstance(node, Select):
             return self.select(node)
@@ -80,7 +85,9 @@ class _Planner:
             return self.list_of(node)
         if isinstance(node, MapOf):
             return self.map_of(node)
-        assert isinstance(node, Fold), "objects cannot be made"
+        if isinstance(node, ObjectOf):
+            return self.object_of(node)
+        assert isinstance(node, Fold)
         over = self.step(node.over)
         init = self.step(node.init)
         condition, step, result = self.step(node.condition), self.step(node.step), self.step(node.result)
@@ -94,7 +101,12 @@ class _Planner:
 
     def select(self, node: Select) -> Step:
         access = self.attribute(self.step(node.operand))
-        access.add(ByConstant(node.id, node.field, False, node.test))
+        operand = self.checked.types[node.operand.id]
+        shape = self.base.shape(operand.name) if operand.kind == "object" else None
+        if shape is not None and shape.fields is None:
+            access.add(ByField(node.id, node.field, node.test))
+        else:
+            access.add(ByConstant(node.id, node.field, False, node.test))
         return Access(node.id, access.attribute, True) if node.test else access
 
     def call(self, node: Call) -> Step:
@@ -183,6 +195,13 @@ class _Planner:
         optional = frozenset(at for at, entry in enumerate(node.entries) if entry.optional)
         made = MakeMap(node.id, entries, optional)
         return self.folded(made, made.parts)
+
+    def object_of(self, node: ObjectOf) -> Step:
+        name = node.type_name.removeprefix(".")
+        shape = self.base.shape(name)
+        fields = [(str(getattr(entry.key, "value", "")), self.step(entry.value)) for entry in node.fields]
+        optional = frozenset(at for at, entry in enumerate(node.fields) if entry.optional)
+        return MakeObject(node.id, name, fields, optional, unknown if shape is None else shape.make)
 
     def folded(self, made: Step, parts: list[Step]) -> Step:
         """Return a literal as a constant when all its parts are."""

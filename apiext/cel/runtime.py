@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from apiext.cel.attributes import QUALIFYING, lookup
+from apiext.cel.attributes import QUALIFYING, lookup, read_field
 from apiext.cel.declared import Declared
 from apiext.cel.effort import Cancelled
 from apiext.cel.evaluation import Frame, Limit, Step, Tracker, Variables
@@ -36,6 +36,14 @@ def find(value: Value, key: Value) -> Value:
     if type(key) not in QUALIFYING:
         raise Odd
     found = lookup(value, key, False)
+    if type(found) is Fault or type(value) is Optional:
+        raise Odd
+    return found
+
+
+def find_field(value: Value, name: str, test: bool) -> Value:
+    """Return a field of an open object, or whether it is there. Raises Odd."""
+    found = read_field(value, name, test)
     if type(found) is Fault or type(value) is Optional:
         raise Odd
     return found
@@ -107,6 +115,6 @@ def interpret(
 
 
 NAMES: dict[str, Any] = {
-    "_Odd": Odd, "_Fault": Fault, "_view": view, "_lookup": find, "_elements": all_elements, "_pairs": pairs,
-    "_is_member": is_member, "_reached": reached, "_interpret": interpret,
+    "_Odd": Odd, "_Fault": Fault, "_view": view, "_lookup": find, "_field": find_field, "_elements": all_elements,
+    "_pairs": pairs, "_is_member": is_member, "_reached": reached, "_interpret": interpret,
 }  # fmt: skip

@@ -147,6 +147,7 @@ class Special:
     type_name = ""
     go_type = ""
     hashed = True
+    tells_type = True  # the type of its type is told as its type, not as type(its type)
 
     def same(self, other: Value) -> "bool | Fault":
         """Return whether another value is equal, or that the two cannot be compared."""

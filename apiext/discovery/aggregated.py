@@ -61,7 +61,7 @@ def _resource(one: Published) -> Document:
     served = one.version
     entry: Document = {
         "resource": served.resource,
-        "responseKind": _kind(served.group, served.version, served.kind),
+        "responseKind": _own_kind(served),
         "scope": "Namespaced" if served.namespaced else "Cluster",
         "singularResource": served.singular,
         "verbs": list(one.verbs),
@@ -77,11 +77,13 @@ def _resource(one: Published) -> Document:
 
 
 def _subresource(served: ServedVersion, endpoint: Endpoint) -> Document:
-    if endpoint.kind:
-        kind = _kind(endpoint.group, endpoint.version, endpoint.kind)
-    else:
-        kind = _kind(served.group, served.version, served.kind)
+    kind = _kind(endpoint.group, endpoint.version, endpoint.kind) if endpoint.kind else _own_kind(served)
     return {"subresource": endpoint.name, "responseKind": kind, "verbs": list(endpoint.verbs)}
+
+
+def _own_kind(served: ServedVersion) -> Document:
+    # upstream: a built-in kind of the version is told by its name alone
+    return _kind("", "", served.kind) if served.typed else _kind(served.group, served.version, served.kind)
 
 
 def _kind(group: str, version: str, kind: str) -> Document:

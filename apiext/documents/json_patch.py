@@ -20,6 +20,10 @@ class PatchInvalid(ValueError):
     """The patch cannot be applied to this document (422)."""
 
 
+class TestFailed(PatchInvalid):
+    """A test in the patch that this document does not pass."""
+
+
 class PatchTooBig(ValueError):
     """The patch has too many operations (413)."""
 
@@ -29,17 +33,23 @@ _MEMBERS = frozenset(("op", "path", "from", "value"))
 Container = dict[str, Any] | list[Any]
 
 
-def check(operations: Sequence[Any]) -> list[str]:
+def check(operations: Sequence[Any], *, strictly: bool = False) -> list[str]:
     """Return notes about members that operations do not have (``unknown field "[0].foo"``); raise what ``apply`` would.
 
-    Raises PatchMalformed and PatchTooBig, which do not depend on the document.
+    Raises PatchMalformed and PatchTooBig, which do not depend on the document. ``strictly``: also for a member of the
+    wrong type, which ``apply`` may have no use for.
     """
-    notes = []
+    notes: list[str] = []
     for index, operation in enumerate(operations):
         if operation is not None and not isinstance(operation, dict):
-            kind = json_kind(operation)
-            raise PatchMalformed(f"json: cannot unmarshal {kind} into Go value of type jsonpatch.Operation")
-        notes += [f"unknown field {go_quote(f'[{index}].{name}')}" for name in operation or () if name not in _MEMBERS]
+            go = "handlers.jsonPatchOp" if strictly else "jsonpatch.Operation"
+            raise PatchMalformed(f"json: cannot unmarshal {json_kind(operation)} into Go value of type {go}")
+        for name, value in (operation or {}).items():
+            if name not in _MEMBERS:
+                notes.append(f"unknown field {go_quote(f'[{index}].{name}')}")
+            elif strictly and name != "value" and value is not None and value.__class__ is not str:
+                place = f"Go struct field jsonPatchOp.{name} of type string"
+                raise PatchMalformed(f"json: cannot unmarshal {json_kind(value)} into {place}")
     if len(operations) > limits.MAX_JSON_PATCH_OPERATIONS:
         raise PatchTooBig(
             f"The allowed maximum operations in a JSON patch is {limits.MAX_JSON_PATCH_OPERATIONS}, "
@@ -228,7 +238,7 @@ def _test(patching: _Patching, operation: Mapping[str, Any]) -> None:
     if path:
         found = _doing(f"error in test for path: '{path}'", _get, *patching.place(operation))
     if not _same(found, expected):
-        raise PatchInvalid(f"testing value {path} failed: test failed")
+        raise TestFailed(f"testing value {path} failed: test failed")
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -21,6 +21,7 @@ _GO_TYPES = {
     dict: "map[string]interface {}", list: "[]interface {}", str: "string", bool: "bool", int: "int64",
     float: "float64", type(None): "%!s(<nil>)",
 }  # fmt: skip
+_NO_TEXT = {kind: f"%!s({_GO_TYPES[kind]}={{}})" for kind in (bool, int, float)} | {type(None): "%!s({})"}
 
 
 class StrategicPatchError(ValueError):
@@ -38,18 +39,26 @@ class StrategicPatchError(ValueError):
 
 def apply(document: View, patch: View, lists: Mapping[str, str]) -> Document:
     """Return the document with the patch applied; neither is changed."""
-    return _merge_map(document, patch, lists, "")
+    return _merge_map(document, clone(patch), lists, "")
 
 
-def _merge_map(live: View, patch: View, lists: Mapping[str, str], path: str) -> Document:
+def left_over(document: View, patch: View, lists: Mapping[str, str]) -> Document:
+    """Return what upstream's merge leaves of a patch that can be applied, which errors of the result quote."""
+    used: Document = clone(patch)
+    _merge_map(document, used, lists, "")
+    return used
+
+
+def _merge_map(live: View, patch: Document, lists: Mapping[str, str], path: str) -> Document:
+    """Return the merged map; orders, what maps retain and nulls of what is new are taken out of the patch."""
     if DIRECTIVE in patch:
         return _directed(patch)
     result = _retained(live, patch)
-    rest = {key: value for key, value in patch.items() if key != RETAIN}
-    for key, order in patch.items():
+    patch.pop(RETAIN, None)
+    for key, order in tuple(patch.items()):
         if key.startswith(ORDER):
-            _set_order(result, rest, key, order, lists, path)
-    for key, value in rest.items():
+            _set_order(result, patch, key, order, lists, path)
+    for key, value in patch.items():
         if key.startswith(DELETE_SCALARS):
             _delete_scalars(result, _named(key, DELETE_SCALARS, "primitive list"), value, lists, path)
         else:
@@ -57,13 +66,19 @@ def _merge_map(live: View, patch: View, lists: Mapping[str, str], path: str) -> 
     return result
 
 
-def _directed(patch: View) -> Document:
+def _directed(patch: Document) -> Document:
     directive = patch[DIRECTIVE]
     if directive == "replace":
-        return {key: clone(value) for key, value in patch.items() if key != DIRECTIVE}
+        del patch[DIRECTIVE]
+        return {key: clone(value) for key, value in patch.items()}
     if directive == "delete":
         return {}
-    raise StrategicPatchError("unknown patch type: {} in map: {}", directive, patch)
+    raise _unknown_directive(directive, patch)
+
+
+def _unknown_directive(directive: Any, given: View) -> StrategicPatchError:
+    shown = _NO_TEXT.get(directive.__class__, "{}")
+    return StrategicPatchError(f"unknown patch type: {shown} in map: {{}}", directive, given)
 
 
 def _retained(live: View, patch: View) -> Document:
@@ -90,11 +105,21 @@ def _merge_member(result: Document, key: str, value: Any, lists: Mapping[str, st
     elif isinstance(value, list) and isinstance(before, list):
         result[key] = _merge_list(before, value, lists, where) if where in lists else clone(value)
     else:
+        _discard_nulls(value)
         fresh = _without_directives(value)
         if fresh is _DROPPED:
             result.pop(key, None)
         else:
             result[key] = fresh
+
+
+def _discard_nulls(value: Any) -> None:
+    if isinstance(value, dict):
+        for key in [key for key, member in value.items() if member is None]:
+            del value[key]
+    if isinstance(value, (dict, list)):
+        for below in value.values() if isinstance(value, dict) else value:
+            _discard_nulls(below)
 
 
 def _without_directives(value: Any) -> Any:
@@ -124,7 +149,7 @@ def _delete_scalars(result: Document, name: str, gone: Any, lists: Mapping[str, 
     current = result.get(name)
     if gone is None:
         result.pop(name, None)
-    elif not isinstance(current, list) or not isinstance(gone, list) or not gone:
+    elif not isinstance(current, list) or not isinstance(gone, list) or not (current or gone):
         return
     elif _element_type(current, gone) is dict:  # upstream: items that are maps are merged
         result[name] = _merge_list(current, gone, lists, f"{path}.{name}" if path else name)
@@ -140,10 +165,10 @@ def _set_order(result: Document, rest: Document, key: str, order: Any, lists: Ma
         raise _wrong_type(list, order)
     name = _named(key, ORDER, "setElementOrder list")
     where = f"{path}.{name}" if path else name
+    for one in (result, rest):
+        if name in one and not isinstance(one[name], list):
+            raise _wrong_type(list, one[name])
     live, patch = result.get(name), rest.pop(name, None)
-    for one in (live, patch):
-        if one is not None and not isinstance(one, list):
-            raise _wrong_type(list, one)
     merge_key = lists.get(where, "")
     _check_order(patch or [], order, merge_key)
     if live is None and patch is None:
@@ -206,7 +231,7 @@ def _special_items(live: Sequence[Any], patch: Sequence[Any], key: str) -> tuple
         elif directive == "merge":
             raise StrategicPatchError("merging lists cannot yet be specified in the patch")
         elif DIRECTIVE in item and directive != "replace":
-            raise StrategicPatchError("unknown patch type: {} in map: {}", directive, item)
+            raise _unknown_directive(directive, item)
     replaced = any(item.get(DIRECTIVE) == "replace" for item in patch)
     kept = [one for one in live if _hashable(one.get(key, _DROPPED)) not in gone] if gone else live
     return (items, []) if replaced else (kept, items)
@@ -239,23 +264,24 @@ def _places(identities: Iterable[Hashable]) -> dict[Hashable, int]:
 
 def _element_type(*lists: Sequence[Any]) -> type:
     """Return the one type of the items of some lists."""
-    types: set[type] = {item.__class__ for items in lists for item in items}
-    if list in types:
+    types = list(dict.fromkeys(item.__class__ for items in lists for item in items))
+    if not types:
+        raise StrategicPatchError("no elements in any of the given slices")
+    if types[0] is list:
         raise StrategicPatchError("lists of lists are not supported")
     if len(types) > 1:
         raise StrategicPatchError("list element types are not identical: {}", [list(items) for items in lists])
-    if not types:
-        raise StrategicPatchError("no elements in any of the given slices")
-    return types.pop()
+    found: type = types[0]
+    return found
 
 
 def _identity(item: Any, key: str) -> Hashable:
     """Return what an item is known by: the value of the merge key, or the item itself."""
-    if not key:
-        return _hashable(item)
     if not isinstance(item, dict):
+        if not key:
+            return _hashable(item)
         raise _wrong_type(dict, item)
-    if key not in item:
+    if not key or key not in item:  # upstream: an order of maps without a key panics
         raise StrategicPatchError(f"map: {{}} does not contain declared merge key: {key}", item)
     return _hashable(item[key])
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import orjson
 
+from apiext.catalog.columns import CREATED_AT
 from apiext.catalog.served import Column, Endpoint, ServedVersion
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import encode, encode_yaml, pretty
@@ -117,8 +118,8 @@ def table(subject: Subject, rows: list[Document], metadata: View) -> Document:
 
 
 def no_rows(subject: Subject) -> list[Document] | None:
-    """Return the rows of an empty Table (recorded: null for definitions)."""
-    return None if subject.served.resource == "customresourcedefinitions" else []
+    """Return the rows of an empty Table (recorded: null for kinds that have no printer upstream)."""
+    return None if CREATED_AT in subject.served.columns else []
 
 
 def definitions(subject: Subject) -> list[Document]:

@@ -11,7 +11,7 @@ import orjson
 from apiext import limits
 from apiext.catalog.served import Endpoint, ServedResource, ServedVersion
 from apiext.documents.document import Document
-from apiext.documents.encoding import DecodeError, decode_json, decode_yaml, json_kind
+from apiext.documents.encoding import DecodeError, decode_json, decode_yaml, json_kind, root_members
 from apiext.documents.errors import OverflowingNumber
 from apiext.http import eventstream, lists, negotiation, protobuf, representations, streams, websocket
 from apiext.http.exchange import Exchange, Reply, StreamReply
@@ -234,7 +234,7 @@ async def _delete(resources: Resources, exchange: Exchange, target: Target) -> A
 
 async def _delete_collection(resources: Resources, exchange: Exchange, target: Target) -> Answer:
     subject, call = _subject(exchange, target), _call(exchange, target)
-    api.list_options(call)  # upstream: what is to go is judged before the body is read
+    api.judge_list(call)  # upstream: what is to go is judged before the body is read
     options = await _delete_options(resources, exchange)
     return await _outcome(subject, await resources.operations.delete_collection(call, options))
 
@@ -397,7 +397,9 @@ async def _delete_options(resources: Resources, exchange: Exchange) -> Document 
     try:
         if encoding == PROTOBUF:
             return protobuf.decode_delete_options(raw)
-        document, _ = await _decoded(encoding, raw)
+        document, duplicates = await _decoded(encoding, raw)
     except DecodeError as error:
         raise status.bad_request(str(error)) from error
+    if duplicates and encoding == JSON:
+        api.judge_members(root_members(raw))
     return document if encoding == JSON else dict(sorted(document.items()))  # YAML is read by way of sorted JSON

@@ -130,8 +130,8 @@ def _updated(writer: Writer, live: View, new: View, managers: Managers) -> Manag
     return entries.capped(managers)
 
 
-def apply(writer: Writer, live: View, patch: View, empty: View, *, force: bool) -> Document:
-    """Return the live object with a configuration applied, managedFields included.
+def apply(writer: Writer, live: View, patch: View, empty: View, *, force: bool) -> tuple[Document, bool]:
+    """Return the live object with a configuration applied, managedFields included, and whether that changed a field.
 
     ``live`` is the empty object when there is none, ``empty`` always is. Raises Conflicts, BadApply and ApplyError.
     """
@@ -158,7 +158,7 @@ def apply(writer: Writer, live: View, patch: View, empty: View, *, force: bool) 
     owners = entries.encode(managers)
     if owners:
         metadata["managedFields"] = owners
-    return found
+    return found, new is not None
 
 
 def _first(writer: Writer, live: View, empty: View) -> Managers:

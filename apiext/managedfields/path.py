@@ -32,11 +32,19 @@ def value(item: Any) -> str:
     return "v:" + _json(item)
 
 
+_UNDEFINED = {"{{undefined}}": None}
+
+
+def _undefined(_: Any) -> dict[str, Any]:
+    """Return what stands for a value that no JSON has: apply configurations of policies may hold such."""
+    return _UNDEFINED
+
+
 def _json(item: Any) -> str:
     """Return JSON as Go writes it: keys sorted, whole floats as integers, HTML escaped."""
-    text = orjson.dumps(item, option=orjson.OPT_SORT_KEYS).decode()
+    text = orjson.dumps(item, _undefined, orjson.OPT_SORT_KEYS).decode()
     if _UNLIKE.search(text):
-        text = _HTML.sub(lambda match: f"\\u{ord(match[0]):04x}", encode(item).decode())
+        text = _HTML.sub(lambda match: f"\\u{ord(match[0]):04x}", encode(orjson.loads(text)).decode())
     return text
 
 
@@ -104,6 +112,8 @@ def _literal(item: Any) -> str:
         return go_float(item)
     if isinstance(item, list):
         return f"[{','.join(map(_literal, item))}]"
+    if item == _UNDEFINED:
+        return "{{undefined}}"
     if isinstance(item, dict):  # upstream: nothing parts the members of a map, and nothing is around them
         return "".join(f"{name}={_literal(item[name])}" for name in sorted(item))
     return orjson.dumps(item, option=orjson.OPT_SORT_KEYS).decode()

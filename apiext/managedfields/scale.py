@@ -1,4 +1,4 @@
-"""Ownership of the field that a scale endpoint writes (SRV-010)."""
+"""Ownership of the field that a scale endpoint writes, as a Scale shows it and as its object keeps it (SRV-010)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,32 +11,39 @@ from apiext.managedfields.fieldset import contains, difference, of
 Paths = Mapping[str, Sequence[str]]
 """apiVersion → the names that lead to the replicas in it, none where there is no scale endpoint."""
 
-_SCALE = "autoscaling/v1"
+API_VERSION = "autoscaling/v1"
+_REPLICAS = ("f:spec", "f:replicas")
 
 
-def written(given: Any, paths: Paths, writer: Manager, before: Any, after: Any) -> list[Document]:
-    """Return managedFields after ``writer`` wrote a scale; ``before`` and ``after`` are the numbers of replicas.
+def shown(given: Any, paths: Paths) -> list[Document]:
+    """Return the managedFields of the Scale of an object that has these (upstream: ScaleHandler.ToSubresource)."""
+    owners = {who: owned for who, owned in _readable(given).items() if _has_replicas(owned, paths)}
+    return entries.encode(
+        {_in_scale(who): Owned(API_VERSION, of([_REPLICAS]), owned.time) for who, owned in owners.items()}
+    )
 
-    Who changed them owns them alone, as long as somebody owned them before. Entries of unknown versions are gone
-    (upstream: ScaleHandler.ToSubresource and ToParent).
+
+def put_back(given: Any, of_scale: Any, paths: Paths, api_version: str) -> list[Document]:
+    """Return the managedFields of an object that had ``given`` after its Scale got ``of_scale``.
+
+    Entries of unknown versions are gone; those of the Scale are put in ``api_version``, without a time unless their
+    manager had one in the object (upstream: ScaleHandler.ToParent).
     """
-    above = _readable(given)
-    owners = {_in_scale(who) for who, owned in above.items() if _has_replicas(owned, paths)}
-    if owners and before != after:
-        owners = {_in_scale(writer)} if after else set()  # upstream: a Scale leaves zero out, so nobody owns it
+    above, owners = _readable(given), _readable(of_scale)
     kept: Managers = {}
     for who, owned in above.items():
         if owned.api_version not in paths:
             continue
-        if who in owners or not _has_replicas(owned, paths):
+        if not _has_replicas(owned, paths) or owners.pop(who, None) is not None:
             kept[who] = owned
-            owners.discard(who)
             continue
         fields = difference(owned.fields, of([_elements(paths[owned.api_version])]))
         if fields:
             kept[who] = owned.having(fields)
-    for who in owners:
-        kept[who] = Owned(writer.api_version, of([_elements(paths[writer.api_version])]))  # recorded: without a time
+    for who, owned in owners.items():
+        if contains(owned.fields, _REPLICAS):
+            since = above[who].time if who in above else ""
+            kept[who] = Owned(api_version, of([_elements(paths[api_version])]), since)
     return entries.encode(kept)
 
 
@@ -45,7 +52,7 @@ def _in_scale(who: Manager) -> Manager:
 
     upstream: an updater is somebody else there, since a version is part of who it is; an applier stays who it was.
     """
-    return who._replace(api_version=_SCALE) if who.operation == UPDATE else who
+    return who._replace(api_version=API_VERSION) if who.operation == UPDATE else who
 
 
 def _has_replicas(owned: Owned, paths: Paths) -> bool:

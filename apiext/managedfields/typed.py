@@ -154,11 +154,11 @@ def _unexpected(of: Type, value: Any) -> str:
 
 def _go_type(value: Any) -> str:
     names = {str: "string", bool: "bool", int: "int64", float: "float64", list: "[]interface {}"}
-    return names.get(value.__class__, "map[string]interface {}")
+    return names.get(value.__class__) or str(getattr(value, "go_name", "map[string]interface {}"))
 
 
 def go_syntax(value: Any) -> str:
-    """Return a JSON value as Go's %#v prints it."""
+    """Return a JSON value as Go's %#v prints it; other values tell that themselves."""
     if isinstance(value, dict):
         members = ", ".join(f"{go_quote(name)}:{go_syntax(value[name])}" for name in sorted(value))
         return f"map[string]interface {{}}{{{members}}}"
@@ -166,7 +166,7 @@ def go_syntax(value: Any) -> str:
         return f"[]interface {{}}{{{', '.join(map(go_syntax, value))}}}"
     if isinstance(value, str):
         return go_quote(value)
-    return "interface {}(nil)" if value is None else go_print(value)
+    return "interface {}(nil)" if value is None else getattr(value, "go_syntax", None) or go_print(value)
 
 
 def fields_of(of: Type, value: Any) -> FieldSet:

@@ -42,8 +42,11 @@ class Versions(Protocol):
     def reset(self, api_version: str) -> FieldSet:
         """Return the paths that the endpoint does not let anybody own in a version (SSA-013)."""
 
-    def convert(self, document: View, api_version: str) -> Document:
-        """Return the object in another version; raises MissingVersion, or ValueError with the text of a 500."""
+    def convert(self, document: View, api_version: str, doing: str) -> Document:
+        """Return the object in another version; raises MissingVersion, or ValueError with the text of a 500.
+
+        ``doing`` begins the text where another exception tells of what went wrong.
+        """
 
 
 @dataclass(slots=True)  # not frozen: each write makes one, and freezing costs more than making
@@ -62,7 +65,7 @@ def converted(versions: Versions, document: View, api_version: str, doing: str =
         return document
     of = versions.type_of(api_version)
     try:
-        found = versions.convert(document, api_version)
+        found = versions.convert(document, api_version, doing)
         check(of, found, duplicates=False)
     except ValueError as fault:
         raise ValueError(f"{doing}{fault}") from fault

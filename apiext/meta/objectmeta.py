@@ -294,11 +294,7 @@ def validate(
     metadata: View, namespaced: bool, name_validator: NameValidator = dns1123_subdomain, path: str = "metadata"
 ) -> list[FieldError]:
     """Return what is wrong with metadata by itself, in upstream's order (WRI-003, VAL-013)."""
-    found: list[FieldError] = []
-    generate_name, name = metadata.get("generateName"), metadata.get("name")
-    if generate_name:
-        faults = name_validator(_without_trailing_dash(generate_name))
-        found += [invalid(f"{path}.generateName", generate_name, fault) for fault in faults]
+    found, name = prefix_errors(metadata, name_validator, path), metadata.get("name")
     if name:
         found += [invalid(f"{path}.name", name, fault) for fault in name_validator(name)]
     else:
@@ -308,6 +304,13 @@ def validate(
         found.append(invalid(f"{path}.generation", metadata["generation"], "must be greater than or equal to 0"))
     found += _common_errors(metadata, path, finalizers=True)
     return found
+
+
+def prefix_errors(metadata: View, name_validator: NameValidator, path: str = "metadata") -> list[FieldError]:
+    """Return what is wrong with generateName (WRI-003)."""
+    prefix = metadata.get("generateName")
+    faults = name_validator(_without_trailing_dash(prefix)) if prefix else ()
+    return [invalid(f"{path}.generateName", prefix, fault) for fault in faults]
 
 
 def validate_update(

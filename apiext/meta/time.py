@@ -15,6 +15,7 @@ _ZULU = re.compile(
 ).fullmatch
 _ZONE = re.compile(r"Z|([+-])([0-9]{2}):([0-9]{2})")
 _FRACTION = re.compile(r"[.,][0-9]+")
+_MICROS = re.compile(r"[.,][0-9]{6}")
 _PARTS = (  # literal before it, Go's name of the element, digits at least and at most, name, lowest, highest
     ("", "2006", 4, 4, "year", 0, 9999),
     ("-", "01", 2, 2, "month", 1, 12),
@@ -42,9 +43,12 @@ def render(moment: datetime) -> str:
     return moment.astimezone(UTC).replace(microsecond=0, tzinfo=None).isoformat() + "Z"
 
 
-def parse(text: str) -> datetime:
-    """Return the moment of an RFC 3339 text; raises ValueError with the text of Go's time.Parse."""
-    if _ZULU(text):
+def parse(text: str, *, micros: bool = False) -> datetime:
+    """Return the moment of an RFC 3339 text; raises ValueError with the text of Go's time.Parse.
+
+    ``micros``: six digits of a second are part of the layout.
+    """
+    if not micros and _ZULU(text):
         return datetime.fromisoformat(text)
     rest = text
     numbers: list[int] = []
@@ -61,8 +65,10 @@ def parse(text: str) -> datetime:
             raise ValueError(f"parsing time {go_quote(text)}: {name} out of range")
         numbers.append(number)
         rest = rest[digits.end() :]
-    fraction = _FRACTION.match(rest)
-    micros = int(fraction.group()[1:7].ljust(6, "0")) if fraction else 0
+    fraction = (_MICROS if micros else _FRACTION).match(rest)
+    if micros and fraction is None:
+        _refuse(text, rest, ".000000")
+    part = int(fraction.group()[1:7].ljust(6, "0")) if fraction else 0
     rest = rest[fraction.end() :] if fraction else rest
     zone = _ZONE.match(rest)
     if zone is None:
@@ -71,7 +77,7 @@ def parse(text: str) -> datetime:
         raise ValueError(f"parsing time {go_quote(text)}: extra text: {go_quote(rest[zone.end() :])}")
     year, month, day, hour, minute, second = numbers
     try:
-        return datetime(year or 1, month, day, hour, minute, second, micros, tzinfo=_offset(zone))
+        return datetime(year or 1, month, day, hour, minute, second, part, tzinfo=_offset(zone))
     except ValueError as error:
         raise ValueError(f"parsing time {go_quote(text)}: day out of range") from error
 

@@ -1,7 +1,7 @@
 """Every verb, from a decoded request to its answer: what http calls."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from sys import maxsize
@@ -74,11 +74,16 @@ async def open_watch(verbs: Verbs, call: Call, frames: watches.Frames, sink: Sin
     return await watches.open_watch(verbs, call, list_options(call), frames, sink)
 
 
-def judge_watch(call: Call) -> None:
-    """Refuse a watch whose options or selectors are wrong."""
+def judge_list(call: Call) -> ListOptions:
+    """Return the options of a list or watch; 400 and 422 for wrong ones, and for selectors that it cannot have."""
     options = list_options(call)
     select(call.served, options, call.name)
-    read.parse_revision(options.resource_version)
+    return options
+
+
+def judge_watch(call: Call) -> None:
+    """Refuse a watch whose options or selectors are wrong."""
+    read.parse_revision(judge_list(call).resource_version)
 
 
 async def create(verbs: Verbs, call: Call, body: Body) -> Outcome:
@@ -210,6 +215,18 @@ def delete_options(call: Call, document: Document | None) -> DeleteOptions:
         raise status.bad_request(str(error)) from error
     _refuse(found.kind, found.errors())
     return found
+
+
+def judge_members(members: Sequence[tuple[str, Any]]) -> None:
+    """400 for DeleteOptions with a member that cannot be read, even if the body has it again: upstream reads both."""
+    _, fault = identity.read_type(members)
+    if fault:
+        raise status.bad_request(fault)
+    try:
+        for name, value in members:
+            DeleteOptions.from_document({name: value})
+    except OptionsError as error:
+        raise status.bad_request(str(error)) from error
 
 
 def _refuse(kind: GroupKind, errors: list[FieldError]) -> None:

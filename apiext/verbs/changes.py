@@ -59,7 +59,7 @@ def json_patch_change(call: Call, raw: bytes, validation: str) -> Change:
 def _checked(operations: list[object], prefix: str) -> list[str]:
     """Return notes about unknown members; 400 and 413 for what is no list of operations or is too long (WRI-007)."""
     try:
-        return json_patch.check(operations)
+        return json_patch.check(operations, strictly=bool(prefix))
     except json_patch.PatchTooBig as error:
         raise status.StatusError(413, "RequestEntityTooLarge", f"Request entity too large: {error}") from error
     except json_patch.PatchMalformed as error:
@@ -113,7 +113,11 @@ def strategic_change(call: Call, raw: bytes, validation: str) -> Change:
             patched = strategic_merge.apply(shown, patch, lists)
         except strategic_merge.StrategicPatchError as error:
             raise status.bad_request(error.told(go_print)) from error
-        return restore_patched(call, patched, duplicates, validation, lambda: go_print(patch))
+
+        def quoted() -> str:
+            return go_print(strategic_merge.left_over(shown, patch, lists))
+
+        return restore_patched(call, patched, duplicates, validation, quoted)
 
     return change
 

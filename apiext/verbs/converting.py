@@ -1,31 +1,43 @@
 """Objects as the version of a call shows them when that takes a webhook: what the other verbs await (VER-008)."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
 from apiext import limits
-from apiext.catalog.converted import NeedsConversion
+from apiext.catalog.converted import Converted, NeedsConversion
 from apiext.catalog.served import ServedVersion
 from apiext.catalog.viewing import WrongVersion
 from apiext.conversion.review import ConversionError
+from apiext.documents.document import Document
 from apiext.meta import status
 from apiext.storage.store import Entry
 from apiext.verbs import threads
 from apiext.verbs.call import Call, Verbs
 from apiext.verbs.selection import Selection, by_name
 
+Keep = Callable[[Document, bytes], Converted | None]
 STEP = limits.REVIEW_OBJECTS * limits.REVIEWS_AT_ONCE
 
 
+class Needed(NeedsConversion):
+    """A conversion that a step of a write needs; ``doing`` begins what the client reads when it fails."""
+
+    __slots__ = ("doing",)
+
+    def __init__(self, text: bytes, api_version: str, key: Hashable, keep: Keep, doing: str) -> None:
+        super().__init__(text, api_version, key, keep)
+        self.doing = doing
+
+
 @contextmanager
-def explained() -> Iterator[None]:
+def explained(doing: str = "") -> Iterator[None]:
     """Turn a conversion that failed into what the client reads: a 500 without a reason (recorded)."""
     try:
         yield
     except (ConversionError, WrongVersion) as error:
-        raise status.unknown(str(error)) from error
+        raise status.unknown(f"{doing}{error}") from error
 
 
 def enable(verbs: Verbs, call: Call) -> None:
@@ -38,7 +50,7 @@ async def _answer(verbs: Verbs, call: Call, need: NeedsConversion) -> None:
     assert verbs.converter is not None
     try:
         async with asyncio.timeout_at(call.deadline or None):
-            with explained():
+            with explained(need.doing if isinstance(need, Needed) else ""):
                 await verbs.converter.answer(call.resource, [need])
     except TimeoutError as error:
         raise status.timeout(threads.OVER) from error

@@ -76,8 +76,10 @@ def normalize_patched(
 
     ``quoted()`` is the text that such an error shows.
     """
-    _, kind = identity.expected_kind(call.served, call.endpoint)
+    api_version, kind = identity.expected_kind(call.served, call.endpoint)
     _, fault = identity.read_type(patched.items())
+    if fault:  # upstream: members are sorted on the way to a change, and the first fault is told
+        _, fault = identity.read_type(sorted(patched.items()))
     if not fault and (call.served.typed or call.endpoint.kind):
         patched["kind"] = patched.get("kind") or kind
     if not fault and not patched.get("kind"):
@@ -88,6 +90,8 @@ def normalize_patched(
         fault = identity.not_registered(call, patched)
     if fault:
         raise _bad_patch(quoted(), fault)
+    if call.served.typed:
+        patched["apiVersion"] = api_version
     try:
         document, unknown = _normalize(call, patched)
     except ValueError as error:

@@ -34,6 +34,17 @@ _OF_META: Mapping[str, Mapping[str, str]] = {  # version of options' group → k
     }
     | _SHOWN,
 }
+_SINCE_ALPHA = (
+    "ClusterRole", "ClusterRoleBinding", "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding", "Role",
+    "RoleBinding", "SelfSubjectReview", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
+)  # fmt: skip
+_SINCE_BETA = (
+    "CustomResourceDefinition", "Event", "Lease", "LocalSubjectAccessReview", "MutatingWebhookConfiguration",
+    "SelfSubjectAccessReview", "SelfSubjectRulesReview", "SubjectAccessReview", "TokenReview",
+    "ValidatingWebhookConfiguration",
+)  # fmt: skip
+_ELDER = {"v1alpha1": frozenset(_SINCE_ALPHA), "v1beta1": frozenset(_SINCE_ALPHA + _SINCE_BETA)}
+"""Version before v1 → kinds of named groups that upstream's scheme knows in it, served or not (recorded)."""
 _SUMMARY = 30  # bytes of a body that an error quotes (upstream: summarizeData)
 
 
@@ -54,6 +65,7 @@ def summary(raw: bytes) -> str:
     return (head.decode("utf-8", "replace") if raw[:1] == b"{" else head.hex()) + tail
 
 
+NO_VERSION = "Object 'apiVersion' is missing in 'object has no apiVersion field'"
 NULL_VERSION = ".apiVersion accessor error: <nil> is of the type <nil>, expected string"
 NO_SCALE = 'no kind is registered for the type v1.Scale in scheme "pkg/runtime/scheme.go:111"'
 """What upstream says of every Scale body that it cannot take: its scheme for errors does not know the type."""
@@ -90,8 +102,9 @@ def check_type(
     document = body.document
     api_version, kind = expected_kind(call.served, call.endpoint)
     type_meta, fault = read_type(_members(body))
-    if not fault and (call.served.typed or call.endpoint.kind):
-        document["apiVersion"] = type_meta.get("apiVersion") or api_version
+    typed = call.served.typed or bool(call.endpoint.kind)
+    if not fault and typed:
+        document["apiVersion"] = full_version(type_meta.get("apiVersion", ""), api_version)
         document["kind"] = type_meta.get("kind") or kind
     if call.endpoint.kind == _SCALE and (fault or (document["kind"], document["apiVersion"]) != (kind, api_version)):
         raise status.bad_request(NO_SCALE)
@@ -108,19 +121,19 @@ def check_type(
     if document.get("apiVersion", "") is None:
         raise cannot_be_handled(call, document, NULL_VERSION)
     given_version = document.get("apiVersion") or ""
+    if typed and given_version.endswith("/"):
+        raise cannot_be_handled(call, document, f"Object 'apiVersion' is missing in '{_shown(body, told)}'")
+    unknown = not_registered(call, document) if typed else ""
+    if unknown:
+        raise cannot_be_handled(call, document, unknown)
     if given_version != api_version:
         lost = _unknown_metadata(call, document)
-        if told and not call.served.typed:
+        if told and not typed:
             notes = [*body.duplicates, *lost, *unknown_in_other_version(call, document, given_version)]
             if notes and strict:
-                raise strict_error(call, document, notes)
+                raise strict_error(call, document, notes) if given_version else status.bad_request(NO_VERSION)
             warn(call, notes)
-        if not call.served.typed or given_version.partition("/")[0] == call.served.group:
-            raise wrong_version(given_version, api_version)
-    if call.served.typed or call.endpoint.kind:
-        unknown = not_registered(call, document)
-        if unknown:
-            raise cannot_be_handled(call, document, unknown)
+        raise wrong_version(given_version, api_version)
 
 
 def _shown(body: Body, told: bool) -> str:
@@ -136,14 +149,29 @@ def _members(body: Body) -> Iterable[tuple[str, Any]]:
     return body.document.items() if _TYPE_TWICE.isdisjoint(body.duplicates) else root_members(body.raw)
 
 
+def full_version(given: str, default: str) -> str:
+    """Return the apiVersion that a typed body gives, with what it leaves out as upstream completes it."""
+    group, _, version = given.rpartition("/")
+    if not version and group in ("", default.rpartition("/")[0]):
+        return default
+    return f"{group}/{version}" if group else version
+
+
 def not_registered(call: Call, document: View) -> str:
-    """Return upstream's error of a typed body of a kind or group that its scheme lacks, else an empty text."""
+    """Return upstream's error of a typed body of a kind, group or version that its scheme lacks, else an empty text."""
     api_version, kind = expected_kind(call.served, call.endpoint)
-    given_kind, given_version = document["kind"], document.get("apiVersion") or api_version
-    group = api_version.partition("/")[0]
-    if given_kind == kind and given_version.partition("/")[0] == group:
+    given_kind, given_version = document["kind"], full_version(document.get("apiVersion") or "", api_version)
+    group, _, version = given_version.rpartition("/")
+    known = version in ("v1", _INTERNAL) or bool(group and kind in _ELDER.get(version, ()))
+    if known and given_kind == kind and group == api_version.rpartition("/")[0]:
         return ""
-    return f'no kind "{given_kind}" is registered for version "{given_version}" in scheme "pkg/runtime/scheme.go:111"'
+    return _unregistered(given_kind, given_version)
+
+
+def _unregistered(kind: str, api_version: str) -> str:
+    group, _, version = api_version.rpartition("/")
+    where = f'version "{api_version}"' if version != _INTERNAL else f'the internal version of group "{group}"'
+    return f'no kind "{kind}" is registered for {where} in scheme "pkg/runtime/scheme.go:111"'
 
 
 def unknown_in_other_version(call: Call, document: View, given: str) -> list[str]:
@@ -170,8 +198,7 @@ def options_fault(document: View, wanted: str) -> str:
     known = _OF_META.get(version, {}).get(kind) if group == options.GROUP else None
     if kind in _IN_EVERY_VERSION or known:
         return f"converting ({known or f'v1.{kind}'}) to (v1.{wanted}): unknown conversion"
-    where = f'version "{api_version}"' if version != _INTERNAL else f'the internal version of group "{group}"'
-    return f'no kind "{kind}" is registered for {where} in scheme "pkg/runtime/scheme.go:111"'
+    return _unregistered(kind, api_version)
 
 
 def read_type(members: Iterable[tuple[str, Any]]) -> tuple[dict[str, str], str]:

@@ -1,11 +1,10 @@
 """Field ownership of a call: server-side apply, and who owns what after any other write (SSA-001…019)."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 import orjson
 
-from apiext.catalog.converted import NeedsConversion
+from apiext.catalog.endpoints import SCALE, scale_type
 from apiext.catalog.served import ServedResource, ServedVersion
 from apiext.conversion.review import is_empty
 from apiext.documents.document import Document, View, clone
@@ -21,6 +20,7 @@ from apiext.meta import status
 from apiext.meta.options import WriteOptions
 from apiext.verbs import decoding, identity, metadata
 from apiext.verbs.call import Call
+from apiext.verbs.converting import Needed
 
 MEDIA_TYPE = "application/apply-patch+yaml"
 _INVALID_AFTER_ADMISSION = (
@@ -62,7 +62,7 @@ class _Versions:
         found = served.endpoints.get(self._endpoint)
         return found.reset if found is not None else EMPTY
 
-    def convert(self, document: View, api_version: str) -> Document:
+    def convert(self, document: View, api_version: str, doing: str) -> Document:
         target = self._served(api_version)
         source = self._served(str(document.get("apiVersion", "")))
         if target.typed:
@@ -76,8 +76,23 @@ class _Versions:
             def keep(answer: Document, metadata: bytes) -> None:
                 conversions[asked, api_version] = answer
 
-            raise NeedsConversion(asked, api_version, (id(conversions), asked, api_version), keep)
+            raise Needed(asked, api_version, (id(conversions), asked, api_version), keep, doing)
         return found
+
+
+class _ScaleVersions:
+    """The only version of a Scale (apiext.managedfields.updater.Versions)."""
+
+    def type_of(self, api_version: str) -> Type:
+        if api_version != scale.API_VERSION:
+            raise MissingVersion(api_version)
+        return scale_type()
+
+    def reset(self, api_version: str) -> FieldSet:
+        return EMPTY
+
+    def convert(self, document: View, api_version: str, doing: str) -> Document:
+        raise MissingVersion(api_version)
 
 
 def writer(
@@ -90,14 +105,21 @@ def writer(
 ) -> Writer:
     """Return who writes to an endpoint (empty for the object itself) at a time (RFC 3339).
 
-    ``conversions`` are the answers of the webhook so far; what is missing is raised as NeedsConversion.
+    ``conversions`` are the answers of the webhook so far; what is missing is raised as Needed.
     """
     versions = _Versions(resource, served.api_version, endpoint, {} if conversions is None else conversions)
     return Writer(versions, served.api_version, served.kind, name, endpoint, now)
 
 
+def scale_writer(name: str, now: str) -> Writer:
+    """Return who writes to a scale endpoint at a time (RFC 3339)."""
+    return Writer(_ScaleVersions(), scale.API_VERSION, SCALE.name, name, "scale", now)
+
+
 def _writer(call: Call, options: WriteOptions, now: str) -> Writer:
     name = options.field_manager or _printable(call.manager)
+    if call.endpoint.kind:
+        return scale_writer(name, now)
     return writer(call.resource, call.served, call.endpoint.name, name, now, call.conversions)
 
 
@@ -128,8 +150,7 @@ def created(call: Call, document: View, options: WriteOptions, now: str) -> Docu
 
 def follow(call: Call, live: View, new: Document, options: WriteOptions, now: str) -> None:
     """Set managedFields of an object that is about to be changed by anything but an apply (SSA-005…007)."""
-    if not call.endpoint.kind:
-        record(_writer(call, options, now), live, new)
+    record(_writer(call, options, now), live, new)
 
 
 def record(who: Writer, live: View, new: Document) -> None:
@@ -137,20 +158,17 @@ def record(who: Writer, live: View, new: Document) -> None:
     _set(new, manager.track(who, live, new, creating=False))
 
 
-def follow_scale(call: Call, live: View, new: Document, options: WriteOptions, now: str) -> None:
+def with_owners(call: Call, shown: View, stored: View) -> Document:
+    """Return the Scale of a stored object with its owners, whom only those see who change it (SRV-010)."""
+    found = {**shown}
+    _set(found, scale.shown((stored.get("metadata") or {}).get("managedFields"), _replicas(call)))
+    return found
+
+
+def put_back(call: Call, stored: View, shown: View, new: Document) -> None:
     """Set managedFields of an object that is about to be changed through its scale (SRV-010)."""
-    if not call.endpoint.kind:
-        return
-    given, names = (live.get("metadata") or {}).get("managedFields"), call.endpoint.replicas
-    who = _writer(call, options, now).of(entries.UPDATE)
-    _set(new, scale.written(given, _replicas(call), who, _at(live, names), _at(new, names)))
-
-
-def _at(document: View, names: Sequence[str]) -> Any:
-    value: Any = document
-    for name in names:
-        value = value.get(name) if isinstance(value, dict) else None
-    return value
+    before, of_scale = (document["metadata"].get("managedFields") for document in (stored, shown))
+    _set(new, scale.put_back(before, of_scale, _replicas(call), call.served.api_version))
 
 
 def _replicas(call: Call) -> scale.Paths:
@@ -202,24 +220,34 @@ _UNSETTLED = ("managedFields", "resourceVersion")
 
 
 class Application:
-    """An applied configuration: the change that it is, and the object that it makes where there is none."""
+    """An applied configuration: the change that it is, and the object that it makes where there is none.
+
+    upstream: the object is found before anybody looks at the configuration, so what is wrong with that is told later.
+    """
 
     def __init__(self, call: Call, raw: bytes, options: WriteOptions, clock: Callable[[], str]) -> None:
         self._call = call
         self._options = options
         self._clock = clock
-        self._config, self._duplicates = _decode(raw)
+        self._config: Document = {}
+        self._duplicates: list[str] = []
+        self._fault: status.StatusError | None = None
+        try:
+            self._config, self._duplicates = _decode(raw)
+        except status.StatusError as fault:
+            self._fault = fault
 
     def change(self, live: View) -> Document:
         """Return the live object with the configuration applied, defaulted, with its owners."""
-        call = self._call
-        if call.endpoint.kind:
-            raise self._no_scale()
-        return self._finish(self._applied(live))
+        if self._fault is not None:
+            raise self._fault
+        return self._finish(self._scaled(live) if self._call.endpoint.kind else self._applied(live))
 
     def creation(self) -> Document:
         """Return the object to create; 409 when the configuration means an object that was there."""
         call = self._call
+        if self._fault is not None:
+            raise self._fault
         found = self._applied(dict(call.served.empty))
         uid = found["metadata"].get("uid")
         if uid:
@@ -231,9 +259,21 @@ class Application:
 
     def _applied(self, live: View) -> Document:
         call = self._call
+        found, changed = self._merged(live, dict(call.served.empty))
+        if not changed:  # upstream: nothing to fill in, though its version may have more defaults than the stored one
+            return found
+        try:
+            return call.served.complete(clone(found))
+        except DecodeError as error:
+            raise status.unknown(self._unconverted(error)) from error
+        except ValueError as error:
+            raise status.unknown(str(error)) from error
+
+    def _merged(self, live: View, empty: View) -> tuple[Document, bool]:
+        call = self._call
         who = _writer(call, self._options, self._clock())
         try:
-            found = manager.apply(who, live, self._config, dict(call.served.empty), force=bool(self._options.force))
+            merged = manager.apply(who, live, self._config, empty, force=bool(self._options.force))
         except BadApply as error:
             raise status.bad_request(str(error)) from error
         except Conflicts as conflicts:
@@ -241,12 +281,23 @@ class Application:
         except ApplyError as error:
             raise status.unknown(str(error)) from error
         self._report()
-        try:
-            return call.served.complete(clone(found))
-        except DecodeError as error:
-            raise status.unknown(self._unconverted(error)) from error
-        except ValueError as error:
-            raise status.unknown(str(error)) from error
+        return merged
+
+    def _scaled(self, live: View) -> Document:
+        """Return the Scale with its owners; 500 for what would change it: upstream's converter does not know the kind.
+
+        It needs the converter, too, where nobody owns the replicas yet (recorded).
+        """
+        version, kind = identity.expected_kind(self._call.served, self._call.endpoint)
+        fault = f"to proper version: request to convert CR to an invalid group/version: {version}"
+        fits = (self._config.get("apiVersion"), self._config.get("kind")) == (version, kind)
+        if fits and "managedFields" not in live["metadata"]:
+            first = f"failed to convert live object (/; {version}, Kind={kind})"
+            raise status.unknown(f"failed to create manager for existing fields: {first} {fault}")
+        found, changed = self._merged(live, {})
+        if changed:
+            raise status.unknown(f"failed to convert new object ({manager.go_name(self._config)}) {fault}")
+        return found
 
     def _unconverted(self, error: DecodeError) -> str:
         """Return the error of a result that does not fit the Go type."""
@@ -269,17 +320,6 @@ class Application:
         if self._options.field_validation == "Strict":
             raise status.bad_request(f"error strict decoding YAML: {text}")
         decoding.warn(self._call, [text])
-
-    def _no_scale(self) -> status.StatusError:
-        """Return the error of every apply to a scale: upstream's converter does not know the kind (recorded)."""
-        call = self._call
-        version, kind = identity.expected_kind(call.served, call.endpoint)
-        if (self._config.get("apiVersion"), self._config.get("kind")) != (version, kind):
-            return status.bad_request(f"invalid object type: {manager.go_kind(self._config)}")
-        return status.unknown(
-            f"failed to create manager for existing fields: failed to convert live object (/; {version}, Kind={kind}) "
-            f"to proper version: request to convert CR to an invalid group/version: {version}"
-        )
 
 
 def _decode(raw: bytes) -> tuple[Document, list[str]]:

@@ -5,6 +5,7 @@ the way to a change, and leaves what the patch brought as the client wrote it. M
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,8 @@ from apiext.documents.document import Document, View, clone
 from apiext.documents.go_json import go_json
 from apiext.meta import objectmeta
 from apiext.verbs.call import Call
+
+_INDEX = re.compile(r"[+-]?[0-9]+").fullmatch
 
 
 def merged(call: Call, shown: View, raw: bytes, patch: View) -> str:
@@ -86,7 +89,7 @@ def _sorted_along(value: Any, way: Sequence[str]) -> Any:
     if isinstance(value, dict):
         below = way[0] if way else None
         return {name: _sorted_along(value[name], way[1:]) if name == below else value[name] for name in sorted(value)}
-    if isinstance(value, list) and way and way[0].isdigit():
-        index = int(way[0])
+    if isinstance(value, list) and way and _INDEX(way[0]):
+        index = int(way[0]) + (len(value) if way[0].startswith("-") else 0)
         return [_sorted_along(item, way[1:]) if at == index else item for at, item in enumerate(value)]
     return value

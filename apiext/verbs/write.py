@@ -164,10 +164,7 @@ async def _commit_create(
 ) -> Outcome:
     namespace, name = new["metadata"].get("namespace", ""), new["metadata"]["name"]
     if call.verb == "patch":
-        with_status = "status" in new
-        await threads.run(call, call.served.tidy, new)
-        if not with_status:  # its default is not stored before somebody writes a status
-            new.pop("status", None)
+        new = await threads.run(call, call.served.accept, new)
     if attributes.dry_run:
         with translated():
             existing = await verbs.store.current(collection, namespace, name)
@@ -192,9 +189,7 @@ async def _commit_create(
 
 
 def _read_back(call: Call, new: Document, resource_version: object = None) -> Document:
-    """Return what a read would show of an object that a dry run does not store: defaults that reads add included."""
-    if call.endpoint.kind:
-        return new
+    """Return what a read would show of an object: defaults that reads add, without what its storage version lacks."""
     shown = call.served.decode(call.served.encode(new), 0)
     shown["metadata"].pop("resourceVersion", None)
     if resource_version:
@@ -271,15 +266,16 @@ async def _attempt(verbs: Verbs, wanted: Update, collection: Collection, entry: 
     if old["metadata"].get("deletionTimestamp") and not metadata.finalizers(new) and _may_go(new):
         return await _remove(verbs, wanted, collection, entry, new)
     raw = await threads.encoded(call, new)
+    shown = await threads.run(call, _read_back, call, new) if call.endpoint.kind or wanted.options.dry_run else new
     if raw == entry.raw:  # upstream: a no-op write keeps its resourceVersion
-        answer = _answer(call, code, entry, new, wanted.options.dry_run)
+        answer = _answer(call, code, entry, shown, wanted.options.dry_run)
         if not newest:
             raise _StaleError(answer)
         return answer
     if wanted.options.dry_run:
-        return Outcome(code, document=_shown(call, await threads.run(call, _read_back, call, new), entry.revision))
+        return Outcome(code, document=_shown(call, shown, entry.revision))
     stored = await _stored(verbs, wanted, collection, (entry, raw), new)
-    return _answer(call, code, stored, new, dry_run=False)
+    return _answer(call, code, stored, shown, dry_run=False)
 
 
 async def _stored(
@@ -331,6 +327,8 @@ def _answer(call: Call, code: int, entry: Entry, new: Document, dry_run: bool) -
 
 def _shown(call: Call, new: Document, revision: int) -> Document:
     shown = dict(call.endpoint.project(new))
+    if call.endpoint.kind and call.endpoint.unreadable(new):  # the storage version has no place for the replicas
+        shown["spec"] = {}
     shown["metadata"] = {**shown["metadata"], "resourceVersion": str(revision)}
     return shown
 
@@ -340,6 +338,8 @@ def _asked(verbs: Verbs, wanted: Update, entry: Entry) -> tuple[Document, View, 
     call = wanted.call
     old = call.served.decode(entry.raw, entry.revision)
     shown = call.endpoint.project(old)
+    if call.endpoint.kind:
+        shown = ownership.with_owners(call, shown, old)
     _check_uid(verbs, wanted, old)
     asked = wanted.change(shown)
     identity.settle_namespace(call, asked)
@@ -359,23 +359,25 @@ async def _desired(
     ownership.check_admitted(call, owned, shown)
     _check_revision(wanted, shown, revision)
     warn_of_owners(call, shown)
-    new = await threads.run(call, _decided, wanted, old, shown, verbs.clock())
+    new = await threads.run(call, _decided, wanted, old, shown)
     attributes.new = call.endpoint.project(new)
+    if call.endpoint.kind:
+        attributes.old = call.endpoint.project(old)  # upstream: only who may change a Scale sees its owners
     await verbs.admission.review(attributes)
     if wanted.applied:  # upstream: an untyped map takes fields that no read shows; they were judged and counted
-        await threads.run(call, call.served.tidy, new)
+        new = await threads.run(call, call.served.accept, new)
     new["metadata"].pop("resourceVersion", None)
     return new
 
 
-def _decided(wanted: Update, old: View, shown: Document, now: str) -> Document:
+def _decided(wanted: Update, old: View, shown: Document) -> Document:
     """Return the whole object, judged; what is put back twice, since judging took long, is the same as once."""
-    new = _put_back(wanted, old, shown, now)
+    new = _put_back(wanted, old, shown)
     _judge(wanted.call, new, old)
     return new
 
 
-def _put_back(wanted: Update, old: View, shown: Document, now: str) -> Document:
+def _put_back(wanted: Update, old: View, shown: Document) -> Document:
     """Return the whole object with what was shown of it put back, and with what only the server may set."""
     call = wanted.call
     try:
@@ -384,9 +386,9 @@ def _put_back(wanted: Update, old: View, shown: Document, now: str) -> Document:
         raise status.bad_request(str(error)) from error
     new["metadata"] = dict(new["metadata"])
     metadata.fill_on_update(new, old)
-    ownership.follow_scale(call, old, new, wanted.options, now)
-    if call.endpoint.kind:  # a scale may have made a part whose defaults nobody has filled in
-        new = call.served.complete(new)
+    if call.endpoint.kind:
+        ownership.put_back(call, old, shown, new)
+        new = call.served.complete(new)  # a scale may have made a part whose defaults nobody has filled in
     new = call.endpoint.prepare(new, old)
     ownership.settle(new, old)
     # rules compare the two objects, metadata and all
@@ -450,7 +452,8 @@ def _judge(call: Call, new: Document, old: View | None) -> None:
         raise status.invalid(identity.own_kind(served, new), str(new["metadata"].get("name", "")), errors)
     if not served.typed:  # upstream: only custom objects are told about their finalizers
         call.warnings.extend(objectmeta.warnings(new["metadata"], old["metadata"] if old is not None else None))
-    call.warnings.extend(served.warnings(new, old))
+    if call.endpoint.name != "status":  # upstream: strategies of the status have nothing to say about the rest
+        call.warnings.extend(served.warnings(new, old))
 
 
 def _values(call: Call, new: View, old: View | None) -> list[fields.FieldError]:
@@ -459,6 +462,8 @@ def _values(call: Call, new: View, old: View | None) -> list[fields.FieldError]:
         errors = objectmeta.validate(new["metadata"], served.namespaced, _name_rule(served))
     else:
         errors = objectmeta.validate_update(new["metadata"], old["metadata"], served.namespaced)
+        if served.judges_prefix and not call.endpoint.name:
+            errors = objectmeta.prefix_errors(new["metadata"], _name_rule(served)) + errors
     judge = served.validate_status if call.endpoint.name == "status" else served.validate
     return [*errors, *judge(new, old)]
 

@@ -74,6 +74,9 @@ DENIALS = [
     (deny(), 400, "", 'admission webhook "v.example.com" denied the request without explanation'),
     (deny("no", code=418), 418, "", 'admission webhook "v.example.com" denied the request: no'),
     (deny("no", code=200), 400, "", 'admission webhook "v.example.com" denied the request: no'),
+    (deny("no", code=399), 400, "", 'admission webhook "v.example.com" denied the request: no'),
+    (deny("no", code=400), 400, "", 'admission webhook "v.example.com" denied the request: no'),
+    (deny("no", code=999), 999, "", 'admission webhook "v.example.com" denied the request: no'),
     (deny("no", code=403, reason="Forbidden"), 403, "Forbidden",
      'admission webhook "v.example.com" denied the request: no'),
 ]  # fmt: skip
@@ -348,6 +351,12 @@ def test_the_older_review_is_spoken(api: Client, hook: Webhook, widgets: Resourc
         made = widgets.create("a")
     assert hook.reviews[0]["apiVersion"] == "admission.k8s.io/v1beta1"
     assert made["spec"]["size"] == 4
+    # nor is what a validating one may not say
+    with configured(api, VALIDATING, old):
+        assert "size" not in widgets.create("b")["spec"]
+    hook.answer = patch({"op": "add", "path": "/spec/size", "value": 5}, patchType="Other")
+    with configured(api, MUTATING, old):
+        assert widgets.create("c")["spec"]["size"] == 5
 
 
 @pytest.mark.rows("ADM-016", "SSA-017")

@@ -194,6 +194,9 @@ def test_what_is_wrong_is_said(api: Client, kind: dict[str, Any], wrong: dict[st
 CONTRADICTIONS = [
     ({"$setElementOrder/finalizers": 1}, "expected a []interface {}, but received a int64"),
     ({"$patch": "melt"}, "unknown patch type: melt in map: map[$patch:melt]"),
+    ({"$patch": None}, "unknown patch type: %!s(<nil>) in map: map[$patch:<nil>]"),
+    ({"$patch": 1.5}, "unknown patch type: %!s(float64=1.5) in map: map[$patch:1.5]"),
+    ({"$setElementOrder/finalizers": [], "finalizers": None}, "expected a []interface {}, but received a %!s(<nil>)"),
     ({"$retainKeys": 1}, "invalid patch format of retainKeys"),
     (
         {"$setElementOrder/finalizers": ["a/a", "b/b"], "finalizers": ["b/b", "a/a"]},

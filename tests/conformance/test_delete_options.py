@@ -113,6 +113,25 @@ def test_options_that_make_no_sense(widgets: Resource, options: dict[str, Any], 
     assert widgets.api.get(widgets.path("a")).expect(200) == made
 
 
+@pytest.mark.rows("WRI-020")
+@pytest.mark.parametrize(
+    ("body", "code", "text"),
+    [
+        ('{"kind": 5, "kind": "DeleteOptions"}', 400, "number into Go struct field .kind of type string"),
+        ('{"dryRun": 5, "dryRun": ["All"]}', 400, "number into Go struct field DeleteOptions.dryRun of type []string"),
+        ('{"preconditions": 5, "preconditions": {}}', 400, "DeleteOptions.preconditions of type v1.Preconditions"),
+        ('{"kind": "X", "kind": "DeleteOptions", "dryRun": ["All"]}', 200, ""),
+        ('{"apiVersion": "a/b/c", "apiVersion": "v1", "dryRun": ["x"], "dryRun": ["All"]}', 200, ""),
+    ],
+)
+def test_options_given_twice_are_read_twice(widgets: Resource, body: str, code: int, text: str) -> None:
+    made = widgets.create("a")
+    for path in (widgets.path("a"), widgets.path()):
+        answer = widgets.api.request("DELETE", path, body, {"Content-Type": "application/json"})
+        assert text in answer.expect(code).get("message", "")
+    assert widgets.api.get(widgets.path("a")).expect(200) == made
+
+
 @pytest.mark.rows("WRI-012", "WRI-019")
 def test_a_try_deletes_nothing(widgets: Resource) -> None:
     made = widgets.create("a")
@@ -122,3 +141,19 @@ def test_a_try_deletes_nothing(widgets: Resource) -> None:
     assert widgets.api.get(widgets.path("a")).expect(200) == made
     widgets.api.delete(widgets.path("a"), {**BODY, "preconditions": right}).expect(200)
     assert widgets.api.get(widgets.path("a")).status == 404
+
+
+@pytest.mark.rows("WRI-021", "SEL-005")
+@pytest.mark.parametrize(
+    ("query", "body", "code", "text"),
+    [
+        ({"fieldSelector": "spec.x=1"}, '{"dryRun": [5]}', 400, "field label not supported: spec.x"),
+        ({"labelSelector": "x y"}, '{"dryRun": [5]}', 400, "unable to parse requirement"),
+        ({"resourceVersionMatch": "Exact"}, "{", 422, "resourceVersionMatch: Forbidden"),
+        ({"fieldSelector": "metadata.name=a"}, '{"dryRun": [5]}', 400, "json: cannot unmarshal number"),
+    ],
+)
+def test_what_is_to_go_is_judged_before_how(widgets: Resource, query: Any, body: str, code: int, text: str) -> None:
+    headers = {"Content-Type": "application/json"}
+    answer = widgets.api.request("DELETE", widgets.path(), body, headers, **query)
+    assert text in answer.expect(code)["message"]

@@ -31,6 +31,22 @@ def test_the_roots(api: Client, slash: str) -> None:
     assert "namespaces" in [resource["name"] for resource in core["resources"]]
 
 
+@pytest.mark.parametrize(("root", "group", "resource", "kind"), [
+    ("/api", "", "namespaces", "Namespace"),
+    ("/apis", "coordination.k8s.io", "leases", "Lease"),
+    ("/apis", "apiextensions.k8s.io", "customresourcedefinitions", "CustomResourceDefinition"),
+])  # fmt: skip
+def test_the_aggregated_document_has_no_version_of_built_in_kinds(
+    api: Client, root: str, group: str, resource: str, kind: str
+) -> None:
+    # upstream: a built-in kind of the version is told by its name alone
+    groups = api.get(root, {"Accept": AGGREGATED}).expect(200)["items"]
+    (versions,) = [each["versions"] for each in groups if each["metadata"].get("name", "") == group]
+    (found,) = [each for each in versions[0]["resources"] if each["resource"] == resource]
+    for each in (found, *found.get("subresources", [])):
+        assert each["responseKind"] == {"group": "", "version": "", "kind": kind}
+
+
 @pytest.mark.rows("DIS-109")
 @pytest.mark.parametrize("path", ["/version", "/version/"])
 def test_version(api: Client, path: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.definitions import SPEC_SCHEMA, Resource, definition, establish, fresh_group, serve
-from tests.support.http_client import MERGE, Client
+from tests.support.http_client import APPLY, MERGE, Client
 
 MANY = 320  # objects: more than the server looks at one by one
 FIELDS = [{"jsonPath": ".spec.color"}, {"jsonPath": ".spec.size"}, {"jsonPath": ".spec.flag"}]
@@ -232,6 +232,21 @@ def test_calls_of_etcd_are_timed_by_operation_and_resource(many: Resource) -> No
 def test_sizes_of_bodies_are_counted_by_resource_and_verb(many: Resource) -> None:
     line = f'apiserver_request_body_size_bytes_count{{group="{many.group}",resource="widgets",verb="create"}} {MANY}'
     assert line in many.api.get("/metrics").text.splitlines()
+
+
+@pytest.mark.rows("MTR-001")
+def test_bodies_are_counted_by_what_they_are_for(api: Client) -> None:
+    things = serve(api, "things", schema={"openAPIV3Schema": SPEC_SCHEMA})
+    made = api.post(things.path(), things.make("a")).expect(201)
+    api.put(things.path("a"), made).expect(200)
+    for content_type in (MERGE, APPLY):
+        api.request("PATCH", f"{things.path('a')}?fieldManager=x", things.make("a"), {"Content-Type": content_type})
+    for path in (things.path("a"), things.path()):
+        api.request("DELETE", path, {"kind": "DeleteOptions", "apiVersion": "v1"}).expect(200)
+    counts = {"create": 1, "delete": 1, "delete_collection": 1, "patch": 2, "update": 1}
+    head = f'apiserver_request_body_size_bytes_count{{group="{things.group}",resource="things",verb='
+    lines = [line for line in api.get("/metrics").text.splitlines() if line.startswith(head)]
+    assert sorted(lines) == [f'{head}"{verb}"}} {count}' for verb, count in counts.items()]
 
 
 @pytest.mark.rows("SEL-005")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.definitions import Resource, definition, establish, fresh_group, serve
-from tests.support.http_client import APPLY, DEFINITIONS, MERGE, TABLE, Answer, Client
+from tests.support.http_client import APPLY, DEFINITIONS, JSON_PATCH, MERGE, TABLE, Answer, Client
 
 TEXT, EITHER = {"type": "string"}, {"x-kubernetes-int-or-string": True}
 
@@ -223,6 +223,91 @@ def test_an_applied_definition_that_its_type_cannot_hold(api: Client, path: str,
         f"failed to convert new object (/{name}; {kind}) to proper version: "
         f"unable to convert unstructured object to {kind}: {fault}"
     )
+
+
+@pytest.mark.rows("SSA-009", "DEF-001", "VER-001")
+@pytest.mark.parametrize("endpoint", ["", "/status"])
+def test_an_apply_adds_defaults_of_its_version_to_what_it_changes_only(api: Client, endpoint: str) -> None:
+    status = {"status": {"type": "object", "properties": {"a": TEXT}}}
+    wanted = definition(fresh_group(), schema=schema({"a": TEXT, "b": TEXT}, **status), subresources={"status": {}})
+    more = schema({"a": TEXT, "b": TEXT | {"default": "x"}}, **status)
+    (version,) = wanted["spec"]["versions"]
+    wanted["spec"]["versions"].append({**version, "name": "v2", "storage": False, "schema": more})
+    widgets = Resource(api, establish(api, wanted)["spec"]["group"], "widgets", "Widget")
+    apply(widgets, "m", {"a": "1"}).expect(201)
+    # upstream: nothing to fill in, though its version may have more defaults than the stored one
+    path = widgets.path("x").replace("/v1/", "/v2/")
+    for part in ({}, {"spec": {"a": "1"}}, {"status": {"a": "2"}} if endpoint else {}):
+        body = {"apiVersion": f"{widgets.group}/v2", "kind": "Widget", "metadata": {"name": "x"}, **part}
+        same = api.patch(path + endpoint, body, APPLY, fieldManager="n").expect(200)
+        assert (same["spec"], same["metadata"]["generation"]) == ({"a": "1"}, 1), part
+    changed = apply(widgets, "m", {"a": "2"}, "v2").expect(200)
+    assert (changed["spec"], changed["metadata"]["generation"]) == ({"a": "2", "b": "x"}, 2)
+
+
+@pytest.mark.rows("WRI-007", "ERR-11")
+def test_which_type_of_a_patched_object_is_told(api: Client) -> None:
+    widgets = serve(api, schema=schema({"a": TEXT}))
+    widgets.create("x", a="1")
+    # upstream: members are sorted on the way to a change, and the first fault is told
+    merge = api.patch(widgets.path("x"), {"kind": True, "apiVersion": []}, MERGE).expect(422)
+    ops = [{"op": "add", "path": f"/{name}", "value": value} for name, value in (("kind", True), ("apiVersion", []))]
+    for told in (merge, api.patch(widgets.path("x"), ops, JSON_PATCH).expect(422)):
+        assert told["message"].endswith("json: cannot unmarshal array into Go struct field .apiVersion of type string")
+
+
+ADD = {"op": "add", "path": "/spec/a", "value": "2"}
+
+
+@pytest.mark.rows("WRI-007", "WRI-013")
+@pytest.mark.parametrize(
+    ("operations", "told", "ignored"),
+    [
+        ([ADD, 5], "number into Go value of type handlers.jsonPatchOp", 400),
+        ([{**ADD, "op": 5}, 5], "number into Go struct field jsonPatchOp.op of type string", 400),
+        ([{**ADD, "path": {}}], "object into Go struct field jsonPatchOp.path of type string", 422),
+        ([{**ADD, "from": ["/"]}], "array into Go struct field jsonPatchOp.from of type string", 200),
+        ([{**ADD, "op": None}], "", 422),
+        ([{**ADD, "from": None}], "", 200),
+    ],
+)
+def test_members_of_a_json_patch_have_types(api: Client, operations: Any, told: str, ignored: int) -> None:
+    widgets = serve(api, schema=schema({"a": TEXT}))
+    widgets.create("x", a="1")
+    for validation in ("Strict", "Warn"):
+        found = api.patch(widgets.path("x"), operations, JSON_PATCH, fieldValidation=validation, dryRun="All")
+        if told:
+            assert found.expect(400)["message"] == f"error decoding patch: json: cannot unmarshal {told}"
+        else:
+            assert found.status == ignored
+    assert api.patch(widgets.path("x"), operations, JSON_PATCH, fieldValidation="Ignore").status == ignored
+
+
+@pytest.mark.rows("WRI-015", "KUB-003")
+def test_a_write_of_the_status_warns_of_nothing_else(api: Client) -> None:
+    path = "/api/v1/namespaces/default/services"
+    spec = {"clusterIP": "None", "selector": {"a": "b"}, "ports": [{"port": 80}], "externalName": "x"}
+    body = {"apiVersion": "v1", "kind": "Service", "metadata": {"generateName": "w"}, "spec": spec}
+    made = api.post(path, body)
+    told = ['299 - "spec.externalName is ignored when spec.type is not \\"ExternalName\\""']
+    path += "/" + made.expect(201)["metadata"]["name"]
+    status = {"status": {"loadBalancer": {}, "conditions": None}}
+    # upstream: strategies of the status have nothing to say about the rest
+    assert [made.warnings, api.patch(f"{path}/status", status, MERGE).warnings] == [told, []]
+    assert api.patch(path, {"metadata": {"labels": {"a": "b"}}}, MERGE).warnings == told
+    api.delete(path).expect(200)
+
+
+@pytest.mark.rows("SSA-001", "ERR-11")
+@pytest.mark.parametrize("body", ["[]", "[", '"x"', "{a: b: c}"])
+def test_an_object_is_looked_for_before_what_is_applied_to_it(api: Client, body: str) -> None:
+    widgets = serve(api, schema=schema({"a": TEXT}), subresources={"status": {}})
+    widgets.create("x")
+    codes = [
+        api.request("PATCH", path, body, headers={"Content-Type": APPLY}, fieldManager="m").status
+        for path in (f"{widgets.path('no')}/status", f"{widgets.path('x')}/status", widgets.path("no"))
+    ]
+    assert codes == [404, 400, 400]
 
 
 @pytest.mark.rows("SRV-010", "ERR-11")

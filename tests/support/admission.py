@@ -16,12 +16,37 @@ MUTATING = f"{BASE}/mutatingwebhookconfigurations"
 VALIDATING = f"{BASE}/validatingwebhookconfigurations"
 POLICIES = f"{BASE}/validatingadmissionpolicies"
 BINDINGS = f"{BASE}/validatingadmissionpolicybindings"
+MUTATING_POLICIES = f"{BASE}/mutatingadmissionpolicies"
+MUTATING_BINDINGS = f"{BASE}/mutatingadmissionpolicybindings"
 KINDS = {
     MUTATING: "MutatingWebhookConfiguration",
     VALIDATING: "ValidatingWebhookConfiguration",
     POLICIES: "ValidatingAdmissionPolicy",
     BINDINGS: "ValidatingAdmissionPolicyBinding",
+    MUTATING_POLICIES: "MutatingAdmissionPolicy",
+    MUTATING_BINDINGS: "MutatingAdmissionPolicyBinding",
 }
+
+
+def apply(text: str) -> dict[str, Any]:
+    """Return a mutation by an apply configuration."""
+    return {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": text}}
+
+
+def json_patch(text: str) -> dict[str, Any]:
+    """Return a mutation by a JSON patch."""
+    return {"patchType": "JSONPatch", "jsonPatch": {"expression": text}}
+
+
+_REFUSING: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    POLICIES: (BINDINGS, {"validationActions": ["Deny"]}, {"validations": [{"expression": "false"}]}),
+    MUTATING_POLICIES: (
+        MUTATING_BINDINGS,
+        {},
+        {"reinvocationPolicy": "Never", "mutations": [apply("Object{data: object.nope}")]},
+    ),
+}
+"""Of policies that refuse everything: the path of their bindings, what those say besides, and what they say."""
 
 
 def rule(resource: Resource, *names: str, operations: tuple[str, ...] = ("*",), **more: Any) -> dict[str, Any]:
@@ -100,9 +125,9 @@ def settled(api: Client, path: str) -> None:
             stack.enter_context(stored(api, path, document(path, name, webhooks=[nobody])))
         else:
             match = {"resourceRules": [about], **chosen}
-            spec = {"matchConstraints": match, "validations": [{"expression": "false"}]}
-            stack.enter_context(stored(api, POLICIES, document(POLICIES, name, spec=spec)))
-            bound = {"policyName": name, "validationActions": ["Deny"]}
-            stack.enter_context(stored(api, BINDINGS, document(BINDINGS, name, spec=bound)))
+            bindings, bound, refusing = _REFUSING[path]
+            spec = {"matchConstraints": match, **refusing}
+            stack.enter_context(stored(api, path, document(path, name, spec=spec)))
+            stack.enter_context(stored(api, bindings, document(bindings, name, spec={"policyName": name, **bound})))
         there = "/api/v1/namespaces/default/configmaps"
         until(lambda: api.post(there, config_map, dryRun="All").status != 201, f"{name} counts", every=0.1)

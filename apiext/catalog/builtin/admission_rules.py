@@ -7,11 +7,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from apiext.catalog.admission_cel import BOOL, compiled, environment
+from apiext.cel.environment import Environment, Program
+from apiext.cel.types import Type
 from apiext.documents.document import View
-from apiext.meta.fields import FieldError, child, duplicate, forbidden, invalid, item, not_supported, required, too_many
+from apiext.meta.fields import (
+    INTERNAL,
+    FieldError,
+    child,
+    duplicate,
+    forbidden,
+    invalid,
+    item,
+    not_supported,
+    required,
+    too_many,
+)
 from apiext.meta.syntax import label_value, qualified_name
 
 MOST_CONDITIONS = 64
+UNPLANNED = "program instantiation failed"  # how the text of an expression starts that has right types and no program
 FAILURE_POLICIES = ("Fail", "Ignore")
 MATCH_POLICIES = ("Equivalent", "Exact")
 _OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
@@ -108,6 +122,27 @@ def _expression_errors(expression: View, path: str, check_values: bool) -> Itera
             yield from (invalid(item(child(path, "values"), index), value, fault) for fault in label_value(value))
 
 
+def expression(
+    text: str, path: str, within: Environment, wanted: Sequence[Type] = (), *, shown: str | None = None
+) -> Program | FieldError:
+    """Return the program of an expression or its fault, which shows the text or what is ``shown`` for it."""
+    found = compiled(text, within, wanted)
+    if not isinstance(found, str):
+        return found
+    if found.startswith(UNPLANNED):
+        return FieldError(INTERNAL, path, f"Internal error: {found}")
+    return invalid(path, text if shown is None else shown, found)
+
+
+def expression_errors(
+    text: str, path: str, within: Environment, wanted: Sequence[Type], *, shown: str | None = None
+) -> Iterator[FieldError]:
+    """Yield the fault of an expression, if it has one; arguments as for expression."""
+    found = expression(text, path, within, wanted, shown=shown)
+    if isinstance(found, FieldError):
+        yield found
+
+
 def condition_errors(
     conditions: Sequence[Mapping[str, Any]] | None, path: str, known: frozenset[str], *, params: bool = False
 ) -> Iterator[FieldError]:
@@ -118,14 +153,13 @@ def condition_errors(
     names: set[str] = set()
     for index, condition in enumerate(conditions[: 2 * MOST_CONDITIONS]):  # the rest says nothing new
         at = item(path, index)
-        expression, name = (condition.get("expression") or "").strip(), condition.get("name") or ""
-        if not expression:
+        text, name = (condition.get("expression") or "").strip(), condition.get("name") or ""
+        if not text:
             yield required(child(at, "expression"))
         else:
-            version = "stored" if condition.get("expression") in known else "new"
-            found = compiled(expression, environment(params=params, version=version), BOOL)
-            if isinstance(found, str):
-                yield invalid(child(at, "expression"), expression, found)
+            version = "stored" if text in known else "new"
+            within = environment(params=params, version=version)
+            yield from expression_errors(text, child(at, "expression"), within, BOOL)
         if not name:
             yield required(child(at, "name"))
             continue

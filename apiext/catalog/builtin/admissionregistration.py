@@ -1,11 +1,12 @@
 """What is wrong with webhook configurations (named by the rows of kinds.yaml; ADM-003).
 
-Texts and order are those of k8s pkg/apis/admissionregistration/validation. Policies are in policies.py.
+Texts and order are those of k8s pkg/apis/admissionregistration/validation. Policies are in
+policies.py and mutations.py.
 """
 
 from collections.abc import Iterator, Sequence
 
-from apiext.catalog.builtin import policies
+from apiext.catalog.builtin import mutations, policies
 from apiext.catalog.builtin.admission_rules import (
     FAILURE_POLICIES,
     MATCH_POLICIES,
@@ -20,7 +21,7 @@ from apiext.meta.fields import FieldError, child, duplicate, invalid, item, requ
 from apiext.meta.syntax import dns1035_label, dns1123_subdomain
 
 REVIEW_VERSIONS = ("v1", "v1beta1")
-_REINVOCATION_POLICIES = ("IfNeeded", "Never")
+_STATIC = ".static.k8s.io"
 _NO_SIDE_EFFECTS = ("None", "NoneOnDryRun")
 _SIDE_EFFECTS = ("None", "NoneOnDryRun", "Some", "Unknown")
 
@@ -43,6 +44,24 @@ def validate_policy(new: View, old: View | None) -> list[FieldError]:
 def validate_binding(new: View, old: View | None) -> list[FieldError]:
     """Return the faults of a ValidatingAdmissionPolicyBinding; old is None on create."""
     return list(policies.binding_errors(new))
+
+
+def validate_mutating_policy(new: View, old: View | None) -> list[FieldError]:
+    """Return the faults of a MutatingAdmissionPolicy; old is None on create."""
+    return list(mutations.policy_errors(new, old))
+
+
+def validate_mutating_binding(new: View, old: View | None) -> list[FieldError]:
+    """Return the faults of a MutatingAdmissionPolicyBinding; old is None on create."""
+    return list(mutations.binding_errors(new))
+
+
+def static_warnings(new: View, old: View | None) -> list[str]:
+    """Return the warning about a name that is kept for configurations in files."""
+    if not (new.get("metadata") or {}).get("name", "").endswith(_STATIC):
+        return []
+    kept = "are reserved for static manifest-based configurations and cannot be managed via the API"
+    return [f'metadata.name: names ending with "{_STATIC}" {kept}']
 
 
 def _configuration_errors(new: View, old: View | None, *, mutating: bool) -> Iterator[FieldError]:
@@ -100,7 +119,7 @@ def _hook_errors(hook: View, path: str, *, mutating: bool, harmless: bool, value
     for name in ("namespaceSelector", "objectSelector"):
         yield from selector_errors(hook.get(name), child(path, name), values=values)
     if mutating:
-        yield from one_of(hook, path, "reinvocationPolicy", _REINVOCATION_POLICIES)
+        yield from one_of(hook, path, "reinvocationPolicy", mutations.REINVOCATION_POLICIES)
     yield from _client_errors(hook.get("clientConfig") or {}, child(path, "clientConfig"))
 
 

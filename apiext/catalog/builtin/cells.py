@@ -15,6 +15,11 @@ def validations(document: View) -> int:
     return len((document.get("spec") or {}).get("validations") or ())
 
 
+def mutations(document: View) -> int:
+    """Return the number of mutations of a policy."""
+    return len((document.get("spec") or {}).get("mutations") or ())
+
+
 def param_kind(document: View) -> str:
     """Return the kind of a policy's parameters."""
     kind = (document.get("spec") or {}).get("paramKind")
@@ -22,12 +27,26 @@ def param_kind(document: View) -> str:
 
 
 def param_ref(document: View) -> str:
-    """Return which parameters a binding takes."""
+    """Return which parameters a binding takes: by their name, or by a selector as Go prints one."""
     reference: dict[str, Any] | None = (document.get("spec") or {}).get("paramRef")
     if not reference:
         return "<unset>"
-    name = reference.get("name") or "*"
-    return f"{reference['namespace']}/{name}" if reference.get("namespace") else name
+    if reference.get("name"):
+        return f"{reference.get('namespace') or '*'}/{reference['name']}"
+    return "<unset>" if reference.get("selector") is None else _go_selector(reference["selector"])
+
+
+def _go_selector(selector: View) -> str:
+    labels = "".join(f"{key}: {value}," for key, value in sorted((selector.get("matchLabels") or {}).items()))
+    expressions = "".join(
+        f"LabelSelectorRequirement{{Key:{one.get('key', '')},Operator:{one.get('operator', '')},"
+        f"Values:[{' '.join(one.get('values') or ())}],}},"
+        for one in selector.get("matchExpressions") or ()
+    )
+    return (
+        f"&LabelSelector{{MatchLabels:map[string]string{{{labels}}},"
+        f"MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}"
+    )
 
 
 # --- core ---
@@ -102,7 +121,4 @@ def groups(document: View) -> str:
 def accounts(document: View) -> str:
     """Return the service accounts that a binding names."""
     found = _subjects(document, "ServiceAccount")
-    return ", ".join(
-        f"{subject['namespace']}/{subject.get('name', '')}" if subject.get("namespace") else subject.get("name", "")
-        for subject in found
-    )
+    return ", ".join(f"{subject.get('namespace', '')}/{subject.get('name', '')}" for subject in found)

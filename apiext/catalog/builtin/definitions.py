@@ -58,7 +58,11 @@ def _prepare_status(new: Document, old: View | None) -> Document:
     assert old is not None, "the status endpoint has no create"
     # upstream: metadata sent to the status endpoint is kept but for the generation (UPD-008)
     metadata = {**new.get("metadata", {}), "generation": old["metadata"].get("generation", 0)}
-    return {**new, "metadata": metadata, "spec": clone(old["spec"])}
+    kept = {**new, "metadata": metadata, "spec": clone(old["spec"])}
+    status = new.get("status") or _empty_status()
+    if not status.get("storedVersions"):  # upstream: reads fill it in
+        kept["status"] = _with_storage_version(status, old["spec"])
+    return kept
 
 
 _ENDPOINTS = {

@@ -28,9 +28,10 @@ _ANYWHERE = ("default", "kube-system")
 _SUPERSEDED = ("firstTimestamp", "lastTimestamp", "count", "source")
 _PATHS = {"reportingComponent": "reportingController"}  # where the internal type differs from core/v1
 _FROZEN = (
-    "involvedObject", "reason", "message", "source", "firstTimestamp", "lastTimestamp", "count", "type", "eventTime",
-    "action", "related", "reportingComponent", "reportingInstance",
+    "involvedObject", "reason", "message", "source", "firstTimestamp", "lastTimestamp", "count", "reason", "type",
+    "eventTime", "action", "related", "reportingComponent", "reportingInstance",
 )  # fmt: skip
+"""Fields that stay as they are, in the order in which upstream looks at them, at one of them twice."""
 
 
 def _get(document: View, name: str) -> Any:
@@ -176,7 +177,7 @@ def source(document: View) -> str:
     given = _get(document, "source") or {}
     component = given.get("component") or _get(document, "reportingComponent") or ""
     host = given.get("host") or document.get("reportingInstance") or ""
-    return ", ".join(word for word in (component, host) if word)
+    return f"{component}, {host}" if host else str(component)
 
 
 def message(document: View) -> str:

@@ -2,7 +2,8 @@
 
 A field is ``<type> | <description>``. A type is a scalar (SCALARS) or another type of the file or of meta.yaml, then
 ``[]`` for a list, ``{}`` for a map by text, and last ``?`` for a pointer (shown when given) or ``!`` for one that is
-always shown; all others are shown unless empty. A type that is itself a text names a scalar with a Go name of its own.
+always shown; all others are shown unless empty. A type that is itself a text names a scalar with a Go name of its own,
+and after it the values that clients are told of, if it is an enumeration.
 ``embedded`` names the structs inside a type in whose name Go tells of some of its fields.
 """
 
@@ -119,7 +120,7 @@ class Types:
             return SCALARS[name]
         row = self._table[name]
         if isinstance(row, str):
-            return replace(SCALARS[row], go=f"v1.{name}")  # type: ignore[type-var]  # all of them are dataclasses
+            return replace(SCALARS[row.split()[0]], go=f"v1.{name}")  # type: ignore[type-var]  # all of them are dataclasses
         return self.struct(name)
 
     # --- OpenAPI ---
@@ -158,7 +159,10 @@ class Types:
         if name in _SCHEMAS:
             return dict(_SCHEMAS[name])
         row = self._table[name]
-        return self._shape(row) if isinstance(row, str) else self.schema(name)
+        if not isinstance(row, str):
+            return self.schema(name)
+        scalar, *values = row.split()
+        return {**_SCHEMAS[scalar], "enum": values} if values else dict(_SCHEMAS[scalar])
 
     # --- strategic merge ---
 

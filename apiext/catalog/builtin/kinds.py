@@ -16,6 +16,7 @@ from apiext.catalog.viewing import Codec
 from apiext.crd import typed
 from apiext.crd.typed import Struct
 from apiext.documents.document import Document, View
+from apiext.managedfields.fieldset import EMPTY
 from apiext.managedfields.schemas import lazily, merge_type
 from apiext.meta import syntax
 from apiext.meta.names import GroupResource
@@ -143,6 +144,7 @@ def _version(kind: _Kind) -> ServedVersion:
         selectable={**labels, **labels_of(row)},
         typed=True,
         unconditional=row.unconditional,
+        judges_prefix=row.judges_prefix,
         upserts=row.upserts,
         returns_deleted=row.returns_deleted,
         uncollected=row.expires or row.stored_as is not None,
@@ -152,15 +154,24 @@ def _version(kind: _Kind) -> ServedVersion:
         empty=LazyMapping(kind.empty),
         complete=lambda document: kind.normalize(document)[0],
         name_messages=getattr(syntax, row.names) if row.names else None,
-        storage_version_hash="" if row.review else storage_version_hash(row.group, row.version, row.kind),
+        storage_version_hash=_storage_hash(row),
         stored_as=GroupResource(row.stored_as["group"], row.stored_as["resource"]) if row.stored_as else None,
         **_hooks(row),
     )
 
 
+def _storage_hash(row: Row) -> str:
+    return "" if row.review else storage_version_hash(row.group, row.hashed_as or row.version, row.kind)
+
+
 def _hooks(row: Row) -> dict[str, Any]:
     named = {"validate": row.validate, "warnings": row.warnings}
-    return {field: function(name) for field, name in named.items() if name}
+    found: dict[str, Any] = {field: function(name) for field, name in named.items() if name}
+    if row.judges_finalizers:
+        judge, of_finalizers = found.get("validate"), function("core.finalizer_errors")
+        found["validate"] = lambda new, old: [*of_finalizers(new), *(judge(new, old) if judge else ())]
+        found["validate_status"] = lambda new, old: of_finalizers(new)
+    return found
 
 
 def _codec(row: Row, kind: _Kind) -> Codec:
@@ -188,7 +199,8 @@ def _endpoints(kind: _Kind, verbs: tuple[str, ...]) -> Mapping[str, Endpoint]:
     found = {"": replace(main, prepare=_main(kind, main.prepare), review=row.review)}
     if row.status:
         status = endpoints.status()
-        found["status"] = replace(status, prepare=_status(row, status.prepare))
+        reset = {"f:spec": EMPTY} if row.status_metadata else status.reset
+        found["status"] = replace(status, prepare=_status(row, status.prepare), reset=reset)
     for below in row.subresources:
         asked = _Kind(Row(version="v1", resource=below["name"], namespaced=row.namespaced, **below["asks"]), kind.read)
         found[below["name"]] = replace(
@@ -209,12 +221,15 @@ def _main(kind: _Kind, inner: Prepare) -> Prepare:
     row = kind.row
 
     def prepare(new: Document, old: View | None) -> Document:
+        given = (new.get("metadata") or {}).get("generation")
+        new = inner(new, old)
+        if not row.generation:
+            _set_generation(new["metadata"], given)
         if row.prepare:
             new = function(row.prepare)(new, old)
-        new = inner(new, old)
         if row.status:
             new.setdefault("status", kind.empty()["status"])  # Go always shows it
-        return new if row.generation else _without_generation(new)
+        return new
 
     return prepare
 
@@ -222,11 +237,15 @@ def _main(kind: _Kind, inner: Prepare) -> Prepare:
 def _status(row: Row, inner: Prepare) -> Prepare:
     def prepare(new: Document, old: View | None) -> Document:
         found = inner(new, old)
-        return found if row.generation else _without_generation(found)
+        if row.status_metadata:
+            found["metadata"] = new["metadata"]
+        return found
 
     return prepare
 
 
-def _without_generation(document: Document) -> Document:
-    document["metadata"].pop("generation", None)
-    return document
+def _set_generation(metadata: Document, given: int | None) -> None:
+    """Keep what the client of a new object or the stored one gave: upstream counts for some kinds only."""
+    metadata.pop("generation", None)
+    if given is not None:
+        metadata["generation"] = given

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from apiext.catalog.builtin import core
 from apiext.catalog.builtin.open_api import namespace_schema
 from apiext.catalog.columns import CREATED_DESCRIPTION, NAME, age
 from apiext.catalog.endpoints import SUBRESOURCE_VERBS, shown_as_stored, taken_whole
@@ -21,13 +22,12 @@ KIND = "Namespace"
 FINALIZER = "kubernetes"
 NAME_LABEL = "kubernetes.io/metadata.name"
 VERBS = ("create", "delete", "get", "list", "patch", "update", "watch")
-_STANDARD_FINALIZERS = (FINALIZER, "orphan", "foregroundDeletion")
 _CONDITION = Struct(
     "NamespaceCondition",
     {
         "type": always(Text("v1.NamespaceConditionType")),
         "status": always(Text("v1.ConditionStatus")),
-        "lastTransitionTime": typed.Field(Time()),
+        "lastTransitionTime": always(Time()),
         "reason": typed.Field(TEXT),
         "message": typed.Field(TEXT),
     },
@@ -56,10 +56,11 @@ def namespaces_resource() -> ServedResource:
 
 
 def default(document: Document) -> Document:
-    """Fill in what every namespace has: the label of its name (NSP-002)."""
+    """Fill in what every namespace has: the label of its name, and a phase (NSP-002)."""
     metadata = document["metadata"]
     if metadata.get("name"):
         metadata["labels"] = {**(metadata.get("labels") or {}), NAME_LABEL: metadata["name"]}
+    document["status"] = {**document["status"], "phase": _phase(document) or "Active"}
     return document
 
 
@@ -76,24 +77,18 @@ def _read(stored: View) -> Document:
 def _prepare(new: Document, old: View | None) -> Document:
     if old is not None:
         new["spec"], new["status"] = clone(old.get("spec") or {}), clone(old.get("status") or {})
-        return _without_generation(new)
+        return new
     finalizers = list((new.get("spec") or {}).get("finalizers") or ())
     if FINALIZER not in finalizers:
         finalizers.append(FINALIZER)
     new["spec"], new["status"] = {"finalizers": finalizers}, {"phase": "Active"}
-    default(new)  # a generated name is known only now
-    return _without_generation(new)
-
-
-def _without_generation(document: Document) -> Document:
-    document["metadata"].pop("generation", None)  # upstream: namespaces have none
-    return document
+    return default(new)  # a generated name is known only now
 
 
 def _keeping(part: str) -> Any:
     def prepare(new: Document, old: View | None) -> Document:
         assert old is not None, "this endpoint has no create"
-        return _without_generation({**new, part: clone(old.get(part) or {})})
+        return {**new, part: clone(old.get(part) or {})}
 
     return prepare
 
@@ -110,22 +105,22 @@ _ENDPOINTS = {
 
 
 def _validate(new: View, old: View | None) -> list[FieldError]:
-    errors: list[FieldError] = []
+    errors = core.finalizer_errors(new)
     path = "spec.finalizers"
     for name in (new.get("spec") or {}).get("finalizers") or ():
         errors += [invalid(path, name, fault) for fault in qualified_name(name)]
-        if "/" not in name and name not in _STANDARD_FINALIZERS:
-            errors.append(invalid(path, name, "name is neither a standard finalizer name nor is it fully qualified"))
+        if "/" not in name and name not in core.STANDARD_FINALIZERS:
+            errors.append(invalid(path, name, core.UNQUALIFIED))
     return errors
 
 
 def _validate_status(new: View, old: View | None) -> list[FieldError]:
     deleting = bool((new.get("metadata") or {}).get("deletionTimestamp"))
     wanted, state = ("Terminating", "not empty") if deleting else ("Active", "empty")
-    phase = (new.get("status") or {}).get("phase") or ""
-    if phase == wanted:
-        return []
-    return [invalid("status.Phase", phase, f"may only be '{wanted}' if `deletionTimestamp` is {state}")]
+    errors, phase = core.finalizer_errors(new), _phase(new)
+    if phase != wanted:
+        errors.append(invalid("status.Phase", phase, f"may only be '{wanted}' if `deletionTimestamp` is {state}"))
+    return errors
 
 
 def _phase(document: View) -> str:
@@ -162,6 +157,7 @@ def _v1() -> ServedVersion:
         },
         typed=True,
         unconditional=True,
+        judges_prefix=True,
         returns_deleted=True,
         schema=namespace_schema,
         merge_type=lazily(lambda: go_merge_type(TYPE)),

@@ -31,9 +31,12 @@ class Row:
     review: str = ""
     generation: bool = False
     unconditional: bool = False
+    judges_prefix: bool = False
+    judges_finalizers: bool = False
     upserts: bool = False
     returns_deleted: bool = False
     status: bool = False
+    status_metadata: bool = False
     columns: Sequence[Any] = ("name", "age")
     select: Sequence[Any] = ()
     names: str = ""
@@ -41,6 +44,7 @@ class Row:
     prepare: str = ""
     validate: str = ""
     warnings: str = ""
+    hashed_as: str = ""
     stored_as: Mapping[str, Any] | None = None
     message: str = ""
     expires: bool = False

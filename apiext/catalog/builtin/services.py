@@ -1,7 +1,7 @@
 """What services say besides their types (named by the rows of kinds.yaml); nothing gives them addresses here."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from apiext.documents.document import Document, View
@@ -15,8 +15,12 @@ _PROTOCOLS = ("SCTP", "TCP", "UDP")
 _AFFINITIES = ("ClientIP", "None")
 _POLICIES = ("Cluster", "Local")
 _DISTRIBUTIONS = ("PreferClose", "PreferSameZone", "PreferSameNode")
+_FAMILIES = {"IPv4": "IPv6", "IPv6": "IPv4"}  # each with the other
+_FAMILY_POLICIES = ("PreferDualStack", "RequireDualStack", "SingleStack")
 _PORT = "must be between 1 and 65535, inclusive"
+_SEVERAL = "must be 'RequireDualStack' or 'PreferDualStack' when multiple IP families are specified"
 _STICKY_SECONDS, _MOST_STICKY = 10_800, 86_400
+_CHECKED_ONLY = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
 _LOAD_BALANCER_ONLY = "may only be used when `type` is 'LoadBalancer'"
 
 
@@ -57,14 +61,85 @@ def _is_headless(spec: View) -> bool:
 
 
 def prepare_service(new: Document, old: View | None) -> Document:
-    """Settle the families of a service that needs no address."""
-    spec = new["spec"]
-    if _is_headless(spec) and spec.get("type") == "ClusterIP":
+    """Settle the families of a service that needs no address; one that is a name only loses what it had of them."""
+    spec, before = new["spec"], (old or {}).get("spec") or {}
+    _keep_given(spec, before)
+    if spec.get("type") == "ExternalName":
+        if spec.get("internalTrafficPolicy") in _POLICIES:
+            del spec["internalTrafficPolicy"]
+    elif _is_headless(spec) and spec.get("type") == "ClusterIP":
         spec.setdefault("clusterIPs", ["None"])
-        single = bool(spec.get("selector"))
-        policy = spec.setdefault("ipFamilyPolicy", "SingleStack" if single else "RequireDualStack")
-        spec.setdefault("ipFamilies", ["IPv4"] if policy == "SingleStack" else ["IPv4", "IPv6"])
+        usual = "SingleStack" if spec.get("selector") else "RequireDualStack"
+        spec.setdefault("ipFamilyPolicy", before.get("ipFamilyPolicy") or usual)
+        spec["ipFamilies"] = _families(spec, before)
+    if old is not None:
+        _drop_unused(spec, before)
+        if not _is_balanced(spec):
+            new["status"] = {**(new.get("status") or {}), "loadBalancer": {}}
     return new
+
+
+def _keep_given(spec: Document, before: View) -> None:
+    """Keep the address and the ports of a service that a change leaves out."""
+    if _has_address(spec) and _has_address(before) and before.get("clusterIP"):
+        spec["clusterIP"] = spec.get("clusterIP") or before["clusterIP"]
+        if spec["clusterIP"] == before["clusterIP"] and not spec.get("clusterIPs") and before.get("clusterIPs"):
+            spec["clusterIPs"] = before["clusterIPs"]
+    if _is_checked(spec) and _is_checked(before) and before.get("healthCheckNodePort"):
+        spec["healthCheckNodePort"] = spec.get("healthCheckNodePort") or before["healthCheckNodePort"]
+    if _has_node_ports(spec) and _has_node_ports(before):
+        ports: Sequence[Document] = spec.get("ports") or ()
+        taken = {port.get("nodePort", 0) for port in ports}
+        named = {port.get("name", ""): port.get("nodePort", 0) for port in before.get("ports") or ()}
+        for port in ports:
+            number = named.get(port.get("name", ""), 0)
+            if not port.get("nodePort") and number not in taken:
+                port["nodePort"] = number
+
+
+def _drop_unused(spec: Document, before: View) -> None:
+    """Drop what a service of the old type had and this one cannot have, unless the change is about it."""
+    for name, has in _OF_TYPE.items():
+        if has(before) and not has(spec) and spec.get(name) == before.get(name):
+            spec.pop(name, None)
+    ports: Sequence[Document] = spec.get("ports") or ()
+    numbers = [port.get("nodePort", 0) for port in before.get("ports") or ()]
+    if before.get("type") in _OUTSIDE and spec.get("type") not in _OUTSIDE:
+        for port in ports if numbers == [port.get("nodePort", 0) for port in ports] else ():
+            port.pop("nodePort", None)
+
+
+def _has_address(spec: View) -> bool:
+    return spec.get("type", "") in _TYPES and spec["type"] != "ExternalName"
+
+
+def _has_node_ports(spec: View) -> bool:
+    return spec.get("type") in _OUTSIDE and spec.get("allocateLoadBalancerNodePorts") is not False
+
+
+def _is_balanced(spec: View) -> bool:
+    return spec.get("type") == "LoadBalancer"
+
+
+def _is_checked(spec: View) -> bool:
+    return _is_balanced(spec) and spec.get("externalTrafficPolicy") == "Local"
+
+
+_OF_TYPE: Mapping[str, Callable[[View], bool]] = {
+    **dict.fromkeys(("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"), _has_address),
+    **dict.fromkeys(("allocateLoadBalancerNodePorts", "loadBalancerClass"), _is_balanced),
+    "healthCheckNodePort": _is_checked,
+    "externalTrafficPolicy": _is_reached_from_outside,
+}
+"""Field → which services have it."""
+
+
+def _families(spec: View, before: View) -> list[str]:
+    """Return the families of a service without an address, as where both are there and IPv4 is the first."""
+    given: list[str] = spec.get("ipFamilies") or ["IPv4"]
+    if spec["ipFamilyPolicy"] == "SingleStack":
+        return given[:1] if given == before.get("ipFamilies") else given
+    return [given[0], _FAMILIES[given[0]]] if len(given) == 1 and given[0] in _FAMILIES else given
 
 
 def service_warnings(new: View, old: View | None) -> list[str]:
@@ -93,8 +168,11 @@ _USELESS = ("loadBalancerIP", "externalIPs")
 def validate_service(new: View, old: View | None) -> list[FieldError]:
     """Return the faults of a service; old is None on create."""
     spec = new.get("spec") or {}
+    errors = [*_family_errors(spec)]
+    if errors:  # upstream: families are settled before anything else is looked at
+        return errors
     ports = spec.get("ports") or []
-    errors = [*_type_errors(spec)]
+    errors += _type_errors(spec)
     names: set[str] = set()
     for index, port in enumerate(ports):
         errors += _port(port, item("spec.ports", index), names, named=len(ports) > 1)
@@ -108,6 +186,23 @@ def validate_service(new: View, old: View | None) -> list[FieldError]:
     return [*errors, *_traffic_errors(spec)]
 
 
+def _family_errors(spec: View) -> list[FieldError]:
+    if spec.get("type") == "ExternalName":
+        return []
+    families, policy = spec.get("ipFamilies") or [], spec.get("ipFamilyPolicy", "SingleStack")
+    errors = []
+    for index, family in enumerate(families):
+        if family not in _FAMILIES:
+            errors.append(not_supported(item("spec.ipFamilies", index), family, tuple(_FAMILIES)))
+        if family in families[:index]:
+            errors.append(duplicate(item("spec.ipFamilies", index), family))
+    if policy not in _FAMILY_POLICIES:
+        errors.append(not_supported("spec.ipFamilyPolicy", policy, _FAMILY_POLICIES))
+    if not errors and policy == "SingleStack" and len(families) > 1:
+        errors.append(invalid("spec.ipFamilyPolicy", policy, _SEVERAL))
+    return errors
+
+
 def _type_errors(spec: View) -> Iterator[FieldError]:
     kind = spec.get("type", "")
     if not spec.get("ports") and not _is_headless(spec) and kind != "ExternalName":
@@ -117,7 +212,7 @@ def _type_errors(spec: View) -> Iterator[FieldError]:
     if kind != "ExternalName":
         return
     for name in ("clusterIPs", "ipFamilies", "ipFamilyPolicy"):
-        if spec.get(name):
+        if spec.get(name) or (name == "clusterIPs" and spec.get("clusterIP")):
             yield forbidden(f"spec.{name}", "may not be set for ExternalName services")
     target = spec.get("externalName", "").removesuffix(".")
     if not target:
@@ -206,6 +301,8 @@ def _traffic_errors(spec: View) -> Iterator[FieldError]:
         yield forbidden("spec.allocateLoadBalancerNodePorts", _LOAD_BALANCER_ONLY)
     if spec.get("loadBalancerClass") is not None and not balanced:
         yield forbidden("spec.loadBalancerClass", _LOAD_BALANCER_ONLY)
+    if spec.get("healthCheckNodePort") and not _is_checked(spec):
+        yield invalid("spec.healthCheckNodePort", spec["healthCheckNodePort"], _CHECKED_ONLY)
     outside = spec.get("externalTrafficPolicy", "")
     if outside and not _is_reached_from_outside(spec):
         yield invalid("spec.externalTrafficPolicy", outside, "may only be set for externally-accessible services")

@@ -1,5 +1,6 @@
 """Values that may be missing, and the insertion that two-variable loops use."""
 
+from apiext.cel.constructed import Open
 from apiext.cel.dynamic import DynamicList, DynamicMap
 from apiext.cel.macros import OPTIONAL, TWO_VARIABLES
 from apiext.cel.overloads import Library, row
@@ -30,6 +31,8 @@ def _is_zero(value: Value) -> bool:
         return value.ns == 0
     if type(value) is Timestamp:
         return value.ns == -62_135_596_800_000_000_000
+    if type(value) is Open:
+        return not value.fields
     # data of the caller, and values of a library's own type, are never seen as zero
     return type(value) in (str, bytes, list, Map, DynamicList, DynamicMap) and not len(value)
 

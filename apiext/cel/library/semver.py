@@ -25,6 +25,11 @@ class Version(Special):
         self.pre = pre
         self.build = build
 
+    def __str__(self) -> str:
+        release = ".".join(map(str, self.numbers))
+        pre = f"-{'.'.join(map(str, self.pre))}" if self.pre else ""
+        return release + pre + (f"+{self.build}" if self.build else "")
+
     def same(self, other: Value) -> bool | Fault:
         """Compare without builds."""
         return order(self, other) == 0 if type(other) is Version else no_overload()

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from apiext.cel import arithmetic as a
 from apiext.cel import conversions as c
+from apiext.cel.constructed import Joined
 from apiext.cel.effort import spend
 from apiext.cel.macros import STANDARD as MACROS
 from apiext.cel.overloads import Library, Overload, row
@@ -63,6 +64,10 @@ def contains(value: Value, container: Value) -> Value:
         spend(len(container))
     if type(container) is list:
         return any(equal(inner, value) is True for inner in container)
+    if type(container) is Joined:
+        one = contains(value, container.one)
+        other = False if one is True else contains(value, container.other)
+        return one if one is True or (type(one) is Fault and other is not True) else other
     if is_list(container):
         fault = None
         for inner in elements(container):

@@ -35,6 +35,9 @@ class Url(Special):
         self.path = unquote_to_bytes(path)
         self.query = query
 
+    def __str__(self) -> str:
+        return self.text
+
     def same(self, other: Value) -> bool | Fault:
         """Compare as written."""
         if type(other) is not Url:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from apiext.admission.metrics import Metrics
-from apiext.admission.policy import compile_policy, judge
+from apiext.admission.validations import compile_policy, judge
 from apiext.cel.dynamic import dynamic
 
 LONG = "[1, 2, 3, 4, 5].all(a, [1, 2, 3, 4, 5].all(b, a + b > 0))"

@@ -107,9 +107,10 @@ def test_a_new_namespace() -> None:
     namespace = _v1(NAMESPACES)
     document, unknown = namespace.normalize({"metadata": {"name": "a", "generation": 4}, "spec": {"zz": 1}})
     assert unknown == ["spec.zz"]
+    assert document["status"] == {"phase": "Active"}, "who judges the create sees it"
     prepared = namespace.endpoints[""].prepare(document, None)
     assert prepared == {
-        "metadata": {"name": "a", "labels": {"kubernetes.io/metadata.name": "a"}},
+        "metadata": {"name": "a", "generation": 4, "labels": {"kubernetes.io/metadata.name": "a"}},
         "spec": {"finalizers": ["kubernetes"]},
         "status": {"phase": "Active"},
     }

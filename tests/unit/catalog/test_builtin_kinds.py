@@ -117,7 +117,7 @@ def _values(types: Types, name: str) -> st.SearchStrategy[Any]:
         return _VALUES[name]
     row = types._table[name]
     if isinstance(row, str):
-        return _VALUES[row]
+        return _VALUES[row.split()[0]]
     fields = {field: _values(types, split(text)[0]) for field, text in row["fields"].items()}
     return st.fixed_dictionaries({}, optional=fields)
 
@@ -177,6 +177,11 @@ SCALAR_CASES = [
     (MicroTime(), "9999-12-31T23:59:59.000000-05:00", "Time.MarshalJSON: year outside of range [0,9999]"),
     (MicroTime(), "2026-11-21T04:05:11Z", 'parsing time "2026-11-21T04:05:11Z" as "2006-01-02T15:04:05.000000Z07:00": '
      'cannot parse "Z" as ".000000"'),
+    (MicroTime(), "2026-11-21T04:05:11.0000009Z", 'parsing time "2026-11-21T04:05:11.0000009Z" as '
+     '"2006-01-02T15:04:05.000000Z07:00": cannot parse "9Z" as "Z07:00"'),
+    (MicroTime(), "2026-11-21T04:05:11.12345xZ", 'parsing time "2026-11-21T04:05:11.12345xZ" as '
+     '"2006-01-02T15:04:05.000000Z07:00": cannot parse ".12345xZ" as ".000000"'),
+    (MicroTime(), "2026-11-21T04:05:11,123456Z", "2026-11-21T04:05:11.123456Z"),
     (MicroTime(), "yesterday", 'parsing time "yesterday" as "2006-01-02T15:04:05.000000Z07:00": '
      'cannot parse "yesterday" as "2006"'),
     (MicroTime(), 5, "json: cannot unmarshal number into Go value of type string"),

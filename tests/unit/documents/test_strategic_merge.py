@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
-from apiext.documents.strategic_merge import StrategicPatchError, apply
+from apiext.documents.document import clone
+from apiext.documents.strategic_merge import StrategicPatchError, apply, left_over
+from tests.support.cases import Case, case_name, load
 
 pytestmark = pytest.mark.rows("KUB-003")
 
@@ -114,7 +116,7 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
     ({"$setElementOrders/a": ["a"]}, "invalid patch format of setElementOrder list"),
     ({"$setElementOrder/a": 1}, "expected a []interface {}, but received a int64"),
     ({"$setElementOrder/a": []}, "expected a []interface {}, but received a map[string]interface {}"),
-    ({"metadata": {"finalizers": [["b"]]}}, "lists of lists are not supported"),
+    ({"metadata": {"finalizers": [["b"]]}}, "list element types are not identical: V"),
     ({"metadata": {"finalizers": [1]}}, "list element types are not identical: V"),
     ({"$setElementOrder/x": [], "x": []}, "no elements in any of the given slices"),
     ({"status": {"conditions": [{"reason": "x"}]}}, "map: V does not contain declared merge key: type"),
@@ -133,6 +135,46 @@ def test_contradictions_are_refused(patch: dict[str, Any], says: str) -> None:
     with pytest.raises(StrategicPatchError) as refused:
         apply(LIVE, patch, LISTS)
     assert refused.value.told(lambda value: "V") == says
+
+
+GIVEN = {"l": [1, 2]}
+
+
+@pytest.mark.parametrize("case", load(__file__, "strategic_merge"), ids=case_name)
+def test_strategic_merge(case: Case) -> None:
+    given = GIVEN if case.given is None else case.given
+    if case.invalid:
+        with pytest.raises(StrategicPatchError) as refused:
+            apply(given, case.patch, LISTS)
+        assert refused.value.told(lambda value: "V") == case.invalid
+    else:
+        assert apply(given, case.patch, LISTS) == case.then
+
+
+def _scribble(value: Any) -> None:
+    for member in list(value.values() if isinstance(value, dict) else value):
+        if isinstance(member, dict | list):
+            _scribble(member)
+    if isinstance(value, dict):
+        value["scribbled"] = 1
+    else:
+        value.append("scribbled")
+
+
+def test_the_result_shares_nothing_with_the_patch() -> None:
+    # a patch is put on again when another write came between
+    patch: dict[str, Any] = {
+        "a": {"$patch": "replace", "b": {"c": [{}]}},
+        "new": {"b": [{"c": {}}]},
+        "plain": [{"b": {}}],
+        "metadata": {"ownerReferences": [{"uid": "1", "x": {}}, {"uid": "2", "x": {}}]},
+        "$setElementOrder/xs": [[2]],
+        "status": {"conditions": [{"$patch": "replace"}, {"type": "C", "x": [{}]}]},
+    }
+    before = clone(patch)
+    live = {**clone(LIVE), "metadata": {"ownerReferences": [{"uid": "2", "y": {}}, {"uid": "3", "y": {}}]}}
+    _scribble(apply(live, patch, LISTS))
+    assert patch == before
 
 
 MANY = 100_000  # what no work for each pair would end with
@@ -154,3 +196,33 @@ def test_many_directives_take_one_pass() -> None:
     live = [{"uid": text} for text in texts]
     gone = [{"uid": text, "$patch": "delete"} for text in texts[1:]]
     assert apply({"xs": live}, {"xs": gone}, {"xs": "uid"}) == {"xs": live[:1]}
+
+
+LEFT_OVER: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+    "nulls of what is there stay": ({"a": {"b": 1}}, {"a": {"b": None}, "c": None}, {"a": {"b": None}, "c": None}),
+    "nulls of what is new go": ({}, {"a": {"b": None, "c": [None, {"d": None}]}}, {"a": {"c": [None, {}]}}),
+    "nulls of what was no map go": ({"a": 1}, {"a": {"b": None}}, {"a": {}}),
+    "a list that replaces another stays": ({"xs": [1]}, {"xs": [{"a": None}]}, {"xs": [{"a": None}]}),
+    "an item that is merged is used up like a map": (
+        {"status": {"conditions": [{"type": "A"}]}},
+        {"status": {"conditions": [{"type": "A", "x": {"y": None}, "z": None}, {"type": "B", "x": {"y": None}}]}},
+        {"status": {"conditions": [{"type": "A", "x": {}, "z": None}, {"type": "B", "x": {"y": None}}]}},
+    ),
+    "orders go with their lists": (
+        {"metadata": {"finalizers": ["a"]}},
+        {"metadata": {"$setElementOrder/finalizers": ["b", "a"], "finalizers": ["b"]}},
+        {"metadata": {}},
+    ),
+    "what is retained goes": ({"a": {"b": 1}}, {"a": {"$retainKeys": ["b"], "b": 2}}, {"a": {"b": 2}}),
+    "a replacement is one no more": ({"a": {"b": 1}}, {"a": {"$patch": "replace", "c": None}}, {"a": {"c": None}}),
+    "a deletion stays": ({"a": {"b": 1}}, {"a": {"$patch": "delete"}}, {"a": {"$patch": "delete"}}),
+}
+
+
+@pytest.mark.parametrize("case", LEFT_OVER.values(), ids=LEFT_OVER)
+def test_what_is_left_of_a_patch(case: tuple[dict[str, Any], dict[str, Any], dict[str, Any]]) -> None:
+    document, patch, expected = case
+    before = clone(document), clone(patch)
+    assert left_over(document, patch, LISTS) == expected
+    apply(document, patch, LISTS)
+    assert (document, patch) == before, "neither is changed"

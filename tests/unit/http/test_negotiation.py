@@ -29,6 +29,15 @@ def test_accept(case: dict[str, Any]) -> None:
     wanted = negotiation.output(case["accept"], typed=typed)
     encoding, kind, version = case["then"]
     assert (wanted.encoding, wanted.kind, wanted.version) == (SHORT[encoding], kind, version)
+    assert wanted.plain == (case["then"] == ["json", "", ""])
+
+
+@pytest.mark.rows("TAB-001", "ERR-15")
+def test_what_has_no_table() -> None:
+    table = f"{JSON};as=Table;v=v1;g=meta.k8s.io"
+    assert negotiation.output(f"{table},{YAML}", typed=True, tables=False).encoding == YAML
+    with pytest.raises(StatusError):
+        negotiation.output(table, typed=True, tables=False)
 
 
 @pytest.mark.rows("NEG-008", "RV-010")
@@ -36,8 +45,16 @@ def test_streams() -> None:
     assert negotiation.stream("application/json;stream=watch", typed=False).encoding == JSON
     assert negotiation.stream(f"{PROTOBUF};stream=watch", typed=True).encoding == PROTOBUF
     with pytest.raises(StatusError) as caught:
-        negotiation.stream("application/yaml", typed=False)
+        negotiation.stream("application/yaml,application/json", typed=False)
+    assert negotiation.stream("application/json,application/yaml", typed=False).encoding == JSON
     assert caught.value.message.endswith(f"{JSON};stream=watch, {PROTOBUF};stream=watch")
+
+
+@pytest.mark.rows("NEG-007")
+def test_a_status_is_no_table() -> None:
+    assert negotiation.for_status(f"{YAML};as=Table;v=v1;g=meta.k8s.io") is None
+    wanted = negotiation.for_status(f"{YAML};as=Table;v=v1;g=meta.k8s.io,{JSON};pretty=1")
+    assert wanted == negotiation.Wanted(pretty=True)
 
 
 @pytest.mark.rows("NEG-004", "ERR-15")
@@ -53,6 +70,24 @@ def test_streams() -> None:
         ("application/x-www-form-urlencoded", None),
         (";;", None),
         ("json", None),
+        ("application/json;", JSON),
+        ("application/json; ", JSON),
+        ("application/json;;", None),
+        ("application/json;a=1;", JSON),
+        ("application/json; x", None),
+        ("application/json; a=", None),
+        ("application/json; =b", None),
+        ("application/json; a=b c", None),
+        ("application/json; a=1 b=2", None),
+        ("application/json; a=1; A=1", JSON),
+        ("application/json; a=1; a=2", None),
+        ("application/json; a=1; A=2", None),
+        ('application/json ; a="b c"', JSON),
+        (r'application/json; a="\"b"', JSON),
+        ('application/json; a="b', None),
+        ("application/json x", None),
+        ("application/json/x", None),
+        ("application/", None),
     ],
 )
 def test_body_encoding(header: str, encoding: str | None) -> None:
@@ -97,7 +132,8 @@ def test_patch_type(header: str, typed: bool, accepted: bool) -> None:
         ((), "Mozilla/5.0 (X11)", True),
         ((), "kubectl/v1.35", False),
         (("true",), "kubectl", True),
-        (("1",), "kubectl", True),
+        *(((text,), "kubectl", True) for text in ("1", "t", "T", "TRUE", "True")),
+        *(((text,), "curl", False) for text in ("tRUE", "yes", "0", "F", " ")),
         (("0",), "curl/8", False),
         (("maybe",), "curl/8", False),
         (("",), "curl/8", True),

@@ -59,7 +59,7 @@ class OneVersion:
         """Return what the endpoint resets."""
         return self.ignored
 
-    def convert(self, document: View, api_version: str) -> Document:
+    def convert(self, document: View, api_version: str, doing: str) -> Document:
         """Return the object: there is no other version."""
         return dict(document)
 
@@ -75,7 +75,7 @@ def configuration(spec: View) -> Document:
 
 def applied(live: View | None, name: str, spec: View, *, force: bool = False, now: str = NOW) -> Any:
     """Return the object after an apply."""
-    return manager.apply(writer(name, now), live or BASE, configuration(spec), BASE, force=force)
+    return manager.apply(writer(name, now), live or BASE, configuration(spec), BASE, force=force)[0]
 
 
 def updated(live: View | None, name: str, spec: View, now: str = NOW) -> Document:

@@ -68,7 +68,7 @@ def test_a_stored_object_that_does_not_fit_is_noticed(before: Any, after: View, 
 class OneWay(OneVersion):
     """A resource that cannot be converted when it has a b."""
 
-    def convert(self, document: View, api_version: str) -> Document:
+    def convert(self, document: View, api_version: str, doing: str) -> Document:
         if "b" in document["spec"]:
             raise ValueError("no way")
         return dict(document)

@@ -1,0 +1,163 @@
+"""The plug-in MutatingAdmissionPolicy (plugin/policy/mutating)."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
+
+from apiext.admission import calls
+from apiext.admission.attributes import Attributes
+from apiext.admission.expressions import ConditionError, OutOfBudget
+from apiext.admission.mutations import Mutations, Refused, kind_of
+from apiext.admission.policies import UNUSABLE, Case, Denial, NoNamespace, Policies, Use, with_param
+from apiext.admission.policy import Binding
+from apiext.admission.rounds import Again, Rounds
+from apiext.admission.versions import Versions, served_in, settled
+from apiext.catalog.endpoints import same
+from apiext.cel.dynamic import dynamic
+from apiext.documents.document import Document, View
+from apiext.documents.quotes import go_quote
+from apiext.meta import status
+from apiext.meta.status import StatusError
+
+_INVALID = "Invalid"
+
+
+class MutatingPolicies(Policies[Mutations]):
+    """Changes the object as the policies that are bound say, one after the other."""
+
+    __slots__ = ()
+    name = "MutatingAdmissionPolicy"
+
+    async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
+        """Return the object as the policies leave it; raises StatusError for what they deny."""
+        if new is None:
+            return None
+        case = await self.case(attributes, new)
+        if case is None:
+            return new
+        try:
+            return await _Round(case, new).run()
+        except NoNamespace as error:
+            raise error.status from error
+
+
+class _Round:
+    """One write on its way through the mutating policies, in one of its rounds."""
+
+    def __init__(self, case: Case[Mutations], new: Document) -> None:
+        self._case = case
+        self._new = new
+        self._versions = Versions(case.attributes, case.around.convert, new)
+        self._patched = False  # upstream: also by a patch that changed nothing
+
+    async def run(self) -> Document:
+        """Return the object mutated; what is meant is settled before anything changes. Raises StatusError."""
+        found = await self._invocations()
+        if found:
+            await self._case.namespace()
+            rounds, again = self._case.attributes.enter(MutatingPolicies.name, self._new)
+            for use, param in found:
+                await self._invoke(use, param, rounds, again)
+            if self._patched:
+                again.changed()
+                rounds.asked = True
+            if self._new is not self._case.new:
+                with _converting():
+                    await self._settle()
+            again.leave(self._new)
+        if self._case.denials:
+            raise self._denied(self._case.denials)
+        return self._new
+
+    async def _invocations(self) -> list[tuple[Use[Mutations], View | None]]:
+        """Return what is to be done, once for each parameter."""
+        case, found = self._case, list[tuple[Use[Mutations], View | None]]()
+        async for use in case.uses():
+            at: Binding | None = None  # a conversion that fails is the policy's fault
+            try:
+                await self._versions.shown(use.form)
+                at = use.binding
+                found += [(use, param) for param in await case.params(use)]
+            except UNUSABLE as error:
+                case.unusable(use.policy, at, error)
+        return found
+
+    async def _invoke(self, use: Use[Mutations], param: View | None, rounds: Rounds, again: Again) -> None:
+        """Run the mutations of a policy if its conditions hold, in a second round only if it wants that."""
+        case, policy = self._case, use.policy
+        shown = await self._versions.shown(use.form)
+        known = with_param(await case.known(use.form, shown), policy, param)
+        try:
+            if not await policy.conditions.match(known, "validate", case.attributes.operation, case.around.metrics):
+                return
+        except ConditionError as error:
+            case.deny(policy, use.binding, str(error), _INVALID)
+            return
+        key = (policy.name, use.binding.name, _place(param))
+        if rounds.second and key not in again.wanted:
+            return
+        assert shown.new is not None
+        found = await self._mutated(use, known, shown.new)
+        if found is not shown.new and not same(found, shown.new):
+            again.changed()
+            rounds.asked = True
+            with _converting():
+                self._new = await self._versions.change(use.form, found, settled)
+        if policy.content.reinvoke:
+            again.called(key)
+
+    async def _mutated(self, use: Use[Mutations], known: dict[str, Any], document: View) -> Document:
+        """Return the object after each mutation that could be made; upstream goes on after one that could not."""
+        attributes, policy = self._case.attributes, use.policy
+        assert attributes.definition is not None
+        kind = kind_of(use.form, served_in(attributes.definition, use.form.version), attributes.subresource)
+        for mutation in policy.content.mutations:
+            try:
+                value = await mutation.value(policy, {**known, "object": dynamic(document)})
+                document = await calls.apart(attributes.size, mutation.made, kind, document, value)
+            except (Refused, OutOfBudget) as error:
+                self._case.deny(policy, use.binding, str(error), _INVALID)
+            else:
+                self._patched = True
+        return cast(Document, document)
+
+    async def _settle(self) -> None:
+        """Prune and coerce the object in the version of the request, once a round: mutations saw the rest."""
+        case, attributes, new = self._case, self._case.attributes, self._new
+        own, definition = attributes.form.api_version, attributes.definition
+        assert attributes.served is not None
+        assert definition is not None
+        given = new.get("apiVersion") or ""
+        if given != own and given.partition("/")[0] == own.partition("/")[0]:
+            if given.partition("/")[2] not in (definition.all_versions or definition.versions):
+                raise status.internal(f"request to convert CR from an invalid group/version: {given}")
+            new = await case.around.convert(definition, new, own)
+        self._new = await calls.apart(attributes.size, settled, attributes.served, attributes.subresource, new)
+
+    def _denied(self, denials: Sequence[Denial]) -> StatusError:
+        """Return the 403 with the first denial's message and reason, and all of them as causes."""
+        texts = [_text(denial) for denial in denials]
+        error = self._case.denied(texts)
+        error.message = texts[0]
+        error.reason = denials[0].reason or error.reason
+        return error
+
+
+@contextmanager
+def _converting() -> Iterator[None]:
+    """Tell of an object that cannot be had in the version of the request as upstream does."""
+    try:
+        yield
+    except StatusError as error:
+        text = error.message.removeprefix("Internal error occurred: ")
+        raise status.internal(f"failed to convert object: {text}") from error
+
+
+def _text(denial: Denial) -> str:
+    by = f"'{denial.policy}' with binding '{denial.binding}'" if denial.binding is not None else go_quote(denial.policy)
+    return f"policy {by} denied request: {denial.message}"
+
+
+def _place(param: View | None) -> tuple[str, str]:
+    metadata = (param or {}).get("metadata") or {}
+    return metadata.get("namespace", ""), metadata.get("name", "")

@@ -1,0 +1,236 @@
+"""What a mutating policy makes of an object: apply configurations and JSON patches (plugin/policy/mutating/patch)."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from apiext.admission.attributes import Form
+from apiext.admission.go_data import NotFinite, printable
+from apiext.admission.policy import Compiled, Policy, Within, Work, policy_of
+from apiext.admission.versions import check_kind
+from apiext.catalog.admission_cel import APPLY, PATCHES, compiled
+from apiext.catalog.served import ServedVersion
+from apiext.cel import effort
+from apiext.cel.go_values import go_type
+from apiext.cel.objects import Constructed, applied, json_of, mismatches
+from apiext.cel.types import Type as ResultType
+from apiext.cel.values import Value, elements
+from apiext.documents import json_patch
+from apiext.documents.document import Document, View, clone
+from apiext.documents.quotes import go_quote
+from apiext.managedfields.merging import merge
+from apiext.managedfields.typed import TypeFault, check
+from apiext.managedfields.types import Type
+from apiext.meta import status
+
+
+class Refused(Exception):
+    """A mutation that cannot be made; the failure policy decides."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """The kind of the objects that are mutated: how their fields merge, and how one is completed.
+
+    ``complete(document)`` returns the object with defaults and the paths of unknown fields; ValueError for what cannot
+    be of the kind. ``typed`` tells that it has a Go type upstream.
+    """
+
+    api_version: str
+    name: str
+    type: Type
+    complete: Callable[[Document], tuple[Document, list[str]]]
+    typed: bool = True
+
+
+def kind_of(form: Form, served: ServedVersion, subresource: str) -> Kind:
+    """Return the kind that an endpoint of a version shows."""
+    endpoint = served.endpoints[subresource]
+    of_type = (endpoint.merge_type or served.merge_type)()
+    if endpoint.normalize is not None or served.typed:
+        return Kind(form.api_version, form.kind, of_type, endpoint.normalize or served.normalize)
+
+    def complete(document: Document) -> tuple[Document, list[str]]:
+        return served.complete(document), []
+
+    return Kind(form.api_version, form.kind, of_type, complete, typed=False)
+
+
+Patch = Callable[[Kind, View, Value], Document]
+"""(kind, object, value of the expression) → the object mutated; raises Refused, StatusError and Cancelled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """One expression, and how what it gives is put into the object."""
+
+    text: str
+    program: Compiled
+    patch: Patch
+
+    async def value(self, policy: Policy[Any], known: Mapping[str, Any]) -> Value:
+        """Return what the expression gives; raises Refused and OutOfBudget."""
+        if isinstance(self.program, str):
+            raise Refused(self.program)
+        value, fault = await Work(policy, known).run(self.text, self.program)
+        if fault:
+            raise Refused(fault)
+        return value
+
+    def made(self, kind: Kind, shown: View, value: Value) -> Document:
+        """Return the object with the value put into it; raises Refused and StatusError."""
+        effort.rest()
+        try:
+            return self.patch(kind, shown, value)
+        except effort.Cancelled as error:
+            raise Refused(str(error)) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Mutations:
+    """What a mutating policy does, in order, and whether again when the object changes after it."""
+
+    mutations: Sequence[Mutation]
+    reinvoke: bool
+
+
+def compile_policy(document: View) -> list[Policy[Mutations]]:
+    """Return a stored MutatingAdmissionPolicy compiled."""
+    return [policy_of(document, _content)]
+
+
+def _content(spec: View, environment: Within) -> Mutations:
+    within, made = environment(patches=True), list[Mutation]()
+    for mutation in spec.get("mutations") or ():
+        member, wanted, patch = _SORTS.get(mutation.get("patchType") or "", _SORTS["ApplyConfiguration"])
+        text = (mutation.get(member) or {}).get("expression") or ""
+        made.append(Mutation(text, compiled(text, within, wanted), patch))
+    return Mutations(made, spec.get("reinvocationPolicy") == "IfNeeded")
+
+
+def _apply(kind: Kind, shown: View, value: Value) -> Document:
+    """Merge an apply configuration into the object, by the schema and for no manager."""
+    if not isinstance(value, Constructed):
+        raise Refused(f"unsupported return type from ApplyConfiguration expression: {go_type(value)}")
+    _check_names(value)
+    try:
+        config = printable(applied(value))
+    except NotFinite as error:  # upstream: told when the object is to be stored
+        raise status.unknown(str(error)) from error
+    except ValueError as error:
+        raise Refused(str(error)) from error
+    version, name = shown.get("apiVersion") or "", shown["kind"]
+    if (version, name) != (kind.api_version, kind.name):  # a JSON patch has changed that
+        text = f"no corresponding type for {_go_version(version)}, Kind={name}"
+        raise Refused(f"error applying patch: failed to convert patch object to typed object: {text}")
+    config |= {"apiVersion": version, "kind": name}
+    _check(kind, config, "patch", duplicates=False)
+    whole = list(atomics(kind.type, config))
+    if whole:
+        text = "may not mutate atomic arrays, maps or structs"
+        raise Refused(f"error applying patch: invalid ApplyConfiguration: {text}: {', '.join(whole)}")
+    _check(kind, shown, "original", duplicates=True)
+    merged = clone(merge(kind.type, shown, config))
+    try:
+        orjson.dumps(merged)
+        return kind.complete(merged)[0]
+    except orjson.JSONEncodeError as error:
+        raise Refused("error applying patch: the patched document exceeds max depth") from error
+    except ValueError as error:
+        text = f"unable to convert unstructured object to {_go_version(version)}, Kind={name}"
+        raise Refused(f"{text}: error decoding from json: {error}") from error
+
+
+def _go_version(api_version: str) -> str:
+    return api_version if "/" in api_version else f"/{api_version}"
+
+
+def _check(kind: Kind, document: View, what: str, *, duplicates: bool) -> None:
+    try:
+        check(kind.type, document, duplicates=duplicates)
+    except TypeFault as error:
+        raise Refused(f"error applying patch: failed to convert {what} object to typed object: {error}") from error
+
+
+def _check_names(value: Value) -> None:
+    """Refuse objects whose type is not that of the field they are put into."""
+    faults = mismatches(value) if isinstance(value, Constructed) else []
+    if faults:
+        raise Refused("type mismatch: " + "\n".join(faults))
+
+
+def atomics(of: Type, value: Any, path: str = "") -> Iterator[str]:
+    """Yield the paths of lists and maps in a configuration that are owned as one: applied, they lose what they had."""
+    if isinstance(value, dict) and of.map is not None:
+        if not of.map.granular:
+            yield path
+        for name in sorted(value):
+            member = of.map.fields.get(name)  # upstream: of maps of anything, the values are not looked at
+            if member is not None:
+                yield from atomics(member, value[name], f"{path}.{name}")
+    elif isinstance(value, list) and of.list is not None:
+        if not of.list.granular:
+            yield path
+        for index, item in enumerate(value):
+            yield from atomics(of.list.item, item, f"{path}[{index}]")
+
+
+def _patch(kind: Kind, shown: View, value: Value) -> Document:
+    """Apply a JSON patch; an object that fails a test of it stays as it is."""
+    try:
+        found = json_patch.apply(shown, [_operation(one) for one in elements(value)])
+    except json_patch.TestFailed:
+        return dict(shown)
+    except (json_patch.PatchInvalid, json_patch.PatchTooBig) as error:
+        raise Refused(f"JSON Patch: {error}") from error
+    if kind.typed:
+        _check_type(found, kind)
+    else:
+        check_kind(found)
+    try:
+        found, unknown = kind.complete(found)
+    except ValueError as error:
+        raise status.internal(str(error)) from error
+    if unknown:
+        listed = ", ".join(f"unknown field {go_quote(path)}" for path in sorted(unknown))
+        raise status.internal(f"strict decoding error: {listed}")
+    return found
+
+
+def _check_type(found: Document, kind: Kind) -> None:
+    """Put back what names the Go type if a patch took it away; 500 if it is another's."""
+    version, name = found.get("apiVersion") or kind.api_version, found.get("kind") or kind.name
+    if (version, name) != (kind.api_version, kind.name):
+        text = f"no kind {go_quote(str(name))} is registered for version {go_quote(str(version))}"
+        raise status.internal(f'{text} in scheme "pkg/runtime/scheme.go:111"')
+    found["apiVersion"], found["kind"] = version, name
+
+
+def _operation(value: Value) -> Document:
+    if not isinstance(value, Constructed):
+        raise Refused("type mismatch: JSONPatchType.expression should evaluate to array of JSONPatch")
+    given = value.fields
+    made: Document = {"op": given.get("op", ""), "path": given.get("path", "")}
+    if given.get("from"):
+        made["from"] = given["from"]
+    if "value" in given:
+        _check_names(given["value"])
+        try:
+            made["value"] = json_of(given["value"])
+            if made["value"] is None and made["op"] == "test":
+                made["value"] = _NOTHING  # upstream: no null that a policy names equals what is there
+        except ValueError as error:
+            text = "JSONPath valueExpression evaluated to a type that could not marshal to JSON"
+            raise Refused(f"{text}: {error}") from error
+    return made
+
+
+_NOTHING: Document = {"": {"": None}}
+"""What equals nothing in an object."""
+_SORTS: Mapping[str, tuple[str, Sequence[ResultType], Patch]] = {
+    "ApplyConfiguration": ("applyConfiguration", APPLY, _apply),
+    "JSONPatch": ("jsonPatch", PATCHES, _patch),
+}
+"""By patchType: the member with the expression, what that gives, and what is done with it."""

@@ -1,0 +1,63 @@
+"""Rounds of the mutating plug-ins on one write: a second one when an object has changed after some saw it (ADM-015)."""
+
+from collections.abc import Hashable
+
+from apiext.catalog.endpoints import same
+from apiext.documents.document import View
+
+
+class Again:
+    """What one plug-in calls again: what wants that, was called, and saw the object before a change.
+
+    ``wanted`` are those to call in the second round.
+    """
+
+    __slots__ = ("_called", "_left", "wanted")
+
+    def __init__(self) -> None:
+        self.wanted: set[Hashable] = set()
+        self._called: set[Hashable] = set()
+        self._left: View | None = None
+
+    def called(self, one: Hashable) -> None:
+        """Note one that wants to be called again if the object changes from here on."""
+        self._called.add(one)
+
+    def changed(self) -> None:
+        """Note that the object has changed."""
+        self.wanted |= self._called
+        self._called.clear()
+
+    def enter(self, new: View | None) -> None:
+        """Begin a second round with an object that others may have changed since."""
+        if new is not self._left and not same(new, self._left):
+            self.changed()
+
+    def leave(self, new: View | None) -> None:
+        """End a round with this object."""
+        self._left = new
+
+
+class Rounds:
+    """Which round it is, whether a second one is asked for, and what each plug-in keeps for it."""
+
+    __slots__ = ("_kept", "asked", "second")
+
+    def __init__(self) -> None:
+        self.second = False
+        self.asked = False
+        self._kept: dict[str, Again] = {}
+
+    def enter(self, plugin: str, new: View | None) -> Again:
+        """Return what a plug-in keeps, as its round begins with this object."""
+        found = self._kept.setdefault(plugin, Again())
+        if self.second:
+            found.enter(new)
+        return found
+
+    def next(self) -> bool:
+        """Begin the second round if one is asked for; there is no third."""
+        if self.second or not self.asked:
+            return False
+        self.second = True
+        return True

@@ -1,0 +1,15 @@
+"""Functions for expressions that construct JSON patches; only environments that ask for them know them."""
+
+from apiext.cel.overloads import Library, row
+from apiext.cel.values import Value, no_overload
+
+
+def _escape_key(text: Value) -> Value:
+    """Return a text as a key in a JSON pointer."""
+    return text.replace("~", "~0").replace("/", "~1") if type(text) is str else no_overload()
+
+
+LIBRARY = Library(
+    "kubernetes.jsonpatch",
+    (row("jsonpatch.escapeKey", "string_jsonpatch_escapeKey_string", "string -> string", _escape_key),),
+)

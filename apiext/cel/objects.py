@@ -1,0 +1,235 @@
+"""What a mutation does with the values that its expression constructed: checks their types, and makes JSON of them."""
+
+import math
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from apiext.cel.constructed import (
+    OPEN,
+    PATCH,
+    Constructed,
+    Joined,
+    Open,
+    Patch,
+    Resolve,
+    Shape,
+    name_of,
+    natural,
+    natural_fields,
+)
+from apiext.cel.conversions import seconds_text, shortest
+from apiext.cel.depth import room_for
+from apiext.cel.dynamic import dynamic
+from apiext.cel.effort import Cancelled, rest, spend
+from apiext.cel.go_values import go_type
+from apiext.cel.library.network import Ip, Network
+from apiext.cel.library.semver import Version
+from apiext.cel.library.urls import Url
+from apiext.cel.quotes import go_quote
+from apiext.cel.raw import Native
+from apiext.cel.times import format_timestamp
+from apiext.cel.types import Type
+from apiext.cel.values import Duration, Fault, Map, Optional, Timestamp, Uint, Value, elements, is_list, is_map
+
+__all__ = ["OPEN", "PATCH", "Constructed", "Panicked", "Resolve", "Shape", "applied", "json_of", "mismatches"]
+
+_SAFE = (1 << 53) - 1  # whole numbers up to this are numbers in JSON, larger ones texts
+_INT_MIN, _INT_MAX = -(1 << 63), (1 << 63) - 1
+_NESTED = 10_000  # characters of an expression whose values nest as deep as any
+_EXPONENT = 1e21  # doubles from here on are written with an exponent
+
+
+class Panicked(ValueError):
+    """What upstream's own code panics on: it then answers the request with an error of the server's."""
+
+
+def mismatches(value: Constructed) -> list[str]:
+    """Return upstream's texts on objects within that are not of the types that their places tell.
+
+    They are in the order of the names of fields. Optional values, lists that were added and patches are not looked
+    into. What is more than one evaluation may touch is told as one that is. (upstream:
+    CheckTypeNamesMatchFieldPathNames)
+    """
+    try:
+        with _bounded():
+            return list(_mismatches(value, value.type_name))
+    except ValueError as wrong:
+        return [str(wrong)]
+
+
+@contextmanager
+def _bounded() -> Iterator[None]:
+    """Bound a walk over a value as an evaluation of its own. Raises ValueError."""
+    rest()
+    try:
+        with room_for(_NESTED):
+            yield
+    except Cancelled as wrong:
+        raise ValueError(str(wrong)) from None
+
+
+def _mismatches(value: Value, path: str) -> Iterator[str]:
+    spend(1)
+    if type(value) is Open:
+        if value.type_name != path:
+            shown = f"unexpected type name {go_quote(value.type_name)}, expected {go_quote(path)}"
+            yield f"{shown}, which matches field name path from root Object type"
+        for name in sorted(value.fields):
+            yield from _mismatches(value.fields[name], f"{path}.{name}")
+    elif type(value) is list:
+        for element in value:
+            yield from _mismatches(element, path)
+    elif type(value) is Map:
+        for _, element in value.entries.values():
+            yield from _mismatches(element, path)
+
+
+# Values of JSON patches
+
+
+def json_of(value: Value) -> Any:
+    """Return the value of a JSON patch as the JSON document that upstream makes of it, by way of structpb.Value.
+
+    Whole numbers from 2^53 on become texts, doubles that are whole ints; times, durations and bytes become texts.
+    In open objects all numbers go through doubles, and times, null, and lists or maps in lists or maps are refused.
+    Raises ValueError with the text of upstream's error, Panicked for open objects in lists and maps.
+    """
+    with _bounded():
+        return _json(value)
+
+
+def _json(value: Value) -> Any:
+    spend(1)
+    write = _JSON.get(type(value))
+    if write is not None:
+        return write(value)
+    if is_list(value):
+        return [_within(element, "reflect.Set") for element in elements(value)]
+    if is_map(value):
+        return {_key(key): _within(value.find(key)[1], "reflect.Value.SetMapIndex") for key in elements(value)}
+    raise ValueError(_refusal(value, "*structpb.Value"))
+
+
+def _refusal(value: Value, wanted: str) -> str:
+    """Return upstream's text of a conversion that it does not know."""
+    if isinstance(value, Type):
+        return "type conversion not supported for 'type'"
+    if type(value) is Fault:
+        return value.message
+    return f"type conversion error from '{go_type(value).rpartition('.')[2]}' to '{wanted}'"
+
+
+def _within(value: Value, setting: str) -> Any:
+    """Return the JSON of an element or an entry."""
+    found = _json(value)
+    if type(value) is Open or (type(value) is Optional and type(value.value) is Open):
+        raise Panicked(f"{setting}: value of type *structpb.Struct is not assignable to type *structpb.Value")
+    return found
+
+
+def _key(key: Value) -> str:
+    """Return the key of a map as a text. Raises ValueError."""
+    if type(key) is str:
+        return key
+    if type(key) is Optional:
+        return _key(_present(key))
+    known = _NO_KEYS.get(type(key))
+    if known is not None or is_list(key) or is_map(key):
+        raise ValueError(known or f"type conversion error from {'list' if is_list(key) else 'map'} to 'string'")
+    if isinstance(key, _TEXTUAL):
+        return str(key)
+    raise ValueError(_refusal(key, "string"))
+
+
+_TEXTUAL = (Ip, Network, Url, Version)  # kinds of values that are their texts as keys
+_NO_KEYS: dict[type, str] = {
+    int: "unsupported type conversion from 'int' to string", Uint: "unsupported type conversion from 'uint' to string",
+    bool: "type conversion error from bool to 'string'", float: "type conversion error from Double to 'string'",
+    bytes: "type conversion error from Bytes to 'string'",
+    type(None): "type conversion error from 'null_type' to 'string'",
+    Open: "unable to convert to string", Patch: "cannot convert to native type: string",
+}  # fmt: skip
+
+
+def _present(value: Optional) -> Value:
+    if not value.present:
+        raise ValueError("optional.none() dereference")
+    return value.value
+
+
+def _itself(value: Value) -> Any:
+    return value
+
+
+def _whole(value: int) -> int | str:
+    return int(value) if -_SAFE <= value <= _SAFE else str(int(value))
+
+
+def _double(value: float, message: str = "Value") -> int | float:
+    if not math.isfinite(value):
+        why = f"google.protobuf.Value.number_value: invalid {shortest(value)} value"
+        raise ValueError(f"json: error calling MarshalJSON for type *structpb.{message}: proto: {why}")
+    if value == int(value) and abs(value) < _EXPONENT and _INT_MIN <= int(value) <= _INT_MAX:
+        return int(value)
+    return value
+
+
+def _base64(value: bytes) -> str:
+    return b64encode(value).decode()
+
+
+def _refuse_patch(value: Value) -> Any:
+    raise ValueError("cannot convert to native type: *structpb.Value")
+
+
+def _json_of_joined(value: Joined) -> list[Any]:
+    """Return the JSON of added lists, whose elements upstream takes as Go data: open objects are maps there."""
+    return [_json(dynamic(natural(element))) for element in value.values]
+
+
+def _json_of_open(value: Open) -> dict[str, Any]:
+    return {name: _json_of_natural(raw) for name, raw in natural_fields(value).items()}
+
+
+def _json_of_natural(raw: Any) -> Any:
+    """Return the JSON of Go data (upstream: structpb.NewValue)."""
+    spend(1)
+    kind = type(raw)
+    if kind in (str, bool) or raw is None:
+        return raw
+    if kind is dict:
+        return {name: _json_of_natural(inner) for name, inner in raw.items()}
+    if kind is list:
+        return [_json_of_natural(inner) for inner in raw]
+    value = raw.value if type(raw) is Native else raw
+    if type(value) in (int, Uint, float):
+        return _double(float(value), "Struct")
+    if type(value) is bytes:
+        return _base64(value)
+    raise ValueError(f"proto: invalid type: {name_of(raw)}")
+
+
+_JSON: dict[type, Callable[[Any], Any]] = {
+    str: _itself, bool: _itself, type(None): _itself, int: _whole, Uint: _whole, float: _double, bytes: _base64,
+    Timestamp: lambda value: format_timestamp(value.ns, value.offset), Duration: lambda value: seconds_text(value.ns),
+    Optional: lambda value: _json(_present(value)), Open: _json_of_open, Patch: _refuse_patch,
+    Joined: _json_of_joined,
+}  # fmt: skip
+
+
+# Apply configurations
+
+
+def applied(value: Constructed) -> Any:
+    """Return an open object as the document of an apply configuration (upstream: ObjectVal.Value()).
+
+    Ints stay ints and doubles doubles; what upstream gives as Go data that no JSON has (times, durations, bytes, lists
+    in lists, maps in lists) are Native in the document, null of optional fields None. Raises ValueError.
+    """
+    with _bounded():
+        try:
+            return natural_fields(value)
+        except ValueError:
+            raise ValueError(f"invalid return type: {value.go_type}") from None

@@ -1,0 +1,74 @@
+"""Services by themselves: defaults, warnings and faults, as a table that kube-apiserver is judged by as well."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.cases import Case, case_name, read
+from tests.support.http_client import MERGE, Client
+
+SERVICES = "/api/v1/namespaces/default/services"
+ROWS = [Case(row) for row in read(Path(__file__).with_name("builtin_services.yaml"))]
+SHOWN = frozenset((
+    "type", "ports", "sessionAffinity", "sessionAffinityConfig", "externalTrafficPolicy", "internalTrafficPolicy",
+    "allocateLoadBalancerNodePorts", "ipFamilies", "ipFamilyPolicy", "clusterIPs",
+))  # fmt: skip
+ADDRESSES = frozenset(("ipFamilies", "ipFamilyPolicy", "clusterIPs"))  # kube-apiserver gives them, ours gives none
+
+
+def shown(spec: dict[str, Any], *, headless: bool) -> dict[str, Any]:
+    found = {name: value for name, value in spec.items() if name in (SHOWN if headless else SHOWN - ADDRESSES)}
+    for port in found.get("ports", ()):
+        port.pop("nodePort", None)
+    return found
+
+
+@pytest.mark.rows("DEC-002", "ERR-09", "WRI-014")
+@pytest.mark.parametrize("case", ROWS, ids=case_name)
+def test_a_new_service(api: Client, case: Case) -> None:
+    body = {"metadata": {"name": f"s-{secrets.token_hex(4)}"}, "spec": case.spec}
+    answer = api.post(f"{SERVICES}?dryRun=All", body)
+    assert answer.warnings == ['299 - "{}"'.format(text.replace('"', '\\"')) for text in case.warns or ()]
+    if case.causes is None:
+        spec, headless = answer.expect(201)["spec"], case.spec.get("clusterIP") == "None"
+        assert (spec.get("clusterIPs") == ["None"]) == headless
+        assert shown(spec, headless=headless) == case.shows
+    else:
+        causes = answer.expect(422)["details"]["causes"]
+        assert [[cause["field"], cause["message"]] for cause in causes] == case.causes
+
+
+@pytest.mark.rows("DEC-002")
+def test_addresses_of_a_load_balancer(api: Client) -> None:
+    name = f"s-{secrets.token_hex(4)}"
+    api.post(SERVICES, {"metadata": {"name": name}, "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]}}).expect(
+        201
+    )
+    ingress = [{"ip": "1.2.3.4"}, {"hostname": "a.example.com"}, {"ip": "1.2.3.5", "ipMode": "Proxy"}]
+    place = f"{SERVICES}/{name}"
+    patch = {"status": {"loadBalancer": {"ingress": ingress}}}
+    changed = api.request("PATCH", f"{place}/status", patch, {"Content-Type": MERGE}).expect(200)
+    assert changed["status"]["loadBalancer"]["ingress"] == [{**ingress[0], "ipMode": "VIP"}, *ingress[1:]]
+    api.delete(place).expect(200)
+
+
+@pytest.mark.rows("DEC-002")
+def test_what_a_headless_service_gives_up(api: Client) -> None:
+    name = f"s-{secrets.token_hex(4)}"
+    place = f"{SERVICES}/{name}"
+    made = api.post(SERVICES, {"metadata": {"name": name}, "spec": {"clusterIP": "None"}}).expect(201)
+    assert made["spec"]["ipFamilies"] == ["IPv4", "IPv6"]
+    single = api.patch(f"{place}?dryRun=All", {"spec": {"ipFamilyPolicy": "SingleStack"}}, MERGE).expect(200)
+    assert single["spec"]["ipFamilies"] == ["IPv4"]
+    elsewhere = {"type": "ExternalName", "externalName": "a.example.com"}
+    assert api.patch(f"{place}?dryRun=All", {"spec": elsewhere}, MERGE).expect(200)["spec"] == {
+        **elsewhere,
+        "sessionAffinity": "None",
+    }
+    other = api.patch(place, {"spec": {**elsewhere, "ipFamilies": ["IPv6"]}}, MERGE).expect(422)
+    assert [cause["field"] for cause in other["details"]["causes"]] == ["spec.ipFamilies"]
+    api.delete(place).expect(200)

@@ -1,0 +1,298 @@
+"""What mutating policies do to a write besides what a client sees: budgets, rounds, threads, who keeps what."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, cast
+
+import pytest
+
+from apiext.admission.attributes import Attributes
+from apiext.admission.calls import Surroundings
+from apiext.admission.chain import Chain
+from apiext.admission.hooks import MUTATING_BINDINGS, MUTATING_POLICIES, Live
+from apiext.admission.metrics import Metrics
+from apiext.admission.mutating_policies import MutatingPolicies
+from apiext.admission.mutations import compile_policy
+from apiext.admission.params import Params
+from apiext.admission.policy import compile_binding
+from apiext.auth.user import User
+from apiext.documents.document import Document, View
+from apiext.meta import status
+from apiext.meta.names import GroupResource
+from apiext.meta.status import StatusError
+from apiext.schema.budget import DEFAULTS
+from apiext.storage.collection import Collection
+from apiext.storage.progress import Progress
+from apiext.storage.pump import Pump
+from tests.support.admission import apply, json_patch
+from tests.unit.catalog import samples
+
+pytestmark = pytest.mark.rows("ADM-020")
+
+RULE = {"operations": ["*"], "apiGroups": ["example.com"], "apiVersions": ["v1"], "resources": ["widgets", "widgets/*"]}
+COLOR = apply('Object{spec: Object.spec{color: "blue"}}')
+LONG = "[1, 2, 3, 4, 5].all(a, [1, 2, 3, 4, 5].all(b, a + b > 0))"
+OVER = "validation failed due to running out of cost budget, no further validation rules will be run"
+DENIED = "policy 'p' with binding 'p' denied request: "
+
+
+def collection(resource: GroupResource) -> Collection:
+    found = Collection(resource, False, "/r/", None, Progress(lambda revision, times: None), Pump())
+    found.load([], {}, 1)
+    found.announce([])
+    return found
+
+
+class Configured:
+    """A chain over collections of policies and bindings, filled by hand."""
+
+    def __init__(self, *versions: dict[str, Any]) -> None:
+        self.revision = 1
+        self.namespaces: list[str] = []
+        self.definition = samples.resource(*versions)
+        self.collections = {resource: collection(resource) for resource in (MUTATING_POLICIES, MUTATING_BINDINGS)}
+        around = Surroundings(self._namespace, cast(Any, None), Metrics(), self._convert)
+        policies = Live(self.collections[MUTATING_POLICIES], lambda raw, _: json.loads(raw), compile_policy)
+        bindings = Live(self.collections[MUTATING_BINDINGS], lambda raw, _: json.loads(raw), compile_binding)
+        self.plugin = MutatingPolicies(policies, bindings, Params(cast(Any, None), cast(Any, None), around), around)
+        self.chain = Chain([self.plugin])
+
+    async def _namespace(self, name: str) -> View | None:
+        self.namespaces.append(name)
+        return {"metadata": {"name": name, "resourceVersion": "1"}} if name == "n" else None
+
+    async def _convert(self, definition: Any, document: View, api_version: str) -> Document:
+        if document["spec"].get("color") == "stuck":
+            raise status.internal("no way")
+        return {**document, "apiVersion": api_version}
+
+    def store(self, name: str, *mutations: dict[str, Any], **spec: Any) -> None:
+        spec = {"matchConstraints": {"resourceRules": [RULE]}, "mutations": list(mutations), **spec}
+        for resource, content in ((MUTATING_POLICIES, spec), (MUTATING_BINDINGS, {"policyName": name})):
+            self.revision += 1
+            value = json.dumps({"metadata": {"name": name}, "spec": content}).encode()
+            self.collections[resource].apply(name, self.revision, value)
+
+    def attributes(self, new: View | None, subresource: str = "", **more: Any) -> Attributes:
+        served, known = self.definition.versions["v1"], {"definition": self.definition, **more}
+        return Attributes(
+            known.pop("operation", "CREATE"), served.group_resource, "v1", served.group_kind, subresource,
+            known.pop("namespace", "n"), "x", User("alice"), False, new, served=served, **known,
+        )  # fmt: skip
+
+    async def create(self, **more: Any) -> Document:
+        """Return what becomes of a red widget."""
+        new, _ = self.definition.versions["v1"].normalize(samples.widget(spec=more.pop("spec", {})))
+        return await self.chain.mutate(self.attributes(new, **more), new)
+
+
+@pytest.fixture
+def configured() -> Configured:
+    return Configured()
+
+
+async def test_idle_until_there_is_a_policy(configured: Configured) -> None:
+    new = samples.widget()
+    assert await configured.chain.mutate(configured.attributes(new), new) is new
+    assert configured.plugin.idle
+    configured.store("p", COLOR)
+    assert not configured.plugin.idle
+
+
+async def test_what_is_not_meant_is_not_touched(configured: Configured) -> None:
+    """Not even to look for the namespace, which upstream does only before it runs something."""
+    configured.store("p", COLOR, matchConstraints={"resourceRules": [{**RULE, "resources": ["others"]}]})
+    new = samples.widget()
+    made = configured.attributes(new)
+    assert await configured.chain.mutate(made, new) is new
+    assert (configured.namespaces, made.rounds) == ([], None)
+
+
+async def test_deletions_are_no_business_of_policies(configured: Configured) -> None:
+    configured.store("p", COLOR)
+    made = configured.attributes(None, operation="DELETE", old=samples.widget())
+    await configured.chain.review_delete(made)
+    assert made.rounds is None
+
+
+async def test_the_object_that_was_given_stays_as_it_was(configured: Configured) -> None:
+    """Who owns fields is told by what the client wanted."""
+    configured.store("p", apply("Object{spec: Object.spec{owner: Object.spec.owner{uid: 'u'}}}"))
+    new, _ = configured.definition.versions["v1"].normalize(samples.widget(spec={"owner": {}}))
+    before = json.dumps(new)
+    found = await configured.chain.mutate(configured.attributes(new), new)
+    assert found["spec"] == {"color": "red", "owner": {"uid": "u"}}
+    assert json.dumps(new) == before
+
+
+async def test_a_namespace_that_is_gone(configured: Configured) -> None:
+    """upstream: whatever the failure policy says"""
+    configured.store("p", COLOR, failurePolicy="Ignore")
+    with pytest.raises(StatusError) as caught:
+        await configured.create(namespace="gone")
+    assert (caught.value.code, caught.value.message) == (404, 'namespaces "gone" not found')
+
+
+@pytest.mark.parametrize(("units", "ignored", "found"), [(10_000, False, "blue"), (20, False, None), (20, True, "red")])
+async def test_each_mutation_has_the_budget(
+    configured: Configured, units: int, ignored: bool, found: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("apiext.limits.ADMISSION_EXPRESSIONS", units)
+    text = f'Object{{spec: Object.spec{{color: {LONG} ? "blue" : "green"}}}}'
+    configured.store("p", apply(text), apply(text), failurePolicy="Ignore" if ignored else "Fail")
+    if found is not None:
+        assert (await configured.create())["spec"]["color"] == found
+        return
+    with pytest.raises(StatusError) as caught:
+        await configured.create()
+    error = caught.value
+    assert (error.code, error.reason, error.message) == (403, "Invalid", f"{DENIED}{OVER}")
+    assert error.details is not None
+    assert error.details["causes"] == [{"message": f"{DENIED}{OVER}"}] * 2
+
+
+async def test_conditions_that_fail_are_told_without_what_they_are(configured: Configured) -> None:
+    conditions = [{"name": "c", "expression": "object.spec.nope == 1"}]
+    configured.store("p", COLOR, matchConditions=conditions)
+    with pytest.raises(StatusError) as caught:
+        await configured.create()
+    fault = "expression 'object.spec.nope == 1' resulted in error: no such key: nope"
+    assert (caught.value.reason, caught.value.message) == ("Invalid", DENIED + fault)
+
+
+@pytest.mark.parametrize(
+    "mutation",
+    [
+        apply("Object{spec: Object.spec{replicas: object.spec.replicas + 1}}"),
+        json_patch('[JSONPatch{op: "replace", path: "/spec/replicas", value: object.spec.replicas + 1}]'),
+    ],
+    ids=["apply", "patch"],
+)
+async def test_scales_can_be_mutated(configured: Configured, mutation: dict[str, Any]) -> None:
+    """upstream: they have no merge type, and patched ones cannot be converted, so that every scale is denied"""
+    configured.store("p", mutation)
+    scale = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "x"}, "spec": {"replicas": 2}}
+    made = configured.attributes(scale, "scale", operation="UPDATE", old=scale)
+    found = await configured.chain.mutate(made, scale)
+    assert (found["kind"], found["spec"]) == ("Scale", {"replicas": 3})
+
+
+async def test_patches_in_a_list_that_is_added_to_count(configured: Configured) -> None:
+    add = '[JSONPatch{{op: "add", path: "/spec/{}", value: {}}}]'
+    configured.store("p", json_patch(f"{add.format('replicas', 1)} + {add.format('color', chr(39) + 'b' + chr(39))}"))
+    assert (await configured.create())["spec"] == {"color": "b", "replicas": 1}
+
+
+@pytest.mark.parametrize(
+    ("mutation", "text"),
+    [
+        (apply("Object{spec: Object.spec{free: Object.spec.free{x: object.spec.free}}}"), "error applying patch"),
+        (json_patch('[JSONPatch{op: "copy", from: "/spec", path: "/spec/free/x"}]'), "JSON Patch"),
+    ],
+    ids=["apply", "patch"],
+)
+async def test_objects_that_get_too_deep(configured: Configured, mutation: dict[str, Any], text: str) -> None:
+    configured.store("p", mutation)
+
+    async def deeper(free: dict[str, Any], times: int) -> None:
+        for _ in range(times):
+            free = (await configured.create(spec={"free": free}))["spec"]["free"]
+
+    free: dict[str, Any] = {}
+    for _ in range(200):
+        free = {"x": free}
+    await deeper(free, 10)
+    with pytest.raises(StatusError) as caught:
+        await deeper(free, 60)
+    assert caught.value.message == f"{DENIED}{text}: the patched document exceeds max depth"
+
+
+async def test_defaults_that_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    item = {"type": "object", "properties": {"a": {"type": "string", "default": "x" * 100}}}
+    spec = {"type": "object", "properties": {"items": {"type": "array", "items": item}}}
+    configured = Configured(samples.version("v1", {"type": "object", "properties": {"spec": spec}}))
+    configured.store("p", json_patch('[JSONPatch{op: "add", path: "/spec/items", value: [{}, {}, {}]}]'))
+    assert len((await configured.create())["spec"]["items"]) == 3
+    monkeypatch.setattr(DEFAULTS, "full", 250)
+    with pytest.raises(StatusError, match="the defaults of the schema would add more than") as caught:
+        await configured.create()
+    assert caught.value.code == 500
+
+
+async def test_an_object_that_lost_its_version_takes_no_configuration(configured: Configured) -> None:
+    configured.store("p", json_patch('[JSONPatch{op: "remove", path: "/apiVersion"}]'), COLOR)
+    with pytest.raises(StatusError) as caught:
+        await configured.create()
+    assert "/, Kind=Widget is unstructured and is not suitable for converting to" in caught.value.message
+    configured.store("p", json_patch('[JSONPatch{op: "replace", path: "/kind", value: "Other"}]'), COLOR)
+    with pytest.raises(StatusError) as caught:
+        await configured.create()
+    text = "failed to convert patch object to typed object: no corresponding type for example.com/v1, Kind=Other"
+    assert caught.value.message == f"{DENIED}error applying patch: {text}"
+
+
+@pytest.mark.parametrize(("text", "shown"), [("1.0 / 0.0", "+Inf"), ("-1.0 / 0.0", "-Inf"), ("0.0 / 0.0", "NaN")])
+async def test_numbers_that_json_does_not_have(configured: Configured, text: str, shown: str) -> None:
+    # upstream: told when the object is to be stored, so failures to mutate it may be ignored
+    configured.store("p", apply(f"Object{{spec: Object.spec{{free: Object.spec.free{{a: {text}}}}}}}"),
+                     failurePolicy="Ignore")  # fmt: skip
+    with pytest.raises(StatusError) as caught:
+        await configured.create()
+    assert (caught.value.code, caught.value.message) == (500, f"json: unsupported value: {shown}")
+
+
+@pytest.mark.rows("ADM-015")
+@pytest.mark.parametrize(
+    ("mutation", "second"),
+    [(apply("Object{}"), True), (json_patch('[JSONPatch{op: "test", path: "/spec/color", value: "x"}]'), True),
+     (apply("Object{spec: Object.spec{color: object.nope}}"), False)],
+    ids=["nothing", "a test that fails", "a failure"],
+)  # fmt: skip
+async def test_a_second_round_is_asked_for(configured: Configured, mutation: dict[str, Any], second: bool) -> None:
+    # upstream: also by a patch that changed nothing
+    configured.store("p", mutation, failurePolicy="Ignore")
+    new, _ = configured.definition.versions["v1"].normalize(samples.widget(spec={}))
+    made = configured.attributes(new)
+    assert await configured.chain.mutate(made, new) is new
+    assert made.rounds is not None
+    assert made.rounds.second is second
+
+
+async def test_large_objects_are_mutated_in_a_thread(configured: Configured) -> None:
+    configured.store("p", COLOR)
+    assert (await configured.create(size=1 << 20))["spec"]["color"] == "blue"
+
+
+class TestVersions:
+    """Policies that want to see a write in another version."""
+
+    @pytest.fixture
+    def both(self) -> Configured:
+        return Configured(
+            samples.version("v1", samples.CLOSED), samples.version("v2", samples.CLOSED), samples.version("v3", {})
+        )
+
+    async def test_one_sees_what_the_other_has_done(self, both: Configured) -> None:
+        """upstream: each sees the object as it came in its version, and what only the first one did is lost"""
+        late = {"resourceRules": [{**RULE, "apiVersions": ["v2"]}], "matchPolicy": "Equivalent"}
+        both.store("a", apply("Object{spec: Object.spec{color: object.spec.color + 'a'}}"))
+        both.store("b", apply("Object{spec: Object.spec{color: object.spec.color + object.apiVersion}}"),
+                   matchConstraints=late)  # fmt: skip
+        found = await both.create()
+        assert (found["apiVersion"], found["spec"]["color"]) == ("example.com/v1", "redaexample.com/v2")
+
+    async def test_a_conversion_that_fails_before(self, both: Configured) -> None:
+        late = {"resourceRules": [{**RULE, "apiVersions": ["v2"]}], "matchPolicy": "Equivalent"}
+        both.store("p", COLOR, matchConstraints=late)
+        with pytest.raises(StatusError) as caught:
+            await both.create(spec={"color": "stuck"})
+        text = "failed to configure policy: Internal error occurred: no way"
+        assert (caught.value.reason, caught.value.message) == ("Forbidden", f'policy "p" denied request: {text}')
+
+    async def test_a_conversion_that_fails_after(self, both: Configured) -> None:
+        late = {"resourceRules": [{**RULE, "apiVersions": ["v2"]}], "matchPolicy": "Equivalent"}
+        both.store("p", apply("Object{spec: Object.spec{color: 'stuck'}}"), matchConstraints=late)
+        with pytest.raises(StatusError) as caught:
+            await both.create()
+        assert caught.value.message == "Internal error occurred: failed to convert object: no way"

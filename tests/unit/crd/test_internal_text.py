@@ -1,0 +1,33 @@
+"""Versions of definitions as upstream's internal types print: a table of what Go printed."""
+
+from __future__ import annotations
+
+import pytest
+
+from apiext.crd.internal_text import versions_text
+from apiext.schema.internal_text import SCHEMA_FIELDS, items_text, schema_text
+from tests.support.cases import Case, case_name, load
+
+CASES = load(__file__, "internal_text")
+ALL, NOTHING = CASES[0], CASES[1]
+
+
+@pytest.mark.rows("DIS-04")
+@pytest.mark.parametrize("case", CASES, ids=case_name)
+def test_a_version(case: Case) -> None:
+    assert versions_text([case.version]) == f"[{case.text}]"
+
+
+@pytest.mark.rows("DIS-04")
+def test_no_versions_and_several() -> None:
+    assert (versions_text(None), versions_text([])) == ("null", "[]")
+    assert versions_text([ALL.version, NOTHING.version]) == f"[{ALL.text},{NOTHING.text}]"
+
+
+@pytest.mark.rows("DIS-04")
+def test_parts_of_a_version_print_as_they_do_in_it() -> None:
+    schema = ALL.version["schema"]["openAPIV3Schema"]
+    assert f'"OpenAPIV3Schema":{schema_text(schema)}' in ALL.text
+    assert f'"Items":{items_text(schema["items"])}' in ALL.text
+    assert items_text(None) == "null"
+    assert [name for _, name in SCHEMA_FIELDS] == list(schema)

@@ -10,12 +10,11 @@ from apiext.admission.attributes import Form
 from apiext.admission.go_data import NotFinite, printable
 from apiext.admission.policy import Compiled, Policy, Within, Work, policy_of
 from apiext.admission.versions import check_kind
-from apiext.catalog.admission_cel import APPLY, PATCHES, compiled
+from apiext.catalog.admission_cel import PATCH_TYPES, compiled
 from apiext.catalog.served import ServedVersion
 from apiext.cel import effort
 from apiext.cel.go_values import go_type
 from apiext.cel.objects import Constructed, applied, json_of, mismatches
-from apiext.cel.types import Type as ResultType
 from apiext.cel.values import Value, elements
 from apiext.documents import json_patch
 from apiext.documents.document import Document, View, clone
@@ -104,9 +103,10 @@ def compile_policy(document: View) -> list[Policy[Mutations]]:
 def _content(spec: View, environment: Within) -> Mutations:
     within, made = environment(patches=True), list[Mutation]()
     for mutation in spec.get("mutations") or ():
-        member, wanted, patch = _SORTS.get(mutation.get("patchType") or "", _SORTS["ApplyConfiguration"])
+        kind = mutation.get("patchType", "")
+        member, wanted = PATCH_TYPES.get(kind) or PATCH_TYPES["ApplyConfiguration"]
         text = (mutation.get(member) or {}).get("expression") or ""
-        made.append(Mutation(text, compiled(text, within, wanted), patch))
+        made.append(Mutation(text, compiled(text, within, wanted), _MADE.get(kind, _apply)))
     return Mutations(made, spec.get("reinvocationPolicy") == "IfNeeded")
 
 
@@ -229,8 +229,5 @@ def _operation(value: Value) -> Document:
 
 _NOTHING: Document = {"": {"": None}}
 """What equals nothing in an object."""
-_SORTS: Mapping[str, tuple[str, Sequence[ResultType], Patch]] = {
-    "ApplyConfiguration": ("applyConfiguration", APPLY, _apply),
-    "JSONPatch": ("jsonPatch", PATCHES, _patch),
-}
-"""By patchType: the member with the expression, what that gives, and what is done with it."""
+_MADE: Mapping[str, Patch] = {"ApplyConfiguration": _apply, "JSONPatch": _patch}
+"""By patchType, what is done with what the expression gives."""

@@ -18,6 +18,8 @@ TEXT = (types.STRING,)
 TEXT_OR_NULL = (types.STRING, types.NULL)
 PATCHES = (types.list_of(types.object_named("JSONPatch")),)  # what the expression of a JSON patch gives
 APPLY = (types.object_named("Object"),)  # what the expression of an apply configuration gives
+PATCH_TYPES = {"ApplyConfiguration": ("applyConfiguration", APPLY), "JSONPatch": ("jsonPatch", PATCHES)}
+"""patchType of a mutation → the member with its expression, and what that gives."""
 REQUEST_RESOURCE = "authorizer.requestResource"
 
 _SCALARS = frozenset((

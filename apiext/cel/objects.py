@@ -6,19 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from apiext.cel.constructed import (
-    OPEN,
-    PATCH,
-    Constructed,
-    Joined,
-    Open,
-    Patch,
-    Resolve,
-    Shape,
-    name_of,
-    natural,
-    natural_fields,
-)
+from apiext.cel.constructed import Constructed, Joined, Open, Patch, name_of, natural, natural_fields
 from apiext.cel.conversions import seconds_text, shortest
 from apiext.cel.depth import room_for
 from apiext.cel.dynamic import dynamic
@@ -33,7 +21,7 @@ from apiext.cel.times import format_timestamp
 from apiext.cel.types import Type
 from apiext.cel.values import Duration, Fault, Map, Optional, Timestamp, Uint, Value, elements, is_list, is_map
 
-__all__ = ["OPEN", "PATCH", "Constructed", "Panicked", "Resolve", "Shape", "applied", "json_of", "mismatches"]
+__all__ = ["Constructed", "Panicked", "applied", "json_of", "mismatches"]
 
 _SAFE = (1 << 53) - 1  # whole numbers up to this are numbers in JSON, larger ones texts
 _INT_MIN, _INT_MAX = -(1 << 63), (1 << 63) - 1

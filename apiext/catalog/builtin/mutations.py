@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from apiext.catalog.admission_cel import APPLY, PATCHES
+from apiext.catalog.admission_cel import PATCH_TYPES
 from apiext.catalog.builtin import admission_rules as rules
 from apiext.catalog.builtin import policy_rules
 from apiext.catalog.builtin.policy_rules import MUTATED_OPERATIONS, within_spec
@@ -11,10 +11,6 @@ from apiext.documents.document import View
 from apiext.meta.fields import FieldError, child, invalid, not_supported, required
 
 REINVOCATION_POLICIES = ("IfNeeded", "Never")
-_PATCH_TYPES = {  # the field that goes with each, and the types of its expression's value
-    "ApplyConfiguration": ("applyConfiguration", APPLY),
-    "JSONPatch": ("jsonPatch", PATCHES),
-}
 
 
 def policy_errors(new: View, old: View | None) -> Iterator[FieldError]:
@@ -43,10 +39,10 @@ def _mutation_errors(
     if not kind:
         yield required(child(path, "patchType"))
         return
-    if kind not in _PATCH_TYPES:
-        yield not_supported(child(path, "patchType"), kind, tuple(_PATCH_TYPES))
+    if kind not in PATCH_TYPES:
+        yield not_supported(child(path, "patchType"), kind, tuple(PATCH_TYPES))
         return
-    field, wanted = _PATCH_TYPES[kind]
+    field, wanted = PATCH_TYPES[kind]
     if mutation.get(field) is None:
         yield required(child(path, field), f"must be specified when patchType is {kind}")
     else:
@@ -57,7 +53,7 @@ def _mutation_errors(
         else:
             within = within_spec(spec, written, known, variables, patches=True)
             yield from rules.expression_errors(text, at, within, wanted)
-    for other, _ in _PATCH_TYPES.values():
+    for other, _ in PATCH_TYPES.values():
         if other != field and mutation.get(other) is not None:
             yield invalid(child(path, other), f"{{{other}}}", f"must not be specified when patchType is {kind}")
 

@@ -138,6 +138,7 @@ LEASE_SHARED = 60  # seconds within which objects that go by themselves share an
 LEASE_OBJECTS = 1_000  # objects of one such lease (upstream: the same)
 TOOL_TIMEOUT = 65.0  # seconds that a command waits for one answer: a little more than the server takes at most
 TOOL_PATIENCE = 60.0  # seconds that a command goes on trying while a server restarts or is busy
+RESET_PATIENCE = 20.0  # seconds until a server of tests that is emptied must be empty
 MIGRATE_PAGE = 500  # objects listed at a time by a storage migration
 MIGRATE_RATE = 500.0  # objects per second that a storage migration rewrites at most, unless told otherwise
 MIGRATE_PARALLEL = 8  # its requests at a time

@@ -33,7 +33,7 @@ POLL = 0.005  # seconds between looks at something that is about to happen
 
 # Run by a new interpreter before the exec, not by preexec_fn after a fork: a fork of a process with threads may crash.
 # 1 is PR_SET_PDEATHSIG; the parent may have died in between; what Python ignores, etcd shall not.
-_DIE_WITH_PARENT = """
+DIE_WITH_PARENT = """
 import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)
 if os.getppid() != int(sys.argv[1]):
@@ -78,7 +78,7 @@ def command(binary: Binary) -> list[str]:
     child = [str(binary.path), *flags(binary)]
     if sys.platform != "linux" or not sys.executable:
         return child
-    return [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid()), *child]
+    return [sys.executable, "-I", "-S", "-c", DIE_WITH_PARENT, str(os.getpid()), *child]
 
 
 class EtcdServer:

@@ -13,6 +13,7 @@ from apiext import limits
 from apiext.tools.access import Access
 
 MERGE = "application/merge-patch+json"
+APPLY = "application/apply-patch+yaml"
 _BROKEN = (OSError, http.client.HTTPException)
 _BUSY = (429, 503)
 
@@ -57,6 +58,15 @@ class Api:
     def patch(self, path: str, body: Mapping[str, Any], accept: str = "application/json", **query: object) -> Answer:
         """Merge patch."""
         return self._request("PATCH", path, body, {"Accept": accept, "Content-Type": MERGE}, query)
+
+    def apply(self, path: str, body: Mapping[str, Any], manager: str) -> Answer:
+        """Server-side apply, whoever owns the fields."""
+        kind = {"Content-Type": APPLY}
+        return self._request("PATCH", path, body, kind, {"fieldManager": manager, "force": "true"})
+
+    def delete(self, path: str, **query: object) -> Answer:
+        """DELETE; the second time it answers 404."""
+        return self._request("DELETE", path, None, {}, query)
 
     def _request(
         self,
@@ -103,6 +113,10 @@ class Api:
             )
             self._kept.connection = kept
         return kept
+
+    def close(self) -> None:
+        """Hang up the connection of this thread."""
+        self._hang_up()
 
     def _hang_up(self) -> None:
         kept: http.client.HTTPConnection | None = getattr(self._kept, "connection", None)

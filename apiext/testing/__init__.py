@@ -1,0 +1,5 @@
+"""A server of one's own for tests: ``with Server() as api: …``, and the same as pytest's fixtures (clients.md §9.4)."""
+
+from apiext.testing.server import ApiError, Server, ServerNotReady
+
+__all__ = ["ApiError", "Server", "ServerNotReady"]

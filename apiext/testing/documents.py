@@ -1,0 +1,55 @@
+"""What tests put into a server: manifests of files and directories, in the order in which they can be created."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+Manifest = Mapping[str, Any]
+Source = str | Path | Manifest | Iterable["str | Path | Manifest"]
+"""A file, a directory, an object, or several of them."""
+
+_SUFFIXES = (".yaml", ".yml", ".json")
+_FIRST = ("Namespace", "CustomResourceDefinition")  # other objects need them
+
+
+def read(source: Source) -> list[Manifest]:
+    """Return the objects of a source: definitions and namespaces first, else as they stand; lists are taken apart.
+
+    Of a directory all its YAML and JSON files count, by name, without those of directories below it. Raises OSError,
+    yaml.YAMLError, and ValueError for what is no object.
+    """
+    found = list(_objects(source))
+    return sorted(found, key=lambda manifest: manifest["kind"] not in _FIRST)
+
+
+def _objects(source: Source) -> Iterator[Manifest]:
+    if isinstance(source, str | Path):
+        yield from _of_path(Path(source))
+    elif isinstance(source, Mapping):
+        yield from _taken_apart(source, "an object")
+    else:
+        for one in source:
+            yield from _objects(one)
+
+
+def _of_path(path: Path) -> Iterator[Manifest]:
+    if path.is_dir():
+        for file in sorted(path.iterdir()):
+            if file.suffix in _SUFFIXES and file.is_file():
+                yield from _of_path(file)
+        return
+    for document in yaml.load_all(path.read_bytes(), Loader=yaml.CSafeLoader):
+        if document is not None:
+            yield from _taken_apart(document, str(path))
+
+
+def _taken_apart(document: Any, where: str) -> Iterator[Manifest]:
+    if not isinstance(document, Mapping) or not document.get("kind") or not document.get("apiVersion"):
+        raise ValueError(f"{where}: no object with apiVersion and kind")
+    if document["kind"] == "List":
+        for item in document.get("items") or ():
+            yield from _taken_apart(item, where)
+    else:
+        yield document

@@ -1,0 +1,130 @@
+"""What a server holds, and how it becomes empty again between tests."""
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from apiext import limits
+from apiext.tools.api import Api
+
+DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+METADATA = "application/json;g=meta.k8s.io;v=v1;as=PartialObjectMetadataList"
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+NAMESPACES = "/api/v1/namespaces"
+_JUDGES = "/apis/admissionregistration.k8s.io/"  # webhooks and policies that might refuse what comes after them
+
+_PLAIN = ":"  # names of roles hold it
+_CLEANED = ("customresourcecleanup.apiextensions.k8s.io",)  # the server's own: objects go before their definition
+
+
+class StillThere(Exception):
+    """Objects that would not go; the text names some."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One resource: its group and plural, its kind, and its collection in each served version, the preferred first."""
+
+    group: str
+    plural: str
+    kind: str
+    namespaced: bool
+    verbs: frozenset[str]
+    collections: tuple[str, ...]  # paths without a namespace
+
+    def path(self, collection: str, namespace: str, name: str) -> str:
+        """Return the path of an object."""
+        if namespace:
+            base, _, plural = collection.rpartition("/")
+            collection = f"{base}/namespaces/{quote(namespace, safe='')}/{plural}"
+        return f"{collection}/{quote(name, safe=_PLAIN)}"
+
+
+def resources(api: Api) -> list[Resource]:
+    """Return what a server serves (aggregated discovery)."""
+    found: dict[tuple[str, str], Resource] = {}
+    for root in ("/api", "/apis"):
+        for group in api.get(root, DISCOVERY).document.get("items") or ():
+            name = (group.get("metadata") or {}).get("name") or ""
+            for version in group.get("versions") or ():
+                for one in version.get("resources") or ():
+                    base = f"/apis/{name}/{version['version']}" if name else f"/api/{version['version']}"
+                    key = (name, one["resource"])
+                    known = found.get(key)
+                    found[key] = Resource(
+                        name,
+                        one["resource"],
+                        (one.get("responseKind") or {}).get("kind") or "",
+                        one.get("scope") == "Namespaced",
+                        frozenset(one.get("verbs") or ()),
+                        (*(known.collections if known else ()), f"{base}/{one['resource']}"),
+                    )
+    return list(found.values())
+
+
+def objects(api: Api) -> dict[str, Mapping[str, Any]]:
+    """Return the metadata of everything that can be listed and deleted, by path."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for resource in resources(api):
+        if resource.verbs >= {"list", "delete"}:
+            found.update(_listed(api, resource))
+    return found
+
+
+def _listed(api: Api, resource: Resource) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for collection in resource.collections:  # one that a dead webhook cannot make is had in the version it is stored in
+        answer = api.get(collection, METADATA)
+        if answer.code == 200:
+            for item in answer.document.get("items") or ():
+                metadata = item["metadata"]
+                yield resource.path(collection, metadata.get("namespace") or "", metadata["name"]), metadata
+            return
+
+
+def empty(api: Api, kept: frozenset[str]) -> None:
+    """Delete everything but what stands at the paths ``kept``; finalizers of what goes are taken off.
+
+    Raises StillThere after limits.RESET_PATIENCE seconds.
+    """
+    late, wait = time.monotonic() + limits.RESET_PATIENCE, 0.005
+    asked: set[str] = set()
+    while True:
+        left = {path: metadata for path, metadata in objects(api).items() if path not in kept}
+        if not left:
+            return
+        if time.monotonic() > late:
+            raise StillThere(f"{len(left)} objects would not go: {', '.join(sorted(left)[:5])}")
+        for path in sorted(left, key=_order):
+            if path not in asked and not _goes_along(path, asked):
+                asked.add(path)
+                api.delete(path, propagationPolicy="Background")
+            elif left[path].get("deletionTimestamp") and _held(left[path]):
+                api.patch(path, {"metadata": {"finalizers": _CLEANED if path.startswith(DEFINITIONS) else None}})
+        time.sleep(wait)
+        wait = min(2 * wait, 0.2)
+
+
+def _held(metadata: Mapping[str, Any]) -> bool:
+    """Tell whether there are finalizers that somebody else would have to take off."""
+    return bool(set(metadata.get("finalizers") or ()).difference(_CLEANED))
+
+
+def _order(path: str) -> int:
+    if path.startswith(_JUDGES):
+        return 0
+    return 1 if path.startswith((f"{DEFINITIONS}/", f"{NAMESPACES}/")) and path.count("/") <= 5 else 2
+
+
+def _goes_along(path: str, asked: set[str]) -> bool:
+    """Tell whether an object goes with its namespace or its definition, which has been deleted."""
+    steps = path.split("/")
+    if "namespaces" in steps[:5] and len(steps) > steps.index("namespaces") + 2:
+        space = steps[steps.index("namespaces") + 1]
+        if f"{NAMESPACES}/{space}" in asked:
+            return True
+    if steps[1] != "apis":
+        return False
+    plural = steps[-2]
+    return f"{DEFINITIONS}/{plural}.{steps[2]}" in asked

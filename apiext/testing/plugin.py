@@ -1,0 +1,52 @@
+"""Fixtures of pytest: ``kube_api``, a server for the whole run, and ``kube_namespace``, a namespace for one test."""
+
+import os
+import secrets
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:  # loaded when a test asks for a server
+    from apiext.testing.server import Server
+
+_SERVER = pytest.StashKey["Server"]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add what names another server, or how one is started."""
+    group = parser.getgroup("apiext")
+    group.addoption("--kube-api-url", metavar="URL", default="", help="test against this running server")
+    parser.addini("kube_api_flags", "flags of `apiext serve` for the fixture kube_api", type="args", default=[])
+
+
+@pytest.fixture(scope="session")
+def kube_api(request: pytest.FixtureRequest) -> "Iterator[Server]":
+    """A server for all tests of this process; KUBECONFIG names it meanwhile."""
+    from apiext.testing.server import Server
+
+    url = request.config.getoption("--kube-api-url")
+    with Server(*request.config.getini("kube_api_flags"), url=url) as server, pytest.MonkeyPatch.context() as patch:
+        for name, value in server.environment.items():
+            patch.setitem(os.environ, name, value)
+        request.config.stash[_SERVER] = server
+        yield server
+
+
+@pytest.fixture
+def kube_namespace(kube_api: "Server") -> Iterator[str]:
+    """The name of a new namespace; it is deleted with all that is in it, which is not waited for."""
+    name = f"test-{secrets.token_hex(4)}"
+    kube_api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    yield name
+    kube_api.api.delete(f"/api/v1/namespaces/{name}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show what the server wrote beside a test that failed."""
+    report = yield
+    server = item.config.stash.get(_SERVER, None)
+    if server is not None and report.failed and "kube_api" in getattr(item, "fixturenames", ()):
+        report.sections.append(("apiext server", server.log_tail()))
+    return report

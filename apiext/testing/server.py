@@ -1,0 +1,209 @@
+"""Starts a server for tests, puts manifests into it, empties it again, and ends it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from apiext import limits
+from apiext.etcd.server import DIE_WITH_PARENT
+from apiext.testing import documents, inventory
+from apiext.testing.documents import Manifest, Source
+from apiext.testing.inventory import DEFINITIONS, Resource
+from apiext.tools.access import Access, from_kubeconfig
+from apiext.tools.api import Answer, Api
+
+MANAGER = "apiext-testing"
+_STOP_WITHIN = 10.0  # seconds until a server that does not end is killed
+_LOG_TAIL = 4000  # bytes of the log that a message shows
+
+
+class ServerNotReady(Exception):
+    """The server did not start; the text is the end of its log."""
+
+
+class ApiError(Exception):
+    """The server refused; ``code`` is the HTTP status, the text the message of its Status."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer.message)
+        self.code = answer.code
+
+
+class Server:
+    """A server with an etcd, a port and a directory of its own; all are gone when the ``with`` block is left.
+
+    ``flags`` are those of ``apiext serve``. ``secure`` serves https with certificates and a token of its own, else it
+    is plain http without authentication. ``url`` names a running server instead: then nothing is started.
+    """
+
+    def __init__(self, *flags: str, secure: bool = False, url: str = "") -> None:
+        self._flags = [*flags] if secure else ["--insecure", *flags]
+        self._stack = ExitStack()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._kept: frozenset[str] = frozenset()
+        self._api: Api | None = None
+        self._log = Path(os.devnull)
+        self.url = url.rstrip("/")
+        self.kubeconfig = Path(os.devnull)
+        self.token = ""
+        self.ca_file = ""
+
+    def __enter__(self) -> "Server":
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start the server and wait until it is ready; raises ServerNotReady."""
+        directory = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="apiext-")))
+        try:
+            access = self._serve(directory) if not self.url else self._join(directory)
+            self._api = Api(access, MANAGER)
+            self._kept = frozenset(inventory.objects(self._api))
+        except BaseException:
+            self.stop()
+            raise
+
+    def _join(self, directory: Path) -> Access:
+        self.kubeconfig = directory / "kubeconfig"
+        self.kubeconfig.write_text(json.dumps(_kubeconfig(self.url)))
+        return Access(self.url)
+
+    def _serve(self, directory: Path) -> Access:
+        ready, self._log = directory / "ready.json", directory / "server.log"
+        command = [
+            sys.executable, "-I", "-S", "-c", DIE_WITH_PARENT, str(os.getpid()),
+            sys.executable, "-m", "apiext", "serve", "--port=0", f"--data-dir={directory / 'data'}",
+            f"--ready-file={ready}", *self._flags,
+        ]  # fmt: skip
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        late = time.monotonic() + limits.TOOL_PATIENCE
+        while not ready.exists():
+            if self._process.poll() is not None or time.monotonic() > late:
+                raise ServerNotReady(self.log_tail() or "the server did not become ready")
+            time.sleep(0.005)
+        facts = json.loads(ready.read_bytes())
+        self.url, self.kubeconfig = str(facts["url"]).rstrip("/"), Path(facts["kubeconfig"])
+        access = from_kubeconfig(self.kubeconfig)
+        self.token = access.headers.get("Authorization", "").removeprefix("Bearer ")
+        authority = directory / "data" / "pki" / "ca.crt"
+        self.ca_file = str(authority) if access.tls is not None and authority.exists() else ""
+        return access
+
+    def stop(self) -> None:
+        """End the server; all that it held is gone."""
+        process, self._process = self._process, None
+        if process is not None and process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_STOP_WITHIN)
+            process.kill()
+            process.wait()
+        api, self._api = self._api, None
+        if api is not None:
+            api.close()
+        self._stack.close()
+
+    def log_tail(self) -> str:
+        """Return the end of what the server wrote; nothing of one that was not started here."""
+        with suppress(OSError), self._log.open("rb") as log:
+            log.seek(max(0, self._log.stat().st_size - _LOG_TAIL))
+            return log.read().decode("utf-8", "replace").strip()
+        return ""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables with which kubectl, Helm and client libraries find the server."""
+        return {"KUBECONFIG": str(self.kubeconfig)}
+
+    def apply(self, source: Source, namespace: str = "default") -> list[dict[str, Any]]:
+        """Apply files, directories or objects, as ``kubectl apply --server-side --force-conflicts`` does.
+
+        Definitions and namespaces go first, and are waited for. ``namespace`` is for objects that name none. Returns
+        the objects as they are stored; raises ApiError, and what reading a file raises.
+        """
+        found = []
+        manifests = documents.read(source)
+        for number, manifest in enumerate(manifests):
+            found.append(self._applied(manifest, namespace))
+            following = manifests[number + 1]["kind"] if number + 1 < len(manifests) else ""
+            if manifest["kind"] == "CustomResourceDefinition" != following:
+                for definition in found:
+                    if definition["kind"] == "CustomResourceDefinition":
+                        self._wait_established(definition["metadata"]["name"])
+        return found
+
+    def _applied(self, manifest: Manifest, namespace: str) -> dict[str, Any]:
+        resource, collection = self._resource_of(manifest)
+        metadata = manifest.get("metadata") or {}
+        space = (metadata.get("namespace") or namespace) if resource.namespaced else ""
+        answer = self.api.apply(resource.path(collection, space, str(metadata.get("name") or "")), manifest, MANAGER)
+        if answer.code not in (200, 201):
+            raise ApiError(answer)
+        return dict(answer.document)
+
+    def _resource_of(self, manifest: Manifest) -> tuple[Resource, str]:
+        """Return the resource of an object, and its collection in the version of the object."""
+        api_version = str(manifest["apiVersion"])
+        base = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
+        for resource in inventory.resources(self.api):
+            if resource.kind == manifest["kind"]:
+                for collection in resource.collections:
+                    if collection == f"{base}/{resource.plural}":
+                        return resource, collection
+        text = f'no matches for kind "{manifest["kind"]}" in version "{api_version}"'
+        raise ApiError(Answer(404, {"message": text}))
+
+    def _wait_established(self, name: str) -> None:
+        late = time.monotonic() + limits.RESET_PATIENCE
+        while True:
+            answer = self.api.get(f"{DEFINITIONS}/{name}")
+            conditions = (answer.document.get("status") or {}).get("conditions") or ()
+            told = {one["type"]: one for one in conditions}
+            if (told.get("Established") or {}).get("status") == "True":
+                return
+            refused: Mapping[str, str] = next((one for one in told.values() if one["status"] == "False"), {})
+            if time.monotonic() > late or refused.get("type") == "NamesAccepted":
+                raise ApiError(Answer(409, {"message": f"{name} is not served: {refused.get('message', '')}"}))
+            time.sleep(0.005)
+
+    def reset(self) -> None:
+        """Delete everything that is there since the start, whatever its finalizers; raises StillThere.
+
+        What the server began with stays as it is.
+        """
+        inventory.empty(self.api, self._kept)
+
+    @property
+    def api(self) -> Api:
+        """Plain requests to the server."""
+        if self._api is None:
+            raise ServerNotReady("the server is not running")
+        return self._api
+
+
+def _kubeconfig(url: str) -> Mapping[str, Any]:
+    named: Sequence[tuple[str, str, Mapping[str, str]]] = (
+        ("clusters", "cluster", {"server": url}),
+        ("contexts", "context", {"cluster": "apiext", "namespace": "default"}),
+    )
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "apiext",
+        **{many: [{"name": "apiext", one: value}] for many, one, value in named},
+    }

@@ -1,0 +1,209 @@
+"""Servers that tests start for themselves, and the fixtures of the pytest plug-in."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from apiext.testing import ApiError, Server, ServerNotReady
+from tests.support.definitions import definition
+from tests.support.waiting import until
+
+pytest_plugins = ["pytester"]
+MANIFESTS = Path(__file__).parents[1] / "clients" / "manifests"
+CRONTABS = "/apis/stable.example.com/v1/namespaces/default/crontabs"
+
+
+@pytest.fixture(scope="module")
+def api() -> Iterator[Server]:
+    with Server() as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def emptied(request: pytest.FixtureRequest) -> Iterator[None]:
+    yield
+    if "api" in request.fixturenames:
+        request.getfixturevalue("api").reset()
+
+
+def configmap(name: str, **metadata: Any) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, **metadata}, "data": {"a": "b"}}
+
+
+def crontab(**metadata: Any) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((MANIFESTS / "my-crontab.yaml").read_text())
+    found["metadata"] |= metadata
+    return found
+
+
+def test_objects_can_be_applied_with_their_definition(api: Server) -> None:
+    found = api.apply([crontab(name="mine"), MANIFESTS / "resourcedefinition.yaml"])
+    assert [one["kind"] for one in found] == ["CustomResourceDefinition", "CronTab"]
+    assert api.api.get(f"{CRONTABS}/mine").code == 200
+    api.apply(configmap("here"), namespace="kube-public")
+    assert api.api.get("/api/v1/namespaces/kube-public/configmaps/here").code == 200
+
+
+def test_a_reset_leaves_what_was_there_at_the_start(api: Server) -> None:
+    before = {item["metadata"]["name"] for item in api.api.get("/api/v1/namespaces").document["items"]}
+    api.apply(MANIFESTS / "resourcedefinition.yaml")
+    api.apply([
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "mine"}},
+        configmap("kept-by-nobody", namespace="mine", finalizers=["example.com/never"]),
+        configmap("in-default", finalizers=["example.com/never"]),
+        crontab(finalizers=["example.com/never"]),
+        crontab(name="elsewhere", namespace="mine", finalizers=["example.com/never"]),
+    ])  # fmt: skip
+    api.reset()
+    assert {item["metadata"]["name"] for item in api.api.get("/api/v1/namespaces").document["items"]} == before
+    assert api.api.get("/api/v1/configmaps").document["items"] == []
+    assert api.api.get(CRONTABS).code == 404
+    api.apply(MANIFESTS / "resourcedefinition.yaml")
+    assert api.api.get(CRONTABS).document["items"] == []
+
+
+def test_a_reset_is_not_kept_by_webhooks_that_are_dead(api: Server) -> None:
+    nowhere = {"url": "https://127.0.0.1:1/"}
+    rule = {"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"], "operations": ["*"], "scope": "*"}
+    hook = {
+        "name": "never.example.com", "clientConfig": nowhere, "rules": [rule], "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }  # fmt: skip
+    crontabs = yaml.safe_load((MANIFESTS / "resourcedefinition.yaml").read_text())
+    spec = crontabs["spec"]
+    spec["versions"].append({**spec["versions"][0], "name": "v2", "storage": False})
+    webhook = {"clientConfig": nowhere, "conversionReviewVersions": ["v1"]}
+    spec["conversion"] = {"strategy": "Webhook", "webhook": webhook}
+    api.apply([crontabs, crontab(finalizers=["example.com/never"])])
+    kind = "ValidatingWebhookConfiguration"
+    api.apply({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": "never"},
+               "webhooks": [hook]})  # fmt: skip
+    with pytest.raises(ApiError, match="failed calling webhook"):
+        api.apply(configmap("refused"))
+    api.reset()
+    api.apply(configmap("taken"))
+
+
+def test_what_the_server_refuses_is_raised(api: Server) -> None:
+    with pytest.raises(
+        ApiError, match=r'no matches for kind "CronTab" in version "stable\.example\.com/v1"'
+    ) as missing:
+        api.apply(crontab())
+    assert missing.value.code == 404
+    with pytest.raises(ApiError, match="Invalid value") as invalid:
+        api.apply(configmap("Not a name"))
+    assert invalid.value.code == 422
+    first, other = definition("first.example.com"), definition("first.example.com", "others")
+    other["spec"]["names"]["kind"] = first["spec"]["names"]["kind"]
+    api.apply(first)
+    with pytest.raises(ApiError, match=r"is not served: .*already in use") as taken:
+        api.apply(other)
+    assert taken.value.code == 409
+
+
+def test_a_secure_server_has_a_token_and_an_authority() -> None:
+    with Server(secure=True) as server:
+        assert server.url.startswith("https://")
+        assert server.token
+        assert "BEGIN CERTIFICATE" in Path(server.ca_file).read_text()
+        assert server.environment == {"KUBECONFIG": str(server.kubeconfig)}
+        server.apply(configmap("one"))
+        kubeconfig = server.kubeconfig
+    assert not kubeconfig.exists()
+    with pytest.raises(ServerNotReady, match="not running"):
+        server.apply(configmap("two"))
+
+
+def test_a_server_that_cannot_start_says_why() -> None:
+    with (
+        pytest.raises(ServerNotReady, match="--etcd-transport pigeon: use native or grpc"),
+        Server("--etcd-transport=pigeon"),
+    ):
+        pass
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells children of their parent's death")
+def test_a_server_dies_with_the_tests_that_started_it() -> None:
+    code = (
+        "import os, signal\nfrom apiext.testing import Server\nserver = Server()\nserver.start()\n"
+        "print(server._process.pid, flush=True)\nos.kill(os.getpid(), signal.SIGKILL)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == -signal.SIGKILL
+    until(lambda: not _runs(int(done.stdout)), "the server has ended", 20.0)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+PASSING = """
+import json, os, subprocess, urllib.request
+
+def names(url):
+    with urllib.request.urlopen(url + "/api/v1/namespaces") as answer:
+        return [item["metadata"]["name"] for item in json.load(answer)["items"]]
+
+def test_a_namespace(kube_api, kube_namespace):
+    assert kube_namespace in names(kube_api.url)
+    assert os.environ["KUBECONFIG"] == str(kube_api.kubeconfig)
+
+def test_another(kube_api, kube_namespace):
+    kube_api.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}, kube_namespace)
+    kube_api.reset()
+    assert kube_namespace not in names(kube_api.url)
+"""
+FAILING = """
+def test_it(kube_api):
+    kube_api.log_tail = lambda: "what the server wrote"
+    assert False
+
+def test_without():
+    assert False
+"""
+
+
+def run(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
+    return pytester.runpytest_subprocess("-p", "no:cacheprovider", "-p", "apiext.testing.plugin", *arguments)
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run of pytest as a stranger's: with no plug-in but ours, whether it is installed or found in the sources."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+
+
+@pytest.mark.usefixtures("alone")
+def test_fixtures_of_pytest(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(PASSING)
+    pytester.makeini("[pytest]\nkube_api_flags = --kubernetes-version=1.30.0 --quiet\n")
+    run(pytester).assert_outcomes(passed=2)
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_running_server_can_be_named(pytester: pytest.Pytester, api: Server) -> None:
+    pytester.makepyfile(PASSING)
+    run(pytester, f"--kube-api-url={api.url}").assert_outcomes(passed=2)
+    assert os.environ.get("KUBECONFIG") != str(api.kubeconfig)
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_failed_test_shows_the_servers_words(pytester: pytest.Pytester, api: Server) -> None:
+    pytester.makepyfile(FAILING)
+    done = run(pytester, f"--kube-api-url={api.url}")
+    done.assert_outcomes(failed=2)
+    assert str(done.stdout).count("what the server wrote\n") == 1
+    assert str(done.stdout).count("apiext server") == 1

@@ -17,6 +17,8 @@ commands:
   crd      judge definitions offline, as create would: apiext crd lint FILE…
   envtest-assets
            write a directory for KUBEBUILDER_ASSETS: apiext envtest-assets DIR
+  kubeconfig
+           write one for a user, or put it where kubectl looks: apiext kubeconfig print | merge | remove
   check    ask a running server whether it is ready: apiext check --url URL [--cafile FILE]
   version  print the version; -o json for JSON
 
@@ -112,11 +114,19 @@ def envtest_assets(arguments: Sequence[str]) -> int:
     return command.run(arguments)
 
 
+def kubeconfig(arguments: Sequence[str]) -> int:
+    """Give out a kubeconfig, or put it where kubectl looks."""
+    from apiext.tools import kubeconfig as command
+
+    return command.run(arguments)
+
+
 COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {
     "serve": serve,
     "migrate": migrate,
     "crd": crd,
     "envtest-assets": envtest_assets,
+    "kubeconfig": kubeconfig,
     "check": check,
     "version": version,
 }

@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,12 +18,15 @@ import uvloop
 
 from apiext import cli, edge, limits
 from apiext.admission.calls import Poster
-from apiext.auth.authorization import MODES
+from apiext.audit import auditor
+from apiext.auth.authorization import authorizer_of
+from apiext.auth.roles import Roles
 from apiext.auth.tokens import Account
 from apiext.catalog.builtin.resources import api_versions, builtin_resources
 from apiext.catalog.served import Catalog, LiveCatalog, ServedResource
-from apiext.config import ALL_APIS, GARBAGE_COLLECTOR, POLICY_STATUS, V1BETA1, Config
+from apiext.config import ALL_APIS, ALWAYS_ALLOW, GARBAGE_COLLECTOR, POLICY_STATUS, RBAC, V1BETA1, Config, ConfigError
 from apiext.controllers import cycles, startup
+from apiext.controllers.resealing import Resealing
 from apiext.conversion.webhook import Converter
 from apiext.etcd.binaries import NoBinary
 from apiext.etcd.client import Etcd
@@ -31,9 +35,11 @@ from apiext.etcd.errors import EtcdError
 from apiext.etcd.server import EtcdServer, ServerError
 from apiext.etcd.transport import TLS
 from apiext.http.protobuf import stored_json
+from apiext.http.server import HttpServer
 from apiext.meta.time import now
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.keys import Keys
+from apiext.storage.sealing_config import PLAIN, ConfigurationError, Loaded, load
 from apiext.telemetry import Telemetry
 from apiext.verbs import judges
 from apiext.verbs.call import Verbs
@@ -60,6 +66,11 @@ HOOKS = (
 )
 """Readiness checks that upstream has and that here are one fact: every stored definition is served."""
 
+RELOAD_CHECKS = ("poststarthook/start-encryption-provider-config-automatic-reload", "kms-providers")
+"""Checks that upstream has when the encryption configuration is read again; a bad file leaves the last one in use."""
+
+ROLES_HOOK = "poststarthook/rbac/bootstrap-roles"
+
 EXITS: tuple[tuple[type[BaseException], int], ...] = (
     (EtcdUnreachableError, cli.EXIT_ETCD),
     (edge.PortInUseError, cli.EXIT_PORT),
@@ -68,6 +79,8 @@ EXITS: tuple[tuple[type[BaseException], int], ...] = (
     (DirectoryInUse, cli.EXIT_FAILURE),
     (ResolverError, cli.EXIT_USAGE),
     (CredentialsError, cli.EXIT_USAGE),
+    (ConfigError, cli.EXIT_USAGE),
+    (ConfigurationError, cli.EXIT_USAGE),
     (OSError, cli.EXIT_FAILURE),
 )
 
@@ -81,8 +94,16 @@ def run(config: Config, warn: Warn) -> int:
         try:
             runner.run(Application(config, warn).serve())
         except Exception as error:  # outermost: every failure becomes one line and an exit code
-            return _explain(error)
-    return 0
+            return _end(_explain(error))
+        return _end(0)
+
+
+def _end(code: int) -> int:
+    """Return the exit code; the process is over soon, whatever threads compute for requests that had their time."""
+    last = threading.Timer(limits.THREADS_END, os._exit, (code,))
+    last.daemon = True
+    last.start()
+    return code
 
 
 def _explain(error: BaseException) -> int:
@@ -104,6 +125,7 @@ class Application:
         self._warn = warn
         self._began = time.monotonic()
         self._stop = asyncio.Event()
+        self._starting: asyncio.Timeout | None = None
         self._child: EtcdServer | None = None
         try:
             self._services = Resolver(config.service_resolver)
@@ -114,6 +136,9 @@ class Application:
             self._users = users_of(admission) if admission else {}
         except CredentialsError as error:
             raise CredentialsError(f"--admission-control-config-file {admission}: {error}") from error
+
+        self._encryption = _encryption(config.encryption_config)
+        self._auditor = auditor.build(config.audit, Client(self._services), warn)
 
     async def serve(self) -> None:
         """Start everything, wait for a signal, stop everything."""
@@ -136,6 +161,9 @@ class Application:
         if self._stop.is_set():  # the second one means now; the child stops by its parent's death
             os._exit(cli.EXIT_FAILURE)
         self._stop.set()
+        if self._starting is not None:
+            with contextlib.suppress(RuntimeError):  # it has answered
+                self._starting.reschedule(asyncio.get_running_loop().time())
 
     async def _etcd_endpoints(self, stack: contextlib.AsyncExitStack) -> list[str]:
         if self._config.etcd.servers:
@@ -161,7 +189,10 @@ class Application:
             )
             tried = time.monotonic()
             try:
-                await etcd.start()
+                async with asyncio.timeout(None) as self._starting:
+                    await etcd.start()
+            except TimeoutError as stopped:
+                raise EtcdUnreachableError(f"stopped before etcd at {', '.join(endpoints)} answered") from stopped
             except EtcdError as error:
                 if time.monotonic() > deadline or self._stop.is_set():
                     raise EtcdUnreachableError(
@@ -177,10 +208,11 @@ class Application:
     async def _serve_on(self, etcd: Etcd, endpoints: list[str]) -> None:
         config = self._config
         telemetry = Telemetry()
-        store = CachedStore(etcd, Keys(config.etcd.prefix), telemetry.etcd_seconds)
+        store = CachedStore(etcd, Keys(config.etcd.prefix), telemetry.etcd_seconds, self._encryption.sealings)
         live = LiveCatalog(Catalog())
         async with asyncio.TaskGroup() as group:
             await store.start(group)
+            resealing = self._resealing(group, store)
             builtin = self._builtin()
             control = await startup.start(group, store, live, now, builtin, config=config, decoder=stored_json)
             clock = asyncio.get_running_loop().time
@@ -188,30 +220,27 @@ class Application:
             converter = Converter(webhooks)
             converter.start(group)
             known = edge.identity(config, self._accounts(store))
+            roles = await self._roles(store)
+            authorizer = authorizer_of(config.authorization_modes, roles.policy)
             verbs = Verbs(
                 live,
                 store,
-                judges.chain(
-                    live,
-                    store,
-                    self._posters(webhooks),
-                    converter,
-                    MODES[config.authorization_mode],
-                    config.disabled_plugins,
-                ),
+                judges.chain(live, store, self._posters(webhooks), converter, authorizer, config.disabled_plugins),
                 control.serving,
                 now,
                 clock,
                 converter,
-                MODES[config.authorization_mode],
+                authorizer,
                 known.authenticator,
                 known.accounts,
+                roles.policy if RBAC in config.authorization_modes else None,
             )
+            control.keep_roles(group, verbs, config)
             if config.runs(GARBAGE_COLLECTOR):
                 control.collect_garbage(group, verbs)
             if config.runs(POLICY_STATUS):
                 control.check_policies(group, store, live, f"v{config.kubernetes_version}")
-            server = await edge.listen(config, verbs, known, self._checks(store, control), telemetry)
+            server = await self._listen(group, verbs, known, self._checks(store, control), telemetry)
             kubeconfig = edge.write_kubeconfig(config, known, server.url)
             await control.wait_synced()
             cycles.keep()  # schemas and catalog live as long as the server
@@ -220,10 +249,41 @@ class Application:
             await self._stop.wait()
             collecting.cancel()
             await server.wait_closed()
+            if self._auditor is not None:
+                await self._auditor.stop()
             await control.stop()
             await converter.stop()
             await webhooks.close()
+            await resealing.stop()
             await store.stop()
+
+    async def _listen(
+        self,
+        group: asyncio.TaskGroup,
+        verbs: Verbs,
+        known: edge.Identity,
+        checks: dict[str, Callable[[], str]],
+        telemetry: Telemetry,
+    ) -> HttpServer:
+        if self._auditor is not None:
+            self._auditor.start(group)
+        return await edge.listen(self._config, verbs, known, checks, telemetry, self._auditor)
+
+    def _resealing(self, group: asyncio.TaskGroup, store: CachedStore) -> Resealing:
+        """Return who reads the encryption configuration again, at work if that is wanted."""
+        config = self._config
+        made = Resealing(config.encryption_config, self._encryption, store.reseal)
+        if config.encryption_reload:
+            made.start(group)
+        return made
+
+    async def _roles(self, store: CachedStore) -> Roles:
+        """Return the roles there are, followed if requests are judged by them."""
+        roles = Roles()
+        if RBAC in self._config.authorization_modes:
+            roles.follow(store)
+            await roles.wait_ready()
+        return roles
 
     def _posters(self, client: Client) -> Callable[[str], Poster]:
         """Return what tells who calls webhooks for an admission plug-in."""
@@ -261,7 +321,13 @@ class Application:
         def synced() -> str:
             return "" if control.synced() else "not every stored definition is served yet"
 
-        return {"etcd": etcd, "etcd-readiness": etcd, "informer-sync": synced} | dict.fromkeys(HOOKS, synced)
+        def bootstrapped() -> str:
+            return "" if control.has_roles() else "the default cluster roles are not there yet"
+
+        checks = {"etcd": etcd, "etcd-readiness": etcd, "informer-sync": synced} | dict.fromkeys(HOOKS, synced)
+        if self._config.encryption_reload:
+            checks |= dict.fromkeys(RELOAD_CHECKS, lambda: "")
+        return checks | ({ROLES_HOOK: bootstrapped} if RBAC in self._config.authorization_modes else {})
 
     def _announce(self, url: str, kubeconfig: Path, endpoints: list[str]) -> None:
         """Write the ready file and say what to type next."""
@@ -285,7 +351,12 @@ class Application:
             print(json.dumps({"event": "ready", **facts, "milliseconds": took}), file=sys.stderr, flush=True)
             return
         where = "own etcd" if self._child is not None else ", ".join(endpoints)
-        mode = "http, no authentication" if config.insecure else "https, every authenticated user may do everything"
+        if config.insecure:
+            mode = "http, no authentication"
+        elif config.authorization_modes[0] == ALWAYS_ALLOW:
+            mode = "https, every authenticated user may do everything"
+        else:
+            mode = f"https, requests are judged by {', '.join(config.authorization_modes)}"
         lines = (
             f"apiext is ready after {took} ms: {url} (Kubernetes {config.kubernetes_version}; {mode})",
             f"objects are kept in {where} under {config.etcd.prefix}",
@@ -295,6 +366,14 @@ class Application:
             "  kubectl get crd",
         )
         print("\n".join(lines), file=sys.stderr, flush=True)
+
+
+def _encryption(path: str) -> Loaded:
+    """Return what --encryption-provider-config says; raises ConfigurationError."""
+    try:
+        return load(path) if path else PLAIN
+    except ConfigurationError as error:
+        raise ConfigurationError(f"--encryption-provider-config {path}: {error}") from error
 
 
 def write_atomically(path: Path, text: str, mode: int) -> None:

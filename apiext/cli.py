@@ -1,7 +1,7 @@
 """The command line: flags, environment and file become a Config; every sub-command starts here."""
 
 import argparse
-import os
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,18 +10,23 @@ from typing import Any
 
 import yaml
 
+from apiext.audit import flags as audit_flags
 from apiext.config import (
+    AGGREGATION,
     ALWAYS_ALLOW,
     ALWAYS_DENY,
     CONTROLLERS,
     GARBAGE_COLLECTOR,
     KUBERNETES_VERSION,
     PLUGINS,
+    RBAC,
     STATUS_MANAGER,
     Config,
     ConfigError,
     EtcdConfig,
+    default_data_dir,
 )
+from apiext.http import header_flags
 
 Warn = Callable[[str], None]
 
@@ -72,7 +77,7 @@ FLAGS = (
     Flag("token-auth-file", "static tokens: token,user,uid,\"group,group\"", metavar="FILE"),
     Flag("token", "bearer token of the admin (default: made once, kept in the data directory)", metavar="TOKEN"),
     Flag("event-ttl", "time that events are kept", "1h", "DURATION"),
-    Flag("authorization-mode", "AlwaysAllow, or AlwaysDeny for all but system:masters", "AlwaysAllow", "MODE"),
+    Flag("authorization-mode", "AlwaysAllow, RBAC, or AlwaysDeny for all but system:masters", "AlwaysAllow", "A,B"),
     Flag("service-account-issuer", "issuer of service account tokens", "https://kubernetes.default.svc", "URL"),
     Flag("service-account-signing-key-file", "key of those tokens (default: made when first needed)", metavar="FILE"),
     Flag("api-audiences", "whom those tokens are for (default: the issuer)", metavar="A,B"),
@@ -80,6 +85,9 @@ FLAGS = (
     Flag("service-resolver", "YAML map of the services of webhooks: name.namespace:port to host:port", metavar="FILE"),
     Flag("admission-control-config-file", "AdmissionConfiguration: kubeConfigFile of users for admission webhooks",
          metavar="FILE"),
+    Flag("encryption-provider-config", "EncryptionConfiguration: by which keys resources are sealed in etcd",
+         metavar="FILE"),
+    Flag("encryption-provider-config-automatic-reload", "read that file again when it changes", switch=True),
     Flag("kubernetes-version", "version that /version reports", KUBERNETES_VERSION, "X.Y.Z"),
     Flag("status-manager", "field manager of what the server itself writes into statuses", STATUS_MANAGER, "NAME"),
     Flag("max-requests-inflight", "reads at a time, 0 for no limit", "400", "N"),
@@ -89,6 +97,8 @@ FLAGS = (
     Flag("shutdown-delay-duration", "time between failing readiness and the drain", "0s", "DURATION"),
     Flag("v", "log verbosity: 2 logs each request", "0", "N"),
     Flag("quiet", "print no ready message", switch=True),
+    *(Flag(*row) for row in header_flags.FLAGS),
+    *(Flag(*row, switch=row[0] in audit_flags.SWITCHES) for row in audit_flags.FLAGS),
 )  # fmt: skip
 
 
@@ -212,12 +222,17 @@ def _build(values: Mapping[str, str], given: Mapping[str, str], environment: Map
         token_auth_file=values["token-auth-file"],
         token=values["token"],
         event_ttl=_duration("event-ttl", values["event-ttl"]),
-        authorization_mode=_authorization_mode(values["authorization-mode"], warn),
+        authorization_modes=_authorization_modes(values["authorization-mode"], warn),
         service_account_issuer=values["service-account-issuer"].partition(",")[0],
         service_account_key_file=values["service-account-signing-key-file"],
         api_audiences=_names(values["api-audiences"]),
         anonymous_auth=_bool("anonymous-auth", values["anonymous-auth"]),
         service_resolver=values["service-resolver"],
+        encryption_config=values["encryption-provider-config"],
+        encryption_reload=_bool(
+            "encryption-provider-config-automatic-reload", values["encryption-provider-config-automatic-reload"]
+        ),
+        headers=header_flags.read(values, warn),
         admission_control_config_file=values["admission-control-config-file"],
         kubernetes_version=values["kubernetes-version"].removeprefix("v"),
         status_manager=values["status-manager"],
@@ -229,13 +244,8 @@ def _build(values: Mapping[str, str], given: Mapping[str, str], environment: Map
         shutdown_delay=_duration("shutdown-delay-duration", values["shutdown-delay-duration"]),
         verbosity=_integer("v", values["v"]),
         quiet=_bool("quiet", values["quiet"]),
+        audit=audit_flags.read(values),
     )
-
-
-def default_data_dir(environment: Mapping[str, str]) -> str:
-    """Return the data directory of a user who names none."""
-    base = environment.get("XDG_DATA_HOME") or os.path.join(environment.get("HOME", "/var/lib"), ".local", "share")
-    return os.path.join(base, "apiext")
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -264,7 +274,8 @@ def _duration(flag: str, text: str) -> float:
     """Return seconds of a Go duration such as 1m30s, or of a bare number."""
     rest, total = text, 0.0
     try:
-        return float(text)
+        total = float(text)
+        rest = "" if 0 <= total < math.inf else "-"
     except ValueError:
         pass
     while rest:
@@ -289,7 +300,7 @@ def _plugins(values: Mapping[str, str], warn: Warn) -> frozenset[str]:
     return found["disable-admission-plugins"] - found["enable-admission-plugins"]
 
 
-_ALIASES = {"garbagecollector": GARBAGE_COLLECTOR}  # its older name
+_ALIASES = {"garbagecollector": GARBAGE_COLLECTOR, "clusterrole-aggregation": AGGREGATION}  # their older names
 
 
 def _controllers(text: str, warn: Warn) -> tuple[str, ...]:
@@ -303,13 +314,24 @@ def _controllers(text: str, warn: Warn) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _authorization_mode(text: str, warn: Warn) -> str:
-    modes = _names(text)
-    if modes == (ALWAYS_DENY,):
-        return ALWAYS_DENY
-    if modes != (ALWAYS_ALLOW,):
+_FOREIGN_MODES = ("Node", "Webhook", "ABAC")
+
+
+def _authorization_modes(text: str, warn: Warn) -> tuple[str, ...]:
+    """Return the modes in their order, without kube-apiserver's others, which get a warning."""
+    named = _names(text)
+    modes = tuple(mode for mode in named if mode not in _FOREIGN_MODES)
+    unknown = [mode for mode in modes if mode not in (ALWAYS_ALLOW, ALWAYS_DENY, RBAC)]
+    if unknown:
+        raise ConfigError(f"--authorization-mode {text}: there is no mode {unknown[0]}")
+    if len(set(named)) != len(named):
+        raise ConfigError(f"--authorization-mode {text}: name each mode once")
+    if not modes:
         warn(f"--authorization-mode={text} is not enforced: every authenticated user may do everything")
-    return ALWAYS_ALLOW
+    elif modes != named:
+        others = ", ".join(mode for mode in named if mode not in modes)
+        warn(f"--authorization-mode={text}: there is no {others} here, requests are judged by {', '.join(modes)}")
+    return modes or (ALWAYS_ALLOW,)
 
 
 def _runtime_config(text: str) -> tuple[tuple[str, bool], ...]:

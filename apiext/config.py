@@ -1,7 +1,10 @@
 """The configuration of a server: one frozen value, checked once."""
 
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 LOOPBACK = frozenset(("127.0.0.1", "::1", "localhost"))
 PLUGINS = frozenset(
@@ -16,8 +19,26 @@ STATUS_MANAGER = "kube-apiserver"  # the manager of what the server itself write
 ALL_APIS = "api/all"  # what --runtime-config calls every API that it does not name
 GARBAGE_COLLECTOR = "garbage-collector-controller"
 POLICY_STATUS = "validatingadmissionpolicy-status-controller"
-ALWAYS_ALLOW, ALWAYS_DENY = "AlwaysAllow", "AlwaysDeny"
-CONTROLLERS = frozenset((GARBAGE_COLLECTOR, POLICY_STATUS))  # those that can be turned off
+AGGREGATION = "clusterrole-aggregation-controller"
+ALWAYS_ALLOW, ALWAYS_DENY, RBAC = "AlwaysAllow", "AlwaysDeny", "RBAC"  # values of --authorization-mode
+CONTROLLERS = frozenset((GARBAGE_COLLECTOR, POLICY_STATUS, AGGREGATION))  # those that can be turned off
+
+
+def default_data_dir(environment: Mapping[str, str]) -> str:
+    """Return the data directory of a user who names none."""
+    base = environment.get("XDG_DATA_HOME") or os.path.join(environment.get("HOME", "/var/lib"), ".local", "share")
+    return os.path.join(base, "apiext")
+
+
+def _is_endpoint(text: str) -> bool:
+    """Tell whether a text is where an etcd may be."""
+    if text.startswith("unix:///"):
+        return True
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 class ConfigError(ValueError):
@@ -41,6 +62,63 @@ class EtcdConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class AuditDelivery:
+    """How events get to one place: mode, batches, and what is cut."""
+
+    mode: str = "blocking"
+    buffer_size: int = 10_000
+    max_batch: int = 1
+    max_wait: float = 0.0
+    throttled: bool = False
+    throttle_qps: float = 0.0
+    throttle_burst: int = 0
+    truncated: bool = False
+    max_event_bytes: int = 100 * 1024
+    max_batch_bytes: int = 10 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class AuditConfig:
+    """What is audited, and where it is told (AUD-001). No policy: nothing is."""
+
+    policy_file: str = ""
+    log_path: str = ""
+    log_format: str = "json"
+    max_age: int = 366
+    max_backups: int = 100
+    max_megabytes: int = 100
+    compress: bool = False
+    log: AuditDelivery = AuditDelivery()
+    webhook_file: str = ""
+    initial_backoff: float = 10.0
+    webhook: AuditDelivery = AuditDelivery(mode="batch")
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyConfig:
+    """Who may tell in headers whose requests they are (AUT-001). No CA: nobody."""
+
+    ca_file: str = ""
+    allowed_names: tuple[str, ...] = ()  # none: every certificate of the CA
+    user_headers: tuple[str, ...] = ()
+    uid_headers: tuple[str, ...] = ()
+    group_headers: tuple[str, ...] = ()
+    extra_prefixes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderConfig:
+    """What headers of answers say to browsers (LIM-005), and what those of requests say."""
+
+    cors_origins: tuple[str, ...] = ()
+    hsts: tuple[str, ...] = ()
+    proxy: ProxyConfig = ProxyConfig()
+
+
+NO_HEADERS = HeaderConfig()
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """Everything that a server is told at its start (command-line.md)."""
 
@@ -61,13 +139,16 @@ class Config:
     client_ca_file: str = ""
     token_auth_file: str = ""
     token: str = field(default="", repr=False)
-    authorization_mode: str = ALWAYS_ALLOW
+    authorization_modes: tuple[str, ...] = (ALWAYS_ALLOW,)
     service_account_issuer: str = "https://kubernetes.default.svc"
     service_account_key_file: str = ""
     api_audiences: tuple[str, ...] = ()
     event_ttl: float = 3600.0
     anonymous_auth: bool = False
     service_resolver: str = ""
+    encryption_config: str = ""
+    encryption_reload: bool = False
+    headers: HeaderConfig = NO_HEADERS
     admission_control_config_file: str = ""
     kubernetes_version: str = KUBERNETES_VERSION
     status_manager: str = STATUS_MANAGER
@@ -79,6 +160,7 @@ class Config:
     shutdown_delay: float = 0.0
     verbosity: int = 0
     quiet: bool = False
+    audit: AuditConfig = AuditConfig()
 
     def checked(self) -> "Config":
         """Return the configuration, or raise ConfigError with a remedy."""
@@ -90,10 +172,14 @@ class Config:
         if not 0 <= self.port <= 65535:
             raise ConfigError(f"--port {self.port} is no port: use 0 for a free one, or 1 to 65535")
         for server in self.etcd.servers:
-            if not server.startswith(("http://", "https://", "unix:///")):
+            if not _is_endpoint(server):
                 raise ConfigError(f"--etcd-servers {server}: use http://host:port, https://host:port or unix:///path")
         if self.etcd.transport not in ("native", "grpc"):
             raise ConfigError(f"--etcd-transport {self.etcd.transport}: use native or grpc")
+        if self.encryption_reload and not self.encryption_config:
+            raise ConfigError(
+                "--encryption-provider-config-automatic-reload must be set with --encryption-provider-config"
+            )
         if bool(self.tls_cert_file) != bool(self.tls_private_key_file):
             raise ConfigError("--tls-cert-file and --tls-private-key-file go together")
         return self

@@ -5,11 +5,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from apiext.audit.auditor import Auditor
 from apiext.auth import authentication, certificates, kubeconfig
 from apiext.auth.authentication import Authenticator, Credentials, Everyone
+from apiext.auth.proxies import Proxies, ProxyError
 from apiext.auth.tokens import Account, Tokens
 from apiext.auth.user import SUPERUSER
-from apiext.config import Config
+from apiext.config import Config, ConfigError, ProxyConfig
+from apiext.controllers import resealing
 from apiext.http.health import Check, Health
 from apiext.http.operations import VerbOperations
 from apiext.http.server import HttpServer, Settings, tls_context
@@ -31,6 +34,7 @@ class Identity:
     ca: bytes
     token: str
     accounts: Tokens
+    proxies: Proxies | None = None
 
 
 def identity(config: Config, exists: Callable[[Account], bool]) -> Identity:
@@ -52,8 +56,27 @@ def identity(config: Config, exists: Callable[[Account], bool]) -> Identity:
     users = {token: SUPERUSER}
     if config.token_auth_file:
         users |= authentication.read_token_file(Path(config.token_auth_file))
-    context = tls_context(str(serving.certificate), str(serving.key), config.client_ca_file)
-    return Identity(context, Credentials(users, accounts), serving.ca, token, accounts)
+    client_ca, proxy = config.client_ca_file or serving.authority, config.headers.proxy
+    proxies = _proxies(proxy, client_ca) if proxy.ca_file else None
+    context = tls_context(str(serving.certificate), str(serving.key), client_ca, proxy.ca_file)
+    if proxies is not None:  # a resumed session does not say who signed the certificate
+        context.options |= ssl.OP_NO_TICKET
+        context.num_tickets = 0
+    return Identity(context, Credentials(users, accounts), serving.ca, token, accounts, proxies)
+
+
+def _proxies(config: ProxyConfig, client_ca: str) -> Proxies:
+    """Return the proxies that are believed; raises ConfigError."""
+    try:
+        return Proxies(config, client_ca)
+    except ProxyError as error:
+        raise ConfigError(str(error)) from error
+    except OSError as error:
+        raise ConfigError(f"--requestheader-client-ca-file {config.ca_file}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise ConfigError(
+            f"--requestheader-client-ca-file {config.ca_file}: there are no certificates in it"
+        ) from error
 
 
 def _serving(config: Config) -> certificates.Serving:
@@ -71,15 +94,22 @@ def _serving(config: Config) -> certificates.Serving:
 
 
 async def listen(
-    config: Config, verbs: Verbs, known: Identity, checks: dict[str, Callable[[], str]], telemetry: Telemetry
+    config: Config,
+    verbs: Verbs,
+    known: Identity,
+    checks: dict[str, Callable[[], str]],
+    telemetry: Telemetry,
+    auditor: Auditor | None = None,
 ) -> HttpServer:
     """Open the listener; /readyz stays false until every check passes."""
+    for audited in auditor.counters.families if auditor is not None else ():
+        telemetry.add(audited)
     for family in verbs.converter.metrics.families if verbs.converter is not None else ():
         telemetry.add(family)
     for family in verbs.admission.metrics.families:
         telemetry.add(family)
-    telemetry.add(timing.COMPILATION)
-    telemetry.add(timing.EVALUATION)
+    for told in (timing.COMPILATION, timing.EVALUATION, *resealing.FAMILIES):
+        telemetry.add(told)
     health = Health([Check(name, probe, ENDPOINTS_OF.get(name, ("readyz",))) for name, probe in checks.items()])
     server = HttpServer(
         VerbOperations(verbs),
@@ -97,8 +127,11 @@ async def listen(
             min_watch_timeout=config.min_request_timeout,
             max_inflight=config.max_inflight,
             max_mutating=config.max_mutating_inflight,
+            headers=config.headers,
+            proxies=known.proxies,
         ),
         telemetry,
+        auditor,
     )
     try:
         await server.start()

@@ -2,6 +2,7 @@
 
 MAX_BODY = 3 * 1024 * 1024  # bytes of a request body (upstream: MaxRequestBodyBytes)
 MAX_DEPTH = 250  # nesting of a body, checked before parsing; what orjson can encode again is 254 (upstream: 10 000)
+MAX_TEXT_DEPTH = 10_000  # nesting of a JSON text in a secret, which is looked through only (upstream: maxNestingDepth)
 MAX_CONTAINERS = 400_000  # opening braces and brackets of a JSON text: each takes 64 bytes or more
 MAX_UNKNOWN = 1_000  # unknown fields that a client is told of, the first by name
 MAX_YAML_ALIASES = 1_000  # aliases of a YAML body: expansion bombs
@@ -18,6 +19,7 @@ BODY_TIMEOUT = 30.0  # seconds for a body to arrive
 HEAD_TIMEOUT = 32.0  # seconds for a request head (upstream: ReadHeaderTimeout)
 KEEPALIVE = 90.0  # seconds of an idle connection (upstream: IdleTimeout)
 MAX_LINE = 65_536  # bytes of a request line or header
+MAX_HEAD = 1024 * 1024  # bytes of a request head (upstream: DefaultMaxHeaderBytes of Go)
 MAX_INFLIGHT = 400  # reads at a time (upstream: --max-requests-inflight)
 MAX_MUTATING_INFLIGHT = 200  # writes at a time (upstream: --max-mutating-requests-inflight)
 CREATE_NAME_ATTEMPTS = 8  # generateName collisions (upstream: maxNameGenerationCreateAttempts)
@@ -35,6 +37,8 @@ INDEXES = 8  # indexes of one collection, each about 200 bytes per object
 INDEXES_AT_ONCE = 3  # indexes that one selector asks
 INDEX_IDLE = 10  # bookmark periods after which an index that nobody asked for is dropped
 INDEX_VALUES = 5_000  # values of an index that are asked at a stretch whether a condition accepts them
+SELECTOR_INLINE = 4_096  # characters of selectors that are parsed on the loop
+TERMS_APART = 16  # conditions of a selector that are asked one by one; more of them are joined
 INDEX_SORTED = 2_000  # keys sorted at a stretch; more are picked out of the state in key order
 FIELD_VALUES = 256  # values of a selectable field remembered for the watches that ask for them
 ROUTED_FROM = 16  # watch groups of a collection from which changes are told apart by value before they are delivered
@@ -50,6 +54,9 @@ PUMP_BLOCK = 256 * 1024  # bytes of frames joined into one write of a watch
 PROGRESS_AFTER = 0.02  # seconds of waiting for a revision before the watch is asked for a sign of progress
 FILL_PARALLEL = 8  # caches filled at a time
 BOOKMARK_EVERY = 60.0  # seconds between bookmarks
+ENCRYPTION_LOOK_EVERY = 1.0  # seconds between looks whether the encryption configuration has changed ...
+ENCRYPTION_LOOKS = 60  # ... of which one reads it in any case (upstream: EncryptionConfigFileChangePollDuration)
+SEAL_INLINE = 32 * 1024  # bytes of an object that are encrypted on the loop: 3 ms with the slowest cipher
 COMPACT_EVERY = 300.0  # seconds between compactions (upstream: --etcd-compaction-interval)
 ETCD_PAGE = 500  # objects of a page when a cache is filled
 ETCD_TRY = 3.0  # seconds of one try of an etcd call
@@ -76,6 +83,7 @@ AWAITED_KINDS = 4_096  # kinds of owners noticed as soon as they are served; oth
 LAST_EVENTS = 2.0  # seconds that watches of a deleted definition have to be written their last events
 COMPILE_AT_ONCE = 16 * 1024  # bytes of a definition compiled while its change is being told
 OFF_LOOP = 16 * 1024  # bytes of a body or of an object from which it is normalised and judged in a thread
+MEMBERS_INLINE = 1_000  # members of a document that is written on the loop; larger ones in a thread
 DECODE_OFF_LOOP = {  # bytes of a body that are decoded in a thread from here
     "application/json": 256 * 1024,
     "application/yaml": 8 * 1024,
@@ -89,6 +97,7 @@ GC_SHARE = 0.002  # of the time, at most, that goes by with them: one of 20 ms i
 SWITCH_INTERVAL = 0.0002  # seconds that a thread computes before the loop may go on
 LOOP_UNITS = 10_000  # units of rules evaluated on the loop, 0.3 to 4 ms; beyond, all over again in a thread
 THREADS = 2  # threads that work on large objects
+THREADS_END = 2.0  # seconds that they may still take when the server has ended
 WEBHOOK_ANSWER = 8 * 1024 * 1024  # bytes of a webhook's answer about one object; a list's conversion names its own
 WEBHOOK_HEAD = 64 * 1024  # bytes of the head of a webhook's answer
 WEBHOOK_BUFFER = 256 * 1024  # bytes into which a connection reads, kept with it: of larger answers they go at once
@@ -126,6 +135,8 @@ SHAPES_SEEN = 512  # names and classes of the members of maps whose owners were 
 SHAPES_OF_A_NODE = 8  # names and classes of the members of objects that were judged by one place of a schema
 DOCUMENTS_KEPT = 64  # parts of OpenAPI documents that many versions share
 ROADS_KEPT = 4096  # paths of collections that GETs go to
+GRANTS_KEPT = 4096  # users in namespaces whose roles are remembered
+PERMISSIONS_COMPARED = 16_384  # single things that a role allows, compared with what its writer may do (upstream: any)
 
 # --- built-in kinds ---
 MAX_SECRET = 2**20  # bytes of the data of a secret or a configuration (upstream: MaxSecretSize)
@@ -160,3 +171,21 @@ ADMISSION_ANNOTATION = 10 * 1024  # bytes of an audit annotation of a policy (up
 ADMISSION_FAILURES = 50  # failed validations in an audit annotation (upstream: maxValidationFailures)
 ADMISSION_TYPES = 2_000  # groups, versions and resources of a policy that are looked up to check its types
 ADMISSION_PARAMS = 1_000  # parameters of one binding that are looked at for one write
+
+# --- audit ---
+AUDIT_AGENT = 1024  # characters of a User-Agent that events tell (upstream: maxUserAgentLength)
+AUDIT_EVENT_BYTES = 1024  # counted for an event besides its objects
+AUDIT_HELD_BYTES = 256 * 1024 * 1024  # bytes of events on their way to a file while requests wait for it
+AUDIT_BUFFER_BYTES = 64 * 1024 * 1024  # bytes of events that wait in batch mode, besides their number
+AUDIT_PATIENCE = 10.0  # seconds that answers wait for an audit log that hangs
+AUDIT_LINGER = 0.005  # seconds that an event for which nobody waits may wait for others
+AUDIT_WRITE_EVENTS = 256  # events written to a file at a time
+AUDIT_WRITE_BYTES = 4 * 1024 * 1024  # bytes of the objects of those, unless one alone is larger
+AUDIT_POSTS = 16  # calls of an audit webhook at a time (upstream: no bound)
+AUDIT_POST_TIMEOUT = 30.0  # seconds of one such call (upstream: defaultRequestTimeout)
+AUDIT_TRIES = 5  # of one such call (upstream: DefaultRetryBackoffWithInitialDelay)
+AUDIT_BACKOFF = 1.5  # by which the pauses between them grow (upstream: the same)
+AUDIT_BACKOFF_JITTER = 0.2  # share by which they are longer by chance (upstream: the same)
+AUDIT_FLUSH = 3.0  # seconds that a server which ends takes to tell what is left
+AUDIT_COMPLAIN_EVERY = 5.0  # seconds between lines about events that could not be told
+AUDIT_LATENCY = 0.5  # seconds from which an event tells how long its request took (upstream: the same)

@@ -4,7 +4,7 @@ import os
 import resource
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 Labels = tuple[str, ...]
 
@@ -288,14 +288,20 @@ class Telemetry:
 
     def text(self) -> str:
         """Return everything as Prometheus text (MTR-001)."""
+        return "\n".join(self.lines()) + "\n"
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines of that text; what is counted meanwhile may be in it or not."""
         for fill in self.on_scrape:
             fill(self)
-        parts: list[str] = []
         for family in self.families():
-            lines = list(family.lines())
-            if lines:
-                parts += (f"# HELP {family.name} {family.text}", f"# TYPE {family.name} {family.kind}", *lines)
-        return "\n".join(parts) + "\n"
+            headed = False
+            for line in family.lines():
+                if not headed:
+                    yield f"# HELP {family.name} {family.text}"
+                    yield f"# TYPE {family.name} {family.kind}"
+                    headed = True
+                yield line
 
 
 def _process(started: float) -> list[Family]:

@@ -137,6 +137,8 @@ def _resolved(schema: View, schemas: Mapping[str, View], above: tuple[str, ...])
         return None
     path = (*above, name) if name else above
     made = {key: value for key, value in found.items() if key != "allOf"}
+    if found.get("format") == "int-or-string":
+        made["x-kubernetes-int-or-string"] = True
     if "properties" in made:
         made["properties"] = {key: _resolved(below, schemas, path) or {} for key, below in made["properties"].items()}
     for key in ("additionalProperties", "items"):

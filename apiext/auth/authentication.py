@@ -13,7 +13,11 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from apiext.auth.tokens import Tokens
-from apiext.auth.user import SUPERUSER, User, authenticated
+from apiext.auth.user import REFUSED, SUPERUSER, User, authenticated, proven
+
+UID = x509.ObjectIdentifier("1.3.6.1.4.1.57683.2")
+"""What a certificate's subject names a user's uid by (upstream: AllowParsingUserUIDFromCertAuth)."""
+CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
 
 
 class Authenticator(Protocol):
@@ -53,12 +57,14 @@ class Credentials:
         return hmac.digest(self._key, token.encode("utf-8", "surrogateescape"), hashlib.sha256)
 
     def authenticate(self, authorization: str, certificate_user: User | None) -> User | None:
-        """Return the user of the bearer token, else the certificate's; None without either."""
-        if not authorization:
+        """Return the certificate's user, else that of the bearer token; None without either."""
+        if certificate_user is not None and certificate_user is not REFUSED:
             return certificate_user
         scheme, _, token = authorization.strip().partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
-            return certificate_user
+            if certificate_user is REFUSED:
+                raise BadCredential
+            return None
         user = self._users.get(self._digest(token.strip()))
         if user is not None:
             return user
@@ -105,10 +111,18 @@ def read_token_file(path: Path) -> dict[str, User]:
 
 
 def user_of_certificate(der: bytes) -> User | None:
-    """Return the user that a verified client certificate names: CN is the user, each O a group; None without a CN."""
+    """Return the user that a verified client certificate names: CN is the user, each O a group; None without a CN.
+
+    REFUSED when its uid is no text, empty, or there are several.
+    """
     subject = x509.load_der_x509_certificate(der).subject
     names = subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    if not names:
+    if not names or not names[-1].value:
         return None
+    uids = [entry.value for entry in subject.get_attributes_for_oid(UID)]
+    if len(uids) > 1 or not all(isinstance(uid, str) and uid for uid in uids):
+        return REFUSED
     groups = tuple(str(entry.value) for entry in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME))
-    return authenticated(str(names[0].value), groups)
+    credential = (CREDENTIAL_ID, (f"X509SHA256={hashlib.sha256(der).hexdigest()}",))
+    uid = str(uids[0]) if uids else ""
+    return proven(User(str(names[-1].value), groups, uid, (credential,)))

@@ -1,10 +1,12 @@
-"""May you: the attributes of a request and the modes that judge them (AUT-003, ERR-18)."""
+"""May you: the attributes of a request, the modes that judge them, and the words of a refusal (AUT-003, ERR-18)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import Protocol, runtime_checkable
 
 from apiext.auth.user import User
+from apiext.documents.quotes import go_quote
 from apiext.meta import status
 from apiext.meta.names import GroupResource
 from apiext.meta.status import StatusError
@@ -15,7 +17,7 @@ PUBLIC_PATHS = ("/healthz", "/livez", "/readyz", "/version")
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """What a user wants to do; ``resource`` is empty for a path that is no resource."""
+    """What a user wants to do; ``at_path``: at a path that is no resource."""
 
     user: User
     verb: str
@@ -26,44 +28,109 @@ class Attributes:
     subresource: str = ""
     namespace: str = ""
     name: str = ""
+    at_path: bool = False
 
 
-Authorizer = Callable[[Attributes], bool]
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Whether something is allowed, which is also its truth value, and what a client is told about it."""
+
+    allowed: bool
+    reason: str = ""
+
+    def __bool__(self) -> bool:
+        """Whether it is allowed."""
+        return self.allowed
+
+
+ALLOWED = Decision(True)
+Authorizer = Callable[[Attributes], Decision]
 """Whether a request may go on."""
+_FORBIDDEN = Decision(False, "Everything is forbidden.")
 
 
-def always_allow(attributes: Attributes) -> bool:
+def always_allow(attributes: Attributes) -> Decision:
     """Allow everybody who got past authentication."""
-    return True
+    return ALLOWED
 
 
-def always_deny(attributes: Attributes) -> bool:
+def always_deny(attributes: Attributes) -> Decision:
     """Allow the masters only."""
-    return attributes.user.is_master
+    return ALLOWED if attributes.user.is_master else _FORBIDDEN
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Something that a user may do: verbs on resources of groups, or on paths."""
+    """Something that a user may do: verbs on resources of groups, if need be of these names, or on paths."""
 
     verbs: tuple[str, ...]
     groups: tuple[str, ...] = ()
     resources: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
 
 
-EVERYTHING = (Rule(("*",), ("*",), ("*",)), Rule(("*",), paths=("*",)))
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a user may do in a namespace, and why that may not be all."""
+
+    rules: tuple[Rule, ...] = ()
+    fault: str = ""
 
 
-def rules_of(authorizer: Authorizer, user: User, namespace: str) -> tuple[Rule, ...]:
+@runtime_checkable
+class Ruled(Protocol):
+    """An authorizer that can say what it allows."""
+
+    def rules_for(self, user: User, namespace: str) -> Rules:
+        """Return what a user may do in a namespace."""
+
+
+EVERYTHING = Rules((Rule(("*",), ("*",), ("*",)), Rule(("*",), paths=("*",))))
+
+
+def rules_of(authorizer: Authorizer, user: User, namespace: str) -> Rules:
     """Return what a user may do in a namespace, as the authorizer that judges requests sees it."""
-    if authorizer is always_allow or user.is_master:
+    if authorizer is always_allow:
         return EVERYTHING
-    return ()
+    return authorizer.rules_for(user, namespace) if isinstance(authorizer, Ruled) else Rules()
+
+
+class Modes:
+    """Several modes, asked in turn until one allows; masters may do everything."""
+
+    def __init__(self, modes: Sequence[Authorizer]) -> None:
+        self._modes = tuple(modes)
+
+    def __call__(self, attributes: Attributes) -> Decision:
+        """Return the first decision that allows, else all reasons not to."""
+        if attributes.user.is_master:
+            return ALLOWED
+        reasons = []
+        for mode in self._modes:
+            decision = mode(attributes)
+            if decision.allowed:
+                return decision
+            if decision.reason:
+                reasons.append(decision.reason)
+        return Decision(False, "\n".join(reasons))
+
+    def rules_for(self, user: User, namespace: str) -> Rules:
+        """Return what the modes together allow; upstream: masters have no rules of their own."""
+        found = [rules_of(mode, user, namespace) for mode in self._modes]
+        faults = [one.fault for one in found if one.fault]
+        return Rules(tuple(rule for one in found for rule in one.rules), "; ".join(faults))
 
 
 MODES: Mapping[str, Authorizer] = {"AlwaysAllow": always_allow, "AlwaysDeny": always_deny}
-"""The values of ``--authorization-mode`` that mean something here."""
+"""The values of ``--authorization-mode`` that need to know nothing."""
+
+
+def authorizer_of(modes: Sequence[str], roles: Authorizer) -> Authorizer:
+    """Return who judges requests by these modes; ``roles`` is the mode that the two do not have."""
+    if modes[0] == "AlwaysAllow":
+        return always_allow  # nobody after it is asked
+    return Modes([MODES.get(mode, roles) for mode in modes])
 
 
 def is_public(path: str) -> bool:
@@ -71,24 +138,22 @@ def is_public(path: str) -> bool:
     return any(path == public or path.startswith(public + "/") for public in PUBLIC_PATHS)
 
 
-def denial(attributes: Attributes) -> StatusError:
+def denial(attributes: Attributes, reason: str = "") -> StatusError:
     """Return the 403 of a request that was refused (ERR-18)."""
-    user = _html(attributes.user.name)
+    text = _html(f"User {go_quote(attributes.user.name)} cannot {attributes.verb} {_what(attributes)}")
+    if reason:
+        text += f": {reason}"
     if not attributes.resource:
-        return StatusError(
-            403,
-            "Forbidden",
-            f'forbidden: User "{user}" cannot {attributes.verb} path "{_html(attributes.path)}"',
-            {},
-        )
-    resource = _html(attributes.resource + (f"/{attributes.subresource}" if attributes.subresource else ""))
-    where = f'in the namespace "{_html(attributes.namespace)}"' if attributes.namespace else "at the cluster scope"
-    text = (
-        f'User "{user}" cannot {attributes.verb} resource "{resource}" in API group "{_html(attributes.group)}" {where}'
-    )
-    return status.forbidden(
-        GroupResource(_html(attributes.group), _html(attributes.resource)), _html(attributes.name), text
-    )
+        return StatusError(403, "Forbidden", f"forbidden: {text}", {})
+    return status.forbidden(GroupResource(attributes.group, attributes.resource), attributes.name, text)
+
+
+def _what(attributes: Attributes) -> str:
+    if attributes.at_path:
+        return f"path {go_quote(attributes.path)}"
+    resource = attributes.resource + (f"/{attributes.subresource}" if attributes.subresource else "")
+    where = f"in the namespace {go_quote(attributes.namespace)}" if attributes.namespace else "at the cluster scope"
+    return f"resource {go_quote(resource)} in API group {go_quote(attributes.group)} {where}"
 
 
 def _html(text: str) -> str:

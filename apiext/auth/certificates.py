@@ -49,11 +49,15 @@ class Authority:
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """The PEM files of a serving certificate, and the authority's certificate that clients verify it with."""
+    """The PEM files of a serving certificate, and the authority's certificate that clients verify it with.
+
+    ``authority`` is the file of the latter if it is ours, and signs users, too.
+    """
 
     certificate: Path
     key: Path
     ca: bytes
+    authority: str = ""
 
 
 def now() -> datetime:
@@ -92,7 +96,7 @@ def load_serving(
         certificate = _leaf(authority, key, holder, clock(), _LEAF_LIFE)
         write_private(key_file, _key_pem(key))
         write_private(certificate_file, certificate.public_bytes(serialization.Encoding.PEM))
-    return Serving(certificate_file, key_file, authority.pem)
+    return Serving(certificate_file, key_file, authority.pem, str(directory / "ca.crt"))
 
 
 def issue_client(

@@ -1,19 +1,33 @@
-"""Acting as somebody else: the Impersonate headers, what one must be allowed for it, and who one is then (AUT-005)."""
+"""Acting as somebody else: the Impersonate headers, what one must be allowed for it, and who one is then (AUT-005).
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+There are several modes. Each but the oldest (``impersonate``) also asks whether one may do this very request as such a
+user, and whoever may act by any mode acts.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Protocol
 from urllib.parse import unquote
 
-from apiext.auth.authorization import Attributes
-from apiext.auth.user import AUTHENTICATED, UNAUTHENTICATED, User
+from apiext.auth.authorization import Attributes, Authorizer, denial
+from apiext.auth.user import AUTHENTICATED, MASTERS, UNAUTHENTICATED, User
+from apiext.documents.quotes import go_quote
+from apiext.meta.status import StatusError
+from apiext.meta.syntax import dns1123_subdomain
 
 _EXTRA = "impersonate-extra-"
 _ACCOUNT = "system:serviceaccount:"
 _ACCOUNTS = "system:serviceaccounts"
+_NODE = "system:node:"
+_NODES = "system:nodes"
 _ANONYMOUS = "system:anonymous"
 _ACCOUNT_PARTS = 2
 _GROUP = "authentication.k8s.io"
+_MANY = (
+    4  # groups or extras from which on leave for all of them is asked for first (upstream: manyAuthorizationChecks…)
+)
+_KEY_PATH = re.compile(r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+").fullmatch
 
 
 class NobodyNamed(ValueError):
@@ -29,6 +43,11 @@ class Wanted:
     uid: str = ""
     extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
+    @property
+    def only_named(self) -> bool:
+        """Whether nothing but the user's name is given."""
+        return not (self.groups or self.uid or self.extra)
+
     def as_user(self) -> User:
         """Return the user, with the groups that go without saying (upstream: WithImpersonation)."""
         account = account_of(self.user)
@@ -42,20 +61,130 @@ class Wanted:
         return User(self.user, tuple(groups), self.uid, self.extra)
 
     def permissions(self, asking: User, path: str) -> Iterator[Attributes]:
-        """Yield what the asking user must be allowed to do: impersonate the user, each group, the uid, each extra."""
-        account = account_of(self.user)
-        if account is not None:
-            namespace, name = account
-            yield Attributes(asking, "impersonate", path, "", "v1", "serviceaccounts", "", namespace, name)
-        else:
-            yield Attributes(asking, "impersonate", path, "", "v1", "users", name=self.user)
+        """Yield what the asking user must be allowed to do: impersonate the user, the uid, each group, each extra."""
+        yield self._user(Attributes(asking, "impersonate", path, "", "v1", "users"))
+        if self.uid:
+            yield Attributes(asking, "impersonate", path, _GROUP, "v1", "uids", name=self.uid)
         for group in self.groups:
             yield Attributes(asking, "impersonate", path, "", "v1", "groups", name=group)
         for key, values in self.extra:
             for value in values:
                 yield Attributes(asking, "impersonate", path, _GROUP, "v1", "userextras", key, name=value)
-        if self.uid:
-            yield Attributes(asking, "impersonate", path, _GROUP, "v1", "uids", name=self.uid)
+
+    def _user(self, asked: Attributes) -> Attributes:
+        account = account_of(self.user)
+        if account is not None:
+            return replace(asked, resource="serviceaccounts", namespace=account[0], name=account[1])
+        return replace(asked, name=self.user)
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """A way to act as somebody: whom it is for, and as whom one acts then."""
+
+    name: str
+    fits: Callable[[Wanted], bool]
+    groups: tuple[str, ...] = ()
+
+    def user(self, wanted: Wanted, request: Attributes, authorize: Authorizer) -> User:
+        """Return who acts; raises the 403 of what is not allowed."""
+        _demand(authorize, replace(request, verb=f"impersonate-on:{self.name}:{request.verb}"))
+        asked = Attributes(request.user, f"impersonate:{self.name}", request.path, _GROUP, "v1")
+        _demand(authorize, self._who(wanted, replace(asked, resource="users")))
+        if wanted.uid:
+            _demand(authorize, replace(asked, resource="uids", name=wanted.uid))
+        if wanted.groups:
+            _demand_groups(authorize, wanted.groups, replace(asked, resource="groups"))
+        if wanted.extra:
+            _demand_extra(authorize, wanted.extra, replace(asked, resource="userextras"))
+        return (replace(wanted, groups=self.groups) if self.groups else wanted).as_user()
+
+    def _who(self, wanted: Wanted, asked: Attributes) -> Attributes:
+        node = _node_of(wanted.user)
+        return replace(asked, resource="nodes", name=node) if node else wanted._user(asked)
+
+
+def _demand(authorize: Authorizer, asked: Attributes) -> None:
+    decision = authorize(asked)
+    if not decision.allowed:
+        raise denial(asked, decision.reason)
+
+
+def _demand_groups(authorize: Authorizer, groups: tuple[str, ...], asked: Attributes) -> None:
+    if "" in groups:
+        raise denial(asked, "impersonating the empty string group is not allowed")
+    if MASTERS in groups:
+        raise denial(replace(asked, name=MASTERS), "impersonating the system:masters group is not allowed")
+    if len(groups) >= _MANY and authorize(replace(asked, name="*")):
+        return
+    for group in groups:
+        _demand(authorize, replace(asked, name=group))
+
+
+def _demand_extra(authorize: Authorizer, extra: tuple[tuple[str, tuple[str, ...]], ...], asked: Attributes) -> None:
+    fault = next(filter(None, (_extra_fault(key, values) for key, values in extra)), "")
+    if fault:
+        raise denial(asked, fault)
+    if sum(len(values) for _, values in extra) >= _MANY and authorize(replace(asked, subresource="*", name="*")):
+        return
+    for key, values in extra:
+        for value in values:
+            _demand(authorize, replace(asked, subresource=key, name=value))
+
+
+def _extra_fault(key: str, values: tuple[str, ...]) -> str:
+    """Return what is wrong with an extra that somebody wants to have."""
+    if not key:
+        return "impersonating the empty string key in extra is not allowed"
+    domain, _, path = key.partition("/")
+    faults = (
+        dns1123_subdomain(domain) if domain and path else ['must be a domain-prefixed path (such as "acme.io/foo")']
+    )
+    if not faults and not _KEY_PATH(path):
+        faults = ["Invalid path"]
+    if faults:
+        told = [f'extra.key: Invalid value: "{key}": {fault}' for fault in faults]
+        listed = told[0] if len(told) == 1 else f"[{', '.join(told)}]"
+        return f"impersonating an invalid key in extra is not allowed: {listed}"
+    return "impersonating the empty string value in extra is not allowed" if "" in values else ""
+
+
+def _node_of(user: str) -> str:
+    """Return the name of a node's user name, empty for other users."""
+    node = user.removeprefix(_NODE)
+    return node if user.startswith(_NODE) and not dns1123_subdomain(node) else ""
+
+
+MODES = (
+    Mode("arbitrary-node", lambda wanted: wanted.only_named and bool(_node_of(wanted.user)), (_NODES,)),
+    Mode("serviceaccount", lambda wanted: wanted.only_named and account_of(wanted.user) is not None),
+    Mode("user-info", lambda wanted: not _node_of(wanted.user) and account_of(wanted.user) is None),
+)
+"""The modes before the oldest one; no service account here is bound to a node, so that one may act as its own node."""
+
+
+def acting(
+    wanted: Wanted, request: Attributes, authorize: Authorizer, told: Callable[[str], None] = lambda _: None
+) -> User:
+    """Return who sends a request that names another user; raises the 403 of the first mode when no mode is allowed.
+
+    ``told`` is called with the verb of the mode that was, but for the oldest one.
+    """
+    first: StatusError | None = None
+    for mode in MODES:
+        if mode.fits(wanted):
+            try:
+                found = mode.user(wanted, request, authorize)
+            except StatusError as refusal:
+                first = first or refusal
+            else:
+                told(f"impersonate:{mode.name}")
+                return found
+    for permission in wanted.permissions(request.user, request.path):
+        decision = authorize(permission)
+        if not decision.allowed:
+            raise first or denial(permission, decision.reason)
+    return wanted.as_user()
 
 
 def account_of(user: str) -> tuple[str, str] | None:
@@ -93,6 +222,20 @@ def parse(headers: Iterable[tuple[str, str]]) -> Wanted:
             uid = uid or value
         elif lower.startswith(_EXTRA):
             extra.setdefault(unquote(lower[len(_EXTRA) :]), []).append(value)
+    wanted = Wanted(user, tuple(groups), uid, tuple((key, tuple(values)) for key, values in sorted(extra.items())))
     if not user:
-        raise NobodyNamed("requested to impersonate groups, a uid or extras without impersonating a user")
-    return Wanted(user, tuple(groups), uid, tuple((key, tuple(values)) for key, values in sorted(extra.items())))
+        raise NobodyNamed(f"requested {_in_go(wanted)} without impersonating a user name")
+    return wanted
+
+
+def _in_go(wanted: Wanted) -> str:
+    """Return what is wanted as upstream prints its own type."""
+    extra = ", ".join(f"{go_quote(key)}:{_texts_in_go(values)}" for key, values in wanted.extra)
+    return (
+        f'&user.DefaultInfo{{Name:"", UID:{go_quote(wanted.uid)}, Groups:{_texts_in_go(wanted.groups)}, '
+        f"Extra:map[string][]string{f'{{{extra}}}' if extra else '(nil)'}}}"
+    )
+
+
+def _texts_in_go(texts: tuple[str, ...]) -> str:
+    return f"[]string{{{', '.join(map(go_quote, texts))}}}" if texts else "[]string(nil)"

@@ -1,6 +1,6 @@
 """Who sends a request: a name, groups, and nothing about how that was found out."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 MASTERS = "system:masters"
 AUTHENTICATED = "system:authenticated"
@@ -30,6 +30,17 @@ class User:
 ANONYMOUS = User("system:anonymous", (UNAUTHENTICATED,))
 SUPERUSER = User("admin", (MASTERS, AUTHENTICATED))
 """The user of every request when the server runs without authentication."""
+
+
+REFUSED = User("")
+"""Whom a certificate names that proves nobody: without another credential the request is refused."""
+
+
+def proven(user: User) -> User:
+    """Return a user that somebody vouches for; the group of those who proved to be one is added, but to nobody."""
+    if user.name == ANONYMOUS.name or AUTHENTICATED in user.groups or user.is_anonymous:
+        return user
+    return replace(user, groups=(*user.groups, AUTHENTICATED))
 
 
 def authenticated(name: str, groups: tuple[str, ...] = (), uid: str = "") -> User:

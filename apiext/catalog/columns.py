@@ -153,7 +153,7 @@ _CELLS: Mapping[str, Callable[[Any], Any]] = {
 
 
 def _scale_cell(part: str) -> Callable[[View], Any]:
-    return lambda scale: (scale.get(part) or {}).get("replicas", 0)
+    return lambda scale: (scale.get(part) or {}).get("replicas")  # upstream: a Scale leaves a zero of its spec out
 
 
 SCALE_COLUMNS = (

@@ -142,7 +142,7 @@ def _version(
         accept=codec.accept,
         encode_as_is=codec.encode_as_is,
         converts=converts,
-        normalize=_normalizer(schema, names.kind),
+        normalize=_normalizer(schema, names.kind, definition.group),
         endpoints=_endpoints(version),
         columns=custom_columns(version.columns),
         validate=_validator(schema, version.scale),
@@ -178,7 +178,7 @@ def _completion(schema: Schema) -> Callable[[Document], Document]:
     def complete(document: Document) -> Document:
         found = schema()
         document["metadata"] = objectmeta.repair(document.get("metadata") or {})
-        found.default(document)
+        found.default(document, coerced=False)  # upstream: embedded resources of what is applied are judged as they are
         return document
 
     return complete
@@ -200,12 +200,15 @@ def _defaults_status(schema: View | None) -> bool:
     return "default" in (((schema or {}).get("properties") or {}).get("status") or {})
 
 
-def _normalizer(schema: Schema, kind: str) -> Callable[[Document], tuple[Document, list[str]]]:
+def _normalizer(schema: Schema, kind: str, group: str) -> Callable[[Document], tuple[Document, list[str]]]:
+    begin = f"{group}/"
+
     def normalize(document: Document) -> tuple[Document, list[str]]:
         unknown: list[str] = []
         if "metadata" in document:
             document["metadata"], unknown = objectmeta.coerce(document["metadata"], "metadata")
-        if document.get("kind") == kind:  # upstream leaves a body of another kind alone; it is refused later
+        own = document.get("kind") == kind and str(document.get("apiVersion")).startswith(begin)
+        if own:  # upstream leaves a body of another kind or group alone; it is refused later
             unknown = unknown + schema().normalize(document, unknown)
         return document, unknown
 

@@ -49,6 +49,10 @@ def _nothing() -> None:
     return
 
 
+def _nowhere(document: View) -> Sequence[str]:
+    return ()
+
+
 def _not_slow(size: int) -> bool:
     return False
 
@@ -132,10 +136,12 @@ class ServedVersion:
     tells that reading an object takes long, since its schema is compiled then or in ``prepare()``; ``slow(size)`` that
     work on an object of so many bytes may take long, by what was told to ``tell(size, long)`` before. ``merge_type()``
     tells how its fields are owned, ``empty`` is an object that has none, ``complete(document)`` defaults in place what
-    an apply made, ``settle(document)`` prunes and coerces what policies made and keeps its nulls. ``converts`` tells
-    that ``view``, ``decode`` and ``encode`` may raise NeedsConversion; ``encode_as_is(document)`` never does: it stores
-    in this version whatever the storage version is (None: as ``encode``). ``identity`` changes whenever open watches of
-    the version must end.
+    an apply made, ``settle(document)`` prunes and coerces what policies made and keeps its nulls.
+    ``read_apart(document)`` are the paths of values of a body that look for no field twice. ``internal(document)`` is
+    an object as it comes back from upstream's internal form, in which owners see it. ``converts`` tells that ``view``,
+    ``decode`` and ``encode`` may raise NeedsConversion; ``encode_as_is(document)`` never does: it stores in this
+    version whatever the storage version is (None: as ``encode``). ``identity`` changes whenever open watches of the
+    version must end.
     """
 
     group: str
@@ -174,6 +180,8 @@ class ServedVersion:
     merge_type: Callable[[], Type] = _deduced
     empty: View = field(default_factory=dict)
     complete: Callable[[Document], Document] = _same
+    read_apart: Callable[[View], Sequence[str]] = _nowhere
+    internal: Callable[[Document], Document] = _same
     settle: Callable[[Document], Document] = _same
     encode_as_is: Callable[[Document], bytes] | None = None
     converts: bool = False

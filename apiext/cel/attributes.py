@@ -18,7 +18,7 @@ from apiext.cel.values import (
     no_overload,
     type_name,
 )
-from apiext.cel.views import ListView
+from apiext.cel.views import ListView, MapView, ObjectView, Preserved
 
 
 class Qualifier:
@@ -193,6 +193,8 @@ class Attribute:
             value = value.value
             if type(value) is Open:
                 value = dynamic(natural(value))
+            elif isinstance(value, ListView | MapView | ObjectView | Preserved):
+                value = dynamic(value.raw)  # upstream: Go data by now, of which no schema knows anything
         for qualifier in self.qualifiers:
             optional = optional or qualifier.optional
             value = qualifier.apply(frame, tracker, value, optional)

@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
-from apiext.cel.quotes import go_quote
+from apiext.cel.quotes import go_quote, time_quote
 from apiext.cel.values import INT_MAX, INT_MIN, SECOND
 
 _RFC3339 = re.compile(
@@ -150,18 +150,18 @@ def _wrapped(number: int) -> int:
 
 def refusal_of_date_time(text: str) -> str:
     """Return why a text is no date-time of the data, in the words of the last form that upstream tries."""
-    shown, rest = go_quote(text), text[10:]
+    shown, rest = time_quote(text), text[10:]
     if not re.match(r"\d{4}-\d\d-\d\d", text, re.ASCII):
         return f'parsing time {shown} as "2006-01-02T15:04:05": cannot parse {shown} as "2006"'
     clock = re.match(r"T\d\d?:\d\d:\d\d(?:[.,]\d+)?", rest, re.ASCII)
     if clock is None:
-        return f'parsing time {shown} as "2006-01-02T15:04:05": cannot parse {go_quote(rest)} as "T"'
-    return f"parsing time {shown}: extra text: {go_quote(rest[clock.end() :])}"
+        return f'parsing time {shown} as "2006-01-02T15:04:05": cannot parse {time_quote(rest)} as "T"'
+    return f"parsing time {shown}: extra text: {time_quote(rest[clock.end() :])}"
 
 
 def refusal_of_date(text: str) -> str:
     """Return why a text is no date of the data."""
-    shown = go_quote(text)
+    shown = time_quote(text)
     return f'parsing time {shown} as "2006-01-02": cannot parse {shown} as "2006"'
 
 

@@ -49,6 +49,7 @@ class Namespaces:
         self.collection = collection
         self._store = store
         self._live = live
+        self._manager = manager
         self._statuses = Statuses(store, live, collection, "v1", manager)
         self._clock = clock
         self._sweeps: dict[str, dict[GroupResource, Sweep]] = {}
@@ -62,7 +63,8 @@ class Namespaces:
             if self.collection.get("", name) is not None:
                 continue
             try:
-                await self._store.create(self.collection, "", name, served.encode(namespace(name, self._clock())))
+                made = namespace(name, self._clock(), self._manager)
+                await self._store.create(self.collection, "", name, served.encode(made))
             except KeyExists:
                 continue  # another server was first
 
@@ -165,8 +167,10 @@ class Namespaces:
             sweep.close()
 
 
-def namespace(name: str, now: str) -> Document:
-    """Return a new namespace (NSP-002)."""
+def namespace(name: str, now: str, manager: str) -> Document:
+    """Return a new namespace whose label has an owner (NSP-002)."""
+    owner = {"apiVersion": "v1", "manager": manager, "operation": "Update", "time": now, "fieldsType": "FieldsV1"}
+    labels: Document = {".": {}, "f:kubernetes.io/metadata.name": {}}
     return {
         "apiVersion": "v1",
         "kind": "Namespace",
@@ -175,6 +179,7 @@ def namespace(name: str, now: str) -> Document:
             "uid": str(uuid4()),
             "creationTimestamp": now,
             "labels": {"kubernetes.io/metadata.name": name},
+            "managedFields": [{**owner, "fieldsV1": {"f:metadata": {"f:labels": labels}}}],
         },
         "spec": {"finalizers": [FINALIZER]},
         "status": {"phase": "Active"},

@@ -19,15 +19,18 @@ class NonStructural:
         self._statuses = statuses
         self._clock = clock
         self._judged: dict[str, bytes] = {}  # name → digest of what was found right
+        self._waiting: set[str] = set()  # seen to be suspect, which a status that we write hides, and not judged yet
 
     def wanted(self, name: str) -> bool:
         """Whether the definition was not judged yet, and may break rules or is said to."""
         facts = self._definitions.get(name)
         if facts is None:
             self._judged.pop(name, None)
+            self._waiting.discard(name)
             return False
-        said = bool(facts.reason(NON_STRUCTURAL))
-        return said or (facts.suspect and self._judged.get(name) != facts.digest)
+        if facts.suspect and self._judged.get(name) != facts.digest:
+            self._waiting.add(name)
+        return name in self._waiting or bool(facts.reason(NON_STRUCTURAL))
 
     async def reconcile(self, name: str) -> None:
         """Write or remove the condition."""
@@ -39,6 +42,7 @@ class NonStructural:
             amended = self._amend(document)
             if amended is None:  # nothing else counts: who loses the race for a write is asked again
                 self._judged[name] = facts.digest
+                self._waiting.discard(name)
             return amended
 
         await self._statuses.amend(entry, amend)

@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 
 from apiext.admission.hooks import POLICIES
 from apiext.catalog.served import LiveCatalog, ServedResource
-from apiext.config import Config
+from apiext.config import AGGREGATION, RBAC, Config
+from apiext.controllers.aggregation import Aggregation
 from apiext.controllers.approval import Approval
 from apiext.controllers.compaction import Compaction
+from apiext.controllers.default_roles import DefaultRoles
 from apiext.controllers.definitions import DEFINITIONS, Definitions, group_of
 from apiext.controllers.establishing import Establishing
 from apiext.controllers.finalizing import Finalizing
@@ -58,6 +60,8 @@ class Controllers:
         self._compaction = Compaction(store, config.compaction_interval)
         self._garbage: Garbage | None = None
         self._policies: Policies | None = None
+        self._aggregation: Aggregation | None = None
+        self._defaults: DefaultRoles | None = None
 
     async def start(self, group: asyncio.TaskGroup, store: CachedStore) -> None:
         """Wait for the stored definitions, then start everything."""
@@ -97,13 +101,27 @@ class Controllers:
             self._policies = Policies(store, live, collection, version)
             self._policies.start(group)
 
+    def keep_roles(self, group: asyncio.TaskGroup, verbs: Verbs, config: Config) -> None:
+        """Have aggregated cluster roles filled in from now on, and the default ones there if requests need them."""
+        self._defaults = DefaultRoles(verbs)
+        self._defaults.start(group, needed=RBAC in config.authorization_modes)
+        if config.runs(AGGREGATION):
+            self._aggregation = Aggregation(verbs, self._defaults.wait_done)
+            self._aggregation.start(group)
+
+    def has_roles(self) -> bool:
+        """Whether the default cluster roles are there, or are not needed."""
+        return self._defaults is not None and self._defaults.done
+
     def synced(self) -> bool:
         """Whether all stored definitions are served: the server may be ready (HLT-003)."""
         return self.serving.synced()
 
     async def wait_synced(self) -> None:
-        """Wait until ``synced()``."""
+        """Wait until ``synced()``, and ``has_roles()``."""
         await self.serving.wait_synced()
+        if self._defaults is not None:
+            await self._defaults.wait_done()
 
     async def stop(self) -> None:
         """Stop all controllers, those that write first; what they left undone is done after the next start."""
@@ -111,6 +129,10 @@ class Controllers:
             await self._garbage.stop()
         if self._policies is not None:
             await self._policies.stop()
+        if self._aggregation is not None:
+            await self._aggregation.stop()
+        if self._defaults is not None:
+            await self._defaults.stop()
         for loop in (self._first, *self._loops.values()):
             await loop.stop()
         await self.serving.stop()

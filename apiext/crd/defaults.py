@@ -14,7 +14,7 @@ def default_v1(document: Document) -> Document:
     conversion = spec.setdefault("conversion", {"strategy": "None"})
     webhook = conversion.get("webhook") or {}
     _port(webhook.get("clientConfig"))
-    if webhook and not webhook.get("clientConfig") and webhook.get("conversionReviewVersions") is None:
+    if webhook and webhook.get("clientConfig") is None and webhook.get("conversionReviewVersions") is None:
         del conversion["webhook"]  # upstream: the internal form has no place for an empty one
     _stored_versions(document)
     return document

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from apiext.documents.document import Document
-from apiext.documents.encoding import json_kind
+from apiext.documents.encoding import go_float, json_kind
 from apiext.documents.errors import DecodeError
 from apiext.meta import time
 
@@ -19,6 +19,30 @@ _EXACT = 2**53  # integers up to here are floats without loss
 _NOT_BASE64 = re.compile(r"[^A-Za-z0-9+/=\r\n]")
 ABSENT: Any = object()
 """What a decoder returns for a value that it ignores."""
+
+
+_KEY, _END = ".\0", "\1"  # a key of a map within a path, while we are on the way
+_MAP_KEY = re.compile(f"{re.escape(_KEY)}.*?{_END}", re.DOTALL)
+
+
+def _written(path: str) -> str:
+    """Return a path as it is told."""
+    return path.replace(_KEY, ".").replace(_END, "") if _KEY in path else path
+
+
+class Unknown(str):
+    """The path of a field that Go does not know.
+
+    ``restored`` is the path where Go fills its types from a document instead of a text: keys of maps are left out.
+    """
+
+    __slots__ = ("restored",)
+    restored: str
+
+    def found_at(self, path: str) -> "Unknown":
+        """Set ``restored``, given the path with marks at keys of maps."""
+        self.restored = _MAP_KEY.sub("", path) if _KEY in path else path
+        return self
 
 
 class Mismatch(DecodeError):
@@ -41,6 +65,7 @@ class Decoding:
     unknown: list[str] = field(default_factory=list)
     fault: DecodeError | None = None
     silent: bool = False  # inside a type with its own decoder, which knows no strict mode
+    apart: list[str] = field(default_factory=list)  # paths of values whose types have such decoders
 
     def mismatch(self, value: Any, go: str, form: str, *, shown: str = "") -> None:
         """Remember a value of the wrong type, if it is the first fault; ``form`` as in DecodeError.misfit."""
@@ -50,7 +75,7 @@ class Decoding:
     def note(self, path: str) -> None:
         """Note the path of a field that Go does not know."""
         if not self.silent:
-            self.unknown.append(path)
+            self.unknown.append(Unknown(_written(path)).found_at(path))
 
 
 class GoType(Protocol):
@@ -120,12 +145,13 @@ class Integer:
 
 
 INT32 = Integer("int32", -(2**31), 2**31 - 1)
+_INT64 = Integer()
 _BYTE = Integer("uint8", 0, 255)
 
 
 @dataclass(frozen=True, slots=True)
 class Float:
-    """A 64-bit float; whole ones are kept as integers, which is how they print."""
+    """A 64-bit float; those that print as an integer are kept as that, which is how they are read again."""
 
     go: str = "float64"
     zero: Any = 0
@@ -133,12 +159,20 @@ class Float:
     def decode(self, value: Any, path: str, into: Decoding) -> Any:
         """Return the number."""
         if value.__class__ is int:
-            return value if -_EXACT <= value <= _EXACT else float(value)
+            return value if -_EXACT <= value <= _EXACT else _as_printed(float(value))
         if value.__class__ is float:
-            return int(value) if value.is_integer() and abs(value) <= _EXACT else value
+            return _as_printed(value) if value.is_integer() else value
         if value is not None:
             into.mismatch(value, self.go, "float64")
         return 0
+
+
+def _as_printed(value: float) -> int | float:
+    """Return a whole number as the integer that it prints as, unless that is beyond int64 and read as a float again."""
+    if abs(value) > -_INT64.low:
+        return value
+    printed = int(go_float(value))
+    return printed if _INT64.low <= printed <= _INT64.high else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +218,7 @@ class Json:
 
     def decode(self, value: Any, path: str, into: Decoding) -> Any:
         """Return the value."""
+        into.apart.append(path)
         return value
 
 
@@ -247,7 +282,7 @@ class Map:
                 into.mismatch(value, self.go, "map")
             return None
         decode = self.item.decode
-        found = {key: decode(item, f"{path}.{key}", into) for key, item in value.items()}
+        found = {key: decode(item, f"{path}{_KEY}{key}{_END}", into) for key, item in value.items()}
         if self.item.__class__ is Bytes:  # upstream: an empty text once it is stored
             found = {key: item or "" for key, item in found.items()}
         return found
@@ -356,6 +391,7 @@ class Special:
         """Return what the type's own decoder makes of the value."""
         if value is None:
             return None
+        into.apart.append(path)
         return self.read(value, into)
 
 
@@ -370,7 +406,9 @@ def nested(type_: GoType, value: Any, into: Decoding) -> Any:
         if inner.fault is not None:
             raise inner.fault
     except Mismatch as fault:
-        raise Mismatch(fault.found, fault.go, into.owner, (*into.fields, *fault.fields)) from fault
+        whole = Mismatch(fault.found, fault.go, into.owner, (*into.fields, *fault.fields))
+        whole.restored = str(fault)  # upstream: what the special type itself says, without the way that led to it
+        raise whole from fault
     return decoded
 
 
@@ -387,3 +425,10 @@ def decode(type_: GoType, value: Any) -> tuple[Any, list[str]]:
     if into.fault is not None:
         raise into.fault
     return decoded, into.unknown
+
+
+def read_apart(type_: GoType, value: Any) -> list[str]:
+    """Return the paths of a body's values whose types have their own decoders, which see no field twice."""
+    into = Decoding()
+    type_.decode(value, "", into)
+    return [_written(path) for path in into.apart]

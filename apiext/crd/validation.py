@@ -4,7 +4,7 @@ Everything is judged in the stored form, whose paths are those of upstream's err
 elsewhere, but for the name, which must spell plural and group.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from apiext.crd.approval import approval_errors
@@ -257,19 +257,22 @@ def _has_status(subresources: View | None) -> bool:
     return (subresources or {}).get("status") is not None
 
 
-def _subresources(spec: View, name: str) -> View | None:
-    """Return the subresources of a version: upstream, those of the first of its name."""
+def _subresources(spec: View) -> Mapping[str, View | None]:
+    """Return the subresources of versions by name: upstream, those of the first of a name."""
     own = [(version["name"], version.get("subresources")) for version in spec.get("versions") or ()]
-    return dict(reversed(own))[name] if any(given is not None for _, given in own) else spec.get("subresources")
+    if all(given is None for _, given in own):
+        return {name: spec.get("subresources") for name, _ in own}
+    return dict(reversed(own))
 
 
 def _version_errors(spec: View, rules: Rules, path: str) -> Iterator[FieldError]:
+    subresources = _subresources(spec)
     for index, version in enumerate(spec.get("versions") or ()):
         where = item(child(path, "versions"), index)
         if faults := dns1035_label(version["name"]):
             yield invalid(child(where, "name"), version["name"], ",".join(faults))
         yield from deprecation_errors(version, where)
-        has_status = _has_status(_subresources(spec, version["name"]))
+        has_status = _has_status(subresources[version["name"]])
         yield from _part_errors(version, where, "schema", has_status, rules)
 
 

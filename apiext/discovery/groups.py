@@ -8,7 +8,12 @@ from apiext.documents.document import Document
 from apiext.meta.names import sort_versions
 
 CORE = ""
-_ORDER = {"status": 0, "scale": 1}  # subresources as upstream lists them (DIS-112)
+_ORDER = {"status": 0, "scale": 1}  # subresources of definitions as upstream lists them (DIS-112)
+_OWN = (
+    CORE, "events.k8s.io", "authentication.k8s.io", "authorization.k8s.io", "rbac.authorization.k8s.io",
+    "admissionregistration.k8s.io", "apiextensions.k8s.io", "coordination.k8s.io",
+)  # fmt: skip
+"""The groups of the server itself by the priorities that upstream gives them; clients take the first that fits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +31,10 @@ class Published:
         return tuple(verb for verb in self.version.verbs if verb in TERMINATING_VERBS)
 
     def subresources(self) -> list[Endpoint]:
-        """Return the subresources in upstream's order."""
+        """Return the subresources in upstream's order: those of built-in kinds by name."""
         found = [endpoint for name, endpoint in self.version.endpoints.items() if name]
-        return sorted(found, key=lambda endpoint: (_ORDER.get(endpoint.name, len(_ORDER)), endpoint.name))
+        order = {} if self.resource.builtin else _ORDER
+        return sorted(found, key=lambda endpoint: (order.get(endpoint.name, len(order)), endpoint.name))
 
 
 ByVersion = Mapping[str, Mapping[str, Sequence[Published]]]
@@ -53,8 +59,12 @@ def _published(catalog: Catalog) -> ByVersion:
         versions = groups.setdefault(group, {})
         for name, version in resource.versions.items():
             versions.setdefault(name, []).append(Published(resource, version))
-    order = sorted((group not in own, group) for group, versions in groups.items() if versions)
-    return {group: {name: groups[group][name] for name in sort_versions(list(groups[group]))} for _, group in order}
+
+    def place(group: str) -> tuple[bool, int, str]:
+        return group not in own, _OWN.index(group) if group in own and group in _OWN else len(_OWN), group
+
+    order = sorted((group for group, versions in groups.items() if versions), key=place)
+    return {group: {name: groups[group][name] for name in sort_versions(list(groups[group]))} for group in order}
 
 
 def core_versions(catalog: Catalog, address: str) -> Document:

@@ -204,6 +204,9 @@ def _below(found: Document, schema: View, v2: bool) -> None:
 def _unfold(found: Document) -> None:
     """Say what an int-or-string is in terms that every reader knows (OAS-004)."""
     branches = found.get("allOf", [])
+    if any("$ref" in branch for branch in branches):  # a built-in kind's: the type says it
+        found.pop(_INT_OR_STRING, None)
+        return
     said = [found.get("anyOf"), *(branch.get("anyOf") for branch in branches[:1])]
     if not found.get(_INT_OR_STRING) or _INT_OR_STRING_BRANCHES in said:
         return

@@ -133,7 +133,9 @@ def referred_to(value: Any) -> list[str]:
 
 
 def in_v2(schema: View) -> Document:
-    """Return a shared type in OpenAPI v2 form: plain references, no defaults."""
+    """Return a shared type in OpenAPI v2 form: plain references, no defaults, a text for what may be one or another."""
+    if "oneOf" in schema:
+        return {**{key: value for key, value in schema.items() if key != "oneOf"}, "type": "string"}
     return {key: _v2_value(key, value) for key, value in schema.items() if key != "default"}
 
 

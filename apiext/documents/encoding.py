@@ -15,6 +15,7 @@ from apiext.documents.document import View
 from apiext.documents.errors import DecodeError, OverflowingNumber
 from apiext.documents.json_errors import check_depth, syntax_error
 from apiext.documents.quotes import go_quote
+from apiext.documents.yaml_scalars import integral
 
 __all__ = [
     "DecodeError",
@@ -38,6 +39,7 @@ _STRICT = orjson.OPT_STRICT_INTEGER
 _CONTAINERS = (b"{", b"[")
 _PLACES, _DIGITS = bytes.maketrans(b",[e", b"::."), b"-0123456789"
 _FLATTENED = bytes.maketrans(b"123456789,[", b"000000000::")
+_NO_YAML = re.compile(rb"\x7f|\xc2[\x80-\x9f]|\xe2\x80[\xa8\xa9]|\xef\xbf[\xbe\xbf]|\xef\xbb\xbf")
 _FLOAT = re.compile(rb"[:,\[]-?[0-9]+[.e]|^-?[0-9]+[.e]")
 
 
@@ -80,7 +82,7 @@ def decode_yaml(raw: bytes) -> tuple[Any, list[str]]:
 
     JSON is YAML, and what clients call YAML is mostly JSON, which is read much faster. Raises DecodeError.
     """
-    if raw.lstrip()[:1] == b"{":
+    if _like_json(raw):
         try:
             document, notes = decode_json(raw)
         except DecodeError:
@@ -88,6 +90,12 @@ def decode_yaml(raw: bytes) -> tuple[Any, list[str]]:
         if not notes:
             return (_integral(document) if _has_floats(orjson.dumps(document)) else document), []
     return yaml_text.decode_yaml(raw)
+
+
+def _like_json(raw: bytes) -> bool:
+    """Tell whether a text may be JSON without what YAML reads otherwise: some breaks, controls and tabs around it."""
+    bare = raw.strip(b" \r\n")
+    return bare[:1] == b"{" and bare[-1:] == b"}" and _NO_YAML.search(raw) is None
 
 
 def encode_yaml(document: View | list[Any]) -> bytes:
@@ -129,7 +137,8 @@ def _has_floats(raw: bytes) -> bool:
 def pretty(raw: bytes) -> bytes:
     """Return a JSON text indented by two spaces, keys in the order they have (NEG-005)."""
     document = orjson.loads(raw)
-    return orjson.dumps(_go_floats(document) if _FLOAT.search(raw) else document, option=orjson.OPT_INDENT_2)
+    compact = orjson.dumps(document)  # not the text given: what is read of an integer of many digits is a float
+    return orjson.dumps(_go_floats(document) if _has_floats(compact) else document, option=orjson.OPT_INDENT_2)
 
 
 def json_kind(value: Any) -> str:
@@ -190,7 +199,7 @@ def _go_floats(value: Any) -> Any:
 def _integral(value: Any) -> Any:
     """Return the value with floats as YAML leaves them: integral ones are integers."""
     if value.__class__ is float:
-        return yaml_text.integral(value)
+        return integral(value)
     if isinstance(value, dict):
         return {key: _integral(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -289,7 +298,7 @@ def _repaired(text: str) -> str:
 
 
 def _parse_int(text: str) -> int | float:
-    if len(text) < 20:
+    if len(text) <= 20:  # digits of the smallest int64, and its sign
         number = int(text)
         if _INT_MIN <= number <= _INT_MAX:
             return number

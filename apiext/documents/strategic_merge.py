@@ -91,9 +91,10 @@ def _retained(live: View, patch: View) -> Document:
         for key, value in patch.items()
         if key != RETAIN and value is not None and not key.startswith((ORDER, DELETE_SCALARS))
     ]
-    if not isinstance(kept, list) or any(key not in kept for key in given):
+    retained = {key for key in kept if isinstance(key, str)} if isinstance(kept, list) else None
+    if retained is None or not retained.issuperset(given):
         raise StrategicPatchError("invalid patch format of retainKeys")
-    return {key: value for key, value in live.items() if key in kept}
+    return {key: value for key, value in live.items() if key in retained}
 
 
 def _merge_member(result: Document, key: str, value: Any, lists: Mapping[str, str], where: str) -> None:

@@ -1,10 +1,7 @@
 """YAML texts and documents: the first document of a text, in the dialect of sigs.k8s.io/yaml (DEC-001, WRI-013)."""
 
-import base64
-import binascii
 import re
 from collections.abc import Iterator
-from decimal import Decimal
 from functools import cmp_to_key
 from typing import Any
 
@@ -16,44 +13,28 @@ from apiext import limits
 from apiext.documents.document import View, clone
 from apiext.documents.errors import DecodeError
 from apiext.documents.quotes import go_quote
+from apiext.documents.yaml_scalars import (
+    TAG,
+    Unsupported,
+    as_key,
+    as_value,
+    go_float,
+    is_ambiguous,
+    resolve,
+    shown_key,
+    tagged,
+    unsupported_key,
+)
 
 _Parser: Any = cyaml.CParser  # type: ignore[attr-defined]  # not in the stubs
-_TAG = "tag:yaml.org,2002:"
-_BOOLS = {
-    word: truth
-    for truth, words in ((True, ("y", "yes", "true", "on")), (False, ("n", "no", "false", "off")))
-    for name in words
-    for word in (name, name.capitalize(), name.upper())
-}
 _FIRST_DIGITS: Any = re.compile(r"[0-9]*")  # match always, so nobody asks for None
 _LAST_DIGITS: Any = re.compile(r"[0-9]*\Z")
-_NULLS = frozenset(("", "~", "null", "Null", "NULL"))
-_INTEGER = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]+|0[oO][0-7]+|0[bB][01]+|0[0-7]*|[1-9][0-9]*)\Z")
-_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z")
-_NO_TEXT = re.compile(  # numbers of base 60, and times
-    r"(?:[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?"
-    r"|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:(?:[Tt]|[ \t]+)[0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2}(?:\.[0-9]*)?[ \t]*"
-    r"(?:Z|[-+][0-9:]+)?)?)\Z"
-)
-_NOT_FINITE = {
-    sign + word: text
-    for word, text in (
-        (".inf", "Inf"),
-        (".Inf", "Inf"),
-        (".INF", "Inf"),
-        (".nan", "NaN"),
-        (".NaN", "NaN"),
-        (".NAN", "NaN"),
-    )
-    for sign in ("", "+", "-")
-    if word[1] in "iI" or not sign
-}
 _MAX_NOTES = 100  # notes per document (upstream: strict errors kept)
 _UINT64_END = 2**64
-_EXPONENTS_FROM = 6  # as of %g with the fewest digits
 _PLAIN = "="  # a text that upstream does not quote
-_INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
+_INT_MAX = 2**63 - 1
 _MERGE: Any = object()  # the key << of a mapping
+_DECODED, _CONVERTED, _WRITTEN = range(3)  # what upstream does with a text when it has been parsed, one after another
 
 
 def decode_yaml(raw: bytes) -> tuple[Any, list[str]]:
@@ -94,9 +75,11 @@ class _Reader:
     def __init__(self, raw: bytes) -> None:
         self.duplicates: list[str] = []
         self._events: Iterator[Any] = self._parse(raw)
-        self._anchors: dict[str, tuple[Any, int]] = {}  # value and number of its nodes
+        self._anchors: dict[str, tuple[Any, int, Any] | None] = {}  # value, its nodes and lines; None: not complete
         self._aliases = 0
         self._nodes = 0
+        self._fault: tuple[int, DecodeError] | None = None
+        self._lines: Any = {}  # of the members of the mapping that was read last, or of those in the list read last
 
     @staticmethod
     def _parse(raw: bytes) -> Iterator[Any]:
@@ -115,7 +98,16 @@ class _Reader:
             return None
         if start.version not in (None, (1, 1)):
             raise DecodeError("yaml: found incompatible YAML document")
-        return self._value(next(self._events), 0)
+        document = self._value(next(self._events), 0)
+        next(self._events)  # document end, or what should not be there
+        if self._fault is not None:
+            raise self._fault[1]
+        return document
+
+    def _wrong(self, stage: int, fault: DecodeError) -> None:
+        """Keep the first fault of the earliest stage, to be told if the text can be parsed."""
+        if self._fault is None or stage < self._fault[0]:
+            self._fault = stage, fault
 
     def _value(self, event: Any, depth: int) -> Any:
         before = self._nodes
@@ -124,15 +116,32 @@ class _Reader:
             return self._alias(event)
         if depth >= limits.MAX_DEPTH:
             raise DecodeError("yaml: exceeded max depth")
+        if event.anchor is not None:
+            self._anchors[event.anchor] = None
         if isinstance(event, yaml.ScalarEvent):
-            value = _scalar(event)
+            try:
+                value = as_value(self._native(event))
+            except Unsupported as fault:
+                self._wrong(_WRITTEN, fault)
+                value = None
         elif isinstance(event, yaml.SequenceStartEvent):
             value = self._sequence(depth + 1)
         else:
             value = self._mapping(depth + 1)
         if event.anchor is not None:
-            self._anchors[event.anchor] = (value, self._nodes - before)
+            self._anchors[event.anchor] = (value, self._nodes - before, self._lines)
         return value
+
+    def _native(self, event: Any) -> Any:
+        """Return what a scalar means to YAML."""
+        text: str = event.value
+        if event.tag is None or event.tag == "!":
+            return resolve(text) if event.implicit[0] else text
+        try:
+            return tagged(event.tag, text)
+        except DecodeError as fault:
+            self._wrong(_DECODED, fault)
+            return text
 
     def _alias(self, event: Any) -> Any:
         self._aliases += 1
@@ -140,7 +149,11 @@ class _Reader:
             raise DecodeError("yaml: document contains excessive aliasing")
         if event.anchor not in self._anchors:
             raise DecodeError(f"yaml: unknown anchor '{event.anchor}' referenced")
-        value, size = self._anchors[event.anchor]
+        found = self._anchors[event.anchor]
+        if found is None:
+            self._wrong(_DECODED, DecodeError(f"yaml: anchor '{event.anchor}' value contains itself"))
+            return None
+        value, size, self._lines = found
         self._count(size)
         return clone(value)
 
@@ -151,61 +164,73 @@ class _Reader:
 
     def _sequence(self, depth: int) -> list[Any]:
         items: list[Any] = []
+        lines: list[Any] = []
         while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
             items.append(self._value(event, depth))
+            lines.append(self._lines)
+        self._lines = lines
         return items
 
     def _mapping(self, depth: int) -> dict[str, Any]:
         own: dict[str, Any] = {}
+        lines: dict[Any, int] = {}
         while not isinstance(event := next(self._events), yaml.MappingEndEvent):
             name = self._key(event, depth)
             event = next(self._events)
             line = event.start_mark.line + 1  # of the value, as upstream
             value = self._value(event, depth)
             if name is _MERGE:
-                _merge(own, value)
+                self._merge(own, lines, value)
                 continue
-            if name is None:
-                raise DecodeError(f"unsupported map key of type: %!s(<nil>), key: <nil>, value: {_go_syntax(value)}")
-            key = _key_text(name)
-            if key in own:
-                shown = go_quote(key) if isinstance(name, str) else key
-                self.duplicates.append(f"  line {line}: key {shown} already set in map")
+            key = as_key(name)
+            if key is None:
+                self._wrong(_CONVERTED, unsupported_key(name, _go_syntax(value)))
+                continue
+            self._mark(lines, name, line)
             own[key] = value
+        self._lines = lines
         return own
 
     def _key(self, event: Any, depth: int) -> Any:
-        if isinstance(event, yaml.ScalarEvent) and event.value == "<<" and event.implicit[0]:
+        if not isinstance(event, yaml.ScalarEvent):
+            key = self._value(event, depth)
+            if isinstance(key, dict | list):
+                self._wrong(_DECODED, DecodeError(f"yaml: invalid map key: {_go_syntax(key)}"))
+                return ""
+            return key
+        if event.value == "<<" and (event.implicit[0] or event.tag == f"{TAG}merge"):
             return _MERGE
-        key = self._value(event, depth)
-        if isinstance(key, dict | list):
-            raise DecodeError(f"yaml: invalid map key: {_go_syntax(key)}")
-        return key
+        if event.anchor is not None:
+            return self._value(event, depth)
+        self._count(1)
+        return self._native(event)
 
+    def _mark(self, lines: dict[Any, int], name: Any, line: int) -> None:
+        """Keep the line of a member, and note it if there is one of the same key (upstream: 1 is not "1")."""
+        mark = name if name.__class__ is str else (name.__class__, name)
+        if mark in lines:
+            self.duplicates.append(f"  line {line}: key {shown_key(name)} already set in map")
+        lines[mark] = line
 
-def _merge(own: dict[str, Any], value: Any) -> None:
-    """Add the members of a merged mapping, or of a list of them of which the first counts most.
+    def _merge(self, own: dict[str, Any], lines: dict[Any, int], value: Any) -> None:
+        """Add the members of a merged mapping, or of a list of them of which the first counts most.
 
-    upstream: members are set in the order of the text, so a merge replaces what stands before it
-    """
-    for source in reversed(value) if isinstance(value, list) else [value]:
-        if not isinstance(source, dict):
-            raise DecodeError("yaml: map merge requires map or sequence of maps as the value")
-        own.update(source)
-
-
-def _key_text(key: Any) -> str:
-    if isinstance(key, str):
-        return key
-    if isinstance(key, bool):
-        return "true" if key else "false"
-    return str(key)
+        upstream: members are set in the order of the text, so a merge replaces what stands before it
+        """
+        pairs = zip(value, self._lines, strict=True) if isinstance(value, list) else ((value, self._lines),)
+        for source, places in reversed(tuple(pairs)):
+            if not isinstance(source, dict):
+                self._wrong(_DECODED, DecodeError("yaml: map merge requires map or sequence of maps as the value"))
+                return
+            for mark, line in places.items():
+                self._mark(lines, mark if mark.__class__ is str else mark[1], line)
+            own.update(source)
 
 
 def _go_syntax(value: Any) -> str:
     """Return a value as Go's %#v prints it."""
     if isinstance(value, dict):
-        members = ", ".join(f"{_go_syntax(key)}:{_go_member(item)}" for key, item in value.items())
+        members = ", ".join(f"{_go_syntax(key)}:{_go_member(value[key])}" for key in sorted(value))
         return f"map[interface {{}}]interface {{}}{{{members}}}"
     if isinstance(value, list):
         return f"[]interface {{}}{{{', '.join(map(_go_member, value))}}}"
@@ -216,71 +241,6 @@ def _go_syntax(value: Any) -> str:
 
 def _go_member(value: Any) -> str:
     return "interface {}(nil)" if value is None else _go_syntax(value)
-
-
-def _scalar(event: Any) -> Any:
-    text: str = event.value
-    if event.tag is not None and event.tag != "!":
-        return _tagged(event.tag, text)
-    if not event.implicit[0]:
-        return text
-    return _resolve(text)
-
-
-def _tagged(tag: str, text: str) -> Any:
-    """Return a scalar with an explicit tag; tags that are not YAML's own say nothing about the value."""
-    if tag == _TAG + "binary":
-        try:
-            return base64.b64decode("".join(text.split()), validate=True).decode(errors="replace")
-        except binascii.Error as error:
-            raise DecodeError("yaml: !!binary value contains invalid base64 data") from error
-    if tag == _TAG + "str" or not tag.startswith(_TAG):
-        return text
-    value = _resolve(text)
-    if tag == _TAG + "float" and isinstance(value, int):
-        return value
-    return value
-
-
-def _resolve(text: str) -> Any:
-    """Return what a plain scalar means."""
-    if text in _NULLS:
-        return None
-    if text[0].isalpha():
-        return _BOOLS.get(text, text)
-    if text in _NOT_FINITE:
-        name = _NOT_FINITE[text]
-        sign = "" if name == "NaN" else "-" if text[0] == "-" else "+"
-        raise DecodeError(f"json: unsupported value: {sign}{name}")
-    plain = text.replace("_", "")
-    if _INTEGER.match(plain):
-        return _integer(plain)
-    if _FLOAT.match(plain):
-        return integral(float(plain))
-    return text
-
-
-def _integer(text: str) -> int | float:
-    digits = text.lstrip("+-")
-    base = {"x": 16, "o": 8, "b": 2}.get(digits[1:2].lower(), 8 if digits[0] == "0" and len(digits) > 1 else 10)
-    if len(digits) > 70:
-        return integral(float(digits)) if base == 10 else text  # type: ignore[return-value]
-    number = int(digits[2:] if base in (2, 16) or digits[1:2].lower() == "o" else digits, base)
-    number = -number if text[0] == "-" else number
-    return number if _INT_MIN <= number <= _INT_MAX else float(number)
-
-
-def integral(number: float) -> int | float:
-    """Return a float as it is after YAML became JSON, where integral ones print without a fraction.
-
-    Raises DecodeError for infinity.
-    """
-    if number in (float("inf"), float("-inf")):
-        raise DecodeError(f"json: unsupported value: {'+' if number > 0 else '-'}Inf")
-    if not number.is_integer():
-        return number
-    whole = int(Decimal(repr(number)))  # the shortest digits that mean the float, then zeros: that is what is printed
-    return whole if _INT_MIN <= whole <= _INT_MAX else number
 
 
 def _fault(error: yaml.MarkedYAMLError) -> str:
@@ -340,32 +300,15 @@ class _Dumper(yaml.CSafeDumper):
 
 def _represent_str(dumper: Any, text: str) -> Any:
     if "\n" in text:
-        return dumper.represent_scalar(_TAG + "str", text, style="|")
+        return dumper.represent_scalar(TAG + "str", text, style="|")
     if text == _PLAIN:
         return dumper.represent_scalar(dumper.resolve(yaml.ScalarNode, text, (True, False)), text)
-    ambiguous = text in _BOOLS or text in _NULLS or _resolves_to_number(text) or _NO_TEXT.match(text)
-    return dumper.represent_scalar(_TAG + "str", text, style='"' if ambiguous else None)
-
-
-def _resolves_to_number(text: str) -> bool:
-    plain = text.replace("_", "")
-    return bool(_INTEGER.match(plain) or _FLOAT.match(plain) or text in _NOT_FINITE)
+    return dumper.represent_scalar(TAG + "str", text, style='"' if is_ambiguous(text) else None)
 
 
 def _represent_float(dumper: Any, value: float) -> Any:
-    text = _go_float(value)
+    text = go_float(value)
     return dumper.represent_scalar(dumper.resolve(yaml.ScalarNode, text, (True, False)), text)
-
-
-def _go_float(value: float) -> str:
-    """Return a float as Go writes it in YAML: as an integer where it is one, else in the form of %g."""
-    number = Decimal(repr(value)).normalize()
-    if _INT_MIN <= number < _UINT64_END and value.is_integer():
-        return str(int(number))
-    exponent = number.adjusted()
-    if -5 < exponent < _EXPONENTS_FROM:
-        return format(number, "f")
-    return f"{number.scaleb(-exponent):f}e{exponent:+03d}"
 
 
 _Dumper.add_representer(str, _represent_str)

@@ -19,6 +19,7 @@ from aiohttp.web_protocol import _ErrInfo
 
 from apiext import limits
 from apiext.auth.authentication import user_of_certificate
+from apiext.auth.proxies import Proxies
 from apiext.auth.user import User
 from apiext.http import responses
 from apiext.http.exchange import Exchange, Reply, StreamReply
@@ -48,6 +49,7 @@ class Service(Protocol):
     clock: responses.SecondClock
     compressor: responses.Compressor
     fast: FastPath | None
+    proxies: Proxies | None
     active: int
 
     def request_done(self) -> None:
@@ -57,7 +59,10 @@ class Service(Protocol):
 class ApiHandler(Turns):
     """A connection. A GET that can be answered at once is answered in ``data_received``; others take aiohttp's way."""
 
-    __slots__ = ("_request", "_service", "_sink", "_sized", "certificate_user", "seen_headers", "seen_plain")
+    __slots__ = (
+        "_head", "_request", "_service", "_sink", "_sized",
+        "certificate_user", "is_proxy", "seen_headers", "seen_plain",
+    )  # fmt: skip
 
     def __init__(self, manager: web.Server, service: Service, *, loop: "AbstractEventLoop", **settings: Any) -> None:
         super().__init__(manager, loop=loop, **settings)
@@ -65,7 +70,9 @@ class ApiHandler(Turns):
         self._sink: WatchSink | None = None
         self._sized = False
         self._request: Request | None = None
+        self._head = 0  # bytes of a head that is not complete
         self.certificate_user: User | None = None
+        self.is_proxy = False
         self.seen_headers: object = None
         self.seen_plain = False
 
@@ -75,7 +82,11 @@ class ApiHandler(Turns):
         """Set TCP options, find the client certificate's user, and give the first head its time."""
         super().connection_made(transport)
         found = transport.get_extra_info("ssl_object")
-        if found is not None:
+        proxies = self._service.proxies
+        if found is not None and proxies is not None:
+            holder = proxies.holder(cast(ssl.SSLObject, found))
+            self.certificate_user, self.is_proxy = holder.user, holder.is_proxy
+        elif found is not None:
             certificate = cast(ssl.SSLObject, found).getpeercert(True)
             self.certificate_user = user_of_certificate(certificate) if certificate else None
         _set_option(transport, socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", _USER_TIMEOUT_MS)
@@ -145,6 +156,9 @@ class ApiHandler(Turns):
             messages, upgraded, tail = self._parser.feed_data(data)
         except HttpProcessingError as error:
             messages, upgraded, tail = [(_ErrInfo(400, error, error.message), EMPTY_PAYLOAD)], False, b""
+        self._head = 0 if messages else self._head + len(data)
+        if self._head > limits.MAX_HEAD:
+            messages = [(_ErrInfo(431, _HeadTooLongError(), ""), EMPTY_PAYLOAD)]
         if len(messages) == 1 and not upgraded and self._answered(fast, *messages[0]):
             return
         self._queue(messages)
@@ -268,6 +282,12 @@ class ApiHandler(Turns):
         except web.RequestPayloadError as error:
             raise status.bad_request("the body of the request could not be read") from error
 
+    def origin(self) -> tuple[str, str]:
+        """Return the request target as it was sent, and the address of the client, empty when it has none."""
+        request, transport = self._request, self.transport
+        peer = transport.get_extra_info("peername") if transport is not None else None
+        return request.message.path if request is not None else "", str(peer[0]) if isinstance(peer, tuple) else ""
+
     def open_stream(self, head: bytes, columns: bytes, kind: type[WatchSink] = WatchSink) -> WatchSink:
         """Return the sink of a watch on this connection, with buffers that notice a slow client early (http.md 4.4)."""
         transport = self.transport
@@ -301,9 +321,15 @@ class ApiHandler(Turns):
             log.error(*args, **kw)
 
 
+class _HeadTooLongError(Exception):
+    """A request head of more than limits.MAX_HEAD bytes."""
+
+
 def _parse_error(code: int, error: BaseException | None) -> StatusError:
     if isinstance(error, LineTooLong):
         return StatusError(431, "BadRequest", f"a line of the request head is longer than {limits.MAX_LINE} bytes")
+    if isinstance(error, _HeadTooLongError):
+        return StatusError(431, "BadRequest", f"the request head is longer than {limits.MAX_HEAD} bytes")
     if code < 500:
         return StatusError(400, "BadRequest", "the request is not valid HTTP")
     return StatusError(code, "InternalError", "Internal error occurred: the connection failed")

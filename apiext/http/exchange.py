@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 from urllib.parse import unquote, unquote_to_bytes
 
+from apiext.audit.events import Trail
 from apiext.auth.user import ANONYMOUS, User
 from apiext.http.sinks import WatchSink
 from apiext.meta.requestinfo import RequestInfo
@@ -28,9 +29,13 @@ class Connection(Protocol):
     """What the core may ask of the connection that a request came on."""
 
     certificate_user: User | None
+    is_proxy: bool
 
     async def read_body(self, limit: int) -> bytes:
         """Return the body; raises StatusError 413 over ``limit`` bytes, 408 when it does not come."""
+
+    def origin(self) -> tuple[str, str]:
+        """Return the request target as it was sent, and the address of the client."""
 
     def open_stream(self, head: bytes, columns: bytes, kind: type[WatchSink] = WatchSink) -> WatchSink:
         """Return the sink of a watch; ``columns`` go into its first event if that is a Table."""
@@ -69,7 +74,7 @@ class Exchange:
     """A request on its way through the filters; each filter adds what it found out.
 
     ``labels`` are verb, group, version, resource, subresource and scope as metrics show them; routes set them once the
-    resource is known, so that no URL can make up new ones.
+    resource is known, so that no URL can make up new ones. ``trail`` is what the audit log is to be told, if anything.
     """
 
     __slots__ = (
@@ -84,6 +89,7 @@ class Exchange:
         "path",
         "query",
         "started",
+        "trail",
         "user",
         "warnings",
     )
@@ -100,6 +106,7 @@ class Exchange:
         self.deadline = 0.0
         self.long_running = False
         self.warnings: list[str] = []
+        self.trail: Trail | None = None
         self.labels: tuple[str, str, str, str, str, str] = (method, "", "", "", "", "")
 
     @property

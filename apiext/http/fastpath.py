@@ -32,6 +32,7 @@ class Caller(Protocol):
     """The connection a request came on; it remembers the headers judged last and the verdict."""
 
     certificate_user: User | None
+    is_proxy: bool
     seen_headers: object
     seen_plain: bool
 
@@ -52,7 +53,12 @@ class Road:
 class FastPath:
     """Answers cached GETs from a memo of collection paths that lives as long as the catalog's current value."""
 
-    def __init__(self, operations: Operations, gate: Gate, clock: SecondClock) -> None:
+    def __init__(
+        self, operations: Operations, gate: Gate, clock: SecondClock, always: bytes = b"", origins: bool = False
+    ) -> None:
+        """``always`` is a header of all answers, ``origins`` says whether pages of other origins may call."""
+        self._always = always
+        self._origins = origins
         self._operations = operations
         self._cached: Callable[[GroupResource, str, str], Entry | None] = operations.cached
         self._gate = gate
@@ -62,7 +68,8 @@ class FastPath:
         self._date = b""
         self._head = b""
         self._attempts = gate.telemetry.authentications.slot("success")
-        self.open = gate.authorizer is always_allow  # other modes judge each request by its attributes
+        # other modes judge each request by its attributes, and an audit log is told of each
+        self.open = gate.authorizer is always_allow and gate.auditor is None
 
     def answer(self, target: str, headers: Headers, raw_headers: object, caller: Caller) -> bytes | None:
         """Return the whole answer to a GET, None when it has to go the ordinary way."""
@@ -111,7 +118,7 @@ class FastPath:
         date = self._clock.line()
         if date is not self._date:
             self._date = date
-            self._head = _HEAD % date
+            self._head = _HEAD % (self._always + date)
         return self._head
 
     def _is_plain(self, headers: Headers, caller: Caller) -> bool:
@@ -124,7 +131,9 @@ class FastPath:
         pretty = negotiation.wants_pretty((), headers.get("User-Agent", ""))
         if impersonation.account_of(user.name) is not None:
             return False  # its token ends some day
-        special = headers.get("Expect", "") or impersonation.is_meant(headers)
+        special = headers.get("Expect", "") or impersonation.is_meant(headers) or caller.is_proxy
+        if self._origins and headers.get("Origin", ""):
+            return False  # pages of other origins are told more
         return self.open and wanted.plain and not pretty and not special
 
     def _learn(self, path: str, catalog: Catalog) -> Road | None:

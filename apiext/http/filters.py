@@ -2,27 +2,24 @@
 
 import asyncio
 import inspect
-import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from time import monotonic
 from typing import cast
 
 from apiext import limits
+from apiext.audit.events import DECISION, REASON, user_info
 from apiext.auth import impersonation
-from apiext.auth.authorization import Attributes, always_allow, denial, is_public
-from apiext.catalog.converted import NeedsConversion
-from apiext.catalog.viewing import WrongVersion
-from apiext.http import websocket
+from apiext.auth.authorization import ALLOWED, Attributes, always_allow, denial, is_public
+from apiext.http import audit as auditing
+from apiext.http import refusals, websocket
 from apiext.http.exchange import Exchange, Reply, StreamReply
 from apiext.http.gate import Gate, audit_id
-from apiext.http.responses import status_reply, warning_values
+from apiext.http.responses import warning_values
 from apiext.meta import requestinfo, status
 from apiext.meta.requestinfo import RequestInfo
 from apiext.meta.status import StatusError
 from apiext.meta.time import parse_duration
-
-log = logging.getLogger(__name__)
 
 Answer = Reply | StreamReply
 Handler = Callable[[Exchange], Awaitable[Answer]]
@@ -32,7 +29,6 @@ Step = Callable[[Gate, Exchange], None]
 """Something done before the rest; it may refuse by raising StatusError."""
 
 _MUTATING = frozenset(("create", "update", "patch", "delete", "deletecollection"))
-_PANIC = "This request caused apiserver to panic. Look in the logs for details."
 _DEADLINE = "request did not complete within requested timeout - context deadline exceeded"
 _BUSY = "Too many requests, please try again later."
 
@@ -75,7 +71,7 @@ async def account(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
     except ConnectionError:
         raise
     except Exception as error:
-        reply = _refusal(exchange, error)
+        reply = refusals.refusal(exchange, error)
     requests, seconds, sizes = gate.counters(exchange.labels, exchange.dry_run, reply.code)
     requests.value += 1
     if isinstance(reply, Reply):
@@ -84,25 +80,6 @@ async def account(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
         seconds.observe(monotonic() - exchange.started)  # the loop's time, but of this moment
         sizes.observe(reply.size)
     return reply
-
-
-def _refusal(exchange: Exchange, error: Exception) -> Reply:
-    """Turn what was raised into an answer, the one place where that happens (design.md §7)."""
-    if isinstance(error, StatusError):
-        return status_reply(exchange, error)
-    if isinstance(error, WrongVersion | NeedsConversion):
-        return status_reply(exchange, status.unknown(unreadable(error)))
-    # the outermost filter: a bug must not take the connection down
-    log.error("request %s failed: %s %s", exchange.audit_id, exchange.method, exchange.path, exc_info=error)
-    return status_reply(exchange, StatusError(500, "InternalError", _PANIC))
-
-
-def unreadable(error: WrongVersion | NeedsConversion) -> str:
-    """Return the message of the 500 for an object that cannot be shown in the version asked for (VER-008, VER-011)."""
-    if isinstance(error, WrongVersion):
-        return str(error)
-    kind, version = error.document.get("kind"), error.document.get("apiVersion")
-    return f"conversion webhook for {version}, Kind={kind} failed: its answer was not kept"
 
 
 def parse(gate: Gate, exchange: Exchange) -> None:
@@ -114,8 +91,29 @@ def parse(gate: Gate, exchange: Exchange) -> None:
 def authenticate(gate: Gate, exchange: Exchange) -> None:
     """Find out who sends the request."""
     headers = exchange.headers
+    if gate.proxies is not None and exchange.connection.is_proxy:
+        told = gate.proxies.user(headers.items())
+        if told is not None:
+            gate.telemetry.authentications.slot("success").value += 1
+            exchange.user = told
+            return
     sent = websocket.authorization(headers) if exchange.long_running else headers.get("Authorization", "")
     exchange.user = gate.user(sent, exchange.connection.certificate_user, exchange.path)
+
+
+async def audit(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
+    """Tell the audit log what is asked and answered (AUD-001); who may not ask is told as well."""
+    auditor = gate.auditor
+    assert auditor is not None, "without one this filter is left out"
+    try:
+        authenticate(gate, exchange)
+    except StatusError as refused:
+        await auditing.refused(auditor, exchange, refused)
+        raise
+    exchange.trail = auditing.begin(auditor, exchange, exchange.user)
+    if exchange.trail is None:
+        return await handler(exchange)
+    return await auditing.follow(auditor, handler, exchange)
 
 
 def impersonate(gate: Gate, exchange: Exchange) -> None:
@@ -126,10 +124,12 @@ def impersonate(gate: Gate, exchange: Exchange) -> None:
         wanted = impersonation.parse(exchange.headers.items())
     except impersonation.NobodyNamed as error:
         raise status.bad_request(str(error)) from error
-    for permission in wanted.permissions(exchange.user, exchange.path):
-        if not gate.authorizer(permission):
-            raise denial(permission)
-    exchange.user = wanted.as_user()
+    trail = exchange.trail
+    if trail is None:
+        exchange.user = impersonation.acting(wanted, attributes(exchange), gate.authorizer)
+    else:
+        exchange.user = impersonation.acting(wanted, attributes(exchange), gate.authorizer, trail.constrained)
+        trail.impersonated = user_info(exchange.user)
 
 
 async def bound(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
@@ -187,26 +187,33 @@ def authorize(gate: Gate, exchange: Exchange) -> None:
     if gate.authorizer is always_allow or (is_public(exchange.path) and exchange.method in {"GET", "HEAD"}):
         return
     wanted = attributes(exchange)
-    if not gate.authorizer(wanted):
-        raise denial(wanted)
+    decision = gate.authorizer(wanted)
+    if not decision.allowed:
+        raise denial(wanted, decision.reason)
+
+
+def authorize_telling(gate: Gate, exchange: Exchange) -> None:
+    """Refuse what the user may not do, and tell what was decided, and why."""
+    public = is_public(exchange.path) and exchange.method in {"GET", "HEAD"}
+    wanted = attributes(exchange)
+    decision = ALLOWED if public else gate.authorizer(wanted)
+    if exchange.trail is not None:
+        exchange.trail.annotations[DECISION] = "allow" if decision.allowed else "forbid"
+        exchange.trail.annotations[REASON] = decision.reason
+    if not decision.allowed:
+        raise denial(wanted, decision.reason)
 
 
 def attributes(exchange: Exchange) -> Attributes:
     """Return what a request wants, as authorization judges it."""
     info = _info(exchange)
     if not info.is_resource:
-        return Attributes(exchange.user, info.verb, exchange.path)
-    return Attributes(
-        exchange.user,
-        info.verb,
-        exchange.path,
-        info.group,
-        info.version,
-        info.resource,
-        info.subresource,
-        info.namespace or "",
-        info.name,
-    )
+        return Attributes(exchange.user, info.verb, exchange.path, at_path=True)
+    namespace = info.namespace or ""
+    if info.resource == "namespaces" and info.name and "/namespaces/" in exchange.path:  # not by a field selector
+        namespace = info.name  # upstream: a namespace lies within itself, so roles there count for it
+    place = (info.resource, info.subresource, namespace, info.name)
+    return Attributes(exchange.user, info.verb, exchange.path, info.group, info.version, *place)
 
 
 def _info(exchange: Exchange) -> RequestInfo:
@@ -219,8 +226,22 @@ FILTERS: tuple[Filter | Step, ...] = (
     account,
     parse,
     authenticate,
+    audit,
     impersonate,
     bound,
     authorize,
 )
 """Outermost first; those that need not wait are plain steps."""
+
+_TELLING: Mapping[Filter | Step, Filter | Step | None] = {
+    authenticate: None,  # the audit filter does it
+    authorize: authorize_telling,
+}
+
+
+def filters(*, audited: bool) -> list[Filter | Step]:
+    """Return the filters of a server: without an audit log, no request goes through anything of it."""
+    if not audited:
+        return [one for one in FILTERS if one is not audit]
+    told = [_TELLING.get(one, one) for one in FILTERS]
+    return [one for one in told if one is not None]

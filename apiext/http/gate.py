@@ -5,8 +5,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from apiext import limits
+from apiext.audit.auditor import Auditor
 from apiext.auth.authentication import Authenticator, BadCredential
 from apiext.auth.authorization import Authorizer, is_public
+from apiext.auth.proxies import Proxies
 from apiext.auth.user import ANONYMOUS, User
 from apiext.meta import status
 from apiext.meta.uids import Uids
@@ -72,6 +74,8 @@ class Gate:
     request_timeout: float = limits.REQUEST_TIMEOUT
     max_inflight: int = limits.MAX_INFLIGHT
     max_mutating: int = limits.MAX_MUTATING_INFLIGHT
+    auditor: Auditor | None = None
+    proxies: Proxies | None = None
     deadlines: Deadlines = field(default_factory=Deadlines)
     running: dict[bool, int] = field(default_factory=lambda: {False: 0, True: 0})
     _counters: dict[Any, Counters] = field(default_factory=dict)

@@ -56,8 +56,8 @@ async def reply(subject: Subject, page: Page) -> Reply:
     make = ROWS.get((wanted.encoding, wanted.kind, wanted.pretty))
     if make is None:
         items = [document async for document in _documents(subject, entries)]
-        document = OF_LISTS[wanted.kind](subject, items, metadata_of(page))
-        return Reply(200, wanted.encoding, (written(wanted, document),), compressible=True)
+        whole = await asyncio.to_thread(_whole, subject, items, metadata_of(page))
+        return Reply(200, wanted.encoding, (whole,), compressible=True)
     make_frame, maker = make
     frame = make_frame(subject, page)
     if not entries:
@@ -68,7 +68,8 @@ async def reply(subject: Subject, page: Page) -> Reply:
         for piece in await page.segments.formed(form, maker(subject), _valid_until(subject)):
             parts += (piece, frame.separator)
     else:
-        for piece in await joined(entries, maker(subject), frame.separator):
+        finish = FINISHED.get((wanted.encoding, wanted.kind, wanted.pretty))
+        for piece in await joined(entries, maker(subject), frame.separator, finish):
             parts += (piece, frame.separator)
     parts[-1] = frame.tail
     return Reply(200, wanted.encoding, parts, compressible=True)
@@ -80,14 +81,23 @@ def _valid_until(subject: Subject) -> float:
     return float(int(time())) + 1 if dated else math.inf
 
 
-async def joined(entries: Sequence[Entry], make: MakeItem, separator: bytes) -> list[bytes]:
-    """Return the items in joined pieces, giving the loop its turn."""
+def _whole(subject: Subject, items: list[Document], metadata: Document) -> bytes:
+    return written(subject.wanted, OF_LISTS[subject.wanted.kind](subject, items, metadata))
+
+
+async def joined(
+    entries: Sequence[Entry], make: MakeItem, separator: bytes, finish: Callable[[bytes], bytes] | None = None
+) -> list[bytes]:
+    """Return the items in joined pieces, giving the loop its turn; large ones are finished in a thread."""
     found: list[bytes] = []
     until = perf_counter() + limits.LOOP_BUDGET / 2
     for at in range(0, len(entries), limits.SEGMENT):
         items: list[bytes] = []
         for entry in entries[at : at + limits.SEGMENT]:
-            items.append(make(entry))
+            item = make(entry)
+            if finish is not None:
+                item = finish(item) if len(item) < limits.OFF_LOOP else await asyncio.to_thread(finish, item)
+            items.append(item)
             if perf_counter() > until:
                 await asyncio.sleep(0)
                 until = perf_counter() + limits.LOOP_BUDGET / 2
@@ -156,9 +166,8 @@ def _pretty_frame(subject: Subject, page: Page) -> Frame:
     return Frame(before + b'"items": [\n    ', b",\n    ", b"\n  ]" + after, empty)
 
 
-def _pretty_item(subject: Subject) -> MakeItem:
-    make = _plain_item(subject)
-    return lambda entry: pretty(make(entry)).replace(b"\n", b"\n    ")  # no other newlines are in JSON
+def _as_pretty(item: bytes) -> bytes:
+    return pretty(item).replace(b"\n", b"\n    ")  # no other newlines are in JSON
 
 
 def _yaml_frame(subject: Subject, page: Page) -> Frame:
@@ -171,10 +180,8 @@ def _yaml_frame(subject: Subject, page: Page) -> Frame:
     return Frame(head + b"items:\n", b"", tail, head + b"items: []\n" + tail)
 
 
-def _yaml_item(subject: Subject) -> MakeItem:
-    make = _plain_item(subject)
-
-    return lambda entry: encode_yaml([orjson.loads(make(entry))])
+def _as_yaml(item: bytes) -> bytes:
+    return encode_yaml([orjson.loads(item)])
 
 
 # --- other kinds in JSON ---
@@ -279,13 +286,20 @@ def _frame_of(document: View, member: bytes, empty: bytes) -> Frame:
 
 ROWS: Mapping[tuple[str, str, bool], tuple[Callable[[Subject, Page], Frame], Callable[[Subject], MakeItem]]] = {
     (JSON, "", False): (_plain_frame, _plain_item),
-    (JSON, "", True): (_pretty_frame, _pretty_item),
-    (YAML, "", False): (_yaml_frame, _yaml_item),
-    (YAML, "", True): (_yaml_frame, _yaml_item),
+    (JSON, "", True): (_pretty_frame, _plain_item),
+    (YAML, "", False): (_yaml_frame, _plain_item),
+    (YAML, "", True): (_yaml_frame, _plain_item),
     (JSON, "Table", False): (_table_frame, _table_item),
     (JSON, PARTIAL_LIST, False): (_partial_frame, _partial_item),
 }
 """Encoding, kind and indentation → how the list and its items are written; others go through a whole document."""
+
+FINISHED: Mapping[tuple[str, str, bool], Callable[[bytes], bytes]] = {
+    (JSON, "", True): _as_pretty,
+    (YAML, "", False): _as_yaml,
+    (YAML, "", True): _as_yaml,
+}
+"""The same → what becomes of each item at last."""
 
 
 async def _protobuf(subject: Subject, page: Page, entries: Sequence[Entry]) -> list[bytes]:

@@ -18,6 +18,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError as MessageDecodeError
 
 from apiext.documents.document import Document
+from apiext.documents.encoding import encode as encode_json
 from apiext.documents.errors import DecodeError
 from apiext.http import prototexts
 
@@ -392,7 +393,7 @@ _WRITE: Mapping[str, Callable[[Any], Document]] = {
     "IntOrString": lambda value: {"type": 1, "strVal": value} if isinstance(value, str) else {"intVal": value},
     "ExtraValue": lambda value: {"items": value},
     "FieldsV1": lambda value: {"Raw": orjson.dumps(value)},
-    "JSON": lambda value: {"raw": orjson.dumps(value)},
+    "JSON": lambda value: {"raw": encode_json(value)},
     "JSONSchemaPropsOrArray": lambda value: {"jSONSchemas" if isinstance(value, list) else "schema": value},
     "JSONSchemaPropsOrBool": _or_bool,
     "JSONSchemaPropsOrStringArray": lambda value: {"property" if isinstance(value, list) else "schema": value},

@@ -223,15 +223,16 @@ def media_type(header: str) -> str:
     if not _MEDIA_TYPE.fullmatch(text):
         return ""
     given: dict[str, str] = {}
-    rest = (semicolon + rest).rstrip()
-    while rest and rest.strip() != ";":  # a last semicolon is nothing
-        found = _PARAMETER.match(rest)
+    rest = (semicolon + rest).rstrip().removesuffix(";").rstrip()  # a last semicolon is nothing
+    at = 0
+    while at < len(rest):
+        found = _PARAMETER.match(rest, at)
         if found is None:
             return ""
         name, value = found[1].lower(), found[2]
         if given.setdefault(name, value) != value:
             return ""
-        rest = rest[found.end() :]
+        at = found.end()
     return text
 
 

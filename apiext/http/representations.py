@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import orjson
 
+from apiext import limits
 from apiext.catalog.columns import CREATED_AT
 from apiext.catalog.served import Column, Endpoint, ServedVersion
 from apiext.documents.document import Document, View
@@ -19,6 +20,7 @@ from apiext.storage.store import Entry
 INCLUDE = frozenset(("", "None", "Metadata", "Object"))
 PARTIAL = "PartialObjectMetadata"
 PARTIAL_LIST = "PartialObjectMetadataList"
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 _INTERNAL = "Internal error occurred: "
 _NOT_SHOWN = frozenset(("Status", "DeleteOptions"))  # documents that no representation changes
 
@@ -68,7 +70,11 @@ def _unreadable(fault: str) -> status.StatusError:
 
 def entry_reply(subject: Subject, entry: Entry, code: int = 200) -> Reply:
     """Return a stored object in the representation wanted."""
-    raw = shown(subject, entry)
+    return shown_reply(subject, shown(subject, entry), code)
+
+
+def shown_reply(subject: Subject, raw: bytes, code: int = 200) -> Reply:
+    """Return the JSON of an object in the representation wanted."""
     if subject.wanted.plain:
         return Reply(code, negotiation.JSON, (raw, b"\n"), compressible=True)
     if subject.wanted.pretty and not subject.wanted.kind and subject.wanted.encoding == negotiation.JSON:
@@ -86,6 +92,20 @@ def document_reply(subject: Subject, document: Document, code: int = 200) -> Rep
         else:
             document = OF_OBJECTS[wanted.kind](subject, document)
     return Reply(code, wanted.encoding, (written(wanted, document),), compressible=True)
+
+
+def is_small(document: View) -> bool:
+    """Tell whether a document has few members, so that it is soon written."""
+    left, stack = limits.MEMBERS_INLINE, list[object]([document])
+    while stack and left > 0:
+        value = stack.pop()
+        if isinstance(value, dict):
+            left -= len(value)
+            stack.extend(value.values())
+        elif isinstance(value, list):
+            left -= len(value)
+            stack.extend(value)
+    return left > 0
 
 
 def written(wanted: Wanted, document: View) -> bytes:
@@ -148,8 +168,14 @@ _ROW_OBJECTS: Mapping[str, Callable[[Subject, View], View | None]] = {
     "": lambda subject, document: partial(subject.wanted.version, document),
     "Metadata": lambda subject, document: partial(subject.wanted.version, document),
     "Object": lambda _, document: document,
-    "None": lambda _, __: None,
+    "None": lambda subject, document: partial(subject.wanted.version, document) if _ends_initial(document) else None,
 }
+
+
+def _ends_initial(document: View) -> bool:
+    """Tell whether an object says what the bookmark behind the initial events of a watch says (TAB-004)."""
+    annotations = (document.get("metadata") or {}).get("annotations") or {}
+    return bool(annotations.get(INITIAL_EVENTS_END) == "true")
 
 
 def _table_of_object(subject: Subject, document: View) -> Document:

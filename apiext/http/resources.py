@@ -6,8 +6,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import orjson
-
 from apiext import limits
 from apiext.catalog.served import Endpoint, ServedResource, ServedVersion
 from apiext.documents.document import Document
@@ -290,6 +288,7 @@ def _call(exchange: Exchange, target: Target) -> Call:
         exchange.manager,
         exchange.deadline,
         exchange.warnings,
+        exchange.trail,
     )
 
 
@@ -305,15 +304,17 @@ async def _outcome(subject: Subject, outcome: Outcome) -> Reply:
     if outcome.entry is not None:
         return await _stored(subject, outcome.entry, outcome.code)
     assert outcome.document is not None
-    return representations.document_reply(subject, outcome.document, outcome.code)
+    if representations.is_small(outcome.document):
+        return representations.document_reply(subject, outcome.document, outcome.code)
+    return await asyncio.to_thread(representations.document_reply, subject, outcome.document, outcome.code)
 
 
 async def _stored(subject: Subject, entry: Entry, code: int = 200) -> Reply:
-    """Return a stored object in the representation wanted; a large one becomes protobuf in a thread."""
-    if subject.wanted.encoding != PROTOBUF or len(entry.raw) < limits.OFF_LOOP:
+    """Return a stored object in the representation wanted; a large one becomes another one in a thread."""
+    if subject.wanted.plain or len(entry.raw) < limits.OFF_LOOP:
         return representations.entry_reply(subject, entry, code)
-    raw = representations.shown(subject, entry)
-    return await asyncio.to_thread(lambda: representations.document_reply(subject, orjson.loads(raw), code))
+    raw = representations.shown(subject, entry)  # here: the view may be remembered
+    return await asyncio.to_thread(representations.shown_reply, subject, raw, code)
 
 
 # --- bodies ---

@@ -1,10 +1,14 @@
 """Which path is answered by what: resources from the catalog, discovery, OpenAPI, health, version, metrics."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from time import perf_counter
 
 import orjson
 
+from apiext import limits
+from apiext.audit.events import DEPRECATED
 from apiext.catalog.served import Catalog, ServedResource, ServedVersion
 from apiext.http import eventstream, health, negotiation, published, responses
 from apiext.http.exchange import Exchange, Reply, StreamReply
@@ -97,6 +101,8 @@ class Routes:
             self.telemetry.deprecated.slot(
                 served.group, served.version, served.resource, info.subresource, ""
             ).value = 1
+            if exchange.trail is not None:
+                exchange.trail.annotations[DEPRECATED] = "true"
         return self.resources.answer(exchange, target)
 
     def _missing(self, page: Reply) -> Reply:
@@ -114,12 +120,12 @@ class Routes:
 
     def root_document(self, catalog: Catalog) -> Reply:
         """Return the list of all paths, indented as upstream prints it."""
-        text = orjson.dumps({"paths": self._paths(catalog)}, option=orjson.OPT_INDENT_2)
-        return Reply(200, JSON, (text,), compressible=True)
+        return Reply(200, JSON, (catalog.remember("http.root", self._paths),), compressible=True)
 
-    def _paths(self, catalog: Catalog) -> list[str]:
+    def _paths(self, catalog: Catalog) -> bytes:
         fixed = {"/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/version"}
-        return sorted(fixed | set(self.health.paths()) | set(published.paths(catalog)))
+        paths = sorted(fixed | set(self.health.paths()) | set(published.paths(catalog)))
+        return orjson.dumps({"paths": paths}, option=orjson.OPT_INDENT_2)
 
     def root(self, exchange: Exchange, parts: list[str], catalog: Catalog) -> Reply | None:
         """Answer ``/`` and ``/index.html``."""
@@ -140,13 +146,20 @@ class Routes:
         negotiation.check_route(exchange.accept, (JSON,))
         return Reply(200, JSON, (orjson.dumps(self.version, option=orjson.OPT_INDENT_2),))
 
-    def metrics(self, exchange: Exchange, parts: list[str], catalog: Catalog) -> Reply | None:
-        """Answer ``/metrics`` and ``/metrics/slis`` (MTR-001)."""
+    async def metrics(self, exchange: Exchange, parts: list[str], catalog: Catalog) -> Reply | None:
+        """Answer ``/metrics`` and ``/metrics/slis`` (MTR-001), giving the loop its turn: there are many lines."""
         if parts[1:] == ["slis"]:
             return Reply(200, METRICS_TYPE, (self._slis().encode(),))
         if exchange.path != "/metrics":
             return None
-        return Reply(200, METRICS_TYPE, (self.telemetry.text().encode(),), compressible=True)
+        found: list[str] = []
+        until = perf_counter() + limits.LOOP_BUDGET / 2
+        for line in self.telemetry.lines():
+            found.append(line)
+            if perf_counter() > until:
+                await asyncio.sleep(0)
+                until = perf_counter() + limits.LOOP_BUDGET / 2
+        return Reply(200, METRICS_TYPE, ("\n".join((*found, "")).encode(),), compressible=True)
 
     def _slis(self) -> str:
         lines = [
@@ -197,12 +210,16 @@ FIXED: Mapping[str, Fixed] = {
     "livez": Routes.probe,
     "readyz": Routes.probe,
     "version": Routes.show_version,
-    "metrics": Routes.metrics,
 }
 """First part of a path that is no resource → what answers; None means that the path does not exist."""
 
-BUILT: Mapping[str, Built] = {"api": Routes.discover, "apis": Routes.discover, "openapi": Routes.openapi}
-"""The same for documents that may have to be built first."""
+BUILT: Mapping[str, Built] = {
+    "api": Routes.discover,
+    "apis": Routes.discover,
+    "openapi": Routes.openapi,
+    "metrics": Routes.metrics,
+}
+"""The same for documents that take longer."""
 
 
 def is_builtin(catalog: Catalog, group: str) -> bool:

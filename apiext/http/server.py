@@ -11,12 +11,16 @@ from typing import Any, cast
 from aiohttp import http_parser, web
 
 from apiext import limits
+from apiext.audit.auditor import Auditor
 from apiext.auth.authentication import Authenticator
 from apiext.auth.authorization import Authorizer
+from apiext.auth.proxies import Proxies
+from apiext.config import NO_HEADERS, HeaderConfig
 from apiext.http import responses
+from apiext.http.announcing import announcing, secure, written
 from apiext.http.connection import ApiHandler
 from apiext.http.fastpath import FastPath
-from apiext.http.filters import FILTERS, Handler, compose
+from apiext.http.filters import Handler, compose, filters
 from apiext.http.gate import Gate
 from apiext.http.health import Health, version_document
 from apiext.http.operations import Operations
@@ -50,15 +54,17 @@ class Settings:
     min_watch_timeout: float = limits.MIN_WATCH_TIMEOUT
     max_inflight: int = limits.MAX_INFLIGHT
     max_mutating: int = limits.MAX_MUTATING_INFLIGHT
+    headers: HeaderConfig = NO_HEADERS
+    proxies: Proxies | None = None
 
 
-def tls_context(certificate: str, key: str, client_ca: str = "") -> ssl.SSLContext:
+def tls_context(certificate: str, key: str, *client_cas: str) -> ssl.SSLContext:
     """Return a context for these PEM files: TLS 1.2 and newer, HTTP/1.1 only, client certificates if asked for."""
     context = as_go(ssl.create_default_context(ssl.Purpose.CLIENT_AUTH))
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
     context.load_cert_chain(certificate, key)
-    if client_ca:
+    for client_ca in filter(None, client_cas):
         context.load_verify_locations(client_ca)
         context.verify_mode = ssl.CERT_OPTIONAL  # a certificate that does not verify ends the handshake
     return context
@@ -90,6 +96,7 @@ class HttpServer:
         health: Health,
         settings: Settings,
         telemetry: Telemetry,
+        auditor: Auditor | None = None,
     ) -> None:
         self.settings = settings
         self.health = health
@@ -106,12 +113,23 @@ class HttpServer:
             settings.request_timeout,
             settings.max_inflight,
             settings.max_mutating,
+            auditor,
+            settings.proxies,
         )
         resources = Resources(operations, telemetry, self.clock, self.compressor, settings.min_watch_timeout)
         routes = Routes(resources, health, telemetry, version_document(settings.version))
-        self.answer: Handler = compose(gate, FILTERS, routes.answer)
+        chain = filters(audited=auditor is not None)
+        config, secured = settings.headers, settings.tls is not None
+        announce = announcing(config, tls=secured)
+        if announce is not None:
+            chain.insert(1, announce)  # all that is refused behind it may be read by pages, too
+        self.answer: Handler = compose(gate, chain, routes.answer)
+        self.proxies = settings.proxies
         wanted = settings.fast_path and os.environ.get(NO_FAST_PATH, "") in {"", "0"}
-        self.fast: FastPath | None = FastPath(operations, gate, self.clock) if wanted else None
+        always = written(secure(config, tls=secured))
+        self.fast: FastPath | None = (
+            FastPath(operations, gate, self.clock, always, bool(config.cors_origins)) if wanted else None
+        )
         self._gate = gate
         self._publisher = routes.publisher
         self._operations = operations

@@ -9,14 +9,13 @@ from apiext.documents.document import Document, View
 from apiext.documents.encoding import encode
 from apiext.http import negotiation, protobuf
 from apiext.http.ahead import Ahead
-from apiext.http.representations import Subject, definitions, partial, row, table
+from apiext.http.representations import INITIAL_EVENTS_END, Subject, definitions, partial, row, table
 from apiext.http.sinks import chunk
 from apiext.meta import status
 from apiext.meta.status import StatusError
 from apiext.storage.store import Entry, Viewer
 from apiext.telemetry import Distribution, Slot
 
-INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 _OPEN = {
     kind: b'{"type":"%b","object":' % kind.encode() for kind in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR")
 }

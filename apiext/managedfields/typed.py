@@ -78,12 +78,13 @@ def _faults(of: Type, value: Any, duplicates: bool, checked: Any = None) -> Faul
 
 
 def _map_faults(of: MapType, value: dict[str, Any], duplicates: bool, checked: dict[str, Any] | None) -> Faults:
-    found = _NO_FAULTS
+    found: Faults = []
     fields, element = of.fields, of.element
     for name in _to_look_at(of, value):
         item, member = value[name], fields.get(name, element)
         if member is None:
-            return [*found, (f".{name}", "field not declared in schema")]  # upstream stops at the first such
+            found.append((f".{name}", "field not declared in schema"))
+            return found  # upstream stops at the first such
         if item.__class__ in member.simple:
             continue
         other = checked.get(name) if checked is not None else None
@@ -91,7 +92,7 @@ def _map_faults(of: MapType, value: dict[str, Any], duplicates: bool, checked: d
             continue
         faults = _faults(member, item, duplicates, other)
         if faults:
-            found = [*found, *((f".{name}{where}", text) for where, text in faults)]
+            found.extend((f".{name}{where}", text) for where, text in faults)
     return found
 
 
@@ -115,7 +116,7 @@ def _no_leaves(of: MapType, names: Sequence[str], kinds: Sequence[type]) -> Sequ
 
 
 def _list_faults(of: ListType, value: list[Any], duplicates: bool) -> Faults:
-    found = _NO_FAULTS
+    found: Faults = []
     seen: set[str] = set()
     simple = of.item.simple if not of.granular else _NOTHING_SIMPLE
     for position, item in enumerate(value):
@@ -126,14 +127,15 @@ def _list_faults(of: ListType, value: list[Any], duplicates: bool) -> Faults:
             try:
                 element = item_element(of, item)
             except ItemError as error:
-                return [*found, ("", f"element {position}: {error}")]
+                found.append(("", f"element {position}: {error}"))
+                return found
             if element in seen and not duplicates:
-                found = [*found, ("", f"duplicate entries for key {path.shown((element,))}")]
+                found.append(("", f"duplicate entries for key {path.shown((element,))}"))
             seen.add(element)
         faults = _faults(of.item, item, duplicates)
         if faults:
             prefix = path.shown((element,))
-            found = [*found, *((prefix + where, text) for where, text in faults)]
+            found.extend((prefix + where, text) for where, text in faults)
     return found
 
 

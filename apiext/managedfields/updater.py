@@ -13,6 +13,7 @@ from apiext.managedfields.path import SELF, order
 from apiext.managedfields.typed import check, fields_of, part_at, reconciled, with_named_fields
 from apiext.managedfields.types import Type, equal
 
+_METADATA = "f:metadata"
 _PRUNING = "failed to prune fields: "
 _LAST = " to last applied version: "
 
@@ -212,7 +213,9 @@ def _with_owned(versions: Versions, merged: View, pruned: View, first: str, mana
     for one in managers.values():
         owned[one.api_version] = union(owned.get(one.api_version, EMPTY), one.fields)
     doing = f"{_PRUNING}failed add back owned items: failed to convert "
-    for api_version in sorted(owned, key=lambda version: (version != first, version)):
+    # upstream: all but the first in no order
+    # who owns metadata comes first: no webhook's answer without them is taken
+    for api_version in sorted(owned, key=lambda version: (version != first, _METADATA not in owned[version], version)):
         try:
             merged = converted(versions, merged, api_version, f"{doing}merged object at version {api_version}: ")
             pruned = converted(versions, pruned, api_version, f"{doing}pruned object at version {api_version}: ")

@@ -159,13 +159,19 @@ def _shortest(value: float) -> str:
     return sign + (digits if len(digits) == 1 else f"{digits[0]}.{digits[1:]}")
 
 
+class Named(str):
+    """A text whose Go type has a name of its own, so that errors show it as JSON."""
+
+    __slots__ = ()
+
+
 def go_value(value: Any) -> str:
     """Return a bad value as field errors show it: %v for scalars, %q for text, JSON for the rest."""
     if value is None:
         return "null"
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, str):
+    if isinstance(value, str) and not isinstance(value, Named):
         return go_quote(value)
     if isinstance(value, int):
         return str(value)

@@ -10,8 +10,9 @@ from apiext import limits
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import DecodeError, encode, json_kind
 from apiext.documents.quotes import go_quote
+from apiext.documents.yaml_scalars import integral
 from apiext.meta import time
-from apiext.meta.fields import INVALID, FieldError, forbidden, invalid, required, too_long
+from apiext.meta.fields import INVALID, FieldError, Named, forbidden, invalid, required, too_long
 from apiext.meta.names import parse_group_version
 from apiext.meta.options import field_manager_errors
 from apiext.meta.syntax import (
@@ -104,6 +105,8 @@ def _string(go: str = "string", *, kept: bool = False) -> Reader:
 
 
 def _int64(value: Any, name: str, where: _Where) -> Any:
+    if value.__class__ is float and not where.go_path:  # of a custom object: it was JSON, decoded and encoded again
+        value = integral(value)
     if value.__class__ is not int or not _INT_MIN <= value <= _INT_MAX:
         raise where.wrong(value, name, "int64")
     return value
@@ -250,10 +253,23 @@ def coerce(metadata: Any, path: str = "metadata", go_path: str = "") -> tuple[Do
     try:
         found = _struct(metadata, _MEMBERS, where)
     except DecodeError:
-        # upstream reads the members in sorted order and reports the first fault
-        _struct(orjson.loads(encode(metadata)), _MEMBERS, where)
+        # upstream reads the members in sorted order and reports the first fault, but ends at a time that is none
+        members = orjson.loads(encode(metadata))
+        _judge_times(members, where)
+        _struct(members, _MEMBERS, where)
         raise
     return found, sorted(unknown)
+
+
+def _judge_times(members: View, where: _Where) -> None:
+    for name, value in members.items():
+        if _MEMBERS.get(name) is _time and value is not None:
+            _time(value, name, where)
+        elif name == "managedFields" and value.__class__ is list:
+            inner = _Where(name, f"{name}.", "ManagedFieldsEntry", [], where)
+            for entry in value:
+                if entry.__class__ is dict and entry.get("time") is not None:
+                    _time(entry["time"], "time", inner)
 
 
 def in_go_order(metadata: View) -> Document:
@@ -450,7 +466,7 @@ def _managed_errors(entry: View, path: str) -> list[FieldError]:
     found: list[FieldError] = []
     operation, kind = entry.get("operation", ""), entry.get("fieldsType", "")
     if operation not in ("Apply", "Update"):
-        found.append(invalid(f"{path}.operation", operation, "must be `Apply` or `Update`"))
+        found.append(invalid(f"{path}.operation", Named(operation), "must be `Apply` or `Update`"))
     if kind and kind != "FieldsV1":
         found.append(invalid(f"{path}.fieldsType", kind, "must be `FieldsV1`"))
     found += field_manager_errors(entry.get("manager", ""), f"{path}.manager")
@@ -478,5 +494,6 @@ def _change_errors(new: View, old: View, path: str, *, needs_version: bool) -> l
     for name in _IMMUTABLE:
         if new.get(name) != old.get(name):
             value = new.get(name, "" if name in ("name", "namespace", "uid") else None)
-            found.append(invalid(f"{path}.{name}", value, "field is immutable"))
+            shown = Named(value) if name == "uid" else value
+            found.append(invalid(f"{path}.{name}", shown, "field is immutable"))
     return found

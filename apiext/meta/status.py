@@ -124,7 +124,7 @@ def forbidden(resource: GroupResource, name: str, text: str, causes: Sequence[Ma
     details = _details(resource, name)
     if causes:
         details["causes"] = [dict(cause) for cause in causes]
-    subject = f'{resource} "{name}" is forbidden' if name else f"{resource} is forbidden"
+    subject = f"{resource} {go_quote(name)} is forbidden" if name else f"{resource} is forbidden"
     return StatusError(403, "Forbidden", f"{subject}: {text}", details)
 
 

@@ -7,7 +7,7 @@ from time import time
 from typing import NoReturn
 
 from apiext import limits
-from apiext.documents.quotes import go_quote
+from apiext.documents.quotes import time_quote
 
 LAYOUT = "2006-01-02T15:04:05Z07:00"
 _ZULU = re.compile(
@@ -62,7 +62,7 @@ def parse(text: str, *, micros: bool = False) -> datetime:
             _refuse(text, rest, layout)
         number = int(digits.group())
         if not low <= number <= high:
-            raise ValueError(f"parsing time {go_quote(text)}: {name} out of range")
+            raise ValueError(f"parsing time {time_quote(text)}: {name} out of range")
         numbers.append(number)
         rest = rest[digits.end() :]
     fraction = (_MICROS if micros else _FRACTION).match(rest)
@@ -74,12 +74,12 @@ def parse(text: str, *, micros: bool = False) -> datetime:
     if zone is None:
         _refuse(text, rest, "Z07:00")
     if rest[zone.end() :]:
-        raise ValueError(f"parsing time {go_quote(text)}: extra text: {go_quote(rest[zone.end() :])}")
+        raise ValueError(f"parsing time {time_quote(text)}: extra text: {time_quote(rest[zone.end() :])}")
     year, month, day, hour, minute, second = numbers
     try:
         return datetime(year or 1, month, day, hour, minute, second, part, tzinfo=_offset(zone))
     except ValueError as error:
-        raise ValueError(f"parsing time {go_quote(text)}: day out of range") from error
+        raise ValueError(f"parsing time {time_quote(text)}: day out of range") from error
 
 
 @lru_cache(limits.TIMES_SEEN)  # many objects of a list were created at once
@@ -114,7 +114,8 @@ def _offset(zone: re.Match[str]) -> timezone:
 
 def _refuse(text: str, rest: str, layout: str) -> NoReturn:
     raise ValueError(
-        f"parsing time {go_quote(text)} as {go_quote(LAYOUT)}: cannot parse {go_quote(rest)} as {go_quote(layout)}"
+        f"parsing time {time_quote(text)} as {time_quote(LAYOUT)}: "
+        f"cannot parse {time_quote(rest)} as {time_quote(layout)}"
     )
 
 
@@ -172,20 +173,20 @@ def parse_duration(text: str) -> float:
     if rest == "0":
         return 0.0
     if not rest:
-        raise ValueError(f"time: invalid duration {go_quote(text)}")
-    total = 0.0
-    while rest:
-        term = _TERM.match(rest)
+        raise ValueError(f"time: invalid duration {time_quote(text)}")
+    total, at = 0.0, 0
+    while at < len(rest):
+        term = _TERM.match(rest, at)
         assert term is not None
         number, fraction, unit = term.group(1), term.group(2) or "", term.group(3)
         if not number and fraction in ("", "."):
-            raise ValueError(f"time: invalid duration {go_quote(text)}")
+            raise ValueError(f"time: invalid duration {time_quote(text)}")
         if not unit:
-            raise ValueError(f"time: missing unit in duration {go_quote(text)}")
+            raise ValueError(f"time: missing unit in duration {time_quote(text)}")
         if unit not in _UNITS:
-            raise ValueError(f"time: unknown unit {go_quote(unit)} in duration {go_quote(text)}")
+            raise ValueError(f"time: unknown unit {time_quote(unit)} in duration {time_quote(text)}")
         total += float(f"{number or 0}{fraction}0" if fraction else number) * _UNITS[unit]
-        rest = rest[term.end() :]
+        at = term.end()
     if total >= 2**63 / 1e9:
-        raise ValueError(f"time: invalid duration {go_quote(text)}")
+        raise ValueError(f"time: invalid duration {time_quote(text)}")
     return -total if text[0] == "-" else total

@@ -86,15 +86,15 @@ class CompiledSchema:
         """
         return coerce.coerce(self.root, document, drop_invalid=drop_invalid)
 
-    def default(self, document: Document) -> bool:
+    def default(self, document: Document, *, coerced: bool = True) -> bool:
         """Fill in defaults (NUL-002…004); return whether any were missing. OverBudget when they are too many bytes.
 
-        In metadata of an embedded resource only what metadata has is kept (DEF-005).
+        In metadata of an embedded resource only what metadata has is kept (DEF-005), unless nothing is ``coerced``.
         """
         fill = defaulter(self.root, root=True)
         DEFAULTS.refill()
         changed = fill(document) if fill is not None else False
-        if changed and coerce.matters(self.root):
+        if changed and coerced and coerce.matters(self.root):
             self.coerce_embedded(document, drop_invalid=True)
         return changed
 

@@ -126,20 +126,32 @@ def _values(node: Structural, value: Any, path: str) -> list[FieldError]:
         return [invalid(path, "", str(over))]
 
 
-def _untyped(node: Structural) -> Structural:
-    """Return the node without the types of integers or text: upstream checks all but those in a default."""
-    known = node.compiled.get("untyped")
+def _untyped(node: Structural, *, branch: bool = False) -> Structural:
+    """Return what upstream checks of a default.
+
+    All but the types of integers or text, and that no more members are allowed where a branch of a junctor says so.
+    """
+    name = "untyped branch" if branch else "untyped"
+    known = node.compiled.get(name)
     if known is not None:
         return known or node
-    items = _untyped(node.items) if node.items is not None else None
-    properties = {name: _untyped(below) for name, below in node.properties.items()}
-    additional = _untyped(node.additional) if isinstance(node.additional, Structural) else node.additional
-    same = items is node.items and additional is node.additional and properties == node.properties
-    if same and not node.int_or_string:
-        node.compiled["untyped"] = False  # a node that held itself would be a cycle
+    parts: dict[str, Any] = {
+        "items": _untyped(node.items, branch=branch) if node.items is not None else None,
+        "properties": {member: _untyped(below, branch=branch) for member, below in node.properties.items()},
+        "additional": node.additional,
+        "int_or_string": False,
+    }
+    if isinstance(node.additional, Structural):
+        parts["additional"] = _untyped(node.additional, branch=branch)
+    elif branch:
+        parts["additional"] = node.additional or None
+    for junctor in ("all_of", "any_of", "one_of"):
+        parts[junctor] = tuple([_untyped(below, branch=True) for below in getattr(node, junctor)])
+    parts["not_"] = _untyped(node.not_, branch=True) if node.not_ is not None else None
+    if all(part == getattr(node, field) for field, part in parts.items()):  # nodes are equal to themselves only
+        node.compiled[name] = False  # a node that held itself would be a cycle
         return node
-    found = replace(node, int_or_string=False, items=items, properties=properties, additional=additional, compiled={})
-    node.compiled["untyped"] = found
+    node.compiled[name] = found = replace(node, **parts, compiled={})
     return found
 
 

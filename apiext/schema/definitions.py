@@ -34,17 +34,18 @@ def definition_errors(schema: View, path: str, options: Options = STRICT) -> lis
                 root = parse(schema, strip_formats=False)
                 found = defaults_check.errors(root, path, pruned=options.pruned_defaults)
     judged = options.structural and not unsupported and not found and has_rules(schema)
-    found = found + rules_of_schema.errors(schema, path, options)
+    broken: list[str] = []
+    found = found + rules_of_schema.errors(schema, path, options, broken)
     if judged:
-        found += _rule_errors(schema, path, found, options)
+        found += _rule_errors(schema, path, broken, options)
     if not found and unsupported:
         return [invalid(path, "", unsupported)]
     return _first(found, path)
 
 
-def _rule_errors(schema: View, path: str, found: list[FieldError], options: Options) -> list[FieldError]:
+def _rule_errors(schema: View, path: str, broken: list[str], options: Options) -> list[FieldError]:
     if not options.limited_rules:  # a schema that is stored already
-        return Check(parse(schema), path, found, options).errors()
+        return Check(parse(schema), path, broken, options).errors()
     rules = [rule for node in subschemas(schema) for rule in node.get(_RULES) or ()]
     if len(rules) > limits.MAX_RULES:
         return [forbidden(path, f"must not have more than {limits.MAX_RULES} x-kubernetes-validations in all")]
@@ -52,7 +53,7 @@ def _rule_errors(schema: View, path: str, found: list[FieldError], options: Opti
     if size > limits.MAX_RULE_TEXT:
         text = f"x-kubernetes-validations must not be longer than {limits.MAX_RULE_TEXT} characters in all"
         return [forbidden(path, text)]
-    return Check(parse(schema), path, found, options).errors()
+    return Check(parse(schema), path, broken, options).errors()
 
 
 def _first(found: list[FieldError], path: str) -> list[FieldError]:

@@ -9,8 +9,8 @@ _ESCAPE = re.compile(r"\\.", re.DOTALL)
 _ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "'": "'", "\\": "\\"}
 _TOKEN = re.compile(r"'(?:.*?[^\\])??'|[.\[\]]|'.*|[^.\[\]]+", re.DOTALL)
 
-
 NOWHERE = "does not refer to a valid field"
+_ANYTHING = Structural()  # what a map without a schema of values holds
 
 
 class PathError(ValueError):
@@ -67,6 +67,6 @@ def _step(node: Structural, name: str) -> tuple[Structural, str]:
         below = node.properties.get(name)
         if below is not None:
             return below, f".{name}" if name else "[]"
-    elif node.map_values is not None:
-        return node.map_values, f"[{name}]"
+    elif node.additional is not None:
+        return node.map_values or _ANYTHING, f"[{name}]"
     raise PathError(NOWHERE)

@@ -11,11 +11,10 @@ INTEGER_FORMATS = frozenset(("int32", "int64"))
 NUMBER_FORMATS = frozenset(("float", "double"))
 
 _DIGITS = "0123456789"
-_NO_DIGIT = re.compile(r"[^0-9]+")
+_NO_DIGITS = bytes(sorted(frozenset(range(256)) - frozenset(b"0123456789")))
 _ISBN_NOISE = re.compile(r"[\t\n\f\r -]+")
 _DURATION_PART = re.compile(r"(?<![0-9])([0-9]++)[\t\n\f\r ]*+([A-Za-zµ]++)")  # linear: no run is tried twice
-_GO_DURATION = re.compile(r"[-+]?(?:0|(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:ns|us|µs|μs|ms|s|m|h))+)\Z")
-_GO_DURATION_PART = re.compile(r"([0-9]*)(\.[0-9]*)?([a-zµμ]+)")
+_GO_DURATION_PART = re.compile(r"(?:([0-9]+)(\.[0-9]*)?|(\.[0-9]+))(ns|us|µs|μs|ms|s|m|h)")
 _NANOSECONDS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9}
 _NANOSECONDS["h"] = 3600 * 10**9
 _UNITS = frozenset(("ns", "us", "µs", "ms", "s", "m", "h", "hr", "d", "w", "wk"))
@@ -24,15 +23,21 @@ _MAX_INT64 = 2**63 - 1
 
 
 def _go_duration(text: str) -> bool:
-    if _GO_DURATION.match(text) is None:
-        return False
-    total = 0
-    for whole, fraction, unit in _GO_DURATION_PART.findall(text.lstrip("+-")):
+    unsigned = text[1:] if text[:1] in ("-", "+") else text
+    if unsigned == "0":
+        return True
+    total, at = 0, 0
+    while at < len(unsigned):  # part by part, so that others may go on meanwhile
+        part = _GO_DURATION_PART.match(unsigned, at)
+        if part is None:
+            return False
+        whole, fraction, unit = part[1] or "", part[2] or part[3] or "", part[4]
         scale = _NANOSECONDS[unit]
         total += int(whole[:20] or 0) * scale if len(whole.lstrip("0")) <= 19 else 2**64
-        if fraction and len(fraction) > 1:
+        if len(fraction) > 1:
             total += int(float("0" + fraction[:25]) * scale)
-    return total <= (_MAX_INT64 + 1 if text.startswith("-") else _MAX_INT64)
+        at = part.end()
+    return at > 0 and total <= (_MAX_INT64 + 1 if text.startswith("-") else _MAX_INT64)
 
 
 def duration(text: str) -> bool:
@@ -40,7 +45,8 @@ def duration(text: str) -> bool:
     if _go_duration(text):
         return True
     found = False
-    for number, unit in _DURATION_PART.findall(text):
+    for part in _DURATION_PART.finditer(text):
+        number, unit = part.groups()
         if len(number.lstrip("0")) > 19 or int(number[-40:]) > _MAX_INT64:
             return False
         name = unit.lower()
@@ -100,7 +106,7 @@ _CARD = re.compile(
 
 
 def _credit_card(text: str) -> bool:
-    digits = _NO_DIGIT.sub("", text)
+    digits = text.encode("utf-8", "replace").translate(None, _NO_DIGITS).decode()
     if _CARD.match(digits) is None:
         return False
     total = 0
@@ -111,7 +117,7 @@ def _credit_card(text: str) -> bool:
 
 
 def _hostname(text: str) -> bool:
-    if not _HOSTNAME(text) or len(text.encode("utf-8", "replace")) > 255:
+    if len(text.encode("utf-8", "replace")) > 255 or not _HOSTNAME(text):
         return False
     return all(len(label.encode("utf-8", "replace")) <= 63 for label in text.split("."))
 

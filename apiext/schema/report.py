@@ -7,6 +7,7 @@ that were made there. Outside junctors, parts that pass are not looked at again.
 from typing import Any
 
 from apiext import limits
+from apiext.documents.encoding import go_float
 from apiext.documents.quotes import go_quote
 from apiext.meta.fields import INVALID, FieldError, go_value, invalid, not_supported, required, too_many, type_invalid
 from apiext.schema import numbers, strings, validate
@@ -213,7 +214,7 @@ def _wrong_type(field: str, path: str, wanted: str, met: str) -> FieldError:
 
 def go_json(value: Any) -> str:
     """Return an enumeration's item that is no text, as JSON."""
-    return go_value(value)
+    return go_float(value) if isinstance(value, float) else go_value(value)
 
 
 def errors(node: Structural, value: Any, base: str = "", link: Link | None = None) -> list[FieldError]:

@@ -33,6 +33,8 @@ NOT_CHECKED = (
 )
 _NO_MORE = "no further validation rules will be run"
 _OUT_OF_BUDGET = f"validation failed due to running out of cost budget, {_NO_MORE}"
+_TYPELESS = "rule compiler initialization error: failed to convert to declType for CEL validation rules"
+_PARTS = ("@idx", "@elem")  # steps to items and values of maps
 _MISFIT = "call arguments did not match a supported operator, function or macro signature for rule"
 _OVER_LIMIT = "operation cancelled: actual cost limit exceeded"
 
@@ -126,7 +128,7 @@ class Scope:
         if above is None or not above.within or above.declared is None:
             return None
         step = self.step
-        if step in ("@idx", "@elem"):
+        if step in _PARTS:
             found = above.declared.element
         else:
             step = escape(self.step) or ""
@@ -283,6 +285,8 @@ class Run:
 
     def _rules(self, scope: Scope, compiled: list[Compiled], value: Any, old: Any, path: str, place: "Place") -> None:
         kind = scope.node.type
+        if not compiled and (scope.parent is None or scope.step in _PARTS):  # upstream: not of members without a type
+            self.errors.append(invalid(path, kind, _TYPELESS))
         if compiled and self.budget <= 0:
             self._end(invalid(path, kind, _OUT_OF_BUDGET))
             return

@@ -158,14 +158,14 @@ def _over(what: str, cost: int, limit: int) -> str:
 class Check:
     """The rules of one schema, compiled for a definition.
 
-    ``path`` is that of the schema; ``broken`` are the errors of the schema itself, at or above which no rule is looked
-    at. ``warned`` tells afterwards whether the definition is only accepted with the estimates of DIS-19.
+    ``path`` is that of the schema; ``broken`` are the nodes with errors of the schema itself, at or above which no rule
+    is looked at. ``warned`` tells afterwards whether the definition is only accepted with the estimates of DIS-19.
     """
 
-    def __init__(self, root: Structural, path: str, broken: Sequence[FieldError], options: Options = STRICT) -> None:
+    def __init__(self, root: Structural, path: str, broken: Sequence[str], options: Options = STRICT) -> None:
         self.path = path
         self.options = options
-        self.broken = [error.field for error in broken]
+        self.broken = broken
         self.scope = scope_of(root)
         self.warned: list[str] = []
         self.found: list[FieldError] = []
@@ -210,7 +210,7 @@ class Check:
             self.found.extend(_errors(made, path, place.apart))
 
     def _is_broken(self, path: str) -> bool:
-        return any(field == path or field.startswith(f"{path}.") for field in self.broken)
+        return any(node == path or node.startswith(f"{path}.") for node in self.broken)
 
 
 def _errors(made: Compiled, path: str, apart: str) -> Iterator[FieldError]:

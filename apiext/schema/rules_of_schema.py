@@ -73,8 +73,11 @@ class _Place:
 _ROOT = _Place()
 
 
-def errors(schema: View, path: str, options: Options = STRICT) -> list[FieldError]:
-    """Return the violations of every node, a node before the schemas inside it."""
+def errors(schema: View, path: str, options: Options = STRICT, broken: list[str] | None = None) -> list[FieldError]:
+    """Return the violations of every node, a node before the schemas inside it.
+
+    ``broken`` is given the paths of the nodes that violate a rule: errors may stand at what is inside of them.
+    """
     found: list[FieldError] = []
     stack: list[tuple[Any, str, _Place, bool]] = [(schema, path, _ROOT, True)]
     while stack:
@@ -82,8 +85,11 @@ def errors(schema: View, path: str, options: Options = STRICT) -> list[FieldErro
         if not isinstance(node, Mapping):
             continue
         if not (_SUSPECT.isdisjoint(node) and node.get("type") in _FINE_TYPES):
+            before = len(found)
             for rule in _RULES:
                 found.extend(rule(node, where, place, options))
+            if broken is not None and len(found) > before:
+                broken.append(where)
         stack.extend(reversed(list(_inside(node, where, place, root))))
     return found
 
@@ -224,15 +230,22 @@ def _list_map(node: View, path: str, place: _Place, options: Options) -> Iterato
 def _keys(keys: list[str], items: View, path: str) -> Iterator[FieldError]:
     properties = items.get("properties") or {}
     seen: set[str] = set()
+    told: dict[str, FieldError] = {}  # each of these shows all the keys
+
+    def wrong(text: str) -> FieldError:
+        if text not in told:
+            told[text] = invalid(child(path, _KEYS), keys, text)
+        return told[text]
+
     for key in keys:
         if key not in properties:
-            yield invalid(child(path, _KEYS), keys, "entries must all be names of item properties")
+            yield wrong("entries must all be names of item properties")
         elif (properties[key] or {}).get("type") in ("array", "object"):
             where = child(item(child(child(path, "items"), "properties"), key), "type")
             text = "must be a scalar type if parent array's x-kubernetes-list-type is map"
             yield invalid(where, "object", text)  # upstream: shows the type of the items
         if key in seen:
-            yield invalid(child(path, _KEYS), keys, "must not contain duplicate entries")
+            yield wrong("must not contain duplicate entries")
         seen.add(key)
 
 

@@ -8,25 +8,22 @@ from time import perf_counter
 from apiext import limits
 from apiext.etcd.client import Etcd, WatchHandle, prefix_end
 from apiext.etcd.errors import Closed, EtcdError
-from apiext.etcd.values import DELETE, Batch, WriteResult
+from apiext.etcd.values import DELETE, Batch
 from apiext.meta.names import GroupResource
 from apiext.storage.backfill import backfill
 from apiext.storage.collection import Collection, Decoder, Slice
 from apiext.storage.compaction import Compactor
-from apiext.storage.etcd_store import EtcdStore, State
+from apiext.storage.etcd_store import EtcdStore, State, key_outcome, refusal
 from apiext.storage.fanout import Watcher
 from apiext.storage.history import Change
 from apiext.storage.keys import Keys, bounds, relative
 from apiext.storage.progress import Progress
 from apiext.storage.pump import Pump
+from apiext.storage.sealing import Sealings, Unsealed
 from apiext.storage.store import (
     Entry,
     FutureRevision,
     Guard,
-    GuardChanged,
-    KeyExists,
-    Malformed,
-    RevisionChanged,
     StoreError,
     Unavailable,
 )
@@ -47,8 +44,11 @@ class CachedStore:
     revision belong together as long as nothing is awaited in between.
     """
 
-    def __init__(self, etcd: Etcd, keys: Keys, seconds: HistogramFamily | None = None) -> None:
-        """``seconds`` counts how long etcd took, by operation and resource."""
+    def __init__(
+        self, etcd: Etcd, keys: Keys, seconds: HistogramFamily | None = None, sealings: Sealings | None = None
+    ) -> None:
+        """``seconds`` counts how long etcd took, by operation and resource; ``sealings`` encrypt what it keeps."""
+        self._sealings = sealings or Unsealed()
         self.etcd = etcd
         self.keys = keys
         self._store = EtcdStore(etcd)
@@ -119,6 +119,7 @@ class CachedStore:
             self.drop(resource)
         prefix = self.keys.collection(resource)
         col = Collection(resource, namespaced, prefix, decoder, self._progress, self._pump)
+        col.sealing = self._sealings.of(resource)
         self._collections[path] = col
         if self._group is not None:
             self._spawn(self._fill(col))
@@ -133,6 +134,14 @@ class CachedStore:
         col = self._collections.pop(self.keys.path(resource), None)
         if col is not None:
             col.unload()
+
+    def reseal(self, sealings: Sealings) -> None:
+        """Keep values in other ways from now on; where others can be opened now, all are read again (RV-019)."""
+        self._sealings = sealings
+        for col in self._collections.values():
+            if col.reseal(sealings.of(col.resource)):
+                col.ready = False
+                self._spawn(self._fill(col))
 
     # -- reading
 
@@ -170,7 +179,7 @@ class CachedStore:
         try:
             return col.entry_of(key, kv.mod_revision, kv.value)
         except ValueError as error:
-            raise Malformed(key, str(error), kv.mod_revision) from error
+            raise col.fault(key, col.broken_value(kv.mod_revision, kv.value, error)) from error
 
     async def at_revision(
         self, col: Collection, namespace: str | None, revision: int, *, after: str = "", limit: int = 0
@@ -191,7 +200,7 @@ class CachedStore:
         finally:
             self._took("list", col, began)
         for key, broken in state.broken.items():
-            raise Malformed(key, broken.reason, broken.revision)
+            raise col.fault(key, broken, listed=True)
         return Slice(state.entries, revision, state.remaining, state.following)
 
     async def watch(
@@ -254,7 +263,7 @@ class CachedStore:
         finally:
             self._took("delete", col, began)
         if not result.ok:
-            raise _refusal(col, key, result, expected, guard)
+            raise refusal(col, key, result, expected, guard)
         if not self._shows(col, key, result.revision, None):
             await self._progress.reach(result.revision)
         if last is None or last.revision != expected:
@@ -279,11 +288,11 @@ class CachedStore:
 
     async def put_key(self, key: str, value: bytes, expected: int) -> int:
         """Write such a key if it has the revision expected (0: is absent); returns its new one, or RevisionChanged."""
-        return _key_outcome(key, await self._store.put(key, value, expected, None))
+        return key_outcome(key, await self._store.put(key, value, expected, None))
 
     async def delete_key(self, key: str, expected: int) -> int:
         """Delete such a key if it has the revision expected; returns the deletion's revision, or RevisionChanged."""
-        return _key_outcome(key, await self._store.delete(key, expected, None))
+        return key_outcome(key, await self._store.delete(key, expected, None))
 
     async def compact(self) -> int:
         """Take one turn of compaction; returns the revision compacted to, 0 for none (OPS-002)."""
@@ -305,20 +314,23 @@ class CachedStore:
         also: Guard | None = None,
     ) -> Entry:
         key = relative(*name)
+        stored = raw if col.sealing is None else await col.seal(col.sealing, key, raw)
         col.pending[key] = raw
         began = perf_counter()
         try:
             try:
-                result = await self._store.put(col.prefix + key, raw, expected, guard, col.ttl, also)
+                result = await self._store.put(col.prefix + key, stored, expected, guard, col.ttl, also)
             finally:
                 self._took("update" if expected else "create", col, began)
-            if result.ok and not self._shows(col, key, result.revision, raw):
+            if result.ok and not self._shows(col, key, result.revision, stored):
                 await self._progress.reach(result.revision)
         finally:
             if col.pending.get(key) is raw:
                 del col.pending[key]
+                if col.sealed:
+                    col.sealed.pop(key, None)
         if not result.ok:
-            raise _refusal(col, key, result, expected, guard, also)
+            raise refusal(col, key, result, expected, guard, also)
         entry = col.known(key)
         if entry is not None and entry.revision == result.revision:
             return entry
@@ -474,25 +486,3 @@ class CachedStore:
 
 def _load(col: Collection, state: State, revision: int) -> tuple[Collection, list[Change]]:
     return col, col.load(state.entries, state.broken, revision)
-
-
-def _refusal(col: Collection, key: str, result: WriteResult, expected: int, *guards: Guard | None) -> StoreError:
-    for guard, revision in zip(filter(None, guards), result.guards, strict=False):
-        if revision != guard.revision:
-            return GuardChanged(guard.key)
-    if result.current is None:
-        return RevisionChanged(None)
-    kv = result.current
-    try:
-        current = col.entry_of(key, kv.mod_revision, kv.value)
-    except ValueError:
-        namespace, _, name = key.rpartition("/")
-        current = Entry(namespace, name, kv.mod_revision, kv.value)
-    return RevisionChanged(current) if expected else KeyExists(current)
-
-
-def _key_outcome(key: str, result: WriteResult) -> int:
-    if result.ok:
-        return result.revision
-    kv = result.current
-    raise RevisionChanged(Entry("", key, kv.mod_revision, kv.value) if kv else None)

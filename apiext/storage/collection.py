@@ -4,7 +4,7 @@ import asyncio
 import logging
 from bisect import bisect_left
 from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from sys import intern
 from typing import Any, NamedTuple
 
@@ -20,9 +20,10 @@ from apiext.storage.indexes import Indexes, Term, pick
 from apiext.storage.keys import bounds, relative, split_relative
 from apiext.storage.progress import Progress
 from apiext.storage.pump import Pump
+from apiext.storage.sealing import ENCRYPTED, NOT_ENCRYPTED, PLAIN, SealedEntry, Sealing, Secret, Unsealable
 from apiext.storage.segments import Segments
 from apiext.storage.snapshot import Piece, Snapshot, batches, pieces_of
-from apiext.storage.store import Entry, FutureRevision, Malformed, NotReady, Viewer
+from apiext.storage.store import Entry, FutureRevision, Malformed, NotReady, Sealed, Viewer
 from apiext.storage.watching import Sink, WatchGroup
 
 log = logging.getLogger(__name__)
@@ -50,6 +51,7 @@ class Broken:
     revision: int
     reason: str
     last: Entry | None
+    sealed: bool = False
 
 
 def json_object(value: bytes) -> bytes:
@@ -82,6 +84,8 @@ class Collection:
         self.history = History(0)
         self.fanout = Fanout(self.history, progress, pump)
         self.decode: Decoder = decoder or json_object
+        self.sealing: Sealing | None = None
+        self.sealed: dict[str, tuple[bytes, Secret]] = {}
         self.ttl = 0  # seconds that an object lives after its last write, 0 for ever
         self.broken: dict[str, Broken] = {}
         self.pending: dict[str, bytes] = {}
@@ -195,7 +199,7 @@ class Collection:
         if self.broken:
             for key, broken in self.broken.items():
                 if low <= key and (not high or key < high):
-                    raise Malformed(key, broken.reason, broken.revision)
+                    raise self.fault(key, broken, listed=high != f"{low}\0")
 
     def unchanged_since(self, revision: int) -> bool:
         """Tell whether the state is also that of the earlier revision."""
@@ -272,10 +276,59 @@ class Collection:
 
     def entry_of(self, key: str, revision: int, value: bytes) -> Entry:
         """Return the entry of a stored value; the cached one if it is the same. Raises ValueError."""
+        if self.sealing is not None:
+            return self._opened(self.sealing, key, revision, value)
         cached = self._state.index.get(key)
         if cached is not None and cached.revision == revision and cached.raw == value:
             return cached
         return _entry(key, revision, value if self.pending.get(key) == value else self.decode(value))
+
+    def reseal(self, sealing: Sealing | None) -> bool:
+        """Keep values in another way from now on; tell whether they must be read again, as not all can be as before."""
+        before, self.sealing = self.sealing, sealing
+        if not self.ready or (before is None and sealing is None):
+            return False
+        known = sealing.secrets if sealing is not None else frozenset((PLAIN,))
+        return bool(self.broken) or any(_secret_of(entry) not in known for entry in self._state.index.values())
+
+    async def seal(self, sealing: Sealing, key: str, raw: bytes) -> bytes:
+        """Return what is stored of an object; until ``sealed`` forgets it, it need not be opened again."""
+        inline = len(raw) <= limits.SEAL_INLINE
+        place = self.prefix + key
+        stored = sealing.seal(place, raw) if inline else await asyncio.to_thread(sealing.seal, place, raw)
+        self.sealed[key] = stored, sealing.secret
+        return stored
+
+    def _opened(self, sealing: Sealing, key: str, revision: int, value: bytes) -> Entry:
+        ours, raw = self.sealed.get(key), self.pending.get(key)
+        if ours is not None and raw is not None and ours[0] == value:
+            secret = ours[1]
+        else:
+            plain, secret = sealing.open(self.prefix + key, value)
+            raw = plain if raw == plain else self.decode(plain)
+        cached = self._state.index.get(key)
+        if cached is not None and cached.revision == revision and cached.raw == raw:
+            return cached
+        namespace, _, name = key.rpartition("/")
+        return SealedEntry((intern(namespace), name), revision, raw, secret)
+
+    def stale(self, entry: Entry) -> bool:
+        """Tell whether an entry was sealed by another key than what is written now: a write must not be left out."""
+        return self.sealing is not None and _secret_of(entry) != self.sealing.secret
+
+    def broken_value(self, revision: int, value: bytes, error: ValueError, last: Entry | None = None) -> Broken:
+        """Return what is known of a value that ``entry_of`` cannot read."""
+        if isinstance(error, Unsealable):
+            return Broken(revision, str(error), last, sealed=True)
+        if self.sealing is None and value.startswith(ENCRYPTED):
+            return Broken(revision, NOT_ENCRYPTED, last, sealed=True)
+        return Broken(revision, str(error), last)
+
+    def fault(self, key: str, broken: Broken, *, listed: bool = False) -> Malformed:
+        """Return the error of reading such a value, alone or among others."""
+        if broken.sealed:
+            return Sealed(self.prefix + key, broken.reason, broken.revision, listed)
+        return Malformed(key, broken.reason, broken.revision)
 
     def known(self, key: str) -> Entry | None:
         """Return the cached entry of a key within the collection."""
@@ -300,14 +353,16 @@ class Collection:
             return
         ours = self.pending.get(key)
         try:
-            raw = ours if ours is not None and ours == value else self.decode(value)
+            if self.sealing is None:
+                raw = ours if ours is not None and ours == value else self.decode(value)
+                entry = Entry(intern(place[0]), place[1], revision, raw)
+            else:
+                entry = self._opened(self.sealing, key, revision, value)
         except ValueError as error:
-            self._break(key, Broken(revision, str(error), previous))
+            self._break(key, self.broken_value(revision, value, error, previous))
             return
         if broken is not None:
             del self.broken[key]
-        namespace, name = place
-        entry = Entry(intern(namespace), name, revision, raw)
         state.put(key, entry)
         self._publish(Change("ADDED" if previous is None else "MODIFIED", entry, previous, revision))
 
@@ -341,7 +396,7 @@ class Collection:
         self._indexes.clear()
         self.broken = {}
         for key, bad in broken.items():
-            self._break(key, Broken(bad.revision, bad.reason, before.get(key)))
+            self._break(key, replace(bad, last=before.get(key)))
         self.ready = True
         return _differences(before, self._state.index, self.broken, revision) if self._listeners else []
 
@@ -370,6 +425,10 @@ class Collection:
         if self._listed == 0:
             for chunk in self._state.chunks():
                 chunk.forget()
+
+
+def _secret_of(entry: Entry) -> Secret:
+    return entry.secret if isinstance(entry, SealedEntry) else PLAIN
 
 
 def _entry(key: str, revision: int, raw: bytes) -> Entry:

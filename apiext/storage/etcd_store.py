@@ -16,7 +16,10 @@ from apiext.storage.store import (
     Entry,
     FutureRevision,
     Guard,
+    GuardChanged,
+    KeyExists,
     OutOfSpace,
+    RevisionChanged,
     StoreError,
     TooLarge,
     Unavailable,
@@ -158,8 +161,34 @@ async def _take(col: Collection, page: RangeResult, state: State) -> None:
         try:
             state.entries.append(col.entry_of(key, kv.mod_revision, kv.value))
         except ValueError as error:
-            state.broken[key] = Broken(kv.mod_revision, str(error), None)
+            state.broken[key] = col.broken_value(kv.mod_revision, kv.value, error)
         taken += len(kv.value)
         if taken > _SLICE_BYTES:
             taken = 0
             await asyncio.sleep(0)
+
+
+def refusal(col: Collection, key: str, result: WriteResult, expected: int, *guards: Guard | None) -> StoreError:
+    """Return why a write was refused: a guard changed, or what is there now."""
+    for guard, revision in zip(filter(None, guards), result.guards, strict=False):
+        if revision != guard.revision:
+            return GuardChanged(guard.key)
+    if result.current is None:
+        return RevisionChanged(None)
+    kv = result.current
+    try:
+        current = col.entry_of(key, kv.mod_revision, kv.value)
+    except ValueError as error:
+        if expected:  # nothing can be made of what is there now
+            return col.fault(key, col.broken_value(kv.mod_revision, kv.value, error))
+        namespace, _, name = key.rpartition("/")
+        current = Entry(namespace, name, kv.mod_revision, b"")
+    return RevisionChanged(current) if expected else KeyExists(current)
+
+
+def key_outcome(key: str, result: WriteResult) -> int:
+    """Return the revision of a write of a key outside of collections; raises RevisionChanged."""
+    if result.ok:
+        return result.revision
+    kv = result.current
+    raise RevisionChanged(Entry("", key, kv.mod_revision, kv.value) if kv else None)

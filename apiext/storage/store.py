@@ -236,6 +236,14 @@ class Malformed(StoreError):
         self.revision = revision
 
 
+class Sealed(Malformed):
+    """A stored value that no key opens; ``listed``: it was met among others, so its key has to be told (OPS-003)."""
+
+    def __init__(self, key: str, reason: str, revision: int = 0, listed: bool = False) -> None:
+        super().__init__(key, reason, revision)
+        self.listed = listed
+
+
 class TooLarge(StoreError):
     """etcd refuses a value of this size (WRI-023)."""
 

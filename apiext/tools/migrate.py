@@ -73,6 +73,10 @@ def parser() -> argparse.ArgumentParser:
         "--allow-loss", action="store_true",
         help="rewrite objects even if they have fields that the schema of the storage version drops",
     )  # fmt: skip
+    found.add_argument(
+        "--rewrite", action="store_true",
+        help="also objects that are in the storage version: after a change of the key that seals them",
+    )  # fmt: skip
     access.add_flags(found)
     return found
 
@@ -85,7 +89,7 @@ def run(arguments: Sequence[str]) -> int:
         found.error("name resources, or give --all")
     if options.rate < 0 or not 1 <= options.parallel <= limits.MIGRATE_MOST_PARALLEL:
         found.error(f"--rate is 0 or more, --parallel 1 to {limits.MIGRATE_MOST_PARALLEL}")
-    settings = Settings(options.rate, options.parallel, options.allow_loss)
+    settings = Settings(options.rate, options.parallel, options.allow_loss, options.rewrite)
     try:
         api = Api(access.resolve(options, os.environ), "apiext-migrate")
         names = names_of(api, options.resources)

@@ -31,11 +31,15 @@ class MigrationError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How fast, and whether an object may lose fields that the storage version's schema does not have."""
+    """How fast, and whether an object may lose fields that the storage version's schema does not have.
+
+    ``rewrite``: objects are written again also where no older version is stored, so that another key seals them.
+    """
 
     rate: float
     parallel: int
     allow_loss: bool
+    rewrite: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +120,7 @@ class Migration:
         """Migrate a definition's objects; False when some could not be. Raises MigrationError, Unreachable."""
         for _ in range(limits.MIGRATE_RESTARTS):
             plan = plan_of(expect(self._api.get(f"{DEFINITIONS}/{name}"), name))
-            if not plan.pending:
+            if not plan.pending and not self._settings.rewrite:
                 self._report.event("up to date", resource=name, storedVersions=list(plan.stored))
                 return True
             self._settled(plan)

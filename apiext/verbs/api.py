@@ -93,6 +93,8 @@ async def create(verbs: Verbs, call: Call, body: Body) -> Outcome:
     if call.endpoint.review:
         return await reviews.answer(verbs, call, body, wanted)
     document = await decoding.normalize_body(call, body, decoding.mode(wanted))
+    if call.trail is not None:
+        call.trail.requested(document)
     return await _served(verbs, call, await write.create(verbs, call, document, wanted))
 
 
@@ -101,6 +103,8 @@ async def update(verbs: Verbs, call: Call, body: Body) -> Outcome:
     converting.enable(verbs, call)
     wanted = write_options(call, "UpdateOptions")
     document = await decoding.normalize_body(call, body, decoding.mode(wanted))
+    if call.trail is not None:
+        call.trail.requested(document)
     identity.settle_namespace(call, document)
     identity.check_name(call, document)
     write.warn_of_owners(call, document, admitted=False)
@@ -122,6 +126,8 @@ async def patch(verbs: Verbs, call: Call, media_type: str, raw: bytes) -> Outcom
     if maker is None:
         raise status.unsupported_media_type(accepted_patches(call))
     wanted = write_options(call, "PatchOptions")
+    if call.trail is not None:
+        call.trail.patched(raw)
     call.size = len(raw)
     try:
         made = await _made(_JSON, maker, call, raw, decoding.mode(wanted))
@@ -134,6 +140,9 @@ async def patch(verbs: Verbs, call: Call, media_type: str, raw: bytes) -> Outcom
 async def _apply(verbs: Verbs, call: Call, raw: bytes) -> Outcome:
     """Apply a configuration; only objects themselves are made where there are none (SSA-001)."""
     wanted = write_options(call, "PatchOptions", apply=True)
+    if call.trail is not None:
+        call.trail.patched(raw)
+    call.size = len(raw)
     application = await _made(_YAML, ownership.Application, call, raw, wanted, verbs.clock)
     change = write.Update(call, application.change, wanted, unconditional=_unconditional(call), applied=True)
     if not call.endpoint.name:
@@ -213,6 +222,8 @@ def delete_options(call: Call, document: Document | None) -> DeleteOptions:
         found = DeleteOptions.parse(call.query) if document is None else DeleteOptions.from_document(document)
     except OptionsError as error:
         raise status.bad_request(str(error)) from error
+    if call.trail is not None and document is not None:
+        call.trail.options(document)
     _refuse(found.kind, found.errors())
     return found
 

@@ -5,8 +5,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from apiext.admission.chain import Chain
+from apiext.audit.events import Trail
 from apiext.auth.authentication import Authenticator
 from apiext.auth.authorization import Authorizer, always_allow
+from apiext.auth.rbac import Policy
 from apiext.auth.tokens import Tokens
 from apiext.auth.user import User
 from apiext.catalog.converted import NeedsConversion
@@ -26,7 +28,7 @@ class Call:
     collections. ``query`` holds every value of every parameter. ``manager`` is the User-Agent up to the first slash.
     ``deadline`` is loop time in seconds. ``warnings`` are added to the answer in order. ``conversions`` are what a
     webhook made of objects on the way (verbs.ownership), ``convert`` asks it, None when nobody can be asked. ``size``
-    is what is known of the object's size in bytes. ``annotations`` are what admission tells the audit (ADM-013).
+    is what is known of the object's size in bytes. ``trail`` is what the audit log is told of the request, if anything.
     """
 
     verb: str
@@ -40,10 +42,15 @@ class Call:
     manager: str = ""
     deadline: float = 0.0
     warnings: list[str] = field(default_factory=list)
+    trail: Trail | None = None
     conversions: dict[tuple[bytes, str], Document] = field(default_factory=dict)
     size: int = 0
     convert: Callable[[NeedsConversion], Awaitable[None]] | None = None
-    annotations: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        """What admission tells the audit (ADM-013): kept if it is told of this request."""
+        return self.trail.annotations if self.trail is not None else {}
 
 
 @dataclass(slots=True)
@@ -108,7 +115,7 @@ class Definitions(Protocol):
 
 @dataclass(slots=True)
 class Verbs:
-    """The parts that every verb uses; one value per server."""
+    """The parts that every verb uses; one value per server. ``policy`` are the roles there are, if they count."""
 
     catalog: LiveCatalog
     store: CachedStore
@@ -120,3 +127,4 @@ class Verbs:
     authorizer: Authorizer = always_allow
     authenticator: Authenticator | None = None
     accounts: Tokens | None = None
+    policy: Policy | None = None

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from apiext.documents import json_patch, merge_patch, strategic_merge
 from apiext.documents.document import Document, View, clone
 from apiext.documents.encoding import DecodeError, decode_json
+from apiext.documents.errors import OverflowingNumber
 from apiext.meta import status
 from apiext.meta.fields import go_print
 from apiext.verbs import patch_texts
@@ -37,7 +38,7 @@ def json_patch_change(call: Call, raw: bytes, validation: str) -> Change:
     """Return the change of an RFC 6902 patch (WRI-007)."""
     lenient = validation == IGNORE
     prefix = "" if lenient else _DECODING
-    operations, duplicates = _decode(raw, prefix)
+    operations, duplicates = _decode(raw, prefix, "Go value" if lenient else "Go struct field jsonPatchOp.value")
     if operations is None:
         operations = []
     if not isinstance(operations, list):
@@ -134,11 +135,13 @@ _DECODING = "error decoding patch: "
 _GO_KINDS = {list: "array", dict: "object", str: "string", bool: "bool", int: "number", float: "number"}
 
 
-def _decode(raw: bytes, prefix: str) -> tuple[object, list[str]]:
+def _decode(raw: bytes, prefix: str, within: str = "Go value") -> tuple[object, list[str]]:
+    """Return what a patch says and notes about duplicates; ``within`` is where Go reads numbers, for its error."""
     try:
         return decode_json(raw)
     except DecodeError as error:
-        raise status.bad_request(f"{prefix}{error}") from error
+        told = str(error).replace("Go value", within) if isinstance(error, OverflowingNumber) else error
+        raise status.bad_request(f"{prefix}{told}") from error
 
 
 def _wrong_root(value: object, wanted: str, prefix: str) -> status.StatusError:

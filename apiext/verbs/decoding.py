@@ -34,8 +34,10 @@ async def normalize_body(call: Call, body: Body, validation: str) -> Document:
     except ValueError as error:
         raise identity.cannot_be_handled(call, body.document, str(error)) from error
     duplicates = body.duplicates
-    if _typed(call):  # upstream: Go types do not look into what they do not know
-        lost = tuple(f"duplicate field {go_quote(path)[:-1]}{end}" for path in unknown for end in '".[')
+    if duplicates and _typed(call):  # upstream: Go types do not look into what they do not know, nor what reads itself
+        places = [(path, '".[') for path in unknown]
+        places += [(path, ".[") for path in call.served.read_apart(body.document)]
+        lost = tuple(f"duplicate field {go_quote(path)[:-1]}{end}" for path, ends in places for end in ends)
         duplicates = [note for note in duplicates if not note.startswith(lost)]
     notes = [*duplicates, *unknown_notes(call, unknown)]
     if notes and validation == STRICT:
@@ -82,6 +84,8 @@ def normalize_patched(
         _, fault = identity.read_type(sorted(patched.items()))
     if not fault and (call.served.typed or call.endpoint.kind):
         patched["kind"] = patched.get("kind") or kind
+        if call.endpoint.kind:
+            patched["apiVersion"] = identity.full_version(patched.get("apiVersion") or "", api_version)
     if not fault and not patched.get("kind"):
         fault = f"Object 'Kind' is missing in '{quoted()}'"
     if not fault and not call.served.typed and patched.get("apiVersion", "") is None:
@@ -120,7 +124,7 @@ def restore_patched(
     except DecodeError as error:
         raise _bad_patch(quoted(), error.restored or str(error)) from error
     # upstream: a strategic merge patch tells of them without escapes
-    unknown_fields = [f'unknown field "{path}"' for path in sorted(unknown)]
+    unknown_fields = [f'unknown field "{path}"' for path in sorted(getattr(path, "restored", path) for path in unknown)]
     _report(call, [*patch_notes, *unknown_fields], validation, quoted)
     identity.check_name(call, document)
     return document

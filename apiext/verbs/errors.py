@@ -2,6 +2,7 @@
 
 from types import TracebackType
 
+from apiext.documents.quotes import go_quote
 from apiext.meta import status
 from apiext.storage import store
 
@@ -39,6 +40,9 @@ def as_status(error: store.StoreError) -> status.StatusError:
         return status.expired(COMPACTED)
     if isinstance(error, store.FutureRevision):
         return status.too_large_resource_version(error.asked, error.current)
+    if isinstance(error, store.Sealed):
+        where = f"unable to transform key {go_quote(error.key)}: " if error.listed else ""
+        return status.internal(f"{where}{error.reason}")
     if isinstance(error, store.Malformed):
         return status.internal(f"unable to read {error.key}: {error.reason}")
     if isinstance(error, store.TooLarge):

@@ -95,5 +95,9 @@ def _may(authorizer: Authorizer, user: Requester, asked: Question) -> tuple[bool
     if asked.user:
         namespace = asked.user.removeprefix(_ACCOUNTS).partition(":")[0]
         who = authenticated(asked.user, ("system:serviceaccounts", f"system:serviceaccounts:{namespace}"))
-    place = (asked.resource, asked.subresource, asked.namespace, asked.name)
-    return authorizer(Attributes(who, asked.verb, asked.path, asked.group, "" if asked.path else "*", *place)), ""
+    if asked.path:
+        decision = authorizer(Attributes(who, asked.verb, asked.path, at_path=True))
+    else:
+        place = (asked.resource, asked.subresource, asked.namespace, asked.name)
+        decision = authorizer(Attributes(who, asked.verb, "", asked.group, "*", *place))
+    return decision.allowed, decision.reason

@@ -96,7 +96,7 @@ def propagation_finalizers(now: Sequence[str], policy: str, orphan: bool | None)
 def dedup_owners(document: Document) -> list[str]:
     """Drop repeated ownerReferences and return the UIDs that were repeated (WRI-015)."""
     owners = document.get("metadata", {}).get("ownerReferences")
-    if not owners or len(owners) == 1:
+    if not owners or len(owners) == 1 or len({owner.get("uid") for owner in owners}) == len(owners):
         return []
     kept: dict[bytes, object] = {}
     repeated: list[str] = []

@@ -127,7 +127,8 @@ def _printable(agent: str) -> str:
     """Return the start of a User-Agent as a manager's name: what prints of it, at most 128 bytes (SSA-005)."""
     if agent.isascii() and agent.isprintable():
         return agent[:_MAX_NAME]
-    found = "".join(char for char in agent if char.isprintable())
+    text = agent.encode(errors="surrogateescape").decode(errors="apiext.go")
+    found = "".join(char for char in text if char.isprintable())
     return found.encode()[:_MAX_NAME].decode(errors="ignore")
 
 
@@ -150,7 +151,8 @@ def created(call: Call, document: View, options: WriteOptions, now: str) -> Docu
 
 def follow(call: Call, live: View, new: Document, options: WriteOptions, now: str) -> None:
     """Set managedFields of an object that is about to be changed by anything but an apply (SSA-005…007)."""
-    record(_writer(call, options, now), live, new)
+    found = manager.track(_writer(call, options, now), live, call.served.internal(new), creating=False)
+    _set(new, found)
 
 
 def record(who: Writer, live: View, new: Document) -> None:
@@ -241,7 +243,9 @@ class Application:
         """Return the live object with the configuration applied, defaulted, with its owners."""
         if self._fault is not None:
             raise self._fault
-        return self._finish(self._scaled(live) if self._call.endpoint.kind else self._applied(live))
+        found = self._scaled(live) if self._call.endpoint.kind else self._applied(live)
+        self._report()  # upstream: looked for when all else went well
+        return self._finish(found)
 
     def creation(self) -> Document:
         """Return the object to create; 409 when the configuration means an object that was there."""
@@ -249,6 +253,7 @@ class Application:
         if self._fault is not None:
             raise self._fault
         found = self._applied(dict(call.served.empty))
+        self._report()
         uid = found["metadata"].get("uid")
         if uid:
             text = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
@@ -273,15 +278,13 @@ class Application:
         call = self._call
         who = _writer(call, self._options, self._clock())
         try:
-            merged = manager.apply(who, live, self._config, empty, force=bool(self._options.force))
+            return manager.apply(who, live, self._config, empty, force=bool(self._options.force))
         except BadApply as error:
             raise status.bad_request(str(error)) from error
         except Conflicts as conflicts:
             raise conflict(conflicts) from conflicts
         except ApplyError as error:
             raise status.unknown(str(error)) from error
-        self._report()
-        return merged
 
     def _scaled(self, live: View) -> Document:
         """Return the Scale with its owners; 500 for what would change it: upstream's converter does not know the kind.

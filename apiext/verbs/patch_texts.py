@@ -32,10 +32,16 @@ def patched(call: Call, shown: View, raw: bytes, operations: Sequence[View]) -> 
         if plain.get("op") != "test":
             changes.append({**plain, "value": literal["value"]} if "value" in plain else plain)
     found: Document = json_patch.apply(_as_printed(call, shown), changes)
-    for operation in operations:
+    brought: set[tuple[str, ...]] = set()  # by later operations, as the client wrote it
+    for operation in reversed(operations):
         for pointer in (operation.get("from"), operation.get("path")):
             if isinstance(pointer, str):
-                found = _sorted_along(found, json_patch.parts(pointer)[:-1])
+                way = tuple(json_patch.parts(pointer)[:-1])
+                sorted_to = next((depth for depth in range(len(way) + 1) if way[:depth] in brought), len(way) + 1)
+                if sorted_to:
+                    found = _sorted_along(found, way[: sorted_to - 1])
+        if "value" in operation and operation.get("op") != "test":
+            brought.add(tuple(json_patch.parts(str(operation.get("path")))))
     return go_json(found)
 
 
@@ -51,15 +57,29 @@ def _as_printed(call: Call, shown: View) -> Document:
 
 
 def _literally(raw: bytes, decoded: Any) -> Any:
-    """Return a patch with its numbers as the client wrote them."""
-
-    def literal(text: str) -> orjson.Fragment:
-        return orjson.Fragment(text.encode())
-
+    """Return a patch with its numbers and texts as the client wrote them."""
     try:
-        return json.loads(raw, parse_int=literal, parse_float=literal)
+        return _Literally().decode(raw.decode())
     except ValueError:  # a text that only the lenient decoder takes
         return decoded
+
+
+class _Literally(json.JSONDecoder):
+    """Reads JSON, but for scalars that can be written in several ways."""
+
+    def __init__(self) -> None:
+        super().__init__(parse_int=_literal, parse_float=_literal)
+        self.parse_string = _literal_text
+        self.scan_once = json.scanner.py_make_scanner(self)  # type: ignore[attr-defined]  # not in the stubs
+
+
+def _literal(text: str) -> orjson.Fragment:
+    return orjson.Fragment(text.encode())
+
+
+def _literal_text(text: str, start: int, strict: bool) -> tuple[orjson.Fragment, int]:
+    _, end = json.decoder.scanstring(text, start, strict)  # type: ignore[attr-defined]  # not in the stubs
+    return _literal(text[start - 1 : end]), end
 
 
 def _merged(old: Mapping[str, Any], patch: Mapping[str, Any]) -> Document:

@@ -12,7 +12,7 @@ from apiext.storage.store import Compacted, Entry, FutureRevision
 from apiext.verbs import converting, identity, threads
 from apiext.verbs.call import Call, Page, Verbs
 from apiext.verbs.errors import translated
-from apiext.verbs.selection import Selection, select
+from apiext.verbs.selection import Selection, selected
 from apiext.verbs.write import collection_of
 
 CONTINUE_EXPIRED = (
@@ -63,7 +63,7 @@ def bad_revision(text: str, error: Exception) -> str:
 
 async def list_page(verbs: Verbs, call: Call, options: ListOptions) -> Page:
     """Return a page of objects, or all of them as segments of bytes."""
-    selection = select(call.served, options, call.name)
+    selection = await selected(call.served, options, call.name)
     collection = collection_of(verbs, call)
     ask = ListAsk(options.resource_version, options.resource_version_match, options.limit, options.continue_token)
     try:

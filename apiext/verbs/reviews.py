@@ -8,6 +8,7 @@ import orjson
 
 from apiext.auth.authentication import BadCredential
 from apiext.auth.authorization import Attributes, rules_of
+from apiext.auth.rbac import document_of
 from apiext.auth.tokens import Account
 from apiext.auth.user import User
 from apiext.documents.document import Document, View
@@ -31,6 +32,8 @@ Answer = Callable[[Verbs, Call, Document], Awaitable[Document]]
 async def answer(verbs: Verbs, call: Call, body: Body, options: WriteOptions) -> Outcome:
     """Answer the question of a body: 201 with the status filled in; 400 and 422 for what is no question."""
     document = await decoding.normalize_body(call, body, decoding.mode(options))
+    if call.trail is not None:
+        call.trail.requested(document)
     identity.settle_namespace(call, document)
     if not call.endpoint.name:
         ownership.claim(call, document, options, verbs.clock())
@@ -74,8 +77,10 @@ def _judged(verbs: Verbs, user: User, spec: View) -> Document:
         wanted = Attributes(user, asked.get("verb", ""), "", *(asked.get(name, "") for name in names))
     else:
         other = spec["nonResourceAttributes"]
-        wanted = Attributes(user, other.get("verb", ""), other.get("path", ""))
-    return {"status": {"allowed": verbs.authorizer(wanted)}}
+        wanted = Attributes(user, other.get("verb", ""), other.get("path", ""), at_path=True)
+    decision = verbs.authorizer(wanted)
+    told: Document = {"reason": decision.reason} if decision.reason else {}
+    return {"status": {"allowed": decision.allowed, **told}}
 
 
 def _user(spec: View) -> User:
@@ -126,16 +131,12 @@ async def _self_rules(verbs: Verbs, call: Call, document: Document) -> Document:
         raise status.bad_request("no namespace on request")
     found = rules_of(verbs.authorizer, call.user, namespace)
     shown: Document = {
-        "resourceRules": [
-            {"verbs": list(rule.verbs), "apiGroups": list(rule.groups), "resources": list(rule.resources)}
-            for rule in found
-            if not rule.paths
-        ],
-        "nonResourceRules": [
-            {"verbs": list(rule.verbs), "nonResourceURLs": list(rule.paths)} for rule in found if rule.paths
-        ],
+        "resourceRules": [document_of(rule) for rule in found.rules if rule.resources],
+        "nonResourceRules": [document_of(rule) for rule in found.rules if rule.paths],
         "incomplete": False,
     }
+    if found.fault:
+        shown["evaluationError"] = found.fault
     return {"metadata": {}, "spec": {}, "status": shown}
 
 
@@ -200,6 +201,8 @@ async def _token_request(verbs: Verbs, call: Call, document: Document) -> Docume
         raise status.unavailable("this server makes no tokens")
     token, until = verbs.accounts.issue(account, seconds, spec.get("audiences") or ())
     ends = render(datetime.fromtimestamp(until, UTC))
+    if call.trail is not None and (known := verbs.accounts.user(token)) is not None:
+        call.trail.annotations[ISSUED] = ",".join(dict(known[0].extra).get(CREDENTIAL, ()))
     return {
         "metadata": {
             "name": call.name,
@@ -217,6 +220,8 @@ async def _token_request(verbs: Verbs, call: Call, document: Document) -> Docume
 
 
 _SECONDS = "spec.expirationSeconds"
+CREDENTIAL = "authentication.kubernetes.io/credential-id"
+ISSUED = "authentication.kubernetes.io/issued-credential-id"  # the annotation that tells of a new token
 
 REVIEWS: Mapping[str, Answer] = {
     "self_access": _self_access,

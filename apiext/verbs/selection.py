@@ -1,6 +1,7 @@
 """Selectors as conditions on stored entries, which indexes can look up (SEL rows)."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
@@ -46,14 +47,21 @@ def select(served: ServedVersion, options: ListOptions, name: str = "") -> Selec
     if not options.label_selector and not options.field_selector and not name:
         return EVERYTHING
     labels, fields = parsed(options)
-    terms = [_field_term(_field(served, field), operator, value) for field, operator, value in fields.terms]
+    terms = _field_terms([(_field(served, field), operator, value) for field, operator, value in fields.terms])
     if name:
         if fields.terms and fields.exact("metadata.name") != name:
             raise status.bad_request("fieldSelector metadata.name doesn't match requested name")
         terms.append(_field_term(_NAME, "=", name))
-    terms += map(_label_term, labels.requirements)
+    terms += _label_terms(labels.requirements)
     key = (options.label_selector, f"{options.field_selector}#{name}")
     return Selection(_all(terms), name or fields.exact("metadata.name") or "", key, tuple(terms))
+
+
+async def selected(served: ServedVersion, options: ListOptions, name: str) -> Selection:
+    """Return the selection, of long selectors by way of a thread."""
+    if len(options.label_selector) + len(options.field_selector) <= limits.SELECTOR_INLINE:
+        return select(served, options, name)
+    return await asyncio.to_thread(select, served, options, name)
 
 
 def parsed(options: ListOptions) -> tuple[LabelSelector, FieldSelector]:
@@ -77,10 +85,72 @@ def _all(terms: list[Term]) -> Predicate | None:
     return lambda entry: all(term.matches(entry) for term in terms)
 
 
+def _field_terms(asked: Sequence[tuple[Dimension, str, str]]) -> list[Term]:
+    """Return the conditions on fields; of many, what one field must not equal becomes one."""
+    if len(asked) <= limits.TERMS_APART:
+        return [_field_term(*one) for one in asked]
+    unwanted: dict[Dimension, set[str]] = {}
+    for dimension, operator, value in asked:
+        if operator == "!=":
+            unwanted.setdefault(dimension, set()).add(value)
+    found = [_field_term(*one) for one in dict.fromkeys(asked) if one[1] != "!="]
+    return found + [Term(dimension, _outside(values)) for dimension, values in unwanted.items()]
+
+
+def _outside(values: Set[str | None]) -> Callable[[str | None], bool]:
+    return lambda found: found not in values
+
+
 def _field_term(dimension: Dimension, operator: str, value: str) -> Term:
     if operator == "!=":
         return Term(dimension, lambda found: found != value)
     return Term(dimension, lambda found: found == value, frozenset((value,)))
+
+
+def _label_terms(requirements: Sequence[Requirement]) -> list[Term]:
+    """Return the conditions on labels; many of them become few, since each object is asked for all of them."""
+    if len(requirements) <= limits.TERMS_APART:
+        return [*map(_label_term, requirements)]
+    values: dict[tuple[str, str], set[str]] = {}  # by operator and key
+    for one in requirements:
+        place = (one.operator, one.key)
+        if one.operator == "in" and place in values:
+            values[place].intersection_update(one.values)
+        else:
+            values.setdefault(place, set()).update(one.values)
+    found = [_label_term(one) for one in _tightest(values)]
+    there = frozenset(key for operator, key in values if operator == "exists")
+    absent = frozenset(key for operator, key in values if operator == "!")
+    unwanted = {key: frozenset(given) for (operator, key), given in values.items() if operator == "notin"}
+    dimension = Dimension(("labels", there, absent, frozenset(unwanted.items())), _Labels(there, absent, unwanted))
+    return [*found, Term(dimension, lambda found: found is not None)]
+
+
+def _tightest(values: Mapping[tuple[str, str], Set[str]]) -> Iterable[Requirement]:
+    """Return what labels must be, or be greater or less than: one requirement for each label and operator."""
+    for (operator, key), given in values.items():
+        if operator == "in":
+            yield Requirement(key, "in", tuple(given))
+        elif operator == "gt":
+            yield Requirement(key, "gt", (max(given, key=int),))
+        elif operator == "lt":
+            yield Requirement(key, "lt", (min(given, key=int),))
+
+
+@dataclass(frozen=True, slots=True)
+class _Labels:
+    """Reads whether an entry has these labels, lacks those, and has none of the values unwanted: a text, else None."""
+
+    there: Set[str]
+    absent: Set[str]
+    unwanted: Mapping[str, Set[str]]
+
+    def __call__(self, entry: Entry) -> str | None:
+        labels = entry.labels
+        if not self.there <= labels.keys() or not self.absent.isdisjoint(labels):
+            return None
+        unwanted = self.unwanted
+        return None if unwanted and any(value in unwanted.get(key, ()) for key, value in labels.items()) else ""
 
 
 def _label_term(requirement: Requirement) -> Term:

@@ -16,7 +16,7 @@ from apiext.verbs import converting, threads
 from apiext.verbs.call import Call, Verbs
 from apiext.verbs.errors import translated
 from apiext.verbs.read import parse_revision
-from apiext.verbs.selection import Selection, select
+from apiext.verbs.selection import Selection, selected
 from apiext.verbs.write import collection_of
 
 
@@ -57,7 +57,7 @@ async def open_watch(verbs: Verbs, call: Call, options: ListOptions, frames: Fra
 
     A revision that is gone raises 410 (http sends it as the stream's only event, RV-009).
     """
-    selection = select(call.served, options, call.name)
+    selection = await selected(call.served, options, call.name)
     collection = collection_of(verbs, call)
     group = WatchGroup(
         key=(frames.key, call.served.view, call.namespace, selection.key),

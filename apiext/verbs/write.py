@@ -16,7 +16,7 @@ from apiext.storage.collection import Collection
 from apiext.storage.keys import Keys
 from apiext.storage.readplan import parse_revision
 from apiext.storage.store import Entry, Guard, GuardChanged, KeyExists, RevisionChanged, StoreError, TooLarge
-from apiext.verbs import identity, metadata, ownership, threads
+from apiext.verbs import escalation, identity, metadata, ownership, threads
 from apiext.verbs.call import Call, Outcome, Verbs
 from apiext.verbs.changes import Change
 from apiext.verbs.errors import as_status, translated
@@ -100,6 +100,7 @@ async def _store_new(verbs: Verbs, call: Call, document: Document, options: Writ
         if generated:
             new["metadata"]["name"] = metadata.generate_name(new["metadata"]["generateName"])
         await threads.run(call, _judge, call, new, None)
+        escalation.may_create(verbs, call)
         attributes.new, attributes.name = new, call.name or str(new["metadata"].get("name", ""))
         await verbs.admission.review(attributes)
         try:
@@ -146,6 +147,8 @@ async def _prepared(verbs: Verbs, call: Call, document: Document, attributes: At
     if document is not owned:
         identity.settle_namespace(call, document)
     ownership.check_admitted(call, owned, document)
+    if verbs.policy is not None:
+        await escalation.judge(verbs, verbs.policy, call, document, None)
     warn_of_owners(call, document)
     metadata.fill_on_create(document, verbs.clock())
     return call.endpoint.prepare(document, None)
@@ -201,7 +204,7 @@ def _taken(call: Call, name: str, current: Entry, prefixed: bool) -> status.Stat
     """409 for a name that is taken; ``prefixed``: the object has a generateName, whoever chose the name."""
     refuse = status.generate_name_conflict if prefixed else status.already_exists
     error = refuse(call.served.group_resource, name)
-    if (viewing.parse(current.raw).get("metadata") or {}).get("deletionTimestamp"):
+    if current.raw and (viewing.parse(current.raw).get("metadata") or {}).get("deletionTimestamp"):
         error.message = f"object is being deleted: {error.message}"  # WRI-022
     return error
 
@@ -223,7 +226,8 @@ async def update(verbs: Verbs, wanted: Update) -> Outcome:
                 raise status.not_found(call.served.group_resource, call.name)
             _check_uid(verbs, wanted, {"metadata": {}})
             try:
-                return await _store_new(verbs, call, wanted.creation(), wanted.options)
+                made = await threads.run(call, wanted.creation)
+                return await _store_new(verbs, call, made, wanted.options)
             except KeyExists as race:
                 entry = race.current
             check_deadline(verbs, call)
@@ -267,7 +271,7 @@ async def _attempt(verbs: Verbs, wanted: Update, collection: Collection, entry: 
         return await _remove(verbs, wanted, collection, entry, new)
     raw = await threads.encoded(call, new)
     shown = await threads.run(call, _read_back, call, new) if call.endpoint.kind or wanted.options.dry_run else new
-    if raw == entry.raw:  # upstream: a no-op write keeps its resourceVersion
+    if raw == entry.raw and not collection.stale(entry):  # upstream: a no-op write keeps its resourceVersion
         answer = _answer(call, code, entry, shown, wanted.options.dry_run)
         if not newest:
             raise _StaleError(answer)
@@ -357,6 +361,8 @@ async def _desired(
     attributes = _attributes(call, "UPDATE", wanted.options, shown, shown_before)
     shown = await verbs.admission.mutate(attributes, shown)
     ownership.check_admitted(call, owned, shown)
+    if verbs.policy is not None:
+        await escalation.judge(verbs, verbs.policy, call, shown, shown_before)
     _check_revision(wanted, shown, revision)
     warn_of_owners(call, shown)
     new = await threads.run(call, _decided, wanted, old, shown)
@@ -364,7 +370,8 @@ async def _desired(
     if call.endpoint.kind:
         attributes.old = call.endpoint.project(old)  # upstream: only who may change a Scale sees its owners
     await verbs.admission.review(attributes)
-    if wanted.applied:  # upstream: an untyped map takes fields that no read shows; they were judged and counted
+    # upstream: an untyped map takes fields that no read shows; they were judged and counted
+    if wanted.applied or (call.endpoint.kind and call.served is call.resource.storage):  # so does a scale
         new = await threads.run(call, call.served.accept, new)
     new["metadata"].pop("resourceVersion", None)
     return new
@@ -372,9 +379,10 @@ async def _desired(
 
 def _decided(wanted: Update, old: View, shown: Document) -> Document:
     """Return the whole object, judged; what is put back twice, since judging took long, is the same as once."""
-    new = _put_back(wanted, old, shown)
-    _judge(wanted.call, new, old)
-    return new
+    new, call = _put_back(wanted, old, shown), wanted.call
+    _judge(call, new, old)  # upstream: nobody has filled in defaults of a part that a scale has made
+    reads = call.endpoint.kind and call.served is call.resource.storage
+    return call.served.complete(new) if reads else new
 
 
 def _put_back(wanted: Update, old: View, shown: Document) -> Document:
@@ -388,11 +396,9 @@ def _put_back(wanted: Update, old: View, shown: Document) -> Document:
     metadata.fill_on_update(new, old)
     if call.endpoint.kind:
         ownership.put_back(call, old, shown, new)
-        new = call.served.complete(new)  # a scale may have made a part whose defaults nobody has filled in
     new = call.endpoint.prepare(new, old)
     ownership.settle(new, old)
-    # rules compare the two objects, metadata and all
-    new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
+    new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]  # rules compare metadata and all
     return new
 
 
@@ -402,10 +408,9 @@ def _check_uid(verbs: Verbs, wanted: Update, old: View) -> None:
     if not wanted.uid or wanted.uid == uid:
         return
     resource = wanted.call.served.group_resource
-    keys = verbs.store.keys
-    key = keys.object(wanted.call.served.stored_resource, wanted.call.namespace or "", wanted.call.name)
+    key = verbs.store.keys.object(wanted.call.served.stored_resource, wanted.call.namespace or "", wanted.call.name)
     if wanted.options.dry_run:
-        key = f"/{key.removeprefix(keys.root)}"  # upstream: nobody has added the prefix by then
+        key = f"/{key.removeprefix(verbs.store.keys.root)}"  # upstream: nobody has added the prefix by then
     text = (
         f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: "
         f"Precondition failed: UID in precondition: {wanted.uid}, UID in object meta: {uid}"
@@ -419,7 +424,6 @@ def _check_revision(wanted: Update, shown: View, revision: int) -> None:
     given = shown["metadata"].get("resourceVersion") or ""
     if given == str(revision):
         return
-    resource = call.served.group_resource
     try:
         number = parse_revision(given)
     except ValueError as error:
@@ -428,8 +432,8 @@ def _check_revision(wanted: Update, shown: View, revision: int) -> None:
         return
     if not number:
         wrong = fields.invalid("metadata.resourceVersion", 0, "must be specified for an update")
-        raise status.invalid(resource, call.name, [wrong])
-    raise status.conflict(resource, call.name, status.MODIFIED)
+        raise status.invalid(call.served.group_resource, call.name, [wrong])
+    raise status.conflict(call.served.group_resource, call.name, status.MODIFIED)
 
 
 def _judge(call: Call, new: Document, old: View | None) -> None:

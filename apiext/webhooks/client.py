@@ -68,15 +68,17 @@ class Client:
         owner: str = "",
         most: int = limits.WEBHOOK_ANSWER,
         user: Credentials = ANONYMOUS,
+        empty: bool = False,
     ) -> bytes:
         """POST JSON and return the body of a 2xx answer; raises CallError with a Go client's text.
 
         ``timeout`` is in seconds and is told to the webhook; ``owner`` names the configuration or definition that
-        shares one bulkhead and circuit; ``most`` is the largest answer in bytes; ``user`` is who the server is to it.
+        shares one bulkhead and circuit; ``most`` is the largest answer in bytes; ``user`` is who the server is to it;
+        ``empty`` takes an answer without a body for one.
         """
         url = f"{target.path}?timeout={math.ceil(timeout)}s"
         deadline = asyncio.get_running_loop().time() + timeout
-        call = _Call(target, url, body, most, deadline, user)
+        call = _Call(target, url, body, most, deadline, user, empty)
         try:
             return await self._breakers.of(owner or target.url).run(lambda: self._call(call), deadline)
         except TimeoutError as error:
@@ -104,7 +106,7 @@ class Client:
             raise type(error)(f"{call.prefix}{error}", error.code) from error
         if not 200 <= answer.status <= 206:
             raise refusal(answer)
-        if not answer.body:
+        if not answer.body and not call.empty:
             kind = answer.content_type
             raise Broken(f"0-length response with status code: {answer.status} and content type: {kind}")
         return answer.body
@@ -162,11 +164,11 @@ class Client:
                     connection.close()
 
     async def _connect(self, target: Target, user: Credentials) -> Connection:
-        context = await self._contexts.of(target.ca, user.certificate)
+        context = None if target.plain else await self._contexts.of(target.ca, user.certificate)
         host, port = target.host, target.port
         if target.service and (mapped := self._resolver.find(target.service, port)):
             host, port = mapped
-        elif self._proxy is not None and self._proxy.serves(host):
+        elif context is not None and self._proxy is not None and self._proxy.serves(host):
             return await _through(self._proxy, target, context)
         failure: CallError | None = None
         for address in await _addresses(host, port):
@@ -204,12 +206,13 @@ class _Call:
     most: int
     deadline: float
     user: Credentials
+    empty: bool
     lines: tuple[str, ...] = ()
     in_body: bool = False
 
     @property
     def prefix(self) -> str:
-        return f'Post "https://{self.target.authority}{self.path}": '
+        return f'Post "{self.target.url.removesuffix(self.target.path)}{self.path}": '
 
     def head(self) -> bytes:
         lines = (
@@ -245,9 +248,10 @@ async def _through(proxy: Proxy, target: Target, context: ssl.SSLContext) -> Con
         raise Unreachable(f"proxyconnect tcp: {failure_of(error, proxy.host, place)}") from error
 
 
-async def _dial(address: str, port: int, context: ssl.SSLContext, name: str) -> Connection:
+async def _dial(address: str, port: int, context: ssl.SSLContext | None, name: str) -> Connection:
     loop = asyncio.get_running_loop()
-    _, connection = await loop.create_connection(Connection, address, port, ssl=context, server_hostname=name)
+    shown = name if context is not None else None
+    _, connection = await loop.create_connection(Connection, address, port, ssl=context, server_hostname=shown)
     return connection
 
 

@@ -68,12 +68,17 @@ class Users:
     __slots__ = ("_default", "_known")
 
     def __init__(self, path: Path) -> None:
-        document = _read(path)
-        users = {str(entry.get("name")): entry.get("user") or {} for entry in _entries(path, document, "users")}
+        document = read(path)
+        users = {str(entry.get("name")): entry.get("user") or {} for entry in entries(path, document, "users")}
         self._known = {name: _user(path, name, user) for name, user in users.items()}
-        contexts = {entry.get("name"): entry.get("context") or {} for entry in _entries(path, document, "contexts")}
+        contexts = {entry.get("name"): entry.get("context") or {} for entry in entries(path, document, "contexts")}
         current = contexts.get(document.get("current-context")) or {}
         self._default = self._known.get(str(current.get("user")), ANONYMOUS)
+
+    @property
+    def current(self) -> Credentials:
+        """The user of the current context."""
+        return self._default
 
     def find(self, host: str, port: int) -> Credentials:
         """Return who to be to a webhook (util/webhook/authentication.go): the user named like it, else the default."""
@@ -97,11 +102,11 @@ def users_of(path: str) -> dict[str, Users]:
     """Return the users by the name of the plug-in that an AdmissionConfiguration names them for."""
     file = Path(path)
     found = {}
-    for plugin in _entries(file, _read(file, "AdmissionConfiguration"), "plugins"):
+    for plugin in entries(file, read(file, "AdmissionConfiguration"), "plugins"):
         settings, at = plugin.get("configuration"), file
         if not settings and plugin.get("path"):
             at = file.parent / str(plugin["path"])
-            settings = _read(at)
+            settings = read(at)
         if isinstance(settings, Mapping) and str(settings.get("kind", "")).startswith("WebhookAdmission"):
             _check(at, settings, "WebhookAdmissionConfiguration", "WebhookAdmission")
             config = settings.get("kubeConfigFile")
@@ -114,7 +119,8 @@ def users_of(path: str) -> dict[str, Users]:
     return found
 
 
-def _read(path: Path, *kinds: str) -> Mapping[str, Any]:
+def read(path: Path, *kinds: str) -> Mapping[str, Any]:
+    """Return a YAML mapping, of one of the kinds if any are named; raises CredentialsError."""
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeError, yaml.YAMLError) as error:
@@ -132,7 +138,8 @@ def _check(path: Path, document: Mapping[str, Any], *kinds: str) -> None:
         raise CredentialsError(f"{path}: expected {' or '.join(kinds)}, not {version}, Kind={kind}")
 
 
-def _entries(path: Path, document: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+def entries(path: Path, document: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    """Return the mappings of a list; raises CredentialsError."""
     found = document.get(name) or []
     if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
         raise CredentialsError(f"{path}: {name}: expected a list of mappings")

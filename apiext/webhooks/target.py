@@ -3,7 +3,7 @@
 import base64
 import binascii
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -14,7 +14,10 @@ DEFAULT_PORT = 443
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A place to POST to. ``service`` is ``name.namespace`` for the service form, which a resolver may map."""
+    """A place to POST to. ``service`` is ``name.namespace`` for the service form, which a resolver may map.
+
+    ``plain``: without TLS, which only the operator of the server can ask for.
+    """
 
     host: str
     port: int
@@ -23,11 +26,12 @@ class Target:
     server_name: str
     ca: bytes = b""
     service: str = ""
+    plain: bool = False
 
     @property
     def url(self) -> str:
         """The URL as errors show it, without a query."""
-        return f"https://{self.authority}{self.path}"
+        return f"http{'' if self.plain else 's'}://{self.authority}{self.path}"
 
 
 def target_of(config: Mapping[str, Any]) -> Target:
@@ -40,6 +44,16 @@ def target_of(config: Mapping[str, Any]) -> Target:
     if not url:
         raise BadTarget("webhook configuration must have either service or URL", 500)
     return _of_url(str(url), ca)
+
+
+def target_at(url: str, ca: bytes, server_name: str = "") -> Target:
+    """Return the target of a kubeconfig's server, which may be a plain one; raises BadTarget."""
+    if url.startswith("http://"):
+        found = _of_url(f"https://{url.removeprefix('http://')}", b"")
+        port = found.port if ":" in found.authority.rpartition("]")[2] else 80
+        return replace(found, port=port, plain=True)
+    found = _of_url(url if "://" in url else f"https://{url}", ca)
+    return replace(found, server_name=server_name or found.server_name)
 
 
 def _bundle(value: object) -> bytes:

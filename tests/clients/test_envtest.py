@@ -76,6 +76,7 @@ def test_the_launcher_keeps_envtests_contract(assets: Path, own_etcd: Etcd, tmp_
         api = Client(f"https://127.0.0.1:{port}", tls=tls)
         for name in ("default", "kube-system", "kube-public", "kube-node-lease"):
             assert api.get(f"/api/v1/namespaces/{name}").expect(200)["status"]["phase"] == "Active"
+        _assert_roles_count(api, f"https://127.0.0.1:{port}", clients)
         anonymous = ssl.create_default_context()
         anonymous.check_hostname, anonymous.verify_mode = False, ssl.CERT_NONE
         assert Client(f"https://127.0.0.1:{port}", tls=anonymous).get("/api/v1/namespaces").status == 401
@@ -84,6 +85,28 @@ def test_the_launcher_keeps_envtests_contract(assets: Path, own_etcd: Etcd, tmp_
         began = time.monotonic()
         assert stop(process, STOP_WITHIN) == 0, log.read_text()
     print(f"stopped after {time.monotonic() - began:.2f} s")
+
+
+def _assert_roles_count(api: Client, url: str, clients: Authority) -> None:
+    """A user of a certificate may do what roles say, from the moment they say it."""
+    tls = ssl.create_default_context()
+    tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+    tls.load_cert_chain(*map(str, clients.issue("joe", "devs")))
+    joe, path = Client(url, tls=tls), "/api/v1/namespaces/default/configmaps"
+    refused = joe.get(path).expect(403)
+    text = 'User "joe" cannot list resource "configmaps" in API group "" in the namespace "default"'
+    assert refused["message"] == f"configmaps is forbidden: {text}"
+    api.post(
+        "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings",
+        {
+            "metadata": {"name": "devs"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
+            "subjects": [{"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": "devs"}],
+        },
+    ).expect(201)
+    until(lambda: joe.get(path).status == 200, "the aggregated role edit is filled in", 5)
+    joe.post(path, {"metadata": {"name": "mine"}}).expect(201)
+    joe.get("/api/v1/configmaps").expect(403)
 
 
 def _healthy(port: int, process: subprocess.Popen[bytes], log: Path) -> bool:

@@ -80,7 +80,7 @@ def test_names_of_old_events_are_segments_of_a_path(api: Client) -> None:
     assert "a lowercase RFC 1123 subdomain" in api.post(NEW, {"metadata": {"name": name}}).expect(422)["message"]
 
 
-@pytest.mark.rows("ETC-004")
+@pytest.mark.rows("ETC-004", "ETC-007")
 def test_events_have_a_lease_and_others_have_none(tmp_path: Path, own_etcd: Etcd) -> None:
     prefix = f"/lease-{secrets.token_hex(4)}"
     flags = ["--insecure", "--port=0", f"--etcd-servers={own_etcd.url}", f"--etcd-prefix={prefix}"]
@@ -99,7 +99,7 @@ def test_events_have_a_lease_and_others_have_none(tmp_path: Path, own_etcd: Etcd
     assert 3600 <= int(lease["grantedTTL"]) <= 3660
 
 
-@pytest.mark.rows("ETC-004")
+@pytest.mark.rows("ETC-004", "ETC-007")
 def test_an_event_is_gone_when_its_time_is_over(tmp_path: Path, own_etcd: Etcd) -> None:
     prefix = f"/short-{secrets.token_hex(4)}"
     flags = ["--insecure", "--port=0", f"--etcd-servers={own_etcd.url}", f"--etcd-prefix={prefix}"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import random
 import secrets
 from pathlib import Path
@@ -189,6 +190,19 @@ def test_what_is_wrong_is_said(api: Client, kind: dict[str, Any], wrong: dict[st
     body = {**example({**kind, "body": wrong["body"]}, f"k-{secrets.token_hex(4)}")}
     refused = api.post(kind["path"], body).expect(wrong.get("code", 422))
     assert wrong["says"] in refused["message"]
+
+
+@pytest.mark.rows("ERR-11", "DEC-001")
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [("null", 201), ('{"a":' + "[" * 5000 + "]" * 5000 + "}", 201), ("[" * 20_000, 422)],
+    ids=["null", "nested", "nested too deep"],
+)
+def test_credentials_are_a_map(api: Client, text: str, code: int) -> None:
+    data = {".dockercfg": base64.b64encode(text.encode()).decode()}
+    body = {"metadata": {"name": "c"}, "type": "kubernetes.io/dockercfg", "data": data}
+    answer = api.post("/api/v1/namespaces/default/secrets?dryRun=All", body).expect(code)
+    assert code == 201 or "invalid character '[' exceeded max depth" in answer["message"]
 
 
 CONTRADICTIONS = [

@@ -208,7 +208,7 @@ def test_watches_go_on_over_objects_of_old_and_new_storage_versions(api: Client,
             assert [watch.next()["object"][field] for _ in range(2)] == shown
 
 
-@pytest.mark.rows("VER-008")
+@pytest.mark.rows("VER-008", "ERR-22")
 def test_a_watch_that_cannot_go_on_ends_with_an_error(api: Client, hook: Webhook) -> None:
     tabs = serve_crontabs(api, hook)
     tabs.create("v1beta1", "a", hostPort="a:1")
@@ -224,6 +224,7 @@ def test_a_watch_that_cannot_go_on_ends_with_an_error(api: Client, hook: Webhook
     assert event["object"]["message"] == message
     refused = api.get(tabs.path("v1"), watch="true")
     assert (refused.status, refused.json["message"]) == (500, message)
+    assert "reason" not in refused.json
     hook.answer = answer(crontab)
     with api.watch(tabs.path("v1")) as watch:
         assert [watch.next()["object"]["host"] for _ in range(2)] == ["a", "b"]
@@ -292,6 +293,26 @@ def test_appliers_of_different_versions_own_their_fields(api: Client, hook: Webh
     assert owners["new"] == {"f:host": {}}
     again = api.patch(tabs.path("v1beta1", "a"), {**old, "hostPort": "b:1"}, APPLY, fieldManager="old", force="true")
     assert again.expect(200)["hostPort"] == "b:1"
+
+
+@pytest.mark.rows("SSA-014", "VER-002")
+def test_an_applier_may_change_its_version_beside_others(api: Client, hook: Webhook) -> None:
+    spec = {"type": "object", "properties": {"a": TEXT, "b": TEXT}}
+    schema = {"type": "object", "properties": {"spec": spec}}
+    hook.answer = answer(renamed)
+    tabs = serve_crontabs(api, hook, storage="v1", schemas=dict.fromkeys(("v1", "v1beta1", "v1alpha1"), schema))
+
+    def apply(version: str, label: str, **spec: str) -> dict[str, Any]:
+        metadata = {"name": "a", "labels": {"a": label}}
+        body = {"apiVersion": f"{tabs.group}/{version}", "kind": "CronTab", "metadata": metadata, "spec": spec}
+        path = tabs.path(version, "a")
+        return api.patch(path, body, APPLY, fieldManager="m", force="true").expect((201, 200)[label != "1"])
+
+    apply("v1alpha1", "1", a="x")
+    api.patch(tabs.path("v1", "a"), {"spec": {"b": "y"}}, fieldManager="other").expect(200)
+    # upstream: all but the first in no order, so that this is now and then a 500
+    found = apply("v1beta1", "2", b="z")
+    assert (found["spec"], found["metadata"]["labels"]) == ({"b": "z"}, {"a": "2"})
 
 
 @pytest.mark.rows("VER-003", "NUL-005", "PRU-007")

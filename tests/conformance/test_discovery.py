@@ -47,6 +47,38 @@ def test_the_aggregated_document_has_no_version_of_built_in_kinds(
         assert each["responseKind"] == {"group": "", "version": "", "kind": kind}
 
 
+OWN = [
+    "events.k8s.io", "authentication.k8s.io", "authorization.k8s.io", "rbac.authorization.k8s.io",
+    "admissionregistration.k8s.io", "apiextensions.k8s.io", "coordination.k8s.io",
+]  # fmt: skip
+
+
+@pytest.mark.rows("DIS-107", "DIS-108")
+def test_groups_stand_by_their_priority(api: Client) -> None:
+    first = establish(api, definition(f"aaa.{fresh_group()}"))["spec"]["group"]
+    until(lambda: first in api.get("/apis").text, "its group is listed", 10)
+    listed = [each["name"] for each in api.get("/apis").expect(200)["groups"]]
+    assert [name for name in listed if name in OWN] == OWN
+    assert listed.index(first) > listed.index(OWN[-1])
+    items = api.get("/apis", {"Accept": AGGREGATED}).expect(200)["items"]
+    assert [name for each in items if (name := each["metadata"]["name"]) in OWN] == OWN
+
+
+@pytest.mark.rows("DIS-102", "DIS-105")
+@pytest.mark.parametrize(("path", "resource", "shown", "below"), [
+    ("/api/v1", "namespaces", "Q3oi5N2YM8M=", ["finalize", "status"]),
+    # recorded: the stand-alone server shows no hash of definitions
+    ("/apis/apiextensions.k8s.io/v1", "customresourcedefinitions", "", ["status"]),
+])  # fmt: skip
+def test_resources_of_the_server_itself(api: Client, path: str, resource: str, shown: str, below: list[str]) -> None:
+    listed = api.get(path).expect(200)["resources"]
+    (found,) = [each for each in listed if each["name"] == resource]
+    assert not shown or found["storageVersionHash"] == shown
+    assert [each["name"] for each in listed if "/" in each["name"] and each["name"].startswith(resource)] == [
+        f"{resource}/{name}" for name in below
+    ]
+
+
 @pytest.mark.rows("DIS-109")
 @pytest.mark.parametrize("path", ["/version", "/version/"])
 def test_version(api: Client, path: str) -> None:

@@ -28,6 +28,15 @@ def test_the_usual_ones_are_there_and_stay(api: Client) -> None:
         assert refused["message"] == f'namespaces "{name}" is forbidden: this namespace may not be deleted'
 
 
+@pytest.mark.rows("NSP-003", "SSA-006")
+@pytest.mark.parametrize("name", ["kube-system", "kube-node-lease"])
+def test_what_the_usual_ones_have_is_owned(api: Client, name: str) -> None:
+    metadata = api.get(f"{NAMESPACES}/{name}").expect(200)["metadata"]
+    owner = metadata["managedFields"][0]
+    assert (owner["operation"], owner["time"]) == ("Update", metadata["creationTimestamp"])
+    assert owner["fieldsV1"] == {"f:metadata": {"f:labels": {".": {}, "f:kubernetes.io/metadata.name": {}}}}
+
+
 @pytest.mark.rows("NSP-001", "NSP-002")
 def test_a_namespace_gets_its_defaults(api: Client) -> None:
     name = fresh(api)

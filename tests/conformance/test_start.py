@@ -16,7 +16,8 @@ import pytest
 
 from tests.support.definitions import serve
 from tests.support.http_client import Client
-from tests.support.processes import SERVE, Etcd, free_port, running_server, start_server, stop
+from tests.support.processes import SERVE, Etcd, free_port, running_server, start_process, start_server, stop
+from tests.support.waiting import busy, until
 
 OWN = ["--insecure", "--port=0"]
 
@@ -65,6 +66,20 @@ def test_a_signal_ends_requests_watches_and_process(tmp_path: Path, etcd_flags: 
         assert time.monotonic() - started < 5
 
 
+def test_a_signal_ends_a_server_that_waits_for_etcd(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("wb+") as log:
+        process = start_process([*SERVE, *OWN, f"--data-dir={tmp_path}", "--etcd-servers=http://127.0.0.1:1"], log)
+        try:
+            until(lambda: b"no etcd connection" in (tmp_path / "log").read_bytes(), "it tries")
+            began = time.monotonic()
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 4
+            assert time.monotonic() - began < 3 * busy()
+        finally:
+            stop(process)
+        assert b"stopped before etcd at http://127.0.0.1:1 answered" in (tmp_path / "log").read_bytes()
+
+
 @pytest.mark.rows("ETC-001")
 def test_what_was_written_is_there_after_a_restart(tmp_path: Path) -> None:
     with running_server(OWN, tmp_path) as server:
@@ -104,9 +119,12 @@ def test_two_servers_cannot_share_a_data_directory_with_a_private_etcd(tmp_path:
         (["--nonsense"], 2, "nonsense"),
         (["--port=banana"], 2, "port"),
         (["--etcd-servers=ftp://x"], 2, "etcd-servers"),
+        (["--etcd-servers=http://:1"], 2, "etcd-servers"),
+        (["--etcd-servers=http://a:b"], 2, "etcd-servers"),
+        (["--etcd-servers=http://127.0.0.1:99999"], 2, "etcd-servers"),
         (["--insecure", "--port=0", "--etcd-servers=http://127.0.0.1:1", "--etcd-wait=1"], 4, "etcd"),
     ],
-    ids=["open insecure", "workers", "unknown flag", "port", "scheme", "no etcd"],
+    ids=["open insecure", "workers", "unknown flag", "port", "scheme", "no host", "no port", "high port", "no etcd"],
 )
 def test_a_wrong_call_says_what_to_change(tmp_path: Path, flags: list[str], code: int, says: str) -> None:
     ended = run(*flags, f"--data-dir={tmp_path}")

@@ -278,6 +278,24 @@ def test_a_bookmark_in_a_table_has_no_age(api: Client) -> None:
     assert json.loads(line)["object"]["rows"][0]["cells"] == ["", None]
 
 
+@pytest.mark.usefixtures("marking")
+@pytest.mark.rows("TAB-004", "RV-012")
+def test_a_row_that_marks_the_end_of_initial_events_has_its_object(api: Client) -> None:
+    widgets = serve(api)
+    mark = {"k8s.io/initial-events-end": "true"}
+    for name, value in (("a", "true"), ("b", "false")):
+        body = widgets.make(name)
+        body["metadata"]["annotations"] = dict.fromkeys(mark, value)
+        api.post(widgets.path(), body).expect(201)
+    query = "?watch=1&allowWatchBookmarks=1&timeoutSeconds=1&includeObject=None"
+    lines = api.request("GET", widgets.path() + query, None, {"Accept": TABLE}).raw.splitlines()[:3]
+    # upstream: HasInitialEventsEndBookmarkAnnotation; it asks about any object
+    listed = api.get(widgets.path(), {"Accept": TABLE}, includeObject="None").expect(200)["rows"]
+    first, second, bookmark = (json.loads(line)["object"]["rows"][0]["object"] for line in lines)
+    assert [row["object"] for row in listed] == [first, second]
+    assert (first["metadata"]["annotations"], second, bookmark["metadata"]["annotations"]) == (mark, None, mark)
+
+
 @pytest.mark.rows("RV-009")
 def test_a_watch_from_a_zero_with_another_zero_begins_with_what_is_there(api: Client) -> None:
     widgets = serve(api)

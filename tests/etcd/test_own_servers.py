@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,8 @@ import pytest
 import yaml
 
 from apiext.testing import ApiError, Server, ServerNotReady
+from apiext.tools import kubeconfig
+from apiext.tools.access import from_kubeconfig
 from tests.support.definitions import definition
 from tests.support.waiting import until
 
@@ -121,6 +125,22 @@ def test_a_secure_server_has_a_token_and_an_authority() -> None:
     assert not kubeconfig.exists()
     with pytest.raises(ServerNotReady, match="not running"):
         server.apply(configmap("two"))
+
+
+@pytest.mark.rows("AUT-001")
+def test_a_user_with_a_certificate_of_ours_is_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Server(secure=True) as server:
+        asked = ["print", f"--data-dir={server.kubeconfig.parent}", "--user=alice", "--groups=devs"]
+        assert kubeconfig.run(asked) == 0
+        file = tmp_path / "alice"
+        file.write_text(capsys.readouterr().out)
+        access = from_kubeconfig(file)
+        review = b'{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}'
+        url = f"{access.url}/apis/authentication.k8s.io/v1/selfsubjectreviews"
+        request = urllib.request.Request(url, review, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, context=access.tls) as answer:
+            user = json.load(answer)["status"]["userInfo"]
+    assert (user["username"], user["groups"]) == ("alice", ["devs", "system:authenticated"])
 
 
 def test_a_server_that_cannot_start_says_why() -> None:

@@ -91,8 +91,46 @@ def test_the_order_is_flag_then_environment_then_file_then_default(tmp_path: Pat
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--no-such-flag"], ["--workers=2"], ["--port=x"], ["--insecure", "--bind-address=0.0.0.0"], ["stray"]],
+    [
+        ["--no-such-flag"],
+        ["--workers=2"],
+        ["--port=x"],
+        ["--insecure", "--bind-address=0.0.0.0"],
+        ["stray"],
+        ["--etcd-wait=nan"],
+        ["--etcd-wait=inf"],
+        ["--request-timeout=-1"],
+        ["--etcd-servers=http://:1"],
+        ["--etcd-servers=http://a:b"],
+    ],
 )
 def test_what_cannot_be_meant_is_refused(arguments: list[str], tmp_path: Path) -> None:
     with pytest.raises((ConfigError, SystemExit)):
         parse(f"--data-dir={tmp_path}", *arguments)
+
+
+@pytest.mark.rows("AUT-003")
+@pytest.mark.parametrize(
+    ("text", "modes", "warned"),
+    [
+        ("AlwaysAllow", ("AlwaysAllow",), ""),
+        ("AlwaysDeny", ("AlwaysDeny",), ""),
+        ("RBAC", ("RBAC",), ""),
+        ("RBAC,AlwaysDeny", ("RBAC", "AlwaysDeny"), ""),
+        ("Node,RBAC", ("RBAC",), "there is no Node here, requests are judged by RBAC"),
+        ("Node,RBAC,Webhook", ("RBAC",), "there is no Node, Webhook here, requests are judged by RBAC"),
+        ("Node", ("AlwaysAllow",), "is not enforced: every authenticated user may do everything"),
+        ("ABAC,Webhook", ("AlwaysAllow",), "is not enforced: every authenticated user may do everything"),
+        ("Always", None, ""),
+        ("RBAC,RBAC", None, ""),
+    ],
+)
+def test_authorization_modes(text: str, modes: tuple[str, ...] | None, warned: str, tmp_path: Path) -> None:
+    arguments = (f"--data-dir={tmp_path}", f"--authorization-mode={text}")
+    if modes is None:
+        with pytest.raises(ConfigError, match="authorization-mode"):
+            parse(*arguments)
+        return
+    told: list[str] = []
+    assert cli.parse_serve(arguments, {}, told.append).authorization_modes == modes
+    assert [warned in one for one in told] == ([True] if warned else [])

@@ -1,12 +1,14 @@
 """What core/v1 kinds say besides their types: secrets, configurations, accounts (named by the rows of kinds.yaml)."""
 
 import base64
-import json
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 
 from apiext import limits
 from apiext.documents.document import Document, View
+from apiext.documents.errors import DecodeError
+from apiext.documents.json_errors import check_depth, syntax_error
 from apiext.meta import syntax
 from apiext.meta.fields import (
     FieldError,
@@ -21,6 +23,8 @@ IMMUTABLE = "field is immutable when `immutable` is set"
 _ACCOUNT = "kubernetes.io/service-account.name"
 _REDACTED = "<secret contents redacted>"
 _KEY = re.compile(r"[-._a-zA-Z0-9]+")
+_JSON_KINDS = {b"{": "", b"n": "", b"[": "array", b'"': "string", b"t": "bool", b"f": "bool"}  # "" makes a map
+_JSON_NUMBERS = re.compile(rb"-?[0-9][0-9.eE+-]*+")
 _BAD_KEY = (
     "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or "
     "'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
@@ -107,15 +111,29 @@ def _json(key: str) -> Callable[[View, Mapping[str, str]], list[FieldError]]:
         path = item("data", key)
         if key not in data:
             return [required(path)]
-        try:
-            if isinstance(json.loads(base64.b64decode(data[key])), dict):
-                return []
-            fault = "json: cannot unmarshal value into Go value of type map[string]interface {}"
-        except ValueError:
-            fault = "invalid character in the JSON text"
-        return [invalid(path, _REDACTED, fault)]
+        fault = _no_object(base64.b64decode(data[key] or ""))
+        return [invalid(path, _REDACTED, fault)] if fault is not None else []
 
     return check
+
+
+def _no_object(raw: bytes) -> str | None:
+    """Return why Go reads no map from a text, None when it does; nothing is built, however deep it is."""
+    try:
+        check_depth(raw, limits.MAX_TEXT_DEPTH)
+    except DecodeError as error:
+        return str(error)
+    fault = syntax_error(raw)
+    if fault is not None:
+        return fault
+    kind = _JSON_KINDS.get(raw.lstrip()[:1], "number")
+    if kind:
+        return f"json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}"
+    for outside in raw.replace(rb"\\", b"").replace(rb"\"", b"").split(b'"')[::2]:
+        for number in _JSON_NUMBERS.findall(outside):
+            if math.isinf(float(number)):
+                return f"json: cannot unmarshal number {number.decode()} into Go value of type float64"
+    return None
 
 
 def _any_of(*keys: str) -> Callable[[View, Mapping[str, str]], list[FieldError]]:

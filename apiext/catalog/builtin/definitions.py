@@ -1,6 +1,7 @@
 """customresourcedefinitions as a served resource (CRD-001, UPD-004…012)."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from apiext.catalog.builtin.open_api import definition_schema
 from apiext.catalog.columns import CREATED_AT, NAME
@@ -82,7 +83,8 @@ def _v1() -> ServedVersion:
         write=encoding.to_storage,
         same=False,
     )
-    return _version("v1", codec, decoding.decode_v1, validation.validate, warnings.warnings, go=types.V1)
+    found = _version("v1", codec, decoding.decode_v1, validation.validate, warnings.warnings, go=types.V1)
+    return replace(found, internal=lambda document: encoding.from_stored_form(encoding.to_storage(document)))
 
 
 def _v1beta1() -> ServedVersion:
@@ -152,4 +154,5 @@ def _version(
         merge_type=lazily(lambda: go_merge_type(go)),
         empty={**typed.decode(go, {})[0], "apiVersion": f"{GROUP}/{version}", "kind": KIND},
         complete=lambda document: decode(document)[0],
+        read_apart=lambda document: typed.read_apart(go, document),
     )

@@ -3,7 +3,7 @@
 A field is ``<type> | <description>``. A type is a scalar (SCALARS) or another type of the file or of meta.yaml, then
 ``[]`` for a list, ``{}`` for a map by text, and last ``?`` for a pointer (shown when given) or ``!`` for one that is
 always shown; all others are shown unless empty. A type that is itself a text names a scalar with a Go name of its own,
-and after it the values that clients are told of, if it is an enumeration.
+and after it the values that clients are told of, if it is an enumeration (``''`` is the empty one).
 ``embedded`` names the structs inside a type in whose name Go tells of some of its fields.
 """
 
@@ -48,7 +48,10 @@ _SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     "json": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
     "Time": {"type": "string", "format": "date-time"},
     "MicroTime": {"type": "string", "format": "date-time"},
-    "IntOrString": {"x-kubernetes-int-or-string": True},
+    "IntOrString": {
+        "x-kubernetes-int-or-string": True,  # for expressions; documents refer to the type
+        "allOf": [{"$ref": "#/components/schemas/io.k8s.apimachinery.pkg.util.intstr.IntOrString"}],
+    },
     "Quantity": {"type": "string"},
     "ObjectMeta": {"type": "object"},
 }
@@ -162,7 +165,8 @@ class Types:
         if not isinstance(row, str):
             return self.schema(name)
         scalar, *values = row.split()
-        return {**_SCHEMAS[scalar], "enum": values} if values else dict(_SCHEMAS[scalar])
+        told = ["" if value == "''" else value for value in values]
+        return {**_SCHEMAS[scalar], "enum": told} if told else dict(_SCHEMAS[scalar])
 
     # --- strategic merge ---
 

@@ -5,6 +5,7 @@ from typing import Any
 from apiext.catalog.builtin import core
 from apiext.catalog.builtin.open_api import namespace_schema
 from apiext.catalog.columns import CREATED_DESCRIPTION, NAME, age
+from apiext.catalog.compile import storage_version_hash
 from apiext.catalog.endpoints import SUBRESOURCE_VERBS, shown_as_stored, taken_whole
 from apiext.catalog.merge_types import go_merge_type
 from apiext.catalog.served import Column, Endpoint, ServedResource, ServedVersion
@@ -161,7 +162,9 @@ def _v1() -> ServedVersion:
         returns_deleted=True,
         schema=namespace_schema,
         merge_type=lazily(lambda: go_merge_type(TYPE)),
+        merge_keys={"status.conditions": "type"},
         empty={**typed.decode(TYPE, {})[0], "apiVersion": "v1", "kind": KIND},
         complete=lambda document: _decode(document)[0],
         name_messages=dns1123_label,
+        storage_version_hash=storage_version_hash("", "v1", KIND),
     )

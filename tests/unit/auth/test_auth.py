@@ -14,8 +14,20 @@ from apiext.auth.authentication import (
     parse_token_file,
     read_token_file,
 )
-from apiext.auth.authorization import MODES, Attributes, denial, is_public
-from apiext.auth.user import ANONYMOUS, MASTERS, SUPERUSER, User, authenticated
+from apiext.auth.authorization import (
+    MODES,
+    Attributes,
+    Decision,
+    Modes,
+    Rule,
+    always_allow,
+    authorizer_of,
+    denial,
+    is_public,
+    rules_of,
+)
+from apiext.auth.rbac import Policy
+from apiext.auth.user import ANONYMOUS, MASTERS, REFUSED, SUPERUSER, User, authenticated
 
 ALICE = authenticated("alice", ("devs",))
 
@@ -42,9 +54,17 @@ def test_no_token(header: str) -> None:
     assert known.authenticate(header, SUPERUSER) == SUPERUSER
 
 
-def test_wrong_token_beats_a_certificate() -> None:
-    with pytest.raises(BadCredential):
-        Credentials({"secret": ALICE}).authenticate("Bearer other", SUPERUSER)
+@pytest.mark.parametrize("header", ["Bearer other", "Bearer secret", ""])
+def test_a_certificate_beats_a_token(header: str) -> None:
+    assert Credentials({"secret": ALICE}).authenticate(header, SUPERUSER) == SUPERUSER
+
+
+def test_a_certificate_that_proves_nobody_needs_a_token() -> None:
+    known = Credentials({"secret": ALICE})
+    assert known.authenticate("Bearer secret", REFUSED) == ALICE
+    for header in ("", "Basic abc", "Bearer other"):
+        with pytest.raises(BadCredential):
+            known.authenticate(header, REFUSED)
 
 
 def test_everyone() -> None:
@@ -117,7 +137,7 @@ def test_public_paths(path: str, public: bool) -> None:
             {"name": "a", "group": "example.com", "kind": "widgets"},
         ),
         (
-            Attributes(User("<b>"), "get", "/a&b"),
+            Attributes(User("<b>"), "get", "/a&b", at_path=True),
             'forbidden: User "&lt;b&gt;" cannot get path "/a&amp;b"',
             {},
         ),
@@ -126,3 +146,23 @@ def test_public_paths(path: str, public: bool) -> None:
 def test_denial(attributes: Attributes, message: str, details: dict[str, str]) -> None:
     error = denial(attributes)
     assert (error.code, error.message, error.details) == (403, message, details)
+    assert denial(attributes, "because").message == f"{message}: because"
+
+
+def test_modes_are_asked_in_turn() -> None:
+    wish = Attributes(ALICE, "get", "/x", at_path=True)
+    said = Modes([lambda _: Decision(False, "one"), lambda _: Decision(False), lambda _: Decision(False, "two")])(wish)
+    assert said == Decision(False, "one\ntwo")
+    assert Modes([lambda _: Decision(False, "one"), lambda _: Decision(True, "two")])(wish) == Decision(True, "two")
+    assert Modes([])(Attributes(SUPERUSER, "get", "/x")).allowed
+    assert authorizer_of(["AlwaysAllow", "RBAC"], Policy()) is always_allow
+
+
+def test_rules_are_those_of_all_modes() -> None:
+    policy = Policy()
+    policy.put_role("", "r", {"rules": [{"verbs": ["get"], "nonResourceURLs": ["/x"]}]})
+    policy.put_binding("", "b", {"roleRef": {"kind": "ClusterRole", "name": "r"}, "subjects": [
+        {"kind": "Group", "name": "devs"}]})  # fmt: skip
+    found = rules_of(authorizer_of(["RBAC", "AlwaysAllow"], policy), ALICE, "ns")
+    assert found.rules == (Rule(("get",), paths=("/x",)), *rules_of(always_allow, ALICE, "ns").rules)
+    assert not rules_of(authorizer_of(["AlwaysDeny"], policy), SUPERUSER, "ns").rules, "masters have none of their own"

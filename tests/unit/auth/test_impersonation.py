@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from apiext.auth import impersonation
-from apiext.auth.user import ANONYMOUS, SUPERUSER
+from apiext.auth.authorization import Attributes, Authorizer, Decision
+from apiext.auth.impersonation import Wanted, acting
+from apiext.auth.user import ANONYMOUS, AUTHENTICATED, SUPERUSER, authenticated
+from apiext.meta.status import StatusError
 
 pytestmark = pytest.mark.rows("AUT-005")
 
@@ -28,11 +31,11 @@ def test_headers_name_a_user() -> None:
     asked = [(it.verb, it.group, it.resource, it.subresource, it.name) for it in wanted.permissions(SUPERUSER, "/api")]
     assert asked == [
         ("impersonate", "", "users", "", "joe"),
+        ("impersonate", "authentication.k8s.io", "uids", "", "7"),
         ("impersonate", "", "groups", "", "a"),
         ("impersonate", "", "groups", "", "b"),
         ("impersonate", "authentication.k8s.io", "userextras", "scopes", "x"),
         ("impersonate", "authentication.k8s.io", "userextras", "scopes", "y"),
-        ("impersonate", "authentication.k8s.io", "uids", "", "7"),
     ]
 
 
@@ -59,5 +62,100 @@ def test_a_service_account_is_asked_about_as_such() -> None:
 def test_nobody_named() -> None:
     assert impersonation.is_meant({"Accept": "a", "Impersonate-Group": "b"})
     assert not impersonation.is_meant({"Accept": "a", "Impersonate-Extra-a": "b"})
-    with pytest.raises(impersonation.NobodyNamed):
-        impersonation.parse([("Impersonate-Uid", "7")])
+    with pytest.raises(impersonation.NobodyNamed) as told:
+        impersonation.parse([("Impersonate-Uid", "7"), ("Impersonate-Group", "a"), ("Impersonate-Extra-b", "c")])
+    assert str(told.value) == (
+        'requested &user.DefaultInfo{Name:"", UID:"7", Groups:[]string{"a"}, '
+        'Extra:map[string][]string{"b":[]string{"c"}}} without impersonating a user name'
+    )
+
+
+ASKING = authenticated("alice")
+REQUEST = Attributes(ASKING, "get", "/api/v1/secrets", "", "v1", "secrets", name="s")
+
+
+def allowing(*allowed: str) -> tuple[Authorizer, list[str]]:
+    """Return who allows these questions only, written as verb resource name, and what was asked."""
+    asked: list[str] = []
+
+    def authorize(attributes: Attributes) -> Decision:
+        resource = attributes.resource + (f"/{attributes.subresource}" if attributes.subresource else "")
+        asked.append(f"{attributes.verb} {resource} {attributes.name}")
+        return Decision(asked[-1] in allowed)
+
+    return authorize, asked
+
+
+WAYS = [
+    (Wanted("bob"), ["impersonate-on:user-info:get secrets s", "impersonate:user-info users bob"], AUTHENTICATED),
+    (Wanted("bob"), ["impersonate users bob"], AUTHENTICATED),
+    (
+        Wanted("system:serviceaccount:ns:sa"),
+        ["impersonate-on:serviceaccount:get secrets s", "impersonate:serviceaccount serviceaccounts sa"],
+        "system:serviceaccounts:ns",
+    ),
+    (
+        Wanted("system:node:n1"),
+        ["impersonate-on:arbitrary-node:get secrets s", "impersonate:arbitrary-node nodes n1"],
+        "system:nodes",
+    ),
+    (
+        Wanted("bob", ("a", "b", "c", "d"), "7", (("a.io/b", ("x", "y", "z", "z")),)),
+        ["impersonate-on:user-info:get secrets s", "impersonate:user-info users bob", "impersonate:user-info uids 7",
+         "impersonate:user-info groups *", "impersonate:user-info userextras/* *"],
+        "d",
+    ),
+    (
+        Wanted("bob", ("a",), "", (("a.io/b", ("x",)),)),
+        ["impersonate-on:user-info:get secrets s", "impersonate:user-info users bob",
+         "impersonate:user-info groups a", "impersonate:user-info userextras/a.io/b x"],
+        "a",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("wanted", "needed", "group"), WAYS)
+def test_whoever_has_leave_by_a_mode_acts(wanted: Wanted, needed: list[str], group: str) -> None:
+    authorize, _ = allowing(*needed)
+    user = acting(wanted, REQUEST, authorize)
+    assert (user.name, group in user.groups, user.uid) == (wanted.user, True, wanted.uid)
+    for one in needed:
+        with pytest.raises(StatusError) as refused:
+            acting(wanted, REQUEST, allowing(*(other for other in needed if other != one))[0])
+        assert refused.value.code == 403
+
+
+@pytest.mark.parametrize(
+    ("wanted", "says"),
+    [
+        (Wanted("bob", ("system:masters",)), "impersonating the system:masters group is not allowed"),
+        (Wanted("bob", ("",)), "impersonating the empty string group is not allowed"),
+        (Wanted("bob", (), "", (("", ("x",)),)), "impersonating the empty string key in extra is not allowed"),
+        (Wanted("bob", (), "", (("a.io/b", ("",)),)), "impersonating the empty string value in extra is not allowed"),
+        (
+            Wanted("bob", (), "", (("a", ("x",)),)),
+            'impersonating an invalid key in extra is not allowed: extra.key: Invalid value: "a": must be a '
+            'domain-prefixed path (such as "acme.io/foo")',
+        ),
+        (Wanted("bob", (), "", (("-/b", ("x",)),)), 'extra.key: Invalid value: "-/b": a lowercase RFC 1123 subdomain'),
+        (Wanted("bob", (), "", (("a.io/ ", ("x",)),)), 'extra.key: Invalid value: "a.io/ ": Invalid path'),
+    ],
+)
+def test_what_only_the_oldest_mode_lets_pass(wanted: Wanted, says: str) -> None:
+    def authorize(attributes: Attributes) -> Decision:
+        return Decision(attributes.verb != "impersonate")
+
+    with pytest.raises(StatusError) as refused:
+        acting(wanted, REQUEST, authorize)
+    assert says in refused.value.message
+    assert acting(wanted, REQUEST, lambda _: Decision(True)).name == "bob"
+
+
+def test_the_first_mode_says_why_not() -> None:
+    with pytest.raises(StatusError) as refused:
+        acting(Wanted("bob"), REQUEST, allowing()[0])
+    text = 'User "alice" cannot impersonate-on:user-info:get resource "secrets" in API group "" at the cluster scope'
+    assert refused.value.message == f'secrets "s" is forbidden: {text}'
+    with pytest.raises(StatusError) as refused:
+        acting(Wanted("system:node:n1", ("g",)), REQUEST, allowing()[0])
+    assert "cannot impersonate resource" in refused.value.message

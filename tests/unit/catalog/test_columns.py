@@ -94,7 +94,7 @@ def test_columns_of_scales() -> None:
     scale = {"metadata": {"name": "a"}, "spec": {"replicas": 2}, "status": {"replicas": 1}}
     assert [column.name for column in SCALE_COLUMNS] == ["Name", "Desired", "Available", "Age"]
     assert [column.cell(scale) for column in SCALE_COLUMNS] == ["a", 2, 1, "<unknown>"]
-    assert SCALE_COLUMNS[1].cell({"spec": {}}) == 0
+    assert SCALE_COLUMNS[1].cell({"spec": {}}) is None
 
 
 @pytest.mark.rows("SEL-001")

@@ -123,7 +123,7 @@ class Server:
         )
 
     async def define_namespace(self, name: str) -> Entry:
-        document = namespace(name, NOW)
+        document = namespace(name, NOW, "server")
         raw = orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
         return await self.store.create(self.collection(NAMESPACES), "", name, raw)
 

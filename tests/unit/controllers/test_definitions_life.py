@@ -338,6 +338,19 @@ async def test_schemas_of_old_writers_are_judged() -> None:
 
 
 @pytest.mark.rows("CND-007", "CND-011")
+async def test_a_judgement_is_made_though_names_are_accepted_first() -> None:
+    etcd = FakeEtcd()
+    key = f"{PREFIX}/apiextensions.k8s.io/customresourcedefinitions/{NAME}"
+    async with server(etcd) as one:
+        for turn in range(2):
+            etcd.put(key, orjson.dumps(crd(schema={"type": "object", "properties": {"a": {}}})))
+            await until(lambda: "NonStructuralSchema" in conditions(one.definition(NAME)))
+            assert orjson.loads(etcd.state(key)[key][1])["apiVersion"].endswith("/v1beta1"), turn
+            etcd.remove(key)
+            await one.gone(NAME)
+
+
+@pytest.mark.rows("CND-007", "CND-011")
 async def test_a_judgement_that_lost_a_race_is_made_again() -> None:
     etcd = FakeEtcd()
     key = f"{PREFIX}/apiextensions.k8s.io/customresourcedefinitions/{NAME}"

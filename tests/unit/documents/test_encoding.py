@@ -63,9 +63,10 @@ NUMBERS = [
 @pytest.mark.rows("DEC-001")
 @pytest.mark.parametrize(("text", "number"), NUMBERS)
 def test_integers_are_exact_and_the_rest_are_floats(text: str, number: float) -> None:
-    document, _ = decode_json(f'{{"n":{text}}}'.encode())
-    assert document == {"n": number}
-    assert document["n"].__class__ is number.__class__
+    for raw in (f'{{"n":{text}}}', f'{{"n":"","n":{text}}}'):
+        document, _ = decode_json(raw.encode())
+        assert document == {"n": number}
+        assert document["n"].__class__ is number.__class__
 
 
 FLOATS = [
@@ -100,6 +101,8 @@ def test_keys_are_sorted_when_asked_for() -> None:
 @pytest.mark.rows("NEG-005")
 def test_pretty_has_two_spaces() -> None:
     assert pretty(b'{"b":[1,2.50,{}],"a":[]}') == b'{\n  "b": [\n    1,\n    2.5,\n    {}\n  ],\n  "a": []\n}'
+    for number in (b"100000000000000000000", b"-100000000000000000000", b"9223372036854775808"):
+        assert pretty(b"[%b]" % number) == b"[\n  %b\n]" % number
 
 
 TEXTS = [

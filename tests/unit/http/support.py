@@ -234,7 +234,8 @@ async def serving(shelf: Shelf, *, health: Health | None = None, **options: Any)
     authenticator = options.pop("authenticator", Everyone())
     authorizer = options.pop("authorizer", always_allow)
     telemetry = options.pop("telemetry", None) or Telemetry()
-    server = HttpServer(shelf, authenticator, authorizer, health or Health(), Settings(**options), telemetry)
+    auditor = options.pop("auditor", None)
+    server = HttpServer(shelf, authenticator, authorizer, health or Health(), Settings(**options), telemetry, auditor)
     await server.start()
     try:
         yield server

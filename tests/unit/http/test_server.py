@@ -10,7 +10,7 @@ import pytest
 from apiext import limits
 from apiext.auth import certificates
 from apiext.auth.authentication import Credentials
-from apiext.auth.authorization import Attributes
+from apiext.auth.authorization import Attributes, Decision
 from apiext.auth.user import authenticated
 from apiext.catalog.converted import NeedsConversion
 from apiext.catalog.viewing import WrongVersion
@@ -117,9 +117,9 @@ async def test_tokens(fast: bool) -> None:
 async def test_forbidden(fast: bool) -> None:
     seen: list[Attributes] = []
 
-    def deny(attributes: Attributes) -> bool:
+    def deny(attributes: Attributes) -> Decision:
         seen.append(attributes)
-        return False
+        return Decision(False)
 
     shelf = Shelf()
     shelf.put("a")

@@ -1,0 +1,124 @@
+"""The audit of a server: its policy, its backends, and what is counted."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from apiext.audit import policy
+from apiext.audit.counters import Counters
+from apiext.audit.events import Event
+from apiext.audit.files import MEGABYTE, LogFile, Output, Rotation
+from apiext.audit.log import Log
+from apiext.audit.policy import Policy, PolicyError, Verdict
+from apiext.audit.threads import Aside
+from apiext.audit.webhook import Webhook
+from apiext.config import AuditConfig, ConfigError
+from apiext.meta.requestinfo import RequestInfo
+from apiext.webhooks.client import Client
+from apiext.webhooks.remote import remote_of
+
+
+class Backend(Protocol):
+    """Somewhere that events are told."""
+
+    strict: bool
+
+    def start(self, group: asyncio.TaskGroup) -> None:
+        """Begin."""
+
+    def put(self, event: Event) -> asyncio.Future[bool] | None:
+        """Take an event; returns what tells whether it was told when an answer has to wait for that."""
+
+    async def stop(self) -> None:
+        """Tell what is left."""
+
+
+class Auditor:
+    """Judges requests by the policy and hands events to every backend."""
+
+    def __init__(self, rules: Policy, backends: Sequence[Backend], counters: Counters, client: Client) -> None:
+        self.counters = counters
+        self._client = client
+        self._policy = rules
+        self._backends = backends
+
+    def start(self, group: asyncio.TaskGroup) -> None:
+        """Begin to tell."""
+        for backend in self._backends:
+            backend.start(group)
+
+    def judge(self, info: RequestInfo, namespace: str, user: str | None, groups: Sequence[str]) -> Verdict:
+        """Return how much is told of a request, and count it."""
+        found = self._policy.judge(info, namespace, user, groups)
+        self.counters.of_level[found.level].value += 1
+        return found
+
+    async def tell(self, event: Event) -> bool:
+        """Tell an event everywhere; return False when it has to be told and was not."""
+        good = True
+        for strict, waiting in self._put(event):
+            told = await waiting
+            good = good and (told or not strict)
+        return good
+
+    def tell_later(self, event: Event) -> None:
+        """Tell an event for which nobody waits."""
+        self._put(event)
+
+    async def stop(self) -> None:
+        """Tell what is left."""
+        for backend in self._backends:
+            await backend.stop()
+        await self._client.close()
+
+    def _put(self, event: Event) -> list[tuple[bool, asyncio.Future[bool]]]:
+        if event.stage in event.verdict.omitted:
+            return []
+        self.counters.told.value += 1
+        found = []
+        for backend in self._backends:
+            waiting = backend.put(event)
+            if waiting is not None:
+                found.append((backend.strict, waiting))
+        return found
+
+
+def build(config: AuditConfig, client: Client, warn: policy.Warn) -> Auditor | None:
+    """Return the audit that is asked for, None without a policy or a place; raises ConfigError and OSError."""
+    if not config.policy_file:
+        if config.log_path or config.webhook_file:
+            warn("nothing is audited without --audit-policy-file")
+        return None
+    rules = _policy(config.policy_file, warn)
+    counters = Counters()
+    backends: list[Backend] = []
+    if config.log_path:
+        place = Output() if config.log_path == "-" else _file(config)
+        backends.append(Log(place, config.log_format, config.log, counters))
+    if config.webhook_file:
+        backends.append(Webhook(remote_of(Path(config.webhook_file)), client, config, counters))
+    if not backends:
+        warn("--audit-policy-file has no effect without --audit-log-path or --audit-webhook-config-file")
+        return None
+    return Auditor(rules, backends, counters, client)
+
+
+def _policy(path: str, warn: policy.Warn) -> Policy:
+    try:
+        rules, notes = policy.load(Path(path).read_bytes())
+    except OSError as error:
+        raise ConfigError(f'loading audit policy file: failed to read file path "{path}": {error}') from error
+    except PolicyError as error:
+        raise ConfigError(f"loading audit policy file: {error}: from file {path}") from error
+    for note in notes:
+        warn(f"--audit-policy-file {path}: {note}")
+    return rules
+
+
+def _file(config: AuditConfig) -> LogFile:
+    rotation = Rotation(config.max_megabytes * MEGABYTE, config.max_backups, config.max_age, config.compress)
+    try:
+        return LogFile(Path(config.log_path), rotation, aside=Aside())
+    except OSError as error:
+        raise ConfigError(f"--audit-log-path {config.log_path}: {error}") from error

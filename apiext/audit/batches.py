@@ -1,0 +1,141 @@
+"""Events that wait to be told together: a bounded buffer, batches by number or time, at most so many a second."""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+
+from apiext import limits
+from apiext.audit.counters import Counters
+from apiext.audit.events import Event
+from apiext.config import AuditDelivery
+
+PLUGIN = "buffered"
+Deliver = Callable[[Sequence[Event]], Awaitable[object]]
+
+
+class Batches:
+    """A buffer and the task that empties it; ``parallel`` batches are under way at a time."""
+
+    __slots__ = (
+        "_closing", "_counters", "_deliver", "_delivery", "_gathers", "_group", "_held", "_parallel", "_queue", "_room",
+        "_task", "_throttle", "_under_way", "_wake",
+    )  # fmt: skip
+
+    def __init__(self, delivery: AuditDelivery, deliver: Deliver, counters: Counters, parallel: int = 1) -> None:
+        self._delivery = delivery
+        self._deliver = deliver
+        self._counters = counters
+        self._parallel = parallel
+        self._gathers = parallel == 1 and delivery.max_batch == 1  # a file takes whatever came meanwhile
+        self._queue: deque[Event] = deque()
+        self._held = 0
+        self._wake = asyncio.Event()
+        self._room = asyncio.Semaphore(parallel)
+        self._under_way: set[asyncio.Task[None]] = set()
+        self._throttle = Throttle(delivery.throttle_qps, delivery.throttle_burst) if delivery.throttled else None
+        self._closing = False
+        self._task: asyncio.Task[None] | None = None
+        self._group: asyncio.TaskGroup | None = None
+
+    def start(self, group: asyncio.TaskGroup) -> None:
+        """Begin to empty the buffer."""
+        self._group = group
+        self._task = group.create_task(self._run())
+
+    def put(self, event: Event) -> None:
+        """Add an event; it is dropped and counted when there is no room."""
+        if len(self._queue) >= self._delivery.buffer_size or self._held + event.size > limits.AUDIT_BUFFER_BYTES:
+            self._counters.lost(PLUGIN, 1, "audit buffer queue blocked")
+            return
+        self._queue.append(event)
+        self._held += event.size
+        if len(self._queue) == 1 or len(self._queue) >= self._delivery.max_batch:
+            self._wake.set()
+
+    async def stop(self) -> None:
+        """Tell what is left, as far as that is possible within AUDIT_FLUSH; count the rest."""
+        self._closing = True
+        self._wake.set()
+        try:
+            async with asyncio.timeout(limits.AUDIT_FLUSH):
+                if self._task is not None:
+                    await asyncio.shield(self._task)
+                while self._under_way:
+                    await asyncio.wait(self._under_way)
+        except TimeoutError:
+            for task in (self._task, *self._under_way):
+                if task is not None:
+                    task.cancel()
+        if self._queue:
+            self._counters.lost(PLUGIN, len(self._queue), "audit backend shut down")
+            self._queue.clear()
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while not self._closing or self._queue:
+            await self._filled(loop.time() + self._delivery.max_wait)
+            if self._gathers and not self._closing:
+                await asyncio.sleep(limits.AUDIT_LINGER)
+            batch = self._take()
+            if not batch:
+                continue
+            if self._throttle is not None and not self._closing:
+                await self._throttle.wait()
+            if self._parallel == 1:
+                await self._deliver(batch)
+            else:
+                await self._aside(batch)
+
+    async def _aside(self, batch: Sequence[Event]) -> None:
+        assert self._group is not None
+        await self._room.acquire()
+        task = self._group.create_task(self._one(batch))
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+
+    async def _one(self, batch: Sequence[Event]) -> None:
+        try:
+            await self._deliver(batch)
+        finally:
+            self._room.release()
+
+    async def _filled(self, until: float) -> None:
+        """Wait for a whole batch, or until it is time for a smaller one; without batches, for anything."""
+        whole = self._delivery.max_batch
+        try:
+            async with asyncio.timeout_at(until if whole > 1 else None):
+                while len(self._queue) < whole and not self._closing:
+                    self._wake.clear()
+                    await self._wake.wait()
+        except TimeoutError:
+            pass
+
+    def _take(self) -> list[Event]:
+        most = limits.AUDIT_WRITE_EVENTS if self._gathers else self._delivery.max_batch
+        found = [self._queue.popleft() for _ in range(min(most, len(self._queue)))]
+        self._held -= sum(event.size for event in found)
+        return found
+
+
+class Throttle:
+    """At most so many a second, and so many at once after a pause."""
+
+    __slots__ = ("_burst", "_qps", "_tokens", "_when")
+
+    def __init__(self, qps: float, burst: int) -> None:
+        self._qps = qps
+        self._burst = float(burst)
+        self._tokens = float(burst)
+        self._when = -1.0
+
+    async def wait(self) -> None:
+        """Return when it is time for the next."""
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        self._tokens = (
+            min(self._burst, self._tokens + (now - self._when) * self._qps) if self._when >= 0 else self._burst
+        )
+        self._when = now
+        self._tokens -= 1
+        if self._tokens < 0:
+            await asyncio.sleep(-self._tokens / self._qps)

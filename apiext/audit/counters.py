@@ -1,0 +1,58 @@
+"""What is counted of the audit: events, levels, and what could not be told (upstream: audit/metrics.go)."""
+
+import logging
+import time
+
+from apiext import limits
+from apiext.audit.policy import LEVELS
+from apiext.telemetry import Family
+
+log = logging.getLogger(__name__)
+
+
+class Counters:
+    """The families, and the lines in the server's log about what was lost."""
+
+    def __init__(self) -> None:
+        self.events = Family(
+            "apiserver_audit_event_total", "counter", "Counter of audit events generated and sent to the audit backend."
+        )
+        self.errors = Family(
+            "apiserver_audit_error_total",
+            "counter",
+            "Counter of audit events that failed to be audited properly. Plugin identifies the plugin affected by the "
+            "error.",
+            ("plugin",),
+        )
+        self.levels = Family(
+            "apiserver_audit_level_total",
+            "counter",
+            "Counter of policy levels for audit events (1 per request).",
+            ("level",),
+        )
+        self.rejected = Family(
+            "apiserver_audit_requests_rejected_total",
+            "counter",
+            "Counter of apiserver requests rejected due to an error in audit logging backend.",
+        )
+        self.of_level = [self.levels.slot(name) for name in LEVELS]
+        self.told = self.events.slot()
+        self.refused = self.rejected.slot()
+        self._complained: dict[str, tuple[float, int]] = {}
+
+    @property
+    def families(self) -> tuple[Family, ...]:
+        """Everything that a scrape shows."""
+        return (self.events, self.errors, self.levels, self.rejected)
+
+    def lost(self, plugin: str, count: int, why: object) -> None:
+        """Count events that could not be told, and say so, but not for each of them."""
+        self.errors.slot(plugin).value += count
+        last, silent = self._complained.get(plugin, (0.0, 0))
+        now = time.monotonic()
+        if last and now - last < limits.AUDIT_COMPLAIN_EVERY:
+            self._complained[plugin] = (last, silent + count)
+            return
+        self._complained[plugin] = (now, 0)
+        more = f" ({silent} since the last line)" if silent else ""
+        log.error("audit plugin %s lost %d events%s: %s", plugin, count, more, why)

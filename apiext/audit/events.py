@@ -1,0 +1,348 @@
+"""What an event says: a request's trail as it grows, and its lines as kube-apiserver writes them (AUD-001, AUD-002)."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+import orjson
+
+from apiext import limits
+from apiext.audit.policy import API_VERSION, LEVELS, RECEIVED, REQUEST, Verdict
+from apiext.documents.document import View
+from apiext.documents.encoding import DecodeError, decode_yaml, encode_in_order
+from apiext.documents.quotes import go_quote
+
+TRUNCATED = "audit.k8s.io/truncated"
+DECISION, REASON = "authorization.k8s.io/decision", "authorization.k8s.io/reason"
+DEPRECATED = "k8s.io/deprecated"
+LATENCY = "apiserver.latency.k8s.io/total"
+_KIND = b'{"kind":"Event","apiVersion":"audit.k8s.io/v1",'
+_PATCH = "patch.webhook.admission.k8s.io/"
+_META = ("namespace", "name", "uid", "resourceVersion")
+_REFERENCE = ("resource", "namespace", "name", "uid", "apiGroup", "apiVersion", "resourceVersion", "subresource")
+_ESCAPES = ((b"<", b"\\u003c"), (b">", b"\\u003e"), (b"&", b"\\u0026"), (b"\xe2\x80\xa8", b"\\u2028"),
+            (b"\xe2\x80\xa9", b"\\u2029"))  # fmt: skip
+"""What Go's JSON escapes besides the rest: in JSON these stand inside texts only."""
+
+Read = Callable[[], bytes]
+"""Makes the JSON of an object, off the loop; what cannot be read is empty."""
+
+
+class Annotations(dict[str, str]):
+    """Annotations of an event: the first value stays, and what was patched is told from level Request on."""
+
+    __slots__ = ("_level",)
+
+    def __init__(self, level: int) -> None:
+        super().__init__()
+        self._level = level
+
+    def __setitem__(self, name: str, value: str) -> None:
+        """Keep the first value."""
+        if name not in self and (self._level >= REQUEST or not name.startswith(_PATCH)):
+            super().__setitem__(name, value)
+
+
+class User(Protocol):
+    """Who asks."""
+
+    @property
+    def name(self) -> str:
+        """The name."""
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The groups."""
+
+    @property
+    def uid(self) -> str:
+        """The uid, empty for none."""
+
+    @property
+    def extra(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """What else is known, by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Who asks for what, as it is known before a request is answered."""
+
+    audit_id: str
+    uri: str
+    verb: str
+    user: Mapping[str, Any]
+    sources: Sequence[str]
+    agent: str
+    received: float
+
+
+@dataclass(slots=True)
+class Event:
+    """One event, complete; its line is made when it is written, off the loop."""
+
+    verdict: Verdict
+    stage: str
+    told: Told
+    at: float
+    impersonated: Mapping[str, Any] | None
+    constraint: str
+    reference: Mapping[str, str]
+    status: Mapping[str, Any] | None
+    request: Read | None = None
+    response: Read | None = None
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    size: int = 0
+    _line: bytes = b""
+
+    def line(self) -> bytes:
+        """Return the event as JSON, without a newline."""
+        if not self._line:
+            try:
+                self._line = escaped(_dumped(self._document()))
+            except (TypeError, ValueError):  # an object that cannot be written does not lose its event
+                bare = replace(self, request=None, response=None)
+                self._line = escaped(_dumped(bare._document()))
+        return self._line
+
+    def item(self) -> bytes:
+        """Return the event as a list has it: what the list says of kind and version is not repeated."""
+        return b"{" + self.line()[len(_KIND) :]
+
+    def truncated(self) -> "Event":
+        """Return the event without objects, marked as such."""
+        told = {**self.annotations, TRUNCATED: "true"}
+        return replace(self, request=None, response=None, annotations=told, _line=b"")
+
+    def _document(self) -> dict[str, Any]:
+        told = self.told
+        found: dict[str, Any] = {
+            "kind": "Event",
+            "apiVersion": API_VERSION,
+            "level": LEVELS[self.verdict.level],
+            "auditID": told.audit_id,
+            "stage": self.stage,
+            "requestURI": told.uri,
+            "verb": told.verb,
+            "user": told.user,
+        }
+        if self.impersonated is not None:
+            found["impersonatedUser"] = self.impersonated
+        if self.constraint:
+            found["authenticationMetadata"] = {"impersonationConstraint": self.constraint}
+        if told.sources:
+            found["sourceIPs"] = told.sources
+        if told.agent:
+            found["userAgent"] = told.agent
+        if self.reference:
+            found["objectRef"] = {name: self.reference[name] for name in _REFERENCE if self.reference.get(name)}
+        if self.status is not None:
+            found["responseStatus"] = self.status
+        for name, read in (("requestObject", self.request), ("responseObject", self.response)):
+            raw = read() if read is not None else b""
+            if raw:
+                found[name] = orjson.Fragment(raw)
+        found["requestReceivedTimestamp"] = micro_time(told.received)
+        found["stageTimestamp"] = micro_time(self.at)
+        if self.annotations:
+            found["annotations"] = dict(sorted(self.annotations.items()))
+        return found
+
+    def legacy(self) -> bytes:
+        """Return the event as one line of text (--audit-log-format=legacy)."""
+        told, acting = self.told, self.impersonated
+        shown = {
+            "id": told.audit_id,
+            "stage": self.stage,
+            "ip": told.sources[0] if told.sources else "<unknown>",
+            "method": told.verb,
+            "user": told.user.get("username") or "<none>",
+        }
+        groups = told.user.get("groups") if told.user.get("username") else None
+        parts = [f"{name}={go_quote(value)}" for name, value in shown.items()]
+        parts.append(f"groups={go_quote(_quoted(groups) or '<none>')}")
+        parts.append(f"as={go_quote(acting['username'] if acting is not None else '<self>')}")
+        asked = _quoted(acting.get("groups")) if acting is not None else ""
+        parts.append(f"asgroups={go_quote(asked or '<lookup>')}")
+        parts.append(f"user-agent={go_quote(told.agent)}")
+        parts.append(f"namespace={go_quote(self.reference.get('namespace') or '<none>')}")
+        parts.append(f"uri={go_quote(told.uri)}")
+        code = self.status.get("code") if self.status is not None else "<deferred>"
+        return f'{micro_time(told.received)} AUDIT: {" ".join(parts)} response="{code}"'.encode()
+
+
+def _quoted(names: Sequence[str] | None) -> str:
+    return ",".join(map(go_quote, names or ()))
+
+
+def _dumped(document: Any) -> bytes:
+    try:
+        return orjson.dumps(document)
+    except TypeError:  # headers and paths may hold bytes that are no text
+        return orjson.dumps(_legible(document))
+
+
+def _legible(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    if isinstance(value, Mapping):
+        return {_legible(name): _legible(item) for name, item in value.items()}
+    return [_legible(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def escaped(raw: bytes) -> bytes:
+    """Return JSON with the characters escaped that Go's encoder escapes for HTML."""
+    for character, escape in _ESCAPES:
+        raw = raw.replace(character, escape)
+    return raw
+
+
+def micro_time(seconds: float) -> str:
+    """Return a time of the clock with microseconds."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def user_info(user: User) -> dict[str, Any]:
+    """Return a user as events show it."""
+    found: dict[str, Any] = {"username": user.name, "uid": user.uid, "groups": list(user.groups)}
+    if user.extra:
+        found["extra"] = {name: list(values) for name, values in sorted(user.extra)}
+    return {name: value for name, value in found.items() if value}
+
+
+class Trail:
+    """What is known of a request under way, to be told at each stage."""
+
+    __slots__ = ("_constraint", "_request", "_size", "annotations", "impersonated", "reference", "told", "verdict")
+
+    def __init__(self, verdict: Verdict, told: Told, reference: dict[str, str]) -> None:
+        self.verdict = verdict
+        self.told = told
+        self.reference = reference
+        self.annotations = Annotations(verdict.level)
+        self.impersonated: Mapping[str, Any] | None = None
+        self._constraint = ""
+        self._request: Read | None = None
+        self._size = 0
+
+    def constrained(self, verb: str) -> None:
+        """Take note of the verb that allows to act as somebody."""
+        self._constraint = verb
+
+    def requested(self, document: View) -> None:
+        """Take note of the object of a body: as it was decoded, before anything is done with it."""
+        metadata = document.get("metadata")
+        if metadata.__class__ is dict:
+            for name in _META:
+                value = metadata.get(name)
+                if value.__class__ is str and not self.reference.get(name):
+                    self.reference = {**self.reference, name: value}
+        if self.verdict.level >= REQUEST:
+            if self.verdict.omit_managed_fields:
+                document = without_managed_fields(document)
+            self._keep(encode_in_order(document))
+
+    def options(self, document: View) -> None:
+        """Take note of the options of a delete; upstream: as its internal version."""
+        if self.verdict.level >= REQUEST:
+            own = {"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/__internal"}
+            kept = {name: document[name] for name in _OPTIONS if document.get(name) not in (None, [])}
+            self._keep(encode_in_order(own | kept))
+
+    def patched(self, raw: bytes) -> None:
+        """Take note of a patch as it was sent: JSON as it stands, YAML as the JSON of it, else its text."""
+        if self.verdict.level >= REQUEST:
+            self._request, self._size = lambda: _as_json(raw), len(raw)
+
+    def _keep(self, raw: bytes) -> None:
+        self._request, self._size = lambda: raw, len(raw)
+
+    def event(
+        self,
+        stage: str,
+        at: float,
+        status: Mapping[str, Any] | None = None,
+        response: Read | None = None,
+        size: int = 0,
+    ) -> Event:
+        """Return what is to be told now; ``size`` are the bytes that the answer holds."""
+        told = dict(self.annotations)
+        if stage == RECEIVED:
+            at = self.told.received
+        held = size + self._size + limits.AUDIT_EVENT_BYTES
+        return Event(
+            self.verdict,
+            stage,
+            self.told,
+            at,
+            self.impersonated,
+            self._constraint,
+            self.reference,
+            status,
+            self._request,
+            response,
+            told,
+            held,
+        )
+
+
+_OPTIONS = (
+    "gracePeriodSeconds", "preconditions", "orphanDependents", "propagationPolicy", "dryRun",
+    "ignoreStoreReadErrorWithClusterBreakingPotential",
+)  # fmt: skip
+
+
+def _as_json(raw: bytes) -> bytes:
+    try:
+        return orjson.dumps(orjson.loads(raw))
+    except orjson.JSONDecodeError:
+        pass
+    try:
+        document, _ = decode_yaml(raw)
+        if isinstance(document, dict | list):
+            return encode_in_order(document)
+    except DecodeError:
+        pass
+    return orjson.dumps(raw.decode("utf-8", "replace"))
+
+
+def without_managed_fields(document: View) -> View:
+    """Return an object, a list or a Table whose objects have no managedFields (AUD-002)."""
+    found = _bare(document)
+    items, rows = found.get("items"), found.get("rows")
+    if isinstance(items, list):
+        found = {**found, "items": [_bare(item) if isinstance(item, dict) else item for item in items]}
+    if found.get("kind") == "Table" and isinstance(rows, list):
+        bare = [{**row, "object": _bare(row["object"])} if row.get("object") else row for row in rows]
+        found = {**found, "rows": bare}
+    return found
+
+
+def _bare(document: View) -> View:
+    metadata = document.get("metadata")
+    if not isinstance(metadata, dict) or "managedFields" not in metadata:
+        return document
+    return {**document, "metadata": {name: value for name, value in metadata.items() if name != "managedFields"}}
+
+
+def response_status(code: int, status: View | None = None) -> dict[str, Any]:
+    """Return the status of an answer: of a Status what is bounded, of others the code."""
+    found: dict[str, Any] = {"metadata": {}}
+    if status is not None:
+        found |= {name: status[name] for name in ("status", "message", "reason") if status.get(name)}
+        if status.get("details") is not None:
+            found["details"] = status["details"]
+    found["code"] = code
+    return found
+
+
+def go_duration(seconds: float) -> str:
+    """Return a duration of less than an hour as Go prints it."""
+    if seconds < 1:
+        return f"{_trimmed(seconds * 1e3)}ms"
+    minutes, rest = divmod(seconds, 60)
+    return f"{int(minutes)}m{_trimmed(rest)}s" if minutes else f"{_trimmed(rest)}s"
+
+
+def _trimmed(number: float) -> str:
+    return f"{number:.6f}".rstrip("0").rstrip(".")

@@ -1,0 +1,169 @@
+"""The audit log as a backend: a thread writes what came meanwhile in one go, and who has to waits for it."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from apiext import limits
+from apiext.audit import flags, truncation
+from apiext.audit.batches import PLUGIN as BUFFERED
+from apiext.audit.batches import Batches
+from apiext.audit.counters import Counters
+from apiext.audit.events import Event
+from apiext.audit.policy import RECEIVED
+from apiext.audit.threads import Worker
+from apiext.config import AuditDelivery
+
+PLUGIN = "log"
+
+Waiting = tuple[Event, asyncio.Future[bool] | None]
+Written = tuple[list[bool], BaseException | None]
+
+
+class Place(Protocol):
+    """Where lines go."""
+
+    def write(self, lines: Sequence[bytes]) -> None:
+        """Write lines with their newlines; raises OSError."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
+class Log:
+    """Events as lines of a file or of standard output.
+
+    ``blocking``: an answer waits until its events are written, ``blocking-strict``: each stage does, and a request
+    whose first event could not be written is refused; ``batch``: nobody waits.
+    """
+
+    def __init__(self, place: Place, form: str, delivery: AuditDelivery, counters: Counters) -> None:
+        self.strict = delivery.mode == flags.STRICT
+        self._place = place
+        self._delivery = delivery
+        self._counters = counters
+        self._render: Callable[[Event], bytes] = Event.legacy if form == flags.LEGACY else Event.line
+        self._worker = Worker("audit log")
+        self._queue: deque[Waiting] = deque()
+        self._held = 0
+        self._under_way = 0
+        self._later: asyncio.TimerHandle | None = None
+        self._patience: asyncio.TimerHandle | None = None
+        self._stuck = False
+        self._writing: asyncio.Future[Written] | None = None
+        batch = delivery.mode == flags.BATCH
+        self._batches = Batches(delivery, self._written, counters) if batch else None
+
+    def start(self, group: asyncio.TaskGroup) -> None:
+        """Begin to write."""
+        if self._batches is not None:
+            self._batches.start(group)
+
+    def put(self, event: Event) -> asyncio.Future[bool] | None:
+        """Take an event; returns what tells whether it was written when an answer has to wait for that."""
+        if self._batches is not None:
+            self._batches.put(event)
+            return None
+        # what is written is written in order: with the last event of a request its first one is there
+        return self._add(event, wait=self.strict or event.stage != RECEIVED)
+
+    async def stop(self) -> None:
+        """Write what is left, as far as that is possible within AUDIT_FLUSH; count the rest."""
+        if self._batches is not None:
+            await self._batches.stop()
+        try:
+            async with asyncio.timeout(limits.AUDIT_FLUSH):
+                self._due()
+                while self._writing is not None:
+                    await asyncio.wait([self._writing])
+                    await asyncio.sleep(0)  # its callback begins the next write
+        except TimeoutError:
+            self._counters.lost(PLUGIN, self._under_way + len(self._queue), "the audit log does not take them")
+            self._queue.clear()
+        else:
+            self._place.close()
+        self._worker.stop()
+
+    async def _written(self, events: Sequence[Event]) -> None:
+        last = None
+        for event in events:
+            last = self._add(event, wait=event is events[-1])
+        if last is not None:
+            await last
+
+    def _add(self, event: Event, *, wait: bool) -> asyncio.Future[bool] | None:
+        done = asyncio.get_running_loop().create_future() if wait else None
+        if self._held + event.size > limits.AUDIT_HELD_BYTES and self._held:
+            self._counters.lost(BUFFERED, 1, "the audit log does not keep up")
+            if done is not None:
+                done.set_result(False)
+            return done
+        if self._stuck and done is not None:
+            done.set_result(False)
+        self._queue.append((event, done))
+        self._held += event.size
+        if self._writing is None and done is not None:
+            self._next()
+        elif self._later is None and done is None:  # others join what nobody waits for: a thread's turn costs as much
+            self._later = asyncio.get_running_loop().call_later(limits.AUDIT_LINGER, self._due)
+        return done
+
+    def _due(self) -> None:
+        self._later = None
+        if self._writing is None and self._queue:
+            self._next()
+
+    def _next(self) -> None:
+        batch: list[Waiting] = []
+        size = 0
+        while self._queue and len(batch) < limits.AUDIT_WRITE_EVENTS and size < limits.AUDIT_WRITE_BYTES:
+            batch.append(self._queue.popleft())
+            size += batch[-1][0].size
+        events = [event for event, _ in batch]
+        self._writing = self._worker.run(lambda: self._write(events))
+        self._under_way = len(batch)
+        self._patience = asyncio.get_running_loop().call_later(limits.AUDIT_PATIENCE, self._release, batch)
+        self._writing.add_done_callback(lambda written: self._done(written, batch, size))
+
+    def _release(self, batch: Sequence[Waiting]) -> None:
+        """Let those go on who wait for a place that hangs; what it was given may still be written."""
+        self._stuck = True
+        waiting = [done for _, done in (*batch, *self._queue) if done is not None and not done.done()]
+        self._counters.lost(PLUGIN, len(waiting), f"nothing was written for {limits.AUDIT_PATIENCE:g} seconds")
+        for done in waiting:
+            done.set_result(False)
+
+    def _done(self, written: asyncio.Future[Written], batch: Sequence[Waiting], size: int) -> None:
+        self._writing = None
+        self._stuck = False
+        if self._patience is not None:
+            self._patience.cancel()
+        self._held -= size
+        error = written.exception()  # a bug: nobody must wait for ever
+        kept, fault = written.result() if error is None else ([False] * len(batch), error)
+        lost = kept.count(False)
+        if lost and fault is not None:
+            self._counters.lost(PLUGIN, lost, fault)
+        elif lost:
+            self._counters.lost(truncation.PLUGIN, lost, truncation.TOO_LARGE)
+        for (_, done), good in zip(batch, kept, strict=True):
+            if done is not None and not done.done():
+                done.set_result(good)
+        if self._queue:
+            self._next()
+
+    def _write(self, events: Sequence[Event]) -> Written:
+        """Write events, in the thread; return for each whether it was written, and what was in the way."""
+        lines: list[bytes] = []
+        kept: list[bool] = []
+        for event in events:
+            line = truncation.fitting(event, self._delivery, self._render)
+            kept.append(line is not None)
+            if line is not None:
+                lines.append(line + b"\n")
+        try:
+            self._place.write(lines)
+        except OSError as error:
+            return [False] * len(events), error
+        return kept, None

@@ -1,0 +1,83 @@
+"""Threads for what may take any time: a disk that hangs holds neither the loop nor the end of the server."""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class Worker:
+    """One thread that does one thing after another; it starts with the first, and dies with the process."""
+
+    __slots__ = ("_jobs", "_name", "_thread")
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def run(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        """Return what will be the result of the work."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+
+        def job() -> None:
+            settle: Callable[[Any], None]
+            try:
+                settle, found = future.set_result, work()
+            except BaseException as error:  # it is the caller's
+                settle, found = future.set_exception, error  # type: ignore[assignment]
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(_settled, future, settle, found)
+
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+            self._thread.start()
+        self._jobs.put(job)
+        return future
+
+    def stop(self) -> None:
+        """Let the thread end after what it has to do; nobody waits for it."""
+        self._jobs.put(None)
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+
+
+def _settled(future: asyncio.Future[Any], settle: Callable[[Any], None], found: Any) -> None:
+    if not future.done():
+        settle(found)
+
+
+class Aside:
+    """Runs what can wait beside everything else, never twice at a time; of what is asked for meanwhile, the last."""
+
+    __slots__ = ("_lock", "_next", "_runs")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._next: Callable[[], None] | None = None
+        self._runs = False
+
+    def __call__(self, work: Callable[[], None]) -> None:
+        """Have it run soon."""
+        with self._lock:
+            self._next = work
+            if self._runs:
+                return
+            self._runs = True
+        threading.Thread(target=self._run, name="audit log files", daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                work, self._next = self._next, None
+                if work is None:
+                    self._runs = False
+                    return
+            work()

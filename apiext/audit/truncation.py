@@ -1,0 +1,19 @@
+"""Events that are too large: without their objects, or not at all (--audit-…-truncate-…)."""
+
+from collections.abc import Callable
+
+from apiext.audit.events import Event
+from apiext.audit.policy import REQUEST
+from apiext.config import AuditDelivery
+
+PLUGIN = "truncate"
+TOO_LARGE = "event is too large even after truncating"
+
+
+def fitting(event: Event, delivery: AuditDelivery, render: Callable[[Event], bytes] = Event.line) -> bytes | None:
+    """Return the line of an event, None for one that is too large even without objects."""
+    if not delivery.truncated:
+        return render(event)
+    if len(event.line()) >= delivery.max_event_bytes and event.verdict.level >= REQUEST:  # upstream counts the newline
+        event = event.truncated()
+    return render(event) if len(event.line()) < delivery.max_event_bytes else None

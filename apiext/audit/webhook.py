@@ -1,0 +1,124 @@
+"""The audit webhook as a backend: lists of events are POSTed, and again when that fails (audit.k8s.io/v1 EventList)."""
+
+import asyncio
+import random
+from collections.abc import Iterator, Sequence
+
+from apiext import limits
+from apiext.audit import flags, truncation
+from apiext.audit.batches import Batches
+from apiext.audit.counters import Counters
+from apiext.audit.events import Event
+from apiext.config import AuditConfig
+from apiext.webhooks.client import Client
+from apiext.webhooks.errors import CallError
+from apiext.webhooks.remote import Remote
+
+PLUGIN = "webhook"
+_HEAD = b'{"kind":"EventList","apiVersion":"audit.k8s.io/v1","metadata":{},"items":['
+
+
+class Webhook:
+    """Events for somebody who takes lists of them; in batch mode nobody waits."""
+
+    def __init__(self, remote: Remote, client: Client, config: AuditConfig, counters: Counters) -> None:
+        self.strict = config.webhook.mode == flags.STRICT
+        self._remote = remote
+        self._client = client
+        self._delivery = config.webhook
+        self._backoff = config.initial_backoff
+        self._counters = counters
+        self._group: asyncio.TaskGroup | None = None
+        self._stopping = asyncio.Event()
+        self._direct: set[asyncio.Task[bool]] = set()
+        batch = config.webhook.mode == flags.BATCH
+        self._batches = Batches(config.webhook, self._deliver, counters, limits.AUDIT_POSTS) if batch else None
+
+    def start(self, group: asyncio.TaskGroup) -> None:
+        """Begin to call."""
+        self._group = group
+        if self._batches is not None:
+            self._batches.start(group)
+
+    def put(self, event: Event) -> asyncio.Future[bool] | None:
+        """Take an event; returns what tells whether it was taken when an answer has to wait for that."""
+        if self._batches is not None:
+            self._batches.put(event)
+            return None
+        assert self._group is not None
+        task = self._group.create_task(self._deliver((event,)))
+        self._direct.add(task)
+        task.add_done_callback(self._direct.discard)
+        return asyncio.shield(task)  # a request that is given up does not take its events back
+
+    async def stop(self) -> None:
+        """Tell what is left, each batch with one try."""
+        self._stopping.set()
+        if self._batches is not None:
+            await self._batches.stop()
+        if self._direct:
+            await asyncio.wait(self._direct, timeout=limits.AUDIT_FLUSH)
+        for task in self._direct:
+            task.cancel()
+
+    async def _deliver(self, events: Sequence[Event]) -> bool:
+        """Tell events; those that nobody took after all tries are counted and dropped."""
+        bodies, lost = await asyncio.to_thread(self._bodies, events)
+        if lost:
+            self._counters.lost(truncation.PLUGIN, lost, truncation.TOO_LARGE)
+        taken = not lost
+        for body, count in bodies:
+            fault = await self._post(body)
+            if fault is not None:
+                self._counters.lost(PLUGIN, count, fault)
+                taken = False
+        return taken
+
+    async def _post(self, body: bytes) -> CallError | None:
+        """POST with repetitions; return the last failure, None when it was taken."""
+        pause, fault = self._backoff, None
+        for remaining in reversed(range(limits.AUDIT_TRIES)):
+            try:
+                await self._client.post(
+                    self._remote.target,
+                    body,
+                    limits.AUDIT_POST_TIMEOUT,
+                    owner="audit",
+                    user=self._remote.user,
+                    empty=True,
+                )
+                return None
+            except CallError as error:
+                fault = error
+            if not remaining or self._stopping.is_set():
+                break
+            await self._wait(pause * (1 + random.random() * limits.AUDIT_BACKOFF_JITTER))
+            pause *= limits.AUDIT_BACKOFF
+        return fault
+
+    async def _wait(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
+        except TimeoutError:
+            pass
+
+    def _bodies(self, events: Sequence[Event]) -> tuple[list[tuple[bytes, int]], int]:
+        """Return the bodies of the calls with their numbers of events, and how many events are too large."""
+        lines = [line for event in events if (line := truncation.fitting(event, self._delivery, Event.item))]
+        most = self._delivery.max_batch_bytes if self._delivery.truncated else 0
+        return [(_HEAD + b",".join(part) + b"]}", len(part)) for part in _parts(lines, most)], len(events) - len(lines)
+
+
+def _parts(lines: Sequence[bytes], most: int) -> Iterator[list[bytes]]:
+    """Yield lines in parts of that many bytes; 0 is no bound."""
+    found: list[bytes] = []
+    size = 0
+    for line in lines:
+        if most and found and size + len(line) > most:
+            yield found
+            found, size = [], 0
+        found.append(line)
+        size += len(line)
+    if found:
+        yield found

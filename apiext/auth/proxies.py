@@ -1,0 +1,127 @@
+"""Proxies that tell in headers who sends a request: which connections are theirs, and who is told (AUT-001)."""
+
+import re
+import ssl
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import unquote
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
+
+from apiext.auth.authentication import user_of_certificate
+from apiext.auth.user import REFUSED, User, proven
+from apiext.config import ProxyConfig
+
+OVERLAP = (
+    "--requestheader-client-ca-file and --client-ca-file contain overlapping certificates; "
+    "--requestheader-allowed-names must be specified to ensure regular client certificates cannot set authenticating "
+    "proxy headers for arbitrary users"
+)
+_NO_ESCAPE = re.compile("%(?![0-9a-fA-F]{2})")
+
+
+class ProxyError(ValueError):
+    """Flags that would let anybody be anybody."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who sent the certificate of a connection: the user that it names, and whether it is a proxy that we believe."""
+
+    user: User | None
+    is_proxy: bool
+
+
+class Proxies:
+    """The proxies whose headers count: a certificate of their CA, and an allowed name if names are given."""
+
+    def __init__(self, config: ProxyConfig, client_ca: str) -> None:
+        """Raises OSError and ValueError for files that hold no certificates, ProxyError for CAs that overlap."""
+        self._config = config
+        self._own = _certificates(config.ca_file)
+        self._clients = _certificates(client_ca) if client_ca else frozenset[bytes]()
+        if self._own & self._clients and not config.allowed_names:
+            raise ProxyError(OVERLAP)
+
+    def holder(self, connection: ssl.SSLObject) -> Holder:
+        """Return who sent the certificate of a connection, which the handshake has verified by one of the CAs."""
+        chain = _chain(connection)
+        if not chain:
+            return Holder(None, False)
+        signers = frozenset(chain) if len(chain) > 1 else self._issuers(chain[0])
+        user = user_of_certificate(chain[0]) if signers & self._clients else REFUSED
+        return Holder(user, bool(signers & self._own) and self._allowed(chain[0]))
+
+    def _issuers(self, certificate: bytes) -> frozenset[bytes]:
+        """Return the authorities that signed a certificate themselves: a resumed session has no other."""
+        leaf = x509.load_der_x509_certificate(certificate)
+        return frozenset(ca for ca in self._own | self._clients if ca == certificate or _issued(ca, leaf))
+
+    def _allowed(self, certificate: bytes) -> bool:
+        names = self._config.allowed_names
+        if not names:
+            return True
+        found = x509.load_der_x509_certificate(certificate).subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+        return bool(found) and found[-1].value in names
+
+    def user(self, headers: Iterable[tuple[str, str]]) -> User | None:
+        """Return the user that a proxy's headers name, None without a name."""
+        config, given = self._config, [(name.lower(), value) for name, value in headers]
+        name = _first(given, config.user_headers)
+        if not name:
+            return None
+        groups = [value for header in config.group_headers for value in _values(given, header) if value]
+        extra: dict[str, list[str]] = {}
+        for prefix in config.extra_prefixes:
+            for header, value in given:
+                if header.startswith(prefix.lower()):
+                    extra.setdefault(_key(header[len(prefix) :]), []).append(value)
+        told = tuple((key, tuple(values)) for key, values in sorted(extra.items()))
+        return proven(User(name, tuple(groups), _first(given, config.uid_headers), told))
+
+
+def _values(headers: Sequence[tuple[str, str]], wanted: str) -> list[str]:
+    return [value for name, value in headers if name == wanted.lower()]
+
+
+def _first(headers: Sequence[tuple[str, str]], wanted: Sequence[str]) -> str:
+    """Return the first value of the first header that has one; of a repeated header only its first counts."""
+    for header in wanted:
+        found = _values(headers, header)
+        if found and found[0]:
+            return found[0]
+    return ""
+
+
+def _key(text: str) -> str:
+    return text if _NO_ESCAPE.search(text) else unquote(text)
+
+
+def _certificates(path: str) -> frozenset[bytes]:
+    found = x509.load_pem_x509_certificates(Path(path).read_bytes())
+    return frozenset(certificate.public_bytes(Encoding.DER) for certificate in found)
+
+
+def _chain(connection: ssl.SSLObject) -> list[bytes]:
+    """Return the verified certificates of a client, its own first; none if it sent none."""
+    own = connection.getpeercert(True)
+    if own is None:
+        return []
+    found: Any = cast(Any, connection)
+    if hasattr(found, "get_verified_chain"):
+        return list(found.get_verified_chain()) or [own]
+    der = 2  # OpenSSL's number of the encoding; Python has no name for it before 3.13
+    return [certificate.public_bytes(der) for certificate in found._sslobj.get_verified_chain() or ()] or [own]
+
+
+def _issued(authority: bytes, leaf: x509.Certificate) -> bool:
+    try:
+        leaf.verify_directly_issued_by(x509.load_der_x509_certificate(authority))
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True

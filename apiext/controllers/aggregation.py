@@ -1,0 +1,134 @@
+"""The rules of aggregated cluster roles: those of all cluster roles that their selectors choose."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from apiext.auth.authorization import Rule
+from apiext.auth.rbac import document_of, rules_in
+from apiext.auth.roles import CLUSTER_ROLES
+from apiext.auth.user import User
+from apiext.config import AGGREGATION
+from apiext.controllers.loop import Loop
+from apiext.meta.selectors import LabelSelector, SelectorError
+from apiext.meta.status import StatusError
+from apiext.storage.history import Change
+from apiext.storage.store import Entry
+from apiext.verbs import api, ownership
+from apiext.verbs.call import Call, Verbs
+
+USER = User(
+    f"system:serviceaccount:kube-system:{AGGREGATION}",
+    ("system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"),
+)
+_MOVED_ON = (404, 409)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What counts of a cluster role."""
+
+    uid: str
+    labels: dict[str, str]
+    rules: tuple[Rule, ...]
+    selectors: tuple[LabelSelector, ...]
+
+
+class Aggregation:
+    """Keeps the rules of each aggregated cluster role, by applying them as clients do.
+
+    ``may_write()`` returns once the controller has the role that lets it.
+    """
+
+    def __init__(self, verbs: Verbs, may_write: Callable[[], Awaitable[None]]) -> None:
+        self._verbs = verbs
+        self._may_write = may_write
+        self._loop = Loop("aggregation", self._reconcile, width=1)
+        self._known: dict[str, _Known] = {}
+        self._aggregated: set[str] = set()
+
+    def start(self, group: asyncio.TaskGroup) -> None:
+        """Follow all cluster roles, if they are served."""
+        collection = self._verbs.store.collection(CLUSTER_ROLES)
+        if collection is None:
+            return
+        collection.subscribe(self._changed)
+        if collection.ready:
+            for entry in collection.readable():
+                self._take(entry)
+        self._loop.start(group, self._names)
+        self._add_all()
+
+    async def stop(self) -> None:
+        """End what runs; what is left undone is done after the next start."""
+        await self._loop.stop()
+
+    def _names(self) -> Iterable[str]:
+        return list(self._aggregated)
+
+    def _changed(self, change: Change) -> None:
+        name = change.entry.name
+        if change.kind == "DELETED":
+            self._known.pop(name, None)
+            self._aggregated.discard(name)
+        else:
+            self._take(change.entry)
+        self._add_all()
+
+    def _add_all(self) -> None:
+        for name in self._aggregated:  # upstream: all of them, since who selects whom is not known
+            self._loop.add(name)
+
+    def _take(self, entry: Entry) -> None:
+        document: Any = orjson.loads(entry.raw)
+        metadata = document["metadata"]
+        chosen = (document.get("aggregationRule") or {}).get("clusterRoleSelectors") or ()
+        try:
+            selectors = tuple(map(LabelSelector.from_document, chosen))
+        except SelectorError:
+            selectors = ()  # validation has let nobody write such a one
+        self._known[entry.name] = _Known(
+            metadata.get("uid", ""), metadata.get("labels") or {}, rules_in(document), selectors
+        )
+        (self._aggregated.add if selectors else self._aggregated.discard)(entry.name)
+
+    async def _reconcile(self, name: str) -> None:
+        await self._may_write()
+        known = self._known.get(name)
+        if known is None or not known.selectors:
+            return
+        wanted = self._gathered(name, known)
+        if wanted != known.rules:
+            await self._apply(name, known.uid, wanted)
+
+    def _gathered(self, name: str, known: _Known) -> tuple[Rule, ...]:
+        """Return the rules of all that are chosen, by name for each selector, each rule once."""
+        found: dict[Rule, None] = {}
+        for selector in known.selectors:
+            for other in sorted(self._known):
+                if other != name and selector.matches(self._known[other].labels):
+                    found |= dict.fromkeys(self._known[other].rules)
+        return tuple(found)
+
+    async def _apply(self, name: str, uid: str, rules: Iterable[Rule]) -> None:
+        catalog = self._verbs.catalog.current
+        resource = catalog.resource(CLUSTER_ROLES.group, CLUSTER_ROLES.resource)
+        served = catalog.lookup(CLUSTER_ROLES.group, "v1", CLUSTER_ROLES.resource)
+        assert resource is not None
+        assert served is not None
+        wanted = {
+            "apiVersion": served.api_version,
+            "kind": served.kind,
+            "metadata": {"name": name, "uid": uid},  # so that one that is gone is not made again
+            "rules": list(map(document_of, rules)),
+        }
+        asked = {"fieldManager": [AGGREGATION], "force": ["true"]}
+        call = Call("patch", served, resource, served.endpoints[""], None, name, asked, USER, AGGREGATION)
+        try:
+            await api.patch(self._verbs, call, ownership.MEDIA_TYPE, orjson.dumps(wanted))
+        except StatusError as error:
+            if error.code not in _MOVED_ON:
+                raise

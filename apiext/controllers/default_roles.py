@@ -1,0 +1,180 @@
+"""The cluster roles and bindings that a server which judges by them needs: there from the start, completed at each one.
+
+What an administrator added stays, what was taken away comes back, and what is marked as not to be updated is left alone
+(upstream: the post-start hook rbac/bootstrap-roles).
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from apiext.auth.coverage import uncovered
+from apiext.auth.rbac import GROUP, Role, document_of, rules_in
+from apiext.auth.roles import CLUSTER_BINDINGS, CLUSTER_ROLES
+from apiext.auth.user import AUTHENTICATED, MASTERS, User
+from apiext.catalog.builtin.go_types import read_yaml
+from apiext.config import STATUS_MANAGER
+from apiext.controllers.loop import Loop
+from apiext.documents.document import Document, View
+from apiext.meta.names import GroupResource
+from apiext.meta.options import DeleteOptions
+from apiext.verbs import api, delete
+from apiext.verbs.call import Body, Call, Verbs
+
+log = logging.getLogger(__name__)
+
+USER = User("system:apiserver", (MASTERS, AUTHENTICATED))
+AUTOUPDATE = "rbac.authorization.kubernetes.io/autoupdate"
+_LABELS = {"kubernetes.io/bootstrapping": "rbac-defaults"}
+_API = f"{GROUP}/v1"
+
+
+class DefaultRoles:
+    """Brings the stored roles and bindings up to those of default_roles.yaml."""
+
+    def __init__(self, verbs: Verbs) -> None:
+        self._verbs = verbs
+        self._loop = Loop("default roles", lambda _: self._reconcile(), width=1)
+        self._done = asyncio.Event()
+
+    def start(self, group: asyncio.TaskGroup, needed: bool) -> None:
+        """Begin; what fails is tried again. Nothing is written where they are not needed."""
+        if not needed:
+            self._done.set()
+            return
+        self._loop.start(group)
+        self._loop.add("")
+
+    async def stop(self) -> None:
+        """End what runs."""
+        await self._loop.stop()
+
+    @property
+    def done(self) -> bool:
+        """Whether all of them have been there since the start."""
+        return self._done.is_set()
+
+    async def wait_done(self) -> None:
+        """Wait until ``done``."""
+        await self._done.wait()
+
+    async def _reconcile(self) -> None:
+        roles, bindings = tables()
+        for resource, wanted, completed in (
+            (CLUSTER_ROLES, roles, completed_role),
+            (CLUSTER_BINDINGS, bindings, completed_binding),
+        ):
+            for document in wanted:
+                await self._keep(resource, document, completed)
+        self._done.set()
+
+    async def _keep(
+        self, resource: GroupResource, wanted: View, completed: Callable[[View, View], Document | None]
+    ) -> None:
+        """Have one object as it must be at least; a race that is lost is run again by the loop."""
+        store, name = self._verbs.store, wanted["metadata"]["name"]
+        collection = store.collection(resource)
+        if collection is None:
+            return  # not served: turned off by --runtime-config
+        await collection.wait_ready()
+        entry = collection.get("", name) or await store.current(collection, "", name)
+        if entry is None:
+            await self._write(api.create, resource, "create", wanted)
+            return
+        served = self._verbs.catalog.current.lookup(resource.group, "v1", resource.resource)
+        assert served is not None
+        stored = served.decode(entry.raw, entry.revision)
+        if (stored["metadata"].get("annotations") or {}).get(AUTOUPDATE) == "false":
+            return
+        if stored.get("roleRef") != wanted.get("roleRef"):  # which nobody can change
+            options = DeleteOptions(uid=stored["metadata"].get("uid", ""))
+            await delete.delete(self._verbs, self._call(resource, "delete", name), options)
+            await self._write(api.create, resource, "create", wanted)
+        elif (change := completed(stored, wanted)) is not None:
+            await self._write(api.update, resource, "update", change)
+
+    async def _write(
+        self, write: Callable[[Verbs, Call, Body], Any], resource: GroupResource, verb: str, document: View
+    ) -> None:
+        name = document["metadata"]["name"]
+        raw = orjson.dumps(document)
+        call = self._call(resource, verb, name if verb == "update" else "")
+        await write(self._verbs, call, Body(orjson.loads(raw), [], "application/json", raw))
+
+    def _call(self, resource: GroupResource, verb: str, name: str) -> Call:
+        catalog = self._verbs.catalog.current
+        found = catalog.resource(resource.group, resource.resource)
+        served = catalog.lookup(resource.group, "v1", resource.resource)
+        assert found is not None
+        assert served is not None
+        return Call(verb, served, found, served.endpoints[""], None, name, {}, USER, STATUS_MANAGER)
+
+
+def tables() -> tuple[list[Document], list[Document]]:
+    """Return the cluster roles and the cluster role bindings of the table, as documents."""
+    table = read_yaml("default_roles.yaml")
+    return [_role(row) for row in table["roles"]], [_binding(row) for row in table["bindings"]]
+
+
+def _metadata(name: str, labels: Mapping[str, str] | None = None) -> Document:
+    return {"name": name, "labels": {**_LABELS, **(labels or {})}, "annotations": {AUTOUPDATE: "true"}}
+
+
+def _role(row: Mapping[str, Any]) -> Document:
+    role: Document = {
+        "apiVersion": _API,
+        "kind": "ClusterRole",
+        "metadata": _metadata(row["name"], row.get("labels")),
+        "rules": row.get("rules"),
+    }
+    if "aggregates" in row:
+        selectors = [{"matchLabels": {label: "true"}} for label in row["aggregates"]]
+        role["aggregationRule"] = {"clusterRoleSelectors": selectors}
+    return role
+
+
+def _binding(row: Mapping[str, Any]) -> Document:
+    return {
+        "apiVersion": _API,
+        "kind": "ClusterRoleBinding",
+        "metadata": _metadata(row["role"]),
+        "roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": row["role"]},
+        "subjects": row["subjects"],
+    }
+
+
+def completed_role(stored: View, wanted: View) -> Document | None:
+    """Return a stored role with all that the wanted one has, None when it has it."""
+    missing = uncovered([Role(rules_in(stored))], rules_in(wanted))
+    change: Document = {**stored, "metadata": _marked(stored, wanted)}
+    if missing:
+        change["rules"] = [*(stored.get("rules") or ()), *map(document_of, missing)]
+    if "aggregationRule" not in wanted:
+        change.pop("aggregationRule", None)
+    else:
+        have = (stored.get("aggregationRule") or {}).get("clusterRoleSelectors") or []
+        more = [one for one in wanted["aggregationRule"]["clusterRoleSelectors"] if one not in have]
+        if more:
+            change["aggregationRule"] = {"clusterRoleSelectors": [*have, *more]}
+    return None if change == stored else change
+
+
+def completed_binding(stored: View, wanted: View) -> Document | None:
+    """Return a stored binding with all that the wanted one has, None when it has it."""
+    have: Sequence[View] = stored.get("subjects") or ()
+    more = [one for one in wanted["subjects"] if one not in have]
+    change: Document = {**stored, "metadata": _marked(stored, wanted)}
+    if more:
+        change["subjects"] = [*have, *more]
+    return None if change == stored else change
+
+
+def _marked(stored: View, wanted: View) -> Document:
+    """Return the metadata of a stored object with the labels and annotations of the wanted one, where it has none."""
+    metadata = {**stored["metadata"]}
+    for field in ("labels", "annotations"):
+        metadata[field] = {**wanted["metadata"][field], **(metadata.get(field) or {})}
+    return metadata

@@ -1,0 +1,179 @@
+"""Scalars of YAML texts: what they mean, and how they stand as keys, in the dialect of sigs.k8s.io/yaml (DEC-001)."""
+
+import base64
+import binascii
+import math
+import re
+import struct
+from decimal import Decimal
+from typing import Any
+
+from apiext.documents.errors import DecodeError
+from apiext.documents.quotes import go_quote
+
+TAG = "tag:yaml.org,2002:"
+BOOLS = {
+    word: truth
+    for truth, words in ((True, ("y", "yes", "true", "on")), (False, ("n", "no", "false", "off")))
+    for name in words
+    for word in (name, name.capitalize(), name.upper())
+}
+NULLS = frozenset(("", "~", "null", "Null", "NULL"))
+_INTEGER = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]+|0[oO][0-7]+|0[bB][01]+|0[0-7]*|[1-9][0-9]*)\Z")
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z")
+_TIME = (
+    r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:(?:[Tt]|[ \t]+)[0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2}(?:\.[0-9]*)?[ \t]*"
+    r"(?:Z|[-+][0-9:]+)?)?"
+)
+_IS_TIME = re.compile(rf"{_TIME}\Z")
+_NO_TEXT = re.compile(
+    rf"(?:[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?|{_TIME})\Z"
+)  # numbers of base 60, and times
+_NOT_FINITE = {
+    sign + word: float(f"{sign}{number}")
+    for number in ("inf", "nan")
+    for word in (f".{number}", f".{'NaN' if number == 'nan' else 'Inf'}", f".{number.upper()}")
+    for sign in ("", "+", "-")
+    if number == "inf" or not sign
+}
+_BASES = {"x": 16, "o": 8, "b": 2}
+_RESOLVABLE = frozenset(("bool", "int", "float", "null", "timestamp"))
+_NAMES = {type(None): "null", bool: "bool", int: "int", float: "float", str: "str"}
+_EXPONENTS_FROM = 6  # as of %g with the fewest digits
+_LONGEST = 400  # digits of a number that a float may hold
+_INT_MIN, _INT_MAX, _UINT64_END = -(2**63), 2**63 - 1, 2**64
+
+
+class Unsupported(DecodeError):
+    """A value or key that YAML knows and JSON does not (upstream: found when all of the text has been read)."""
+
+
+def resolve(text: str) -> Any:
+    """Return what a plain scalar means: integers are exact below 2**64, numbers that nothing holds stay text."""
+    if text in NULLS:
+        return None
+    if text[0].isalpha():
+        return BOOLS.get(text, text)
+    if text in _NOT_FINITE:
+        return _NOT_FINITE[text]
+    plain = text.replace("_", "") if text[0] != "_" else ""
+    if _INTEGER.match(plain) and len(plain) <= _LONGEST:
+        number = _integer(plain)
+        if _INT_MIN <= number <= _INT_MAX or (plain[0] not in "+-" and number < _UINT64_END):
+            return number
+    if _FLOAT.match(plain) and math.isfinite(real := float(plain)):
+        return real
+    return text
+
+
+def _integer(text: str) -> int:
+    digits = text.lstrip("+-")
+    base = _BASES.get(digits[1:2].lower(), 8 if digits[0] == "0" and len(digits) > 1 else 10)
+    number = int(digits[2:] if digits[1:2].lower() in _BASES else digits, base)
+    return -number if text[0] == "-" else number
+
+
+def tagged(tag: str, text: str) -> Any:
+    """Return a scalar with an explicit tag; tags that are not YAML's own say nothing about the value."""
+    name = tag.removeprefix(TAG)
+    if name == "binary" and tag != name:
+        try:
+            return base64.b64decode("".join(text.split()), validate=True).decode(errors="replace")
+        except binascii.Error as error:
+            raise DecodeError("yaml: !!binary value contains invalid base64 data") from error
+    if name not in _RESOLVABLE or tag == name:
+        return text
+    value = resolve(text)
+    if name == "timestamp" and _IS_TIME.match(text):
+        return text
+    found = _NAMES[value.__class__]
+    if name == "float" and found == "int":
+        return float(value)
+    if found != name:
+        raise DecodeError(f"yaml: cannot decode !!{found} `{text}` as a !!{name}")
+    return value
+
+
+def as_value(native: Any) -> Any:
+    """Return a number as it is after YAML became JSON: integral floats are integers; raises Unsupported."""
+    if native.__class__ is int:
+        return native if _INT_MIN <= native <= _INT_MAX else float(native)
+    return integral(native) if native.__class__ is float else native
+
+
+def integral(number: float) -> int | float:
+    """Return a float as it is after YAML became JSON, where integral ones print without a fraction.
+
+    Raises Unsupported for what is not finite.
+    """
+    if not math.isfinite(number):
+        sign = "" if math.isnan(number) else "+" if number > 0 else "-"
+        raise Unsupported(f"json: unsupported value: {sign}{'NaN' if math.isnan(number) else 'Inf'}")
+    if not number.is_integer():
+        return number
+    whole = int(Decimal(repr(number)))  # the shortest digits that mean the float, then zeros: that is what is printed
+    return whole if _INT_MIN <= whole <= _INT_MAX else number
+
+
+def as_key(native: Any) -> str | None:
+    """Return a scalar as a key of JSON; None for one that cannot be."""
+    if native.__class__ is str:
+        key: str = native
+        return key
+    if native.__class__ is bool:
+        return "true" if native else "false"
+    if native.__class__ is float:
+        return _short_float(native)  # upstream: with the digits of a float32
+    return str(native) if native.__class__ is int and native <= _INT_MAX else None
+
+
+def unsupported_key(native: Any, shown: str) -> Unsupported:
+    """Return the error of a key that JSON cannot have, ``shown`` being its value."""
+    kind, key = ("%!s(<nil>)", "<nil>") if native is None else ("uint64", f"{native:#x}")
+    return Unsupported(f"unsupported map key of type: {kind}, key: {key}, value: {shown}")
+
+
+def shown_key(native: Any) -> str:
+    """Return a key as Go's ``%#v`` prints it."""
+    return go_quote(native) if native.__class__ is str else str(as_key(native))
+
+
+def _short_float(value: float) -> str:
+    """Return a float as Go's %g prints it with the digits of a float32, and what is not finite as YAML writes it."""
+    short = _single(value)
+    if not math.isfinite(short):
+        return ".nan" if math.isnan(short) else ".inf" if short > 0 else "-.inf"
+    if short == 0:
+        return "-0" if math.copysign(1, value) < 0 else "0"
+    shown = (f"{short:.{digits}e}" for digits in range(9))  # nine digits tell all of them apart
+    return _general(Decimal(next(text for text in shown if _single(float(text)) == short)).normalize())
+
+
+def _single(value: float) -> float:
+    """Return the float32 that is next to a float."""
+    try:
+        return float(struct.unpack("f", struct.pack("f", value))[0])
+    except OverflowError:
+        return math.copysign(math.inf, value)
+
+
+def go_float(value: float) -> str:
+    """Return a float as Go writes it in YAML: as an integer where it is one, else in the form of %g."""
+    number = Decimal(repr(value)).normalize()
+    if _INT_MIN <= number < _UINT64_END and value.is_integer():
+        return str(int(number))
+    return _general(number)
+
+
+def _general(number: Decimal) -> str:
+    exponent = number.adjusted()
+    if -5 < exponent < _EXPONENTS_FROM:
+        return format(number, "f")
+    return f"{number.scaleb(-exponent):f}e{exponent:+03d}"
+
+
+def is_ambiguous(text: str) -> bool:
+    """Tell whether a text must be quoted to be read as one, by old readers, too."""
+    plain = text.replace("_", "")
+    number = _INTEGER.match(plain) or _FLOAT.match(plain) or text in _NOT_FINITE
+    return text in BOOLS or text in NULLS or bool(number or _NO_TEXT.match(text))

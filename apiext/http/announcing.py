@@ -1,0 +1,88 @@
+"""Headers that answers carry beside their own: what pages of other origins may do, and that TLS is a must (LIM-005)."""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from apiext.auth.user import User
+from apiext.config import HeaderConfig
+from apiext.http.exchange import Connection, Exchange, Reply
+from apiext.http.filters import Answer, Handler
+from apiext.http.gate import Gate
+from apiext.http.sinks import WatchSink
+from apiext.http.websocket import WebSocketSink
+from apiext.schema import patterns
+
+HSTS = "Strict-Transport-Security"
+_CORS = (
+    ("Access-Control-Allow-Methods", "POST, GET, OPTIONS, PUT, DELETE, PATCH"),
+    (
+        "Access-Control-Allow-Headers",
+        "Content-Type, Content-Length, Accept-Encoding, X-CSRF-Token, Authorization, X-Requested-With, "
+        "If-Modified-Since",
+    ),
+    ("Access-Control-Expose-Headers", "Date"),
+    ("Access-Control-Allow-Credentials", "true"),
+)
+
+Lines = list[tuple[str, str]]
+Announce = Callable[[Gate, Handler, Exchange], Awaitable[Answer]]
+
+
+def secure(config: HeaderConfig, *, tls: bool) -> Lines:
+    """Return the header that all answers carry with TLS, if one is wanted."""
+    return [(HSTS, "; ".join(config.hsts))] if config.hsts and tls else []
+
+
+def written(lines: Lines) -> bytes:
+    """Return headers as they go out."""
+    return "".join(f"{name}: {value}\r\n" for name, value in lines).encode("latin-1", "replace")
+
+
+def announcing(config: HeaderConfig, *, tls: bool) -> Announce | None:
+    """Return the filter that adds headers to answers; None when there are none to add."""
+    always, allowed = secure(config, tls=tls), [patterns.searcher(origin) for origin in config.cors_origins]
+    if not always and not allowed:
+        return None
+
+    async def announce(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
+        lines = always + _of_origin(exchange.headers.get("Origin", ""), allowed)
+        if exchange.method == "OPTIONS" and len(lines) > len(always):
+            return Reply(204, "", headers=lines)
+        if lines:
+            exchange.connection = _Announcing(exchange.connection, lines)
+        reply = await handler(exchange)
+        if isinstance(reply, Reply):
+            reply.headers = [*reply.headers, *lines]
+        return reply
+
+    return announce
+
+
+def _of_origin(origin: str, allowed: Sequence[Callable[[str], bool]]) -> Lines:
+    if not origin or not any(matches(origin) for matches in allowed):
+        return []
+    return [("Access-Control-Allow-Origin", origin), *_CORS]
+
+
+class _Announcing:
+    """A connection whose watches begin with some headers more; a WebSocket's do not, as upstream's do not."""
+
+    def __init__(self, inner: Connection, lines: Lines) -> None:
+        self._inner = inner
+        self._lines = written(lines)
+        self.certificate_user: User | None = inner.certificate_user
+        self.is_proxy: bool = inner.is_proxy
+
+    async def read_body(self, limit: int) -> bytes:
+        """Return the body."""
+        return await self._inner.read_body(limit)
+
+    def origin(self) -> tuple[str, str]:
+        """Return the request target as it was sent, and the address of the client."""
+        return self._inner.origin()
+
+    def open_stream(self, head: bytes, columns: bytes, kind: type[WatchSink] = WatchSink) -> WatchSink:
+        """Return the sink of a watch."""
+        if not issubclass(kind, WebSocketSink):
+            start, end, rest = head.partition(b"\r\n")
+            head = b"".join((start, end, self._lines, rest))
+        return self._inner.open_stream(head, columns, kind)

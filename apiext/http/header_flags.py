@@ -1,0 +1,124 @@
+"""kube-apiserver's flags about headers: what browsers are told, and what proxies may tell (LIM-005, AUT-001)."""
+
+import csv
+from collections.abc import Callable, Mapping
+
+from apiext.config import ConfigError, HeaderConfig, ProxyConfig
+from apiext.meta.fields import aggregate
+from apiext.schema import patterns
+
+FLAGS: tuple[tuple[str, str, str, str], ...] = (
+    ("cors-allowed-origins", "regular expressions of the origins whose pages may call; none: no CORS", "", "A,B"),
+    ("strict-transport-security-directives", "what the header Strict-Transport-Security says, with TLS", "", "A,B"),
+    ("goaway-chance", "accepted: only HTTP/2 connections are told to go away", "0", "0…0.02"),
+    ("requestheader-client-ca-file", "CA of the proxies that tell in headers who sends a request", "", "FILE"),
+    ("requestheader-allowed-names", "common names of those proxies; none: all that the CA has signed", "", "A,B"),
+    ("requestheader-username-headers", "headers of the user's name: X-Remote-User", "", "A,B"),
+    ("requestheader-uid-headers", "headers of the user's uid: X-Remote-Uid", "", "A,B"),
+    ("requestheader-group-headers", "headers of the user's groups: X-Remote-Group", "", "A,B"),
+    ("requestheader-extra-headers-prefix", "what headers of the user's extras begin with: X-Remote-Extra-", "", "A,B"),
+)
+"""Name, help, default and metavar of each."""
+
+_HELP = (
+    "List of allowed origins for CORS, comma separated. An allowed origin can be a regular expression to support "
+    "subdomain matching. If this list is empty CORS will not be enabled. Please ensure each expression matches the "
+    "entire hostname by anchoring to the start with '^' or including the '//' prefix, and by anchoring to the end with "
+    "'$' or including the ':' port separator suffix. Examples of valid expressions are '//example\\.com(:|$)' and "
+    "'^https://example\\.com(:|$)'"
+)
+_DIRECTIVES = (
+    "--strict-transport-security-directives invalid, allowed values: max-age=expireTime, includeSubDomains, preload. "
+    "see https://tools.ietf.org/html/rfc6797#section-6.1 for more information"
+)
+_MOST_GOAWAY = 0.02
+_USUAL = {
+    "requestheader-username-headers": "X-Remote-User",
+    "requestheader-group-headers": "X-Remote-Group",
+    "requestheader-extra-headers-prefix": "X-Remote-Extra-",
+    "requestheader-uid-headers": "X-Remote-Uid",
+}
+
+
+def read(values: Mapping[str, str], warn: Callable[[str], None]) -> HeaderConfig:
+    """Return what the flags say; raises ConfigError with upstream's words."""
+    lists = {name: _listed(values[name]) for name, *_ in FLAGS if name not in ("goaway-chance", _CA)}
+    faults = [
+        *_goaway(values["goaway-chance"]),
+        *_directives(lists["strict-transport-security-directives"]),
+        *_origins(lists["cors-allowed-origins"]),
+        *_proxy(lists, warn),
+    ]
+    if faults:
+        raise ConfigError(aggregate(faults))
+    proxy = ProxyConfig(
+        values[_CA],
+        lists["requestheader-allowed-names"],
+        lists["requestheader-username-headers"],
+        lists["requestheader-uid-headers"],
+        lists["requestheader-group-headers"],
+        lists["requestheader-extra-headers-prefix"],
+    )
+    return HeaderConfig(lists["cors-allowed-origins"], lists["strict-transport-security-directives"], proxy)
+
+
+_CA = "requestheader-client-ca-file"
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    """Return a list as Go's flags read one: a line of CSV."""
+    return tuple(next(csv.reader([text]), [])) if text else ()
+
+
+def _goaway(text: str) -> list[str]:
+    try:
+        chance = float(text)
+    except ValueError:
+        return [f"--goaway-chance {text}: expected a number"]
+    fits = 0 <= chance <= _MOST_GOAWAY
+    return [] if fits else ["--goaway-chance can not be less than 0 or greater than 0.02"]
+
+
+def _directives(directives: tuple[str, ...]) -> list[str]:
+    found = []
+    for directive in directives:
+        if not directive.strip():
+            found.append("empty value in strict-transport-security-directives")
+        elif directive not in ("includeSubDomains", "preload"):
+            name = directive.partition("=")[0]
+            if name != "max-age" or directive.count("=") != 1:
+                found.append(_DIRECTIVES)
+    return found
+
+
+def _origins(origins: tuple[str, ...]) -> list[str]:
+    found = []
+    for origin in origins:
+        if not origin:
+            found.append(f"empty value in --cors-allowed-origins, help: {_HELP}")
+        elif why := patterns.refusal(origin) or _unpinned(origin):
+            found.append(f"--cors-allowed-origins has an invalid regular expression: {why}, help: {_HELP}")
+    return found
+
+
+def _unpinned(origin: str) -> str:
+    if ("^" in origin or "//" in origin) and ("$" in origin or ":" in origin):
+        return ""
+    return "regular expression does not pin to start/end of host in the origin header"
+
+
+def _proxy(lists: Mapping[str, tuple[str, ...]], warn: Callable[[str], None]) -> list[str]:
+    faults = [
+        f'empty value in "{name}"'
+        for name in (*_USUAL, "requestheader-allowed-names")
+        if any(not header.strip() for header in lists[name])
+    ]
+    for name, usual in _USUAL.items():
+        if not lists[name] or usual.lower() in {header.lower() for header in lists[name]}:
+            continue
+        told = f"--{name} is set without specifying the standard {usual} header"
+        if usual == "X-Remote-Uid":
+            faults.append(f"{told} - API aggregation will not work")
+        else:
+            warn(told)
+    return faults

@@ -1,0 +1,44 @@
+"""From what was raised to an answer: the one place where that happens (design.md §7)."""
+
+import logging
+
+from apiext.catalog.converted import NeedsConversion
+from apiext.catalog.viewing import WrongVersion
+from apiext.http.exchange import Exchange, Reply
+from apiext.http.responses import status_reply
+from apiext.meta import status
+from apiext.meta.status import StatusError
+from apiext.storage.store import StoreError
+from apiext.verbs.errors import as_status
+
+log = logging.getLogger(__name__)
+
+PANIC = "This request caused apiserver to panic. Look in the logs for details."
+
+
+def known(error: Exception) -> StatusError | None:
+    """Return the error that a client is told, None for a bug."""
+    if isinstance(error, StatusError):
+        return error
+    if isinstance(error, StoreError):
+        return as_status(error)
+    if isinstance(error, WrongVersion | NeedsConversion):
+        return status.unknown(unreadable(error))
+    return None
+
+
+def refusal(exchange: Exchange, error: Exception) -> Reply:
+    """Turn what was raised into an answer."""
+    found = known(error)
+    if found is None:  # a bug must not take the connection down
+        log.error("request %s failed: %s %s", exchange.audit_id, exchange.method, exchange.path, exc_info=error)
+        found = StatusError(500, "InternalError", PANIC)
+    return status_reply(exchange, found)
+
+
+def unreadable(error: WrongVersion | NeedsConversion) -> str:
+    """Return the message of the 500 for an object that cannot be shown in the version asked for (VER-008, VER-011)."""
+    if isinstance(error, WrongVersion):
+        return str(error)
+    kind, version = error.document.get("kind"), error.document.get("apiVersion")
+    return f"conversion webhook for {version}, Kind={kind} failed: its answer was not kept"

@@ -1,0 +1,69 @@
+"""What the store knows of encryption at rest: stored values are opened before they are kept, and sealed to be stored.
+
+Entries in memory hold plain bytes. Of an entry whose resource is sealed it is remembered by which key it was: a write
+that would change nothing changes that, if it is not the first one any more.
+"""
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from apiext.meta.names import GroupResource
+from apiext.storage.store import Entry
+
+ENCRYPTED = b"k8s:enc:"
+NOT_ENCRYPTED = "identity transformer tried to read encrypted data"
+
+
+class Unsealable(ValueError):
+    """A stored value that no key opens; the text is upstream's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """A key by its provider and name; what is stored carries both."""
+
+    kind: str
+    name: str
+    value: bytes = field(repr=False)
+
+
+PLAIN = Secret("identity", "", b"")
+"""What values were sealed by that were not sealed."""
+
+
+class SealedEntry(Entry):
+    """An entry that remembers by which key its value was sealed."""
+
+    __slots__ = ("secret",)
+
+    def __init__(self, place: tuple[str, str], revision: int, raw: bytes, secret: Secret) -> None:
+        super().__init__(*place, revision, raw)
+        self.secret = secret
+
+
+class Sealing(Protocol):
+    """How the values of one resource are kept: ``secret`` is what seals them from now on, ``secrets`` open them."""
+
+    secret: Secret
+    secrets: frozenset[Secret]
+
+    def seal(self, key: str, plain: bytes) -> bytes:
+        """Return what is to be stored under a key of etcd."""
+
+    def open(self, key: str, value: bytes) -> tuple[bytes, Secret]:
+        """Return what a stored value holds and by which key it was sealed; raises Unsealable."""
+
+
+class Sealings(Protocol):
+    """How all resources are kept."""
+
+    def of(self, resource: GroupResource) -> Sealing | None:
+        """Return how a resource is kept; None for as it is."""
+
+
+class Unsealed:
+    """Everything is kept as it is."""
+
+    def of(self, resource: GroupResource) -> Sealing | None:
+        """Return None."""
+        return None

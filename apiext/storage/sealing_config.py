@@ -1,0 +1,336 @@
+"""EncryptionConfiguration files: how resources are sealed, judged as kube-apiserver judges them, in its words."""
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from apiext.documents.errors import DecodeError
+from apiext.documents.yaml_text import decode_yaml
+from apiext.meta import fields
+from apiext.meta.fields import FieldError
+from apiext.meta.names import GroupResource
+from apiext.storage.ciphers import (
+    AES_CBC,
+    AES_GCM,
+    IDENTITY,
+    SECRETBOX,
+    CipherSealings,
+    MaskedError,
+    Provider,
+    Rule,
+    group_resource,
+)
+from apiext.storage.sealing import Sealings, Secret, Unsealed
+
+KMS = "kms"
+NO_KMS = (
+    "resources[{rule}].providers[{number}].kms: key management services are not asked here: "
+    "use aescbc, aesgcm, secretbox or identity"
+)
+_GROUP_VERSION = "apiserver.config.k8s.io/v1"
+_KIND = "EncryptionConfiguration"
+_KINDS = {
+    ("v1", "EncryptionConfig"),  # its first name
+    (_GROUP_VERSION, _KIND),
+}
+_OTHER_KINDS = frozenset(
+    ("AdmissionConfiguration", "AuthenticationConfiguration", "AuthorizationConfiguration", "TracingConfiguration")
+)
+_SIZES: Mapping[str, Sequence[int]] = {AES_GCM: (16, 24, 32), AES_CBC: (16, 24, 32), SECRETBOX: (32,)}
+_FOUND_ORDER = (AES_GCM, AES_CBC, SECRETBOX, IDENTITY, KMS)
+_SHOWN = {AES_GCM: "AESGCM", AES_CBC: "AESCBC", SECRETBOX: "Secretbox", IDENTITY: "Identity", KMS: "KMS"}
+_NO_REST = frozenset(("apiserveripinfo", "serviceipallocations", "servicenodeportallocations"))
+_REDACTED = "REDACTED"
+_ANY = GroupResource("*", "*")
+
+# struct → member → (Go's type of it, the struct inside)
+_STRUCTS: Mapping[str, Mapping[str, tuple[str, str]]] = {
+    _KIND: {
+        "apiVersion": ("string", ""), "kind": ("string", ""),
+        "resources": ("[]v1.ResourceConfiguration", "ResourceConfiguration"),
+    },
+    "ResourceConfiguration": {
+        "resources": ("[]string", ""), "providers": ("[]v1.ProviderConfiguration", "ProviderConfiguration"),
+    },
+    "ProviderConfiguration": {
+        AES_GCM: ("v1.AESConfiguration", "AESConfiguration"), AES_CBC: ("v1.AESConfiguration", "AESConfiguration"),
+        SECRETBOX: ("v1.SecretboxConfiguration", "SecretboxConfiguration"),
+        IDENTITY: ("v1.IdentityConfiguration", "IdentityConfiguration"), KMS: ("v1.KMSConfiguration", ""),
+    },
+    "AESConfiguration": {"keys": ("[]v1.Key", "Key")},
+    "SecretboxConfiguration": {"keys": ("[]v1.Key", "Key")},
+    "IdentityConfiguration": {},
+    "Key": {"name": ("string", ""), "secret": ("string", "")},
+}  # fmt: skip
+_NAMES = {str: "string", bool: "bool", int: "number", float: "number", dict: "object", list: "array"}
+
+
+class ConfigurationError(ValueError):
+    """A file that cannot be used; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What a file says, and the hash of its content."""
+
+    sealings: Sealings
+    hash: str
+
+
+PLAIN = Loaded(Unsealed(), "")
+"""What there is without a file."""
+
+
+def load(path: str) -> Loaded:
+    """Return what a file says; raises ConfigurationError."""
+    return loaded(read(path), path)
+
+
+def loaded(raw: bytes, path: str) -> Loaded:
+    """Return what the content of a file says; raises ConfigurationError."""
+    rules = parse(raw, path)
+    try:
+        return Loaded(CipherSealings(rules), hash_of(raw))
+    except MaskedError as error:
+        raise ConfigurationError(f"error while building transformers: {error}") from error
+
+
+def read(path: str) -> bytes:
+    """Return the content of a file; raises ConfigurationError."""
+    named, loading = f'encryption provider configuration file "{path}"', "error while parsing file: error while loading"
+    try:
+        raw = Path(path).read_bytes()
+    except OSError as error:
+        why = f"open {path}: {(error.strerror or str(error)).lower()}"
+        raise ConfigurationError(f"{loading} file: error reading {named}: {why}") from error
+    if not raw:
+        raise ConfigurationError(f"{loading} file: {named} is empty")
+    return raw
+
+
+def hash_of(raw: bytes) -> str:
+    """Return the hash of a file's content, as metrics show it."""
+    return f"sha256:{hashlib.sha256(raw).hexdigest()}"
+
+
+def parse(raw: bytes, path: str) -> tuple[Rule, ...]:
+    """Return the rules of a file; raises ConfigurationError. ``path`` is for its text only."""
+    try:
+        document = _document(raw)
+    except ValueError as error:
+        named = f'error decoding encryption provider configuration file "{path}"'
+        raise ConfigurationError(f"error while parsing file: {named}: {error}") from error
+    version, kind = document.get("apiVersion"), document.get("kind")
+    if (version, kind) not in _KINDS:
+        raise ConfigurationError(f"error while parsing file: got unexpected config type: {version}, Kind={kind}")
+    if errors := list(_judged(document)):
+        raise ConfigurationError(f"error while parsing file: {fields.aggregate(errors)}")
+    return tuple(_rules(document))
+
+
+# --- decoding ---
+
+
+def _document(raw: bytes) -> Mapping[str, Any]:
+    document, doubles = decode_yaml(raw)
+    if document is not None and not isinstance(document, dict):
+        raise DecodeError(
+            f"couldn't get version/kind; json parse error: json: cannot unmarshal {_NAMES[type(document)]} into Go "
+            r'value of type struct { APIVersion string "json:\"apiVersion,omitempty\""; '
+            r'Kind string "json:\"kind,omitempty\"" }'
+        )
+    found: Mapping[str, Any] = document or {}
+    for member, shown in (("kind", "Kind"), ("apiVersion", "apiVersion")):
+        if not found.get(member):
+            raise DecodeError(f"Object '{shown}' is missing in '{raw.decode('utf-8', 'replace')}'")
+    version, kind = str(found["apiVersion"]), str(found["kind"])
+    if (version, kind) not in _KINDS:
+        if version != _GROUP_VERSION or kind not in _OTHER_KINDS:
+            where = 'in scheme "pkg/runtime/scheme.go:111"'
+            raise DecodeError(f'no kind "{kind}" is registered for version "{version}" {where}')
+        return found
+    strict = [*doubles, *_unknown(found, _KIND, "", "")]
+    if strict:
+        raise DecodeError(f"strict decoding error: {', '.join(strict)}")
+    return found
+
+
+def _unknown(value: Mapping[str, Any], struct: str, path: str, go: str) -> Iterator[str]:
+    """Yield a note for each field that is not known; raises DecodeError for one of a wrong type."""
+    known = _STRUCTS[struct]
+    for name in sorted(value):
+        place = fields.child(path, name)
+        if name not in known:
+            yield f'unknown field "{place}"'
+            continue
+        kind, inside = known[name]
+        go_place = f"{go}.{name}" if go else name
+        items = enumerate(_of_type(value[name], kind, struct, go_place)) if kind.startswith("[]") else ()
+        for number, item in items:
+            one = _of_type(item, kind[2:], struct, go_place)
+            if inside and one is not None:
+                yield from _unknown(one, inside, fields.item(place, number), go_place)
+        if not kind.startswith("[]"):
+            one = _of_type(value[name], kind, struct, go_place)
+            if inside and one is not None:
+                yield from _unknown(one, inside, place, go_place)
+
+
+def _of_type(value: Any, kind: str, struct: str, place: str) -> Any:
+    wanted = list if kind.startswith("[]") else str if kind == "string" else dict
+    if value is None:
+        return [] if wanted is list else None
+    if not isinstance(value, wanted):
+        found = _NAMES[type(value)]
+        raise DecodeError(f"json: cannot unmarshal {found} into Go struct field {struct}.{place} of type {kind}")
+    return value
+
+
+# --- judging ---
+
+
+def _judged(document: Mapping[str, Any]) -> Iterator[FieldError]:
+    rules = document.get("resources") or []
+    if not rules:
+        yield fields.required("resources", "at least one resources is required")
+    for number, rule in enumerate(rules):
+        yield from _judge_rule(rule or {}, f"resources[{number}]")
+
+
+def _judge_rule(rule: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    resources, providers = _texts(rule), rule.get("providers") or []
+    place = f"{path}.resources"
+    if not resources:
+        yield fields.required(place, f"at least one {place} is required")
+    yield from _overlaps(resources, place)
+    for number, name in enumerate(resources):
+        if why := _misnamed(name):
+            yield fields.invalid(f"{place}[{number}]", name, why)
+    place = f"{path}.providers"
+    if not providers:
+        yield fields.required(place, f"at least one {place} is required")
+    for number, provider in enumerate(providers):
+        yield from _judge_provider(provider or {}, f"{place}[{number}]")
+
+
+def _texts(rule: Mapping[str, Any]) -> list[str]:
+    return [name or "" for name in rule.get("resources") or []]
+
+
+def _overlaps(names: Sequence[str], path: str) -> Iterator[FieldError]:
+    found = [group_resource(name) for name in names]
+    pairs = [(one, other) for i, one in enumerate(found) for j, other in enumerate(found) if i != j]
+    if len(set(found)) < len(found):
+        yield fields.invalid(path, list(names), "the same resource cannot be specified multiple times")
+    # upstream: the first pair of equals only counts as the same twice
+    same = next((at for at, (one, other) in enumerate(pairs) if one == other), len(pairs))
+    if any(_masks(one, other) for at, (one, other) in enumerate(pairs) if at != same):
+        yield fields.invalid(
+            path,
+            list(names),
+            "using overlapping resources such as 'secrets' and '*.' in the same resource list is not allowed as they "
+            "will be masked",
+        )
+
+
+def _masks(one: GroupResource, other: GroupResource) -> bool:
+    return one == _ANY or (one.group == other.group and "*" in (one.resource, other.resource))
+
+
+def _misnamed(name: str) -> str:
+    found = group_resource(name)
+    if name.lower() != name:
+        return "resource name should not contain capital letters"
+    if name == "*":
+        return "use '*.' to encrypt all the resources from core API group or *.* to encrypt all resources"
+    if name in _NO_REST:
+        return "resources which do not have REST API/s cannot be encrypted"
+    if found.group == "events.k8s.io":
+        return (
+            "'*.events.k8s.io' objects are stored using the 'events' API group in etcd. "
+            "Use 'events' instead in the config file"
+        )
+    if found.group == "extensions":
+        return "'extensions' group has been removed and cannot be used for encryption"
+    if found.group == "*" and found.resource != "*":
+        return "encrypting the same resource across groups is not supported"
+    return ""
+
+
+def _judge_provider(provider: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    kinds = [kind for kind in _FOUND_ORDER if provider.get(kind) is not None]
+    if not kinds:
+        why = "provider does not contain any of the expected providers: KMS, AESGCM, AESCBC, Secretbox, Identity"
+        yield _odd(provider, path, why)
+    if len(kinds) > 1:
+        why = "more than one provider specified in a single element, should split into different list elements"
+        yield _odd(provider, path, why)
+    if kinds and kinds[0] in _SIZES and KMS not in kinds:
+        yield from _judge_keys(provider[kinds[0]], f"{path}.{kinds[0]}.keys", _SIZES[kinds[0]])
+
+
+def _odd(provider: Mapping[str, Any], path: str, why: str) -> FieldError:
+    """Return the error of a provider, shown in the order of Go's struct, but for its secrets: errors end in logs."""
+    shown = orjson.dumps({name: _shown(provider.get(kind), kind) for kind, name in _SHOWN.items()}).decode()
+    return FieldError(fields.INVALID, path, f"Invalid value: {shown}: {why}")
+
+
+def _shown(value: Mapping[str, Any] | None, kind: str) -> Any:
+    if value is None or kind not in _SIZES:
+        return None if value is None else {}
+    return {"Keys": [{"Name": (key or {}).get("name", ""), "Secret": _REDACTED} for key in value.get("keys") or []]}
+
+
+def _judge_keys(provider: Mapping[str, Any], path: str, sizes: Sequence[int]) -> Iterator[FieldError]:
+    keys = provider.get("keys") or []
+    if not keys:
+        yield fields.required(path, "at least one keys is required")
+    for number, key in enumerate(keys):
+        place = f"{path}[{number}]"
+        if not (key or {}).get("name"):
+            yield fields.required(f"{place}.name", "name is a mandatory field for a key")
+        if not (key or {}).get("secret"):
+            yield fields.required(f"{place}.secret", "secret is a mandatory field for a key")
+            continue
+        try:
+            size = len(_secret(key["secret"]))
+        except ValueError:
+            yield fields.invalid(f"{place}.secret", _REDACTED, "secrets must be base64 encoded")
+            continue
+        if size not in sizes:
+            wanted = " ".join(map(str, sizes))
+            why = f"secret is not of the expected length, got {size}, expected one of [{wanted}]"
+            yield fields.invalid(f"{place}.secret", _REDACTED, why)
+
+
+def _secret(text: str) -> bytes:
+    """Return what a secret says, as Go reads base64: line ends count for nothing."""
+    try:
+        return base64.b64decode(text.replace("\n", "").replace("\r", ""), validate=True)
+    except binascii.Error as error:
+        raise ValueError(str(error)) from error
+
+
+# --- building ---
+
+
+def _rules(document: Mapping[str, Any]) -> Iterator[Rule]:
+    for at, rule in enumerate(document["resources"]):
+        providers = [_provider(provider, at, number) for number, provider in enumerate(rule["providers"])]
+        yield Rule(tuple(_texts(rule)), tuple(providers))
+
+
+def _provider(provider: Mapping[str, Any], rule: int, number: int) -> Provider:
+    kind = next(kind for kind in _FOUND_ORDER if provider.get(kind) is not None)
+    if kind == KMS:
+        raise ConfigurationError(f"error while building transformers: {NO_KMS.format(rule=rule, number=number)}")
+    if kind == IDENTITY:
+        return Provider(kind)
+    keys = (Secret(kind, key["name"], _secret(key["secret"])) for key in provider[kind]["keys"])
+    return Provider(kind, tuple(keys))

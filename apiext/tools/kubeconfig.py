@@ -1,0 +1,182 @@
+"""``apiext kubeconfig``: prints one for a user, or puts the administrator's into the one that kubectl reads."""
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from apiext.auth import certificates
+from apiext.auth import kubeconfig as own
+from apiext.config import default_data_dir
+from apiext.documents.encoding import encode_yaml
+from apiext.meta.time import parse_duration
+
+ADMIN = "admin.kubeconfig"
+_MANY = {"clusters": "cluster", "users": "user", "contexts": "context"}
+_LOCK_PATIENCE = 5.0  # seconds until a lock that stays is told of
+
+
+class KubeconfigError(Exception):
+    """What was asked for cannot be done; the text says why."""
+
+
+def admin(directory: Path) -> Mapping[str, Any]:
+    """Return the administrator's kubeconfig of a data directory; raises KubeconfigError."""
+    return _read(directory / ADMIN, f"{directory / ADMIN}: start the server once, it writes this file")
+
+
+def for_user(directory: Path, user: str, groups: Sequence[str], life: timedelta) -> Mapping[str, Any]:
+    """Return a kubeconfig for a user, signed by the authority of a data directory; raises KubeconfigError."""
+    cluster = admin(directory)["clusters"][0]["cluster"]
+    if not str(cluster["server"]).startswith("https://"):
+        raise KubeconfigError(f"{cluster['server']} asks nobody who they are (--insecure)")
+    if not (directory / "pki" / "ca.key").exists():
+        raise KubeconfigError(f"{directory} has no authority: the server was given its certificates")
+    certificate, key = certificates.issue_client(certificates.load_authority(directory / "pki"), user, groups, life)
+    found = own.document(own.Access(str(cluster["server"]), certificate=certificate, key=key))
+    found["clusters"][0]["cluster"] = dict(cluster)
+    return found
+
+
+def target(named: str, environment: Mapping[str, str]) -> Path:
+    """Return the file that kubectl would write: the one named, the first of $KUBECONFIG there is, else its last one."""
+    if named:
+        return Path(named)
+    listed = [Path(path) for path in environment.get("KUBECONFIG", "").split(os.pathsep) if path]
+    usual = Path(environment.get("HOME", "/"), ".kube", "config")
+    return next((path for path in listed if path.exists()), listed[-1] if listed else usual)
+
+
+def merged(known: Mapping[str, Any], given: Mapping[str, Any], name: str, *, switch: bool) -> dict[str, Any]:
+    """Return a kubeconfig with the cluster, user and context of another under a name of their own; all else stays."""
+    found: dict[str, Any] = {"apiVersion": "v1", "kind": "Config", **removed(known, name)}
+    for many, one in _MANY.items():
+        for entry in (given.get(many) or ())[:1]:
+            value = dict(entry[one])
+            if one == "context":
+                value |= {key: name for key in ("cluster", "user") if key in value}
+            found[many] = [*(found.get(many) or ()), {"name": name, one: value}]
+    if switch or not found.get("current-context"):
+        found["current-context"] = name
+    return found
+
+
+def removed(known: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return a kubeconfig without the cluster, user and context of a name; it is the current one no more."""
+    found = dict(known)
+    for many in _MANY:
+        if found.get(many):
+            found[many] = [entry for entry in found[many] if entry.get("name") != name]
+    if found.get("current-context") == name:
+        found["current-context"] = ""
+    return found
+
+
+def change(file: Path, name: str, given: Mapping[str, Any] | None, *, switch: bool) -> None:
+    """Merge into a file, or take out of it (``given`` is None), under client-go's lock; raises KubeconfigError."""
+    file = file.resolve()  # a link stays one
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = _locked(file.with_name(f"{file.name}.lock"))
+    except OSError as error:
+        raise KubeconfigError(str(error)) from error
+    try:
+        known = _read(file) if file.exists() and file.stat().st_size else {}
+        found = removed(known, name) if given is None else merged(known, given, name, switch=switch)
+        certificates.write_private(file, encode_yaml(found))
+    except OSError as error:
+        raise KubeconfigError(str(error)) from error
+    finally:
+        lock.unlink(missing_ok=True)
+
+
+def _locked(lock: Path) -> Path:
+    late = time.monotonic() + _LOCK_PATIENCE
+    while True:
+        try:
+            os.close(os.open(lock, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+            return lock
+        except FileExistsError as error:
+            if time.monotonic() > late:
+                raise KubeconfigError(f"{lock} is there: somebody else is writing, or has left it behind") from error
+            time.sleep(0.05)
+
+
+def _read(file: Path, otherwise: str = "") -> Mapping[str, Any]:
+    try:
+        found = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise KubeconfigError(otherwise or f"{file}: {error}") from error
+    if not isinstance(found, dict):
+        raise KubeconfigError(f"{file} is no kubeconfig")
+    for many, one in _MANY.items():
+        entries = found.get(many)
+        if entries is not None and not (
+            isinstance(entries, list) and all(isinstance(it, dict) and isinstance(it.get(one), dict) for it in entries)
+        ):
+            raise KubeconfigError(f"{file} is no kubeconfig: its {many} cannot be read")
+    return found
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of ``apiext kubeconfig``."""
+    found = argparse.ArgumentParser(prog="apiext kubeconfig", description="Give out, or install, a kubeconfig.")
+    commands = found.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, text in (
+        ("print", "print the administrator's kubeconfig, or one for a user"),
+        ("merge", "put the administrator's kubeconfig into the one that kubectl reads, and make it the current one"),
+        ("remove", "take it out again"),
+    ):
+        command = commands.add_parser(name, help=text, description=text.capitalize() + ".")
+        command.add_argument("--data-dir", default="", metavar="DIR", help="data directory of the server")
+        if name == "print":
+            command.add_argument("--user", default="", help="name of a user, who gets a certificate")
+            command.add_argument("--groups", default="", metavar="A,B", help="groups of that user")
+            command.add_argument(
+                "--ttl", default="24h", metavar="DURATION", help="life of the certificate (default 24h)"
+            )
+            continue
+        command.add_argument("--kubeconfig", default="", metavar="FILE", help="default: the first of $KUBECONFIG that "
+                             "is there, else ~/.kube/config")  # fmt: skip
+        command.add_argument("--name", default="apiext", help="name of context, cluster and user (default apiext)")
+        if name == "merge":
+            command.add_argument("--no-switch", action="store_true", help="leave the current context as it is")
+    return found
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Do what is asked; return the exit code."""
+    options = parser().parse_args(list(arguments))
+    directory = Path(options.data_dir or os.environ.get("APIEXT_DATA_DIR") or default_data_dir(os.environ))
+    try:
+        if options.command == "print":
+            print(encode_yaml(_printed(directory, options)).decode(), end="")
+            return 0
+        file = target(options.kubeconfig, os.environ)
+        merge = options.command == "merge"
+        change(file, options.name, admin(directory) if merge else None, switch=merge and not options.no_switch)
+    except KubeconfigError as error:
+        print(f"apiext: {error}", file=sys.stderr)
+        return 1
+    told = f"context {options.name} is in {file}" if merge else f"context {options.name} is not in {file} any more"
+    print(f"apiext: {told}", file=sys.stderr)
+    return 0
+
+
+def _printed(directory: Path, options: argparse.Namespace) -> Mapping[str, Any]:
+    if not options.user:
+        return admin(directory)
+    try:
+        life = parse_duration(options.ttl)
+    except ValueError as error:
+        raise KubeconfigError(f"--ttl {options.ttl}: {error}") from error
+    if life <= 0:
+        raise KubeconfigError(f"--ttl {options.ttl}: use a time to come, as 1h")
+    groups = [group for group in options.groups.split(",") if group]
+    return for_user(directory, options.user, groups, timedelta(seconds=life))

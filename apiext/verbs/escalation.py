@@ -1,0 +1,120 @@
+"""Nobody gives away by a role or a binding what they do not have themselves (AUT-003); only with the mode RBAC."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from apiext.auth.authorization import EVERYTHING, Attributes, Rule, denial
+from apiext.auth.coverage import TooManyPermissions, described, quoted, uncovered
+from apiext.auth.rbac import GROUP, KINDS, Policy, reference_in, rules_in
+from apiext.documents.document import View
+from apiext.documents.quotes import go_quote
+from apiext.meta import status
+from apiext.meta.names import GroupResource
+from apiext.verbs.call import Call, Verbs
+from apiext.verbs.errors import translated
+
+_NEED_ALL = "must have cluster-admin privileges to use the aggregationRule"
+_MARKS = frozenset(("ownerReferences", "finalizers", "managedFields", "selfLink"))
+
+Check = Callable[[Verbs, Policy, Call, View, View | None], Awaitable[None]]
+
+
+async def judge(verbs: Verbs, policy: Policy, call: Call, new: View, old: View | None) -> None:
+    """403 for a role or binding that gives away more than the user has; ``old`` is None on create."""
+    check = _CHECKS.get(call.served.group_resource)
+    if check is not None and not call.user.is_master:
+        await check(verbs, policy, call, new, old)
+
+
+def may_create(verbs: Verbs, call: Call) -> None:
+    """403 when an update or apply would create what the user may not create (AUT-004)."""
+    if verbs.policy is None or call.verb == "create":
+        return
+    served = call.served
+    place = (served.resource, call.endpoint.name, call.namespace or "", call.name)
+    asked = Attributes(call.user, "create", "", served.group, served.version, *place)
+    decision = verbs.authorizer(asked)
+    if not decision.allowed:
+        raise denial(asked, decision.reason)
+
+
+async def _role(verbs: Verbs, policy: Policy, call: Call, new: View, old: View | None) -> None:
+    place = (call.served.resource, "", call.namespace or "", call.name)
+    if verbs.authorizer(Attributes(call.user, "escalate", "", GROUP, "*", *place)):
+        return
+    if old is not None and _only_marks(new, old):
+        return
+    await _settle(verbs)
+    _confirm(policy, call, new, rules_in(new))
+    if _gathers(new) or (old is not None and _gathers(old)):
+        held = policy.grants(call.user, "")
+        if uncovered(held.roles, EVERYTHING.rules):
+            raise status.forbidden(call.served.group_resource, _name(new), _NEED_ALL)
+
+
+async def _binding(verbs: Verbs, policy: Policy, call: Call, new: View, old: View | None) -> None:
+    namespace = call.namespace or ""
+    reference = reference_in(new, namespace)
+    resource = KINDS.get(reference.kind)
+    if resource is None or (old is not None and _only_marks(new, old)):
+        return  # a kind that there is not is refused as invalid
+    group = (new.get("roleRef") or {}).get("apiGroup", "")
+    if verbs.authorizer(Attributes(call.user, "bind", "", group, "*", resource, "", namespace, reference.name)):
+        return
+    await _settle(verbs)
+    role = policy.role(reference)
+    if role is None:
+        raise status.not_found(call.served.group_resource, reference.name)  # upstream: named after the request
+    _confirm(policy, call, new, role.rules)
+
+
+_CHECKS: Mapping[GroupResource, Check] = {
+    GroupResource(GROUP, "roles"): _role,
+    GroupResource(GROUP, "clusterroles"): _role,
+    GroupResource(GROUP, "rolebindings"): _binding,
+    GroupResource(GROUP, "clusterrolebindings"): _binding,
+}
+
+
+async def _settle(verbs: Verbs) -> None:
+    """Have the roles and bindings of this moment, whichever server wrote them."""
+    with translated():
+        await verbs.store.fresh()
+
+
+def _confirm(policy: Policy, call: Call, new: View, rules: Sequence[Rule]) -> None:
+    """403 unless the user has all that the rules allow."""
+    user = call.user
+    held = policy.grants(user, call.namespace or "")
+    try:
+        missing = uncovered(held.roles, rules)
+    except TooManyPermissions as error:
+        raise status.forbidden(call.served.group_resource, _name(new), f"{error} cannot be granted") from error
+    if not missing:
+        return
+    text = (
+        f"user {go_quote(user.name)} (groups={quoted(user.groups)}) is attempting to grant RBAC permissions not "
+        "currently held:\n"
+    ) + "\n".join(described(missing))
+    absent = list(dict.fromkeys(one.missing(call.served.resource) for one in held.absent))
+    if absent:
+        listed = absent[0] if len(absent) == 1 else f"[{', '.join(absent)}]"
+        text += f"; resolution errors: [{listed}]"
+    raise status.forbidden(call.served.group_resource, _name(new), text)
+
+
+def _name(document: View) -> str:
+    return str((document.get("metadata") or {}).get("name") or "")
+
+
+def _gathers(role: View) -> bool:
+    return bool((role.get("aggregationRule") or {}).get("clusterRoleSelectors"))
+
+
+def _only_marks(new: View, old: View) -> bool:
+    """Whether a change is one that only garbage collection needs."""
+    return _unmarked(new) == _unmarked(old)
+
+
+def _unmarked(document: View) -> dict[str, object]:
+    metadata = {key: value for key, value in (document.get("metadata") or {}).items() if key not in _MARKS and value}
+    return {key: value for key, value in {**document, "metadata": metadata}.items() if value}

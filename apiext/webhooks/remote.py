@@ -1,0 +1,54 @@
+"""One place that a kubeconfig names, and who the server is to it (upstream: webhook.LoadKubeconfig)."""
+
+import base64
+import binascii
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from apiext.webhooks.credentials import ANONYMOUS, Credentials, CredentialsError, Users, entries, read
+from apiext.webhooks.errors import BadTarget
+from apiext.webhooks.target import Target, target_at
+
+_FOREIGN = ("proxy-url", "insecure-skip-tls-verify")
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """Where to POST, and as whom."""
+
+    target: Target
+    user: Credentials
+
+
+def remote_of(path: Path) -> Remote:
+    """Return the cluster and the user of a kubeconfig's current context; raises CredentialsError."""
+    document = read(path)
+    clusters = {entry.get("name"): entry.get("cluster") or {} for entry in entries(path, document, "clusters")}
+    contexts = {entry.get("name"): entry.get("context") or {} for entry in entries(path, document, "contexts")}
+    context = contexts.get(document.get("current-context"))
+    if context is None:
+        raise CredentialsError(f"{path}: current-context: there is no context {document.get('current-context')!r}")
+    cluster = clusters.get(context.get("cluster"))
+    if not cluster or not cluster.get("server"):
+        raise CredentialsError(f"{path}: there is no server of a cluster {context.get('cluster')!r}")
+    for foreign in _FOREIGN:
+        if cluster.get(foreign):
+            raise CredentialsError(f"{path}: cluster {context.get('cluster')}: {foreign} is not supported")
+    try:
+        target = target_at(str(cluster["server"]), _authority(path, cluster), str(cluster.get("tls-server-name") or ""))
+    except BadTarget as error:
+        raise CredentialsError(f"{path}: server: {error}") from error
+    users = Users(path)  # upstream: credentials are for TLS only
+    return Remote(target, ANONYMOUS if target.plain else users.current)
+
+
+def _authority(path: Path, cluster: Mapping[str, Any]) -> bytes:
+    data, file = cluster.get("certificate-authority-data"), cluster.get("certificate-authority")
+    try:
+        if data:
+            return base64.b64decode(str(data), validate=True)
+        return (path.parent / str(file)).read_bytes() if file else b""
+    except (OSError, binascii.Error) as error:
+        raise CredentialsError(f"{path}: certificate-authority: {error}") from error

@@ -1,0 +1,389 @@
+"""The audit log: what events say of each kind of request, as kube-apiserver v1.36 writes them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.admission import BINDINGS, MUTATING, POLICIES, VALIDATING, document, rule, webhook
+from tests.support.admission_webhook import deny, page, patch, running_webhook
+from tests.support.audit import Audited, write_policy
+from tests.support.definitions import Resource, definition, establish, fresh_group, serve
+from tests.support.http_client import APPLY, JSON_PATCH, MERGE, TABLE
+from tests.support.processes import Etcd, running_server
+from tests.support.waiting import until
+
+pytestmark = [
+    pytest.mark.rows("AUD-001"),
+    pytest.mark.differs("the log is a file of a server that the test starts"),
+]
+
+ALLOWED = {"authorization.k8s.io/decision": "allow", "authorization.k8s.io/reason": ""}
+SEVEN = ["kind", "apiVersion", "level", "auditID", "stage", "requestURI", "verb"]
+
+
+@pytest.fixture(scope="module")
+def audited(tmp_path_factory: pytest.TempPathFactory, own_etcd: Etcd) -> Iterator[Audited]:
+    """A server that tells everything."""
+    directory = tmp_path_factory.mktemp("audited")
+    flags = [
+        "--insecure", "--port=0", f"--etcd-servers={own_etcd.url}", "--etcd-prefix=/audited",
+        f"--audit-policy-file={write_policy(directory, {'level': 'RequestResponse'})}",
+        f"--audit-log-path={directory / 'logs' / 'audit.log'}",
+    ]  # fmt: skip
+    with running_server(flags, directory) as server:
+        yield Audited(server, directory / "logs" / "audit.log")
+
+
+@pytest.fixture(scope="module")
+def widgets(audited: Audited) -> Resource:
+    return serve(audited.api, subresources={"status": {}})
+
+
+# --- what events say ---
+
+
+def test_a_create(audited: Audited, widgets: Resource) -> None:
+    sent = widgets.make("one", color="<red> & green", unknown=1)
+    answer, events = audited.ask("POST", f"{widgets.path()}?fieldManager=me&pretty=false", sent)
+    made = answer.expect(201)
+    assert list(events) == ["RequestReceived", "ResponseComplete"]
+    first, last = events.values()
+    assert list(first) == [
+        *SEVEN, "user", "sourceIPs", "objectRef", "requestReceivedTimestamp", "stageTimestamp",
+    ]  # fmt: skip
+    assert list(last) == [
+        *SEVEN, "user", "sourceIPs", "objectRef", "responseStatus", "requestObject", "responseObject",
+        "requestReceivedTimestamp", "stageTimestamp", "annotations",
+    ]  # fmt: skip
+    assert first["stageTimestamp"] == first["requestReceivedTimestamp"] == last["requestReceivedTimestamp"]
+    assert last["stageTimestamp"] > first["stageTimestamp"]
+    assert (last["kind"], last["apiVersion"], last["level"]) == ("Event", "audit.k8s.io/v1", "RequestResponse")
+    assert last["requestURI"] == f"{widgets.path()}?fieldManager=me&pretty=false"
+    assert last["verb"] == "create"
+    assert last["user"] == {"username": "admin", "groups": ["system:masters", "system:authenticated"]}
+    assert last["sourceIPs"] == ["127.0.0.1"]
+    where = {"resource": "widgets", "namespace": "default", "apiGroup": widgets.group, "apiVersion": "v1"}
+    assert first["objectRef"] == where
+    assert last["objectRef"] == {**where, "name": "one"}
+    assert last["responseStatus"] == {"metadata": {}, "code": 201}
+    # as it was decoded: pruned and with its defaults
+    assert last["requestObject"] == {**sent, "spec": {"color": "<red> & green", "note": "none"}}
+    assert last["responseObject"] == made
+    assert last["annotations"] == ALLOWED
+    raw = next(line for line in audited.log.read_bytes().splitlines() if b'"POST-' in line and b"color" in line)
+    assert b"\\u003cred\\u003e \\u0026 green" in raw
+
+
+def test_an_update_names_what_it_is_about(audited: Audited, widgets: Resource) -> None:
+    made = widgets.create("updated")
+    made["spec"]["size"] = 5
+    last = audited.last("PUT", widgets.path("updated"), made)
+    assert last["objectRef"] == {
+        "resource": "widgets", "namespace": "default", "name": "updated", "uid": made["metadata"]["uid"],
+        "apiGroup": widgets.group, "apiVersion": "v1", "resourceVersion": made["metadata"]["resourceVersion"],
+    }  # fmt: skip
+    assert last["requestObject"] == made
+    stale = audited.last("PUT", widgets.path("updated") + "/status", made)
+    assert stale["objectRef"]["subresource"] == "status"
+    assert stale["responseStatus"]["reason"] == "Conflict"
+    assert stale["responseObject"]["kind"] == "Status"
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "then"),
+    [
+        (MERGE, '{"spec": {"size":  1}}\n', {"spec": {"size": 1}}),
+        (
+            JSON_PATCH,
+            '[{"op": "test", "path": "/kind", "value": "x"}]',
+            [{"op": "test", "path": "/kind", "value": "x"}],
+        ),
+        (APPLY, '{"kind": "Other"}', {"kind": "Other"}),
+        # kube-apiserver loses these events
+        (APPLY, "kind: Other\nspec: {a: [1]}\n", {"kind": "Other", "spec": {"a": [1]}}),
+        (MERGE, "not json", "not json"),
+    ],
+)
+def test_a_patch_is_told_as_it_was_sent(audited: Audited, widgets: Resource, kind: str, body: str, then: Any) -> None:
+    last = audited.last("PATCH", widgets.path("patched") + "?fieldManager=me", body, Content_Type=kind)
+    assert last["verb"] == "patch"
+    assert last["requestObject"] == then
+
+
+def test_a_patch_of_a_type_that_is_not_there_is_not_read(audited: Audited, widgets: Resource) -> None:
+    last = audited.last("PATCH", widgets.path("patched"), "{}", Content_Type="application/strategic-merge-patch+json")
+    assert "requestObject" not in last
+    assert last["responseStatus"]["code"] == 415
+
+
+def test_deletes(audited: Audited, widgets: Resource) -> None:
+    made = widgets.create("deleted")
+    options = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0, "preconditions": {"uid": "wrong"}}
+    refused = audited.last("DELETE", widgets.path("deleted"), options)
+    told = {"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/__internal"}
+    assert refused["requestObject"] == {**told, "gracePeriodSeconds": 0, "preconditions": {"uid": "wrong"}}
+    assert refused["responseStatus"]["code"] == 409
+    wrong = audited.last("DELETE", widgets.path("deleted"), {"propagationPolicy": "Nope"})
+    assert wrong["requestObject"] == {**told, "propagationPolicy": "Nope"}
+    gone = audited.last("DELETE", widgets.path("deleted"))
+    details = {"name": "deleted", "group": widgets.group, "kind": "widgets", "uid": made["metadata"]["uid"]}
+    assert gone["responseStatus"] == {"metadata": {}, "status": "Success", "details": details, "code": 200}
+    assert "requestObject" not in gone
+    every = audited.last("DELETE", widgets.path() + "?labelSelector=a%3Db")
+    assert (every["verb"], every["responseStatus"]) == ("deletecollection", {"metadata": {}, "code": 200})
+    assert every["responseObject"]["items"] == []
+
+
+@pytest.mark.parametrize(
+    ("query", "accept"),
+    [
+        ("", ""),
+        ("?pretty=true", ""),
+        ("", "application/yaml"),
+        ("", TABLE),
+        ("", "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"),
+    ],
+)
+def test_an_answer_is_told_as_json_in_the_form_that_was_asked_for(
+    audited: Audited, widgets: Resource, query: str, accept: str
+) -> None:
+    if audited.api.get(widgets.path("shown")).status == 404:
+        widgets.create("shown", color="<a>")
+    answer, events = audited.ask("GET", widgets.path("shown") + query, Accept=accept)
+    shown = yaml.safe_load(answer.raw) if "yaml" in accept else answer.json
+    if "yaml" in accept:  # YAML has times, JSON has not
+        shown["metadata"]["creationTimestamp"] = answer.text.partition('creationTimestamp: "')[2].partition('"')[0]
+        for entry in shown["metadata"]["managedFields"]:
+            entry["time"] = shown["metadata"]["creationTimestamp"]
+    assert events["ResponseComplete"]["responseObject"] == shown
+    assert events["ResponseComplete"]["verb"] == "get"
+
+
+def test_protobuf_is_told_as_json(audited: Audited) -> None:
+    path = "/api/v1/namespaces/default/configmaps"
+    audited.api.post(path, {"metadata": {"name": "told"}, "data": {"a": "1"}}).expect(201)
+    for where in (path + "/told", path):
+        last = audited.last("GET", where, Accept="application/vnd.kubernetes.protobuf")
+        assert last["responseObject"] == audited.api.get(where).json
+    missing = audited.last("GET", path + "/missing", Accept="application/vnd.kubernetes.protobuf")
+    assert missing["responseObject"]["reason"] == missing["responseStatus"]["reason"] == "NotFound"
+
+
+def test_lists_and_what_they_name(audited: Audited, widgets: Resource) -> None:
+    answer, events = audited.ask("GET", widgets.path() + "?fieldSelector=metadata.name%3Done&limit=1")
+    last = events["ResponseComplete"]
+    assert (last["verb"], last["objectRef"]["name"]) == ("list", "one")
+    assert last["responseObject"] == answer.json
+    across = audited.last("GET", widgets.path("", None))
+    assert "namespace" not in across["objectRef"]
+
+
+def test_a_large_answer_is_told_whole(audited: Audited) -> None:
+    large = serve(audited.api, "larges")
+    for number in range(2):
+        large.create(f"large-{number}", note="x" * 150_000)
+    last = audited.last("GET", large.path(), Accept_Encoding="gzip")
+    assert [len(item["spec"]["note"]) for item in last["responseObject"]["items"]] == [150_000] * 2
+
+
+def test_a_watch_has_a_start_and_an_end(audited: Audited, widgets: Resource) -> None:
+    with audited.api.watch(widgets.path(), headers={"Audit-Id": "watched"}) as watch:
+        assert watch.status == 200
+        until(lambda: len(audited.events("watched")) > 1, "the start is told")
+        events = audited.events("watched")
+        assert list(events) == ["RequestReceived", "ResponseStarted"]
+        assert events["ResponseStarted"]["responseStatus"] == {"metadata": {}, "code": 200}
+        assert events["ResponseStarted"]["verb"] == "watch"
+        assert "responseObject" not in events["ResponseStarted"]
+    until(lambda: "ResponseComplete" in audited.events("watched"), "the end is told")
+    assert "apiserver.latency.k8s.io/total" not in audited.events("watched")["ResponseComplete"]["annotations"]
+
+
+def test_a_watch_that_is_refused_is_told_twice(audited: Audited, widgets: Resource) -> None:
+    _, events = audited.ask("GET", widgets.path() + "?watch=1&labelSelector=a+in")
+    assert list(events) == ["RequestReceived", "ResponseStarted", "ResponseComplete"]
+    for stage in ("ResponseStarted", "ResponseComplete"):
+        assert events[stage]["responseStatus"]["code"] == 400
+        assert events[stage]["responseObject"]["kind"] == "Status"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "code", "shown"),
+    [
+        ("GET", "/version", 200, ""),
+        ("GET", "/healthz", 200, ""),
+        ("GET", "/", 200, ""),
+        ("GET", "/metrics", 200, ""),
+        ("GET", "/openapi/v3", 200, ""),
+        ("GET", "/nothing", 404, ""),
+        ("GET", "/apis/none.example.com/v1", 404, ""),
+        ("GET", "/a%20b?q=%20+x", 404, ""),
+        ("GET", "/api", 200, "APIVersions"),
+        ("GET", "/apis", 200, "APIGroupList"),
+        ("GET", "/api/v1", 200, "APIResourceList"),
+        ("POST", "/version", 405, "Status"),
+    ],
+)
+def test_paths_that_are_no_resources(audited: Audited, method: str, path: str, code: int, shown: str) -> None:
+    last = audited.last(method, path)
+    assert (last["requestURI"], last["verb"]) == (path, method.lower())
+    assert last["responseStatus"]["code"] == code
+    assert last.get("responseObject", {}).get("kind", "") == shown
+    assert "objectRef" not in last
+
+
+def test_resources_that_are_not_there_are_referred_to(audited: Audited) -> None:
+    last = audited.last("GET", "/apis/none.example.com/v1/things/a")
+    assert last["objectRef"] == {"resource": "things", "name": "a", "apiGroup": "none.example.com", "apiVersion": "v1"}
+    assert last["responseStatus"] == {"metadata": {}, "code": 404}
+
+
+def test_a_form_that_nobody_can_give_tells_the_code_only(audited: Audited, widgets: Resource) -> None:
+    last = audited.last("GET", widgets.path("one"), Accept="application/nothing")
+    assert last["responseStatus"] == {"metadata": {}, "code": 406}
+    assert "responseObject" not in last
+
+
+def test_a_namespace_is_in_itself(audited: Audited) -> None:
+    last = audited.last("GET", "/api/v1/namespaces/default")
+    assert last["objectRef"] == {
+        "resource": "namespaces",
+        "namespace": "default",
+        "name": "default",
+        "apiVersion": "v1",
+    }
+
+
+def test_bodies_that_are_refused(audited: Audited, widgets: Resource) -> None:
+    broken = audited.last("POST", widgets.path(), '{"apiVersion":', Content_Type="application/json")
+    assert "requestObject" not in broken
+    wrong = audited.last("POST", widgets.path(), widgets.make("wrong", size=-1))
+    assert wrong["requestObject"]["spec"]["size"] == -1
+    assert wrong["responseStatus"]["reason"] == "Invalid"
+    assert wrong["responseStatus"]["details"]["causes"] == wrong["responseObject"]["details"]["causes"]
+
+
+def test_where_from_and_by_what(audited: Audited) -> None:
+    last = audited.last(
+        "GET", "/version", X_Forwarded_For="10.0.0.1, 10.0.0.2", X_Real_Ip="10.0.0.3", User_Agent="a" * 1030
+    )
+    assert last["sourceIPs"] == ["10.0.0.1", "10.0.0.2", "10.0.0.3", "127.0.0.1"]
+    assert last["userAgent"] == "a" * 1024 + "...TRUNCATED"
+
+
+def test_who_somebody_acts_as(audited: Audited, widgets: Resource) -> None:
+    _, events = audited.ask("GET", widgets.path(), Impersonate_User="alice", Impersonate_Group="devs")
+    assert not {"impersonatedUser", "authenticationMetadata"} & events["RequestReceived"].keys()
+    last = events["ResponseComplete"]
+    assert last["user"]["username"] == "admin"
+    groups = ["devs", "system:authenticated"]
+    assert last["impersonatedUser"] == {"username": "alice", "groups": groups}
+    assert last["authenticationMetadata"] == {"impersonationConstraint": "impersonate:user-info"}
+    older = audited.last("GET", widgets.path(), Impersonate_User="alice", Impersonate_Extra_Scopes="view")
+    assert older["impersonatedUser"]["extra"] == {"scopes": ["view"]}
+    assert "authenticationMetadata" not in older, "the oldest mode"
+
+
+def test_a_deprecated_version_is_told(audited: Audited) -> None:
+    made = establish(audited.api, definition(fresh_group(), deprecated=True))
+    last = audited.last("GET", f"/apis/{made['spec']['group']}/v1/widgets")
+    assert last["annotations"] == {**ALLOWED, "k8s.io/deprecated": "true"}
+
+
+def test_what_is_asked_of_reviews_and_which_tokens_are_made(audited: Audited) -> None:
+    asked = {"resourceAttributes": {"verb": "get", "resource": "pods"}}
+    last = audited.last("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", {"spec": asked})
+    assert last["requestObject"]["spec"] == asked
+    assert last["responseObject"]["status"]["allowed"] is True
+    accounts = "/api/v1/namespaces/default/serviceaccounts"
+    audited.api.post(accounts, {"metadata": {"name": "told"}}).expect(201)
+    made = audited.last("POST", f"{accounts}/told/token", {"spec": {}})
+    assert made["annotations"]["authentication.kubernetes.io/issued-credential-id"].startswith("JTI=")
+
+
+def test_what_webhooks_and_policies_say(audited: Audited, tmp_path: Path) -> None:
+    api = audited.api
+    things = serve(api, "things")
+    with running_webhook(tmp_path) as hook:
+        value = {"op": "add", "path": "/spec/color", "value": "red"}
+        hook.answers["/m"] = patch(value, auditAnnotations={"why": "because"})
+        hook.answers["/v"] = lambda _: {"allowed": True, "auditAnnotations": {"seen": "yes"}}
+        hook.answers["/broken"] = lambda _: page(500, b"")
+        where = rule(things)
+        hooks = [
+            webhook("m", hook.client_config("/m"), where),
+            webhook("broken", hook.client_config("/broken"), where, failurePolicy="Ignore"),
+        ]
+        mutating = document(MUTATING, "audit-m", webhooks=hooks)
+        validating = document(VALIDATING, "audit-v", webhooks=[webhook("v", hook.client_config("/v"), where)])
+        api.post(MUTATING, mutating).expect(201)
+        api.post(VALIDATING, validating).expect(201)
+        try:
+            dry = f"{things.path()}?dryRun=All"
+            until(lambda: "v.example.com/seen" in audited.last("POST", dry, things.make("a"))["annotations"], "called")
+            told = audited.last("POST", things.path(), things.make("a"))["annotations"]
+            hook.answers["/v"] = deny("no")
+            refused = audited.last("POST", things.path(), things.make("b"))
+        finally:
+            api.delete(f"{MUTATING}/audit-m")
+            api.delete(f"{VALIDATING}/audit-v")
+    names = {"configuration": "audit-m", "webhook": "m.example.com"}
+    mutation, added = "mutation.webhook.admission.k8s.io/", "patch.webhook.admission.k8s.io/"
+    assert json.loads(told.pop(f"{added}round_0_index_0")) == {**names, "patch": [value], "patchType": "JSONPatch"}
+    assert json.loads(told.pop(f"{mutation}round_0_index_0")) == {**names, "mutated": True}
+    assert json.loads(told.pop(f"{mutation}round_0_index_1"))["mutated"] is False
+    assert told == {
+        **ALLOWED,
+        "m.example.com/why": "because",
+        "v.example.com/seen": "yes",
+        "failed-open.mutation.webhook.admission.k8s.io/round_0_index_1": "broken.example.com",
+    }
+    assert "m.example.com/why" in refused["annotations"], "also of what is refused"
+    assert refused["responseStatus"]["code"] == 400
+
+
+def test_what_policies_tell(audited: Audited) -> None:
+    api = audited.api
+    things = serve(api, "things")
+    content = {
+        "matchConstraints": {"resourceRules": [rule(things)]},
+        "validations": [{"expression": "object.spec.size < 5", "message": "too many"}],
+        "auditAnnotations": [{"key": "size", "valueExpression": "'size ' + string(object.spec.size)"}],
+    }
+    api.post(POLICIES, document(POLICIES, "audit-p", spec=content)).expect(201)
+    bound = {"policyName": "audit-p", "validationActions": ["Audit"]}
+    api.post(BINDINGS, document(BINDINGS, "audit-b", spec=bound)).expect(201)
+    try:
+        dry = f"{things.path()}?dryRun=All"
+        until(lambda: "audit-p/size" in audited.last("POST", dry, things.make("a", size=1))["annotations"], "judged")
+        told = audited.last("POST", things.path(), things.make("a", size=7))["annotations"]
+    finally:
+        api.delete(f"{BINDINGS}/audit-b")
+        api.delete(f"{POLICIES}/audit-p")
+    failure = "validation.policy.admission.k8s.io/validation_failure"
+    assert json.loads(told.pop(failure)) == [
+        {
+            "message": "too many", "policy": "audit-p", "binding": "audit-b", "expressionIndex": 0,
+            "validationActions": ["Audit"],
+        }
+    ]  # fmt: skip
+    assert told == {**ALLOWED, "audit-p/size": "size 7"}
+
+
+def test_events_and_levels_are_counted(audited: Audited) -> None:
+    def count(name: str) -> float:
+        lines = audited.api.get("/metrics").text.splitlines()
+        return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
+
+    events, levels = count("apiserver_audit_event_total"), count('apiserver_audit_level_total{level="RequestResponse"}')
+    audited.last("GET", "/version")
+    # of the first scrape what comes after it, of the request in between all, of the second what comes before it
+    assert count("apiserver_audit_event_total") == events + 6
+    assert count('apiserver_audit_level_total{level="RequestResponse"}') > levels
+    assert count("apiserver_audit_requests_rejected_total") == 0

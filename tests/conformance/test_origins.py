@@ -1,0 +1,127 @@
+"""What pages of other origins may do, and that TLS is a must: headers as kube-apiserver v1.36.3 sends them."""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.support.client_certificates import dialling
+from tests.support.http_client import Client
+from tests.support.processes import Etcd, Server, running_server
+
+NAMESPACE = "/api/v1/namespaces/default"
+GOOD = {"Origin": "https://good.example"}
+ADMIN = {"Authorization": "Bearer sesame"}
+HSTS = "max-age=31536000; includeSubDomains; preload"
+
+
+def granted(origin: str) -> dict[str, str]:
+    return {
+        "access-control-allow-credentials": "true",
+        "access-control-allow-headers": "Content-Type, Content-Length, Accept-Encoding, X-CSRF-Token, Authorization, "
+        "X-Requested-With, If-Modified-Since",
+        "access-control-allow-methods": "POST, GET, OPTIONS, PUT, DELETE, PATCH",
+        "access-control-allow-origin": origin,
+        "access-control-expose-headers": "Date",
+    }
+
+
+def told(headers: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in headers.items() if name.startswith("access-control-") or name == "vary"}
+
+
+@pytest.fixture(scope="module")
+def told_server(tmp_path_factory: pytest.TempPathFactory, own_etcd: Etcd) -> Iterator[Server]:
+    """A server whose answers pages of two origins may read."""
+    directory = tmp_path_factory.mktemp("origins")
+    (directory / "tokens.csv").write_text('sesame,admin,1,"system:masters"\n')
+    flags = [
+        "--port=0", f"--etcd-servers={own_etcd.url}", "--etcd-prefix=/origins",
+        f"--token-auth-file={directory / 'tokens.csv'}", "--goaway-chance=0.02",
+        "--cors-allowed-origins=//good\\.example(:|$),^http://other\\.example$",
+        "--strict-transport-security-directives=max-age=31536000,includeSubDomains,preload",
+    ]  # fmt: skip
+    with running_server(flags, directory) as server:
+        yield server
+
+
+@pytest.fixture
+def page(told_server: Server) -> Client:
+    """A client of that server."""
+    return Client(told_server.url, {}, dialling())
+
+
+@pytest.mark.rows("LIM-005")
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "status"),
+    [
+        ("GET", NAMESPACE, {**ADMIN, **GOOD}, 200),
+        ("GET", f"{NAMESPACE}?resourceVersion=0", {**ADMIN, **GOOD}, 200),
+        ("GET", NAMESPACE, {**ADMIN, "Origin": "https://good.example:8443"}, 200),
+        ("GET", NAMESPACE, {**ADMIN, "Origin": "http://other.example"}, 200),
+        ("GET", NAMESPACE, GOOD, 401),
+        ("GET", "/api/v1/namespaces/nowhere", {**ADMIN, **GOOD}, 404),
+        ("GET", "/api/v1/namespaces?watch=1&timeoutSeconds=1", {**ADMIN, **GOOD}, 200),
+        ("POST", "/api/v1/namespaces", {**ADMIN, **GOOD}, 400),
+        ("OPTIONS", NAMESPACE, {**GOOD, "Access-Control-Request-Method": "PUT"}, 204),
+        ("OPTIONS", "/nowhere", GOOD, 204),
+    ],
+)
+def test_allowed_origins(page: Client, method: str, path: str, headers: dict[str, str], status: int) -> None:
+    answer = page.request(method, path, b"{" if method == "POST" else None, headers)
+    assert answer.status == status
+    assert told(answer.headers) == granted(headers["Origin"])
+    assert answer.headers["strict-transport-security"] == HSTS
+    assert answer.headers["cache-control"] == "no-cache, private"
+    if status == 204:
+        assert answer.raw == b""
+        assert "content-length" not in answer.headers
+
+
+@pytest.mark.rows("LIM-005")
+@pytest.mark.parametrize(
+    ("method", "headers", "status"),
+    [
+        ("GET", ADMIN, 200),
+        ("GET", {**ADMIN, "Origin": "https://good.example.evil"}, 200),
+        ("GET", {**ADMIN, "Origin": "null"}, 200),
+        ("OPTIONS", ADMIN, 405),
+        ("OPTIONS", {**ADMIN, "Origin": "https://evil"}, 405),
+        ("OPTIONS", {"Origin": "https://evil"}, 401),
+    ],
+)
+@pytest.mark.parametrize("query", ["", "?resourceVersion=0"])
+def test_other_origins(page: Client, method: str, headers: dict[str, str], status: int, query: str) -> None:
+    for _ in range(2):  # the second GET may be answered by the fast path
+        answer = page.request(method, NAMESPACE + query, None, headers)
+        assert answer.status == status
+        assert told(answer.headers) == {}
+        assert answer.headers["strict-transport-security"] == HSTS
+
+
+@pytest.mark.rows("LIM-005")
+def test_origins_on_one_connection_are_told_apart(told_server: Server) -> None:
+    address = urlsplit(told_server.url)
+    connection = http.client.HTTPSConnection(address.hostname or "", address.port, context=dialling())
+    seen: list[Any] = []
+    for headers in (ADMIN, {**ADMIN, **GOOD}, ADMIN, {**ADMIN, "Origin": "http://other.example"}, ADMIN):
+        connection.request("GET", f"{NAMESPACE}?resourceVersion=0", headers=headers)
+        answer = connection.getresponse()
+        answer.read()
+        seen.append(answer.getheader("Access-Control-Allow-Origin"))
+    connection.close()
+    assert seen == [None, "https://good.example", None, "http://other.example", None]
+
+
+@pytest.mark.rows("LIM-005")
+def test_without_tls_nothing_is_said_about_it(tmp_path_factory: pytest.TempPathFactory, own_etcd: Etcd) -> None:
+    flags = ["--insecure", "--port=0", f"--etcd-servers={own_etcd.url}", "--etcd-prefix=/origins-plain"]
+    hsts = "--strict-transport-security-directives=preload"
+    with running_server([*flags, hsts], tmp_path_factory.mktemp("plain")) as server:
+        answer = Client(server.url).get(NAMESPACE, {"Origin": "https://good.example"})
+        assert "strict-transport-security" not in answer.headers
+        assert told(answer.headers) == {}

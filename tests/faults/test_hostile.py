@@ -1,0 +1,281 @@
+"""A client that wants to harm: what one request of an allowed size, or one connection, takes from the others."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.support.definitions import Resource, definition, serve
+from tests.support.http_client import APPLY, DEFINITIONS, TABLE, Client
+from tests.support.processes import Server, running_server
+from tests.support.strain import memory, slowness, spent
+from tests.support.waiting import busy, pause, until
+
+STRATEGIC = "application/strategic-merge-patch+json"
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "spec": {
+            "type": "object",
+            "properties": {
+                "map": {"type": "object", "additionalProperties": {"type": "string"}},
+                "card": {"type": "string", "format": "creditcard"},
+                "host": {"type": "string", "format": "hostname"},
+                "time": {"type": "string", "format": "duration"},
+                "any": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+            },
+        }
+    },
+}
+Send = Callable[[Client, Resource], int]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server of our own, since the others would suffer."""
+    with running_server(["--insecure", "--port=0"], tmp_path_factory.mktemp("hostile")) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def widgets(server: Server) -> Resource:
+    """A kind with fields that are costly to judge, and some objects of it."""
+    found = serve(Client(server.url), schema={"openAPIV3Schema": SCHEMA})
+    for number in range(600):
+        body = found.make(f"w{number}")
+        body["metadata"]["labels"] = {"n": str(number)}
+        found.api.post(found.path(), body).expect(201)
+    return found
+
+
+def dry(body: Callable[[Resource], dict[str, Any]]) -> Send:
+    """Return what creates an object, or seems to."""
+    return lambda api, widgets: api.post(widgets.path(), body(widgets), dryRun="All").status
+
+
+def listed(query: str) -> Send:
+    """Return what lists the widgets."""
+    return lambda api, widgets: api.get(f"{widgets.path()}?{query}").status
+
+
+def defined(schema: dict[str, Any], versions: int = 1) -> Send:
+    """Return what creates a definition, or seems to."""
+
+    def send(api: Client, _: Resource) -> int:
+        body = definition("hostile.example.com", schema={"openAPIV3Schema": schema})
+        body["spec"]["versions"] *= versions
+        return api.post(DEFINITIONS, body, dryRun="All").status
+
+    return send
+
+
+def retained(api: Client, _: Resource) -> int:
+    """Patch a map with many members, all of which stay."""
+    keys = {f"k{number}": "v" for number in range(20_000)}
+    api.post(CONFIG_MAPS, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "large"}, "data": keys})
+    return api.patch(f"{CONFIG_MAPS}/large", {"data": {"$retainKeys": [*keys], **keys}}, STRATEGIC).status
+
+
+KEYS = [f"k{number}" for number in range(30_000)]
+COSTLY: dict[str, tuple[Send, int]] = {
+    "wrong members": (dry(lambda it: it.make("a", map=dict.fromkeys(KEYS, 1))), 422),
+    "card": (dry(lambda it: it.make("a", card="1h" * 1_400_000)), 422),
+    "host": (dry(lambda it: it.make("a", host="a." * 1_400_000)), 422),
+    "time": (dry(lambda it: it.make("a", time="1h" * 1_400_000)), 201),
+    "labels not there": (listed("labelSelector=" + ",".join(f"!k{number}" for number in range(8_000))), 200),
+    "other labels": (listed("labelSelector=" + ",".join(f"n!=x{number}" for number in range(6_000))), 200),
+    "other fields": (listed("fieldSelector=" + ",".join(f"metadata.name!=x{number}" for number in range(2_800))), 200),
+    "long timeout": (listed("timeout=" + "1s" * 30_000), 200),
+    "map keys": (
+        defined(
+            {
+                "type": "object",
+                "properties": {
+                    "spec": {
+                        "type": "array",
+                        "x-kubernetes-list-type": "map",
+                        "x-kubernetes-list-map-keys": KEYS,
+                        "items": {"type": "object", "properties": {"k1": {"type": "string"}}},
+                    }
+                },
+            }
+        ),
+        422,
+    ),
+    "versions": (defined({"type": "object"}, 15_000), 422),
+    "retained": (retained, 200),
+}
+"""What was quadratic, or held the interpreter, and the code that it is answered with."""
+
+
+@pytest.mark.parametrize("name", COSTLY)
+def test_one_request_takes_seconds_of_nobody(server: Server, widgets: Resource, name: str) -> None:
+    send, code = COSTLY[name]
+    slow, _ = slowness()
+    took, had = spent(server), memory(server, "VmHWM")
+    assert send(widgets.api, widgets) == code
+    took, grown = spent(server) - took, memory(server, "VmHWM") - had
+    print(f"{took:.2f} s of CPU, {grown:.0f} MiB")
+    assert took < 6.0 * max(slow, slowness()[0])
+    assert grown < 250
+
+
+def connected(server: Server) -> socket.socket:
+    """Return a plain connection to the server."""
+    parts = urlsplit(server.url)
+    return socket.create_connection((parts.hostname or "", parts.port or 80), timeout=60)
+
+
+def others_wait(server: Server, harm: Callable[[], object]) -> float:
+    """Return the seconds that somebody else waited at most for an answer while something harmful went on."""
+    over, waits = threading.Event(), [0.0]
+    api = Client(server.url)
+
+    def ask() -> None:
+        while not over.is_set():
+            began = time.monotonic()
+            assert api.get("/readyz").status == 200
+            waits.append(time.monotonic() - began)
+            pause(0.002)
+
+    asker = threading.Thread(target=ask)
+    asker.start()
+    try:
+        harm()
+    finally:
+        over.set()
+        asker.join()
+    return max(waits)
+
+
+def pipelined(server: Server, _: Resource) -> None:
+    """Send thousands of requests at once, each of which can be answered at once."""
+    request = b"GET /version HTTP/1.1\r\nHost: x\r\n\r\n"
+    last = b"GET /version HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    with connected(server) as line:
+        sender = threading.Thread(target=line.sendall, args=(request * 12_000 + last,))
+        sender.start()
+        received = 0
+        while piece := line.recv(1 << 20):
+            received += piece.count(b"HTTP/1.1 200 OK")
+        sender.join()
+    assert received == 12_001
+
+
+def applied(_: Server, widgets: Resource) -> None:
+    """Apply many members to what is not there."""
+    body = widgets.make("applied", any={f"k{number}": 1 for number in range(120_000)})
+    widgets.api.patch(widgets.path("applied"), json.dumps(body), APPLY, fieldManager="x", dryRun="All").expect(201)
+
+
+def shown(accept: str) -> Callable[[Server, Resource], None]:
+    """List in a form that is made of the whole list."""
+
+    def show(_: Server, widgets: Resource) -> None:
+        assert widgets.api.get(widgets.path(), {"Accept": accept}).status == 200
+
+    return show
+
+
+def deleted(_: Server, widgets: Resource) -> None:
+    """Delete a collection, seemingly."""
+    assert len(widgets.api.delete(widgets.path(), dryRun="All").expect(200)["items"]) == 600
+
+
+def judged(_: Server, widgets: Resource) -> None:
+    """Write what a policy has thousands of expressions about."""
+    form = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy"}
+    rule = {"operations": ["*"], "apiGroups": [widgets.group], "apiVersions": ["*"], "resources": ["*"]}
+    spec = {
+        "matchConstraints": {"resourceRules": [rule]},
+        "validations": [{"expression": f"object.metadata.name != 'n{number}'"} for number in range(3_000)],
+    }
+    policies = f"/apis/{form['apiVersion']}/validatingadmissionpolicies"
+    widgets.api.post(policies, {**form, "metadata": {"name": "many"}, "spec": spec}).expect(201)
+    binding = {"policyName": "many", "validationActions": ["Deny"]}
+    bound = {**form, "kind": f"{form['kind']}Binding", "metadata": {"name": "many"}, "spec": binding}
+    widgets.api.post(f"/apis/{form['apiVersion']}/validatingadmissionpolicybindings", bound).expect(201)
+    try:
+        until(lambda: widgets.api.post(widgets.path(), widgets.make("n7"), dryRun="All").status == 422, "it is refused")
+    finally:
+        widgets.api.delete(f"{policies}/many").expect(200)
+
+
+def numbered(_: Server, widgets: Resource) -> None:
+    """Send many numbers, which are all shown again."""
+    body = widgets.make("numbered", any={"list": [1.2345678901234567e-300] * 110_000})
+    widgets.api.post(widgets.path(), body, dryRun="All").expect(201)
+
+
+def asked(_: Server, widgets: Resource) -> None:
+    """Ask for numbers of many requests, again and again."""
+    for _ in range(20):
+        assert widgets.api.get("/metrics").status == 200
+
+
+HARM: dict[str, Callable[[Server, Resource], None]] = {
+    "pipelined": pipelined,
+    "applied": applied,
+    "a table in YAML": shown(TABLE.replace("/json", "/yaml")),
+    "a list of metadata in YAML": shown("application/yaml;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"),
+    "a collection deleted": deleted,
+    "a policy of many expressions": judged,
+    "numbers": numbered,
+    "metrics": asked,
+}
+
+
+@pytest.mark.parametrize("name", HARM)
+def test_others_are_answered_meanwhile(server: Server, widgets: Resource, name: str) -> None:
+    load = busy()
+    waited = others_wait(server, lambda: HARM[name](server, widgets))
+    print(f"others waited {waited:.3f} s")
+    assert waited < 0.25 * max(load, busy())
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["in one piece", "in pieces"])
+def test_a_head_has_an_end(server: Server, *, whole: bool) -> None:
+    fields = b"".join(b"X-%d: %b\r\n" % (number, b"v" * 60_000) for number in range(100))
+    with connected(server) as line:
+        try:
+            for at in range(0, len(fields), len(fields) if whole else 50_000):
+                line.sendall((b"GET /version HTTP/1.1\r\nHost: x\r\n" if not at else b"") + fields[at : at + 50_000])
+                pause(0.001)
+            answer = line.recv(4096)
+        except ConnectionError:
+            answer = b""
+    assert not answer or answer.startswith(b"HTTP/1.1 431 ")
+
+
+def test_a_thread_that_computes_keeps_no_server_from_its_end(tmp_path: Path) -> None:
+    with running_server(["--insecure", "--port=0"], tmp_path) as server:
+        assert server.process is not None
+        widgets = serve(Client(server.url))
+        body = json.dumps(widgets.make("a", labels={f"k {number}": "v v" for number in range(100_000)})).encode()
+        head = (
+            f"POST {widgets.path()} HTTP/1.1\r\nHost: x\r\nContent-Type: application/yaml\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n"
+        )
+        lines = [connected(server) for _ in range(6)]
+        for line in lines:
+            line.sendall(head.encode() + body)
+        pause(0.5)
+        load = busy()
+        began = time.monotonic()
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(60) == 0
+        took = time.monotonic() - began
+        for line in lines:
+            line.close()
+        print(f"ended after {took:.1f} s")
+        assert took < 10 * max(load, busy())

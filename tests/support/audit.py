@@ -1,0 +1,53 @@
+"""Knows audit logs: policies for servers under test, and the events of a request."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.support.http_client import Answer, Client
+from tests.support.processes import Server
+
+Event = dict[str, Any]
+
+
+def write_policy(directory: Path, *rules: dict[str, Any], **policy: Any) -> Path:
+    """Write a policy file."""
+    path = directory / "policy.yaml"
+    path.write_text(yaml.safe_dump({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", **policy, "rules": list(rules)}))
+    return path
+
+
+class Audited:
+    """A server with an audit log, and a client of it that names its requests."""
+
+    def __init__(self, server: Server, log: Path, *, trusting: bool = False) -> None:
+        """``trusting``: whatever certificate the server shows."""
+        self.server = server
+        self.log = log
+        self.api = Client(server.url, tls=ssl._create_unverified_context() if trusting else None)
+        self._number = 0
+
+    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[Answer, dict[str, Event]]:
+        """Send a request; return the answer and its events by stage: an answer waits for them."""
+        self._number += 1
+        name = f"{method}-{self._number}"
+        named = {"Audit-Id": name, **{key.replace("_", "-"): value for key, value in headers.items()}}
+        answer = self.api.request(method, path, body, named)
+        assert answer.headers["audit-id"] == name
+        return answer, self.events(name)
+
+    def last(self, method: str, path: str, body: Any = None, **headers: str) -> Event:
+        """Send a request and return its last event."""
+        return self.ask(method, path, body, **headers)[1]["ResponseComplete"]
+
+    def events(self, name: str) -> dict[str, Event]:
+        """Return the events of a request by stage, in the order in which they were written."""
+        found = [json.loads(line) for line in self.log.read_bytes().splitlines()]
+        stages = [event for event in found if event["auditID"] == name]
+        assert len({event["stage"] for event in stages}) == len(stages)
+        return {event["stage"]: event for event in stages}

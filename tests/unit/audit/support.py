@@ -1,0 +1,53 @@
+"""What tests of the audit share: events, and a place for lines that is told how to behave."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Sequence
+
+from apiext.audit.events import Event, Told, Trail
+from apiext.audit.policy import COMPLETE, REQUEST_RESPONSE, Verdict
+
+WHEN = 1_767_355_200.25
+
+
+def trail(level: int = REQUEST_RESPONSE, *, bare: bool = False, omitted: Sequence[str] = (), uri: str = "/a") -> Trail:
+    """Return a trail of a GET by alice."""
+    user = {"username": "alice", "uid": "7", "groups": ["devs"]}
+    told = Told("id-1", uri, "get", user, ["10.0.0.1"], "curl/8", WHEN)
+    return Trail(
+        Verdict(level, frozenset(omitted), bare), told, {"resource": "widgets", "name": "a", "apiVersion": "v1"}
+    )
+
+
+def event(stage: str = COMPLETE, *, size: int = 0, level: int = REQUEST_RESPONSE, name: str = "a") -> Event:
+    """Return an event; ``size`` is counted for it."""
+    return trail(level, uri=f"/{name}").event(stage, WHEN + 1, {"metadata": {}, "code": 200}, None, size)
+
+
+class Place:
+    """A place that keeps lines; it may be full, or wait until it is let go on."""
+
+    def __init__(self) -> None:
+        self.written: list[list[bytes]] = []
+        self.full = False
+        self.open = threading.Event()
+        self.open.set()
+        self.closed = False
+
+    @property
+    def lines(self) -> list[bytes]:
+        """Every line so far."""
+        return [line for lines in self.written for line in lines]
+
+    def write(self, lines: Sequence[bytes]) -> None:
+        """Keep lines."""
+        assert self.open.wait(10)
+        if self.full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self.written.append(list(lines))
+
+    def close(self) -> None:
+        """Take note."""
+        self.closed = True

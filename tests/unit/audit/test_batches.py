@@ -1,0 +1,119 @@
+"""Batches: by number, by time, at most so many a second, and what happens at the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from apiext import limits
+from apiext.audit.batches import Batches, Throttle
+from apiext.audit.counters import Counters
+from apiext.audit.events import Event
+from apiext.config import AuditDelivery
+from tests.unit.audit.support import event
+
+pytestmark = [pytest.mark.rows("AUD-001"), pytest.mark.looptime]
+
+WEBHOOK = AuditDelivery(mode="batch", max_batch=3, max_wait=30.0)
+
+
+class Taken:
+    """Who takes batches, and when that was."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.seconds = seconds
+        self.batches: list[tuple[float, int]] = []
+        self.most = self.now = 0
+
+    async def __call__(self, events: Sequence[Event]) -> bool:
+        self.now += 1
+        self.most = max(self.most, self.now)
+        self.batches.append((round(asyncio.get_running_loop().time(), 1), len(events)))
+        await asyncio.sleep(self.seconds)
+        self.now -= 1
+        return True
+
+
+async def test_a_whole_batch_goes_at_once_and_a_smaller_one_when_it_is_time() -> None:
+    taken = Taken()
+    async with asyncio.TaskGroup() as group:
+        batches = Batches(WEBHOOK, taken, Counters(), 4)
+        batches.start(group)
+        await asyncio.sleep(10)
+        for _ in range(4):
+            batches.put(event())
+        await asyncio.sleep(60)
+        await batches.stop()
+    assert taken.batches == [(10.0, 3), (40.0, 1)]
+
+
+async def test_the_end_does_not_wait_for_a_batch() -> None:
+    taken = Taken()
+    async with asyncio.TaskGroup() as group:
+        batches = Batches(WEBHOOK, taken, Counters(), 4)
+        batches.start(group)
+        for _ in range(5):
+            batches.put(event())
+        await batches.stop()
+    assert [count for _, count in taken.batches] == [3, 2]
+
+
+async def test_only_so_many_batches_are_under_way() -> None:
+    taken, counters = Taken(2.0), Counters()
+    async with asyncio.TaskGroup() as group:
+        batches = Batches(AuditDelivery(mode="batch", max_batch=2, max_wait=1), taken, counters, 2)
+        batches.start(group)
+        for _ in range(10):
+            batches.put(event())
+        await asyncio.sleep(20)
+        await batches.stop()
+    assert taken.most == 2
+    assert sum(count for _, count in taken.batches) == 10
+
+
+async def test_who_does_not_take_them_holds_the_end_only_for_a_while() -> None:
+    counters = Counters()
+    async with asyncio.TaskGroup() as group:
+        batches = Batches(AuditDelivery(mode="batch", max_batch=1, max_wait=1), Taken(1000), counters, 1)
+        batches.start(group)
+        for _ in range(limits.AUDIT_WRITE_EVENTS + 5):
+            batches.put(event())
+        await asyncio.sleep(1)
+        began = asyncio.get_running_loop().time()
+        await batches.stop()
+        assert asyncio.get_running_loop().time() - began == pytest.approx(limits.AUDIT_FLUSH, abs=0.1)
+    assert counters.errors.slot("buffered").value == 5
+
+
+async def test_a_throttle_lets_a_burst_pass_and_then_so_many_a_second() -> None:
+    throttle, loop = Throttle(10, 5), asyncio.get_running_loop()
+    began = loop.time()
+    for _ in range(15):
+        await throttle.wait()
+    assert loop.time() - began == pytest.approx(1.0, abs=0.05)
+
+
+async def test_batches_of_one_are_of_one() -> None:
+    taken = Taken()
+    async with asyncio.TaskGroup() as group:
+        batches = Batches(AuditDelivery(mode="batch", max_batch=1), taken, Counters(), 4)
+        batches.start(group)
+        for _ in range(3):
+            batches.put(event())
+        await asyncio.sleep(1)
+        await batches.stop()
+    assert [count for _, count in taken.batches] == [1, 1, 1]
+
+
+async def test_a_file_takes_whatever_came_meanwhile() -> None:
+    taken = Taken()
+    async with asyncio.TaskGroup() as group:
+        batches = Batches(AuditDelivery(mode="batch", max_batch=1), taken, Counters(), 1)
+        batches.start(group)
+        for _ in range(3):
+            batches.put(event())
+        await asyncio.sleep(1)
+        await batches.stop()
+    assert [count for _, count in taken.batches] == [3]

@@ -1,0 +1,203 @@
+"""What an event says, byte for byte as kube-apiserver writes it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from apiext import limits
+from apiext.audit import events, truncation
+from apiext.audit.policy import COMPLETE, METADATA, RECEIVED, REQUEST, REQUEST_RESPONSE
+from apiext.auth.user import User
+from apiext.config import AuditDelivery
+from apiext.http.audit import source_ips
+from tests.unit.audit.support import WHEN, event, trail
+
+pytestmark = pytest.mark.rows("AUD-001")
+
+
+def test_the_first_stage() -> None:
+    line = trail().event(RECEIVED, 0).line()
+    assert line == (
+        b'{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"RequestResponse","auditID":"id-1",'
+        b'"stage":"RequestReceived","requestURI":"/a","verb":"get",'
+        b'"user":{"username":"alice","uid":"7","groups":["devs"]},"sourceIPs":["10.0.0.1"],"userAgent":"curl/8",'
+        b'"objectRef":{"resource":"widgets","name":"a","apiVersion":"v1"},'
+        b'"requestReceivedTimestamp":"2026-01-02T12:00:00.250000Z","stageTimestamp":"2026-01-02T12:00:00.250000Z"}'
+    )
+
+
+def test_the_last_stage_in_upstreams_order() -> None:
+    found = trail(uri="/a?b=<c>&d=e")
+    found.impersonated = events.user_info(User("bob", ("ops",), "", (("k", ("v",)),)))
+    found.requested(
+        {"metadata": {"name": "other", "uid": "u", "resourceVersion": "5", "namespace": "ns"}, "x": "\u2028"}
+    )
+    found.constrained("impersonate:user-info")
+    found.annotations["b"] = "2"
+    found.annotations["a"] = "<1>"
+    done = found.event(COMPLETE, WHEN + 1, events.response_status(200), lambda: b'{"kind":"A&B"}')
+    line = done.line()
+    told = json.loads(line)
+    assert list(told) == [
+        "kind", "apiVersion", "level", "auditID", "stage", "requestURI", "verb", "user", "impersonatedUser",
+        "authenticationMetadata", "sourceIPs", "userAgent", "objectRef", "responseStatus", "requestObject",
+        "responseObject", "requestReceivedTimestamp", "stageTimestamp", "annotations",
+    ]  # fmt: skip
+    assert list(told["objectRef"]) == ["resource", "namespace", "name", "uid", "apiVersion", "resourceVersion"]
+    assert told["objectRef"]["name"] == "a", "what the path says stays"
+    assert told["impersonatedUser"] == {"username": "bob", "groups": ["ops"], "extra": {"k": ["v"]}}
+    assert list(told["annotations"]) == ["a", "b"]
+    assert told["responseObject"] == {"kind": "A&B"}
+    assert told["stageTimestamp"] == "2026-01-02T12:00:01.250000Z"
+    assert not set(b"<>&").intersection(line), "as Go escapes JSON"
+    assert b'"x":"\\u2028"' in line
+
+
+@pytest.mark.parametrize(("level", "kept"), [(METADATA, False), (REQUEST, True), (REQUEST_RESPONSE, True)])
+def test_levels_decide_what_is_told_of_a_request(level: int, kept: bool) -> None:
+    found = trail(level)
+    found.requested({"metadata": {"namespace": "ns"}, "spec": {}})
+    found.annotations["patch.webhook.admission.k8s.io/round_0_index_0"] = "{}"
+    found.annotations["mutation.webhook.admission.k8s.io/round_0_index_0"] = "{}"
+    told = json.loads(found.event(COMPLETE, WHEN).line())
+    assert ("requestObject" in told) is kept
+    assert told["objectRef"]["namespace"] == "ns", "at every level"
+    assert len(told["annotations"]) == 1 + kept
+
+
+def test_an_annotation_keeps_its_first_value() -> None:
+    found = trail()
+    found.annotations["a"] = "1"
+    found.annotations["a"] = "2"
+    assert dict(found.annotations) == {"a": "1"}
+
+
+MANAGED = {"metadata": {"name": "a", "managedFields": [{}]}}
+BARE = {"metadata": {"name": "a"}}
+
+
+@pytest.mark.rows("AUD-002")
+@pytest.mark.parametrize(
+    ("given", "then"),
+    [
+        (MANAGED, BARE),
+        ({"metadata": {"managedFields": None}}, {"metadata": {}}),
+        ({"items": [MANAGED, 5]}, {"items": [BARE, 5]}),
+        ({"kind": "Table", "rows": [{"object": MANAGED}, {"object": None}]},
+         {"kind": "Table", "rows": [{"object": BARE}, {"object": None}]}),
+        ({"kind": "Other", "rows": [{"object": MANAGED}]}, {"kind": "Other", "rows": [{"object": MANAGED}]}),
+        ({"metadata": 5}, {"metadata": 5}),
+    ],
+)  # fmt: skip
+def test_managed_fields_are_left_out(given: dict[str, Any], then: dict[str, Any]) -> None:
+    before = json.dumps(given)
+    assert events.without_managed_fields(given) == then
+    assert json.dumps(given) == before
+
+
+@pytest.mark.parametrize(
+    ("raw", "then"),
+    [
+        (b'{"spec": {"a":  1}}\n', b'{"spec":{"a":1}}'),
+        (b'[{"op":"remove","path":"/a"}]', b'[{"op":"remove","path":"/a"}]'),
+        (b"kind: A\nspec: {b: c}\n", b'{"kind":"A","spec":{"b":"c"}}'),
+        (b"not json", b'"not json"'),
+        (b'{"a":', b'"{\\"a\\":"'),
+        (b"\xff", b'"\xef\xbf\xbd"'),
+    ],
+)
+def test_a_patch_is_told_as_it_was_sent(raw: bytes, then: bytes) -> None:
+    found = trail()
+    found.patched(raw)
+    request = found.event(COMPLETE, WHEN).request
+    assert request is not None
+    assert request() == then
+
+
+def test_the_options_of_a_delete() -> None:
+    found = trail()
+    found.options({"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0, "dryRun": [], "nope": 1})
+    request = found.event(COMPLETE, WHEN).request
+    assert request is not None
+    assert request() == b'{"kind":"DeleteOptions","apiVersion":"meta.k8s.io/__internal","gracePeriodSeconds":0}'
+
+
+def test_bytes_that_are_no_text_do_not_lose_an_event() -> None:
+    found = trail()
+    found.told = replace(found.told, agent="a\udcffb")
+    assert json.loads(found.event(COMPLETE, WHEN).line())["userAgent"] == "a\ufffdb"
+
+
+def test_the_legacy_form() -> None:
+    found = trail()
+    found.impersonated = {"username": "bob"}
+    done = found.event(COMPLETE, WHEN, {"metadata": {}, "code": 404})
+    assert done.legacy() == (
+        b'2026-01-02T12:00:00.250000Z AUDIT: id="id-1" stage="ResponseComplete" ip="10.0.0.1" method="get" '
+        b'user="alice" groups="\\"devs\\"" as="bob" asgroups="<lookup>" user-agent="curl/8" namespace="<none>" '
+        b'uri="/a" response="404"'
+    )
+    assert found.event(RECEIVED, WHEN).legacy().endswith(b'response="<deferred>"')
+
+
+CUT = AuditDelivery(truncated=True, max_event_bytes=600)
+
+
+def test_a_large_event_loses_its_objects_and_says_so() -> None:
+    found = trail()
+    found.requested({"x": "y" * 1000})
+    line = truncation.fitting(found.event(COMPLETE, WHEN), CUT)
+    assert line is not None
+    told = json.loads(line)
+    assert told["annotations"] == {"audit.k8s.io/truncated": "true"}
+    assert "requestObject" not in told
+
+
+def test_an_event_that_is_large_without_objects_is_dropped() -> None:
+    assert truncation.fitting(event(name="n" * 700), CUT) is None
+    assert truncation.fitting(event(name="n" * 700, level=METADATA), CUT) is None
+    assert truncation.fitting(event(name="n" * 700), AuditDelivery()) is not None
+
+
+@pytest.mark.parametrize(
+    ("forwarded", "real", "peer", "then"),
+    [
+        ("", "", "127.0.0.1", ["127.0.0.1"]),
+        ("10.0.0.1, 10.0.0.2", "", "127.0.0.1", ["10.0.0.1", "10.0.0.2", "127.0.0.1"]),
+        ("10.0.0.1,nonsense", "10.0.0.3", "127.0.0.1", ["10.0.0.1", "10.0.0.3", "127.0.0.1"]),
+        ("10.0.0.3", "10.0.0.3", "127.0.0.1", ["10.0.0.3", "127.0.0.1"]),
+        ("127.0.0.1", "", "127.0.0.1", ["127.0.0.1"]),
+        ("127.0.0.1, 10.0.0.1", "", "127.0.0.1", ["127.0.0.1", "10.0.0.1", "127.0.0.1"]),
+        ("", "2001:db8::1", "::1", ["2001:db8::1", "::1"]),
+        ("", "::ffff:10.0.0.1", "10.0.0.1", ["10.0.0.1"]),
+        ("010.0.0.01", "", "", ["10.0.0.1"]),  # upstream: leading zeros are no octal
+        ("fe80::1%eth0, 1.2.3, 1.2.3.999", "", "", []),
+    ],
+)
+def test_where_a_request_comes_from(forwarded: str, real: str, peer: str, then: list[str]) -> None:
+    assert source_ips({"X-Forwarded-For": forwarded, "X-Real-Ip": real}, peer) == then  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "then"), [(0.5012, "501.2ms"), (1.25, "1.25s"), (2.0, "2s"), (61.5, "1m1.5s"), (120, "2m0s")]
+)
+def test_durations_are_go_s(seconds: float, then: str) -> None:
+    assert events.go_duration(seconds) == then
+
+
+def test_what_an_event_holds_is_counted() -> None:
+    found = trail()
+    found.patched(b'{"a":1}')
+    assert found.event(COMPLETE, WHEN, None, lambda: b"{}", 100).size == 100 + 7 + limits.AUDIT_EVENT_BYTES
+
+
+def test_an_object_that_cannot_be_written_does_not_lose_its_event() -> None:
+    def broken() -> bytes:
+        raise TypeError("too deep")
+
+    done = trail().event(COMPLETE, WHEN, events.response_status(200), broken)
+    assert "responseObject" not in json.loads(done.line())

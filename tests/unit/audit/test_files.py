@@ -1,0 +1,170 @@
+"""The file of an audit log: rotation as lumberjack does it, and nothing torn when the disk is full."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from apiext.audit.files import LogFile, Rotation
+
+pytestmark = pytest.mark.rows("AUD-001")
+
+NOON = 1_767_355_200.0  # 2026-01-02T12:00:00Z
+
+
+class Clock:
+    """A clock that is set."""
+
+    def __init__(self) -> None:
+        self.now = NOON
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "logs" / "audit.log"
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def names(path: Path) -> list[str]:
+    return sorted(entry.name for entry in path.parent.iterdir())
+
+
+def test_a_file_is_made_with_its_directory_for_its_owner_only(path: Path) -> None:
+    file = LogFile(path, Rotation())
+    file.write([b"a\n", b"b\n"])
+    file.close()
+    assert path.read_bytes() == b"a\nb\n"
+    assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+
+
+def test_what_is_there_is_kept(path: Path, clock: Clock) -> None:
+    for _ in range(2):
+        file = LogFile(path, Rotation(size=100), clock)
+        file.write([b"0123456789\n"])
+        file.close()
+    assert path.read_bytes() == b"0123456789\n" * 2
+
+
+def test_a_file_that_would_be_too_large_is_put_aside_with_the_time(path: Path, clock: Clock) -> None:
+    file = LogFile(path, Rotation(size=10), clock)
+    file.write([b"aaaa\n", b"bbbb\n", b"cccc\n"])
+    clock.now += 1.25
+    file.write([b"dddd\n", b"eeee\n"])
+    file.close()
+    assert names(path) == ["audit-2026-01-02T12-00-00.000.log", "audit-2026-01-02T12-00-01.250.log", "audit.log"]
+    assert [entry.read_bytes() for entry in sorted(path.parent.iterdir())] == [
+        b"aaaa\nbbbb\n", b"cccc\ndddd\n", b"eeee\n",
+    ]  # fmt: skip
+
+
+def test_two_files_of_one_moment_are_both_kept(path: Path, clock: Clock) -> None:
+    # upstream: a file of the same millisecond is lost
+    file = LogFile(path, Rotation(size=5), clock)
+    file.write([b"aaaa\n", b"bbbb\n", b"cccc\n"])
+    file.close()
+    assert names(path) == ["audit-2026-01-02T12-00-00.000.log", "audit-2026-01-02T12-00-00.001.log", "audit.log"]
+
+
+def test_a_line_larger_than_a_file_is_one_of_its_own(path: Path, clock: Clock) -> None:
+    file = LogFile(path, Rotation(size=5), clock)
+    file.write([b"a\n", b"0123456789\n", b"b\n"])
+    file.close()
+    assert [entry.read_bytes() for entry in sorted(path.parent.iterdir())] == [b"a\n", b"0123456789\n", b"b\n"]
+
+
+def test_without_a_size_a_file_grows(path: Path) -> None:
+    file = LogFile(path, Rotation(size=0))
+    for _ in range(3):
+        file.write([b"x" * 1000 + b"\n"])
+    file.close()
+    assert names(path) == ["audit.log"]
+
+
+def test_only_so_many_are_kept(path: Path, clock: Clock) -> None:
+    file = LogFile(path, Rotation(size=5, backups=2), clock)
+    for line in (b"aaaa\n", b"bbbb\n", b"cccc\n", b"dddd\n"):
+        clock.now += 1
+        file.write([line])
+    file.close()
+    kept = sorted(path.parent.iterdir())
+    assert [entry.read_bytes() for entry in kept] == [b"bbbb\n", b"cccc\n", b"dddd\n"]
+
+
+def test_only_so_old_ones_are_kept(path: Path, clock: Clock) -> None:
+    file = LogFile(path, Rotation(size=5, backups=0, days=3), clock)
+    for line in (b"aaaa\n", b"bbbb\n", b"cccc\n"):
+        clock.now += 2 * 86400
+        file.write([line])
+    file.close()
+    assert [entry.read_bytes() for entry in sorted(path.parent.iterdir())] == [b"aaaa\n", b"bbbb\n", b"cccc\n"]
+    clock.now += 86401
+    LogFile(path, Rotation(size=5, backups=0, days=3), clock).close()  # a start tidies as well
+    assert [entry.read_bytes() for entry in sorted(path.parent.iterdir())] == [b"bbbb\n", b"cccc\n"]
+
+
+def test_files_of_others_are_left_alone(path: Path, clock: Clock) -> None:
+    path.parent.mkdir()
+    others = ["audit-old.log", "audit-2026-01-01T00-00-00.000.txt", "other-2020-01-01T00-00-00.000.log"]
+    for name in others:
+        (path.parent / name).touch()
+    file = LogFile(path, Rotation(size=5, backups=1, days=1), clock)
+    file.write([b"aaaa\n", b"bbbb\n"])
+    file.close()
+    assert set(others) < set(names(path))
+
+
+def test_old_files_are_compressed_when_that_is_wanted(path: Path, clock: Clock) -> None:
+    later: list[Callable[[], None]] = []
+    file = LogFile(path, Rotation(size=5, compress=True), clock, later.append)
+    file.write([b"aaaa\n", b"bbbb\n"])
+    assert names(path) == ["audit-2026-01-02T12-00-00.000.log", "audit.log"]
+    for work in later:  # beside the writing
+        work()
+    file.close()
+    packed = path.with_name("audit-2026-01-02T12-00-00.000.log.gz")
+    assert names(path) == [packed.name, "audit.log"]
+    assert gzip.decompress(packed.read_bytes()) == b"aaaa\n"
+    assert packed.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_file_that_somebody_took_away_is_made_again_at_the_next_rotation(path: Path, clock: Clock) -> None:
+    file = LogFile(path, Rotation(size=5), clock)
+    file.write([b"aaaa\n"])
+    path.unlink()
+    file.write([b"bbbb\n"])
+    file.close()
+    assert path.read_bytes() == b"bbbb\n"
+
+
+def test_a_full_disk_leaves_no_torn_line(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = LogFile(path, Rotation())
+    file.write([b"before\n"])
+    written, left = os.write, [4]
+
+    def write(descriptor: int, data: bytes) -> int:
+        if not left[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        count = written(descriptor, bytes(data)[: left[0]])
+        left[0] -= count
+        return count
+
+    monkeypatch.setattr(os, "write", write)
+    with pytest.raises(OSError, match="No space left"):
+        file.write([b"lost\n"])
+    assert path.read_bytes() == b"before\n"
+    left[0] = 100
+    file.write([b"after\n"])
+    file.close()
+    assert path.read_bytes() == b"before\nafter\n"

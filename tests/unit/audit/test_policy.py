@@ -1,0 +1,48 @@
+"""The audit policy: what matches, and what is refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from apiext.audit.policy import LEVELS, PolicyError, load
+from apiext.http.audit import namespace_of
+from apiext.meta import requestinfo
+from tests.support import cases
+from tests.support.cases import Case
+
+pytestmark = pytest.mark.rows("AUD-001")
+
+
+@pytest.mark.parametrize("case", cases.load(__file__, "policy"), ids=lambda case: case.name)
+def test_the_first_rule_that_matches_decides(case: Case) -> None:
+    text = json.dumps({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", **case.policy})
+    policy, notes = load(text.encode())
+    info = requestinfo.parse("GET", case.path, {})
+    user = case.get("user", "someone")
+    found = policy.judge(info, namespace_of(info), user, tuple(case.groups or ()))
+    assert LEVELS[found.level] == str(case.then)
+    assert found.omitted == frozenset(case.omitted or ())
+    assert found.omit_managed_fields is bool(case.bare)
+    assert notes == []
+
+
+@pytest.mark.parametrize("case", cases.load(__file__, "policy_faults"), ids=lambda case: case.name)
+def test_a_policy_that_cannot_be_used_is_refused(case: Case) -> None:
+    with pytest.raises(PolicyError) as refused:
+        load(case.text.encode())
+    assert str(refused.value) == case.then
+
+
+def test_what_no_policy_has_is_told_and_ignored() -> None:
+    text = """
+apiVersion: audit.k8s.io/v1
+kind: Policy
+more: 1
+rules: [{level: Metadata, users: [], nope: {}, resources: [{grup: x}]}]
+"""
+    policy, notes = load(text.encode())
+    assert len(policy.rules) == 1
+    told = ["more", "rules[0].nope", "rules[0].resources[0].grup"]
+    assert notes == [f'unknown field "{name}"' for name in told]

@@ -1,0 +1,151 @@
+"""What rules allow, whom bindings are for, and what decisions say."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from apiext import limits
+from apiext.auth.authorization import Attributes, Decision, Rule
+from apiext.auth.coverage import TooManyPermissions, described, uncovered
+from apiext.auth.rbac import Policy, Role, document_of, rule_in
+from apiext.auth.user import User, authenticated
+from tests.support.cases import Case, case_name, load
+
+pytestmark = pytest.mark.rows("AUT-003")
+
+JOE = authenticated("joe", ("devs",))
+READ = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}
+_ASKED = re.compile(r"(\S+) ([^\s/][^\s/]*)(?:/(\S+))?(?: of (\S+))?(?: by (\S+))?")
+
+
+def asked(text: str, user: User = JOE, namespace: str = "") -> Attributes:
+    verb, _, path = text.partition(" ")
+    if path.startswith("/"):
+        return Attributes(user, verb, path, at_path=True)
+    found = _ASKED.fullmatch(text)
+    assert found, text
+    group = (found[4] or "").strip('"')
+    return Attributes(user, verb, "", group, "v1", found[2], found[3] or "", namespace, found[5] or "")
+
+
+def bound(role: str, *subjects: dict[str, str], kind: str = "ClusterRole") -> dict[str, Any]:
+    return {"roleRef": {"kind": kind, "name": role}, "subjects": list(subjects)}
+
+
+def user(name: str) -> dict[str, str]:
+    return {"kind": "User", "name": name}
+
+
+@pytest.mark.parametrize("case", load(__file__, "rbac"), ids=case_name)
+def test_a_rule(case: Case) -> None:
+    policy = Policy()
+    policy.put_role("", "r", {"rules": [case["rule"]]})
+    policy.put_binding("", "b", bound("r", user("joe")))
+    for text in case.get("allows", ()):
+        assert policy(asked(text)).allowed, text
+    for text in case.get("refuses", ()):
+        assert not policy(asked(text)).allowed, text
+
+
+def test_reasons() -> None:
+    policy = Policy()
+    policy.put_role("", "c", {"rules": [READ]})
+    policy.put_role("ns", "r", {"rules": [{**READ, "verbs": ["list"]}]})
+    policy.put_binding("", "all", bound("c", user("x"), {"kind": "Group", "name": 'de"vs'}))
+    policy.put_binding("ns", "here", bound("r", {"kind": "ServiceAccount", "name": "sa"}, kind="Role"))
+    weird = authenticated("w", ('de"vs',))
+    reason = 'RBAC: allowed by ClusterRoleBinding "all" of ClusterRole "c" to Group "de\\"vs"'
+    assert policy(asked("get pods", weird)) == Decision(True, reason)
+    account = User("system:serviceaccount:ns:sa")
+    reason = 'RBAC: allowed by RoleBinding "here/ns" of Role "r" to ServiceAccount "sa/ns"'
+    assert policy(asked("list pods", account, "ns")) == Decision(True, reason)
+    assert policy(asked("list pods", account, "other")) == Decision(False)
+
+
+def test_the_first_subject_and_the_first_binding_count() -> None:
+    policy = Policy()
+    policy.put_role("", "c", {"rules": [READ]})
+    policy.put_binding("", "b", bound("c", {"kind": "Group", "name": "devs"}, user("joe")))
+    assert policy(asked("get pods")).reason.endswith('ClusterRoleBinding "b" of ClusterRole "c" to Group "devs"')
+    policy.put_binding("", "a", bound("c", user("joe")))
+    assert 'ClusterRoleBinding "a"' in policy(asked("get pods")).reason
+
+
+def test_roles_that_are_not_there() -> None:
+    policy = Policy()
+    policy.put_binding("", "a", bound("c", user("joe")))
+    one = 'clusterrole.rbac.authorization.k8s.io "c" not found'
+    assert policy(asked("get pods")) == Decision(False, f"RBAC: {one}")
+    policy.put_binding("ns", "b", bound("r", user("joe"), kind="Role"))
+    policy.put_binding("ns", "c", bound("r", user("joe"), kind="Role"))
+    other = 'role.rbac.authorization.k8s.io "r" not found'
+    assert policy(asked("get pods", namespace="ns")).reason == f"RBAC: [{one}, {other}]"
+    assert policy.rules_for(JOE, "ns").fault == f"[{one}, {other}]"
+    policy.put_binding("", "a", bound("c", user("joe"), kind="Other"))
+    assert policy(asked("get pods")).reason == 'RBAC: unsupported role reference kind: "Other"'
+
+
+def test_changes_count_at_once() -> None:
+    policy = Policy()
+    may = asked("get pods")
+    policy.put_role("", "c", {"rules": [READ]})
+    policy.put_binding("", "b", bound("c", user("joe")))
+    assert policy(may).allowed
+    policy.put_role("", "c", {"rules": None})
+    assert not policy(may).allowed
+    policy.put_role("", "c", {"rules": [READ]})
+    assert policy(may).allowed
+    policy.put_binding("", "b", bound("c"))
+    assert not policy(may).allowed
+    policy.put_binding("", "b", bound("c", user("joe")))
+    policy.remove_role("", "c")
+    assert not policy(may).allowed
+    policy.put_role("", "c", {"rules": [READ]})
+    policy.remove_binding("", "b")
+    policy.remove_binding("", "b")
+    assert not policy(may).allowed
+
+
+def test_what_is_remembered_of_users_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "GRANTS_KEPT", 3)
+    policy = Policy()
+    for number in range(10):
+        assert not policy(asked("get pods", User(f"u{number}"), f"ns{number}")).allowed
+        assert len(policy._grants) <= 3
+
+
+def test_what_is_lacking_is_compact_and_in_order() -> None:
+    held = [Role((rule_in(READ),))]
+    wanted = [
+        rule_in({"apiGroups": ["", "apps"], "resources": ["pods"], "verbs": ["list", "get"]}),
+        rule_in({"apiGroups": [""], "resources": ["pods"], "resourceNames": ["b", "a"], "verbs": ["get", "delete"]}),
+        rule_in({"nonResourceURLs": ["/x"], "verbs": ["get", "put"]}),
+    ]
+    assert described(uncovered(held, wanted)) == [
+        '{APIGroups:[""], Resources:["pods"], ResourceNames:["a"], Verbs:["delete"]}',
+        '{APIGroups:[""], Resources:["pods"], ResourceNames:["b"], Verbs:["delete"]}',
+        '{APIGroups:[""], Resources:["pods"], Verbs:["list"]}',
+        '{APIGroups:["apps"], Resources:["pods"], Verbs:["list" "get"]}',
+        '{NonResourceURLs:["/x"], Verbs:["get"]}',
+        '{NonResourceURLs:["/x"], Verbs:["put"]}',
+    ]
+
+
+def test_rules_that_allow_too_much_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "PERMISSIONS_COMPARED", 100)
+    large = Rule(tuple("abcdefghijk"), tuple("abcdefghijk"), ("pods",))
+    with pytest.raises(TooManyPermissions):
+        uncovered([Role((rule_in(READ),))], [large])
+    assert not uncovered([Role((large,))], [large])
+    assert not uncovered([Role((Rule(("*",), ("*",), ("*",)),))], [large, large])
+    with pytest.raises(TooManyPermissions):
+        uncovered([Role((Rule(("*",), ("*",), ("*",)),))], [Rule(tuple(map(str, range(101))), paths=("/x",))])
+
+
+def test_rules_survive_their_document() -> None:
+    rule = Rule(("get",), ("",), ("pods",), names=("a",))
+    assert document_of(rule) == {**READ, "resourceNames": ["a"]}
+    assert rule_in(document_of(rule)) == rule

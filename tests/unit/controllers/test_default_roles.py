@@ -1,0 +1,85 @@
+"""The roles that are there from the start: the table is valid, and what is stored is completed, never cut down."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from apiext.auth.rbac import Policy
+from apiext.catalog.builtin.rbac import default_binding, validate_cluster_role, validate_cluster_role_binding
+from apiext.controllers.default_roles import completed_binding, completed_role, tables
+from apiext.documents.document import clone
+
+pytestmark = pytest.mark.rows("AUT-003")
+
+ROLES = {role["metadata"]["name"]: role for role in tables()[0]}
+BINDINGS = {binding["metadata"]["name"]: binding for binding in tables()[1]}
+
+
+def test_the_table_is_valid() -> None:
+    for role in ROLES.values():
+        assert validate_cluster_role(role, None) == []
+        assert bool(role["rules"]) != ("aggregationRule" in role), "an aggregated role has no rules of its own"
+    for binding in BINDINGS.values():
+        same: dict[str, Any] = clone(binding)
+        default_binding(same)
+        assert same == binding, "what is stored must not differ from the table by its defaults"
+        assert validate_cluster_role_binding(binding, None) == []
+        assert binding["roleRef"]["name"] in ROLES
+
+
+@pytest.mark.parametrize("name", list(ROLES))
+def test_a_role_that_has_all_stays(name: str) -> None:
+    stored = {**ROLES[name], "metadata": {**ROLES[name]["metadata"], "uid": "1"}}
+    assert completed_role(stored, ROLES[name]) is None
+
+
+def test_a_role_gets_back_what_it_lost() -> None:
+    wanted = ROLES["system:basic-user"]
+    own = {"apiGroups": ["a"], "resources": ["b"], "verbs": ["c"]}
+    stored: dict[str, Any] = {
+        **wanted,
+        "metadata": {"name": "x", "labels": {"a": "b"}},
+        "rules": [own, wanted["rules"][0]],
+    }
+    change = completed_role(stored, wanted)
+    assert change is not None
+    lost = {"apiGroups": ["authentication.k8s.io"], "resources": ["selfsubjectreviews"], "verbs": ["create"]}
+    assert change["rules"] == [own, wanted["rules"][0], lost]
+    assert change["metadata"]["labels"] == {"a": "b", "kubernetes.io/bootstrapping": "rbac-defaults"}
+    assert completed_role(change, wanted) is None
+
+
+def test_aggregation_is_completed_and_taken_away() -> None:
+    view, basic = ROLES["view"], ROLES["system:basic-user"]
+    other = {"matchLabels": {"a": "b"}}
+    stored = {**view, "aggregationRule": {"clusterRoleSelectors": [other]}, "rules": [{"verbs": ["get"]}]}
+    change = completed_role(stored, view)
+    assert change is not None
+    assert change["aggregationRule"]["clusterRoleSelectors"] == [
+        other,
+        {"matchLabels": {"rbac.authorization.k8s.io/aggregate-to-view": "true"}},
+    ]
+    assert change["rules"] == [{"verbs": ["get"]}]
+    plain = completed_role({**basic, "aggregationRule": {"clusterRoleSelectors": [other]}}, basic)
+    assert plain == basic
+
+
+def test_a_binding_gets_back_what_it_lost() -> None:
+    wanted = BINDINGS["system:public-info-viewer"]
+    own = {"kind": "User", "name": "joe", "apiGroup": "rbac.authorization.k8s.io"}
+    change = completed_binding({**wanted, "subjects": [own, wanted["subjects"][1]]}, wanted)
+    assert change is not None
+    assert change["subjects"] == [own, wanted["subjects"][1], wanted["subjects"][0]]
+    assert completed_binding(change, wanted) is None
+    assert completed_binding({**wanted, "subjects": None}, wanted) == wanted
+
+
+def test_the_policy_takes_them() -> None:
+    policy = Policy()
+    for name, role in ROLES.items():
+        policy.put_role("", name, role)
+    for name, binding in BINDINGS.items():
+        policy.put_binding("", name, binding)
+    assert not policy._grants

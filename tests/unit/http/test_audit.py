@@ -1,0 +1,172 @@
+"""What the audit is told of requests that end badly, that take long, and of connections that end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from apiext import limits
+from apiext.audit.auditor import Auditor
+from apiext.audit.counters import Counters
+from apiext.audit.events import Event
+from apiext.audit.policy import RECEIVED, load
+from apiext.http import filters
+from apiext.http.audit import Body
+from apiext.webhooks.client import Client
+from tests.unit.http.support import COLLECTION, Shelf, connected, on_uvloop, serving, until
+
+pytestmark = pytest.mark.rows("AUD-001")
+
+EVERYTHING = b"{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{level: RequestResponse}]}"
+ONE = f"{COLLECTION}/a"
+
+
+class Kept:
+    """A backend that keeps events; it may say that it could not."""
+
+    def __init__(self, *, strict: bool = False, broken: bool = False) -> None:
+        self.strict = strict
+        self.broken = broken
+        self.told: list[Event] = []
+
+    def start(self, group: asyncio.TaskGroup) -> None:
+        """There is nothing to do."""
+
+    def put(self, event: Event) -> asyncio.Future[bool]:
+        """Keep an event."""
+        self.told.append(event)
+        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        done.set_result(not self.broken)
+        return done
+
+    async def stop(self) -> None:
+        """There is nothing to do."""
+
+    @property
+    def stages(self) -> list[str]:
+        """The stages of what was told."""
+        return [event.stage for event in self.told]
+
+    def last(self) -> dict[str, Any]:
+        """Return the last event as it is written."""
+        found: dict[str, Any] = json.loads(self.told[-1].line())
+        return found
+
+
+def auditor(kept: Kept, policy: bytes = EVERYTHING) -> Auditor:
+    return Auditor(load(policy)[0], [kept], Counters(), Client())
+
+
+@on_uvloop
+async def test_a_bug_is_told_as_such() -> None:
+    shelf, kept = Shelf(), Kept()
+    shelf.fails = RuntimeError("boom")
+    async with serving(shelf, auditor=auditor(kept)) as server, connected(server) as client:
+        assert (await client.ask("GET", ONE)).code == 500
+    assert kept.stages == ["RequestReceived", "Panic"]
+    assert kept.last()["responseStatus"] == {
+        "metadata": {}, "status": "Failure", "message": "APIServer panic'd: boom", "reason": "InternalError",
+        "code": 500,
+    }  # fmt: skip
+
+
+@on_uvloop
+async def test_a_client_that_goes_away_is_told() -> None:
+    shelf, kept = Shelf(), Kept()
+    shelf.fails = ConnectionResetError()
+    async with serving(shelf, auditor=auditor(kept)) as server, connected(server) as client:
+        client.send("GET", ONE)
+        await until(lambda: len(kept.told) == 2)
+    assert kept.last()["responseStatus"] == {
+        "metadata": {}, "status": "Success", "message": "Connection closed early", "code": 200,
+    }  # fmt: skip
+
+
+@on_uvloop
+async def test_what_has_to_be_told_and_is_not_refuses_a_request() -> None:
+    shelf, kept = Shelf(), Kept(strict=True, broken=True)
+    audit = auditor(kept)
+    async with serving(shelf, auditor=audit) as server, connected(server) as client:
+        answer = await client.ask("GET", ONE)
+    assert (answer.code, answer.json["message"]) == (500, "Internal error occurred: failed to store audit event")
+    assert kept.stages == [RECEIVED]
+    assert audit.counters.refused.value == 1
+    assert not shelf.calls
+
+
+@on_uvloop
+async def test_what_need_not_be_told_refuses_nobody() -> None:
+    shelf, kept = Shelf(), Kept(broken=True)
+    shelf.put("a")
+    async with serving(shelf, auditor=auditor(kept)) as server, connected(server) as client:
+        assert (await client.ask("GET", ONE)).code == 200
+
+
+PART = b'{"metadata":{"managedFields":[{}],"name":"%b"}}'
+
+
+@pytest.mark.rows("AUD-002")
+@pytest.mark.parametrize(
+    ("parts", "then"),
+    [
+        ((PART % b"a", b"\n"), b'{"metadata":{"name":"a"}}'),
+        ((b'{"items":[', PART % b"a" + b"," + PART % b"b", b",", PART % b"c", b"]}\n"),
+         b'{"items":[{"metadata":{"name":"a"}},{"metadata":{"name":"b"}},{"metadata":{"name":"c"}}]}'),
+        ((b'{"items":[' + PART % b"a", b",", PART % b"b" + b"]}\n"),
+         b'{"items":[{"metadata":{"name":"a"}},{"metadata":{"name":"b"}}]}'),
+        ((b'{\n  "a": 1\n}',), b'{"a":1}'),
+    ],
+)  # fmt: skip
+def test_managed_fields_are_left_out_of_each_part_of_an_answer(parts: tuple[bytes, ...], then: bytes) -> None:
+    assert Body(parts, "application/json", packed=False).bare_json() == then
+
+
+@on_uvloop
+async def test_a_request_that_takes_long_says_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "AUDIT_LATENCY", 0.02)
+    shelf, kept = Shelf(), Kept()
+    shelf.put("a")
+    async with serving(shelf, auditor=auditor(kept)) as server, connected(server) as client:
+        await client.ask("GET", ONE)
+        quick = kept.last()
+        shelf.gate = asyncio.Event()
+        client.send("GET", ONE)
+        await asyncio.sleep(0.05)
+        shelf.gate.set()
+        await client.receive()
+    assert "apiserver.latency.k8s.io/total" not in quick["annotations"]
+    assert kept.last()["annotations"]["apiserver.latency.k8s.io/total"].endswith("ms")
+
+
+@on_uvloop
+async def test_what_nobody_wants_to_know_is_not_told() -> None:
+    shelf, kept = Shelf(), Kept()
+    shelf.put("a")
+    policy = b"{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{level: None}]}"
+    audit = auditor(kept, policy)
+    async with serving(shelf, auditor=audit) as server, connected(server) as client:
+        assert (await client.ask("GET", ONE + "?resourceVersion=0")).code == 200
+    assert not kept.told
+    assert audit.counters.of_level[0].value == 1
+
+
+@on_uvloop
+async def test_the_end_of_a_watch_is_told_when_the_server_ends() -> None:
+    shelf, kept = Shelf(), Kept()
+    async with serving(shelf, auditor=auditor(kept)) as server, connected(server) as client:
+        client.send("GET", f"{COLLECTION}?watch=1")
+        await client.head()
+        assert kept.stages == ["RequestReceived", "ResponseStarted"]
+    assert kept.stages[-1] == "ResponseComplete"
+
+
+def test_without_an_audit_nothing_of_it_is_passed() -> None:
+    plain, telling = filters.filters(audited=False), filters.filters(audited=True)
+    assert tuple(plain) == tuple(one for one in filters.FILTERS if one is not filters.audit)
+    told = [one for one in telling if one not in plain]
+    assert told == [filters.audit, filters.authorize_telling]
+    assert filters.authenticate not in telling, "the audit filter does it"
+    assert len(telling) == len(plain)

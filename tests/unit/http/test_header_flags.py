@@ -1,0 +1,90 @@
+"""Flags about headers: what they say, and kube-apiserver's words for what is wrong with them."""
+
+import pytest
+
+from apiext.config import ConfigError, HeaderConfig
+from apiext.http import header_flags
+
+PINS = "regular expression does not pin to start/end of host in the origin header"
+ORIGINS = "--cors-allowed-origins has an invalid regular expression: "
+DIRECTIVES = "--strict-transport-security-directives invalid, allowed values: max-age=expireTime, includeSubDomains"
+GOAWAY = "--goaway-chance can not be less than 0 or greater than 0.02"
+
+
+def read(warnings: list[str] | None = None, **given: str) -> HeaderConfig:
+    values = {name: default for name, _, default, _ in header_flags.FLAGS}
+    values |= {name.replace("_", "-"): value for name, value in given.items()}
+    return header_flags.read(values, (warnings if warnings is not None else []).append)
+
+
+@pytest.mark.rows("LIM-005", "AUT-001")
+def test_nothing_is_said_unless_told() -> None:
+    assert read() == HeaderConfig()
+
+
+@pytest.mark.rows("LIM-005")
+def test_lists_are_lines_of_csv() -> None:
+    found = read(
+        cors_allowed_origins='//a\\.b(:|$),"//c{1,2}:"', strict_transport_security_directives="max-age=1,preload"
+    )
+    assert found.cors_origins == ("//a\\.b(:|$)", "//c{1,2}:")
+    assert found.hsts == ("max-age=1", "preload")
+
+
+@pytest.mark.rows("LIM-005")
+@pytest.mark.parametrize("text", ["//a:", "^https://a$", "//a(:|$)", "^a:", "//a$"])
+def test_origins_that_are_pinned(text: str) -> None:
+    assert read(cors_allowed_origins=text).cors_origins == (text,)
+
+
+@pytest.mark.rows("LIM-005", "AUT-001")
+@pytest.mark.parametrize(
+    ("flag", "text", "why"),
+    [
+        ("cors_allowed_origins", "good.example", ORIGINS + PINS),
+        ("cors_allowed_origins", "//good.example", ORIGINS + PINS),
+        ("cors_allowed_origins", "good.example$", ORIGINS + PINS),
+        (
+            "cors_allowed_origins",
+            "//a(:|$",
+            f"{ORIGINS}error parsing regexp: missing closing ): `//a(:|$`, help: List of",
+        ),
+        ("cors_allowed_origins", ",//a:", "empty value in --cors-allowed-origins, help: List of allowed origins"),
+        ("strict_transport_security_directives", "foo", DIRECTIVES),
+        ("strict_transport_security_directives", "max-age", DIRECTIVES),
+        ("strict_transport_security_directives", "max-age=1=2", DIRECTIVES),
+        ("strict_transport_security_directives", "max-age=1,", "empty value in strict-transport-security-directives"),
+        ("goaway_chance", "0.5", GOAWAY),
+        ("goaway_chance", "-1", GOAWAY),
+        ("goaway_chance", "nan", GOAWAY),
+        ("goaway_chance", "x", "--goaway-chance x: expected a number"),
+        ("requestheader_username_headers", " ", 'empty value in "requestheader-username-headers"'),
+        ("requestheader_group_headers", "a,", 'empty value in "requestheader-group-headers"'),
+        ("requestheader_extra_headers_prefix", "a, ", 'empty value in "requestheader-extra-headers-prefix"'),
+        ("requestheader_allowed_names", "a, ", 'empty value in "requestheader-allowed-names"'),
+        (
+            "requestheader_uid_headers",
+            "X-Uid",
+            "--requestheader-uid-headers is set without specifying the standard X-Remote-Uid header - API aggregation "
+            "will not work",
+        ),
+    ],
+)
+def test_faults(flag: str, text: str, why: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        read(**{flag: text})
+    assert str(refused.value).startswith(why)
+
+
+def test_faults_are_told_together() -> None:
+    with pytest.raises(ConfigError) as refused:
+        read(goaway_chance="3", cors_allowed_origins="a")
+    assert str(refused.value).startswith(f"[{GOAWAY}, {ORIGINS}")
+
+
+@pytest.mark.rows("AUT-001")
+def test_unusual_headers_are_told_of() -> None:
+    warnings: list[str] = []
+    found = read(warnings, requestheader_username_headers="X-User", requestheader_group_headers="x-remote-group")
+    assert found.proxy.user_headers == ("X-User",)
+    assert warnings == ["--requestheader-username-headers is set without specifying the standard X-Remote-User header"]

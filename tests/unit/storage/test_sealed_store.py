@@ -1,0 +1,193 @@
+"""The contract of a store whose values are sealed, and what becomes of values when keys change."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from apiext.storage.cached_store import CachedStore
+from apiext.storage.ciphers import AES_CBC, AES_GCM, IDENTITY, SECRETBOX, CipherSealings, Provider, Rule
+from apiext.storage.keys import Keys
+from apiext.storage.sealing import Sealings, Secret
+from apiext.storage.store import KeyExists, Sealed
+from tests.support.fake_etcd import FakeEtcd
+from tests.support.sinks import RecordingSink, watch_group
+from tests.support.store_contract import THINGS, StoreContract, body
+
+pytestmark = pytest.mark.looptime
+
+PREFIX = "/registry/example.com/things/"
+
+
+def sealings(kind: str, *names: str, identity: bool = True) -> Sealings:
+    keys = tuple(Secret(kind, name, (name * 32)[:32].encode()) for name in names)
+    plain = (Provider(IDENTITY),) if identity else ()
+    return CipherSealings([Rule(("*.*",), (Provider(kind, keys), *plain))])
+
+
+class SealedWorld:
+    """A sealed store over a FakeEtcd; somebody else writes what is not sealed, which counts, too."""
+
+    def __init__(self, group: asyncio.TaskGroup, kept: Sealings) -> None:
+        self.group = group
+        self.etcd = FakeEtcd()
+        self.kept = kept
+        self.store = self._make()
+
+    def _make(self) -> CachedStore:
+        return CachedStore(self.etcd, Keys("registry"), sealings=self.kept)  # type: ignore[arg-type]
+
+    async def put(self, key: str, value: bytes) -> int:
+        return self.etcd.put(key, value)
+
+    async def remove(self, key: str) -> int:
+        return self.etcd.remove(key)
+
+    async def compact(self, revision: int) -> None:
+        await self.etcd.compact(revision)
+
+    async def restart(self) -> CachedStore:
+        await self.store.stop()
+        self.store = self._make()
+        await self.store.start(self.group)
+        return self.store
+
+    async def value(self, name: str) -> bytes:
+        found = await self.etcd.get(f"{PREFIX}{name}".encode())
+        assert found is not None
+        return bytes(found.value)
+
+
+@pytest.fixture(params=[AES_CBC, AES_GCM, SECRETBOX])
+async def world(request: pytest.FixtureRequest) -> AsyncIterator[SealedWorld]:
+    """A started store of one cipher."""
+    async with asyncio.TaskGroup() as group:
+        made = SealedWorld(group, sealings(request.param, "b", "a"))
+        await made.store.start(group)
+        yield made
+        await made.store.stop()
+
+
+@pytest.mark.rows("OPS-003")
+class TestSealedStore(StoreContract):
+    """CachedStore that seals, over FakeEtcd."""
+
+
+@pytest.mark.rows("OPS-003")
+async def test_etcd_holds_sealed_values_and_the_cache_plain_ones(world: SealedWorld) -> None:
+    col = world.store.add(THINGS, True)
+    await col.wait_ready()
+    made = await world.store.create(col, "d", "a", body(n=1))
+    assert made.raw == body(n=1)
+    assert not col.stale(made)
+    stored = await world.value("d/a")
+    assert stored.startswith(b"k8s:enc:")
+    assert body(n=1) not in stored
+    fresh = (await world.restart()).add(THINGS, True)
+    await fresh.wait_ready()
+    found = fresh.get("d", "a")
+    assert found is not None
+    assert found.raw == body(n=1)
+
+
+@pytest.mark.rows("OPS-003")
+async def test_values_of_older_keys_are_stale_until_they_are_written(world: SealedWorld) -> None:
+    store = world.store
+    col = store.add(THINGS, True)
+    await col.wait_ready()
+    made = await store.create(col, "d", "a", body(n=1))
+    plain = world.etcd.put(f"{PREFIX}d/b", body(n=1))
+    await store.at_least(plain)
+    other = col.get("d", "b")
+    assert other is not None
+    assert col.stale(other)
+    kind = made.secret.kind  # type: ignore[attr-defined]
+    store.reseal(sealings(kind, "c", "b"))
+    assert col.stale(made)
+    again = await store.update(col, "d", "a", made.raw, made.revision)
+    assert not col.stale(again)
+    assert b":v1:c:" in await world.value("d/a")
+    current = await store.current(col, "d", "b")
+    assert current is not None
+    assert col.stale(current)
+
+
+@pytest.mark.rows("OPS-003", "RV-020")
+async def test_what_no_key_opens_is_told_and_the_rest_goes_on(world: SealedWorld) -> None:
+    store = world.store
+    col = store.add(THINGS, True)
+    await col.wait_ready()
+    good = await store.create(col, "d", "good", body(n=1))
+    sink = RecordingSink()
+    col.watch(watch_group(), None, sink)
+    seen = world.etcd.put(f"{PREFIX}d/bad", b"k8s:enc:zzz")
+    await store.at_least(seen)
+    with pytest.raises(Sealed) as alone:
+        col.get("d", "bad")
+    with pytest.raises(Sealed) as listed:
+        col.entries()
+    with pytest.raises(Sealed) as current:
+        await store.current(col, "d", "bad")
+    with pytest.raises(Sealed) as updated:
+        await store.update(col, "d", "bad", body(n=2), 1)
+    with pytest.raises(KeyExists):
+        await store.create(col, "d", "bad", body(n=2))
+    for error in (alone, listed, current, updated):
+        assert error.value.key == f"{PREFIX}d/bad"
+        assert error.value.reason == "no matching prefix found"
+    assert [error.value.listed for error in (alone, listed, current, updated)] == [False, True, False, False]
+    changed = await store.update(col, "d", "good", body(n=2), good.revision)
+    assert col.get("d", "good") is changed
+    events = await sink.reached(changed.revision)
+    assert [(seen.type, seen.revision) for seen in events] == [("MODIFIED", changed.revision)]
+
+
+@pytest.mark.rows("OPS-003")
+@pytest.mark.parametrize("identity", [True, False])
+async def test_a_key_that_goes_takes_what_it_sealed_along(world: SealedWorld, identity: bool) -> None:
+    store = world.store
+    col = store.add(THINGS, True)
+    await col.wait_ready()
+    made = await store.create(col, "d", "a", body(n=1))
+    kind = made.secret.kind  # type: ignore[attr-defined]
+    sink = RecordingSink()
+    col.watch(watch_group(), None, sink)
+    store.reseal(sealings(kind, "c", "b", identity=identity))
+    await asyncio.sleep(1)
+    assert [entry.raw for entry in col.entries()] == [body(n=1)]
+    assert not sink.ended
+    store.reseal(sealings(kind, "c", identity=identity))
+    await asyncio.sleep(1)
+    with pytest.raises(Sealed):
+        col.entries()
+    assert sink.ended
+
+
+@pytest.mark.rows("OPS-003")
+async def test_a_key_that_comes_back_opens_what_it_sealed(world: SealedWorld) -> None:
+    store = world.store
+    col = store.add(THINGS, True)
+    await col.wait_ready()
+    made = await store.create(col, "d", "a", body(n=1))
+    kind = made.secret.kind  # type: ignore[attr-defined]
+    stored = await world.value("d/a")
+    store.reseal(sealings(kind, "c", identity=False))
+    await store.at_least(world.etcd.put(f"{PREFIX}d/a", stored))
+    with pytest.raises(Sealed):
+        col.entries()
+    store.reseal(sealings(kind, "c", "b"))
+    await asyncio.sleep(1)
+    assert [entry.raw for entry in col.entries()] == [body(n=1)]
+
+
+async def test_without_keys_sealed_values_are_told_as_such() -> None:
+    async with asyncio.TaskGroup() as group:
+        world = SealedWorld(group, CipherSealings())
+        await world.store.start(group)
+        col = world.store.add(THINGS, True)
+        await world.store.at_least(world.etcd.put(f"{PREFIX}d/a", b"k8s:enc:aescbc:v1:a:x"))
+        await col.wait_ready()
+        with pytest.raises(Sealed) as found:
+            col.get("d", "a")
+        assert found.value.reason == "identity transformer tried to read encrypted data"
+        await world.store.stop()

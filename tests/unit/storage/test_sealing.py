@@ -1,0 +1,192 @@
+"""Encryption at rest: which keys a resource has, what is stored, and what is said of values that no key opens."""
+
+import base64
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apiext.meta.names import GroupResource
+from apiext.storage.ciphers import AES_CBC, AES_GCM, IDENTITY, OPERATIONS, SECRETBOX, CipherSealings, Provider, Rule
+from apiext.storage.sealing import PLAIN, Sealing, Secret, Unsealable
+from apiext.storage.sealing_config import ConfigurationError, hash_of, load, parse
+from tests.support.cases import Case
+from tests.support.cases import load as load_cases
+
+SECRETS = GroupResource("", "secrets")
+KEY = "/registry/secrets/default/a"
+OLD, NEW = b"abcdef0123456789abcdef0123456789", b"0123456789abcdef0123456789abcdef"
+KINDS = (AES_CBC, AES_GCM, SECRETBOX)
+PREFIXES = {kind: f"k8s:enc:{kind}:v1:".encode() for kind in KINDS}
+
+
+def sealing(*providers: Provider) -> Sealing:
+    found = CipherSealings([Rule(("secrets",), providers)]).of(SECRETS)
+    assert found is not None
+    return found
+
+
+def keyed(kind: str, *names: str) -> Provider:
+    return Provider(kind, tuple(Secret(kind, name, NEW if name.startswith("new") else OLD) for name in names))
+
+
+@pytest.mark.rows("OPS-003")
+@pytest.mark.parametrize("case", load_cases(__file__, "encryption_configs"), ids=lambda case: case.name)
+def test_files(case: Case, tmp_path: Path) -> None:
+    path = tmp_path / "encryption.yaml"
+    path.write_text(case.file)
+    if case.then:
+        with pytest.raises(ConfigurationError) as refused:
+            load(str(path))
+        assert str(refused.value).replace(str(path), "FILE") == case.then
+    else:
+        assert load(str(path)).hash == hash_of(path.read_bytes())
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    path = str(tmp_path / "none")
+    with pytest.raises(ConfigurationError) as refused:
+        load(path)
+    assert str(refused.value) == (
+        "error while parsing file: error while loading file: error reading encryption provider configuration file "
+        f'"{path}": open {path}: no such file or directory'
+    )
+
+
+def test_secrets_are_in_no_repr() -> None:
+    text = base64.b64encode(NEW).decode()
+    rules = parse(
+        b"apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources: [secrets]\n"
+        b"  providers: [{aesgcm: {keys: [{name: a, secret: %b}]}}]\n" % text.encode(),
+        "x",
+    )
+    assert rules[0].providers[0].keys[0].value == NEW
+    assert "0123456789" not in repr(rules)
+
+
+@pytest.mark.rows("OPS-003")
+@pytest.mark.parametrize(
+    ("resource", "group", "name"),
+    [
+        ("secrets", "", "own"),
+        ("configmaps", "", "core"),
+        ("crontabs", "example.com", "group"),
+        ("deployments", "apps", "any"),
+        ("guards", ".apiext", ""),
+    ],
+)
+def test_the_nearest_rule_counts(resource: str, group: str, name: str) -> None:
+    rules = [
+        Rule(("secrets",), (keyed(AES_GCM, "own"),)),
+        Rule(("*.example.com",), (keyed(AES_GCM, "group"),)),
+        Rule(("*.",), (keyed(AES_GCM, "core"),)),
+        Rule(("*.*",), (keyed(AES_GCM, "any"),)),
+    ]
+    found = CipherSealings(rules).of(GroupResource(group, resource))
+    assert (found.secret.name if found is not None else "") == name
+
+
+def test_without_a_rule_values_stay_as_they_are() -> None:
+    assert CipherSealings([Rule(("secrets",), (Provider(IDENTITY),))]).of(GroupResource("", "configmaps")) is None
+
+
+@pytest.mark.rows("OPS-003")
+@pytest.mark.parametrize("kind", KINDS)
+@given(plain=st.binary(max_size=200))
+def test_what_is_sealed_opens(kind: str, plain: bytes) -> None:
+    way = sealing(keyed(kind, "new"))
+    stored = way.seal(KEY, plain)
+    assert stored.startswith(PREFIXES[kind] + b"new:")
+    assert way.open(KEY, stored) == (plain, Secret(kind, "new", NEW))
+    assert way.seal(KEY, plain) != stored
+
+
+@pytest.mark.rows("OPS-003")
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_keys_read_and_the_first_writes(kind: str) -> None:
+    before, plain = sealing(keyed(kind, "old")), b"{}\n"
+    between = sealing(keyed(kind, "new", "old"), Provider(IDENTITY))
+    stored = before.seal(KEY, plain)
+    assert between.open(KEY, stored)[1] == before.secret != between.secret
+    assert between.open(KEY, plain) == (plain, PLAIN)
+    assert sealing(keyed(kind, "new")).open(KEY, between.seal(KEY, plain))[1] == between.secret
+    away = sealing(Provider(IDENTITY), keyed(kind, "old"))
+    assert away.seal(KEY, plain) == plain
+    assert away.secret == PLAIN
+    assert away.open(KEY, stored) == (plain, before.secret)
+
+
+def test_a_provider_may_be_there_twice() -> None:
+    stored = sealing(keyed(AES_GCM, "old")).seal(KEY, b"x")
+    both = sealing(keyed(AES_GCM, "new"), keyed(AES_GCM, "old"))
+    assert both.open(KEY, stored) == (b"x", Secret(AES_GCM, "old", OLD))
+
+
+AES_NONE = "no matching key was found for the provided AES transformer"
+SHORT = "the stored data was shorter than the required size"
+
+
+@pytest.mark.rows("OPS-003")
+@pytest.mark.parametrize(
+    ("stored", "why"),
+    [
+        (b"k8s:enc:aescbc:v1:other:xxx", AES_NONE),
+        (b"k8s:enc:aesgcm:v1:other:xxx", AES_NONE),
+        (b"k8s:enc:secretbox:v1:other:x", "no matching key was found for the provided Secretbox transformer"),
+        (b"k8s:enc:aescbc:v1:new:" + b"x" * 15, SHORT),
+        (b"k8s:enc:aescbc:v1:new:" + b"x" * 31, "the stored data is not a multiple of the block size"),
+        (b"k8s:enc:aescbc:v1:new:" + b"x" * 48, "invalid PKCS7 data (empty or not padded)"),
+        (b"k8s:enc:aescbc:v1:new:" + b"x" * 16, "invalid PKCS7 data (empty or not padded)"),
+        (b"k8s:enc:aesgcm:v1:new:abc", SHORT),
+        (b"k8s:enc:aesgcm:v1:new:" + b"x" * 40, "cipher: message authentication failed"),
+        (b"k8s:enc:secretbox:v1:new:" + b"x" * 39, SHORT),
+        (b"k8s:enc:secretbox:v1:new:" + b"x" * 60, "output array was not large enough for encryption"),
+        (b"k8s:enc:kms:v2:a:x", "no matching prefix found"),
+        (b"k8s:enc:zzz", "no matching prefix found"),
+    ],
+)
+def test_texts_of_values_that_no_key_opens(stored: bytes, why: str) -> None:
+    way = sealing(keyed(AES_CBC, "new"), keyed(AES_GCM, "new"), keyed(SECRETBOX, "new"), Provider(IDENTITY))
+    with pytest.raises(Unsealable) as refused:
+        way.open(KEY, stored)
+    assert str(refused.value) == why
+
+
+def test_texts_of_several_keys_are_told_together() -> None:
+    stored = sealing(keyed(AES_GCM, "a")).seal(KEY, b"x")
+    with pytest.raises(Unsealable) as refused:
+        sealing(keyed(AES_GCM, "new"), Provider(AES_GCM, (Secret(AES_GCM, "a", NEW),))).open(KEY, stored)
+    assert str(refused.value) == f"[{AES_NONE}, cipher: message authentication failed]"
+
+
+def test_padding_is_looked_at_in_whole() -> None:
+    way = sealing(keyed(AES_CBC, "new"))
+    prefix = PREFIXES[AES_CBC] + b"new:"
+    stored = bytearray(way.seal(KEY, b"x" * 12))[len(prefix) :]
+    stored[12] ^= 1  # of the vector: the first byte of the padding comes out changed
+    with pytest.raises(Unsealable) as refused:
+        way.open(KEY, prefix + bytes(stored))
+    assert str(refused.value) == "invalid padding on input"
+
+
+def test_a_copy_under_another_key_of_etcd_does_not_open() -> None:
+    way = sealing(keyed(AES_GCM, "new"))
+    with pytest.raises(Unsealable):
+        way.open(f"{KEY}b", way.seal(KEY, b"x"))
+
+
+def test_turns_are_counted() -> None:
+    way = sealing(keyed(SECRETBOX, "counted"))
+    way.open(KEY, way.seal(KEY, b"x"))
+    with pytest.raises(Unsealable):
+        way.open(KEY, b"x")
+    lines = "\n".join(OPERATIONS.lines())
+    for what, prefix, status in (
+        ("to_storage", "counted:", "OK"),
+        ("from_storage", "counted:", "OK"),
+        ("from_storage", "k8s:enc:secretbox:v1:", "OK"),
+        ("from_storage", "unknown", "unknown-non-grpc"),
+    ):
+        label = f'resource="secrets",transformation_type="{what}",transformer_prefix="{prefix}",status="{status}"'
+        assert label in lines

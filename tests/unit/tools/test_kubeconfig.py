@@ -1,0 +1,156 @@
+"""Kubeconfigs that are given out, and what happens to the one that kubectl reads."""
+
+from __future__ import annotations
+
+import base64
+import os
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from apiext.auth import certificates
+from apiext.auth import kubeconfig as own
+from apiext.auth.authentication import user_of_certificate
+from apiext.tools import kubeconfig
+
+SERVER = "https://127.0.0.1:6443"
+MINE: dict[str, Any] = {
+    "apiVersion": "v1",
+    "kind": "Config",
+    "preferences": {"colors": True},
+    "clusters": [{"name": "work", "cluster": {"server": "https://work", "extensions": []}}],
+    "users": [{"name": "me", "user": {"token": "t"}}],
+    "contexts": [{"name": "work", "context": {"cluster": "work", "user": "me"}}],
+    "current-context": "work",
+}
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """The data directory of a server that has its own certificates."""
+    directory = tmp_path / "data"
+    authority = certificates.load_authority(directory / "pki")
+    own.write(directory / kubeconfig.ADMIN, own.Access(SERVER, authority.pem, "secret"))
+    return directory
+
+
+def read(file: Path) -> Any:
+    return yaml.safe_load(file.read_text())
+
+
+def test_a_user_gets_a_certificate(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["print", "--data-dir", str(data), "--user", "alice", "--groups", "devs,ops", "--ttl", "90m"]
+    assert kubeconfig.run(asked) == 0
+    found = yaml.safe_load(capsys.readouterr().out)
+    assert found["clusters"] == read(data / kubeconfig.ADMIN)["clusters"]
+    [user] = found["users"]
+    pem = base64.b64decode(user["user"]["client-certificate-data"])
+    certificate = x509.load_pem_x509_certificate(pem)
+    life = certificate.not_valid_after_utc - certificates.now()
+    assert timedelta(minutes=89) < life <= timedelta(minutes=90)
+    named = user_of_certificate(certificate.public_bytes(Encoding.DER))
+    assert named is not None
+    assert (named.name, named.groups[:2]) == ("alice", ("devs", "ops"))
+    assert kubeconfig.run(["print", "--data-dir", str(data)]) == 0
+    assert yaml.safe_load(capsys.readouterr().out) == read(data / kubeconfig.ADMIN)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda data: (data / kubeconfig.ADMIN).unlink(), "start the server once"),
+        (lambda data: (data / kubeconfig.ADMIN).write_text("- a"), "is no kubeconfig"),
+        (lambda data: own.write(data / kubeconfig.ADMIN, own.Access("http://127.0.0.1:8080")), "asks nobody"),
+        (lambda data: (data / "pki" / "ca.key").unlink(), "has no authority"),
+    ],
+)
+def test_why_there_is_no_certificate(data: Path, change: Any, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    change(data)
+    assert kubeconfig.run(["print", "--data-dir", str(data), "--user", "alice"]) == 1
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("ttl", ["soon", "0s", "-1h", ""])
+def test_a_life_must_be_a_time_to_come(data: Path, ttl: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert kubeconfig.run(["print", "--data-dir", str(data), "--user", "alice", f"--ttl={ttl}"]) == 1
+    assert "--ttl" in capsys.readouterr().err
+
+
+def test_merging_keeps_what_is_there_and_removing_gives_it_back(data: Path, tmp_path: Path) -> None:
+    file = tmp_path / "config"
+    file.write_text(yaml.safe_dump(MINE))
+    for _ in range(2):  # the second time replaces
+        assert kubeconfig.run(["merge", "--data-dir", str(data), "--kubeconfig", str(file), "--name", "dev"]) == 0
+    found = read(file)
+    assert found["preferences"] == MINE["preferences"]
+    for many in ("clusters", "users", "contexts"):
+        assert found[many][:-1] == MINE[many]
+        assert found[many][-1]["name"] == "dev"
+    assert found["contexts"][-1]["context"] == {"cluster": "dev", "user": "dev", "namespace": "default"}
+    assert found["clusters"][-1]["cluster"]["server"] == SERVER
+    assert found["current-context"] == "dev"
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert kubeconfig.run(["remove", "--kubeconfig", str(file), "--name", "dev"]) == 0
+    assert read(file) == {**MINE, "current-context": ""}
+    assert [path.name for path in tmp_path.iterdir() if "lock" in path.name] == []
+
+
+def test_the_current_context_stays_when_told_so(data: Path, tmp_path: Path) -> None:
+    file = tmp_path / "config"
+    file.write_text(yaml.safe_dump(MINE))
+    asked = ["merge", "--data-dir", str(data), "--kubeconfig", str(file), "--no-switch"]
+    assert kubeconfig.run(asked) == 0
+    assert read(file)["current-context"] == "work"
+    kubeconfig.run(["remove", "--kubeconfig", str(file)])
+    assert read(file) == MINE
+    file.write_text("")  # an empty one has no context that could stay
+    assert kubeconfig.run(asked) == 0
+    assert read(file)["current-context"] == "apiext"
+
+
+def test_a_link_stays_a_link(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "real").write_text(yaml.safe_dump(MINE))
+    (tmp_path / "config").symlink_to("real")
+    assert kubeconfig.run(["merge", "--data-dir", str(data), "--kubeconfig", str(tmp_path / "config")]) == 0
+    assert (tmp_path / "config").is_symlink()
+    assert len(read(tmp_path / "real")["contexts"]) == 2
+
+
+def test_which_file_is_meant(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    listed = {"KUBECONFIG": f"{one}{os.pathsep}{two}", "HOME": str(tmp_path)}
+    assert kubeconfig.target("", listed) == two
+    one.touch()
+    assert kubeconfig.target("", listed) == one
+    assert kubeconfig.target("named", listed) == Path("named")
+    assert kubeconfig.target("", {"HOME": str(tmp_path)}) == tmp_path / ".kube" / "config"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"), [("- a", "is no kubeconfig"), ("a: [", "while parsing"), ("clusters: [1]", "its clusters cannot")]
+)
+def test_a_file_that_cannot_be_read_stays_as_it_is(
+    data: Path, tmp_path: Path, text: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "config"
+    file.write_text(text)
+    assert kubeconfig.run(["merge", "--data-dir", str(data), "--kubeconfig", str(file)]) == 1
+    assert told in capsys.readouterr().err
+    assert file.read_text() == text
+    assert not file.with_name("config.lock").exists()
+
+
+def test_a_lock_is_waited_for(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(kubeconfig, "_LOCK_PATIENCE", 0.1)
+    lock = tmp_path / "config.lock"
+    lock.touch()
+    assert kubeconfig.run(["merge", "--data-dir", str(data), "--kubeconfig", str(tmp_path / "config")]) == 1
+    assert "somebody else is writing" in capsys.readouterr().err
+    assert lock.exists()

@@ -1,0 +1,40 @@
+"""Laws of selections: many conditions select what each of them does alone."""
+
+import orjson
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apiext.meta.selectors import Requirement
+from apiext.storage.store import Entry
+from apiext.verbs import selection
+
+KEYS = st.sampled_from("abc")
+VALUES = st.sampled_from(["x", "y", "1", "2", "3", ""])
+LABELS = st.dictionaries(KEYS, VALUES)
+REQUIREMENTS = st.one_of(
+    st.builds(Requirement, KEYS, st.sampled_from(["exists", "!"])),
+    st.builds(Requirement, KEYS, st.sampled_from(["in", "notin"]), st.lists(VALUES, min_size=1).map(tuple)),
+    st.builds(
+        Requirement, KEYS, st.sampled_from(["gt", "lt"]), st.sampled_from(["1", "02", "+3"]).map(lambda it: (it,))
+    ),
+)
+
+
+def entry(labels: dict[str, str]) -> Entry:
+    """Return an object with these labels."""
+    return Entry("d", "a", 1, orjson.dumps({"metadata": {"name": "a", "labels": labels}}))
+
+
+@given(st.lists(REQUIREMENTS, min_size=1, max_size=4), LABELS)
+def test_many_conditions_on_labels_are_as_each_of_them(asked: list[Requirement], labels: dict[str, str]) -> None:
+    each = all(one.matches(labels) for one in asked)
+    many = asked * 20  # too many to stay apart
+    assert all(term.matches(entry(labels)) for term in selection._label_terms(many)) == each
+    assert all(term.matches(entry(labels)) for term in selection._label_terms(asked)) == each
+
+
+@given(st.lists(st.tuples(st.sampled_from(["=", "!="]), st.sampled_from(["a", "b", "c"])), min_size=1, max_size=4))
+def test_many_conditions_on_fields_are_as_each_of_them(asked: list[tuple[str, str]]) -> None:
+    terms = [(selection._NAME, operator, value) for operator, value in asked]
+    each = all((value == "a") == (operator == "=") for operator, value in asked)
+    assert all(term.matches(entry({})) for term in selection._field_terms(terms * 20)) == each

@@ -34,7 +34,8 @@ _UINT64_END = 2**64
 _PLAIN = "="  # a text that upstream does not quote
 _INT_MAX = 2**63 - 1
 _MERGE: Any = object()  # the key << of a mapping
-_DECODED, _CONVERTED, _WRITTEN = range(3)  # what upstream does with a text when it has been parsed, one after another
+_NO_KEY = "\ud800"  # begins what stands for a key that JSON cannot have
+_CONVERTED, _WRITTEN = range(2)  # what upstream does with a text when it has been decoded, one after another
 
 
 def decode_yaml(raw: bytes) -> tuple[Any, list[str]]:
@@ -69,6 +70,28 @@ def encode_yaml(document: View | list[Any]) -> bytes:
     return text.removesuffix("...\n").encode()  # a mark after a text that ends with empty lines
 
 
+class _Odd:
+    """A value that YAML knows and JSON does not, and at which stage it is told of."""
+
+    __slots__ = ("fault", "stage")
+
+    def __init__(self, stage: int, fault: DecodeError) -> None:
+        self.stage = stage
+        self.fault = fault
+
+
+def _odd_values(value: Any) -> Iterator[_Odd]:
+    """Yield what is odd in a document, in the order of its keys."""
+    if isinstance(value, _Odd):
+        yield value
+    elif isinstance(value, dict):
+        for key in sorted(value):
+            yield from _odd_values(value[key])
+    elif isinstance(value, list):
+        for item in value:
+            yield from _odd_values(item)
+
+
 class _Reader:
     """Builds a document from parser events with its own stack: no recursion, bounded aliases and nodes."""
 
@@ -78,7 +101,8 @@ class _Reader:
         self._anchors: dict[str, tuple[Any, int, Any] | None] = {}  # value, its nodes and lines; None: not complete
         self._aliases = 0
         self._nodes = 0
-        self._fault: tuple[int, DecodeError] | None = None
+        self._fault: DecodeError | None = None
+        self._odd = False
         self._lines: Any = {}  # of the members of the mapping that was read last, or of those in the list read last
 
     @staticmethod
@@ -101,13 +125,21 @@ class _Reader:
         document = self._value(next(self._events), 0)
         next(self._events)  # document end, or what should not be there
         if self._fault is not None:
-            raise self._fault[1]
+            raise self._fault
+        if self._odd:
+            left = min(_odd_values(document), key=lambda odd: odd.stage, default=None)
+            if left is not None:
+                raise left.fault
         return document
 
-    def _wrong(self, stage: int, fault: DecodeError) -> None:
-        """Keep the first fault of the earliest stage, to be told if the text can be parsed."""
-        if self._fault is None or stage < self._fault[0]:
-            self._fault = stage, fault
+    def _wrong(self, text: str) -> None:
+        """Keep the first fault of decoding, to be told if the text can be parsed."""
+        self._fault = self._fault or DecodeError(text)
+
+    def _no_json(self, stage: int, fault: DecodeError) -> "_Odd":
+        """Return what stands for a value that is only told of if nothing replaces it."""
+        self._odd = True
+        return _Odd(stage, fault)
 
     def _value(self, event: Any, depth: int) -> Any:
         before = self._nodes
@@ -122,8 +154,7 @@ class _Reader:
             try:
                 value = as_value(self._native(event))
             except Unsupported as fault:
-                self._wrong(_WRITTEN, fault)
-                value = None
+                value = self._no_json(_WRITTEN, fault)
         elif isinstance(event, yaml.SequenceStartEvent):
             value = self._sequence(depth + 1)
         else:
@@ -140,7 +171,7 @@ class _Reader:
         try:
             return tagged(event.tag, text)
         except DecodeError as fault:
-            self._wrong(_DECODED, fault)
+            self._wrong(str(fault))
             return text
 
     def _alias(self, event: Any) -> Any:
@@ -151,7 +182,7 @@ class _Reader:
             raise DecodeError(f"yaml: unknown anchor '{event.anchor}' referenced")
         found = self._anchors[event.anchor]
         if found is None:
-            self._wrong(_DECODED, DecodeError(f"yaml: anchor '{event.anchor}' value contains itself"))
+            self._wrong(f"yaml: anchor '{event.anchor}' value contains itself")
             return None
         value, size, self._lines = found
         self._count(size)
@@ -184,8 +215,8 @@ class _Reader:
                 continue
             key = as_key(name)
             if key is None:
-                self._wrong(_CONVERTED, unsupported_key(name, _go_syntax(value)))
-                continue
+                key = f"{_NO_KEY}{name}"
+                value = self._no_json(_CONVERTED, unsupported_key(name, _go_syntax(value)))
             self._mark(lines, name, line)
             own[key] = value
         self._lines = lines
@@ -195,7 +226,7 @@ class _Reader:
         if not isinstance(event, yaml.ScalarEvent):
             key = self._value(event, depth)
             if isinstance(key, dict | list):
-                self._wrong(_DECODED, DecodeError(f"yaml: invalid map key: {_go_syntax(key)}"))
+                self._wrong(f"yaml: invalid map key: {_go_syntax(key)}")
                 return ""
             return key
         if event.value == "<<" and (event.implicit[0] or event.tag == f"{TAG}merge"):
@@ -220,7 +251,7 @@ class _Reader:
         pairs = zip(value, self._lines, strict=True) if isinstance(value, list) else ((value, self._lines),)
         for source, places in reversed(tuple(pairs)):
             if not isinstance(source, dict):
-                self._wrong(_DECODED, DecodeError("yaml: map merge requires map or sequence of maps as the value"))
+                self._wrong("yaml: map merge requires map or sequence of maps as the value")
                 return
             for mark, line in places.items():
                 self._mark(lines, mark if mark.__class__ is str else mark[1], line)
@@ -236,6 +267,8 @@ def _go_syntax(value: Any) -> str:
         return f"[]interface {{}}{{{', '.join(map(_go_member, value))}}}"
     if isinstance(value, str):
         return go_quote(value)
+    if isinstance(value, _Odd):
+        return str(value.fault).rpartition(" ")[2]
     return "<nil>" if value is None else orjson.dumps(value).decode()
 
 

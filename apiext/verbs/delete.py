@@ -16,7 +16,7 @@ from apiext.storage.collection import Collection
 from apiext.storage.store import Entry, Guard, GuardChanged, RevisionChanged, StoreError
 from apiext.verbs import converting, identity, metadata, threads
 from apiext.verbs.call import Call, Outcome, Page, Verbs
-from apiext.verbs.errors import as_status, translated
+from apiext.verbs.errors import as_status, of_store, translated
 from apiext.verbs.write import check_deadline, collection_of, guard_of, refresh
 
 DEFINITIONS = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
@@ -39,8 +39,8 @@ async def delete(verbs: Verbs, call: Call, options: DeleteOptions) -> Outcome:
             entry, newest = race.current, True
         except GuardChanged:
             await refresh(verbs, call)
-        except status.StatusError:
-            if newest:
+        except status.StatusError as fault:
+            if newest or of_store(fault):
                 raise
             with translated():
                 current = await verbs.store.current(collection, namespace, call.name)

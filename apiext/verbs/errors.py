@@ -34,6 +34,11 @@ def translated() -> _Translated:
     return _TRANSLATED
 
 
+def of_store(fault: BaseException) -> bool:
+    """Whether a Status tells of the store itself: then the write may have happened, and is not decided on anew."""
+    return isinstance(fault.__cause__, store.StoreError)
+
+
 def as_status(error: store.StoreError) -> status.StatusError:
     """Return the Status of a storage error that no verb handles itself."""
     if isinstance(error, store.Compacted):

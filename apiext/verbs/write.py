@@ -19,7 +19,7 @@ from apiext.storage.store import Entry, Guard, GuardChanged, KeyExists, Revision
 from apiext.verbs import escalation, identity, metadata, ownership, threads
 from apiext.verbs.call import Call, Outcome, Verbs
 from apiext.verbs.changes import Change
-from apiext.verbs.errors import as_status, translated
+from apiext.verbs.errors import as_status, of_store, translated
 
 TERMINATING = "create not allowed while custom resource definition is terminating"
 
@@ -239,7 +239,7 @@ async def update(verbs: Verbs, wanted: Update) -> Outcome:
         except GuardChanged:
             await refresh(verbs, call)
         except (_StaleError, status.StatusError) as fault:
-            if newest:
+            if newest or of_store(fault):
                 raise
             with translated():
                 current = await verbs.store.current(collection, namespace, call.name)

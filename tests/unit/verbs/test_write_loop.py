@@ -9,7 +9,7 @@ import pytest
 
 from apiext.meta.status import StatusError
 from apiext.storage.cached_store import CachedStore
-from apiext.storage.store import Entry, RevisionChanged
+from apiext.storage.store import Entry, RevisionChanged, UnknownOutcome
 from apiext.verbs import api
 from tests.support.fake_etcd import FakeEtcd
 from tests.unit.controllers.harness import server
@@ -200,3 +200,26 @@ async def test_preconditions_of_a_delete() -> None:
         with pytest.raises(StatusError) as gone:
             await client.delete("a")
         assert gone.value.code == 404
+
+
+@pytest.mark.rows("WRI-005", "RV-017")
+@pytest.mark.parametrize("verb", ["update", "delete"])
+async def test_a_write_in_doubt_is_never_tried_again(verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with served(FakeEtcd()) as client:
+        await client.create("a", spec={"list": [1]})
+        really = getattr(CachedStore, verb)
+
+        async def unheard(self: CachedStore, *args: Any) -> Any:
+            await really(self, *args)
+            raise UnknownOutcome
+
+        monkeypatch.setattr(CachedStore, verb, unheard)
+        adds = b'[{"op":"add","path":"/spec/list/-","value":2}]'
+        patch = api.patch(client.verbs, client.call("patch", "a"), "application/json-patch+json", adds)
+        with pytest.raises(StatusError) as doubt:
+            await (patch if verb == "update" else client.delete("a"))
+        patch.close()
+        assert (doubt.value.code, doubt.value.reason) == (504, "Timeout")
+        monkeypatch.undo()
+        found = await client.stored("a")
+        assert found is None if verb == "delete" else b'"list":[1,2]' in stored(found).raw

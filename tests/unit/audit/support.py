@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import threading
 from collections.abc import Sequence
@@ -35,6 +36,11 @@ class Place:
         self.open = threading.Event()
         self.open.set()
         self.closed = False
+        self._begun = threading.Event()
+
+    async def begun(self) -> None:
+        """Wait until a thread has come to write."""
+        assert await asyncio.to_thread(self._begun.wait, 10)
 
     @property
     def lines(self) -> list[bytes]:
@@ -43,6 +49,7 @@ class Place:
 
     def write(self, lines: Sequence[bytes]) -> None:
         """Keep lines."""
+        self._begun.set()
         assert self.open.wait(10)
         if self.full:
             raise OSError(errno.ENOSPC, "No space left on device")

@@ -95,25 +95,14 @@ async def test_a_throttle_lets_a_burst_pass_and_then_so_many_a_second() -> None:
     assert loop.time() - began == pytest.approx(1.0, abs=0.05)
 
 
-async def test_batches_of_one_are_of_one() -> None:
+@pytest.mark.parametrize(("parallel", "sizes"), [(4, [1, 1, 1]), (1, [3])], ids=["calls", "a file, which gathers"])
+async def test_batches_of_one(parallel: int, sizes: list[int]) -> None:
     taken = Taken()
     async with asyncio.TaskGroup() as group:
-        batches = Batches(AuditDelivery(mode="batch", max_batch=1), taken, Counters(), 4)
+        batches = Batches(AuditDelivery(mode="batch", max_batch=1), taken, Counters(), parallel)
         batches.start(group)
         for _ in range(3):
             batches.put(event())
         await asyncio.sleep(1)
         await batches.stop()
-    assert [count for _, count in taken.batches] == [1, 1, 1]
-
-
-async def test_a_file_takes_whatever_came_meanwhile() -> None:
-    taken = Taken()
-    async with asyncio.TaskGroup() as group:
-        batches = Batches(AuditDelivery(mode="batch", max_batch=1), taken, Counters(), 1)
-        batches.start(group)
-        for _ in range(3):
-            batches.put(event())
-        await asyncio.sleep(1)
-        await batches.stop()
-    assert [count for _, count in taken.batches] == [3]
+    assert [count for _, count in taken.batches] == sizes

@@ -5,12 +5,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from apiext.storage.cached_store import CachedStore
 from apiext.storage.ciphers import AES_CBC, AES_GCM, IDENTITY, SECRETBOX, CipherSealings, Provider, Rule
-from apiext.storage.keys import Keys
 from apiext.storage.sealing import Sealings, Secret
 from apiext.storage.store import KeyExists, Sealed
-from tests.support.fake_etcd import FakeEtcd
+from tests.support.fake_world import FakeWorld
 from tests.support.sinks import RecordingSink, watch_group
 from tests.support.store_contract import THINGS, StoreContract, body
 
@@ -25,32 +23,8 @@ def sealings(kind: str, *names: str, identity: bool = True) -> Sealings:
     return CipherSealings([Rule(("*.*",), (Provider(kind, keys), *plain))])
 
 
-class SealedWorld:
+class SealedWorld(FakeWorld):
     """A sealed store over a FakeEtcd; somebody else writes what is not sealed, which counts, too."""
-
-    def __init__(self, group: asyncio.TaskGroup, kept: Sealings) -> None:
-        self.group = group
-        self.etcd = FakeEtcd()
-        self.kept = kept
-        self.store = self._make()
-
-    def _make(self) -> CachedStore:
-        return CachedStore(self.etcd, Keys("registry"), sealings=self.kept)  # type: ignore[arg-type]
-
-    async def put(self, key: str, value: bytes) -> int:
-        return self.etcd.put(key, value)
-
-    async def remove(self, key: str) -> int:
-        return self.etcd.remove(key)
-
-    async def compact(self, revision: int) -> None:
-        await self.etcd.compact(revision)
-
-    async def restart(self) -> CachedStore:
-        await self.store.stop()
-        self.store = self._make()
-        await self.store.start(self.group)
-        return self.store
 
     async def value(self, name: str) -> bytes:
         found = await self.etcd.get(f"{PREFIX}{name}".encode())

@@ -106,3 +106,31 @@ async def test_batches_of_one(parallel: int, sizes: list[int]) -> None:
         await asyncio.sleep(1)
         await batches.stop()
     assert [count for _, count in taken.batches] == sizes
+
+
+async def test_batches_wait_for_the_throttle() -> None:
+    taken = Taken()
+    delivery = AuditDelivery(mode="batch", max_batch=1, throttled=True, throttle_qps=1, throttle_burst=2)
+    async with asyncio.TaskGroup() as group:
+        batches = Batches(delivery, taken, Counters(), 4)
+        batches.start(group)
+        for _ in range(5):
+            batches.put(event())
+        await asyncio.sleep(10)
+        await batches.stop()
+    assert [when for when, _ in taken.batches] == [0.0, 0.0, 1.0, 2.0, 3.0]
+
+
+async def test_what_is_told_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "AUDIT_BUFFER_BYTES", 2 * event().size)
+    taken, counters = Taken(), Counters()
+    async with asyncio.TaskGroup() as group:
+        batches = Batches(AuditDelivery(mode="batch", max_batch=2, max_wait=1), taken, counters, 4)
+        batches.start(group)
+        for _ in range(2):
+            for _ in range(3):
+                batches.put(event())
+            await asyncio.sleep(5)
+        await batches.stop()
+    assert [count for _, count in taken.batches] == [2, 2]
+    assert counters.errors.slot("buffered").value == 2

@@ -142,6 +142,16 @@ async def test_a_buffer_is_bounded_in_bytes_too(monkeypatch: pytest.MonkeyPatch)
     assert len(place.lines) == 2
 
 
+async def test_a_log_that_writes_is_never_taken_for_one_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "AUDIT_PATIENCE", 0.02)
+    async with running(Place(), AuditDelivery(), Counters()) as log:
+        assert await (log.put(event()) or _never())
+        over = asyncio.Event()
+        asyncio.get_running_loop().call_later(limits.AUDIT_PATIENCE, over.set)  # after the log's own
+        await over.wait()
+        assert await (log.put(event()) or _never())
+
+
 async def test_a_disk_that_hangs_does_not_hold_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "AUDIT_FLUSH", 0.05)
     place, counters = Place(), Counters()

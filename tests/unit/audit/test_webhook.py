@@ -110,8 +110,14 @@ async def test_a_failed_call_is_repeated(tmp_path: Path) -> None:
     assert not list(counters.errors.lines())
 
 
-async def test_after_all_tries_events_are_lost_and_counted(tmp_path: Path) -> None:
+async def test_after_all_tries_events_are_lost_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     collector = Collector(*[503] * 10)
+    pauses: list[float] = []
+
+    async def wait(self: Webhook, seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr(Webhook, "_wait", wait)
 
     async def act(webhook: Webhook) -> None:
         waiting = webhook.put(event())
@@ -120,7 +126,23 @@ async def test_after_all_tries_events_are_lost_and_counted(tmp_path: Path) -> No
 
     counters = await told(tmp_path, collector, AuditDelivery(mode="blocking"), act)
     assert len(collector.lists) == limits.AUDIT_TRIES
+    for number, seconds in enumerate(pauses):
+        least = 0.001 * limits.AUDIT_BACKOFF**number
+        assert least <= seconds <= least * (1 + limits.AUDIT_BACKOFF_JITTER)
+    assert len(pauses) == limits.AUDIT_TRIES - 1
     assert counters.errors.slot("webhook").value == 1
+
+
+async def test_who_gives_up_does_not_take_events_back(tmp_path: Path) -> None:
+    collector = Collector()
+
+    async def act(webhook: Webhook) -> None:
+        waiting = webhook.put(event())
+        assert waiting is not None
+        waiting.cancel()
+
+    await told(tmp_path, collector, AuditDelivery(mode="blocking"), act)
+    assert len(collector.lists) == 1
 
 
 async def test_a_large_batch_is_sent_in_parts(tmp_path: Path) -> None:

@@ -178,15 +178,17 @@ def test_a_copy_under_another_key_of_etcd_does_not_open() -> None:
 
 def test_turns_are_counted() -> None:
     way = sealing(keyed(SECRETBOX, "counted"))
+    counted = [
+        OPERATIONS.slot("secrets", what, prefix, status)
+        for what, prefix, status in (
+            ("to_storage", "counted:", "OK"),
+            ("from_storage", "counted:", "OK"),
+            ("from_storage", "k8s:enc:secretbox:v1:", "OK"),
+            ("from_storage", "unknown", "unknown-non-grpc"),
+        )
+    ]
+    before = [slot.value for slot in counted]
     way.open(KEY, way.seal(KEY, b"x"))
     with pytest.raises(Unsealable):
         way.open(KEY, b"x")
-    lines = "\n".join(OPERATIONS.lines())
-    for what, prefix, status in (
-        ("to_storage", "counted:", "OK"),
-        ("from_storage", "counted:", "OK"),
-        ("from_storage", "k8s:enc:secretbox:v1:", "OK"),
-        ("from_storage", "unknown", "unknown-non-grpc"),
-    ):
-        label = f'resource="secrets",transformation_type="{what}",transformer_prefix="{prefix}",status="{status}"'
-        assert label in lines
+    assert [slot.value - known for slot, known in zip(counted, before, strict=True)] == [1, 1, 1, 1]

@@ -134,6 +134,25 @@ def test_what_is_lacking_is_compact_and_in_order() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("held", "wanted", "covers"),
+    [
+        ("*/scale", "deployments/scale", True),
+        ("*/scale", "deployments", False),
+        ("*/scale", "deployments/status", False),
+        ("deployments", "deployments/scale", False),
+        ("*", "deployments/scale", True),
+        ("*", "*/scale", True),
+        ("*/scale", "*/scale", True),
+        ("deployments/scale", "*/scale", False),
+        ("deployments/scale", "*", False),
+    ],
+)
+def test_what_is_held_of_subresources(held: str, wanted: str, covers: bool) -> None:
+    role = Role((Rule(("get",), ("apps",), (held,)),))
+    assert (not uncovered([role], [Rule(("get",), ("apps",), (wanted,))])) is covers
+
+
 def test_rules_that_allow_too_much_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "PERMISSIONS_COMPARED", 100)
     large = Rule(tuple("abcdefghijk"), tuple("abcdefghijk"), ("pods",))

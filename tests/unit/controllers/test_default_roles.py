@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from apiext.auth.rbac import Policy
+from apiext.auth.coverage import uncovered
+from apiext.auth.rbac import Policy, Role, rules_in
 from apiext.catalog.builtin.rbac import default_binding, validate_cluster_role, validate_cluster_role_binding
 from apiext.controllers.default_roles import completed_binding, completed_role, tables
 from apiext.documents.document import clone
@@ -49,6 +50,9 @@ def test_a_role_gets_back_what_it_lost() -> None:
     assert change["rules"] == [own, wanted["rules"][0], lost]
     assert change["metadata"]["labels"] == {"a": "b", "kubernetes.io/bootstrapping": "rbac-defaults"}
     assert completed_role(change, wanted) is None
+    emptied = completed_role({**stored, "rules": None}, wanted)
+    assert emptied is not None
+    assert uncovered([Role(rules_in(emptied))], rules_in(wanted)) == []
 
 
 def test_aggregation_is_completed_and_taken_away() -> None:
@@ -64,6 +68,9 @@ def test_aggregation_is_completed_and_taken_away() -> None:
     assert change["rules"] == [{"verbs": ["get"]}]
     plain = completed_role({**basic, "aggregationRule": {"clusterRoleSelectors": [other]}}, basic)
     assert plain == basic
+    for emptied in ({}, {"aggregationRule": None}, {"aggregationRule": {"clusterRoleSelectors": None}}):
+        unruled = {name: value for name, value in view.items() if name != "aggregationRule"}
+        assert completed_role({**unruled, **emptied}, view) == view
 
 
 def test_a_binding_gets_back_what_it_lost() -> None:

@@ -73,12 +73,15 @@ def _integer(text: str) -> int:
     return -number if text[0] == "-" else number
 
 
+_NO_BREAKS = {ord("\n"): None, ord("\r"): None}  # what Go's decoder of base64 skips
+
+
 def tagged(tag: str, text: str) -> Any:
     """Return a scalar with an explicit tag; tags that are not YAML's own say nothing about the value."""
     name = tag.removeprefix(TAG)
     if name == "binary" and tag != name:
         try:
-            return base64.b64decode("".join(text.split()), validate=True).decode(errors="replace")
+            return base64.b64decode(text.translate(_NO_BREAKS), validate=True).decode(errors="replace")
         except binascii.Error as error:
             raise DecodeError("yaml: !!binary value contains invalid base64 data") from error
     if name not in _RESOLVABLE or tag == name:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from multidict import CIMultiDict
 
 from apiext.auth import impersonation
 from apiext.auth.authorization import Attributes, Authorizer, Decision
@@ -52,6 +55,37 @@ def test_headers_name_a_user() -> None:
 )
 def test_groups_that_go_without_saying(name: str, groups: tuple[str, ...]) -> None:
     assert impersonation.Wanted(name).as_user().groups == groups
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "groups"),
+    [
+        ("joe", ("system:authenticated", "a"), ("system:authenticated", "a")),
+        ("joe", ("system:unauthenticated",), ("system:unauthenticated",)),
+        ("system:anonymous", ("system:unauthenticated",), ("system:unauthenticated",)),
+        ("system:anonymous", ("a",), ("a", "system:unauthenticated")),
+        ("system:serviceaccount:ns:sa", ("a",), ("a", "system:authenticated")),
+    ],
+)
+def test_no_group_is_there_twice(name: str, given: tuple[str, ...], groups: tuple[str, ...]) -> None:
+    assert Wanted(name, given).as_user().groups == groups
+
+
+@pytest.mark.parametrize(
+    ("header", "meant"),
+    [("User", True), ("Group", True), ("Uid", True), ("Extra-Scopes", False)],
+)
+def test_which_headers_ask_for_it(header: str, meant: bool) -> None:
+    named: Any = CIMultiDict({f"Impersonate-{header}": "x"})
+    empty: Any = CIMultiDict({f"Impersonate-{header}": ""})
+    assert impersonation.is_meant(named) is meant
+    assert not impersonation.is_meant(empty)
+
+
+def test_of_several_users_the_first_is_meant() -> None:
+    sent = [("Impersonate-User", "a"), ("Impersonate-User", "b"), ("Impersonate-Uid", "1"), ("Impersonate-Uid", "2")]
+    wanted = impersonation.parse(sent)
+    assert (wanted.user, wanted.uid) == ("a", "1")
 
 
 def test_a_service_account_is_asked_about_as_such() -> None:

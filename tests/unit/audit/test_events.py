@@ -128,8 +128,11 @@ def test_the_options_of_a_delete() -> None:
 
 def test_bytes_that_are_no_text_do_not_lose_an_event() -> None:
     found = trail()
-    found.told = replace(found.told, agent="a\udcffb")
-    assert json.loads(found.event(COMPLETE, WHEN).line())["userAgent"] == "a\ufffdb"
+    user = {"username": "joe", "groups": ["a\udcff", "b"], "extra": {"k\udcff": ["v\udcff"]}}
+    found.told = replace(found.told, agent="a\udcffb", user=user)
+    told = json.loads(found.event(COMPLETE, WHEN).line())
+    assert told["userAgent"] == "a\ufffdb"
+    assert told["user"] == {"username": "joe", "groups": ["a\ufffd", "b"], "extra": {"k\ufffd": ["v\ufffd"]}}
 
 
 def test_the_legacy_form() -> None:

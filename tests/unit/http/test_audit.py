@@ -74,9 +74,10 @@ async def test_a_bug_is_told_as_such() -> None:
 
 
 @on_uvloop
-async def test_a_client_that_goes_away_is_told() -> None:
+@pytest.mark.parametrize("end", [ConnectionResetError(), asyncio.CancelledError()], ids=["lost", "cancelled"])
+async def test_a_client_that_goes_away_is_told(end: BaseException) -> None:
     shelf, kept = Shelf(), Kept()
-    shelf.fails = ConnectionResetError()
+    shelf.fails = end
     async with serving(shelf, auditor=auditor(kept)) as server, connected(server) as client:
         client.send("GET", ONE)
         await until(lambda: len(kept.told) == 2)

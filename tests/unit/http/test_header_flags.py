@@ -4,6 +4,7 @@ import pytest
 
 from apiext.config import ConfigError, HeaderConfig
 from apiext.http import header_flags
+from apiext.http.announcing import announcing
 
 PINS = "regular expression does not pin to start/end of host in the origin header"
 ORIGINS = "--cors-allowed-origins has an invalid regular expression: "
@@ -20,6 +21,9 @@ def read(warnings: list[str] | None = None, **given: str) -> HeaderConfig:
 @pytest.mark.rows("LIM-005", "AUT-001")
 def test_nothing_is_said_unless_told() -> None:
     assert read() == HeaderConfig()
+    assert announcing(HeaderConfig(), tls=True) is None, "no filter where there is nothing to add"
+    assert announcing(HeaderConfig(hsts=("preload",)), tls=False) is None
+    assert announcing(HeaderConfig(hsts=("preload",)), tls=True) is not None
 
 
 @pytest.mark.rows("LIM-005")

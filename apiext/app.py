@@ -60,11 +60,13 @@ class EtcdUnreachableError(Exception):
 
 HOOKS = (
     "poststarthook/generic-apiserver-start-informers",
+    "poststarthook/max-in-flight-filter",
+    "poststarthook/storage-object-count-tracker-hook",
     "poststarthook/start-apiextensions-informers",
     "poststarthook/start-apiextensions-controllers",
     "poststarthook/crd-informer-synced",
 )
-"""Readiness checks that upstream has and that here are one fact: every stored definition is served."""
+"""Checks that upstream has and that here are one fact: every stored definition is served."""
 
 RELOAD_CHECKS = ("poststarthook/start-encryption-provider-config-automatic-reload", "kms-providers")
 """Checks that upstream has when the encryption configuration is read again; a bad file leaves the last one in use."""
@@ -143,6 +145,8 @@ class Application:
     async def serve(self) -> None:
         """Start everything, wait for a signal, stop everything."""
         self._config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self._config.ready_file:
+            remove(self._config.ready_file)  # that of an earlier server names what is not there
         self._catch_signals()
         # few threads: more would only share the interpreter, and keep a heap each
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(limits.THREADS, "work"))
@@ -203,6 +207,11 @@ class Application:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._stop.wait(), max(0.0, tried + RETRY_LINE - time.monotonic()))
             else:
+                if settings.servers and not etcd.progress_requests_ok:
+                    self._warn(
+                        f"etcd at {', '.join(endpoints)} is {etcd.version}, and before 3.4.31 and 3.5.13 a watch can "
+                        "lose events of an etcd that compacts: take a newer one for data that matters"
+                    )
                 return etcd
 
     async def _serve_on(self, etcd: Etcd, endpoints: list[str]) -> None:
@@ -374,6 +383,11 @@ def _encryption(path: str) -> Loaded:
         return load(path) if path else PLAIN
     except ConfigurationError as error:
         raise ConfigurationError(f"--encryption-provider-config {path}: {error}") from error
+
+
+def remove(path: str) -> None:
+    """Remove a file if it is there."""
+    Path(path).unlink(missing_ok=True)
 
 
 def write_atomically(path: Path, text: str, mode: int) -> None:

@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from apiext.config import (
     default_data_dir,
 )
 from apiext.http import header_flags
+from apiext.meta.time import parse_duration
 
 Warn = Callable[[str], None]
 
@@ -43,6 +45,12 @@ class Flag:
     metavar: str = ""
     switch: bool = False
     aliases: tuple[str, ...] = ()
+
+    @property
+    def options(self) -> list[str]:
+        """The flag as it is typed: names of one letter have one dash, too, as with kube-apiserver."""
+        names = (self.name, *self.aliases)
+        return [f"-{name}" for name in names if len(name) == 1] + [f"--{name}" for name in names]
 
 
 FLAGS = (
@@ -67,7 +75,7 @@ FLAGS = (
     Flag("enable-admission-plugins", "admission plug-ins to turn on; all there are are on", metavar="A,B"),
     Flag("runtime-config", "APIs to turn on or off: group/version=false, or api/all=false", metavar="K=V,…"),
     Flag("controllers", "controllers to run, -NAME for not: *,-garbage-collector-controller", "*", "A,B"),
-    Flag("watch-cache", "accepted: the cache is always on", "true", "BOOL"),
+    Flag("watch-cache", "accepted: the cache is always on", "true", switch=True),
     Flag("workers", "processes sharing the port", "1", "N"),
     Flag("cert-dir", "directory of apiserver.crt and apiserver.key", metavar="DIR"),
     Flag("tls-cert-file", "serving certificate", metavar="FILE"),
@@ -81,7 +89,7 @@ FLAGS = (
     Flag("service-account-issuer", "issuer of service account tokens", "https://kubernetes.default.svc", "URL"),
     Flag("service-account-signing-key-file", "key of those tokens (default: made when first needed)", metavar="FILE"),
     Flag("api-audiences", "whom those tokens are for (default: the issuer)", metavar="A,B"),
-    Flag("anonymous-auth", "serve requests without credentials as system:anonymous", "false", "BOOL"),
+    Flag("anonymous-auth", "serve requests without credentials as system:anonymous", "false", switch=True),
     Flag("service-resolver", "YAML map of the services of webhooks: name.namespace:port to host:port", metavar="FILE"),
     Flag("admission-control-config-file", "AdmissionConfiguration: kubeConfigFile of users for admission webhooks",
          metavar="FILE"),
@@ -102,28 +110,38 @@ FLAGS = (
 )  # fmt: skip
 
 
+_LISTS = frozenset(("A,B", "K=V,…", "URL[,URL]", "NAME[,NAME]"))
+_ADDED = frozenset(flag.name for flag in FLAGS if flag.metavar in _LISTS) | {"service-account-issuer"}
+"""Flags that may be given several times: each adds to those before it, as with kube-apiserver."""
+
+
 def environment_name(flag: str) -> str:
     """Return the environment twin of a flag."""
     return "APIEXT_" + flag.upper().replace("-", "_")
 
 
+def _from_environment(flag: Flag, environment: Mapping[str, str]) -> str | None:
+    found = (environment.get(environment_name(name)) for name in (flag.name, *flag.aliases))
+    return next((value for value in found if value is not None), None)
+
+
 def serve_parser() -> argparse.ArgumentParser:
     """Return the parser of ``apiext serve``; kube-apiserver's flags without meaning here are accepted."""
     parser = argparse.ArgumentParser(
-        prog="apiext serve", description="Serve CustomResourceDefinitions and custom objects kept in etcd.",
+        prog="apiext serve", usage="%(prog)s [-h] [FLAG …]",
+        description="Serve CustomResourceDefinitions and custom objects kept in etcd.",
         allow_abbrev=False,
         epilog="Every flag has an environment twin APIEXT_<NAME>. Order: flag, environment, --config FILE, default.",
     )  # fmt: skip
     parser.add_argument("--config", metavar="FILE", help="YAML file: flag names as keys")
     for flag in FLAGS:
-        names = [f"--{name}" for name in (flag.name, *flag.aliases)]
         text = flag.help + (f" (default {flag.default})" if flag.default else "")
-        options: dict[str, Any] = {"dest": flag.name, "default": None, "help": text}
+        options: dict[str, Any] = {"dest": flag.name, "default": None, "help": text, "action": "append"}
         if flag.switch:
             options |= {"nargs": "?", "const": "true", "metavar": "BOOL"}
         else:
             options["metavar"] = flag.metavar
-        parser.add_argument(*names, **options)
+        parser.add_argument(*flag.options, **options)
     return parser
 
 
@@ -132,9 +150,11 @@ def parse_serve(arguments: Sequence[str], environment: Mapping[str, str], warn: 
     parser = serve_parser()
     known, extra = parser.parse_known_args(list(arguments))
     _accept_foreign(parser, extra, warn)
-    given = {name: value for name, value in vars(known).items() if value is not None and name != "config"}
+    given: dict[str, str] = {}
     for flag in FLAGS:
-        if flag.name not in given and (value := environment.get(environment_name(flag.name))) is not None:
+        if (typed := getattr(known, flag.name)) is not None:
+            given[flag.name] = ",".join(typed) if flag.name in _ADDED else typed[-1]
+        elif (value := _from_environment(flag, environment)) is not None:
             given[flag.name] = value
     path = known.config or environment.get("APIEXT_CONFIG")
     for name, value in _read_file(path).items() if path else ():
@@ -146,7 +166,7 @@ def parse_serve(arguments: Sequence[str], environment: Mapping[str, str], warn: 
 def _accept_foreign(parser: argparse.ArgumentParser, extra: Sequence[str], warn: Warn) -> None:
     """Warn once for each of kube-apiserver's flags that mean nothing here; refuse anything else."""
     ignored = foreign_flags() if extra else frozenset[str]()
-    position = 0
+    position, told = 0, set[str]()
     while position < len(extra):
         name, equals, _ = extra[position].removeprefix("--").partition("=")
         position += 1
@@ -154,7 +174,9 @@ def _accept_foreign(parser: argparse.ArgumentParser, extra: Sequence[str], warn:
             parser.error(f"unrecognized argument: {extra[position - 1]}")
         if not equals and position < len(extra) and not extra[position].startswith("--"):
             position += 1
-        warn(f"--{name} is accepted and has no effect here")
+        if name not in told:
+            told.add(name)
+            warn(f"--{name} is accepted and has no effect here")
 
 
 def foreign_flags() -> frozenset[str]:
@@ -171,14 +193,14 @@ def _read_file(path: str) -> dict[str, str]:
         return {}
     if not isinstance(document, dict):
         raise ConfigError(f"--config {path}: expected a mapping of flag names to values")
-    names = {flag.name for flag in FLAGS}
+    names = {name: flag.name for flag in FLAGS for name in (flag.name, *flag.aliases)}
     found: dict[str, str] = {}
     for key, value in document.items():
         if key in ("apiVersion", "kind"):
             continue
         if key not in names:
             raise ConfigError(f"--config {path}: there is no flag named {key}")
-        found[key] = ",".join(map(str, value)) if isinstance(value, list) else _plain(value)
+        found[names[key]] = ",".join(map(str, value)) if isinstance(value, list) else _plain(value)
     return found
 
 
@@ -188,8 +210,7 @@ def _plain(value: object) -> str:
 
 def _build(values: Mapping[str, str], given: Mapping[str, str], environment: Mapping[str, str], warn: Warn) -> Config:
     insecure = _bool("insecure", values["insecure"])
-    if _integer("workers", values["workers"] if values["workers"] != "auto" else "1") > 1:
-        raise ConfigError("--workers more than 1 is not there yet: run one server per port on the same etcd instead")
+    _judge_accepted(values)
     user, _, password = values["etcd-user"].partition(":")
     etcd = EtcdConfig(
         servers=_names(values["etcd-servers"]),
@@ -234,18 +255,28 @@ def _build(values: Mapping[str, str], given: Mapping[str, str], environment: Map
         ),
         headers=header_flags.read(values, warn),
         admission_control_config_file=values["admission-control-config-file"],
-        kubernetes_version=values["kubernetes-version"].removeprefix("v"),
+        kubernetes_version=_version(values["kubernetes-version"]),
         status_manager=values["status-manager"],
-        max_inflight=_integer("max-requests-inflight", values["max-requests-inflight"]),
-        max_mutating_inflight=_integer("max-mutating-requests-inflight", values["max-mutating-requests-inflight"]),
+        max_inflight=_count("max-requests-inflight", values["max-requests-inflight"]),
+        max_mutating_inflight=_count("max-mutating-requests-inflight", values["max-mutating-requests-inflight"]),
         request_timeout=_duration("request-timeout", values["request-timeout"]),
-        min_request_timeout=_integer("min-request-timeout", values["min-request-timeout"]),
+        min_request_timeout=_count("min-request-timeout", values["min-request-timeout"]),
         compaction_interval=_duration("etcd-compaction-interval", values["etcd-compaction-interval"]),
         shutdown_delay=_duration("shutdown-delay-duration", values["shutdown-delay-duration"]),
-        verbosity=_integer("v", values["v"]),
+        verbosity=_count("v", values["v"]),
         quiet=_bool("quiet", values["quiet"]),
         audit=audit_flags.read(values),
     )
+
+
+def _judge_accepted(values: Mapping[str, str]) -> None:
+    """Refuse bad values of flags that change nothing here."""
+    _bool("watch-cache", values["watch-cache"])
+    workers = _integer("workers", values["workers"] if values["workers"] != "auto" else "1")
+    if workers > 1:
+        raise ConfigError("--workers more than 1 is not there yet: run one server per port on the same etcd instead")
+    if workers < 1:
+        raise ConfigError(f"--workers {workers}: at least one process serves")
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -253,10 +284,24 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _integer(flag: str, text: str) -> int:
-    try:
-        return int(text)
-    except ValueError as error:
-        raise ConfigError(f"--{flag} {text}: expected a whole number") from error
+    if not re.fullmatch("[+-]?[0-9]{1,18}", text):
+        raise ConfigError(f"--{flag} {text}: expected a whole number")
+    return int(text)
+
+
+def _count(flag: str, text: str) -> int:
+    number = _integer(flag, text)
+    if number < 0:
+        raise ConfigError(f"--{flag} can not be negative value")
+    return number
+
+
+def _version(text: str) -> str:
+    """Return a version of Kubernetes without its v; a patch that is not said is 0."""
+    found = re.fullmatch(r"v?([0-9]{1,9}\.[0-9]{1,9})(\.[0-9]{1,9}(?:[-+][0-9A-Za-z.+-]+)?)?", text)
+    if found is None:
+        raise ConfigError(f"--kubernetes-version {text}: expected a version such as {KUBERNETES_VERSION}")
+    return found[1] + (found[2] or ".0")
 
 
 def _bool(flag: str, text: str) -> bool:
@@ -267,37 +312,31 @@ def _bool(flag: str, text: str) -> bool:
     raise ConfigError(f"--{flag} {text}: expected true or false")
 
 
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-
-
 def _duration(flag: str, text: str) -> float:
     """Return seconds of a Go duration such as 1m30s, or of a bare number."""
-    rest, total = text, 0.0
     try:
-        total = float(text)
-        rest = "" if 0 <= total < math.inf else "-"
-    except ValueError:
-        pass
-    while rest:
-        digits = rest[: len(rest) - len(rest.lstrip("0123456789."))]
-        unit = next((name for name in ("ms", "s", "m", "h") if rest[len(digits) :].startswith(name)), "")
-        if not digits or not unit:
-            raise ConfigError(f"--{flag} {text}: expected a duration such as 90s or 1m30s")
-        total += float(digits) * _UNITS[unit]
-        rest = rest[len(digits) + len(unit) :]
-    return total
+        seconds = float(text) if re.fullmatch(r"[0-9]+(\.[0-9]*)?|\.[0-9]+", text) else parse_duration(text)
+    except ValueError as error:
+        raise ConfigError(f"--{flag} {text}: expected a duration such as 90s or 1m30s") from error
+    if not 0 <= seconds < math.inf:
+        raise ConfigError(f"--{flag} {text}: expected a duration such as 90s or 1m30s")
+    return seconds
 
 
 def _plugins(values: Mapping[str, str], warn: Warn) -> frozenset[str]:
-    """Return the plug-ins that are off; one named in both flags is on, as upstream has it."""
+    """Return the plug-ins that are off."""
     found: dict[str, frozenset[str]] = {}
+    both = sorted(set(_names(values["disable-admission-plugins"])) & set(_names(values["enable-admission-plugins"])))
+    if both:
+        text = f"[{' '.join(both)}] in enable-admission-plugins and disable-admission-plugins overlapped"
+        raise ConfigError(text)
     for flag in ("disable-admission-plugins", "enable-admission-plugins"):
         names = frozenset(_names(values[flag]))
         unknown = sorted(names - PLUGINS)
         if unknown:
             warn(f"--{flag}: there is no plug-in {', '.join(unknown)} here")
         found[flag] = names & PLUGINS
-    return found["disable-admission-plugins"] - found["enable-admission-plugins"]
+    return found["disable-admission-plugins"]
 
 
 _ALIASES = {"garbagecollector": GARBAGE_COLLECTOR, "clusterrole-aggregation": AGGREGATION}  # their older names

@@ -1,12 +1,12 @@
 """The configuration of a server: one frozen value, checked once."""
 
+import ipaddress
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-LOOPBACK = frozenset(("127.0.0.1", "::1", "localhost"))
 PLUGINS = frozenset(
     (
         "NamespaceLifecycle", "MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy",
@@ -28,6 +28,14 @@ def default_data_dir(environment: Mapping[str, str]) -> str:
     """Return the data directory of a user who names none."""
     base = environment.get("XDG_DATA_HOME") or os.path.join(environment.get("HOME", "/var/lib"), ".local", "share")
     return os.path.join(base, "apiext")
+
+
+def _is_loopback(address: str) -> bool:
+    """Tell whether nobody but this machine reaches an address."""
+    try:
+        return address == "localhost" or ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False
 
 
 def _is_endpoint(text: str) -> bool:
@@ -164,7 +172,7 @@ class Config:
 
     def checked(self) -> "Config":
         """Return the configuration, or raise ConfigError with a remedy."""
-        if self.insecure and self.bind_address not in LOOPBACK:
+        if self.insecure and not _is_loopback(self.bind_address):
             raise ConfigError(
                 f"--insecure serves plain http without authentication, so it binds loopback addresses only, not "
                 f"{self.bind_address}: drop --insecure or bind 127.0.0.1"
@@ -180,6 +188,10 @@ class Config:
             raise ConfigError(
                 "--encryption-provider-config-automatic-reload must be set with --encryption-provider-config"
             )
+        if not self.bind_address:
+            raise ConfigError("--bind-address is empty: name an address of this machine, or 0.0.0.0 for all")
+        if bool(self.etcd.certfile) != bool(self.etcd.keyfile):
+            raise ConfigError("--etcd-certfile and --etcd-keyfile go together")
         if bool(self.tls_cert_file) != bool(self.tls_private_key_file):
             raise ConfigError("--tls-cert-file and --tls-private-key-file go together")
         return self

@@ -1,7 +1,9 @@
 """How the edge is set up from the configuration: listener, credentials, certificates, health checks, kubeconfig."""
 
+import errno
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,10 +15,11 @@ from apiext.auth.tokens import Account, Tokens
 from apiext.auth.user import SUPERUSER
 from apiext.config import Config, ConfigError, ProxyConfig
 from apiext.controllers import resealing
-from apiext.http.health import Check, Health
+from apiext.http.health import ENDPOINTS, Check, Health
 from apiext.http.operations import VerbOperations
-from apiext.http.server import HttpServer, Settings, tls_context
+from apiext.http.server import HttpServer, Settings, ask_clients, tls_context
 from apiext.schema import timing
+from apiext.storage import lists
 from apiext.telemetry import Telemetry
 from apiext.verbs.call import Verbs
 
@@ -35,6 +38,16 @@ class Identity:
     token: str
     accounts: Tokens
     proxies: Proxies | None = None
+    certificate: tuple[str, str] = ("", "")
+
+
+@contextmanager
+def _file_of(flag: str, file: object) -> Iterator[None]:
+    """Name the flag and its file in what is wrong with the file."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"--{flag} {file}: {getattr(error, 'strerror', None) or error}") from error
 
 
 def identity(config: Config, exists: Callable[[Account], bool]) -> Identity:
@@ -55,14 +68,22 @@ def identity(config: Config, exists: Callable[[Account], bool]) -> Identity:
     token = config.token or certificates.load_token(config.data_dir / "admin.token")
     users = {token: SUPERUSER}
     if config.token_auth_file:
-        users |= authentication.read_token_file(Path(config.token_auth_file))
+        with _file_of("token-auth-file", config.token_auth_file):
+            users |= authentication.read_token_file(Path(config.token_auth_file))
     client_ca, proxy = config.client_ca_file or serving.authority, config.headers.proxy
+    with _file_of("tls-cert-file", serving.certificate):
+        context = tls_context(str(serving.certificate), str(serving.key))
+    if client_ca:
+        with _file_of("client-ca-file", client_ca):
+            ask_clients(context, client_ca)
     proxies = _proxies(proxy, client_ca) if proxy.ca_file else None
-    context = tls_context(str(serving.certificate), str(serving.key), client_ca, proxy.ca_file)
+    if proxy.ca_file:
+        ask_clients(context, proxy.ca_file)
     if proxies is not None:  # a resumed session does not say who signed the certificate
         context.options |= ssl.OP_NO_TICKET
         context.num_tickets = 0
-    return Identity(context, Credentials(users, accounts), serving.ca, token, accounts, proxies)
+    files = str(serving.certificate), str(serving.key)
+    return Identity(context, Credentials(users, accounts), serving.ca, token, accounts, proxies, files)
 
 
 def _proxies(config: ProxyConfig, client_ca: str) -> Proxies:
@@ -83,7 +104,8 @@ def _serving(config: Config) -> certificates.Serving:
     """Return the serving certificate: the one given, the one in --cert-dir, or our own (clients.md §7.1, §9.2)."""
     if config.tls_cert_file:
         given = Path(config.tls_cert_file)
-        return certificates.Serving(given, Path(config.tls_private_key_file), given.read_bytes())
+        with _file_of("tls-cert-file", given):
+            return certificates.Serving(given, Path(config.tls_private_key_file), given.read_bytes())
     if config.cert_dir and (Path(config.cert_dir) / "apiserver.crt").exists():
         given = Path(config.cert_dir) / "apiserver.crt"
         return certificates.Serving(given, given.with_suffix(".key"), given.read_bytes())
@@ -108,9 +130,9 @@ async def listen(
         telemetry.add(family)
     for family in verbs.admission.metrics.families:
         telemetry.add(family)
-    for told in (timing.COMPILATION, timing.EVALUATION, *resealing.FAMILIES):
+    for told in (timing.COMPILATION, timing.EVALUATION, timing.RATCHETING, *lists.FAMILIES, *resealing.FAMILIES):
         telemetry.add(told)
-    health = Health([Check(name, probe, ENDPOINTS_OF.get(name, ("readyz",))) for name, probe in checks.items()])
+    health = Health([Check(name, probe, _endpoints_of(name)) for name, probe in checks.items()])
     server = HttpServer(
         VerbOperations(verbs),
         known.authenticator,
@@ -120,6 +142,7 @@ async def listen(
             host=config.bind_address,
             port=config.port,
             tls=known.tls,
+            certificate=known.certificate,
             version=f"v{config.kubernetes_version}",
             anonymous=config.anonymous_auth,
             shutdown_delay=config.shutdown_delay,
@@ -136,6 +159,9 @@ async def listen(
     try:
         await server.start()
     except OSError as error:
+        if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+            text = f"--bind-address {config.bind_address}: {error.strerror or error}; name an address of this machine"
+            raise ConfigError(text) from error
         raise PortInUseError(
             f"cannot listen on {config.bind_address}:{config.port}: {error.strerror or error}; "
             "choose another --port, or 0 for a free one"
@@ -143,8 +169,9 @@ async def listen(
     return server
 
 
-ENDPOINTS_OF = {"etcd": ("healthz", "livez", "readyz")}
-"""Checks that more than readiness asks."""
+def _endpoints_of(check: str) -> Sequence[str]:
+    """Return who asks a check: some are about readiness only, as upstream (HLT-002)."""
+    return ENDPOINTS if check == "etcd" or check.startswith("poststarthook/") else ("readyz",)
 
 
 def write_kubeconfig(config: Config, known: Identity, url: str) -> Path:

@@ -28,14 +28,21 @@ REQUEST_SECONDS = (
     8.0,
     10.0,
     15.0,
+    20.0,
+    30.0,
+    45.0,
+    60.0,
 )
-"""Upper bounds of the request duration buckets, in seconds."""
+"""Upper bounds of the request duration buckets, in seconds; those of etcd's calls are the same."""
 
 SIZES = (1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9)
 """Upper bounds of the response size buckets, in bytes."""
 
-ETCD_SECONDS = (0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 45.0, 60.0)
-"""Upper bounds of the etcd call duration buckets, in seconds."""
+BODY_SIZES = tuple(50_000.0 + 100_000.0 * step for step in range(31))
+"""Upper bounds of the request body size buckets, in bytes."""
+
+EVENT_SIZES = tuple(1024.0 * 2**power for power in range(8))
+"""Upper bounds of the watch event size buckets, in bytes."""
 
 
 class Slot:
@@ -111,18 +118,16 @@ class HistogramFamily:
         self._bounds = tuple(bounds)
         self._slots: dict[Labels, Distribution] = {}
 
-    def under(self, name: str, text: str) -> "HistogramFamily":
-        """Return the same numbers under another name."""
-        other = HistogramFamily(name, text, self.labels, self._bounds)
-        other._slots = self._slots
-        return other
-
     def slot(self, *values: str) -> Distribution:
         """Return the distribution for these label values, made at the first call."""
         found = self._slots.get(values)
         if found is None:
             found = self._slots[values] = Distribution(self._bounds)
         return found
+
+    def share(self, distribution: Distribution, *values: str) -> None:
+        """Show the numbers of another family under these label values, in fewer buckets."""
+        self._slots[values] = distribution
 
     def observe(self, value: float, *labels: str) -> None:
         """Count one value under these label values."""
@@ -132,9 +137,11 @@ class HistogramFamily:
         """Return the sample lines: cumulative buckets, sum and count."""
         for values, slot in sorted(self._slots.items()):
             total = 0
-            for bound, count in zip((*self._bounds, None), slot.buckets, strict=True):
+            for bound, count in zip((*slot.bounds, None), slot.buckets, strict=True):
                 total += count
-                le = "+Inf" if bound is None else _number(bound)
+                if bound is not None and bound not in self._bounds:
+                    continue
+                le = "+Inf" if bound is None else f"{bound:g}"
                 yield f"{self.name}_bucket{_labels((*self.labels, 'le'), (*values, le))} {total}"
             yield f"{self.name}_sum{_labels(self.labels, values)} {_number(slot.sum)}"
             yield f"{self.name}_count{_labels(self.labels, values)} {total}"
@@ -185,21 +192,23 @@ class Telemetry:
             ("verb", "dry_run", *_RESOURCE, "scope", "component"),
             REQUEST_SECONDS,
         )
-        self.sli_seconds = self.seconds.under(
+        self.sli_seconds = HistogramFamily(
             "apiserver_request_sli_duration_seconds",
-            "Response latency distribution (not counting webhook duration and priority & fairness queue wait times).",
+            "Response latency distribution of what is neither a watch nor a dry run.",
+            ("verb", *_RESOURCE, "scope", "component"),
+            REQUEST_SECONDS[2:],
         )
         self.body_sizes = HistogramFamily(
             "apiserver_request_body_size_bytes",
             "Apiserver request body size in bytes broken out by resource and verb.",
             ("group", "resource", "verb"),
-            SIZES,
+            BODY_SIZES,
         )
         self.watch_event_sizes = HistogramFamily(
             "apiserver_watch_events_sizes",
             "Watch event size distribution in bytes, each shared frame counted once.",
             ("group", "version", "resource"),
-            SIZES,
+            EVENT_SIZES,
         )
         self.sizes = HistogramFamily(
             "apiserver_response_sizes",
@@ -256,7 +265,7 @@ class Telemetry:
             "etcd_request_duration_seconds",
             "Etcd request latency in seconds for each operation and object type.",
             ("group", "operation", "resource"),
-            ETCD_SECONDS,
+            REQUEST_SECONDS,
         )
         self._more: list[Family | HistogramFamily] = []
 

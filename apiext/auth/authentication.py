@@ -42,6 +42,21 @@ class Everyone:
         return SUPERUSER
 
 
+def bearer_token(authorization: str) -> str:
+    """Return the token of an Authorization header, empty for one that names none; what follows it does not count."""
+    scheme, _, rest = authorization.strip().partition(" ")
+    return rest.partition(" ")[0] if scheme.lower() == "bearer" else ""
+
+
+EXTRA_SPACE = "the provided Authorization header contains extra space before the bearer token, and is ignored"
+
+
+def has_extra_space(authorization: str) -> bool:
+    """Whether a token is not read for one space too many before it."""
+    scheme, *rest = authorization.strip().split(" ")
+    return len(rest) == 2 and not rest[0] and scheme.lower() == "bearer"
+
+
 class Credentials:
     """Static tokens, those of service accounts, and client certificates.
 
@@ -60,15 +75,15 @@ class Credentials:
         """Return the certificate's user, else that of the bearer token; None without either."""
         if certificate_user is not None and certificate_user is not REFUSED:
             return certificate_user
-        scheme, _, token = authorization.strip().partition(" ")
-        if scheme.lower() != "bearer" or not token.strip():
+        token = bearer_token(authorization)
+        if not token:
             if certificate_user is REFUSED:
                 raise BadCredential
             return None
-        user = self._users.get(self._digest(token.strip()))
+        user = self._users.get(self._digest(token))
         if user is not None:
             return user
-        found = self._accounts.user(token.strip()) if self._accounts is not None else None
+        found = self._accounts.user(token) if self._accounts is not None else None
         if found is None:
             raise BadCredential
         return found[0]

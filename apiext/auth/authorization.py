@@ -144,7 +144,7 @@ def denial(attributes: Attributes, reason: str = "") -> StatusError:
     if reason:
         text += f": {reason}"
     if not attributes.resource:
-        return StatusError(403, "Forbidden", f"forbidden: {text}", {})
+        return StatusError(403, "Forbidden", f"forbidden: {text}", {"name": attributes.name} if attributes.name else {})
     return status.forbidden(GroupResource(attributes.group, attributes.resource), attributes.name, text)
 
 

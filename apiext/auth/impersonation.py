@@ -11,7 +11,7 @@ from typing import Protocol
 from urllib.parse import unquote
 
 from apiext.auth.authorization import Attributes, Authorizer, denial
-from apiext.auth.user import AUTHENTICATED, MASTERS, UNAUTHENTICATED, User
+from apiext.auth.user import AUTHENTICATED, MASTERS, UNAUTHENTICATED, User, readable
 from apiext.documents.quotes import go_quote
 from apiext.meta.status import StatusError
 from apiext.meta.syntax import dns1123_subdomain
@@ -212,8 +212,8 @@ def parse(headers: Iterable[tuple[str, str]]) -> Wanted:
     """Return who the headers name; raises NobodyNamed when they name groups or more, and no user."""
     user, uid, groups = "", "", []
     extra: dict[str, list[str]] = {}
-    for name, value in headers:
-        lower = name.lower()
+    for name, given in headers:
+        lower, value = name.lower(), readable(given)
         if lower == "impersonate-user":
             user = user or value
         elif lower == "impersonate-group":

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
 from apiext.auth.authentication import user_of_certificate
-from apiext.auth.user import REFUSED, User, proven
+from apiext.auth.user import REFUSED, User, proven, readable
 from apiext.config import ProxyConfig
 
 OVERLAP = (
@@ -71,7 +71,7 @@ class Proxies:
 
     def user(self, headers: Iterable[tuple[str, str]]) -> User | None:
         """Return the user that a proxy's headers name, None without a name."""
-        config, given = self._config, [(name.lower(), value) for name, value in headers]
+        config, given = self._config, [(name.lower(), readable(value)) for name, value in headers]
         name = _first(given, config.user_headers)
         if not name:
             return None

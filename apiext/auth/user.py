@@ -46,3 +46,8 @@ def proven(user: User) -> User:
 def authenticated(name: str, groups: tuple[str, ...] = (), uid: str = "") -> User:
     """Return a user that proved who it is; the group of all such users is added."""
     return User(name, groups if AUTHENTICATED in groups else (*groups, AUTHENTICATED), uid)
+
+
+def readable(value: str) -> str:
+    """Return what a header says of a user, with a mark for what is no UTF-8: it goes into answers and objects."""
+    return value if value.isascii() else value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

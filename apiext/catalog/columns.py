@@ -11,6 +11,7 @@ from apiext.meta import time
 from apiext.meta.fields import go_float
 
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
+_EXACT = 2**53
 NAME_DESCRIPTION = (
     "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a"
     " client to request the generation of an appropriate name automatically. Name is primarily intended for creation"
@@ -130,7 +131,9 @@ def _integer(value: Any) -> int | None:
 
 
 def _number(value: Any) -> float | None:
-    return value if value.__class__ in (int, float) else None
+    if value.__class__ not in (int, float):
+        return None
+    return value if abs(value) <= _EXACT else float(value)  # what a double holds of it
 
 
 def _boolean(value: Any) -> bool | None:

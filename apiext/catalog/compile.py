@@ -13,6 +13,7 @@ from apiext.catalog.schemas import LazySchema, prepare_all, schema_from
 from apiext.catalog.selectable import selectable_fields
 from apiext.catalog.served import ALL_VERBS, TERMINATING_VERBS, Endpoint, ServedResource, ServedVersion
 from apiext.catalog.viewing import Storage, custom_codec
+from apiext.crd.conditions import find
 from apiext.crd.definition import (
     ESTABLISHED,
     NON_STRUCTURAL,
@@ -28,6 +29,7 @@ from apiext.meta import objectmeta
 from apiext.meta.fields import FieldError
 from apiext.meta.names import version_priority
 from apiext.schema.compile import CompiledSchema
+from apiext.schema.rules_of_structure import is_structural
 
 Schema = Callable[[], CompiledSchema]
 
@@ -170,8 +172,16 @@ def _version(
 
 
 def _merge_type(definition: CustomResourceDefinition, source: Callable[[], View | None]) -> Callable[[], Type]:
-    broken, preserve = definition.is_true(NON_STRUCTURAL), definition.preserve_unknown_fields
-    return lazily(lambda: merge_type(None if broken else source(), preserve_unknown_fields=preserve))
+    preserve = definition.preserve_unknown_fields
+    doubtful = preserve or find(definition.conditions, NON_STRUCTURAL) is not None
+
+    def made() -> Type:
+        schema = source()
+        if doubtful and schema is not None and not is_structural(schema):
+            schema = None  # upstream: as without a schema
+        return merge_type(schema, preserve_unknown_fields=preserve)
+
+    return lazily(made)
 
 
 def _completion(schema: Schema) -> Callable[[Document], Document]:

@@ -85,12 +85,12 @@ def base(version: str = "stored", extension: Extension | None = None) -> Base:
     macros: Macros = {}
     names = {name: kind for name, kind in types.SIMPLE.items() if name in SCALARS or name == "type"}
     names |= {
-        "list": types.list_of(types.DYN),
-        "map": types.map_of(types.DYN, types.DYN),
+        "list": types.list_of(types.parameter("A")),
+        "map": types.map_of(types.parameter("A"), types.parameter("B")),
         "null_type": types.NULL,
         types.TIMESTAMP.name: types.TIMESTAMP,
         types.DURATION.name: types.DURATION,
-        "optional_type": types.optional_of(types.DYN),
+        "optional_type": types.make("opaque", "optional_type"),
         **{name: types.SIMPLE[name] for name in UNDEFINED},
     }
     for library in LIBRARIES if extension is None else (*LIBRARIES, extension.library):

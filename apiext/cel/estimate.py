@@ -12,6 +12,7 @@ from apiext.cel.ranges import (
     LIST_COST,
     MAP_COST,
     MOST,
+    NOWHERE,
     OBJECT_COST,
     ONE,
     PATTERN,
@@ -71,16 +72,17 @@ class Estimator:
 
     def declared_size(self, path: Path) -> Range | None:
         """Return the size declared for what a path leads to."""
-        if not path or self.root is None:
+        if not path.length or self.root is None:
             return None
         declared: Declared | None = self.root
-        for name in path[1:]:
+        steps = path.steps()
+        for name in steps[1:]:
             assert declared is not None
             if name in ("@items", "@values"):
                 declared = declared.element
             elif name == "@keys":
                 # keys are unbounded strings, whose own declaration has no size
-                return (0, 0) if declared.kind == "map" and path[-1] == "@keys" else None
+                return (0, 0) if declared.kind == "map" and steps[-1] == "@keys" else None
             else:
                 declared = declared.fields.get(name)
             if declared is None:
@@ -92,7 +94,7 @@ class Estimator:
             local = self.locals.get(node.name)
             if local:
                 return local[-1].path
-        return self.paths.get(node.id, ())
+        return self.paths.get(node.id, NOWHERE)
 
     def size(self, node: Node) -> Range | None:
         """Return the size of a node's value, None when nothing is known."""
@@ -127,8 +129,8 @@ class Estimator:
 
     def part(self, node: Node) -> Part:
         path = self.path(node)
-        if path and path[0] in (ACCUMULATOR, "__result__"):
-            path = ()
+        if path.length and path.cells[0] in (ACCUMULATOR, "__result__"):
+            path = NOWHERE
         literal = node.value if isinstance(node, Literal) else None
         return Part(path, self.types[node.id], self.size(node), literal)
 
@@ -146,7 +148,8 @@ class Estimator:
             return 0, 0
         if kind is Ident:
             assert isinstance(node, Ident)
-            self.paths[node.id] = self.locals[node.name][-1].path if self.locals.get(node.name) else (node.name,)
+            local = self.locals.get(node.name)
+            self.paths[node.id] = local[-1].path if local else Path([node.name], 1)
             return ONE
         if kind is Select:
             assert isinstance(node, Select)
@@ -176,7 +179,7 @@ class Estimator:
             return total
         if self.types[node.operand.id].kind in ("map", "object", "parameter"):
             total = add(total, ONE)
-        self.paths[node.id] = (*self.path(node.operand), node.field)
+        self.paths[node.id] = self.path(node.operand).then(node.field)
         return total
 
     def call(self, node: Call) -> Range:
@@ -208,7 +211,7 @@ class Estimator:
                 entries = self.entry_sizes(node.args[0])
                 size = entries.value if entries is not None else None
                 step = "@items" if overload.id == "index_list" else "@values"
-                self.paths[node.id] = (*self.path(node.args[0]), step)
+                self.paths[node.id] = self.path(node.args[0]).then(step)
             if size is None:
                 size = self.size(node)
         if size is not None:
@@ -274,12 +277,12 @@ class Estimator:
         value = entries.value if entries is not None else None
         path = self.path(over)
         if node.var2:
-            self.push(node.var, Local((*path, "@indices" if is_list else "@keys"), key, None))
-            self.push(node.var2, Local((*path, "@items" if is_list else "@values"), value, None))
+            self.push(node.var, Local(path.then("@indices" if is_list else "@keys"), key, None))
+            self.push(node.var2, Local(path.then("@items" if is_list else "@values"), value, None))
         elif is_list:
-            self.push(node.var, Local((*path, "@items"), value, None))
+            self.push(node.var, Local(path.then("@items"), value, None))
         else:
-            self.push(node.var, Local((*path, "@keys"), key, None))
+            self.push(node.var, Local(path.then("@keys"), key, None))
 
     def fold(self, node: Fold) -> Range:
         total = add(self.cost(node.over), self.cost(node.init))

@@ -7,12 +7,14 @@ from apiext.cel import types
 from apiext.cel.ranges import (
     LIST_COST,
     MOST,
+    NOWHERE,
     ONE,
     PATTERN,
     TRAVERSAL,
     CallCost,
     FunctionCost,
     Part,
+    Path,
     Range,
     Sizes,
     add,
@@ -38,7 +40,8 @@ def _element(target: Part) -> Part | None:
     """Return the elements of a list as a part."""
     if not target.type.params:
         return None
-    path = (*target.path, "@items") if target.path else ()
+    steps = target.path.steps()  # copied: this step is never taken in place
+    path = Path([*steps, "@items"], len(steps) + 1) if steps else NOWHERE
     return Part(path, target.type.params[0], None)
 
 

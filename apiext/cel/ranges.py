@@ -12,8 +12,6 @@ PATTERN = 0.25  # of a character of a regular expression (upstream: RegexStringL
 LIST_COST, MAP_COST, OBJECT_COST = 10, 30, 40
 
 Range: TypeAlias = tuple[int, int]  # least and most, of a cost or of a size
-Path: TypeAlias = tuple[str, ...]
-
 UNKNOWN: Range = (0, MOST)
 ONE: Range = (1, 1)
 
@@ -41,6 +39,36 @@ def _scaled(number: int, factor: float) -> int:
 def scale(one: Range, factor: float) -> Range:
     """Return a range times a factor, rounded up."""
     return _scaled(one[0], factor), _scaled(one[1], factor)
+
+
+class Path:
+    """A way through the declared types, in cells that it may share with others, as slices of Go do.
+
+    Upstream takes a step beyond a path in place where there is room: what an earlier step from the same path led to is
+    another field then, and sizes that are asked for from then on are that field's. Definitions pass or fail by it.
+    """
+
+    __slots__ = ("cells", "length")
+
+    def __init__(self, cells: list[str], length: int) -> None:
+        self.cells = cells
+        self.length = length
+
+    def then(self, step: str) -> "Path":
+        """Return the path one step further; room doubles when there is none left."""
+        cells, length = self.cells, self.length
+        if length < len(cells):
+            cells[length] = step
+        else:
+            cells = [*cells, step, *[""] * (length - 1)]
+        return Path(cells, length + 1)
+
+    def steps(self) -> list[str]:
+        """Return where the path leads by now, from the variable on."""
+        return self.cells[: self.length]
+
+
+NOWHERE = Path([], 0)
 
 
 class Part:

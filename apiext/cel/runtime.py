@@ -91,10 +91,17 @@ def values(variables: Mapping[str, Any], world: World) -> dict[str, Value]:
     for name, kind in declared.items():
         if name in variables:
             value = view(variables[name], kind)
-            made[name] = Optional(True, value) if name in optional else value
+            made[name] = Optional(True, _held(value)) if name in optional else value
         elif name in optional:
             made[name] = Optional(False)
     return made
+
+
+def _held(value: Value) -> Value:
+    """Return a value as an optional one holds it; upstream: a fault is no value any more."""
+    if isinstance(value, Fault):
+        return Fault(f"unsupported conversion to ref.Val: (*errors.errorString){value.message}")
+    return value
 
 
 def interpret(

@@ -148,21 +148,41 @@ def _wrapped(number: int) -> int:
     return (number + INT_MAX + 1) % (2 * INT_MAX + 2) - INT_MAX - 1
 
 
+_NUMBER = {"2006": re.compile(r"[0-9]{4}"), "15": re.compile(r"[0-9][0-9]?")}
+_TWO_DIGITS = re.compile(r"[0-9]{2}")
+_FRACTION = re.compile(r"[.,][0-9]+")
+_DATE = (("", "2006"), ("-", "01"), ("-", "02"))
+_CLOCK = (("T", "15"), (":", "04"), (":", "05"))
+_BOUNDS = {"01": ("month", 1, 12), "15": ("hour", 0, 23), "04": ("minute", 0, 59), "05": ("second", 0, 59)}
+
+
 def refusal_of_date_time(text: str) -> str:
     """Return why a text is no date-time of the data, in the words of the last form that upstream tries."""
-    shown, rest = time_quote(text), text[10:]
-    if not re.match(r"\d{4}-\d\d-\d\d", text, re.ASCII):
-        return f'parsing time {shown} as "2006-01-02T15:04:05": cannot parse {shown} as "2006"'
-    clock = re.match(r"T\d\d?:\d\d:\d\d(?:[.,]\d+)?", rest, re.ASCII)
-    if clock is None:
-        return f'parsing time {shown} as "2006-01-02T15:04:05": cannot parse {time_quote(rest)} as "T"'
-    return f"parsing time {shown}: extra text: {time_quote(rest[clock.end() :])}"
+    return _refusal(text, "2006-01-02T15:04:05", (*_DATE, *_CLOCK))
 
 
 def refusal_of_date(text: str) -> str:
     """Return why a text is no date of the data."""
-    shown = time_quote(text)
-    return f'parsing time {shown} as "2006-01-02": cannot parse {shown} as "2006"'
+    return _refusal(text, "2006-01-02", _DATE)
+
+
+def _refusal(text: str, layout: str, parts: tuple[tuple[str, str], ...]) -> str:
+    """Return what Go says of a text that does not fit a layout: parts of it, each with what stands before it."""
+    head, rest = f"parsing time {time_quote(text)}", text
+    for before, part in parts:
+        wanted = before
+        if rest.startswith(before):
+            rest, wanted = rest[len(before) :], part
+            number = _NUMBER.get(part, _TWO_DIGITS).match(rest)
+        if wanted == before or number is None:
+            return f'{head} as "{layout}": cannot parse {time_quote(rest)} as "{wanted}"'
+        name, least, most = _BOUNDS.get(part, ("", 0, 9999))
+        if not least <= int(number[0]) <= most:
+            return f"{head}: {name} out of range"
+        rest = rest[number.end() :]
+    fraction = _FRACTION.match(rest) if parts[-1][1] == "05" else None
+    rest = rest[fraction.end() :] if fraction is not None else rest
+    return f"{head}: extra text: {time_quote(rest)}" if rest else f"{head}: day out of range"
 
 
 def format_timestamp(ns: int, offset: int = 0) -> str:

@@ -6,7 +6,7 @@ from apiext.controllers.definitions import Definitions
 from apiext.controllers.statuses import Statuses, say
 from apiext.crd.approval import approval_condition, is_protected
 from apiext.crd.conditions import find, same_condition
-from apiext.crd.definition import APPROVAL
+from apiext.crd.definition import APPROVAL, NAMES_ACCEPTED
 from apiext.documents.document import Document
 
 
@@ -19,9 +19,9 @@ class Approval:
         self._clock = clock
 
     def wanted(self, name: str) -> bool:
-        """Whether the definition's group is protected."""
+        """Whether the definition's group is protected; what is said of its names comes first (CND-010)."""
         facts = self._definitions.get(name)
-        return facts is not None and is_protected(facts.outline.group)
+        return facts is not None and is_protected(facts.outline.group) and bool(facts.reason(NAMES_ACCEPTED))
 
     async def reconcile(self, name: str) -> None:
         """Write the condition when it is not what the annotation says."""

@@ -10,7 +10,13 @@ import orjson
 
 from apiext import limits
 from apiext.crd.conditions import find
-from apiext.crd.definition import ESTABLISHED, NAMES_ACCEPTED, CustomResourceDefinition, from_document
+from apiext.crd.definition import (
+    ESTABLISHED,
+    NAMES_ACCEPTED,
+    NON_STRUCTURAL,
+    CustomResourceDefinition,
+    from_document,
+)
 from apiext.crd.encoding import V1BETA1, from_stored_form
 from apiext.documents.document import View
 from apiext.meta.names import GroupResource
@@ -257,12 +263,13 @@ def _facts(entry: Entry, document: Any, spec: Spec) -> Facts:
         ),
     )
     old_form = document.get("apiVersion") == V1BETA1
+    judged = {"judged": True} if find(outline.conditions, NON_STRUCTURAL) is not None else {}
     return Facts(
         name=entry.name,
         revision=entry.revision,
         outline=outline,
         finalizers=tuple(metadata.get("finalizers") or ()),
-        digest=_digest({"spec": spec.digest, "accepted": status.get("acceptedNames"), "uid": outline.uid}),
+        digest=_digest({"spec": spec.digest, "accepted": status.get("acceptedNames"), "uid": outline.uid, **judged}),
         size=len(entry.raw),
         suspect=not old_form or spec.outline.get("preserveUnknownFields") is not False,
         spec=spec,

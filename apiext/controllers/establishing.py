@@ -1,14 +1,19 @@
-"""The Established condition, written once the catalog serves the definition (CND-004)."""
+"""The Established condition, written once the catalog serves the definition (CND-004, CRD-037)."""
 
+import asyncio
 from collections.abc import Callable
 
 from apiext.catalog.served import LiveCatalog
 from apiext.controllers.definitions import Definitions
 from apiext.controllers.statuses import Statuses, say
-from apiext.crd.conditions import condition
+from apiext.crd.conditions import condition, find, same_condition
 from apiext.crd.definition import ESTABLISHED
+from apiext.crd.rules_of_conversion import bundle_fault
+from apiext.documents.document import Document, View
+from apiext.storage.store import Entry
 
 TOLD = condition(ESTABLISHED, "True", "InitialNamesAccepted", "the initial names have been accepted")
+BAD_BUNDLE = condition(ESTABLISHED, "False", "InvalidCABundle", "The conversion webhook CABundle is invalid")
 
 
 class Establishing:
@@ -31,8 +36,21 @@ class Establishing:
         return served is not None and served.uid == facts.uid
 
     async def reconcile(self, name: str) -> None:
-        """Write the condition when it is due."""
+        """Write the condition when it is due; a CA bundle that cannot be used keeps it from being true."""
         entry = self._definitions.entry(name)
         if entry is None or not self.wanted(name):
             return
-        await self._statuses.amend(entry, lambda document: say(document, TOLD, self._clock()))
+        # reading certificates takes long the first time
+        told = await asyncio.to_thread(self._judged, entry) if b'"caBundle"' in entry.raw else TOLD
+
+        def amend(document: Document) -> Document | None:
+            if same_condition(find((document.get("status") or {}).get("conditions"), ESTABLISHED), told):
+                return None
+            return say(document, told, self._clock())
+
+        await self._statuses.amend(entry, amend)
+
+    def _judged(self, entry: Entry) -> View:
+        conversion = self._statuses.decode(entry)["spec"].get("conversion") or {}
+        bundle = ((conversion.get("webhook") or {}).get("clientConfig") or {}).get("caBundle")
+        return BAD_BUNDLE if bundle and bundle_fault(bundle) else TOLD

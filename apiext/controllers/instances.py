@@ -20,8 +20,8 @@ class Sweep:
     """Empties a collection, or one namespace of it, and notices what changes meanwhile.
 
     ``guard()`` is what puts of the resource's objects compare. ``wake()`` is called when another ``run`` would get
-    further: something new to delete, or nothing left. Objects are neither converted nor validated, so no webhook and
-    no schema can hold up a deletion.
+    further: something new to delete, or nothing left; ``moved()`` when only what remains is told otherwise. Objects are
+    neither converted nor validated, so no webhook and no schema can hold up a deletion.
     """
 
     def __init__(
@@ -33,6 +33,7 @@ class Sweep:
         guard: Callable[[], Guard | None],
         clock: Callable[[], str],
         wake: Callable[[], None],
+        moved: Callable[[], None] = lambda: None,
     ) -> None:
         self.collection = collection
         self._store = store
@@ -40,6 +41,7 @@ class Sweep:
         self._guard = guard
         self._clock = clock
         self._wake = wake
+        self._moved = moved
         self._todo = {(entry.namespace, entry.name): None for entry in collection.readable(namespace)}
         self._unsubscribe = collection.subscribe(self._changed)
 
@@ -113,11 +115,15 @@ class Sweep:
             self._todo.pop(key, None)
             if self.remaining == 0:
                 self._wake()
+            else:
+                self._moved()
             return
         metadata = _metadata(entry)
         if not metadata.get("finalizers") or not metadata.get("deletionTimestamp"):
             self._todo[key] = None
             self._wake()
+        else:
+            self._moved()
 
 
 def _metadata(entry: Entry) -> dict[str, Any]:

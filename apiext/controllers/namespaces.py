@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import uuid4
 
+from apiext import limits
 from apiext.catalog.served import LiveCatalog, ServedResource
 from apiext.controllers.instances import Sweep
 from apiext.controllers.statuses import Statuses, say
@@ -54,6 +55,7 @@ class Namespaces:
         self._clock = clock
         self._sweeps: dict[str, dict[GroupResource, Sweep]] = {}
         self.wake: Callable[[str], None] = lambda _: None
+        self.wake_after: Callable[[str, float], None] = lambda _, __: None
 
     async def create_missing(self) -> None:
         """Create the namespaces that exist from the start. Raises store errors."""
@@ -132,6 +134,7 @@ class Namespaces:
                 guard=self._guard_of(served),
                 clock=self._clock,
                 wake=lambda: self.wake(name),
+                moved=lambda: self.wake_after(name, limits.REMAINS_TOLD_AFTER),
             )
 
     def _guard_of(self, served: ServedResource) -> Callable[[], Guard | None]:

@@ -37,7 +37,7 @@ class Naming:
     def _next(self, group: str, passed: set[str]) -> Facts | None:
         """Return the definition to decide next, by what is stored now."""
         for facts in self._definitions.of_group(group):
-            if facts.name not in passed and not facts.deleting and not _is_decided(facts.outline):
+            if facts.name not in passed and not _is_decided(facts.outline):
                 return facts
         return None
 

@@ -70,6 +70,6 @@ def judgement(document: View) -> View | None:
         reason = rules_of_structure.unsupported(schema)
         if reason:
             text = f"failed to check validation schema for version {version.get('name', '')}: {reason}"
-            return condition(NON_STRUCTURAL, "True", "StructuralError", text)
+            return condition(NON_STRUCTURAL, "Unknown", "StructuralError", text)
         errors += rules_of_structure.errors(schema, f"spec.versions[{index}].schema.openAPIV3Schema")
     return condition(NON_STRUCTURAL, "True", "Violations", aggregate(errors)) if errors else None

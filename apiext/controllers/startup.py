@@ -23,6 +23,7 @@ from apiext.controllers.nonstructural import NonStructural
 from apiext.controllers.policies import Policies
 from apiext.controllers.serving import Serving
 from apiext.controllers.statuses import Statuses
+from apiext.etcd.server import QUOTA
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.collection import Decoder
 from apiext.storage.history import Change
@@ -57,7 +58,7 @@ class Controllers:
             "namespaces": Loop("namespaces", self._namespaces.reconcile, width=4),
         }
         self._first = Loop("first namespaces", lambda _: self._namespaces.create_missing(), width=1)
-        self._compaction = Compaction(store, config.compaction_interval)
+        self._compaction = Compaction(store, config.compaction_interval, 0 if config.etcd.servers else QUOTA)
         self._garbage: Garbage | None = None
         self._policies: Policies | None = None
         self._aggregation: Aggregation | None = None
@@ -74,6 +75,7 @@ class Controllers:
         self._finalizing.wake = self._loops["finalizing"].add
         self._finalizing.wake_after = self._loops["finalizing"].add_after
         self._namespaces.wake = self._loops["namespaces"].add
+        self._namespaces.wake_after = self._loops["namespaces"].add_after
         self._definitions.collection.subscribe(lambda change: self._defined(change.entry.name))
         self._namespaces.collection.subscribe(self._namespace_changed)
         for name, loop in self._loops.items():

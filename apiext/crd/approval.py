@@ -1,8 +1,8 @@
 """Definitions in protected groups need an approval (CRD-038, CND-008)."""
 
-import re
 from collections.abc import Callable
 
+from apiext.cel.library import urls
 from apiext.crd.conditions import condition
 from apiext.crd.definition import APPROVAL
 from apiext.documents.document import Document, View
@@ -14,7 +14,6 @@ PATH = f"metadata.annotations[{ANNOTATION}]"
 _PROTECTED = ("k8s.io", "kubernetes.io")
 _NEEDED = f"protected groups must have approval annotation {go_quote(ANNOTATION)}"
 _SEE = "see https://github.com/kubernetes/enhancements/pull/1111"
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#\s]+([/?#]\S*)?").fullmatch
 
 MISSING, BYPASSED, APPROVED, INVALID = "missing", "bypassed", "approved", "invalid"
 
@@ -31,9 +30,17 @@ def approval_state(annotations: View | None) -> tuple[str, str]:
         return MISSING, f"{_NEEDED}, {_SEE}"
     if annotation.startswith("unapproved"):
         return BYPASSED, f"not approved: {go_quote(annotation)}"
-    if _URL(annotation):
+    if _has_host(annotation):
         return APPROVED, f"approved in {annotation}"
     return INVALID, f'{_NEEDED} with either a URL or a reason starting with "unapproved", {_SEE}'
+
+
+def _has_host(annotation: str) -> bool:
+    try:
+        url = urls.parse(annotation)
+    except ValueError:
+        return False
+    return bool(url.scheme and url.host)
 
 
 _ERRORS: dict[str, Callable[[str, str], FieldError]] = {

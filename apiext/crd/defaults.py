@@ -3,6 +3,7 @@
 from typing import Any
 
 from apiext.documents.document import Document
+from apiext.meta.syntax import lower
 
 WEBHOOK_PORT = 443
 
@@ -42,7 +43,7 @@ def default_v1beta1(document: Document) -> Document:
 def _names(names: Document) -> None:
     kind = names["kind"]
     if kind:
-        names.setdefault("singular", kind.lower())
+        names.setdefault("singular", lower(kind))
         names.setdefault("listKind", f"{kind}List")
 
 

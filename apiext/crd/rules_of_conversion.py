@@ -3,7 +3,7 @@
 import base64
 import re
 from collections.abc import Iterator, Sequence
-from urllib.parse import unquote
+from urllib.parse import quote_from_bytes, unquote, unquote_to_bytes
 
 from apiext.cel.library import urls
 from apiext.documents.document import View
@@ -13,8 +13,12 @@ from apiext.meta.syntax import dns1035_label, dns1123_subdomain
 STRATEGIES = ("None", "Webhook")
 REVIEW_VERSIONS = ("v1", "v1beta1")
 _FORM = "; desired format: https://host[/path]"
+_NO_AUTHORITY = "no valid certificate authority data seen"
 _UNUSED = "should not be set when strategy is not set to Webhook"
-_PEM = re.compile(rb"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
+_PEM = re.compile(
+    rb"^-----BEGIN (?P<type>[^\n]*)-----[ \t\r]*\n(?P<body>(?:(?!-----BEGIN ).*\n)*?)-----END (?P=type)-----[ \t\r]*$",
+    re.MULTILINE,
+)
 
 
 def conversion_errors(conversion: View, path: str, *, recognized: bool, check_bundle: bool) -> Iterator[FieldError]:
@@ -88,20 +92,25 @@ def url_errors(url: str, path: str) -> Iterator[FieldError]:
     if not parts.host:
         yield invalid(path, "", f"host must be specified{_FORM}")
     if parts.user is not None:
-        yield invalid(path, parts.user, "user information is not permitted in the URL")
+        yield invalid(path, _user(parts.user), "user information is not permitted in the URL")
     if fragment := unquote(url.partition("#")[2]):
         yield invalid(path, fragment, "fragments are not permitted in the URL")
     if parts.query:
         yield invalid(path, parts.query, "query parameters are not permitted in the URL")
 
 
+def _user(given: str) -> str:
+    """Return user information as Go writes it: all that need not be escaped is not."""
+    return ":".join(quote_from_bytes(unquote_to_bytes(part), "$&+,;=") for part in given.split(":", 1))
+
+
 def service_errors(service: View, path: str) -> Iterator[FieldError]:
     """Yield what is wrong with a webhook's service reference (VER-009)."""
     # upstream: name and namespace are handed over in each other's place, so errors name the other field
-    if not service.get("name"):
-        yield required(child(path, "namespace"))
     if not service.get("namespace"):
         yield required(child(path, "name"))
+    if not service.get("name"):
+        yield required(child(path, "namespace"))
     port = service.get("port", 443)
     if not 1 <= port <= 65535:
         yield invalid(child(path, "port"), port, "port is not valid: must be between 1 and 65535, inclusive")
@@ -111,12 +120,11 @@ def service_errors(service: View, path: str) -> Iterator[FieldError]:
 def _service_path_errors(given: str | None, path: str) -> Iterator[FieldError]:
     if given is None or given in ("", "/"):
         return
-    if given == "//":
-        yield invalid(path, given, "segment[0] may not be empty")
-        return
     if not given.startswith("/"):
         yield invalid(path, given, "must start with a '/'")
-    for index, segment in enumerate(given[1:].removesuffix("/").split("/")):
+    # upstream: the first byte goes, whatever it is
+    rest = given.encode()[1:].decode("utf-8", "replace")
+    for index, segment in enumerate(rest.removesuffix("/").split("/")):
         if not segment:
             yield invalid(path, given, f"segment[{index}] may not be empty")
             continue
@@ -128,12 +136,23 @@ def bundle_fault(bundle: str) -> str:
     """Return why a CA bundle (base64 of PEM) cannot be used, empty when one of its certificates can (CRD-037)."""
     from cryptography import x509  # late: few definitions have a bundle, and the import takes long
 
-    fault = "unable to parse bytes as PEM block"
-    for block in _PEM.findall(base64.b64decode(bundle)):
+    data = base64.b64decode(bundle)
+    fault, end = "", 0
+    for block in _PEM.finditer(data):
+        with_headers = b":" in block["body"].partition(b"\n")[0]
         try:
-            x509.load_pem_x509_certificate(block)
-        except ValueError as error:
-            fault = f"failed to parse certificate: {error}"
+            body = b"" if with_headers else base64.b64decode(b"".join(block["body"].split()), validate=True)
+        except ValueError:
+            continue  # no block for Go: it goes on behind it
+        end = block.end()
+        if with_headers or block["type"] != b"CERTIFICATE":
+            continue
+        try:
+            x509.load_der_x509_certificate(body)
+        except ValueError:
+            fault = fault or "failed to parse certificate: x509: malformed certificate"
         else:
             return ""
-    return fault
+    if not fault:
+        fault = "unable to parse bytes as PEM block" if data[end:].lstrip(b"\r\n") else _NO_AUTHORITY
+    return fault if data else ""

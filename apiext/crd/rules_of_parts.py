@@ -16,7 +16,7 @@ from apiext.meta.fields import (
     required,
     too_many,
 )
-from apiext.meta.syntax import dns1035_label
+from apiext.meta.syntax import dns1035_label, lower
 from apiext.schema.field_paths import PathError, follow
 from apiext.schema.structural import Structural
 
@@ -40,7 +40,7 @@ def name_errors(names: View, path: str) -> Iterator[FieldError]:
     """Yield what is wrong with the names that are there (CRD-023); a missing one is no fault here."""
     for name, prefix in (("plural", ""), ("singular", ""), ("kind", _MIXED), ("listKind", _MIXED)):
         value = names.get(name) or ""
-        faults = dns1035_label(value.lower() if prefix else value) if value else []
+        faults = dns1035_label(lower(value) if prefix else value) if value else []
         if faults:
             yield invalid(child(path, name), value, prefix + ",".join(faults))
     for name in ("shortNames", "categories"):
@@ -111,17 +111,19 @@ def subresource_errors(subresources: View | None, path: str) -> Iterator[FieldEr
         yield from _path_errors(scale.get(name) or "", child(where, name), (under,))
     selector = scale.get("labelSelectorPath")
     if selector:
-        yield from _path_errors(selector, child(where, "labelSelectorPath"), ("spec", "status"))
+        yield from _path_errors(selector, child(where, "labelSelectorPath"), ("spec", "status"), pointer=True)
 
 
-def _path_errors(text: str, path: str, under: tuple[str, ...]) -> Iterator[FieldError]:
+def _path_errors(text: str, path: str, under: tuple[str, ...], *, pointer: bool = False) -> Iterator[FieldError]:
     if not text:
         yield required(path)
     elif not text.startswith("."):
         yield invalid(path, text, "must be a simple json path starting with .")
     elif under and not text.startswith(tuple(f".{name}." for name in under)):
         places = f".{under[0]}" if len(under) == 1 else " or ".join(f".{name}" for name in under)
-        yield invalid(path, text, f"should be a json path under {'either ' if len(under) > 1 else ''}{places}")
+        detail = f"should be a json path under {'either ' if len(under) > 1 else ''}{places}"
+        # upstream: what a pointer points to is shown as JSON
+        yield invalid_json(path, go_json(text), detail) if pointer else invalid(path, text, detail)
 
 
 def selectable_errors(

@@ -139,8 +139,8 @@ class Integer:
         if value.__class__ is int and self.low <= value <= self.high:
             return value
         if value is not None:
-            number = value.__class__ in (int, float)
-            into.mismatch(value, self.go, self.go, shown=f"number {value}" if number else "")
+            shown = str(value) if value.__class__ is int else go_float(value) if value.__class__ is float else ""
+            into.mismatch(value, self.go, self.go, shown=shown and f"number {shown}")
         return 0
 
 

@@ -49,7 +49,7 @@ class Rules:
     schema_needed: bool = True
     bundle_checked: bool = False
     many_selectable: frozenset[str] = frozenset()  # versions that may keep too many; "" is the top of the spec
-    same_schema: frozenset[str] = frozenset()  # versions whose schema is as it was; "" is the top of the spec
+    same_schema: frozenset[str] = frozenset()  # versions whose schema is as it was; the first one's is that of the top
     preserve_forbidden: bool = True
     approval_needed: bool = True
     schema: options.Options = field(default_factory=options.Options)
@@ -140,8 +140,7 @@ def _unchanged_selectable(spec: View, old: View) -> frozenset[str]:
 
 def _unchanged_schemas(spec: View, old: View) -> frozenset[str]:
     now, before = _schemas_by_version(spec), _schemas_by_version(old)
-    same = {name for name, schema in now.items() if name in before and before[name] == schema}
-    return frozenset(same | {""} if len(same) == len(now) else same)
+    return frozenset(name for name, schema in now.items() if name in before and before[name] == schema)
 
 
 def _schemas_by_version(spec: View) -> dict[str, View | None]:
@@ -279,7 +278,7 @@ def _version_errors(spec: View, rules: Rules, path: str) -> Iterator[FieldError]
 def _part_errors(holder: View, path: str, schema: str, status: bool, rules: Rules) -> Iterator[FieldError]:
     """Yield what is wrong with the parts that a spec and a version both have; ``schema`` is the schema's name there."""
     name = holder.get("name") or "" if schema == "schema" else ""
-    if name in rules.same_schema:  # UPD-003
+    if (name or holder.get("version")) in rules.same_schema:  # UPD-003; upstream: the top is the first version's
         rules = replace(rules, schema=replace(rules.schema, limited_rules=False))
     yield from _schema_errors(holder.get(schema), child(path, schema), status, rules)
     yield from subresource_errors(holder.get("subresources"), child(path, "subresources"))

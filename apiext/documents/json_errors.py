@@ -14,6 +14,8 @@ _PLAIN = rb'(?:"[^"\\\x00-\x1f]*+"|-?(?:0|[1-9][0-9]*+)(?=[,\]}\s])|true|false|n
 _PLAIN_ELEMENTS = re.compile(rb"(?:,[ \t\r\n]*+%b[ \t\r\n]*+){1,%d}" % (_PLAIN, _RUN))  # runs of them at the speed of C
 _PLAIN_MEMBERS = re.compile(rb'(?:,[ \t\r\n]*+"[^"\\\x00-\x1f]*+":[ \t\r\n]*+%b[ \t\r\n]*+){1,%d}' % (_PLAIN, _RUN))
 _NUMBER = re.compile(rb"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_SCALAR = re.compile(rb'"[^"]*+"|(?P<number>%b)' % _NUMBER.pattern)
+_TOLD = re.compile(r"\Ajson: cannot unmarshal number (-?[0-9]\S*) into Go ")
 _LITERALS = {ord("t"): b"true", ord("f"): b"false", ord("n"): b"null"}
 _NUMBER_STARTS = frozenset(b"-0123456789")
 _HEX = re.compile(rb"[0-9a-fA-F]{0,4}")
@@ -61,6 +63,23 @@ def syntax_error(raw: bytes) -> str | None:
     except DecodeError as error:
         return str(error)
     return None
+
+
+def without_escaped_quotes(raw: bytes) -> bytes:
+    """Return a JSON text, as long as it was, in which quotes only stand around texts."""
+    return raw.replace(b"\\\\", b"__").replace(b'\\"', b"__")
+
+
+def as_written(raw: bytes, text: str) -> str:
+    """Return Go's message about a number that does not fit, with the number as a JSON text has it."""
+    told = _TOLD.search(text)
+    if told is None:
+        return text
+    value = float(told[1])
+    for found in _SCALAR.finditer(without_escaped_quotes(raw)):
+        if found["number"] and float(found["number"]) == value:
+            return text[: told.start(1)] + found["number"].decode() + text[told.end(1) :]
+    return text
 
 
 def _scan(raw: bytes) -> None:

@@ -35,6 +35,15 @@ _PLAIN = "="  # a text that upstream does not quote
 _INT_MAX = 2**63 - 1
 _MERGE: Any = object()  # the key << of a mapping
 _NO_KEY = "\ud800"  # begins what stands for a key that JSON cannot have
+_MARKS = ((b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))  # first bytes of what is no UTF-8
+_UNREADABLE = {  # what Python says of broken texts, in Go's words
+    ("8", "unexpected end of data"): "incomplete UTF-8 octet sequence",
+    ("8", "invalid continuation byte"): "invalid trailing UTF-8 octet",
+    ("16", "truncated data"): "incomplete UTF-16 character",
+    ("16", "unexpected end of data"): "incomplete UTF-16 surrogate pair",
+    ("16", "illegal encoding"): "unexpected low surrogate area",
+    ("16", "illegal UTF-16 surrogate"): "expected low surrogate area",
+}
 _CONVERTED, _WRITTEN = range(2)  # what upstream does with a text when it has been decoded, one after another
 
 
@@ -53,12 +62,21 @@ def decode_yaml(raw: bytes) -> tuple[Any, list[str]]:
     except yaml.YAMLError as error:
         raise DecodeError("yaml: control characters are not allowed") from error
     except UnicodeDecodeError as error:
-        raise DecodeError("yaml: invalid leading UTF-8 octet") from error
+        where = (error.encoding.split("-")[1], error.reason)
+        raise DecodeError(f"yaml: {_UNREADABLE.get(where, 'invalid leading UTF-8 octet')}") from error
     except RecursionError as error:
         raise DecodeError("yaml: exceeded max depth") from error
     return document, [
         "\n".join(["yaml: unmarshal errors:", *reader.duplicates[:_MAX_NOTES]])
     ] if reader.duplicates else []
+
+
+def _text(raw: bytes) -> str:
+    """Return a YAML text as its first bytes say that it is written."""
+    for mark, encoding in _MARKS:
+        if raw.startswith(mark):
+            return raw[len(mark) :].decode(encoding)
+    return raw.decode()
 
 
 def encode_yaml(document: View | list[Any]) -> bytes:
@@ -107,7 +125,7 @@ class _Reader:
 
     @staticmethod
     def _parse(raw: bytes) -> Iterator[Any]:
-        parser = _Parser(raw.decode())
+        parser = _Parser(_text(raw))
         try:
             while True:
                 yield parser.get_event()

@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from typing import Any
 
 from apiext.etcd import messages, requests
 from apiext.etcd.calls import LONG_TRY, MAINTENANCE_TRY, TRY, Caller, Login, now
 from apiext.etcd.channel import Channel
-from apiext.etcd.errors import Closed, EtcdError, Unavailable, UnknownOutcome, classify
+from apiext.etcd.errors import DEADLINE_EXCEEDED, Closed, EtcdError, Unavailable, UnknownOutcome, classify
 from apiext.etcd.lineage import Lineage
 from apiext.etcd.scope import Scope, log
 from apiext.etcd.transport import TLS, Dial, Transport, parse_endpoint
@@ -34,6 +35,8 @@ Guards = Sequence[tuple[bytes, int]]
 Outcome = Coroutine[Any, Any, WriteResult]
 PATIENCE = 10.0  # seconds until a call that finds no working endpoint gives up
 CLOSE_PATIENCE = 2.0  # seconds for connections to close in order
+PULSE = 2.0  # seconds after which etcd is asked for its head again, if nobody else has asked
+SILENCE = 2.0  # seconds that this question may go unanswered until etcd counts as away
 PROBE = b"\x00"  # a key that nobody has: its range answers with nothing but the head revision
 
 
@@ -61,6 +64,8 @@ class Etcd:
     """A client of one etcd cluster: one connection for calls, one for watches."""
 
     progress_requests_ok: bool = False
+    version: str = ""
+    """What the member behind the connection for watches says that it is."""
 
     def __init__(
         self,
@@ -84,6 +89,8 @@ class Etcd:
         self._lineage = Lineage()
         self._asking: list[asyncio.Future[int]] | None = None  # those whom the probe under way will answer
         self._next: list[asyncio.Future[int]] = []  # those who came after it was sent
+        self._asked = self._answered = 0.0  # loop times of the last probe, and of the last that had an answer
+        self._failed = False  # whether the last probe that came to an end had none
         self._watches: set[Watch] = set()
         self._closed = False
         self._loop: asyncio.AbstractEventLoop
@@ -103,6 +110,8 @@ class Etcd:
         except BaseException:
             await self.close()
             raise
+        self._scope.spawn(self._pulse())
+        self._scope.spawn(self._listen())
 
     async def close(self) -> None:
         """End watches (``on_end`` gets Closed), stop reconnecting, close the connections in order."""
@@ -120,11 +129,37 @@ class Etcd:
         """Whether both connections are up."""
         return self._calls.live is not None and self._streams.live is not None
 
+    @property
+    def answering(self) -> bool:
+        """Whether etcd has answered within the last seconds (PULSE and SILENCE), whoever asked."""
+        return not self._failed and (self._asking is None or self._loop.time() - self._asked < SILENCE)
+
+    async def _pulse(self) -> None:
+        while True:
+            await asyncio.sleep(max(self._answered + PULSE - self._loop.time(), PULSE / 4))
+            if self._loop.time() - self._answered >= PULSE:
+                with suppress(EtcdError):
+                    await self.head_revision()
+
+    async def _listen(self) -> None:
+        """Leave a connection for watches whose member is silent, though it need only answer from its own memory."""
+        question = requests.get(PROBE, 0, serializable=True)
+        while True:
+            await asyncio.sleep(PULSE)
+            transport, began = self._streams.live, self._loop.time()
+            if transport is None or transport.heard > began - PULSE:
+                continue
+            try:
+                await transport.unary(messages.RANGE, question, TRY)
+            except EtcdError as error:
+                if error.code == DEADLINE_EXCEEDED and transport.heard <= began:
+                    self._streams.retire(transport, "no byte on the connection for watches")
+
     async def _greet_for_streams(self, transport: Transport) -> None:
         await self._login.greet(transport)
         raw = await transport.unary(messages.STATUS, b"", TRY)
-        version = messages.StatusResponse.FromString(raw).version
-        self.progress_requests_ok = answers_progress(parse_version(version))
+        self.version = messages.StatusResponse.FromString(raw).version
+        self.progress_requests_ok = answers_progress(parse_version(self.version))
 
     # -- reads ---------------------------------------------------------------------------------------------------
 
@@ -173,6 +208,7 @@ class Etcd:
     def _ask_head(self) -> None:
         asking, self._next = self._next, []
         self._asking = asking
+        self._asked = self._loop.time()
         floor = self._lineage.revision
         if self._scope.spawn(self._probe_head(asking, floor)) is None:
             self._head_failed(asking, Closed())
@@ -183,6 +219,7 @@ class Etcd:
         except EtcdError as error:
             self._head_failed(asking, error)
             return
+        self._answered, self._failed = self._loop.time(), False
         fault = self._lineage.judge(header.cluster_id, header.raft_term, header.revision, floor)
         if fault is not None:
             log.error("etcd: %s; everything is read again", fault.message)
@@ -194,6 +231,7 @@ class Etcd:
         self._head_done()
 
     def _head_failed(self, asking: list[asyncio.Future[int]], error: EtcdError) -> None:
+        self._failed = True
         for waiter in asking:
             if not waiter.done():
                 waiter.set_exception(error)

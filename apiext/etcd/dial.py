@@ -29,13 +29,19 @@ async def dial(endpoint: Endpoint, tls: TLS, _spawn: Spawn) -> Transport:
     except TimeoutError as error:
         raise EtcdError(UNAVAILABLE, f"{endpoint}: no answer within {CONNECT_TIMEOUT:g}s", sent=False) from error
     except (OSError, ValueError) as error:  # ValueError: certificates that do not parse
-        raise EtcdError(UNAVAILABLE, f"{endpoint}: {error}", sent=False) from error
+        raise EtcdError(UNAVAILABLE, f"{endpoint}: {_reason(error, endpoint)}", sent=False) from error
     finally:
         if not connection.ready.done() or connection.ready.cancelled():
             connection.abort()
         else:
             connection.ready.exception()  # looked at: the connection may have failed elsewhere before it was awaited
     return connection
+
+
+def _reason(error: Exception, endpoint: Endpoint) -> str:
+    if str(error):
+        return str(error)
+    return "the connection was closed" + (": is it an https endpoint?" if endpoint.scheme == "https" else "")
 
 
 async def _connect(loop: asyncio.AbstractEventLoop, connection: Connection, endpoint: Endpoint, tls: TLS) -> None:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from urllib.parse import unquote, unquote_to_bytes
 
 from apiext.audit.events import Trail
@@ -70,11 +70,24 @@ class StreamReply:
     code: int = 200
 
 
+class Labels(NamedTuple):
+    """What metrics show of a request."""
+
+    verb: str
+    group: str
+    version: str
+    resource: str
+    subresource: str
+    scope: str
+    component: str = "apiserver"
+
+
 class Exchange:
     """A request on its way through the filters; each filter adds what it found out.
 
-    ``labels`` are verb, group, version, resource, subresource and scope as metrics show them; routes set them once the
-    resource is known, so that no URL can make up new ones. ``trail`` is what the audit log is to be told, if anything.
+    ``labels`` are what metrics show of it; routes set them once it is known what is asked for, so that no URL can make
+    up new ones, and what has none is not counted, as upstream. ``trail`` is what the audit log is to be told, if
+    anything.
     """
 
     __slots__ = (
@@ -107,12 +120,15 @@ class Exchange:
         self.long_running = False
         self.warnings: list[str] = []
         self.trail: Trail | None = None
-        self.labels: tuple[str, str, str, str, str, str] = (method, "", "", "", "", "")
+        self.labels: Labels | None = None
 
     @property
     def dry_run(self) -> str:
         """The dryRun parameter as metrics label it."""
-        return "All" if self.query and self.query.get("dryRun") == ["All"] else ""
+        asked = self.query.get("dryRun", ()) if self.query else ()
+        if not asked:
+            return ""
+        return "All" if set(asked) == {"All"} else "invalid"
 
     @property
     def accept(self) -> str:

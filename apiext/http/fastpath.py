@@ -106,11 +106,9 @@ class FastPath:
         return reply
 
     def _view(self, road: Road, name: str) -> bytes | None:
-        entry = self._cached(road.resource, road.namespace, name)
-        if entry is None:
-            return None
         try:
-            return entry.view(road.viewer)
+            entry = self._cached(road.resource, road.namespace, name)
+            return None if entry is None else entry.view(road.viewer)
         except Exception:  # whatever it is, the ordinary way says it properly
             return None
 
@@ -157,11 +155,14 @@ class FastPath:
             return None
         if "get" not in target.endpoint.verbs:
             return None
-        labels = routes.labels(info, target.served, "GET")
+        requests, seconds, sizes = self._gate.counters(routes.labels(info, target.served, "GET"), "", 200)
+        assert sizes is not None, "answers to reads are measured"
         return Road(
             target.served.stored_resource,
             target.served.view,
             info.namespace or "",
             target.served.cold,
-            *self._gate.counters(labels, "", 200),
+            requests,
+            seconds,
+            sizes,
         )

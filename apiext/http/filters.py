@@ -10,10 +10,11 @@ from typing import cast
 from apiext import limits
 from apiext.audit.events import DECISION, REASON, user_info
 from apiext.auth import impersonation
+from apiext.auth.authentication import EXTRA_SPACE, has_extra_space
 from apiext.auth.authorization import ALLOWED, Attributes, always_allow, denial, is_public
 from apiext.http import audit as auditing
 from apiext.http import refusals, websocket
-from apiext.http.exchange import Exchange, Reply, StreamReply
+from apiext.http.exchange import Exchange, Labels, Reply, StreamReply
 from apiext.http.gate import Gate, audit_id
 from apiext.http.responses import warning_values
 from apiext.meta import requestinfo, status
@@ -72,14 +73,25 @@ async def account(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
         raise
     except Exception as error:
         reply = refusals.refusal(exchange, error)
-    requests, seconds, sizes = gate.counters(exchange.labels, exchange.dry_run, reply.code)
-    requests.value += 1
+    if isinstance(reply, Reply) and exchange.warnings:
+        reply.headers += [("Warning", value) for value in warning_values(exchange.warnings)]
+    labels = exchange.labels
+    if labels is None:
+        return reply
     if isinstance(reply, Reply):
-        if exchange.warnings:
-            reply.headers += [("Warning", value) for value in warning_values(exchange.warnings)]
-        seconds.observe(monotonic() - exchange.started)  # the loop's time, but of this moment
-        sizes.observe(reply.size)
+        _count(gate, (labels, exchange.dry_run, reply.code), exchange.started, reply.size)
+    else:  # a watch is counted at its end; until then nothing else of the exchange is kept
+        what, started = (labels, exchange.dry_run, reply.code), exchange.started
+        reply.stream.done.add_done_callback(lambda _: _count(gate, what, started, 0))
     return reply
+
+
+def _count(gate: Gate, what: tuple[Labels, str, int], started: float, size: int) -> None:
+    requests, seconds, sizes = gate.counters(*what)
+    requests.value += 1
+    seconds.observe(monotonic() - started)  # the loop's time, but of this moment
+    if sizes is not None:
+        sizes.observe(size)
 
 
 def parse(gate: Gate, exchange: Exchange) -> None:
@@ -89,8 +101,10 @@ def parse(gate: Gate, exchange: Exchange) -> None:
 
 
 def authenticate(gate: Gate, exchange: Exchange) -> None:
-    """Find out who sends the request."""
+    """Find out who sends the request; a time limit that is none is told of first, as upstream (AUT-006)."""
     headers = exchange.headers
+    if exchange.query and not exchange.long_running:
+        _time_given(exchange)
     if gate.proxies is not None and exchange.connection.is_proxy:
         told = gate.proxies.user(headers.items())
         if told is not None:
@@ -98,6 +112,8 @@ def authenticate(gate: Gate, exchange: Exchange) -> None:
             exchange.user = told
             return
     sent = websocket.authorization(headers) if exchange.long_running else headers.get("Authorization", "")
+    if "  " in sent and has_extra_space(sent):
+        exchange.warnings.append(EXTRA_SPACE)
     exchange.user = gate.user(sent, exchange.connection.certificate_user, exchange.path)
 
 
@@ -120,16 +136,23 @@ def impersonate(gate: Gate, exchange: Exchange) -> None:
     """Let a user who may act as another one do so (AUT-005)."""
     if not impersonation.is_meant(exchange.headers):
         return
+    trail = exchange.trail
+    told = trail.constrained if trail is not None else lambda _: None
     try:
         wanted = impersonation.parse(exchange.headers.items())
+        exchange.user = impersonation.acting(wanted, attributes(exchange), gate.authorizer, told)
     except impersonation.NobodyNamed as error:
-        raise status.bad_request(str(error)) from error
-    trail = exchange.trail
-    if trail is None:
-        exchange.user = impersonation.acting(wanted, attributes(exchange), gate.authorizer)
-    else:
-        exchange.user = impersonation.acting(wanted, attributes(exchange), gate.authorizer, trail.constrained)
+        raise _guarded(status.bad_request(str(error))) from error
+    except StatusError as error:
+        raise _guarded(error) from error.__cause__
+    if trail is not None:
         trail.impersonated = user_info(exchange.user)
+
+
+def _guarded(refusal: StatusError) -> StatusError:
+    """Mark what is refused before it reaches its resource: the text quotes the request (upstream: responsewriters)."""
+    refusal.guarded = True
+    return refusal
 
 
 async def bound(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
@@ -144,13 +167,13 @@ async def bound(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
     kind = info.verb in _MUTATING
     running, most = gate.running, gate.max_mutating if kind else gate.max_inflight  # 0: any number
     if 0 < most <= running[kind]:
-        gate.telemetry.terminated.slot(*exchange.labels, "apiserver", "429").value += 1
+        nothing = ("",) * 5  # not known yet, and not to be made up by URLs
+        gate.telemetry.terminated.slot(exchange.method, *nothing, "apiserver", "429").value += 1
         raise status.too_many_requests(_BUSY)
     running[kind] += 1
     task = None
     try:
-        asked = exchange.query.get("timeout")
-        if asked and asked[0] and 0 < (wanted := _asked(asked[0])) < gate.request_timeout:
+        if exchange.query and 0 < (wanted := _time_given(exchange)) < gate.request_timeout:
             return await _promptly(handler, exchange, exchange.started + wanted)
         exchange.deadline = exchange.started + min(gate.request_timeout, limits.REQUEST_DEADLINE)
         task = gate.deadlines.begin(exchange.started + gate.request_timeout)
@@ -175,9 +198,11 @@ async def _promptly(handler: Handler, exchange: Exchange, until: float) -> Answe
         raise status.timeout(_DEADLINE) from error
 
 
-def _asked(text: str) -> float:
+def _time_given(exchange: Exchange) -> float:
+    """Return the seconds that a client gives its request, 0 for no limit."""
+    asked = exchange.query.get("timeout")
     try:
-        return parse_duration(text)
+        return parse_duration(asked[0]) if asked and asked[0] else 0.0
     except ValueError as error:
         raise status.bad_request(f"invalid timeout specified in the request URL - {error}") from error
 
@@ -189,7 +214,7 @@ def authorize(gate: Gate, exchange: Exchange) -> None:
     wanted = attributes(exchange)
     decision = gate.authorizer(wanted)
     if not decision.allowed:
-        raise denial(wanted, decision.reason)
+        raise _guarded(denial(wanted, decision.reason))
 
 
 def authorize_telling(gate: Gate, exchange: Exchange) -> None:
@@ -201,7 +226,7 @@ def authorize_telling(gate: Gate, exchange: Exchange) -> None:
         exchange.trail.annotations[DECISION] = "allow" if decision.allowed else "forbid"
         exchange.trail.annotations[REASON] = decision.reason
     if not decision.allowed:
-        raise denial(wanted, decision.reason)
+        raise _guarded(denial(wanted, decision.reason))
 
 
 def attributes(exchange: Exchange) -> Attributes:

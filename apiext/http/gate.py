@@ -10,11 +10,13 @@ from apiext.auth.authentication import Authenticator, BadCredential
 from apiext.auth.authorization import Authorizer, is_public
 from apiext.auth.proxies import Proxies
 from apiext.auth.user import ANONYMOUS, User
+from apiext.http.exchange import Labels
 from apiext.meta import status
 from apiext.meta.uids import Uids
 from apiext.telemetry import Distribution, Slot, Telemetry
 
-Counters = tuple[Slot, Distribution, Distribution]
+Counters = tuple[Slot, Distribution, Distribution | None]
+_SIZED = frozenset(("GET", "LIST"))
 
 _LOOK_EVERY = 0.25  # seconds between looks at the deadlines
 
@@ -80,17 +82,19 @@ class Gate:
     running: dict[bool, int] = field(default_factory=lambda: {False: 0, True: 0})
     _counters: dict[Any, Counters] = field(default_factory=dict)
 
-    def counters(self, labels: tuple[str, ...], dry_run: str, code: int) -> Counters:
-        """Return where a request is counted: the counter, its duration, its size."""
+    def counters(self, labels: Labels, dry_run: str, code: int) -> Counters:
+        """Return where a request is counted: the counter, its duration, the size of its answer if it is a read."""
         key = (labels, dry_run, code)
         found = self._counters.get(key)
         if found is None:
-            verb, rest = labels[0], (*labels[1:], "apiserver")
+            telemetry, verb, rest = self.telemetry, labels.verb, labels[1:]
             found = self._counters[key] = (
-                self.telemetry.requests.slot(verb, dry_run, *rest, str(code)),
-                self.telemetry.seconds.slot(verb, dry_run, *rest),
-                self.telemetry.sizes.slot(verb, *rest),
+                telemetry.requests.slot(verb, dry_run, *rest, str(code)),
+                telemetry.seconds.slot(verb, dry_run, *rest),
+                telemetry.sizes.slot(*labels) if verb in _SIZED or not labels.resource else None,
             )
+            if not dry_run and verb != "WATCH":  # upstream: those have no objective
+                telemetry.sli_seconds.share(found[1], *labels)
         return found
 
     def user(self, authorization: str, certificate_user: User | None, path: str) -> User:
@@ -99,10 +103,11 @@ class Gate:
         try:
             found = self.authenticator.authenticate(authorization, certificate_user)
         except BadCredential as error:
-            attempts.slot("failure").value += 1
+            attempts.slot("error").value += 1
             raise status.unauthorized() from error
         if found is None:
             if self.anonymous or is_public(path):
+                attempts.slot("success").value += 1
                 return ANONYMOUS
             attempts.slot("failure").value += 1
             raise status.unauthorized()

@@ -393,7 +393,7 @@ _WRITE: Mapping[str, Callable[[Any], Document]] = {
     "IntOrString": lambda value: {"type": 1, "strVal": value} if isinstance(value, str) else {"intVal": value},
     "ExtraValue": lambda value: {"items": value},
     "FieldsV1": lambda value: {"Raw": orjson.dumps(value)},
-    "JSON": lambda value: {"raw": encode_json(value)},
+    "JSON": lambda value: {} if value is None else {"raw": encode_json(value)},  # upstream: a null has no text
     "JSONSchemaPropsOrArray": lambda value: {"jSONSchemas" if isinstance(value, list) else "schema": value},
     "JSONSchemaPropsOrBool": _or_bool,
     "JSONSchemaPropsOrStringArray": lambda value: {"property" if isinstance(value, list) else "schema": value},

@@ -193,6 +193,15 @@ def _passes(header: str, offered: tuple[str, ...]) -> bool:
     return not {part.partition(";")[0].strip(" ") for part in header.split(",")}.isdisjoint(offered)
 
 
+def check_consumed(content_type: str, taken: tuple[str, ...]) -> None:
+    """415 when a request says that it brings what a route of the server's own API does not take, if anything.
+
+    upstream: the router asks before it looks whether there is a body at all.
+    """
+    if content_type and not _passes(content_type, taken):
+        raise status.StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
+
+
 def check_route(accept: str, offered: tuple[str, ...]) -> None:
     """406 when a client takes nothing that a route of the server's own API makes (ERR-15).
 

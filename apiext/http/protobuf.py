@@ -9,6 +9,7 @@ import orjson
 from apiext.catalog.builtin.rows import rows
 from apiext.documents.document import Document, View
 from apiext.documents.errors import DecodeError, UnfitMessage
+from apiext.documents.quotes import go_quote
 from apiext.http import prototexts
 from apiext.http.messages import descriptor, document, message_class, parse, varint, written
 from apiext.storage.collection import json_object
@@ -63,7 +64,7 @@ def decode(raw: bytes) -> Document:
         if name is not None:
             return {"apiVersion": api_version, "kind": kind, **document(parse(name, unknown.raw))}
         if item is None:
-            registered = f'no kind "{kind}" is registered for version "{api_version}"'
+            registered = f"no kind {go_quote(kind)} is registered for version {go_quote(api_version)}"
             raise DecodeError(f'{registered} in scheme "pkg/runtime/scheme.go:111"')
         found = parse(_LIST, unknown.raw)
         items = [document(parse(item, one)) for one in found.items]

@@ -1,5 +1,6 @@
 """Documents computed from the catalog: discovery and OpenAPI, with ETags (DIS-101…108, OAS-001, OAS-002)."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -20,6 +21,7 @@ from apiext.http.negotiation import ENCODINGS, JSON, PROTOBUF, YAML, Wanted
 from apiext.http.regenerations import Regenerations
 from apiext.telemetry import Telemetry
 
+_HOST = re.compile(r"[0-9A-Za-z!$%&'()*+,\-.:;=\[\]_~]*").fullmatch
 _FOR_EVER = timedelta(days=365)
 _AGGREGATED = ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2")
 _FORMS: Mapping[str, Sequence[tuple[str, str]]] = {  # as asked for → Content-Type, the first one for wildcards
@@ -49,7 +51,7 @@ class Publisher:
         if len(parts) > 1:
             return await self._legacy(exchange, parts, catalog)
         encoding = wants_aggregated(exchange.accept)
-        if encoding:
+        if encoding and exchange.path != "/apis/":  # upstream: with the slash it is another handler's
             reply: Reply | None = await self._aggregated(exchange, parts[0], catalog, encoding)
         elif parts[0] == "api":
             reply = _core_versions(exchange, catalog)
@@ -179,9 +181,17 @@ def _legacy(parts: Sequence[str], catalog: Catalog) -> Callable[[Catalog], Any] 
     return lambda now: groups.resource_list(now, group, rest[0])
 
 
+def is_there(parts: Sequence[str], catalog: Catalog) -> bool:
+    """Whether there is a discovery document at a path."""
+    return len(parts) == 1 or _legacy(parts, catalog) is not None
+
+
 def _core_versions(exchange: Exchange, catalog: Catalog) -> Reply:
     wanted = _wanted(exchange)
-    body = _encoded(groups.core_versions(catalog, exchange.headers.get("Host", "")), wanted)
+    host = exchange.headers.get("Host", "")
+    if not _HOST(host):
+        return responses.text(400, b"400 Bad Request: malformed Host header")
+    body = _encoded(groups.core_versions(catalog, host), wanted)
     return Reply(200, wanted.encoding, (body,))
 
 

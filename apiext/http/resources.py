@@ -32,14 +32,6 @@ from apiext.verbs.identity import expected_kind, unreadable_body
 _TYPE_META = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
 _DEFINITIONS = "customresourcedefinitions"
 _NO_KIND = "couldn't get version/kind; json parse error: "
-_VERBS_OF_BODIES = {  # as metrics name them
-    "POST": "create",
-    "PUT": "update",
-    "PATCH": "patch",
-    "APPLY": "patch",
-    "DELETE": "delete",
-    "DELETECOLLECTION": "delete_collection",
-}
 _SOON = 0.001  # seconds
 _IN_STREAM = frozenset((410, 504))  # errors that clients expect as the first event of a watch (recorded)
 
@@ -133,7 +125,8 @@ async def _watch(resources: Resources, exchange: Exchange, target: Target) -> An
     if exchange.method == "HEAD":
         api.judge_watch(_call(exchange, target))
         return Reply(200, streams.content_type(subject, form))
-    running = telemetry.longrunning.slot(*exchange.labels, "apiserver")
+    assert exchange.labels is not None, "routes name what they found"
+    running = telemetry.longrunning.slot(*exchange.labels)
     head = way.head(resources.clock.line(), exchange, streams.content_type(subject, form))
     sink = exchange.connection.open_stream(head, streams.first_columns(subject), way.sink)
     running.value += 1
@@ -324,8 +317,11 @@ async def _raw_body(resources: Resources, exchange: Exchange) -> bytes:
     if exchange.headers.get("Content-Encoding", "identity").strip().lower() not in {"", "identity"}:
         raise status.unsupported_media_type(negotiation.ENCODINGS)
     raw = await exchange.connection.read_body(limits.MAX_BODY)
-    verb, group, _, resource, _, _ = exchange.labels
-    resources.telemetry.body_sizes.observe(len(raw), group, resource, _VERBS_OF_BODIES.get(verb, verb))
+    labels, info = exchange.labels, exchange.info
+    assert labels is not None, "routes name what they found"
+    assert info is not None, "the parse step comes first"
+    verb = "delete_collection" if info.verb == "deletecollection" else info.verb
+    resources.telemetry.body_sizes.observe(len(raw), labels.group, labels.resource, verb)
     return raw
 
 

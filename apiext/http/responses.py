@@ -116,7 +116,7 @@ def status_reply(exchange: Exchange, error: StatusError) -> Reply:
         reply = Reply(error.code, wanted.encoding, (encoded(document, wanted.encoding, pretty),))
     if error.retry_after > 0:
         reply.headers.append(("Retry-After", str(error.retry_after)))
-    if error.code == 403:
+    if error.guarded:
         reply.headers.append(("X-Content-Type-Options", "nosniff"))
     return reply
 

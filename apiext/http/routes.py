@@ -11,7 +11,7 @@ from apiext import limits
 from apiext.audit.events import DEPRECATED
 from apiext.catalog.served import Catalog, ServedResource, ServedVersion
 from apiext.http import eventstream, health, negotiation, published, responses
-from apiext.http.exchange import Exchange, Reply, StreamReply
+from apiext.http.exchange import Exchange, Labels, Reply, StreamReply
 from apiext.http.health import Health
 from apiext.http.negotiation import JSON
 from apiext.http.published import Publisher
@@ -39,7 +39,7 @@ _METRIC_VERBS = {
     "update": "PUT",
     "patch": "PATCH",
     "delete": "DELETE",
-    "deletecollection": "DELETECOLLECTION",
+    "deletecollection": "DELETE",  # upstream: the method counts
 }
 
 
@@ -69,6 +69,7 @@ class Routes:
 
     async def _document(self, exchange: Exchange, catalog: Catalog) -> Answer:
         """Answer a request for what is no resource."""
+        exchange.labels = _document_labels(exchange)
         if not exchange.path:
             return responses.text(400, b"400 Bad Request")
         if exchange.path.startswith("//"):
@@ -92,11 +93,11 @@ class Routes:
 
     def _resource(self, exchange: Exchange, info: RequestInfo, target: Target) -> Awaitable[Answer]:
         served = target.served
-        exchange.labels = labels(info, served, _verb_label(exchange, info))
         if served.typed:
             _check_route(exchange, info, target)
         elif info.verb not in target.endpoint.verbs:
             raise status.method_not_supported(served.group_resource, info.verb)
+        exchange.labels = labels(info, served, _verb_label(exchange, info, served))
         if served.deprecation_warning:
             self.telemetry.deprecated.slot(
                 served.group, served.version, served.resource, info.subresource, ""
@@ -143,6 +144,7 @@ class Routes:
             raise status.resource_not_found()
         if exchange.method != "GET":
             raise status.StatusError(405, "MethodNotAllowed", NOT_ALLOWED, {})
+        negotiation.check_consumed(exchange.headers.get("Content-Type", ""), (JSON,))
         negotiation.check_route(exchange.accept, (JSON,))
         return Reply(200, JSON, (orjson.dumps(self.version, option=orjson.OPT_INDENT_2),))
 
@@ -177,18 +179,17 @@ class Routes:
         if exchange.path.startswith("/apis//"):
             return self._missing(responses.page_not_found())
         builtin = len(parts) < 2 or parts[0] == "api" or is_builtin(catalog, parts[1])
-        if builtin and exchange.method not in _READS:
+        routed = builtin and parts != ["apis"]
+        if routed and not published.is_there(parts, catalog):
+            if parts[0] == "api":
+                return None
+            raise status.resource_not_found()
+        if builtin and exchange.method not in ({"GET"} if routed else _READS):
             raise status.StatusError(405, "MethodNotAllowed", NOT_ALLOWED, {})
-        own = parts != ["apis"] and builtin
-        if own:
-            if exchange.method == "HEAD":
-                raise status.StatusError(405, "MethodNotAllowed", NOT_ALLOWED, {})
+        if routed:
+            negotiation.check_consumed(exchange.headers.get("Content-Type", ""), negotiation.ENCODINGS)
             negotiation.check_route(exchange.accept, negotiation.ENCODINGS)
         reply = await self.publisher.discovery(exchange, parts, catalog)
-        if reply is None and parts[0] == "api":
-            return None
-        if reply is None and own:
-            raise status.resource_not_found()
         return reply if reply is not None else self._missing(responses.page_not_found())
 
     async def openapi(self, exchange: Exchange, parts: list[str], catalog: Catalog) -> Reply | None:
@@ -249,7 +250,7 @@ def find(catalog: Catalog, info: RequestInfo, warnings: list[str] | None = None)
     The warning of a deprecated version is added to ``warnings`` as soon as the version is known.
     """
     resource = catalog.resource(info.group, info.resource)
-    served = resource.versions.get(info.version) if resource is not None and resource.established else None
+    served = resource.versions.get(info.version) if resource is not None else None
     if resource is None or served is None or not _in_scope(served, info, resource):
         if _is_own(catalog, info):
             raise status.resource_not_found()
@@ -283,13 +284,29 @@ def _in_scope(served: ServedVersion, info: RequestInfo, resource: ServedResource
     return info.namespace is not None or (info.verb in ACROSS_NAMESPACES)
 
 
-def _verb_label(exchange: Exchange, info: RequestInfo) -> str:
+def _verb_label(exchange: Exchange, info: RequestInfo, served: ServedVersion) -> str:
+    if info.verb == "list" and info.name and not served.typed:
+        return "GET"  # upstream: one object is asked for by its name
     if info.verb == "patch" and exchange.headers.get("Content-Type", "").startswith("application/apply-patch"):
         return "APPLY"
     return _METRIC_VERBS.get(info.verb) or (exchange.method if exchange.method.isalpha() else "")
 
 
-def labels(info: RequestInfo, served: ServedVersion, verb: str) -> tuple[str, str, str, str, str, str]:
-    """Return the metric labels of a request for a resource."""
-    scope = "resource" if info.name else "namespace" if info.namespace else "cluster"
-    return (verb, served.group, served.version, served.resource, info.subresource, scope)
+def labels(info: RequestInfo, served: ServedVersion, verb: str) -> Labels:
+    """Return the metric labels of a request for a resource (MTR-002)."""
+    one = info.verb == "create" or (info.name and not (served.typed and verb == "LIST"))
+    scope = "resource" if one else "namespace" if info.namespace else "cluster"
+    return Labels(verb, served.group, served.version, served.resource, info.subresource, scope)
+
+
+_PROBES = frozenset(f"/{endpoint}" for endpoint in health.ENDPOINTS)
+
+
+def _document_labels(exchange: Exchange) -> Labels | None:
+    """Return the metric labels of a request for what is no resource; None for what upstream does not count."""
+    path, verb = exchange.path, "GET" if exchange.method == "HEAD" else exchange.method
+    if path.startswith("/openapi/v3"):
+        path = "openapi/v3" if path in {"/openapi/v3", "/openapi/v3/"} else "openapi/v3/"
+    elif path not in _PROBES:
+        return None
+    return Labels(verb, "", "", "", path, "", "")

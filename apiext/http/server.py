@@ -24,6 +24,7 @@ from apiext.http.filters import Handler, compose, filters
 from apiext.http.gate import Gate
 from apiext.http.health import Health, version_document
 from apiext.http.operations import Operations
+from apiext.http.renewal import Renewal
 from apiext.http.resources import Resources
 from apiext.http.routes import Routes
 from apiext.telemetry import Telemetry
@@ -45,6 +46,7 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = 0
     tls: ssl.SSLContext | None = None
+    certificate: tuple[str, str] = ("", "")  # files of certificate and key, if they may change
     version: str = "v1.35.0"
     anonymous: bool = False
     fast_path: bool = True
@@ -65,9 +67,14 @@ def tls_context(certificate: str, key: str, *client_cas: str) -> ssl.SSLContext:
     context.set_alpn_protocols(["http/1.1"])
     context.load_cert_chain(certificate, key)
     for client_ca in filter(None, client_cas):
-        context.load_verify_locations(client_ca)
-        context.verify_mode = ssl.CERT_OPTIONAL  # a certificate that does not verify ends the handshake
+        ask_clients(context, client_ca)
     return context
+
+
+def ask_clients(context: ssl.SSLContext, client_ca: str) -> None:
+    """Ask clients for a certificate that an authority of this PEM file signed; raises OSError."""
+    context.load_verify_locations(client_ca)
+    context.verify_mode = ssl.CERT_OPTIONAL  # a certificate that does not verify ends the handshake
 
 
 class _Listener(web.Server):
@@ -135,6 +142,7 @@ class HttpServer:
         self._operations = operations
         self._listener: _Listener | None = None
         self._server: asyncio.Server | None = None
+        self._renewal: Renewal | None = None
         self._idle = asyncio.Event()
         telemetry.on_scrape.append(self._gauges)
 
@@ -167,6 +175,7 @@ class HttpServer:
             access_log=None,
             auto_decompress=False,
             max_line_size=limits.MAX_LINE,
+            max_headers=limits.MAX_HEADERS,
             max_field_size=limits.MAX_LINE,
         )
         settings = self.settings
@@ -180,6 +189,9 @@ class HttpServer:
             ssl_handshake_timeout=_HANDSHAKE if settings.tls else None,
         )
         self.port = self._server.sockets[0].getsockname()[1]
+        if settings.tls is not None and all(settings.certificate):
+            self._renewal = Renewal(settings.tls, *settings.certificate)
+            self._renewal.start()
 
     def request_done(self) -> None:
         """Take note that a request has its answer."""
@@ -199,6 +211,8 @@ class HttpServer:
         if server is None or listener is None:
             return
         server.close()
+        if self._renewal is not None:
+            self._renewal.stop()
         for connection in self.connections:
             connection.retire()
         await self._drained(drain)

@@ -131,7 +131,7 @@ class WatchSink:
         """End the stream properly after a time (RV-014), with a bookmark shortly before if the client takes them."""
         if self.closed:
             return
-        if bookmark and seconds > 2 * _BOOKMARK_BEFORE_END:
+        if bookmark and seconds > _BOOKMARK_BEFORE_END:
             self._timer = loop.call_later(seconds - _BOOKMARK_BEFORE_END, self._last_bookmark, loop)
         else:
             self._timer = loop.call_later(seconds, self.end, b"")

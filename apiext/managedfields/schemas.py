@@ -62,6 +62,10 @@ OBJECT_META = record(
 _TYPE_META = {"apiVersion": _TEXT, "kind": _TEXT}
 
 
+class _UnknownType(ValueError):
+    """A schema names a type that does not exist, as old definitions may."""
+
+
 def merge_type(schema: View | None, *, preserve_unknown_fields: bool = False) -> Type:
     """Return the type of a custom object with this OpenAPI schema; None is no schema, where all is deduced."""
     if schema is None:
@@ -70,7 +74,10 @@ def merge_type(schema: View | None, *, preserve_unknown_fields: bool = False) ->
         "metadata": {},
         **(schema.get("properties") or {}),
     }  # upstream: there is always one, so never any field
-    found = _convert({**schema, "properties": properties}, preserve_unknown_fields)
+    try:
+        found = _convert({**schema, "properties": properties}, preserve_unknown_fields)
+    except _UnknownType:
+        return Type(map=DEDUCED.map)  # upstream: as without a schema
     if found.map is not None:
         found.map = _with_meta(found.map)
     return found
@@ -92,6 +99,8 @@ def _convert(schema: View, preserve: bool) -> Type:
         return _TEXT if (schema.get("format") or "") in _PLAIN_FORMATS else _ANY
     if kind in _SCALARS:
         return Type(_SCALARS[kind])
+    if kind:
+        raise _UnknownType(kind)
     return Type(UNTYPED, _list(schema, preserve), _map(schema, preserve))
 
 

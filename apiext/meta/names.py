@@ -37,7 +37,8 @@ class GroupKind:
         return f"{self.kind}.{self.group}" if self.group else self.kind
 
 
-_KUBE_VERSION = re.compile(r"v([1-9][0-9]*)(?:(alpha|beta)([1-9][0-9]*))?\Z")
+_KUBE_VERSION = re.compile(r"v([0-9]+)(?:(alpha|beta)([0-9]+))?\Z")
+_MOST = 2**63 - 1  # upstream: a version of greater numbers is a name like others
 _STAGE = {"alpha": 0, "beta": 1, None: 2}
 
 
@@ -47,7 +48,7 @@ def version_priority(version: str) -> tuple[int, int, int, str]:
     GA before beta before alpha, then higher numbers first; other names follow in alphabetical order.
     """
     match = _KUBE_VERSION.match(version)
-    if match is None:
+    if match is None or max(int(match[1]), int(match[3] or 0)) > _MOST:
         return (-1, 0, 0, "".join(chr(0x10FFFF - ord(c)) for c in version) + "\U0010ffff")
     major, stage, minor = match.groups()
     return (_STAGE[stage], int(major), int(minor or 0), "")

@@ -20,6 +20,7 @@ from apiext.meta.syntax import (
     dns1123_subdomain,
     is_plain,
     label_value,
+    lower,
     path_segment,
     qualified_name,
 )
@@ -241,8 +242,8 @@ def _struct(given: View, members: _Members, where: _Where) -> Document:
 def coerce(metadata: Any, path: str = "metadata", go_path: str = "") -> tuple[Document, list[str]]:
     """Return metadata as Go's ObjectMeta would write it, and the sorted paths of unknown fields (MET-001, MET-003).
 
-    ``path`` leads the unknown paths; ``go_path`` (``metadata.`` for Go types) leads Go's dotted path in errors. Raises
-    DecodeError with Go's text. Values of the argument are shared with the result.
+    ``path`` leads the unknown paths; ``go_path`` (``metadata.`` for Go types, which are read as they are written) leads
+    Go's dotted path in errors. Raises DecodeError with Go's text. Values of the argument are shared with the result.
     """
     if metadata is None:
         return {}, []
@@ -253,12 +254,12 @@ def coerce(metadata: Any, path: str = "metadata", go_path: str = "") -> tuple[Do
     try:
         found = _struct(metadata, _MEMBERS, where)
     except DecodeError:
-        # upstream reads the members in sorted order and reports the first fault, but ends at a time that is none
-        members = orjson.loads(encode(metadata))
+        # upstream: custom objects are read in sorted order, and the first fault is told; a time that is none ends all
+        members = metadata if go_path else orjson.loads(encode(metadata))
         _judge_times(members, where)
         _struct(members, _MEMBERS, where)
         raise
-    return found, sorted(unknown)
+    return found, unknown if go_path else sorted(unknown)
 
 
 def _judge_times(members: View, where: _Where) -> None:
@@ -409,7 +410,7 @@ def label_errors(labels: Mapping[str, str], path: str) -> list[FieldError]:
 
 def annotation_errors(annotations: Mapping[str, str], path: str) -> list[FieldError]:
     """Return what is wrong with annotations: their keys whatever their case, and the bytes of all."""
-    found = [invalid(path, key, fault) for key in sorted(annotations) for fault in qualified_name(key.lower())]
+    found = [invalid(path, key, fault) for key in sorted(annotations) for fault in qualified_name(lower(key))]
     size = sum(map(len, annotations)) + sum(map(len, annotations.values()))
     if size * 4 > limits.MAX_ANNOTATIONS:  # characters have at most four bytes
         size = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())

@@ -23,8 +23,8 @@ class RequestInfo(NamedTuple):
 
     ``verb`` of a resource request is get, list, watch, create, update, patch, delete, deletecollection or empty (a
     method without meaning); of any other request it is the method in lower case. ``namespace`` is None when the path
-    names none or an empty one, also for the resource ``namespaces`` itself. ``name`` of a list, watch or
-    deletecollection is set when a field selector demands it. ``rest`` is what follows the subresource.
+    names none or an empty one, also for the resource ``namespaces`` itself. ``name`` of a list or watch is
+    set when a field selector demands it. ``rest`` is what follows the subresource.
     """
 
     is_resource: bool
@@ -82,7 +82,9 @@ def _collection(verb: str, query: Mapping[str, Sequence[str]]) -> tuple[str, str
     """Return the verb of a request for a collection, and the name that its field selector demands."""
     if not query:
         return ("list" if verb == "get" else "deletecollection"), ""
-    verb = "deletecollection" if verb == "delete" else "watch" if truth(query.get("watch")) else "list"
+    if verb == "delete":
+        return "deletecollection", ""  # upstream: selectors name nobody there
+    verb = "watch" if truth(query.get("watch")) else "list"
     selector = query.get("fieldSelector")
     if not selector:
         return verb, ""

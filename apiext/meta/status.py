@@ -14,7 +14,7 @@ from apiext.meta.names import GroupKind, GroupResource
 class StatusError(Exception):
     """A request that cannot be served; the message is for the client, the chained cause for the log."""
 
-    __slots__ = ("code", "continue_token", "details", "message", "reason")
+    __slots__ = ("code", "continue_token", "details", "guarded", "message", "reason")
 
     def __init__(self, code: int, reason: str, message: str, details: Mapping[str, Any] | None = None) -> None:
         super().__init__(message)
@@ -23,6 +23,7 @@ class StatusError(Exception):
         self.message = message
         self.details = details
         self.continue_token = ""  # of a list that may go on at another revision (RV-007)
+        self.guarded = False  # whether browsers are told not to guess what the answer is
 
     @property
     def retry_after(self) -> int:
@@ -177,10 +178,10 @@ def timeout(message: str, retry_after: int = 0, causes: Sequence[Mapping[str, st
     return StatusError(504, "Timeout", f"Timeout: {message}", details)
 
 
-def too_large_resource_version(asked: int, current: int, retry_after: int = 1) -> StatusError:
+def too_large_resource_version(asked: int, current: int) -> StatusError:
     """504 for a read at a revision that the store has not reached (RV-002)."""
     cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
-    return timeout(f"Too large resource version: {asked}, current: {current}", retry_after, [cause])
+    return timeout(f"Too large resource version: {asked}, current: {current}", 1, [cause])
 
 
 def too_many_requests(message: str, retry_after: int = 1) -> StatusError:

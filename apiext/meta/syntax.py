@@ -11,6 +11,11 @@ MAX_LABEL = 63
 MAX_SUBDOMAIN = 253
 
 
+def lower(text: str) -> str:
+    """Return a text in small letters as Go makes them, each letter by itself."""
+    return text.lower() if text.isascii() else "".join(char.lower()[0] for char in text)
+
+
 def _regex_error(text: str, pattern: str, *examples: str) -> str:
     listed = " or ".join(f"'{example}', " for example in examples)
     return f"{text} (e.g. {listed}regex used for validation is '{pattern}')"

@@ -7,7 +7,7 @@ from apiext.documents.document import Document
 from apiext.meta import objectmeta
 from apiext.meta.fields import FieldError, child, invalid, item, required
 from apiext.meta.names import parse_group_version
-from apiext.meta.syntax import dns1035_label, path_segment
+from apiext.meta.syntax import dns1035_label, lower, path_segment
 from apiext.schema.structural import Structural
 
 
@@ -148,7 +148,7 @@ def _kind_errors(text: Any, path: str) -> list[FieldError]:
         return [invalid(path, text, "must be a string")]
     if not text:
         return [invalid(path, text, "must not be empty")]
-    faults = dns1035_label(text.lower())
+    faults = dns1035_label(lower(text))
     return [invalid(path, text, _KIND_TEXT + ",".join(faults))] if faults else []
 
 

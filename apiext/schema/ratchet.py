@@ -1,7 +1,9 @@
 """Which old value belongs to which new one on an update, and whether they are equal (RAT-001, RAT-004)."""
 
+from time import perf_counter
 from typing import Any, Union
 
+from apiext.schema import timing
 from apiext.schema.structural import Structural
 from apiext.schema.values import go_equal
 
@@ -61,6 +63,14 @@ class Link:
 
     def unchanged(self) -> bool:
         """Tell whether new and old are equal; a map with members outside the schema never is, as upstream."""
+        if self.equal is not None:
+            return self.equal
+        began = perf_counter()
+        equal = self._compared()
+        timing.comparisons.observe(perf_counter() - began)
+        return equal
+
+    def _compared(self) -> bool:
         if self.equal is None:
             self.equal = self._unchanged()
         return self.equal
@@ -74,7 +84,7 @@ class Link:
                 return False
             for name in new:
                 below = self.member(name)
-                if below is None or not below.unchanged():
+                if below is None or not below._compared():
                     return False
             return True
         if new.__class__ is list:
@@ -88,7 +98,7 @@ class Link:
             return go_equal(self.new, self.old)
         for index in range(len(self.new)):
             below = self.index(index)
-            if below is None or not below.unchanged():
+            if below is None or not below._compared():
                 return False
         return True
 

@@ -1,9 +1,11 @@
-"""How long rules take to compile and to evaluate, under upstream's names (CEL-019)."""
+"""How long rules take to compile and to evaluate, and old values to compare, under upstream's names (CEL-019)."""
 
 from apiext.telemetry import HistogramFamily
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Upper bounds of the buckets, in seconds: those of Prometheus."""
+
+RATCHETING_SECONDS = tuple(1e-5 * 4**power for power in range(10))
 
 # of the process, as the schemas in it are: whoever evaluates rules has no telemetry at hand
 COMPILATION = HistogramFamily(
@@ -12,7 +14,15 @@ COMPILATION = HistogramFamily(
 EVALUATION = HistogramFamily(
     "apiserver_cel_evaluation_duration_seconds", "CEL evaluation time in seconds.", (), SECONDS
 )
+RATCHETING = HistogramFamily(
+    "apiextensions_apiserver_validation_ratcheting_seconds",
+    "Time for comparison of old to new for the purposes of CRDValidationRatcheting during an UPDATE in seconds.",
+    (),
+    RATCHETING_SECONDS,
+)
 compilations = COMPILATION.slot()
 """One observation for the rules of one place of a schema."""
 evaluations = EVALUATION.slot()
 """One observation for the rules of one place on one value."""
+comparisons = RATCHETING.slot()
+"""One observation for each value that is compared: only those with faults are."""

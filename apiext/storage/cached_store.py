@@ -103,9 +103,9 @@ class CachedStore:
 
     @property
     def connected(self) -> bool:
-        """Whether the cache is being kept up to date."""
+        """Whether the cache is being kept up to date, and etcd is there."""
         root = self._root
-        return self._valid.is_set() and root is not None and root.connected
+        return self._valid.is_set() and root is not None and root.connected and self._store.etcd.answering
 
     # -- collections
 
@@ -294,15 +294,18 @@ class CachedStore:
         """Delete such a key if it has the revision expected; returns the deletion's revision, or RevisionChanged."""
         return key_outcome(key, await self._store.delete(key, expected, None))
 
-    async def compact(self) -> int:
-        """Take one turn of compaction; returns the revision compacted to, 0 for none (OPS-002)."""
-        return await self._compactor.turn()
+    async def compact(self, quota: int = 0) -> int:
+        """Take one turn of compaction; returns the revision compacted to, 0 for none (OPS-002).
 
-    async def compact_loop(self, every: float = limits.COMPACT_EVERY) -> None:
+        ``quota``: bytes that an etcd of our own may have, 0 if it is one of others.
+        """
+        return await self._compactor.turn(quota)
+
+    async def compact_loop(self, every: float = limits.COMPACT_EVERY, quota: int = 0) -> None:
         """Compact every so many seconds to where the store was one turn before, until cancelled (OPS-002)."""
         while True:
             await asyncio.sleep(every)
-            await self.compact()
+            await self.compact(quota)
 
     async def _put(
         self,

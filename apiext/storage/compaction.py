@@ -1,12 +1,14 @@
-"""Forgetting old revisions, by turns with every other server on the same etcd (OPS-002)."""
+"""Forgetting old revisions, by turns with every other server on the same etcd (OPS-002), and what if etcd is full."""
 
 import logging
 
+from apiext import limits
 from apiext.etcd import errors
 from apiext.etcd.client import Etcd
 
 log = logging.getLogger(__name__)
 
+_REMEDY = ": delete something; after the next compaction `etcdctl defrag` and `etcdctl alarm disarm` end that"
 KEY = b"compact_rev_key"  # upstream: compactRevKey, outside any prefix
 
 
@@ -18,10 +20,18 @@ class Compactor:
         self._marked = 0
         self._head = 0
 
-    async def turn(self) -> int:
-        """Take one turn; returns the revision compacted to, 0 for none. Trouble is logged and left for the next."""
+    async def turn(self, quota: int) -> int:
+        """Take one turn; returns the revision compacted to, 0 for none. Trouble is logged and left for the next.
+
+        ``quota`` is that of an etcd of our own, which is looked after; 0 for one of others.
+        """
         try:
-            return await self._turn()
+            compacted = await self._turn()
+            if quota:
+                await self._foresee(quota)
+            return compacted
+        except errors.OutOfSpace:
+            return await self._full(quota)
         except errors.FutureRevision:
             self._head = 0  # the store went back in time
         except errors.EtcdError as error:
@@ -36,6 +46,9 @@ class Compactor:
             self._marked = mark.current.mod_revision if mark.current else 0
             return 0
         self._marked = mark.revision
+        return await self._compact(target)
+
+    async def _compact(self, target: int) -> int:
         if not target:
             return 0
         try:
@@ -43,3 +56,24 @@ class Compactor:
         except errors.Compacted:
             return 0
         return target
+
+    async def _full(self, quota: int) -> int:
+        """Compact an etcd that takes no mark; let one of our own take writes again, if there is room now."""
+        log.error("etcd is out of space and takes deletions only%s", "" if quota else _REMEDY)
+        try:
+            target, self._head = self._head, await self._etcd.head_revision()
+            compacted = await self._compact(target)
+            if quota and (await self._etcd.status()).db_size_in_use < limits.ETCD_NEARLY_FULL * quota:
+                await self._etcd.defragment()
+                for alarm in await self._etcd.alarms():
+                    await self._etcd.disarm(alarm)
+                log.error("the private etcd was out of space; it was defragmented and takes writes again")
+            return compacted
+        except errors.EtcdError as error:
+            log.warning("nothing could be done about it: %s", error)
+        return 0
+
+    async def _foresee(self, quota: int) -> None:
+        size = (await self._etcd.status()).db_size
+        if size > limits.ETCD_NEARLY_FULL * quota:
+            log.warning("the private etcd has %d of %d bytes, beyond which it takes no writes", size, quota)

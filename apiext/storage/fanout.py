@@ -212,11 +212,13 @@ class Group:
         if self._staging is not None:
             self._staging.rest()
 
-    def fail(self) -> None:
-        """End all watches: their clients watch again from where they are."""
+    def fail(self, error: Exception) -> bool:
+        """End all watches with what the group has to say of the error, if anything."""
         self._todo = []
         self._data = b""
-        self.end(b"")
+        told = self.spec.fault(error) if self.spec.fault is not None else b""
+        self.end(told)
+        return bool(told)
 
     def _abort(self, data: bytes) -> None:
         """End all watches with these bytes after what was made for them."""

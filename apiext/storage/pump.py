@@ -26,8 +26,8 @@ class Work(Protocol):
     def rest(self) -> None:
         """Nothing is left to do for now."""
 
-    def fail(self) -> None:
-        """A step raised: give up what it was about."""
+    def fail(self, error: Exception) -> bool:
+        """A step raised: give up what it was about; returns whether those whom it was for are told why."""
 
 
 class Pump:
@@ -67,7 +67,7 @@ class Pump:
     def _step(self, work: Work, budget: int) -> int:
         try:
             return work.step(budget)
-        except Exception:  # outermost: one watch that cannot be written must not stop the others
-            log.exception("a group of watches could not be served and is ended")
-            work.fail()
+        except Exception as error:  # outermost: one watch that cannot be written must not stop the others
+            if not work.fail(error):
+                log.exception("a group of watches could not be served and is ended")
             return 1

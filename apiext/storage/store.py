@@ -256,6 +256,10 @@ class Unavailable(StoreError):
     """The store did not answer; nothing was written."""
 
 
+class Overloaded(Unavailable):
+    """etcd has more to do than it takes on; nothing was written."""
+
+
 class NotReady(Unavailable):
     """The collection is not filled yet, or was dropped (RV-019)."""
 

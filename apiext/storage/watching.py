@@ -33,7 +33,8 @@ class WatchGroup:
     BOOKMARK, ``expired(asked, oldest)`` those of the ERROR 410 that ends a watch which fell behind. ``version`` names
     those that end together. ``route`` is a condition without which nothing is selected, if there is a simple one.
     ``first`` makes the frames of initial events where they are unlike others.
-    ``stage`` makes entries ready that cannot be shown at once, None when all can.
+    ``stage`` makes entries ready that cannot be shown at once, None when all can. ``fault`` makes the ERROR for what
+    ``frame`` raised, empty if that was a bug.
     """
 
     key: Hashable
@@ -46,6 +47,7 @@ class WatchGroup:
     route: Term | None = None
     first: Callable[[Entry], bytes] | None = None
     stage: Stage | None = None
+    fault: Callable[[Exception], bytes] | None = None
 
 
 # (matched before, matches now) → event; SEL-002

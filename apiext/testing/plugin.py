@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import sys
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,10 @@ if TYPE_CHECKING:  # loaded when a test asks for a server
     from apiext.testing.server import Server
 
 _SERVER = pytest.StashKey["Server"]()
+_READ_ONCE = "KUBE_CONFIG_DEFAULT_LOCATION"  # what Python clients, and kopf by them, made of KUBECONFIG when imported
+_READERS = [
+    f"{client}.config{part}" for client in ("kubernetes", "kubernetes_asyncio") for part in ("", ".kube_config")
+]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -29,6 +34,8 @@ def kube_api(request: pytest.FixtureRequest) -> "Iterator[Server]":
     with Server(*request.config.getini("kube_api_flags"), url=url) as server, pytest.MonkeyPatch.context() as patch:
         for name, value in server.environment.items():
             patch.setitem(os.environ, name, value)
+        for reader in filter(None, map(sys.modules.get, _READERS)):
+            patch.setattr(reader, _READ_ONCE, str(server.kubeconfig), raising=False)
         request.config.stash[_SERVER] = server
         yield server
 

@@ -8,6 +8,8 @@ import orjson
 from apiext.catalog.served import Endpoint, ServedVersion
 from apiext.documents.document import Document, View
 from apiext.documents.errors import DecodeError
+from apiext.documents.json_errors import as_written
+from apiext.documents.member_order import in_order_of_members
 from apiext.documents.quotes import go_quote
 from apiext.meta import fields, status
 from apiext.meta.options import WriteOptions
@@ -32,7 +34,8 @@ async def normalize_body(call: Call, body: Body, validation: str) -> Document:
     try:
         document, unknown = await threads.run(call, _normalize, call, _in_go_order(call, body))
     except ValueError as error:
-        raise identity.cannot_be_handled(call, body.document, str(error)) from error
+        told = str(error) if body.media_type == identity.YAML or not _typed(call) else as_written(body.raw, str(error))
+        raise identity.cannot_be_handled(call, body.document, told) from error
     duplicates = body.duplicates
     if duplicates and _typed(call):  # upstream: Go types do not look into what they do not know, nor what reads itself
         places = [(path, '".[') for path in unknown]
@@ -40,6 +43,8 @@ async def normalize_body(call: Call, body: Body, validation: str) -> Document:
         lost = tuple(f"duplicate field {go_quote(path)[:-1]}{end}" for path, ends in places for end in ends)
         duplicates = [note for note in duplicates if not note.startswith(lost)]
     notes = [*duplicates, *unknown_notes(call, unknown)]
+    if duplicates and unknown and _typed(call) and body.media_type != identity.YAML:
+        notes = in_order_of_members(body.raw, notes)
     if notes and validation == STRICT:
         raise identity.strict_error(call, body.document, notes)
     if validation == WARN:
@@ -103,6 +108,7 @@ def normalize_patched(
     _report(call, [*patch_notes, *unknown_notes(call, unknown)], validation, quoted)
     if validation == WARN:
         call.warnings += identity.unknown_in_other_version(call, document, str(document.get("apiVersion", "")))
+    identity.settle_namespace(call, document)
     identity.check_name(call, document)
     return document
 
@@ -126,6 +132,7 @@ def restore_patched(
     # upstream: a strategic merge patch tells of them without escapes
     unknown_fields = [f'unknown field "{path}"' for path in sorted(getattr(path, "restored", path) for path in unknown)]
     _report(call, [*patch_notes, *unknown_fields], validation, quoted)
+    identity.settle_namespace(call, document)
     identity.check_name(call, document)
     return document
 
@@ -161,4 +168,4 @@ def shown_document(served: ServedVersion, endpoint: Endpoint, raw: bytes, revisi
     if not endpoint.name:
         document: View = orjson.loads(served.view(raw, revision))
         return document
-    return endpoint.project(served.decode(raw, revision))
+    return identity.projected(endpoint, served.decode(raw, revision))

@@ -55,7 +55,7 @@ async def _attempt(verbs: Verbs, call: Call, collection: Collection, entry: Entr
     call.size = max(call.size, len(entry.raw))
     old = await threads.run(call, call.served.decode, entry.raw, entry.revision)
     marker = MARKERS.get(call.served.group_resource, _mark) if call.served.typed else _mark
-    if marker is _mark_namespace or (marker is _mark_definition and not old["metadata"].get("deletionTimestamp")):
+    if marker in (_mark_namespace, _mark_definition):
         check_own_preconditions(call, old, options)
     else:
         check_preconditions(call, old, options)
@@ -146,7 +146,7 @@ def check_preconditions(call: Call, old: View, options: DeleteOptions) -> None:
 
 
 def check_own_preconditions(call: Call, old: View, options: DeleteOptions) -> None:
-    """The same in the words of namespaces, and of definitions on the first delete (ERR-06, DEL-002)."""
+    """The same in the words of namespaces and definitions (ERR-06, DEL-002)."""
     uid, revision = old["metadata"].get("uid", ""), old["metadata"].get("resourceVersion", "")
     resource = call.served.group_resource
     if options.uid is not None and options.uid != uid:

@@ -56,4 +56,8 @@ def as_status(error: store.StoreError) -> status.StatusError:
         return status.internal(SPACE)
     if isinstance(error, store.UnknownOutcome):
         return status.timeout(UNKNOWN)
+    if isinstance(error, store.NotReady):
+        return status.too_many_requests("storage is (re)initializing")
+    if isinstance(error, store.Overloaded):
+        return status.too_many_requests(f"{error}; try again")
     return status.unavailable(str(error) or "the store does not answer; try again")

@@ -84,7 +84,7 @@ def unreadable_body(served: ServedVersion, endpoint: Endpoint, error: DecodeErro
     if endpoint.kind == _SCALE:
         return status.bad_request(NO_SCALE)
     if isinstance(error, UnfitMessage) and error.kind:
-        text = f'{error.kind} in version "{error.version}" cannot be handled as a {kind}: {error}'
+        text = f"{error.kind} in version {go_quote(error.version)} cannot be handled as a {kind}: {error}"
         return status.bad_request(text)
     if isinstance(error, OverflowingNumber):
         return status.bad_request(f'{kind} in version "{served.version}" cannot be handled as a {kind}: {error}')
@@ -113,7 +113,7 @@ def check_type(
         if not told:
             given = parse_group_version(document.get("apiVersion") or api_version)
             version = given.version if given is not None else ""
-            raise status.bad_request(f'{kind} in version "{version}" cannot be handled as a {kind}: {fault}')
+            raise status.bad_request(f"{kind} in version {go_quote(version)} cannot be handled as a {kind}: {fault}")
     if fault:
         raise status.bad_request(
             f"the object provided is unrecognized (must be of type {kind}): {fault} ({summary(body.raw)})"
@@ -170,8 +170,12 @@ def not_registered(call: Call, document: View) -> str:
 
 def _unregistered(kind: str, api_version: str) -> str:
     group, _, version = api_version.rpartition("/")
-    where = f'version "{api_version}"' if version != _INTERNAL else f'the internal version of group "{group}"'
-    return f'no kind "{kind}" is registered for {where} in scheme "pkg/runtime/scheme.go:111"'
+    where = (
+        f"version {go_quote(api_version)}"
+        if version != _INTERNAL
+        else f"the internal version of group {go_quote(group)}"
+    )
+    return f'no kind {go_quote(kind)} is registered for {where} in scheme "pkg/runtime/scheme.go:111"'
 
 
 def unknown_in_other_version(call: Call, document: View, given: str) -> list[str]:
@@ -230,6 +234,14 @@ def _unknown_metadata(call: Call, document: View) -> list[str]:
         raise cannot_be_handled(call, document, str(error)) from error
 
 
+def projected(endpoint: Endpoint, stored: View) -> View:
+    """Return what an endpoint shows of an object; 500 when its replicas are none (ERR-22)."""
+    try:
+        return endpoint.project(stored)
+    except ValueError as error:
+        raise status.unknown(str(error)) from error
+
+
 def wrong_version(given: str, expected: str) -> status.StatusError:
     """400 for a body of another apiVersion than the URL's (ERR-12)."""
     return status.bad_request(
@@ -245,7 +257,7 @@ def cannot_be_handled(call: Call, document: View, text: str) -> status.StatusErr
     given = document.get("kind") or kind
     version = parse_group_version(document.get("apiVersion") or "")
     name = version.version if version is not None else ""
-    return status.bad_request(f'{given} in version "{name}" cannot be handled as a {kind}: {text}')
+    return status.bad_request(f"{given} in version {go_quote(name)} cannot be handled as a {kind}: {text}")
 
 
 def strict_error(call: Call, document: View, notes: Sequence[str]) -> status.StatusError:

@@ -1,14 +1,17 @@
 """Get and list: where to read, at what revision, which part (design.md §6, RV rows)."""
 
+import asyncio
+from contextlib import suppress
 from functools import partial
 
+from apiext import limits
 from apiext.documents.quotes import go_quote
 from apiext.meta import status
 from apiext.meta.options import ListOptions
 from apiext.storage import continuation, readplan
 from apiext.storage.collection import Collection
 from apiext.storage.readplan import ListAsk, ReadPlan
-from apiext.storage.store import Compacted, Entry, FutureRevision
+from apiext.storage.store import Compacted, Entry, NotReady
 from apiext.verbs import converting, identity, threads
 from apiext.verbs.call import Call, Page, Verbs
 from apiext.verbs.errors import translated
@@ -65,7 +68,9 @@ async def list_page(verbs: Verbs, call: Call, options: ListOptions) -> Page:
     """Return a page of objects, or all of them as segments of bytes."""
     selection = await selected(call.served, options, call.name)
     collection = collection_of(verbs, call)
-    ask = ListAsk(options.resource_version, options.resource_version_match, options.limit, options.continue_token)
+    # upstream: a list of one object by its name has no pages, so that its limit does not ask for an exact revision
+    limit = 0 if _of_one(call, selection) and not options.continue_token else options.limit
+    ask = ListAsk(options.resource_version, options.resource_version_match, limit, options.continue_token)
     try:
         plan = readplan.plan(ask)
     except readplan.BadRevision as error:
@@ -76,19 +81,26 @@ async def list_page(verbs: Verbs, call: Call, options: ListOptions) -> Page:
     with translated():
         if not collection.ready or call.served.cold():
             await _prepare(call, collection)
-        try:
-            return await SOURCES[plan.source](verbs, call, collection, plan, selection)
-        except FutureRevision as error:
-            if plan.source != "exact" or ask.match:
-                raise
-            # upstream: only the cache says when to come again, and a limit without a match goes past it
-            raise status.too_large_resource_version(error.asked, error.current, retry_after=0) from error
+        return await SOURCES[plan.source](verbs, call, collection, plan, selection)
+
+
+def _of_one(call: Call, selection: Selection) -> bool:
+    return bool(selection.name) and (call.namespace is not None or not call.served.namespaced)
 
 
 async def _prepare(call: Call, collection: Collection) -> None:
     """Wait until the collection is filled, and what reads its objects is compiled."""
-    await collection.wait_ready()
+    await filled(collection)
     await threads.prepare(call)
+
+
+async def filled(collection: Collection) -> None:
+    """Wait a while until the collection is filled: who would have to wait longer is told to come again (RV-019)."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(limits.FRESH_WAIT):
+            await collection.wait_ready()
+    if not collection.ready:
+        raise NotReady(f"{collection.resource} is not in the cache")
 
 
 async def _fresh(verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan, selection: Selection) -> Page:
@@ -142,7 +154,7 @@ async def _cut(verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan,
         part = collection.segments(call.served.view, call.namespace, plan.after, plan.limit)
         token = continuation.encode(part.next, revision) if part.next else ""
         return Page(revision, segments=part, token=token, remaining=_shown(part.remaining, token, selection))
-    if selection.name and (call.namespace is not None or not call.served.namespaced):
+    if _of_one(call, selection):
         one = collection.get(call.namespace or "", selection.name)
         return Page(revision, entries=[one] if one is not None and selection.matches(one) else [])
     found = await collection.select(selection.terms, call.namespace, plan.after, plan.limit)

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from apiext.auth.authentication import BadCredential
+from apiext.auth.authentication import BadCredential, bearer_token
 from apiext.auth.authorization import Attributes, rules_of
 from apiext.auth.rbac import document_of
 from apiext.auth.tokens import Account
@@ -157,6 +157,8 @@ async def _token(verbs: Verbs, call: Call, document: Document) -> Document:
     if verbs.authenticator is None or (audiences and not matching):
         return unknown
     try:
+        if bearer_token(f"Bearer {token}") != token:
+            raise BadCredential
         user = verbs.authenticator.authenticate(f"Bearer {token}", None)
     except BadCredential:
         return {"status": {"user": {}, "error": "invalid bearer token"}}

@@ -172,7 +172,9 @@ _FIELDS: WeakKeyDictionary[ServedVersion, dict[str, Dimension]] = WeakKeyDiction
 def _field(served: ServedVersion, field: str) -> Dimension:
     if field == "metadata.name":
         return _NAME
-    if field == "metadata.namespace" and (served.namespaced or served.typed):
+    # upstream: kinds with labels of their own know less
+    plain = served.typed and served.selectable.keys() <= _METADATA
+    if field == "metadata.namespace" and (served.namespaced or plain):
         return _NAMESPACE
     selectable = served.selectable.get(field)
     if selectable is not None:
@@ -182,7 +184,7 @@ def _field(served: ServedVersion, field: str) -> Dimension:
         if field not in known:  # one for all who ask, so that they share what it remembers
             known[field] = Dimension((served.view, field), FieldReader(served.decode, selectable))
         return known[field]
-    if served.typed and served.selectable.keys() <= _METADATA:  # upstream: kinds with labels of their own say less
+    if plain:
         only = '"metadata.name", "metadata.namespace"'
         raise status.bad_request(f"{go_quote(field)} is not a known field selector: only {only}")
     raise status.bad_request(f"field label not supported: {field}")

@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Hashable
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
+from apiext.catalog.viewing import WrongVersion
 from apiext.meta import status
 from apiext.meta.options import ListOptions
 from apiext.meta.status import StatusError
@@ -15,7 +17,7 @@ from apiext.storage.watching import Sink, WatchGroup
 from apiext.verbs import converting, threads
 from apiext.verbs.call import Call, Verbs
 from apiext.verbs.errors import translated
-from apiext.verbs.read import parse_revision
+from apiext.verbs.read import filled, parse_revision
 from apiext.verbs.selection import Selection, selected
 from apiext.verbs.write import collection_of
 
@@ -70,9 +72,10 @@ async def open_watch(verbs: Verbs, call: Call, options: ListOptions, frames: Fra
         first=frames.first,
         route=None if call.served.converts else selection.route,
         stage=converting.stage(verbs, call, selection, frames.failed) or frames.stage,
+        fault=partial(_fault, frames),
     )
     with translated():
-        await collection.wait_ready()
+        await filled(collection)
         await threads.prepare(call)
         await _convert_some(verbs, call, options, selection, collection)
         try:
@@ -84,6 +87,11 @@ async def open_watch(verbs: Verbs, call: Call, options: ListOptions, frames: Fra
         watcher.close()
         sink.end(b"")
     return watcher
+
+
+def _fault(frames: Frames, error: Exception) -> bytes:
+    """Return the ERROR for an object of a version that the definition does not have, stored by somebody else."""
+    return frames.failed(status.unknown(str(error))) if isinstance(error, WrongVersion) else b""
 
 
 async def _convert_some(

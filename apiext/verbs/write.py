@@ -341,7 +341,7 @@ def _asked(verbs: Verbs, wanted: Update, entry: Entry) -> tuple[Document, View, 
     """Return the stored object, what the endpoint shows of it, and that as the client wants it, with its owners."""
     call = wanted.call
     old = call.served.decode(entry.raw, entry.revision)
-    shown = call.endpoint.project(old)
+    shown = identity.projected(call.endpoint, old)
     if call.endpoint.kind:
         shown = ownership.with_owners(call, shown, old)
     _check_uid(verbs, wanted, old)

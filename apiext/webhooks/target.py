@@ -4,8 +4,9 @@ import base64
 import binascii
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from posixpath import normpath
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from apiext.webhooks.errors import BadTarget
 
@@ -69,7 +70,7 @@ def _of_service(service: Mapping[str, Any], ca: bytes) -> Target:
     name = f"{service.get('name', '')}.{service.get('namespace', '')}"
     port = service.get("port") or DEFAULT_PORT
     host = f"{name}.svc"
-    return Target(host, port, f"{host}:{port}", _path(service.get("path") or "/"), host, ca, name)
+    return Target(host, port, f"{host}:{port}", _path(service.get("path") or ""), host, ca, name)
 
 
 def _of_url(url: str, ca: bytes) -> Target:
@@ -92,10 +93,10 @@ def _of_url(url: str, ca: bytes) -> Target:
     bracketed = f"[{ascii_host}]" if ":" in ascii_host else ascii_host
     authority = bracketed if port is None else f"{bracketed}:{port}"
     number = DEFAULT_PORT if port is None else port
-    return Target(ascii_host, number, authority, _path(parts.path or "/"), ascii_host, ca)
+    return Target(ascii_host, number, authority, _path(unquote(parts.path)), ascii_host, ca)
 
 
 def _path(path: str) -> str:
-    """Return the path so that it fits a request line."""
-    whole = path if path.startswith("/") else f"/{path}"
-    return quote(whole, safe="/:@!$&'()*+,;=-._~%")
+    """Return the path as it is asked: cleaned and escaped."""
+    # upstream: a path is cleaned before it is asked, such as that of envtest, which begins with two slashes
+    return quote(normpath(f"/{path.strip('/')}"), safe="/:@$&+,;=-._~")

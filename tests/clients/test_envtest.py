@@ -121,7 +121,7 @@ def _healthy(port: int, process: subprocess.Popen[bytes], log: Path) -> bool:
 
 
 @pytest.mark.client("envtest")
-@pytest.mark.rows("KUB-006", "RV-013", "CND-004", "WRI-017", "NSP-005", "AUT-002")
+@pytest.mark.rows("KUB-006", "RV-013", "CND-004", "WRI-017", "NSP-005", "AUT-002", "ADM-002")
 def test_unmodified_suites_pass_side_by_side(assets: Path) -> None:
     suite = toolchain.go_build("go_envtest", test=True)
     environment = {"KUBEBUILDER_ASSETS": str(assets), "KUBECONFIG": ""}
@@ -136,7 +136,7 @@ def test_unmodified_suites_pass_side_by_side(assets: Path) -> None:
         assert ready, said
         print(f"control plane and definitions ready after {ready[1]} ms")
         passed = re.findall(r"^--- PASS: (\w+)", said, re.M)
-        assert len(passed) == 4, said[-4000:]
+        assert len(passed) == 5, said[-4000:]
 
 
 @pytest.mark.client("envtest")

@@ -213,6 +213,12 @@ def test_broken_http(widgets_path: tuple[Client, str], data: bytes, foreign: boo
     client.get(path).expect(200)
 
 
+def test_a_request_may_have_a_thousand_headers(api: Client) -> None:
+    """A proxy sends one for each group of a user."""
+    groups = {f"X-Remote-Group-{number}": "devs" for number in range(1_000)}
+    api.get("/api/v1/namespaces/default", groups).expect(200)
+
+
 def test_a_hostile_pattern_costs_little(api: Client) -> None:
     color = {"type": "string", "pattern": "^(([a-z])+.)+[A-Z]([a-z])+$"}
     schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": {"color": color}}}}

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import socket
 import threading
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -112,13 +115,45 @@ def test_a_definition_is_in_every_document(api: Client) -> None:
     }
 
 
+IN_ORDER = [
+    "v10", "v02", "v1", "v0", "v3beta1", "v2beta1", "v1beta2", "v1beta01", "v1beta0", "v0beta1", "v11alpha2",
+    "v1alpha1", "a", "foo1", "foo10", "v-1", "v1a", "v1alpha", "v1beta99999999999999999999",
+    "v9999999999999999999999", "vv1", "x",
+]  # fmt: skip
+
+
+@pytest.mark.rows("DIS-104", "DIS-107", "VER-001")
+def test_versions_stand_by_their_priority(api: Client, foreign: bool) -> None:
+    wanted = definition(fresh_group())
+    (one,) = wanted["spec"]["versions"]
+    wanted["spec"]["versions"] = [{**one, "name": name, "storage": name == "x"} for name in sorted(IN_ORDER)]
+    group = establish(api, wanted)["spec"]["group"]
+
+    def listed() -> list[str]:
+        return [it["version"] for it in api.get(f"/apis/{group}").expect(200)["versions"]]
+
+    until(lambda: len(listed()) == len(IN_ORDER), "every version is told", 30 if foreign else 0)
+    assert listed() == IN_ORDER  # upstream: a version of greater numbers is a name like others
+    assert api.get(f"/apis/{group}").json["preferredVersion"]["version"] == IN_ORDER[0]
+    (found,) = [it for it in _everything(api) if it["metadata"]["name"] == group]
+    assert [it["version"] for it in found["versions"]] == IN_ORDER
+
+
 @pytest.mark.rows("DIS-106", "DIS-107")
 def test_the_aggregated_document(api: Client) -> None:
     widgets = serve(api)
     answer = api.get("/apis", {"Accept": KUBECTL})
     assert answer.headers["content-type"] == AGGREGATED
     assert "accept" in answer.headers["vary"].lower()
+    assert re.fullmatch('"[0-9A-F]{128}"', answer.headers["etag"])
     document = answer.expect(200)
+    names = [it["metadata"]["name"] for it in document["items"]]
+    assert len(set(names)) == len(names)
+    for group in document["items"]:
+        for version in group["versions"]:
+            assert version["freshness"] == "Current"
+            listed = [it["resource"] for it in version["resources"]]
+            assert listed == sorted(listed)
     assert document["kind"] == "APIGroupDiscoveryList"
     group = next(it for it in document["items"] if it["metadata"]["name"] == widgets.group)
     resource = group["versions"][0]["resources"][0]
@@ -130,6 +165,27 @@ def test_the_aggregated_document(api: Client) -> None:
     assert resource["responseKind"] == {"group": widgets.group, "version": "v1", "kind": "Widget"}
     core = api.get("/api", {"Accept": KUBECTL}).expect(200)
     assert [it["metadata"].get("name", "") for it in core["items"]] == [""]
+
+
+@pytest.mark.rows("DIS-106")
+@pytest.mark.parametrize(("path", "kind"), [
+    ("/api", "APIGroupDiscoveryList"), ("/api/", "APIGroupDiscoveryList"), ("/apis", "APIGroupDiscoveryList"),
+    ("/apis/", "APIGroupList"), ("/apis/apiextensions.k8s.io", "APIGroup"),
+])  # fmt: skip
+def test_where_the_aggregated_document_is(api: Client, path: str, kind: str) -> None:
+    # upstream: with the slash it is another handler's
+    assert api.get(path, {"Accept": KUBECTL}).expect(200)["kind"] == kind
+
+
+@pytest.mark.rows("DIS-101")
+@pytest.mark.parametrize("host", [b"\xfc", b"a b", b"a/b", "é".encode(), b'"'])
+def test_a_host_that_is_none_is_refused(api: Client, host: bytes) -> None:
+    where = urlsplit(api.url)
+    with socket.create_connection((where.hostname, where.port), 10) as connection:
+        connection.sendall(b"GET /api HTTP/1.1\r\nHost: " + host + b"\r\nConnection: close\r\n\r\n")
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert answer.endswith(b"400 Bad Request: malformed Host header")
 
 
 @pytest.mark.rows("DIS-107")
@@ -211,6 +267,29 @@ def test_what_nobody_can_write_is_not_acceptable(api: Client, path: str, accept:
     status = api.get(path, {"Accept": accept}).expect(406)
     assert status["reason"] == "NotAcceptable"
     assert "application/json, application/yaml, application/vnd.kubernetes.protobuf" in status["message"]
+
+
+@pytest.mark.rows("DIS-101", "ERR-15")
+@pytest.mark.parametrize("path", ["/api", "/api/v1", "/apis/apiextensions.k8s.io/v1"])
+def test_a_document_is_asked_for_without_a_foreign_body(api: Client, path: str) -> None:
+    for told in ("application/json", "application/yaml;a=b", PROTOBUF, "text/html,application/json"):
+        assert api.get(path, {"Content-Type": told}).status == 200
+    for told in ("text/plain", "application/merge-patch+json", "*/*", "APPLICATION/JSON"):
+        refused = api.get(path, {"Content-Type": told, "Accept": "text/html"}).expect(415)
+        assert (refused["reason"], refused["message"]) == ("UnsupportedMediaType", "415: Unsupported Media Type")
+
+
+@pytest.mark.rows("DIS-101", "DIS-105")
+def test_what_the_server_itself_does_not_serve_is_told_first(api: Client) -> None:
+    path = "/apis/apiextensions.k8s.io/v9"
+    for method, headers in (
+        ("GET", {}),
+        ("POST", {}),
+        ("GET", {"Accept": "text/html"}),
+        ("GET", {"Content-Type": "x/y"}),
+    ):
+        answer = api.request(method, path, None, headers).expect(404)
+        assert answer["message"] == "the server could not find the requested resource"
 
 
 @pytest.mark.rows("DIS-101", "DIS-105")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 import pytest
@@ -131,20 +132,31 @@ def test_selectors_are_read_before_options_are_judged(api: Client, widgets: Reso
 
 
 @pytest.mark.rows("RV-002", "RV-003")
-def test_only_the_cache_says_when_to_come_again(api: Client, widgets: Resource) -> None:
-    # upstream: only the cache says when to come again, and a limit without a match goes past it
+def test_a_revision_to_come_is_a_504_that_says_when_to_come_again(api: Client, widgets: Resource) -> None:
     late = api.get(widgets.path(), resourceVersion="999999999").expect(504)
     assert late["details"]["retryAfterSeconds"] == 1
-    late = api.get(widgets.path(), resourceVersion="999999999", limit=5).expect(504)
-    assert "retryAfterSeconds" not in late["details"]
 
 
-@pytest.mark.rows("RV-002", "RV-003")
+@pytest.mark.rows("RV-002", "RV-003", "RV-005")
 @pytest.mark.differs("its cache does without an etcd that tells its progress (3.4.25 and later)")
-def test_the_cache_waits_for_an_exact_revision(api: Client, widgets: Resource) -> None:
-    match = {"resourceVersion": "999999999", "resourceVersionMatch": "Exact"}
-    late = api.get(widgets.path(), **match).expect(504)
-    assert late["details"]["retryAfterSeconds"] == 1
+@pytest.mark.parametrize("how", [{"resourceVersionMatch": "Exact"}, {"limit": 5}, {}], ids=["exact", "limit", "token"])
+def test_the_cache_waits_for_an_exact_revision(api: Client, widgets: Resource, how: dict[str, Any]) -> None:
+    token = base64.urlsafe_b64encode(b'{"v":"meta.k8s.io/v1","rv":999999999,"start":"/a"}').decode().rstrip("=")
+    start = {"resourceVersion": "999999999"} if how else {"continue": token}
+    late = api.get(widgets.path(), **how, **start)
+    assert late.expect(504)["details"]["retryAfterSeconds"] == 1
+    assert late.headers["retry-after"] == "1"
+
+
+@pytest.mark.rows("ADM-003", "VER-009")
+def test_a_service_without_any_name_lacks_its_name_first(api: Client) -> None:
+    configurations = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+    hook = {"name": "a.example.com", "sideEffects": "None", "admissionReviewVersions": ["v1"]}
+    refused = api.post(
+        configurations, {"metadata": {"name": "a"}, "webhooks": [{**hook, "clientConfig": {"service": {}}}]}
+    ).expect(422)
+    fields = [cause["field"] for cause in refused["details"]["causes"]]
+    assert fields == [f"webhooks[0].clientConfig.service.{name}" for name in ("name", "namespace")]
 
 
 @pytest.mark.rows("CRD-040", "CEL-011")

@@ -91,6 +91,20 @@ def test_an_exact_revision_shows_the_past(api: Client) -> None:
     assert future["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"
 
 
+@pytest.mark.rows("RV-003", "RV-005")
+def test_a_limit_says_nothing_about_a_list_of_one_object_by_its_name(api: Client) -> None:
+    widgets = serve(api)
+    old = widgets.create("a", color="red")["metadata"]["resourceVersion"]
+    new = api.patch(widgets.path("a"), {"spec": {"color": "blue"}}).expect(200)
+    widgets.create("b")
+    # upstream: only lists of many have pages, and a limit that makes a revision exact
+    listed = api.get(widgets.path(), fieldSelector="metadata.name=a", resourceVersion=old, limit=1).expect(200)
+    assert (listed["items"], listed["metadata"]["continue"]) == ([new], "")
+    match = {"resourceVersion": old, "resourceVersionMatch": "Exact"}
+    (item,) = api.get(widgets.path(), fieldSelector="metadata.name=a", limit=1, **match).expect(200)["items"]
+    assert item["spec"]["color"] == "red"
+
+
 @pytest.mark.rows("SEL-001", "SEL-005")
 def test_selectors_choose(api: Client) -> None:
     widgets = serve(api, selectableFields=[{"jsonPath": ".spec.color"}])

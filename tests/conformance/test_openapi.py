@@ -49,6 +49,20 @@ def model(group: str, kind: str = "Widget", version: str = "v1") -> str:
 # --- OpenAPI v3 ---
 
 
+@pytest.mark.rows("SEL-004")
+def test_kinds_and_lists_tell_their_selectable_fields(api: Client, lag: float) -> None:
+    fields = [{"jsonPath": ".spec.color"}, {"jsonPath": ".spec.size"}]
+    text = {"type": "object", "properties": {"color": {"type": "string"}, "size": {"type": "integer"}}}
+    schema = {"openAPIV3Schema": {"type": "object", "properties": {"spec": text}}}
+    group = serve(api, schema=schema, selectableFields=fields).group
+    third = published(api, group, lag)["components"]["schemas"]
+    second = api.get("/openapi/v2").expect(200)["definitions"]
+    for models in (third, second):
+        for kind in ("Widget", "WidgetList"):
+            found = models[model(group, kind)]["x-kubernetes-selectable-fields"]
+            assert found == [{"fieldPath": "spec.color"}, {"fieldPath": "spec.size"}]
+
+
 @pytest.mark.rows("OAS-002", "OAS-003", "OAS-006", "OAS-008")
 def test_openapi_v3_tells_kubectl_what_it_needs(api: Client, lag: float) -> None:
     widgets = serve(api)
@@ -212,6 +226,7 @@ def test_openapi_v2_is_there_for_old_kubectls(api: Client, lag: float) -> None:
         assert (protobuf.status, protobuf.headers["content-type"]) == (200, V2.format("."))
         assert name.encode() in protobuf.raw
     assert {"etag", "last-modified", "vary"} <= answer.headers.keys()
+    assert re.fullmatch('"[0-9A-F]{128}"', answer.headers["etag"])
 
 
 @pytest.mark.rows("OAS-001")

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 import secrets
+import socket
 import ssl
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -143,6 +145,37 @@ def test_who_may_do_what(admin: Client, foreign: bool, case: dict[str, Any]) -> 
     finally:
         for path in (*made, f"{API}/clusterroles/{words['$c']}-new", f"/api/v1/namespaces/{namespace}"):
             admin.delete(path)
+
+
+@pytest.mark.rows("AUT-005", "ERR-18")
+def test_only_refusals_that_quote_the_request_are_guarded(admin: Client) -> None:
+    """Browsers must not guess what a refusal is; what resources refuse goes without."""
+    as_nobody = {"Impersonate-User": secrets.token_hex(4)}
+    for code, method, path, headers in (
+        (403, "GET", "/api/v1/configmaps", as_nobody),
+        (403, "GET", "/nowhere", as_nobody),
+        (403, "GET", "/api/v1/configmaps", as_nobody | {"Authorization": ""}),
+        (400, "GET", "/api/v1/configmaps", {"Impersonate-Group": "g"}),
+    ):
+        answer = admin.request(method, path, None, headers)
+        assert (answer.status, answer.headers.get("x-content-type-options")) == (code, "nosniff")
+    kept = admin.delete("/api/v1/namespaces/kube-system")
+    assert (kept.status, "x-content-type-options" in kept.headers) == (403, False)
+
+
+@pytest.mark.rows("AUT-005")
+@pytest.mark.parametrize("name", [b"Impersonate-User", b"Impersonate-Group", b"Impersonate-Uid"])
+def test_names_that_are_no_utf8_are_a_clients_fault(judging: Server, name: bytes) -> None:
+    where = urlsplit(judging.url)
+    user = b"" if name == b"Impersonate-User" else b"Impersonate-User: x\r\n"
+    body = b'{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}'
+    head = b"POST /apis/authentication.k8s.io/v1/selfsubjectreviews HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+    fields = b"Content-Type: application/json\r\nContent-Length: %d\r\n" % len(body)
+    with socket.create_connection((where.hostname, where.port), 10) as connection:
+        connection.sendall(head + fields + user + name + b": \xfc\xff\r\n\r\n" + body)
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+    assert answer.startswith(b"HTTP/1.1 201 ")
+    assert "\ufffd".encode() in answer or b"\\ufffd" in answer
 
 
 @pytest.mark.rows("AUT-003")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.definitions import Resource, definition, fresh_group, serve
+from tests.support.definitions import Resource, definition, establish, fresh_group, serve
 from tests.support.http_client import DEFINITIONS, MERGE, Client
 from tests.support.processes import Server
 from tests.support.strain import strained
@@ -23,6 +23,8 @@ HINT = (
     " (try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and strings are"
     " declared)"
 )
+ANYTHING = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+UNHELD = "unsupported conversion to ref.Val: (*errors.errorString)"  # upstream: an optional value holds no fault
 NO_MORE = "no further validation rules will be run"
 
 
@@ -62,6 +64,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "no truth": (fields(s=TEXT), "self.s", "cel expression must evaluate to a bool"),
     "an unknown field": (fields(s=TEXT), "self.t == ''", "undefined field 't'"),
     "an unknown function": (fields(s=TEXT), "system('ls')", "undeclared reference to 'system'"),
+    "the type of quantities": (
+        fields(s=TEXT),
+        "type(quantity('1')) == kubernetes.Quantity",
+        "ERROR: <input>:1:24: undeclared reference to 'kubernetes'",
+    ),
 }
 
 
@@ -80,6 +87,58 @@ def test_definitions_that_are_refused(api: Client, case: str) -> None:
     if text == OVER:
         assert any(cause["message"] == f"Forbidden: {OVER}{HINT}" for cause in found)
     assert api.get("/readyz").status == 200
+
+
+ITEMS = {
+    "type": "array",
+    "maxItems": 5,
+    "items": fields(k={**TEXT, "maxLength": 1}, w={"type": "array", "items": TEXT}),
+}
+VALUES = {"type": "object", "maxProperties": 5, "additionalProperties": {**TEXT, "maxLength": 3}}
+
+
+@pytest.mark.rows("CEL-012", "CEL-013", "CEL-014")
+@pytest.mark.parametrize(
+    ("schema", "rule", "times", "factor"),
+    [
+        (fields(l=ITEMS), "self.l.all(x, x.w.all(y, y != x.k))", 60_000, "1.038000x"),  # w is as long as k, read last
+        (fields(l=ITEMS), "self.l.all(x, x.w.all(y, y != 'a') && x.k != '')", 1, "2.6x"),  # k is read too late
+        (fields(o=fields(l=ITEMS)), "self.o.l.all(x, x.w.all(y, y != x.k))", 1, "3.7x"),  # no room after four steps
+        (fields(m=VALUES), "self.m.all(k, v, k.contains(v))", 400_000, "1.120000x"),
+        (fields(o=fields(m=VALUES)), "self.o.m.all(k, v, k.contains(v))", 220_000, "1.078000x"),  # k is as long as v
+    ],
+)
+def test_steps_from_one_path_share_its_room(
+    api: Client, schema: dict[str, Any], rule: str, times: int, factor: str
+) -> None:
+    """Upstream appends to a slice in place, and the size of a part is that of where its path leads by then."""
+    items = {**schema, "x-kubernetes-validations": [{"rule": rule}]}
+    many = fields(x={"type": "array", "maxItems": times, "items": items})
+    answer = api.post(DEFINITIONS, definition(fresh_group(), schema=ruled(many, "true"))).expect(422)
+    place = "items.x-kubernetes-validations[0].rule"
+    (cause,) = (one for one in answer["details"]["causes"] if one["field"].endswith(place))
+    assert cause["message"] == f"Forbidden: {OVER.replace('more than 100x', factor)}{HINT}"
+
+
+@pytest.mark.differs("names are counted as long as a request")
+@pytest.mark.rows("CEL-013")
+@pytest.mark.parametrize(
+    ("field", "shape", "times", "factor"),
+    [
+        ("name", {}, 120_000, "1.260000x"),
+        ("generateName", {}, 120_000, "1.248000x"),
+        ("name", {"properties": {"name": {**TEXT, "maxLength": 5}}}, 2_400_000, "1.200000x"),
+    ],
+)
+def test_names_are_no_longer_than_names_may_be(
+    api: Client, field: str, shape: dict[str, Any], times: int, factor: str
+) -> None:
+    embedded = {"type": "object", "x-kubernetes-embedded-resource": True}
+    items = {**embedded, "properties": {"metadata": {"type": "object", **shape}, "a": TEXT}}
+    items["x-kubernetes-validations"] = [{"rule": f"self.metadata.{field}.lowerAscii() == ''"}]
+    many = fields(x={"type": "array", "maxItems": times, "items": items})
+    answer = api.post(DEFINITIONS, definition(fresh_group(), schema=ruled(many, "true"))).expect(422)
+    assert f"Forbidden: {OVER.replace('more than 100x', factor)}" in answer["message"]
 
 
 @pytest.mark.usefixtures("calm")
@@ -110,6 +169,34 @@ def test_old_values_where_there_are_none(api: Client) -> None:
     place = "spec.validation.openAPIV3Schema.properties[spec].properties[l]"
     text = f"oldSelf cannot be used on the uncorrelatable portion of the schema within {place}"
     assert text in answer.expect(422)["message"]
+
+
+@pytest.mark.rows("CEL-008", "CEL-010")
+@pytest.mark.parametrize(
+    ("optional", "rule", "said"),
+    [
+        (False, "self == oldSelf", "invalid data, expected int, got string"),
+        (True, "oldSelf.orValue(self) == self", f"{UNHELD}invalid data, expected int, got string"),
+        (True, "oldSelf.hasValue()", ""),
+        (True, "!oldSelf.hasValue()", "failed rule: !oldSelf.hasValue()"),
+    ],
+)
+def test_an_old_value_of_another_type(api: Client, optional: bool, rule: str, said: str) -> None:
+    group = fresh_group()
+    wanted = definition(group, schema={"openAPIV3Schema": ANYTHING})
+    number = {"type": "integer", "x-kubernetes-validations": [{"rule": rule, "optionalOldSelf": optional}]}
+    strict = {"openAPIV3Schema": {"type": "object", "properties": {"spec": fields(n=number)}}}
+    wanted["spec"]["versions"].append({"name": "v2", "served": True, "storage": False, "schema": strict})
+    establish(api, wanted)
+    Resource(api, group, "widgets", "Widget").create("a", n="text")
+    path = Resource(api, group, "widgets", "Widget", "v2").path("a")
+    answer = api.patch(path, {"spec": {"n": 1}}, MERGE)
+    if not said:
+        assert answer.expect(200)["spec"] == {"n": 1}
+        return
+    (cause,) = answer.expect(422)["details"]["causes"]
+    shown = "1: failed" if said.startswith("failed") else '"integer": ' + said
+    assert cause["message"].startswith(f"Invalid value: {shown}")
 
 
 # -------------------------------------------------------- objects (B-08)

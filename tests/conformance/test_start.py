@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.support.definitions import serve
 from tests.support.http_client import Client
@@ -64,6 +65,22 @@ def test_a_signal_ends_requests_watches_and_process(tmp_path: Path, etcd_flags: 
             assert list(watch) == []  # the last chunk, not a reset
         assert server.process.wait(10) == 0
         assert time.monotonic() - started < 5
+
+
+@pytest.mark.rows("LIM-003", "HLT-001")
+def test_readiness_fails_before_anything_else_does(tmp_path: Path, etcd_flags: list[str]) -> None:
+    with running_server([*etcd_flags, "--shutdown-delay-duration=2s"], tmp_path) as server:
+        client = Client(server.url)
+        assert client.get("/readyz").text == "ok"
+        assert server.process is not None
+        began = time.monotonic()
+        server.process.send_signal(signal.SIGTERM)
+        failing = until(lambda: (it := client.get("/readyz")).status == 500 and it, "readiness fails", every=0.01)
+        assert failing.text.endswith("[-]shutdown failed: reason withheld\nreadyz check failed\n")
+        assert client.get("/livez").text == client.get("/healthz").text == "ok"
+        client.get("/api/v1/namespaces/default").expect(200)
+        assert server.process.wait(10) == 0
+        assert time.monotonic() - began > 2
 
 
 def test_a_signal_ends_a_server_that_waits_for_etcd(tmp_path: Path) -> None:
@@ -123,13 +140,77 @@ def test_two_servers_cannot_share_a_data_directory_with_a_private_etcd(tmp_path:
         (["--etcd-servers=http://a:b"], 2, "etcd-servers"),
         (["--etcd-servers=http://127.0.0.1:99999"], 2, "etcd-servers"),
         (["--insecure", "--port=0", "--etcd-servers=http://127.0.0.1:1", "--etcd-wait=1"], 4, "etcd"),
+        (["--request-timeout=1.2.3s"], 2, "--request-timeout 1.2.3s"),
+        (["--kubernetes-version=1.x"], 2, "--kubernetes-version 1.x"),
+        (["--max-requests-inflight=-1"], 2, "--max-requests-inflight"),
+        (["--config=/nowhere/x.yaml"], 2, "--config /nowhere/x.yaml"),
     ],
-    ids=["open insecure", "workers", "unknown flag", "port", "scheme", "no host", "no port", "high port", "no etcd"],
-)
+    ids=[
+        "open insecure", "workers", "unknown flag", "port", "scheme", "no host", "no port", "high port", "no etcd",
+        "duration", "version", "negative", "config",
+    ],
+)  # fmt: skip
 def test_a_wrong_call_says_what_to_change(tmp_path: Path, flags: list[str], code: int, says: str) -> None:
     ended = run(*flags, f"--data-dir={tmp_path}")
     assert (ended.returncode, says in ended.stderr) == (code, True), ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--tls-cert-file=/nowhere/a", "--tls-private-key-file=/nowhere/b"], "--tls-cert-file /nowhere/a: No such"),
+        (["--client-ca-file=/nowhere/ca"], "--client-ca-file /nowhere/ca: No such"),
+        (["--client-ca-file={bad}"], "--client-ca-file {bad}: "),
+        (["--token-auth-file=/nowhere/tokens"], "--token-auth-file /nowhere/tokens: No such"),
+        (["--token-auth-file={bad}"], "--token-auth-file {bad}: token file, line 1: expected at least 3 columns"),
+        (["--bind-address=192.0.2.7"], "--bind-address 192.0.2.7: "),
+        (["--bind-address=no such host"], "--bind-address no such host: "),
+    ],
+)
+def test_files_and_addresses_that_do_not_serve_are_named(
+    tmp_path: Path, own_etcd: Etcd, flags: list[str], says: str
+) -> None:
+    bad = tmp_path / "bad"
+    bad.write_text("nonsense\n")
+    given = [flag.format(bad=bad) for flag in flags]
+    ended = run(*given, "--port=0", f"--data-dir={tmp_path}", f"--etcd-servers={own_etcd.url}", "--etcd-prefix=/files")
+    assert (ended.returncode, ended.stderr.splitlines()[-1].startswith(f"apiext: {says.format(bad=bad)}")) == (2, True)
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_ready_file_of_an_earlier_server_goes_first(tmp_path: Path) -> None:
+    stale, log = tmp_path / "ready.json", tmp_path / "log"
+    stale.write_text("{}")
+    flags = [f"--data-dir={tmp_path / 'd'}", f"--ready-file={stale}", "--etcd-servers=http://127.0.0.1:1"]
+    with log.open("wb+") as stream:
+        process = start_process([*SERVE, *OWN, *flags], stream)
+        try:
+            until(lambda: b"no etcd connection" in log.read_bytes(), "it tries")
+            assert not stale.exists()
+        finally:
+            stop(process)
+
+
+def test_the_data_directory_of_who_names_none(tmp_path: Path, own_etcd: Etcd) -> None:
+    environment = {"XDG_DATA_HOME": str(tmp_path / "share"), "APIEXT_ETCD_SERVERS": own_etcd.url}
+    ready, log = tmp_path / "ready", tmp_path / "log"
+    with log.open("wb+") as stream:
+        process = start_process([*SERVE, *OWN, f"--ready-file={ready}", "--etcd-prefix=/xdg"], stream, environment)
+        try:
+            until(ready.exists, "the server is ready")
+            told = json.loads(ready.read_text())
+        finally:
+            stop(process)
+    directory = tmp_path / "share" / "apiext"
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+    assert told["kubeconfig"] == str(directory / "admin.kubeconfig")
+    assert told.keys() == {"url", "pid", "kubeconfig", "etcd"}
+    assert told["etcd"].keys() == {"endpoints", "prefix", "pid"}
+    written = yaml.safe_load((directory / "admin.kubeconfig").read_text())
+    assert written["users"] == []
+    assert [each["cluster"] for each in written["clusters"]] == [{"server": told["url"]}]
+    assert told["url"].startswith("http://127.0.0.1:")
 
 
 def test_a_taken_port_has_an_exit_code_of_its_own(tmp_path: Path, own_etcd: Etcd) -> None:
@@ -156,6 +237,15 @@ def test_kube_apiservers_flags_are_taken_with_one_warning_each(tmp_path: Path, o
     for word in ("service-cluster-ip-range", "ServiceAccount", "batch/v3"):
         assert log.count(word) == 1, log
     assert server.ready["etcd"]["prefix"] == "/bare"
+
+
+def test_an_old_etcd_is_warned_of(tmp_path: Path, own_etcd: Etcd, etcd_flags: list[str]) -> None:
+    version = own_etcd.call("maintenance/status", {})["version"]
+    major, minor, patch = map(int, version.split("."))
+    old = (major, minor, patch) < ((3, 4, 31) if minor < 5 else (3, 5, 13))
+    with running_server(etcd_flags, tmp_path) as server:
+        text = f"is {version}, and before 3.4.31 and 3.5.13 a watch can lose events"
+        assert (text in server.log_tail()) is old
 
 
 def test_help_is_what_envtest_probes_for() -> None:

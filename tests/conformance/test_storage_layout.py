@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import base64
+import http.client
 import json
 from collections.abc import Iterator
+from contextlib import closing
+from time import sleep
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -75,6 +79,36 @@ def test_namespaces_have_no_group_in_their_keys(own_etcd: Etcd, layout: Server) 
     assert stored(own_etcd, f"{PREFIX}/namespaces/default") is not None
 
 
+@pytest.mark.rows("ETC-006", "RV-020", "VER-011")
+def test_an_object_of_a_version_to_come_ends_watches_with_the_reason(
+    api: Client, own_etcd: Etcd, layout: Server
+) -> None:
+    widgets = serve(api)
+    widgets.create("a")
+    text = f"request to convert CR from an invalid group/version: {widgets.group}/v99"
+    head = {"apiVersion": f"{widgets.group}/v99", "kind": widgets.kind}
+    since = api.get(widgets.path()).expect(200)["metadata"]["resourceVersion"]
+    with (
+        api.watch(widgets.path(), resourceVersion=since) as watch,
+        api.watch(widgets.path(), fieldSelector="metadata.name=a") as other,
+    ):
+        other.next("ADDED")
+        put(
+            own_etcd,
+            f"{PREFIX}/{widgets.group}/widgets/default/late",
+            json.dumps({**head, "metadata": {"name": "late"}}),
+        )
+        ended = watch.next("ERROR")["object"]
+        assert (ended["code"], ended["message"]) == (500, text)
+        api.patch(widgets.path("a"), {"spec": {"color": "red"}}).expect(200)
+        assert other.next("MODIFIED")["object"]["spec"]["color"] == "red"
+    with api.watch(widgets.path()) as watch:
+        assert watch.next("ERROR")["object"]["message"] == text
+    for path in (widgets.path(), widgets.path("late")):
+        assert api.get(path).expect(500)["message"] == text
+    assert "Traceback" not in layout.log_tail()
+
+
 @pytest.mark.rows("ETC-006", "PRU-007", "NUL-005", "NUL-006")
 def test_what_others_write_is_seen_at_once(api: Client, own_etcd: Etcd) -> None:
     widgets = serve(api)
@@ -128,6 +162,25 @@ def test_a_broken_value_fails_reads_of_it_and_nothing_else(api: Client, own_etcd
     assert len(api.get(others.path()).expect(200)["items"]) == 1
     own_etcd.call("kv/deleterange", {"key": encoded(key)})
     until(lambda: api.get(widgets.path()).status == 200, "the list is whole again", within=5)
+
+
+@pytest.mark.rows("RV-020", "RV-002")
+def test_a_broken_value_is_told_on_the_short_way_of_cached_reads(api: Client, own_etcd: Etcd) -> None:
+    widgets = serve(api)
+    widgets.create("a")
+    put(own_etcd, f"{PREFIX}/{widgets.group}/widgets/default/broken", "not json")
+    until(lambda: api.get(widgets.path("broken")).status == 500, "the broken object is noticed", within=5)
+    parts = urlsplit(api.url)
+    with closing(http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=10)) as kept:
+        for name, code in (("a", 200), ("broken", 500)):
+            for _ in range(20):  # some of them come while the connection is idle: these go the short way
+                kept.request("GET", f"{widgets.path(name)}?resourceVersion=0")
+                answer = kept.getresponse()
+                assert (answer.status, json.loads(answer.read())["kind"]) == (
+                    code,
+                    "Widget" if code == 200 else "Status",
+                )
+                sleep(0.002)
 
 
 @pytest.mark.rows("ETC-008", "ETC-010")

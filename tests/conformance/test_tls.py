@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import ssl
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -18,6 +19,7 @@ from cryptography.x509.oid import NameOID
 
 from tests.support.http_client import Client
 from tests.support.processes import Etcd, Server, running_server
+from tests.support.waiting import until
 
 DAY = timedelta(days=1)
 
@@ -114,6 +116,62 @@ def test_strangers_are_kept_out(secure: Server, trust: ssl.SSLContext, headers: 
     assert (answer.json["reason"], answer.json["message"]) == ("Unauthorized", "Unauthorized")
 
 
+@pytest.mark.rows("AUT-001", "AUT-002")
+@pytest.mark.parametrize(
+    ("sent", "code", "warned"),
+    [
+        ("Bearer sesame", 200, False),
+        ("bEARER sesame", 200, False),
+        ("Bearer sesame and more", 200, False),
+        ("Bearer  sesame", 401, True),
+        ("Bearer   sesame", 401, False),
+        ("Bearer", 401, False),
+        ("sesame", 401, False),
+    ],
+)
+def test_how_a_token_is_told(secure: Server, trust: ssl.SSLContext, sent: str, code: int, warned: bool) -> None:
+    answer = Client(secure.url, {"Authorization": sent}, trust).get("/api/v1/namespaces/default")
+    extra = "the provided Authorization header contains extra space before the bearer token, and is ignored"
+    assert (answer.status, answer.warnings) == (code, [f'299 - "{extra}"'] if warned else [])
+
+
+@pytest.mark.rows("AUT-006")
+@pytest.mark.parametrize(
+    ("sent", "query", "code"),
+    [
+        ("Bearer wrong", "", 401),
+        ("Bearer wrong", "?timeout=soon", 400),
+        ("", "?timeout=5", 400),
+        ("Bearer wrong", "?timeout=5s", 401),
+        ("Bearer wrong", "?timeout=", 401),
+        ("Bearer wrong", "?watch=1&timeout=soon", 401),
+        ("Bearer sesame", "?timeout=soon", 400),
+    ],
+)
+def test_a_time_limit_is_judged_before_who_asks(
+    secure: Server, trust: ssl.SSLContext, sent: str, query: str, code: int
+) -> None:
+    headers = {"Authorization": sent} if sent else {}
+    answer = Client(secure.url, headers, trust).get(f"/api/v1/namespaces{query}")
+    assert (answer.status, "invalid timeout specified" in answer.text) == (code, code == 400)
+
+
+@pytest.mark.rows("AUT-002")
+def test_attempts_are_counted(secure: Server, trust: ssl.SSLContext) -> None:
+    def attempts() -> dict[str, int]:
+        text = Client(secure.url, {"Authorization": "Bearer sesame"}, trust).get("/metrics").text
+        return {
+            kind: int(count)
+            for kind, count in re.findall(r'^authentication_attempts{result="(\w+)"} (\d+)$', text, re.M)
+        }
+
+    for sent, kind in (("Bearer wrong", "error"), ("", "failure"), ("Bearer sesame", "success")):
+        before = attempts().get(kind, 0)
+        Client(secure.url, {"Authorization": sent} if sent else {}, trust).get("/api/v1/namespaces/default")
+        after = attempts()[kind]
+        assert after - before == (2 if kind == "success" else 1)  # asking for the metrics is one, too
+
+
 @pytest.mark.rows("AUT-003")
 @pytest.mark.parametrize("path", ["/healthz", "/livez", "/readyz", "/version"])
 def test_health_and_version_are_open(secure: Server, trust: ssl.SSLContext, path: str) -> None:
@@ -150,3 +208,25 @@ def test_a_restart_keeps_the_certificates(tmp_path: Path, own_etcd: Etcd) -> Non
             written = yaml.safe_load(Path(server.ready["kubeconfig"]).read_text())
             seen.append((written["clusters"][0]["cluster"]["certificate-authority-data"], written["users"][0]["user"]))
     assert seen[0] == seen[1]
+
+
+def test_a_changed_certificate_is_shown_without_a_restart(tmp_path: Path, own_etcd: Etcd) -> None:
+    (tmp_path / "issued").mkdir()
+    issuer, shown = Authority(tmp_path / "issued"), tmp_path / "tls.crt"
+    files = [issuer.issue(name) for name in ("first", "second")]
+
+    def take(certificate: Path, key: Path) -> None:
+        (tmp_path / "tls.key").write_bytes(key.read_bytes())
+        shown.write_bytes(certificate.read_bytes())
+
+    take(*files[0])
+    flags = ["--port=0", f"--etcd-servers={own_etcd.url}", "--etcd-prefix=/certificates", f"--tls-cert-file={shown}",
+             f"--tls-private-key-file={tmp_path / 'tls.key'}"]  # fmt: skip
+    with running_server(flags, tmp_path / "server") as server:
+        place = ("127.0.0.1", int(server.url.rpartition(":")[2]))
+        assert ssl.get_server_certificate(place) == files[0][0].read_text()
+        shown.write_text("no certificate")
+        until(lambda: "no usable certificate" in server.log_tail(), "it is told")
+        assert ssl.get_server_certificate(place) == files[0][0].read_text()
+        take(*files[1])
+        until(lambda: ssl.get_server_certificate(place) == files[1][0].read_text(), "the new one is shown")

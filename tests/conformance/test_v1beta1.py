@@ -315,6 +315,37 @@ def test_objects_are_judged_but_not_pruned(api: Client) -> None:
     assert {"f:size", "f:other", "f:deep"} <= owned.keys()
 
 
+NOT_APPLIED = ".a: expected string, got &value.valueUnstructured{Value:5}"
+
+
+# upstream: as without a schema
+@pytest.mark.rows("B1-007", "SSA-011")
+@pytest.mark.parametrize(
+    ("schema", "preserve", "code", "told"),
+    [
+        ({"properties": {"a": {"type": "string"}, "b": {}}}, True, 422, 'must be of type string: "integer"'),
+        ({"type": "object", "properties": {"a": {"type": "string"}}}, True, 500, NOT_APPLIED),
+        ({"type": "object", "properties": {"a": {"type": "string"}}}, False, 500, NOT_APPLIED),
+        ({"type": "object", "properties": {"a": {"type": "strin"}}}, False, 422, 'must be of type strin: "integer"'),
+    ],
+    ids=["not structural", "preserving", "pruning", "no type"],
+)
+def test_what_is_known_of_an_object_that_is_applied(
+    api: Client, schema: dict[str, Any], preserve: bool, code: int, told: str
+) -> None:
+    group = fresh_group()
+    name = apply(api, old(group, validation={"openAPIV3Schema": schema}, preserveUnknownFields=preserve))["metadata"][
+        "name"
+    ]
+    if preserve:  # then what is served is made again
+        until(lambda: condition(api.get(f"{DEFINITIONS}/{name}").json, "NonStructuralSchema"), "the schema is judged")
+    widget = {"apiVersion": f"{group}/v1", "kind": "Widget", "metadata": {"name": "w"}, "a": 5}
+    path = f"/apis/{group}/v1/namespaces/default/widgets/w"
+    for _ in range(3):
+        answer = api.request("PATCH", path, widget, {"Content-Type": APPLY}, fieldManager="me")
+        assert answer.expect(code)["message"].endswith(told)
+
+
 def _written_back(api: Client, name: str) -> dict[str, Any] | None:
     """Read a definition and write it as it is; None when somebody came between."""
     answer = api.put(f"{DEFINITIONS}/{name}", api.get(f"{DEFINITIONS}/{name}").expect(200))

@@ -242,6 +242,19 @@ def test_many_watchers_see_the_same_lines(api: Client) -> None:
 
 
 @pytest.mark.usefixtures("marking")
+@pytest.mark.rows("RV-012", "RV-014")
+def test_two_seconds_before_the_end_a_bookmark_tells_where_the_watch_is(api: Client) -> None:
+    widgets = serve(api)
+    widgets.create("a")
+    asked = {"resourceVersion": head(api, widgets), "timeoutSeconds": 3, "allowWatchBookmarks": "true"}
+    with api.watch(widgets.path(), **asked) as watch:
+        made = widgets.create("b")
+        first, bookmark = watch
+    assert (brief(first), brief(bookmark)) == (("ADDED", "b"), ("BOOKMARK", ""))
+    assert revision(bookmark["object"]) >= revision(made)
+
+
+@pytest.mark.usefixtures("marking")
 @pytest.mark.rows("RV-012", "RV-013")
 @pytest.mark.parametrize("start", ["", "&resourceVersion=0"], ids=["unset", "zero"])
 def test_a_watch_that_begins_with_what_is_there_says_where_that_ends(api: Client, start: str) -> None:

@@ -138,6 +138,14 @@ async def test_not_an_etcd(transport: str) -> None:
             await client.start()
 
 
+async def test_tls_to_an_etcd_without(tmp_path: Path, transport: str) -> None:
+    with running(NEWEST, tmp_path) as etcd:
+        client = Etcd([etcd.url.replace("http:", "https:")], transport=transport, patience=1)
+        with pytest.raises(errors.Unavailable) as caught:
+            await client.start()
+        assert not caught.value.message.rstrip().endswith(":"), "there is a reason"
+
+
 async def test_out_of_space_and_back(tmp_path: Path, transport: str) -> None:
     # beyond its quota etcd 3.5.1 refuses deletes, too: each write is counted at once, and one would go beyond it
     flags = ("--quota-backend-bytes=3000000", "--backend-batch-limit=1")

@@ -187,6 +187,13 @@ def test_another(kube_api, kube_namespace):
     kube_api.reset()
     assert kube_namespace not in names(kube_api.url)
 """
+EARLY = """
+import kubernetes  # before there is a server: it reads KUBECONFIG now
+
+def test_it(kube_api, kube_namespace):
+    kubernetes.config.load_kube_config()
+    assert kube_namespace in [it.metadata.name for it in kubernetes.client.CoreV1Api().list_namespace().items]
+"""
 FAILING = """
 def test_it(kube_api):
     kube_api.log_tail = lambda: "what the server wrote"
@@ -213,6 +220,12 @@ def test_fixtures_of_pytest(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(PASSING)
     pytester.makeini("[pytest]\nkube_api_flags = --kubernetes-version=1.30.0 --quiet\n")
     run(pytester).assert_outcomes(passed=2)
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_client_that_was_imported_before_finds_the_server(pytester: pytest.Pytester, api: Server) -> None:
+    pytester.makepyfile(EARLY)
+    run(pytester, f"--kube-api-url={api.url}").assert_outcomes(passed=1)
 
 
 @pytest.mark.usefixtures("alone")

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import random
+import shutil
 import signal
 import subprocess
+import urllib.error
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,10 +15,10 @@ import pytest
 from tests.faults.checkers import violations
 from tests.faults.workload import Load
 from tests.support import etcd_reader
-from tests.support.definitions import serve
+from tests.support.definitions import Resource, serve
 from tests.support.http_client import Client
-from tests.support.processes import Etcd, Server, running_etcd, running_server, stop
-from tests.support.waiting import pause, until
+from tests.support.processes import Etcd, Server, etcd_binary, running_etcd, running_server, stop
+from tests.support.waiting import busy, pause, until
 
 WRITERS, WATCHERS = 6, 3
 SCHEMA = {"type": "object", "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}}
@@ -33,10 +36,15 @@ def freeze(etcd: Etcd, seconds: float) -> None:
 
 def kill(etcd: Etcd, seconds: float) -> None:
     """Kill etcd and start it again, as it was, after a while."""
+    again(etcd, signal.SIGKILL, lambda: pause(seconds))
+
+
+def again(etcd: Etcd, how: signal.Signals, between: Callable[[], object]) -> None:
+    """End etcd and start it again after something was done."""
     command = Path(f"/proc/{etcd.process.pid}/cmdline").read_bytes().decode().split("\0")[:-1]
-    etcd.process.kill()
+    etcd.process.send_signal(how)
     etcd.process.wait()
-    pause(seconds)
+    between()
     with (etcd.directory / "etcd.log").open("ab") as log:
         etcd.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
 
@@ -47,6 +55,123 @@ FAULTS = (freeze, kill, freeze, kill)
 def ready(server: Server) -> bool:
     """Return whether the server says that it is ready."""
     return Client(server.url).get("/readyz").status == 200
+
+
+def filled(api: Client, widgets: Resource) -> int:
+    """Create large objects until etcd takes no more of them; return how many there are."""
+    for number in range(100):
+        answer = api.post(widgets.path(), widgets.make(f"w{number}", text="x" * 200_000))
+        if answer.status != 201:
+            assert answer.expect(500)["message"].endswith("etcdserver: mvcc: database space exceeded")
+            return number
+    raise AssertionError("etcd is never full")
+
+
+def emptied(api: Client, widgets: Resource, count: int) -> None:
+    """Look that only writes are refused, and delete all."""
+    assert api.patch(widgets.path("w0"), {"spec": {"text": "other"}}).status == 500
+    assert (api.get("/readyz").status, api.get("/livez").status) == (200, 200)
+    with api.watch(widgets.path()) as watch:
+        assert len(api.get(widgets.path()).expect(200)["items"]) == count
+        for number in range(count):
+            api.delete(widgets.path(f"w{number}")).expect(200)
+        assert watch.next("DELETED")["object"]["metadata"]["name"] == "w0"
+
+
+def taken(api: Client, widgets: Resource) -> bool:
+    """Return whether writes are taken."""
+    return api.post(widgets.path(), widgets.make("after")).status == 201
+
+
+LITTLE = ("--quota-backend-bytes=6000000", "--backend-batch-limit=1")
+OFTEN = ["--insecure", "--port=0", "--etcd-compaction-interval=1s"]
+
+
+def forgotten(etcd: Etcd, revision: int) -> bool:
+    """Return whether etcd has compacted up to a revision."""
+    try:
+        etcd.call("kv/range", {"key": "AA==", "revision": str(revision)})
+    except urllib.error.HTTPError as error:
+        return b"has been compacted" in error.read()
+    return False
+
+
+@pytest.mark.rows("OPS-002")
+def test_a_full_etcd_is_compacted_and_its_keeper_ends_it(tmp_path: Path) -> None:
+    with (
+        running_etcd(tmp_path / "etcd", *LITTLE) as etcd,
+        running_server([*OFTEN, f"--etcd-servers={etcd.url}"], tmp_path / "server") as server,
+    ):
+        api = Client(server.url)
+        widgets = serve(api, schema={"openAPIV3Schema": SCHEMA})
+        emptied(api, widgets, filled(api, widgets))
+        head = etcd_reader.head(etcd)
+        until(lambda: forgotten(etcd, head - 1), "what is deleted is forgotten", READY_WITHIN)
+        assert not taken(api, widgets), "it is not ours to defragment"
+        assert "etcdctl alarm disarm" in server.log_tail()
+        etcd.call("maintenance/defragment", {})
+        for alarm in etcd.call("maintenance/alarm", {"action": "GET"})["alarms"]:
+            etcd.call("maintenance/alarm", {**alarm, "action": "DEACTIVATE"})
+        until(lambda: taken(api, widgets), "writes are taken again", READY_WITHIN)
+
+
+@pytest.mark.rows("OPS-002")
+def test_a_full_etcd_of_the_servers_own_recovers_alone(tmp_path: Path) -> None:
+    small = tmp_path / "etcd"
+    small.write_text(f'#!/bin/sh\n[ "$1" = --version ] || more="{" ".join(LITTLE)}"\nexec {etcd_binary()} "$@" $more\n')
+    small.chmod(0o755)
+    with running_server([*OFTEN, f"--etcd-binary={small}"], tmp_path / "server") as server:
+        api = Client(server.url)
+        widgets = serve(api, schema={"openAPIV3Schema": SCHEMA})
+        emptied(api, widgets, filled(api, widgets))
+        until(lambda: taken(api, widgets), "writes are taken again", READY_WITHIN)
+        assert "it was defragmented and takes writes again" in server.log_tail()
+
+
+@pytest.mark.rows("RV-009", "RV-017")
+def test_an_older_store_in_its_place(tmp_path: Path) -> None:
+    data, copy = tmp_path / "etcd" / "etcd", tmp_path / "copy"
+    with (
+        running_etcd(tmp_path / "etcd") as etcd,
+        running_server(["--insecure", "--port=0", f"--etcd-servers={etcd.url}"], tmp_path / "server") as server,
+    ):
+        try:
+            api = Client(server.url)
+            widgets = serve(api, schema={"openAPIV3Schema": SCHEMA})
+            widgets.create("old")
+            again(etcd, signal.SIGTERM, lambda: shutil.copytree(data, copy))
+            until(lambda: ready(server), "ready again", READY_WITHIN)
+            for number in range(20):
+                widgets.create(f"lost-{number}")
+            other = serve(api, "gadgets")
+            head = api.get(widgets.path()).expect(200)["metadata"]["resourceVersion"]
+            with api.watch(widgets.path(), resourceVersion=head) as watch:
+                again(etcd, signal.SIGTERM, lambda: (shutil.rmtree(data), shutil.copytree(copy, data)))
+                assert watch.next("ERROR")["object"]["code"] == 410
+            until(lambda: ready(server), "ready again", READY_WITHIN)
+            listed = api.get(widgets.path()).expect(200)
+            assert [item["metadata"]["name"] for item in listed["items"]] == ["old"]
+            assert int(listed["metadata"]["resourceVersion"]) < int(head)
+            assert api.get(other.path()).status == 404
+            widgets.create("lost-0")
+            assert api.get(widgets.path(), resourceVersion=head).status == 504
+            assert "the store went back from revision" in server.log_tail()
+        finally:
+            stop(etcd.process)
+
+
+@pytest.mark.rows("HLT-001", "HLT-002")
+def test_readiness_tells_of_a_silent_etcd(tmp_path: Path) -> None:
+    with (
+        running_etcd(tmp_path / "etcd") as etcd,
+        running_server(["--insecure", "--port=0", f"--etcd-servers={etcd.url}"], tmp_path / "server") as server,
+    ):
+        etcd.process.send_signal(signal.SIGSTOP)
+        try:
+            until(lambda: not ready(server), "it is told, though nobody asks anything else", 5 * busy())
+        finally:
+            etcd.process.send_signal(signal.SIGCONT)
+        until(lambda: ready(server), "it is ready again", 5 * busy())
 
 
 @pytest.mark.rows("RV-017", "RV-009", "WRI-005", "ETC-005")

@@ -11,11 +11,12 @@ from apiext.etcd.errors import (
     Compacted,
     EtcdError,
     FutureRevision,
+    OutOfSpace,
     StoreReplaced,
     TooLarge,
     Unavailable,
 )
-from apiext.etcd.values import DELETE, PUT, Batch, KeyValue, RangeResult, WatchEvent, WriteResult
+from apiext.etcd.values import DELETE, PUT, Alarm, Batch, KeyValue, RangeResult, Status, WatchEvent, WriteResult
 
 Guards = Sequence[tuple[bytes, int]]
 MAX_REQUEST = 1_572_864
@@ -99,16 +100,20 @@ class FakeWatch:
 class FakeEtcd:
     """One member that is always there, until a test says otherwise.
 
-    ``held``: watches say nothing. ``down``: calls fail. ``batch``: events of one batch.
+    ``held``: watches say nothing. ``down``: calls fail. ``batch``: events of one batch. ``full``: puts are refused
+    until the alarm is taken back. ``size``, ``in_use``: bytes of its file, and of what is in it.
     """
 
     def __init__(self) -> None:
         self.progress_requests_ok = True
         self.connected = True
+        self.answering = True
         self.revision = 1
         self.compacted = 0
         self.held = False
         self.down = False
+        self.full = False
+        self.size = self.in_use = 1000
         self.batch = 1000
         self.calls: list[str] = []
         self.watches: set[FakeWatch] = set()
@@ -222,6 +227,22 @@ class FakeEtcd:
             raise Compacted(oldest=self.compacted)
         self.compacted = revision
 
+    async def status(self) -> Status:
+        await self._call("status")
+        return Status("3.5.16", 1, 1, self.size, self.in_use, 1, self.revision, ())
+
+    async def alarms(self) -> list[Alarm]:
+        await self._call("alarms")
+        return [Alarm(1, "NOSPACE")] if self.full else []
+
+    async def disarm(self, alarm: Alarm) -> None:
+        await self._call("disarm")
+        self.full = False
+
+    async def defragment(self) -> None:
+        await self._call("defragment")
+        self.size = self.in_use
+
     def watch(
         self,
         start: bytes,
@@ -255,6 +276,8 @@ class FakeEtcd:
         await self._call("txn")
         if value is not None and len(value) > MAX_REQUEST:
             raise TooLarge(3, "etcdserver: request is too large")
+        if value is not None and self.full:
+            raise OutOfSpace(8, "etcdserver: mvcc: database space exceeded")
         current = self._now(key)
         found = tuple(kv.mod_revision if (kv := self._now(guard)) else 0 for guard, _ in guards)
         holds = all(have == want for have, (_, want) in zip(found, guards, strict=True))

@@ -42,6 +42,8 @@ UPSTREAM = [
     "v",
 ]
 
+PAIRS = (("tls-cert-file", "tls-private-key-file"), ("etcd-certfile", "etcd-keyfile"))
+
 SAMPLES = {
     "etcd-servers": "http://127.0.0.1:2379",
     "secure-port": "7443",
@@ -68,8 +70,7 @@ def test_a_flag_of_the_real_server_is_taken_or_ignored_with_one_warning(flag: st
         given = tmp_path / "file"
         given.write_text("")
         value = str(given)
-    pair = ("--tls-private-key-file=x",) if flag == "tls-cert-file" else ()
-    pair = ("--tls-cert-file=x",) if flag == "tls-private-key-file" else pair
+    pair = [f"--{twin}=x" for twins in PAIRS for twin in twins if flag in twins and twin != flag]
     known = {name for row in cli.FLAGS for name in (row.name, *row.aliases)}
     _, warnings = parse(f"--data-dir={tmp_path}", f"--{flag}={value}", *pair)
     named = [text for text in warnings if f"--{flag} " in text]
@@ -102,11 +103,123 @@ def test_the_order_is_flag_then_environment_then_file_then_default(tmp_path: Pat
         ["--request-timeout=-1"],
         ["--etcd-servers=http://:1"],
         ["--etcd-servers=http://a:b"],
+        ["--request-timeout=1.2.3s"],
+        ["--request-timeout=.s"],
+        ["--port=1_000"],
+        ["--port=\u0663"],
+        ["--port=65536"],
+        ["--workers=0"],
+        ["--watch-cache=maybe"],
+        ["--runtime-config=apiextensions.k8s.io/v1beta1=maybe"],
+        ["--max-requests-inflight=-1"],
+        ["--max-mutating-requests-inflight=-1"],
+        ["--min-request-timeout=-1"],
+        ["--v=-1"],
+        ["--kubernetes-version=1.x"],
+        ["--kubernetes-version=next"],
+        ["--bind-address="],
+        ["--etcd-certfile=x"],
+        ["--etcd-keyfile=x"],
+        ["--tls-cert-file=x"],
+        ["--enable-admission-plugins=A,B", "--disable-admission-plugins=C,B"],
     ],
 )
 def test_what_cannot_be_meant_is_refused(arguments: list[str], tmp_path: Path) -> None:
     with pytest.raises((ConfigError, SystemExit)):
         parse(f"--data-dir={tmp_path}", *arguments)
+
+
+@pytest.mark.rows("OPS-001")
+@pytest.mark.parametrize("typed", [("-v", "4"), ("-v=4",), ("--v=4",), ("--v", "4")])
+def test_verbosity_has_one_dash_too(typed: tuple[str, ...], tmp_path: Path) -> None:
+    config, warnings = parse(f"--data-dir={tmp_path}", *typed)
+    assert (getattr(config, "verbosity", None), warnings) == (4, [])
+
+
+@pytest.mark.parametrize(
+    ("typed", "wanted"),
+    [
+        (["--watch-cache", "--anonymous-auth"], {"anonymous_auth": True}),
+        (["--anonymous-auth=false"], {"anonymous_auth": False}),
+        (["--insecure", "--bind-address=127.0.0.9"], {"bind_address": "127.0.0.9", "port": 8080}),
+        (["--insecure", "--bind-address=::1", "--port=0"], {"bind_address": "::1", "port": 0}),
+        (["--insecure", "--insecure=false"], {"insecure": False, "port": 6443}),
+        (["--request-timeout=1h2m3.5s"], {"request_timeout": 3723.5}),
+        (["--request-timeout=250us"], {"request_timeout": 0.00025}),
+        (["--request-timeout=90"], {"request_timeout": 90.0}),
+        (["--kubernetes-version=v1.33"], {"kubernetes_version": "1.33.0"}),
+        (["--kubernetes-version=1.34.2+k3s1"], {"kubernetes_version": "1.34.2+k3s1"}),
+        (["--max-requests-inflight=1", "--max-requests-inflight=2"], {"max_inflight": 2}),
+    ],
+)
+def test_values(typed: list[str], wanted: dict[str, object], tmp_path: Path) -> None:
+    config, warnings = parse(f"--data-dir={tmp_path}", *typed)
+    assert ({name: getattr(config, name) for name in wanted}, warnings) == (wanted, [])
+
+
+def test_a_flag_without_meaning_is_told_of_once(tmp_path: Path) -> None:
+    given = ("--feature-gates", "A=true", "--feature-gates=B=false", "--profiling", "--allow-privileged=true")
+    _, warnings = parse(f"--data-dir={tmp_path}", *given)
+    names = ("--feature-gates", "--profiling", "--allow-privileged")
+    assert warnings == [f"{name} is accepted and has no effect here" for name in names]
+
+
+def test_a_wrong_flag_is_told_in_two_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse("--no-such-flag")
+    told = capsys.readouterr().err.splitlines()
+    assert (ended.value.code, len(told)) == (2, 2)
+    assert told[-1] == "apiext serve: error: unrecognized argument: --no-such-flag"
+
+
+def test_lists_add_up(tmp_path: Path) -> None:
+    # upstream: flags that are lists may be given several times
+    config = cli.parse_serve(
+        [
+            f"--data-dir={tmp_path}", "--etcd-servers=http://a:1", "--etcd-servers=http://b:2,http://c:3",
+            "--disable-admission-plugins=NamespaceLifecycle", "--disable-admission-plugins=MutatingAdmissionWebhook",
+            "--runtime-config=apiextensions.k8s.io/v1beta1=false", "--runtime-config=events.k8s.io/v1=false",
+            "--authorization-mode=RBAC", "--authorization-mode=AlwaysDeny", "--controllers=*",
+            "--controllers=-garbage-collector-controller", "--api-audiences=a", "--api-audiences=b", "--tls-san=x",
+            "--tls-san=y", "--service-account-issuer=https://one", "--service-account-issuer=https://two",
+            "--cors-allowed-origins=^https://a$", "--cors-allowed-origins=^https://b$",
+        ],
+        {},
+        pytest.fail,
+    )  # fmt: skip
+    assert config.etcd.servers == ("http://a:1", "http://b:2", "http://c:3")
+    assert config.disabled_plugins == {"NamespaceLifecycle", "MutatingAdmissionWebhook"}
+    assert dict(config.runtime_config) == {"apiextensions.k8s.io/v1beta1": False, "events.k8s.io/v1": False}
+    assert config.authorization_modes == ("RBAC", "AlwaysDeny")
+    assert config.controllers == ("*", "-garbage-collector-controller")
+    assert (config.api_audiences, config.tls_sans) == (("a", "b"), ("x", "y"))
+    assert config.service_account_issuer == "https://one"  # the first one makes tokens
+    assert config.headers.cors_origins == ("^https://a$", "^https://b$")
+
+
+def test_an_alias_has_its_twin_and_its_key(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("secure-port: 7001\n")
+    found, _ = parse(f"--data-dir={tmp_path}", f"--config={file}")
+    assert getattr(found, "port", None) == 7001
+    found, _ = parse(f"--data-dir={tmp_path}", f"--config={file}", APIEXT_SECURE_PORT="7002")
+    assert getattr(found, "port", None) == 7002
+
+
+def outcome(*arguments: str, **environment: str) -> object:
+    """Return the configuration of a server with an audit log, or why there is none."""
+    audited = {f"APIEXT_AUDIT_{name}": "/given" for name in ("LOG_PATH", "WEBHOOK_CONFIG_FILE")}
+    try:
+        return parse(*arguments, **{"APIEXT_DATA_DIR": "/given", **audited, **environment})
+    except ConfigError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("flag", [name for flag in cli.FLAGS for name in (flag.name, *flag.aliases)])
+def test_each_flag_has_an_environment_twin(flag: str) -> None:
+    given = outcome(f"--{flag}=7")
+    assert given == outcome(**{"APIEXT_" + flag.upper().replace("-", "_"): "7"})
+    assert given != outcome()
 
 
 @pytest.mark.rows("AUT-003")

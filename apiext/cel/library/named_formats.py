@@ -176,5 +176,4 @@ LIBRARY = Library(
         *(_constant(name) for name in FORMATS),
     ),
     since=(1, 31),
-    types=(FORMAT,),
 )  # fmt: skip

@@ -191,5 +191,4 @@ LIBRARY = Library(
             "quantity('50k').sub(-20) == quantity('50020')"),
     ),
     since=(1, 28),
-    types=(QUANTITY,),
 )  # fmt: skip

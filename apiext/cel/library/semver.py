@@ -159,5 +159,4 @@ LIBRARY = Library(
         row("patch", "semver_patch", ".semver -> int", _patch, "semver('4.5.6').patch() == 6"),
     ),
     since=(1, 33),
-    types=(SEMVER,),
 )  # fmt: skip

@@ -11,6 +11,7 @@ from apiext.cel.values import Fault, Map, Special, Value, no_overload
 
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
 _BAD_ESCAPE = re.compile(r"%(?![0-9a-fA-F]{2})")
+_HOST_ESCAPE = re.compile(r"%(?!25)[0-7][0-9a-fA-F]")  # only percent signs and what is no ASCII have escapes in a host
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _PORT = re.compile(r"(?::[0-9]*)?\Z")
 _HOST = re.compile(r"[^\x00-\x20#/?@\\^`{|}\x7f]*\Z")
@@ -126,6 +127,9 @@ def _authority(scheme: str, text: str) -> tuple[str | None, str]:
     if not _HOST.match(host):
         odd = next(char for char in host if not _HOST.match(char))
         raise _Refused(f"invalid character {quoted(odd)} in host name")
+    odd_escape = _HOST_ESCAPE.search(host)
+    if odd_escape is not None:
+        raise _Refused(f"invalid URL escape {quoted(odd_escape[0])}")
     _check_escapes(host)
     return user if at else None, unquote_to_bytes(host).decode("utf-8", "replace")
 
@@ -214,5 +218,4 @@ LIBRARY = Library(
             "url('https://a/?k=1&k=2').getQuery() == {'k': ['1', '2']}"),
         row("isURL", "is_url_string", "string -> bool", _is_url, "isURL('https://a:80/')", "!isURL('../relative')"),
     ),
-    types=(URL,),
 )  # fmt: skip

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"gomodules.xyz/jsonpatch/v2"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,6 +27,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 )
 
 const finalizer = "stable.example.com/cleanup"
@@ -106,6 +110,7 @@ func (r *reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 func TestMain(m *testing.M) {
 	ctrl.SetLogger(zap.New(zap.UseDevMode(true)))
 	environment = &envtest.Environment{CRDDirectoryPaths: []string{"crds"}, ErrorIfCRDPathMissing: true}
+	environment.WebhookInstallOptions.MutatingWebhooks = []*admissionv1.MutatingWebhookConfiguration{imageHook()}
 	began := time.Now()
 	var err error
 	if config, err = environment.Start(); err != nil {
@@ -129,10 +134,17 @@ func run(m *testing.M) int {
 	}
 	scheme.AddKnownTypes(group, &CronTab{}, &CronTabList{})
 	metav1.AddToGroupVersion(scheme, group)
-	manager, err := ctrl.NewManager(config, ctrl.Options{Scheme: scheme, Metrics: server.Options{BindAddress: "0"}})
+	hooks := environment.WebhookInstallOptions
+	manager, err := ctrl.NewManager(config, ctrl.Options{
+		Scheme: scheme, Metrics: server.Options{BindAddress: "0"},
+		WebhookServer: webhook.NewServer(webhook.Options{
+			Host: hooks.LocalServingHost, Port: hooks.LocalServingPort, CertDir: hooks.LocalServingCertDir,
+		}),
+	})
 	if err != nil {
 		panic(err)
 	}
+	manager.GetWebhookServer().Register("/mutate", &webhook.Admission{Handler: admission.HandlerFunc(setImage)})
 	if err := ctrl.NewControllerManagedBy(manager).For(&CronTab{}).Complete(&reconciler{manager.GetClient()}); err != nil {
 		panic(err)
 	}
@@ -149,6 +161,38 @@ func run(m *testing.M) int {
 		code = 1
 	}
 	return code
+}
+
+// imageHook is a configuration as manifests have it: envtest puts an address of its own in the place of the service.
+func imageHook() *admissionv1.MutatingWebhookConfiguration {
+	path, none, fail := "/mutate", admissionv1.SideEffectClassNone, admissionv1.Fail
+	return &admissionv1.MutatingWebhookConfiguration{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1", Kind: "MutatingWebhookConfiguration"},
+		ObjectMeta: metav1.ObjectMeta{Name: "images"},
+		Webhooks: []admissionv1.MutatingWebhook{{
+			Name: "images.stable.example.com",
+			ClientConfig: admissionv1.WebhookClientConfig{
+				Service: &admissionv1.ServiceReference{Namespace: "system", Name: "webhook-service", Path: &path},
+			},
+			Rules: []admissionv1.RuleWithOperations{{
+				Operations: []admissionv1.OperationType{admissionv1.Create},
+				Rule: admissionv1.Rule{
+					APIGroups: []string{"stable.example.com"}, APIVersions: []string{"v1"}, Resources: []string{"crontabs"},
+				},
+			}},
+			ObjectSelector:          &metav1.LabelSelector{MatchLabels: map[string]string{"image": "theirs"}},
+			AdmissionReviewVersions: []string{"v1"},
+			SideEffects:             &none,
+			FailurePolicy:           &fail,
+		}},
+	}
+}
+
+func setImage(_ context.Context, request admission.Request) admission.Response {
+	if strings.HasPrefix(request.Name, "refused") {
+		return admission.Denied("not this one")
+	}
+	return admission.Patched("", jsonpatch.NewOperation("add", "/spec/image", "of-the-webhook"))
 }
 
 func eventually(t *testing.T, what string, condition func() (bool, error)) {
@@ -204,6 +248,24 @@ func TestReconcileStatusAndFinalizers(t *testing.T) {
 	})
 	if name := <-cleaned; name != key.Name {
 		t.Fatalf("cleaned up %s", name)
+	}
+}
+
+func TestWebhooks(t *testing.T) {
+	ctx := context.Background()
+	made := crontab("mutated", "default")
+	made.Labels = map[string]string{"image": "theirs"}
+	eventually(t, "the webhook is called", func() (bool, error) {
+		err := k8s.Create(ctx, made)
+		return err == nil, err
+	})
+	if made.Spec.Image != "of-the-webhook" {
+		t.Fatalf("not mutated: %+v", made.Spec)
+	}
+	refused := crontab("refused", "default")
+	refused.Labels = made.Labels
+	if err := k8s.Create(ctx, refused); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "not this one") {
+		t.Fatalf("not refused: %v", err)
 	}
 }
 

@@ -42,12 +42,12 @@ def test_users() -> None:
     assert not ALICE.is_anonymous
 
 
-@pytest.mark.parametrize("header", ["Bearer secret", "bearer secret", "BEARER  secret "])
+@pytest.mark.parametrize("header", ["Bearer secret", "bearer secret", " BEARER secret ", "Bearer secret x"])
 def test_tokens(header: str) -> None:
     assert Credentials({"secret": ALICE}).authenticate(header, None) == ALICE
 
 
-@pytest.mark.parametrize("header", ["", "Basic abc", "Bearer", "Bearer "])
+@pytest.mark.parametrize("header", ["", "Basic abc", "Bearer", "Bearer ", "Bearer  secret", "Bearer\tsecret"])
 def test_no_token(header: str) -> None:
     known = Credentials({"secret": ALICE})
     assert known.authenticate(header, None) is None
@@ -89,12 +89,13 @@ def test_token_file_with_a_bad_line() -> None:
 @given(st.text(), st.text())
 def test_only_the_token_itself_is_let_in(token: str, other: str) -> None:
     known = Credentials({token: ALICE})
+    meant = f"Bearer {other}".strip().partition(" ")[2].partition(" ")[0]  # upstream: what follows does not count
     try:
         found = known.authenticate(f"Bearer {other}", None)
     except BadCredential:
-        assert other.strip() != token
+        assert meant != token
         return
-    assert found is None or other.strip() == token
+    assert found is None or meant == token
 
 
 def test_modes() -> None:

@@ -21,6 +21,7 @@ DOCUMENT: dict[str, Any] = {
         "f": 1.5,
         "big": 1e21,
         "long": 2**63,
+        "odd": 2**53 + 1,
         "whole": 2.0,
         "b": True,
         "none": None,

@@ -32,6 +32,9 @@ UNSAID = frozenset((  # what no expression that passes the checker brings about,
     "first path segment in URL cannot contain colon", " is not optional", "error during formatting: text too long",
     "no such attribute(s): ",
 ))  # fmt: skip
+ELSEWHERE = frozenset(
+    ("unsupported conversion to ref.Val: (*errors.errorString)",)
+)  # of optional old values: test_rules.py
 
 
 @pytest.mark.rows("CEL-001", "CEL-005", "CEL-007", "CEL-010", "CEL-020")
@@ -63,5 +66,5 @@ def said() -> set[str]:
 def test_each_text_is_said() -> None:
     recorded = [Case(row) for name in ("recorded", "objects") for row in read(CASES_DIR / f"{name}.yaml")["cases"]]
     texts = "\n".join(str(case.refused or case.error or case.no_json) for case in [*CASES, *recorded])
-    without = sorted(text for text in said() - UNSAID if text.strip() not in texts)
+    without = sorted(text for text in said() - UNSAID - ELSEWHERE if text.strip() not in texts)
     assert without == []

@@ -259,6 +259,36 @@ async def test_a_definition_that_was_never_established_goes_at_once() -> None:
 
 
 @pytest.mark.rows("CND-009")
+@pytest.mark.parametrize(
+    ("plural", "group", "reason", "message"),
+    [
+        ("things", "example.com", "NeverEstablished", "resource was never established"),
+        (
+            "customresourcedefinitions",
+            "apiextensions.k8s.io",
+            "OverlappingBuiltInResource",
+            "instances overlap with built-in resources in storage",
+        ),
+    ],
+)
+async def test_why_a_definition_goes_without_a_cleanup(plural: str, group: str, reason: str, message: str) -> None:
+    async with server(FakeEtcd()) as one:
+        await one.define(crd())
+        await one.established(NAME)
+        name, document = f"{plural}.{group}", crd(plural, group, names={"kind": "Widget"}, scope="Cluster")
+        document["metadata"]["finalizers"] = ["example.com/mine"]
+        await one.define(document)
+        await until(lambda: conditions(one.definition(name)))
+        await one.delete_definition(name)
+        await until(lambda: conditions(one.definition(name))["Terminating"][0] == "False")
+        left = one.definition(name)
+        assert left is not None
+        assert left["metadata"]["finalizers"] == ["example.com/mine"]
+        assert conditions(left)["Terminating"] == ("False", reason, message)
+        assert one.definition(NAME) is not None
+
+
+@pytest.mark.rows("CND-009")
 async def test_other_finalizers_keep_the_definition_and_see_the_end_of_the_cleanup() -> None:
     async with server(FakeEtcd()) as one:
         document = crd()
@@ -335,6 +365,17 @@ async def test_schemas_of_old_writers_are_judged() -> None:
 
         await one.change(NAME, repair)
         await until(lambda: "NonStructuralSchema" not in conditions(one.definition(NAME)))
+
+
+@pytest.mark.rows("CND-007", "STR-012")
+async def test_a_schema_without_a_structural_form_is_judged_unknown() -> None:
+    async with server(FakeEtcd()) as one:
+        document = crd(schema={"type": "object", "$schema": "x"})
+        document["spec"]["preserveUnknownFields"] = True
+        await one.define(document)
+        await until(lambda: "NonStructuralSchema" in conditions(one.definition(NAME)))
+        text = "failed to check validation schema for version v1: OpenAPIV3Schema 'schema' is not supported"
+        assert conditions(one.definition(NAME))["NonStructuralSchema"] == ("Unknown", "StructuralError", text)
 
 
 @pytest.mark.rows("CND-007", "CND-011")

@@ -59,5 +59,31 @@ def test_condition(annotation: str | None, status: str, reason: str, message: st
     }
 
 
+@pytest.mark.parametrize(
+    ("annotation", "reason"),
+    [
+        ("HTTPS://x", "Approved"),
+        ("https://x/a pull", "Approved"),
+        ("a+b-c.1://x/#y", "Approved"),
+        ("https://x#y", "Invalid"),
+        ("https://[::1]:443/x", "Approved"),
+        ("https://x:port/", "Invalid"),
+        ("https://x/%zz", "Invalid"),
+        ("https://a b/", "Invalid"),
+        ("https://[::1/", "Invalid"),
+        ("https:///x", "Invalid"),
+        ("https://x/\n", "Invalid"),
+        ("//x/1", "Invalid"),
+        ("Unapproved", "Invalid"),
+        (" unapproved", "Invalid"),
+    ],
+)
+def test_what_is_a_url(annotation: str, reason: str) -> None:
+    annotations = {"api-approved.kubernetes.io": annotation}
+    condition = approval_condition({"metadata": {"annotations": annotations}, "spec": {"group": "x.k8s.io"}})
+    assert condition is not None
+    assert condition["reason"] == f"{reason}Annotation"
+
+
 def test_other_groups_need_none() -> None:
     assert approval_condition({"spec": {"group": "example.com"}}) is None

@@ -11,7 +11,7 @@ from tests.support.cases import Case, case_name, load
 from tests.unit.crd.samples import BASE, changed, definition, expected, texts
 
 pytestmark = pytest.mark.rows(
-    *(f"CRD-{number:03d}" for number in range(20, 41)), "UPD-001", "UPD-002", "VER-014", "DIS-20"
+    *(f"CRD-{number:03d}" for number in range(20, 41)), "UPD-001", "UPD-002", "UPD-003", "VER-014", "DIS-20"
 )
 
 
@@ -44,3 +44,17 @@ def test_a_status_write_is_judged_by_its_accepted_names_only() -> None:
     assert texts(validation.validate_status(new, old)) == expected(
         ['status.acceptedNames.plural: Invalid value: "A B": <dns1035>']
     )
+
+
+@pytest.mark.rows("B1-004")
+def test_an_update_in_the_old_version_may_do_what_v1_refuses() -> None:
+    body = changed(BASE, {"apiVersion": "apiextensions.k8s.io/v1beta1"}, ["spec.versions[0].schema"])
+    shape = {"validation": {"openAPIV3Schema": {"type": "object"}}, "preserveUnknownFields": False}
+    old, _ = decode_v1beta1({**body, "spec": {**body["spec"], **shape}})
+    new, _ = decode_v1beta1({**body, "spec": {**body["spec"], "preserveUnknownFields": True}})
+    assert texts(validation.validate_v1beta1(new, old)) == []
+    items = {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "object"}}
+    loose = {"type": "object", "properties": {"a": {"type": "strin"}, "s": items}}
+    wrong = {**old["spec"], "validation": {"openAPIV3Schema": loose}, "version": "v2"}
+    told = 'spec.version: Invalid value: "v2": must match the first version in spec.versions'
+    assert texts(validation.validate_v1beta1({**old, "spec": wrong}, old)) == [told]

@@ -166,6 +166,29 @@ def test_yaml_bombs_are_refused(text: str) -> None:
         decode_yaml(text.encode())
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be"])
+def test_yaml_is_read_as_its_first_bytes_say(encoding: str) -> None:
+    mark = "\ufeff" if encoding == "utf-16-be" else ""  # the others write theirs
+    assert decode_yaml(f"{mark}a: {{é: 😀}}\n".encode(encoding)) == ({"a": {"é": "😀"}}, [])
+
+
+@pytest.mark.parametrize(
+    ("raw", "text"),
+    [
+        (b"a: \xff", "invalid leading UTF-8 octet"),
+        (b"a: \xc3(", "invalid trailing UTF-8 octet"),
+        (b"a: \xe2\x82", "incomplete UTF-8 octet sequence"),
+        (b"\xff\xfea\0:", "incomplete UTF-16 character"),
+        (b"\xff\xfe\x00\xd8", "incomplete UTF-16 surrogate pair"),
+        (b"\xff\xfe\x00\xd8a\0", "expected low surrogate area"),
+        (b"\xfe\xff\xdc\x00", "unexpected low surrogate area"),
+    ],
+)
+def test_a_yaml_text_that_is_broken_is_refused(raw: bytes, text: str) -> None:
+    with pytest.raises(DecodeError, match=f"^yaml: {text}$"):
+        decode_yaml(raw)
+
+
 @pytest.mark.parametrize("raw", [b"a: \xff", b"a: \x00b", b"\tx: 1"])
 def test_what_is_no_yaml_text_is_refused(raw: bytes) -> None:
     with pytest.raises(DecodeError, match="yaml: "):

@@ -173,6 +173,7 @@ class Link:
         self.mini, self.endpoint = mini, endpoint
         self.loop = asyncio.get_running_loop()
         self.live = True
+        self.frozen = False  # whether the member says nothing more here
         self.heard = self.loop.time()
         self.lost: asyncio.Future[None] = self.loop.create_future()
         self.gone: asyncio.Future[None] = self.loop.create_future()
@@ -188,6 +189,9 @@ class Link:
         self.mini.calls.append((self.endpoint, path))
         self.open.add(answer)
         answer.add_done_callback(self.open.discard)
+        if self.frozen:
+            self.loop.call_later(timeout, self._fail, answer, EtcdError(DEADLINE_EXCEEDED, "deadline exceeded"))
+            return answer
         fault = next((fault for fault in self.mini.faults if fault.path == path), None)
         if fault is None:
             self.loop.call_soon(self._answer, answer, path, message)
@@ -273,7 +277,7 @@ class MiniStream:
             self.on_end(error)
 
     def say(self, answer: Any) -> None:
-        if self in self.link.streams:
+        if self in self.link.streams and not self.link.frozen:
             self.on_message(self.link.mini.header(answer).SerializeToString())
 
     def _created(self) -> None:

@@ -242,7 +242,8 @@ async def test_reads_are_repeated(fault: EtcdError) -> None:
 async def test_silent_member_is_left() -> None:
     mini = Mini()
     async with client(mini, A, B) as etcd:
-        mini.faults.append(Fault(messages.RANGE, None))
+        for link in mini.links:
+            link.frozen = True
         began = asyncio.get_running_loop().time()
         await etcd.get(b"/k")
         assert asyncio.get_running_loop().time() - began < 4
@@ -352,6 +353,40 @@ async def test_probe_that_fails_tells_all() -> None:
         assert [type(answer) for answer in answers] == [errors.Unavailable] * 3
         mini.down.clear()
         assert await etcd.head_revision() == 1
+
+
+async def test_silence_is_noticed_though_nobody_asks() -> None:
+    mini = Mini()
+    async with client(mini) as etcd:
+        await asyncio.sleep(60)
+        assert etcd.answering
+        mini.faults.extend(Fault(messages.RANGE) for _ in range(4))
+        await asyncio.sleep(4.5)
+        assert not etcd.answering
+        await asyncio.sleep(20)
+        assert etcd.answering
+        mini.down.add(A)
+        mini.cut()
+        await asyncio.sleep(4.5)
+        assert not etcd.answering
+        mini.down.clear()
+        await asyncio.sleep(3)
+        assert etcd.answering
+
+
+async def test_a_watch_leaves_a_silent_member() -> None:
+    mini = Mini()
+    async with client(mini, A, B) as etcd:
+        heard: list[bytes] = []
+        etcd.watch(b"/", b"0", 2, on_batch=lambda it: heard.extend(e.kv.key for e in it.events), on_end=print)
+        await asyncio.sleep(10)
+        (watching,) = [link for link in mini.links if link.streams]
+        watching.frozen = True
+        await etcd.create(b"/a", b"v")
+        assert (watching.endpoint, heard) == (A, [])
+        await asyncio.sleep(6)
+        assert heard == [b"/a"]
+        assert [link.endpoint for link in mini.links if link.streams and not link.frozen] == [B]
 
 
 @pytest.mark.parametrize(

@@ -182,12 +182,13 @@ async def test_metrics() -> None:
         await other.head()
         shelf.put("b")
         await other.chunk()
+        assert 'verb="WATCH",dry_run' not in telemetry.text()  # it goes on
         answer = await client.ask("GET", "/metrics")
         text = answer.body.decode()
         assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
         assert (await client.ask("GET", "/metrics/slis")).body.startswith(b"# HELP kubernetes_healthcheck ")
     where = 'group="example.com",version="v1",resource="widgets",subresource=""'
-    for verb, scope in (("LIST", "namespace"), ("DELETECOLLECTION", "namespace"), ("APPLY", "resource")):
+    for verb, scope in (("LIST", "namespace"), ("DELETE", "namespace"), ("APPLY", "resource")):
         wanted = f'verb="{verb}",dry_run="",{where},scope="{scope}",component="apiserver",code="200"'
         assert f"apiserver_request_total{{{wanted}}} 1" in text
     for line in (
@@ -200,6 +201,11 @@ async def test_metrics() -> None:
         "# TYPE process_cpu_seconds_total counter",
     ):
         assert line in text
+    watched = f'verb="WATCH",dry_run="",{where},scope="namespace",component="apiserver"'
+    ended = telemetry.text()
+    assert f'apiserver_request_total{{{watched},code="200"}} 1' in ended
+    assert f"apiserver_request_duration_seconds_count{{{watched}}} 1" in ended
+    assert 'apiserver_request_sli_duration_seconds_count{verb="WATCH"' not in ended
     assert telemetry.longrunning.slot("WATCH", "example.com", "v1", "widgets", "", "namespace", "apiserver").value == 0
 
 

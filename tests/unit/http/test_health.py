@@ -45,6 +45,16 @@ def test_excluded() -> None:
     assert body(failing().answer("healthz", "", {"exclude": ["etcd"]})) == "ok"
 
 
+@pytest.mark.parametrize(
+    ("exclude", "names"), [(["b", "a", "b"], '"a","b"'), (["ping,log"], '"ping,log"'), ([""], '""'), (['"'], r'"\""')]
+)
+def test_what_cannot_be_excluded_is_told(exclude: list[str], names: str) -> None:
+    # upstream: a value is one name, whatever is in it
+    text = body(Health().answer("livez", "", {"exclude": exclude, "verbose": [""]}))
+    warning = f"warn: some health checks cannot be excluded: no matches for {names}\n"
+    assert text == f"[+]ping ok\n[+]log ok\n{warning}livez check passed\n"
+
+
 def test_single() -> None:
     # upstream: only texts that may quote somebody are guarded
     assert body(failing().answer("livez", "ping", {}), guarded=False) == "ok"

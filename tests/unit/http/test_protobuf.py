@@ -75,6 +75,16 @@ def test_there_and_back(document: dict[str, Any]) -> None:
     assert orjson.loads(protobuf.to_json(raw)) == document
 
 
+@pytest.mark.rows("NEG-003")
+def test_a_null_of_a_schema_has_no_text() -> None:
+    schema = {"openAPIV3Schema": {"type": "string", "enum": ["a", None], "default": "a"}}
+    spec = {"versions": [{"name": "v1", "schema": schema}]}
+    raw = protobuf.encode({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "spec": spec})
+    assert b'"a"' in raw
+    assert b"null" not in raw  # upstream: a null has no text
+    assert protobuf.decode(raw)["spec"]["versions"][0]["schema"] == schema
+
+
 def test_zero_values_of_gogo_are_dropped() -> None:
     # field 5 (uid) present and empty, 7 (generation) present and 0, 8 (creationTimestamp) an empty message
     metadata = b"\x0a\x01a" + b"\x2a\x00" + b"\x38\x00" + b"\x42\x00"

@@ -77,6 +77,21 @@ def test_embedded_resources(case: Case) -> None:
             assert texts == (case.errors or [])
 
 
+@pytest.mark.rows("MET-004")
+def test_embedded_resources_of_maps_and_lists() -> None:
+    inner = {"type": "object", "x-kubernetes-embedded-resource": True, "x-kubernetes-preserve-unknown-fields": True}
+    fields = {"m": {"type": "object", "additionalProperties": inner}, "l": {"type": "array", "items": inner}}
+    compiled = compile_schema({"type": "object", "properties": fields})
+    for document, path in (({"m": {"q": {"kind": 5}}}, "m[q]"), ({"l": [{}, {"kind": 5}]}, "l[1]")):
+        with pytest.raises(ValueError, match="must be a string") as raised:
+            compiled.normalize(clone(document))
+        assert str(raised.value) == f"{path}.kind: Invalid value: 5: must be a string"
+    document = {"m": {"q": {"kind": "P", "metadata": {"zz": 1}}}, "l": [{"apiVersion": "v1"}]}
+    assert compiled.normalize(document) == ["m[q].metadata.zz"]
+    texts = [str(error) for error in compiled.validate(document, None)]
+    assert texts == ["m[q].apiVersion: Required value", "l[0].kind: Required value"]
+
+
 @pytest.mark.rows("VAL-001", "VAL-002", "VAL-003", "VAL-004", "VAL-005", "VAL-007", "VAL-008", "VAL-009", "VAL-010")
 @pytest.mark.rows("VAL-011", "ERR-07", "ERR-09")
 @table("values")

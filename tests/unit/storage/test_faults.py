@@ -10,7 +10,7 @@ from apiext.storage.cached_store import CachedStore
 from apiext.storage.collection import Collection
 from apiext.storage.history import Change
 from apiext.storage.keys import Keys
-from apiext.storage.store import Compacted, Malformed, NotReady, Unavailable
+from apiext.storage.store import Compacted, Malformed, NotReady, OutOfSpace, Unavailable
 from tests.support.fake_etcd import FakeEtcd
 from tests.support.sinks import RecordingSink, Seen, fold, watch_group
 from tests.support.store_contract import ROOMS, THINGS, body
@@ -268,6 +268,38 @@ async def test_the_store_is_compacted_by_the_clock(rig: Rig) -> None:
         task.cancel()
     assert await rig.store.fresh() == rig.etcd.revision
     assert await rig.etcd.get(b"compact_rev_key") is not None  # upstream: compactRevKey, outside any prefix
+
+
+@pytest.mark.rows("OPS-002")
+async def test_a_full_store_is_compacted_without_a_mark(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    made = await rig.store.create(rig.col, "one", "a", body(n=1))
+    await rig.store.compact()
+    rig.etcd.full = True
+    with pytest.raises(OutOfSpace):
+        await rig.store.create(rig.col, "one", "b", body(n=1))
+    await rig.store.delete(rig.col, made.namespace, made.name, made.revision)
+    await rig.store.compact()
+    assert rig.etcd.compacted >= made.revision
+    assert rig.etcd.full, "an etcd of others is theirs to defragment"
+    assert "out of space and takes deletions only" in caplog.text
+
+
+@pytest.mark.rows("OPS-002")
+async def test_an_own_store_that_was_full_takes_writes_again(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    await rig.store.compact(quota=10_000)
+    rig.etcd.full, rig.etcd.size, rig.etcd.in_use = True, 10_001, 9_900
+    await rig.store.compact(quota=10_000)
+    assert rig.etcd.full, "defragmenting would give nothing back"
+    rig.etcd.in_use = 500
+    await rig.store.compact(quota=10_000)
+    await rig.store.create(rig.col, "one", "b", body(n=1))
+    assert (rig.etcd.size, "takes writes again" in caplog.text) == (500, True)
+
+
+async def test_an_own_store_tells_before_it_is_full(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    for rig.etcd.size, told in ((8_000, False), (9_500, True)):
+        await rig.store.compact(quota=10_000)
+        assert ("the private etcd has 9500 of 10000 bytes" in caplog.text) is told
 
 
 async def test_views_of_single_objects_are_bounded(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,14 +1,18 @@
-"""A watch that opens while its definition changes ends at once: its client asks again and sees the new meaning."""
+"""Reads that come while what they read is changing: clients are told to ask again, and see the new meaning."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
+from apiext import limits
 from apiext.documents.document import Document
+from apiext.meta.names import GroupResource
+from apiext.meta.status import StatusError
 from apiext.storage.store import Entry
 from apiext.verbs import api
 from tests.support.fake_etcd import FakeEtcd
@@ -59,3 +63,25 @@ async def test_an_edit_between_asking_and_opening(touched: bool) -> None:
         again = RecordingSink()
         await api.open_watch(client.verbs, client.call("watch"), frames(), again)
         assert not again.ended
+
+
+@pytest.mark.rows("RV-019")
+async def test_what_is_not_filled_after_a_while_is_to_be_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with server(FakeEtcd()) as one:
+        await one.define(crd())
+        await one.established(NAME)
+        client = Client(one)
+        collection = client.verbs.store.collection(GroupResource("example.com", "widgets"))
+        assert collection is not None
+        collection.ready = False
+        monkeypatch.setattr(collection, "wait_ready", asyncio.Event().wait)
+        monkeypatch.setattr(limits, "FRESH_WAIT", 0.01)
+        for read in (
+            api.get(client.verbs, client.call("get", name="a")),
+            api.list_objects(client.verbs, client.call("list")),
+            api.open_watch(client.verbs, client.call("watch"), frames(), RecordingSink()),
+        ):
+            with pytest.raises(StatusError) as refused:
+                await asyncio.wait_for(read, 5)
+            told = refused.value
+            assert (told.code, told.message, told.retry_after) == (429, "storage is (re)initializing", 1)

@@ -53,6 +53,7 @@ def kubeconfig(current: str = "", **users: dict[str, Any]) -> dict[str, Any]:
 NAMES = ("hook.example.com:8443", "*.example.com:8443", "hook.example.com", "*.com", "svc.ns.svc", "*.ns.svc", "*")
 
 
+@pytest.mark.rows("VER-010")
 @pytest.mark.parametrize(
     ("host", "port", "user"),
     [
@@ -201,6 +202,7 @@ def client_certificate(ca: tls.TestAuthority) -> dict[str, str]:
     }
 
 
+@pytest.mark.rows("VER-010")
 async def test_a_client_certificate_is_shown_to_who_asks(write: Write, tmp_path: Path) -> None:
     with running_webhook(tmp_path / "hook") as hook:
         context = hook.server.socket.context  # type: ignore[attr-defined]  # it is a TLS socket

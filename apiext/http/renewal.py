@@ -1,0 +1,54 @@
+"""The serving certificate, taken anew when its files have changed: who renews it need not restart the server."""
+
+import asyncio
+import logging
+import os
+import ssl
+
+from apiext import limits
+
+log = logging.getLogger(__name__)
+
+
+class Renewal:
+    """Looks at the files of a certificate now and then; connections that are open keep what they have."""
+
+    def __init__(self, context: ssl.SSLContext, certificate: str, key: str) -> None:
+        self._context = context
+        self._files = certificate, key
+        self._seen = self._stamps()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._timer = asyncio.get_running_loop().call_later(limits.CERTIFICATE_LOOK_EVERY, self._look)
+
+    def stop(self) -> None:
+        """Look no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look(self) -> None:
+        self.start()
+        found = self._stamps()
+        if found == self._seen:
+            return
+        self._seen = found
+        try:
+            # a pair that does not fit would spoil the context in use
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(*self._files)
+            self._context.load_cert_chain(*self._files)
+        except (OSError, ValueError) as error:
+            log.warning(
+                "no usable certificate in %s: %s; the last one is still shown", " and ".join(self._files), error
+            )
+
+    def _stamps(self) -> list[tuple[int, int, int]]:
+        found = []
+        for file in self._files:
+            try:
+                status = os.stat(file)
+            except OSError:
+                continue
+            found.append((status.st_mtime_ns, status.st_size, status.st_ino))
+        return found

@@ -1,0 +1,115 @@
+"""What the CA bundle of a conversion webhook must be, and what becomes of a definition whose bundle cannot be used."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+
+from tests.support import tls
+from tests.support.definitions import Resource, condition, definition, fresh_group, is_true
+from tests.support.http_client import DEFINITIONS, MERGE, Answer, Client
+from tests.support.waiting import until
+
+BAD = base64.b64encode(b"x").decode()
+MALFORMED = "failed to parse certificate: x509: malformed certificate"
+SEEN = {"status": "False", "reason": "InvalidCABundle", "message": "The conversion webhook CABundle is invalid"}
+
+
+def encoded(text: str) -> str:
+    """Return a text as a caBundle has it."""
+    return base64.b64encode(text.encode()).decode()
+
+
+def with_bundle(bundle: str | None) -> dict[str, Any]:
+    """Return a definition in a fresh group whose webhook has this bundle."""
+    wanted = definition(fresh_group())
+    client = {"url": "https://127.0.0.1:1/"} | ({"caBundle": bundle} if bundle is not None else {})
+    wanted["spec"]["conversion"] = {
+        "strategy": "Webhook",
+        "webhook": {"conversionReviewVersions": ["v1"], "clientConfig": client},
+    }
+    return wanted
+
+
+def give(api: Client, wanted: dict[str, Any], bundle: str | None) -> Answer:
+    """Give a stored definition another bundle."""
+    patch = {"spec": {"conversion": {"webhook": {"clientConfig": {"caBundle": bundle}}}}}
+    return api.patch(f"{DEFINITIONS}/{wanted['metadata']['name']}", patch, MERGE)
+
+
+def established(api: Client, wanted: dict[str, Any], reason: str) -> dict[str, Any]:
+    """Wait until the condition Established has this reason, and return it."""
+    path = f"{DEFINITIONS}/{wanted['metadata']['name']}"
+
+    def found() -> dict[str, Any] | None:
+        seen = condition(api.get(path).expect(200), "Established")
+        return seen if seen is not None and seen["reason"] == reason else None
+
+    return until(found, f"{path} is {reason}", within=10)
+
+
+@pytest.mark.rows("CRD-037", "CND-004", "CND-005")
+@pytest.mark.parametrize("bundle", [BAD, encoded(" \n"), encoded("-----BEGIN CERTIFICATE-----\n")])
+def test_a_definition_with_a_bundle_of_no_use_is_not_established(api: Client, bundle: str) -> None:
+    wanted = with_bundle(bundle)
+    api.post(DEFINITIONS, wanted).expect(201)
+    seen = established(api, wanted, "InvalidCABundle")
+    assert {name: seen[name] for name in SEEN} == SEEN
+    path, group = f"{DEFINITIONS}/{wanted['metadata']['name']}", wanted["spec"]["group"]
+    assert is_true(api.get(path).expect(200), "NamesAccepted")
+    assert api.get(f"/apis/{group}/v1").status == 404  # discovery lists what is established
+    # another name is accepted, and nothing else changes
+    api.patch(path, {"spec": {"names": {"shortNames": ["wd"]}}}, MERGE).expect(200)
+    until(lambda: api.get(path).expect(200)["status"]["acceptedNames"].get("shortNames"), "the name is accepted")
+    again = established(api, wanted, "InvalidCABundle")
+    assert again == seen
+    # not established, so another bundle of no use may come
+    give(api, wanted, encoded("y")).expect(200)
+    give(api, wanted, tls.authority().bundle).expect(200)
+    assert established(api, wanted, "InitialNamesAccepted")["status"] == "True"
+
+
+# upstream: a blank bundle is none
+@pytest.mark.rows("CRD-037", "CND-005")
+def test_a_blank_bundle_is_none_when_the_webhook_is_called(api: Client) -> None:
+    wanted = with_bundle(encoded(" \n\t"))
+    (version,) = wanted["spec"]["versions"]
+    wanted["spec"]["versions"].append({**version, "name": "v2", "storage": False})
+    api.post(DEFINITIONS, wanted).expect(201)
+    established(api, wanted, "InvalidCABundle")
+    group = wanted["spec"]["group"]
+    first, second = (Resource(api, group, "widgets", "Widget", version) for version in ("v1", "v2"))
+    until(lambda: api.get(first.path()).status != 404, "it is served though it is not established", within=10)
+    first.create("a")
+    told = api.get(second.path("a")).expect(500)["message"]
+    assert told.endswith("connect: connection refused")
+
+
+@pytest.mark.rows("CRD-037")
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("x", "unable to parse bytes as PEM block"),
+        (" ", "unable to parse bytes as PEM block"),
+        ("-----BEGIN CERTIFICATE-----\neA==\n-----END CERTIFICATE-----\n", MALFORMED),
+        ("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----", MALFORMED),
+        ("-----BEGIN PRIVATE KEY-----\neA==\n-----END PRIVATE KEY-----\n", "no valid certificate authority data seen"),
+    ],
+)
+def test_a_bundle_of_use_is_not_replaced_by_another(api: Client, text: str, told: str) -> None:
+    wanted = with_bundle(tls.authority().bundle)
+    api.post(DEFINITIONS, wanted).expect(201)
+    established(api, wanted, "InitialNamesAccepted")
+    refused = give(api, wanted, encoded(text)).expect(422)
+    cause = {
+        "reason": "FieldValueInvalid",
+        "message": f'Invalid value: "{encoded(text)}": unable to load root certificates: {told}',
+        "field": "spec.conversion.webhookClientConfig.caBundle",
+    }
+    assert refused["details"]["causes"] == [cause]
+    assert established(api, wanted, "InitialNamesAccepted")["status"] == "True"
+    for bundle in (tls.authority().bundle, None):
+        give(api, wanted, bundle).expect(200)
+    assert give(api, wanted, encoded(text)).status == 422

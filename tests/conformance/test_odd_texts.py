@@ -1,0 +1,178 @@
+"""Odd characters and numbers in definitions and in the type of a body: the real server's answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.definitions import definition, fresh_group, serve
+from tests.support.http_client import DEFINITIONS, Answer, Client
+
+
+def webhook(**client: Any) -> dict[str, Any]:
+    """Return a definition whose conversion webhook is there."""
+    wanted = definition(fresh_group())
+    wanted["spec"]["conversion"] = {
+        "strategy": "Webhook",
+        "webhook": {"conversionReviewVersions": ["v1"], "clientConfig": client},
+    }
+    return wanted
+
+
+def causes(answer: Answer) -> list[str]:
+    """Return the messages of the causes of a refusal."""
+    return [cause["message"] for cause in answer.expect(422)["details"]["causes"]]
+
+
+@pytest.mark.rows("CRD-036")
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        (
+            "https://%41/",
+            'Required value: url must be a valid URL: parse "https://%41/": invalid URL escape "%41"'
+            "; desired format: https://host[/path]",
+        ),
+        ("https://u%41:p%7e@x/", 'Invalid value: "uA:p~": user information is not permitted in the URL'),
+        ("https://u!'():@x/", 'Invalid value: "u%21%27%28%29:": user information is not permitted in the URL'),
+        ("https://$&+,;=@x/", 'Invalid value: "$&+,;=": user information is not permitted in the URL'),
+    ],
+)
+def test_escapes_in_the_url_of_a_webhook(api: Client, url: str, told: str) -> None:
+    assert causes(api.post(DEFINITIONS, webhook(url=url), dryRun="All")) == [told]
+
+
+# upstream: the first byte goes, whatever it is
+@pytest.mark.rows("CRD-036")
+@pytest.mark.parametrize(("path", "count"), [("é", 2), ("/é", 1), ("xé", 2), ("éa/b", 2), ("é/", 2)])
+def test_paths_of_services_are_cut_by_bytes(api: Client, path: str, count: int) -> None:
+    service = {"name": "a", "namespace": "b", "path": path}
+    told = causes(api.post(DEFINITIONS, webhook(service=service), dryRun="All"))
+    assert sum("segment[0]: a lowercase RFC 1123 subdomain must" in message for message in told) == 1
+    assert len(told) == count
+
+
+@pytest.mark.rows("CRD-023", "CRD-002")
+def test_letters_are_made_small_one_by_one(api: Client) -> None:
+    wanted = definition(fresh_group())
+    wanted["spec"]["names"].update(kind="\u0130", singular="", listKind="\u212ax")
+    made = api.post(DEFINITIONS, wanted, dryRun="All").expect(201)
+    assert made["spec"]["names"]["singular"] == "i"
+    inner = {"type": "object", "x-kubernetes-embedded-resource": True, "x-kubernetes-preserve-unknown-fields": True}
+    widgets = serve(api, schema={"openAPIV3Schema": {"type": "object", "properties": {"inner": inner}}})
+    body = {**widgets.make("x"), "inner": {"apiVersion": "v1", "kind": "\u0130"}}
+    api.post(widgets.path(), body, dryRun="All", fieldValidation="Ignore").expect(201)
+
+
+@pytest.mark.rows("ERR-11", "DEC-002")
+@pytest.mark.parametrize(("text", "quoted"), [('a"b', 'a\\"b'), ("a\n", "a\\n"), ("\u00a0", "\\u00a0"), ("é", "é")])
+def test_kinds_and_versions_are_quoted(api: Client, text: str, quoted: str) -> None:
+    wanted = definition(fresh_group())
+    where = 'in scheme "pkg/runtime/scheme.go:111"'
+    cannot = "cannot be handled as a CustomResourceDefinition"
+    told = api.post(DEFINITIONS, {**wanted, "kind": text}).expect(400)["message"]
+    assert told == (
+        f'{text} in version "v1" {cannot}: '
+        f'no kind "{quoted}" is registered for version "apiextensions.k8s.io/v1" {where}'
+    )
+    told = api.post(DEFINITIONS, {**wanted, "apiVersion": text}).expect(400)["message"]
+    assert told == (
+        f'CustomResourceDefinition in version "{quoted}" {cannot}: '
+        f'no kind "CustomResourceDefinition" is registered for version "{quoted}" {where}'
+    )
+
+
+@pytest.mark.rows("ERR-11", "DEC-001")
+@pytest.mark.parametrize(
+    "number", ["1.50", "1e2", "1E+2", "0.1e1", "9223372036854775808", "-123456789012345678901234567890.5", "1.5e300"]
+)
+def test_numbers_that_do_not_fit_are_told_as_they_were_written(api: Client, number: str) -> None:
+    port = f'"conversion": {{"webhook": {{"clientConfig": {{"service": {{"port": {number}}}}}}}}}'
+    text = f'{{"metadata": {{"name": "a{number}"}}, "spec": {{"scope": "{number}", "group": "x", {port}}}}}'
+    told = api.request("POST", DEFINITIONS, text, {"Content-Type": "application/json"}).expect(400)["message"]
+    place = "ServiceReference.spec.conversion.webhook.clientConfig.service.port of type int32"
+    assert told.endswith(f": json: cannot unmarshal number {number} into Go struct field {place}")
+
+
+def definition_text(**texts: str) -> str:
+    """Return the text of a definition with texts put in front of the members of its parts."""
+    group = fresh_group()
+
+    def part(name: str, members: str) -> str:
+        return f"{{{texts.get(name, '')}{members}}}"
+
+    schema = part("schema", '"type": "object"')
+    version = part("version", f'"name": "v1", "storage": true, "schema": {{"openAPIV3Schema": {schema}}}')
+    names = '{"plural": "widgets", "kind": "Widget"}'
+    spec = part("spec", f'"scope": "Namespaced", "group": "{group}", "names": {names}, "versions": [{version}]')
+    metadata = part("metadata", f'"name": "widgets.{group}"')
+    kind = '"kind": "CustomResourceDefinition", "apiVersion": "apiextensions.k8s.io/v1"'
+    return part("root", f'{kind}, "metadata": {metadata}, "spec": {spec}')
+
+
+@pytest.mark.rows("ERR-11", "CRD-009", "DEC-003")
+@pytest.mark.parametrize(
+    ("texts", "notes"),
+    [
+        ({"spec": '"zz": 1, "scope": "x", "aa": 2, '}, ["?spec.zz", "?spec.aa", "=spec.scope"]),
+        (
+            {"root": '"y": [{"a,[": 1}, "}"], ', "metadata": '"zz": 1, "name": "b", "aa": {"a": 1, "a": 2}, '},
+            ["?y", "?metadata.zz", "?metadata.aa", "=metadata.name"],
+        ),
+        (
+            {"metadata": '"ownerReferences": [{"zz": 1, "aa": 1}], "labels": {"a": "1", "a": "2"}, "bb": 1, '},
+            [
+                "?metadata.ownerReferences[0].zz",
+                "?metadata.ownerReferences[0].aa",
+                "=metadata.labels.a",
+                "?metadata.bb",
+            ],
+        ),
+        (
+            {"version": '"qq": 1, "served": true, "served": false, ', "schema": '"yy": 1, "type": "x", '},
+            [
+                "?spec.versions[0].qq",
+                "=spec.versions[0].served",
+                "?spec.versions[0].schema.openAPIV3Schema.yy",
+                "=spec.versions[0].schema.openAPIV3Schema.type",
+            ],
+        ),
+    ],
+)
+def test_notes_about_a_definition_come_in_the_order_of_its_text(
+    api: Client, texts: dict[str, str], notes: list[str]
+) -> None:
+    words = {"?": "unknown", "=": "duplicate"}
+    told = [f'{words[note[0]]} field "{note[1:]}"' for note in notes]
+    body, kind = definition_text(**texts), {"Content-Type": "application/json"}
+    refused = api.request("POST", f"{DEFINITIONS}?dryRun=All&fieldValidation=Strict", body, kind).expect(400)["message"]
+    assert refused.partition("strict decoding error: ")[2] == ", ".join(told)
+    warned = api.request("POST", f"{DEFINITIONS}?dryRun=All", body, kind)
+    assert warned.warnings == ['299 - "{}"'.format(text.replace('"', '\\"')) for text in told]
+
+
+# upstream: custom objects are read in sorted order, and the first fault is told; a time that is none ends all
+@pytest.mark.rows("ERR-11", "MET-001")
+@pytest.mark.parametrize(
+    ("metadata", "told"),
+    [
+        (
+            '"labels": 1, "annotations": "x", "finalizers": [], ',
+            "number into Go struct field ObjectMeta.metadata.labels",
+        ),
+        ('"uid": {}, "finalizers": [{}], ', "object into Go struct field ObjectMeta.metadata.uid"),
+        ('"finalizers": [{}], "generation": "x", ', "object into Go struct field ObjectMeta.metadata.finalizers"),
+    ],
+)
+def test_the_first_wrong_type_in_the_metadata_of_a_definition(api: Client, metadata: str, told: str) -> None:
+    body = definition_text(metadata=metadata)
+    for media_type in ("application/json", "application/yaml"):
+        refused = api.request("POST", DEFINITIONS, body, {"Content-Type": media_type}).expect(400)["message"]
+        if media_type == "application/json":
+            assert f": json: cannot unmarshal {told} of type" in refused
+        else:  # by way of sorted JSON
+            first = sorted(name for name in ("annotations", "finalizers", "generation", "labels") if name in metadata)[
+                0
+            ]
+            assert f"ObjectMeta.metadata.{first} of type" in refused

@@ -133,6 +133,10 @@ def serve_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
         epilog="Every flag has an environment twin APIEXT_<NAME>. Order: flag, environment, --config FILE, default.",
     )  # fmt: skip
+    parser.add_argument(
+        "--version", action="version", version=f"Kubernetes v{KUBERNETES_VERSION}",
+        help="print the version that is served, as kube-apiserver does",
+    )  # fmt: skip
     parser.add_argument("--config", metavar="FILE", help="YAML file: flag names as keys")
     for flag in FLAGS:
         text = flag.help + (f" (default {flag.default})" if flag.default else "")

@@ -1,6 +1,6 @@
 """What is wrong with a definition's rules: what does not compile, what would cost too much (CEL-001, 008, 011…013)."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from apiext.cel.ast import Call
 from apiext.cel.declared import Declared
@@ -168,8 +168,7 @@ class Check:
         self.broken = broken
         self.scope = scope_of(root)
         self.warned: list[str] = []
-        self.found: list[FieldError] = []
-        self.seen: list[tuple[_Place, Compiled, str]] = []
+        self._seen: list[tuple[_Place, Compiled | None, str]] = []  # without a rule: a place whose type is missing
 
     def errors(self) -> list[FieldError]:
         """Return what is wrong with the rules, those of inner places first."""
@@ -177,20 +176,32 @@ class Check:
             return []
         self._visit(_Place(self.scope, self.path, 1, ""))
         costs = self._costs(usual)
-        errors = costs.errors + costs.total_errors(self.path)
-        if errors and not self.found and not self.broken:
+        totals = costs.total_errors(self.path)
+        if (costs.errors or totals) and not self.broken and not self._told(()):
             short = self._costs(frugal)
             if not short.errors and not short.total_errors(self.path):
-                blamed = dict.fromkeys(error.field for error in errors if error.field != self.path)
+                blamed = dict.fromkeys(error.field for error in (*costs.errors, *totals) if error.field != self.path)
                 self.warned = [f"{path}: {_WARNING}" for path in blamed or (self.path,)]
-                return self.found
-        return self.found + errors
+                return []
+        return self._told(costs.errors) + totals
 
     def _costs(self, estimate: Estimate) -> _Costs:
         costs = _Costs(estimate)
-        for place, made, path in self.seen:
-            costs.add(place, made, path, limited=self.options.limited_rules)
+        for place, made, path in self._seen:
+            if made is not None:
+                costs.add(place, made, path, limited=self.options.limited_rules)
         return costs
+
+    def _told(self, costs: Sequence[FieldError]) -> list[FieldError]:
+        """Return what is wrong with each rule, and that it costs too much, in upstream's order."""
+        too_much = {error.field: error for error in costs}
+        found: list[FieldError] = []
+        for place, made, path in self._seen:
+            if made is None:
+                found.append(FieldError(INTERNAL, path, f"Internal error: {_NO_TYPE}"))
+            else:
+                found += _errors(made, path, place.apart, too_much)
+        return found
 
     def _version(self, expression: str) -> str:
         return "stored" if expression in self.options.known_expressions else "new"
@@ -202,27 +213,30 @@ class Check:
             return
         base = child(place.path, "x-kubernetes-validations")
         if place.typeless:
-            self.found.append(FieldError(INTERNAL, base, f"Internal error: {_NO_TYPE}"))
+            self._seen.append((place, None, base))
             return
         for index, made in enumerate(place.scope.compiled(self._version)):
-            path = item(base, index)
-            self.seen.append((place, made, path))
-            self.found.extend(_errors(made, path, place.apart))
+            self._seen.append((place, made, item(base, index)))
 
     def _is_broken(self, path: str) -> bool:
         return any(node == path or node.startswith(f"{path}.") for node in self.broken)
 
 
-def _errors(made: Compiled, path: str, apart: str) -> Iterator[FieldError]:
-    rule = made.rule
+def _errors(made: Compiled, path: str, apart: str, costs: Mapping[str, FieldError]) -> Iterator[FieldError]:
+    """Yield what is wrong with a rule; ``costs`` say by path what costs too much."""
+    rule, expression, message = made.rule, child(path, "rule"), child(path, "messageExpression")
+    if expression in costs:
+        yield costs[expression]
     if made.error:
-        yield _of_rule(child(path, "rule"), rule, made.error)
+        yield _of_rule(expression, rule, made.error)
     if made.message_error:
-        yield _of_rule(child(path, "messageExpression"), rule, made.message_error)
+        yield _of_rule(message, rule, made.message_error)
+    if message in costs:
+        yield costs[message]
     if made.uses_old:
         if apart:
             text = f"oldSelf cannot be used on the uncorrelatable portion of the schema within {apart}"
-            yield invalid(child(path, "rule"), rule.rule, text)
+            yield invalid(expression, rule.rule, text)
     elif rule.optional_old_self is not None:
         text = "may not be set if oldSelf is not used in rule"
         yield invalid(child(path, "optionalOldSelf"), rule.optional_old_self, text)

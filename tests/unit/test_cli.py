@@ -1,5 +1,6 @@
 """The command line: flags of the real server, environment twins, the order of sources (command-line.md)."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -247,3 +248,10 @@ def test_authorization_modes(text: str, modes: tuple[str, ...] | None, warned: s
     told: list[str] = []
     assert cli.parse_serve(arguments, {}, told.append).authorization_modes == modes
     assert [warned in one for one in told] == ([True] if warned else [])
+
+
+def test_the_version_is_told_as_kube_apiserver_does(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.serve_parser().parse_args(["--version"])
+    assert not ended.value.code
+    assert re.fullmatch(r"Kubernetes v1\.[0-9]+\.[0-9]+\n", capsys.readouterr().out)

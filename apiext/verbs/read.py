@@ -68,7 +68,7 @@ async def list_page(verbs: Verbs, call: Call, options: ListOptions) -> Page:
     """Return a page of objects, or all of them as segments of bytes."""
     selection = await selected(call.served, options, call.name)
     collection = collection_of(verbs, call)
-    # upstream: a list of one object by its name has no pages, so that its limit does not ask for an exact revision
+    # upstream: only lists of many have pages, and a limit that makes a revision exact
     limit = 0 if _of_one(call, selection) and not options.continue_token else options.limit
     ask = ListAsk(options.resource_version, options.resource_version_match, limit, options.continue_token)
     try:

@@ -32,7 +32,7 @@ from apiext.etcd.binaries import NoBinary
 from apiext.etcd.client import Etcd
 from apiext.etcd.datadir import DirectoryInUse
 from apiext.etcd.errors import EtcdError
-from apiext.etcd.server import EtcdServer, ServerError
+from apiext.etcd.server import QUOTA, EtcdServer, ServerError
 from apiext.etcd.transport import TLS
 from apiext.http.protobuf import stored_json
 from apiext.http.server import HttpServer
@@ -217,7 +217,9 @@ class Application:
     async def _serve_on(self, etcd: Etcd, endpoints: list[str]) -> None:
         config = self._config
         telemetry = Telemetry()
-        store = CachedStore(etcd, Keys(config.etcd.prefix), telemetry.etcd_seconds, self._encryption.sealings)
+        quota = 0 if config.etcd.servers else QUOTA
+        keys, sealings = Keys(config.etcd.prefix), self._encryption.sealings
+        store = CachedStore(etcd, keys, telemetry.etcd_seconds, sealings, quota)
         live = LiveCatalog(Catalog())
         async with asyncio.TaskGroup() as group:
             await store.start(group)

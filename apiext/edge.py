@@ -19,7 +19,7 @@ from apiext.http.health import ENDPOINTS, Check, Health
 from apiext.http.operations import VerbOperations
 from apiext.http.server import HttpServer, Settings, ask_clients, tls_context
 from apiext.schema import timing
-from apiext.storage import lists
+from apiext.storage import metrics
 from apiext.telemetry import Telemetry
 from apiext.verbs.call import Verbs
 
@@ -130,7 +130,7 @@ async def listen(
         telemetry.add(family)
     for family in verbs.admission.metrics.families:
         telemetry.add(family)
-    for told in (timing.COMPILATION, timing.EVALUATION, timing.RATCHETING, *lists.FAMILIES, *resealing.FAMILIES):
+    for told in (timing.COMPILATION, timing.EVALUATION, timing.RATCHETING, *metrics.FAMILIES, *resealing.FAMILIES):
         telemetry.add(told)
     health = Health([Check(name, probe, _endpoints_of(name)) for name, probe in checks.items()])
     server = HttpServer(

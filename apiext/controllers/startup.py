@@ -23,7 +23,6 @@ from apiext.controllers.nonstructural import NonStructural
 from apiext.controllers.policies import Policies
 from apiext.controllers.serving import Serving
 from apiext.controllers.statuses import Statuses
-from apiext.etcd.server import QUOTA
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.collection import Decoder
 from apiext.storage.history import Change
@@ -58,7 +57,7 @@ class Controllers:
             "namespaces": Loop("namespaces", self._namespaces.reconcile, width=4),
         }
         self._first = Loop("first namespaces", lambda _: self._namespaces.create_missing(), width=1)
-        self._compaction = Compaction(store, config.compaction_interval, 0 if config.etcd.servers else QUOTA)
+        self._compaction = Compaction(store, config.compaction_interval)
         self._garbage: Garbage | None = None
         self._policies: Policies | None = None
         self._aggregation: Aggregation | None = None

@@ -144,7 +144,8 @@ def impersonate(gate: Gate, exchange: Exchange) -> None:
     except impersonation.NobodyNamed as error:
         raise _guarded(status.bad_request(str(error))) from error
     except StatusError as error:
-        raise _guarded(error) from error.__cause__
+        _guarded(error)
+        raise
     if trail is not None:
         trail.impersonated = user_info(exchange.user)
 

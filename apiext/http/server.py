@@ -60,14 +60,12 @@ class Settings:
     proxies: Proxies | None = None
 
 
-def tls_context(certificate: str, key: str, *client_cas: str) -> ssl.SSLContext:
-    """Return a context for these PEM files: TLS 1.2 and newer, HTTP/1.1 only, client certificates if asked for."""
+def tls_context(certificate: str, key: str) -> ssl.SSLContext:
+    """Return a context for these PEM files: TLS 1.2 and newer, HTTP/1.1 only, no client certificates yet."""
     context = as_go(ssl.create_default_context(ssl.Purpose.CLIENT_AUTH))
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
     context.load_cert_chain(certificate, key)
-    for client_ca in filter(None, client_cas):
-        ask_clients(context, client_ca)
     return context
 
 

@@ -45,9 +45,17 @@ class CachedStore:
     """
 
     def __init__(
-        self, etcd: Etcd, keys: Keys, seconds: HistogramFamily | None = None, sealings: Sealings | None = None
+        self,
+        etcd: Etcd,
+        keys: Keys,
+        seconds: HistogramFamily | None = None,
+        sealings: Sealings | None = None,
+        quota: int = 0,
     ) -> None:
-        """``seconds`` counts how long etcd took, by operation and resource; ``sealings`` encrypt what it keeps."""
+        """``seconds`` counts how long etcd took, by operation and resource; ``sealings`` encrypt what it keeps.
+
+        ``quota``: bytes that an etcd of our own may have, which is looked after; 0 for one of others.
+        """
         self._sealings = sealings or Unsealed()
         self.etcd = etcd
         self.keys = keys
@@ -55,7 +63,7 @@ class CachedStore:
         self._seconds = seconds
         self._progress = Progress(self._nudge)
         self._pump = Pump()
-        self._compactor = Compactor(etcd)
+        self._compactor = Compactor(etcd, quota)
         self._collections: dict[str, Collection] = {}
         self._root: WatchHandle | None = None
         self._group: asyncio.TaskGroup | None = None
@@ -294,18 +302,15 @@ class CachedStore:
         """Delete such a key if it has the revision expected; returns the deletion's revision, or RevisionChanged."""
         return key_outcome(key, await self._store.delete(key, expected, None))
 
-    async def compact(self, quota: int = 0) -> int:
-        """Take one turn of compaction; returns the revision compacted to, 0 for none (OPS-002).
+    async def compact(self) -> int:
+        """Take one turn of compaction; returns the revision compacted to, 0 for none (OPS-002)."""
+        return await self._compactor.turn()
 
-        ``quota``: bytes that an etcd of our own may have, 0 if it is one of others.
-        """
-        return await self._compactor.turn(quota)
-
-    async def compact_loop(self, every: float = limits.COMPACT_EVERY, quota: int = 0) -> None:
+    async def compact_loop(self, every: float = limits.COMPACT_EVERY) -> None:
         """Compact every so many seconds to where the store was one turn before, until cancelled (OPS-002)."""
         while True:
             await asyncio.sleep(every)
-            await self.compact(quota)
+            await self.compact()
 
     async def _put(
         self,

@@ -15,23 +15,22 @@ KEY = b"compact_rev_key"  # upstream: compactRevKey, outside any prefix
 class Compactor:
     """Each turn compacts to where the store was one turn ago, unless another server took the turn."""
 
-    def __init__(self, etcd: Etcd) -> None:
+    def __init__(self, etcd: Etcd, quota: int = 0) -> None:
+        """``quota``: bytes that an etcd of our own may have; 0 for one of others, which is theirs to look after."""
         self._etcd = etcd
+        self._quota = quota
         self._marked = 0
         self._head = 0
 
-    async def turn(self, quota: int) -> int:
-        """Take one turn; returns the revision compacted to, 0 for none. Trouble is logged and left for the next.
-
-        ``quota`` is that of an etcd of our own, which is looked after; 0 for one of others.
-        """
+    async def turn(self) -> int:
+        """Take one turn; returns the revision compacted to, 0 for none. Trouble is logged and left for the next."""
         try:
             compacted = await self._turn()
-            if quota:
-                await self._foresee(quota)
+            if self._quota:
+                await self._foresee()
             return compacted
         except errors.OutOfSpace:
-            return await self._full(quota)
+            return await self._full()
         except errors.FutureRevision:
             self._head = 0  # the store went back in time
         except errors.EtcdError as error:
@@ -57,23 +56,23 @@ class Compactor:
             return 0
         return target
 
-    async def _full(self, quota: int) -> int:
+    async def _full(self) -> int:
         """Compact an etcd that takes no mark; let one of our own take writes again, if there is room now."""
-        log.error("etcd is out of space and takes deletions only%s", "" if quota else _REMEDY)
+        log.error("etcd is out of space and takes deletions only%s", "" if self._quota else _REMEDY)
         try:
             target, self._head = self._head, await self._etcd.head_revision()
             compacted = await self._compact(target)
-            if quota and (await self._etcd.status()).db_size_in_use < limits.ETCD_NEARLY_FULL * quota:
+            if self._quota and (await self._etcd.status()).db_size_in_use < limits.ETCD_NEARLY_FULL * self._quota:
                 await self._etcd.defragment()
                 for alarm in await self._etcd.alarms():
                     await self._etcd.disarm(alarm)
-                log.error("the private etcd was out of space; it was defragmented and takes writes again")
+                log.warning("the private etcd was out of space; it was defragmented and takes writes again")
             return compacted
         except errors.EtcdError as error:
             log.warning("nothing could be done about it: %s", error)
         return 0
 
-    async def _foresee(self, quota: int) -> None:
+    async def _foresee(self) -> None:
         size = (await self._etcd.status()).db_size
-        if size > limits.ETCD_NEARLY_FULL * quota:
-            log.warning("the private etcd has %d of %d bytes, beyond which it takes no writes", size, quota)
+        if size > limits.ETCD_NEARLY_FULL * self._quota:
+            log.warning("the private etcd has %d of %d bytes, beyond which it takes no writes", size, self._quota)

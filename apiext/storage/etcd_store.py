@@ -8,7 +8,7 @@ from apiext.etcd import errors
 from apiext.etcd.client import Etcd, prefix_end
 from apiext.etcd.requests import GUARDS_KEPT
 from apiext.etcd.values import KeyValue, RangeResult, WriteResult
-from apiext.storage import lists
+from apiext.storage import metrics
 from apiext.storage.collection import Broken, Collection
 from apiext.storage.keys import split_relative
 from apiext.storage.leases import Leases
@@ -140,7 +140,7 @@ class EtcdStore:
         if page.more:
             state.remaining = page.count - seen
             state.following = page.kvs[-1].key.decode()[len(prefix) :] + "\0"
-        lists.count(col.resource, len(state.entries), len(state.broken))
+        metrics.listed(col.resource, len(state.entries), len(state.broken))
         return state
 
     async def _page(self, low: bytes, end: bytes, size: int, revision: int) -> RangeResult:

@@ -105,8 +105,7 @@ async def update(verbs: Verbs, call: Call, body: Body) -> Outcome:
     document = await decoding.normalize_body(call, body, decoding.mode(wanted))
     if call.trail is not None:
         call.trail.requested(document)
-    identity.settle_namespace(call, document)
-    identity.check_name(call, document)
+    identity.settle_names(call, document)
     write.warn_of_owners(call, document, admitted=False)
     uid = str(document["metadata"].get("uid") or "")
     change = write.Update(call, changes.replace(call, document), wanted, uid, unconditional=_unconditional(call))

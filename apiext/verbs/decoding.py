@@ -108,8 +108,7 @@ def normalize_patched(
     _report(call, [*patch_notes, *unknown_notes(call, unknown)], validation, quoted)
     if validation == WARN:
         call.warnings += identity.unknown_in_other_version(call, document, str(document.get("apiVersion", "")))
-    identity.settle_namespace(call, document)
-    identity.check_name(call, document)
+    identity.settle_names(call, document)
     return document
 
 
@@ -132,8 +131,7 @@ def restore_patched(
     # upstream: a strategic merge patch tells of them without escapes
     unknown_fields = [f'unknown field "{path}"' for path in sorted(getattr(path, "restored", path) for path in unknown)]
     _report(call, [*patch_notes, *unknown_fields], validation, quoted)
-    identity.settle_namespace(call, document)
-    identity.check_name(call, document)
+    identity.settle_names(call, document)
     return document
 
 

@@ -289,8 +289,9 @@ def own_kind(served: ServedVersion, document: View) -> GroupKind:
     return GroupKind("" if version is None else version.group, str(document.get("kind", "")))
 
 
-def check_name(call: Call, document: View) -> None:
-    """400 when the name in a body is not the one of the URL (ERR-13)."""
+def settle_names(call: Call, document: Document) -> None:
+    """Settle the namespace of a body, then 400 when its name is not the one of the URL (ERR-13)."""
+    settle_namespace(call, document)
     metadata = document.get("metadata") or {}
     name = metadata.get("name", "")
     if not name:

@@ -311,8 +311,7 @@ class Application:
         )
 
     def _finish(self, found: Document) -> Document:
-        identity.settle_namespace(self._call, found)
-        identity.check_name(self._call, found)
+        identity.settle_names(self._call, found)
         return found
 
     def _report(self) -> None:

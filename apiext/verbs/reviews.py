@@ -157,7 +157,7 @@ async def _token(verbs: Verbs, call: Call, document: Document) -> Document:
     if verbs.authenticator is None or (audiences and not matching):
         return unknown
     try:
-        if bearer_token(f"Bearer {token}") != token:
+        if bearer_token(f"Bearer {token}") != token:  # no header could bring it
             raise BadCredential
         user = verbs.authenticator.authenticate(f"Bearer {token}", None)
     except BadCredential:

@@ -346,7 +346,6 @@ def _asked(verbs: Verbs, wanted: Update, entry: Entry) -> tuple[Document, View, 
         shown = ownership.with_owners(call, shown, old)
     _check_uid(verbs, wanted, old)
     asked = wanted.change(shown)
-    identity.settle_namespace(call, asked)
     if not wanted.applied:
         ownership.follow(call, shown, asked, wanted.options, verbs.clock())
     return old, shown, asked

@@ -383,8 +383,9 @@ def test_users_with_tokens_are_judged(own_etcd: Etcd, tmp_path: Path) -> None:
         alice.get(path).expect(200)
         refused = alice.request("GET", path, headers={"Impersonate-User": "carl"}).expect(403)
         assert 'User "carl" cannot list resource "configmaps"' in refused["message"]
-        other = alice.request("GET", f"{path}/a", headers={"Impersonate-User": "carl"}).expect(403)
-        assert 'User "alice" cannot impersonate-on:user-info:get resource "configmaps"' in other["message"]
+        other = alice.request("GET", f"{path}/a", headers={"Impersonate-User": "carl"})
+        assert 'User "alice" cannot impersonate-on:user-info:get resource "configmaps"' in other.expect(403)["message"]
+        assert other.headers["x-content-type-options"] == "nosniff", "its text quotes the request"
         old = alice.request("GET", f"{path}/a", headers={"Impersonate-User": "old"}).expect(403)
         assert 'User "old" cannot get resource "configmaps"' in old["message"]
         master = alice.request("GET", path, headers={"Impersonate-User": "x", "Impersonate-Group": "system:masters"})

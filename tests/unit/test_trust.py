@@ -12,7 +12,7 @@ import yaml
 
 from apiext.auth import certificates
 from apiext.etcd.transport import TLS
-from apiext.http.server import tls_context
+from apiext.http.server import ask_clients, tls_context
 from apiext.tools import access
 from apiext.webhooks.trust import context_of
 from tests.support import tls
@@ -23,7 +23,9 @@ Make = Callable[[Path], ssl.SSLContext | None]
 def listening(directory: Path) -> ssl.SSLContext:
     authority = certificates.load_authority(directory)
     certificates.load_serving(directory, authority, certificates.serving_names("127.0.0.1", ()))
-    return tls_context(*(str(directory / name) for name in ("serving.crt", "serving.key", "ca.crt")))
+    context = tls_context(str(directory / "serving.crt"), str(directory / "serving.key"))
+    ask_clients(context, str(directory / "ca.crt"))
+    return context
 
 
 def to_etcd(directory: Path) -> ssl.SSLContext:

@@ -14,7 +14,7 @@ from apiext.auth.authorization import Attributes, Decision
 from apiext.auth.user import authenticated
 from apiext.catalog.converted import NeedsConversion
 from apiext.catalog.viewing import WrongVersion
-from apiext.http.server import tls_context
+from apiext.http.server import ask_clients, tls_context
 from tests.unit.http.support import COLLECTION, Shelf, connected, on_uvloop, serving, until
 
 FAST = pytest.mark.parametrize("fast", [True, False], ids=["fast", "ordinary"])
@@ -141,7 +141,8 @@ async def test_client_certificates(tmp_path: Path) -> None:
     authority = certificates.load_authority(tmp_path)
     serving_pair = certificates.load_serving(tmp_path, authority, certificates.serving_names("127.0.0.1"))
     ca = tmp_path / "ca.crt"
-    context = tls_context(str(serving_pair.certificate), str(serving_pair.key), str(ca))
+    context = tls_context(str(serving_pair.certificate), str(serving_pair.key))
+    ask_clients(context, str(ca))
     pem, key = certificates.issue_client(authority, "alice", ["devs"])
     (tmp_path / "client.pem").write_bytes(pem + key)
     ours = ssl.create_default_context(cafile=str(ca))

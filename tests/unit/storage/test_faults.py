@@ -30,10 +30,18 @@ class Rig:
         return self.store.keys.object(THINGS, "one", name)
 
 
+QUOTA = 10_000  # bytes of an etcd of our own
+
+
 @pytest.fixture
-async def rig() -> AsyncIterator[Rig]:
+def quota() -> int:
+    return 0
+
+
+@pytest.fixture
+async def rig(quota: int) -> AsyncIterator[Rig]:
     etcd = FakeEtcd()
-    store = CachedStore(etcd, Keys("registry"))  # type: ignore[arg-type]
+    store = CachedStore(etcd, Keys("registry"), quota=quota)  # type: ignore[arg-type]
     async with asyncio.TaskGroup() as group:
         await store.start(group)
         col = store.add(THINGS, True)
@@ -285,20 +293,22 @@ async def test_a_full_store_is_compacted_without_a_mark(rig: Rig, caplog: pytest
 
 
 @pytest.mark.rows("OPS-002")
+@pytest.mark.parametrize("quota", [QUOTA])
 async def test_an_own_store_that_was_full_takes_writes_again(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
-    await rig.store.compact(quota=10_000)
+    await rig.store.compact()
     rig.etcd.full, rig.etcd.size, rig.etcd.in_use = True, 10_001, 9_900
-    await rig.store.compact(quota=10_000)
+    await rig.store.compact()
     assert rig.etcd.full, "defragmenting would give nothing back"
     rig.etcd.in_use = 500
-    await rig.store.compact(quota=10_000)
+    await rig.store.compact()
     await rig.store.create(rig.col, "one", "b", body(n=1))
     assert (rig.etcd.size, "takes writes again" in caplog.text) == (500, True)
 
 
+@pytest.mark.parametrize("quota", [QUOTA])
 async def test_an_own_store_tells_before_it_is_full(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     for rig.etcd.size, told in ((8_000, False), (9_500, True)):
-        await rig.store.compact(quota=10_000)
+        await rig.store.compact()
         assert ("the private etcd has 9500 of 10000 bytes" in caplog.text) is told
 
 

@@ -28,7 +28,7 @@ RETURNED = Family(
 FAMILIES = (TOTAL, FETCHED, EVALUATED, RETURNED)
 
 
-def count(resource: GroupResource, objects: int, broken: int = 0) -> None:
+def listed(resource: GroupResource, objects: int, broken: int = 0) -> None:
     """Count a list that etcd was asked for; selectors are judged later, so every readable object was returned."""
     labels = (resource.group, resource.resource)
     TOTAL.slot(*labels).value += 1

@@ -1,5 +1,7 @@
 """Watchers of one collection: cursors into its history, served in groups that share every frame (http.md 4, 9)."""
 
+import asyncio
+import math
 from collections import deque
 from collections.abc import Container, Hashable, Iterable
 
@@ -28,9 +30,9 @@ class Watcher:
         "_group",
         "_initial",
         "announce",
-        "bookmarks",
         "cursor",
         "ended",
+        "marked_from",
         "queued",
         "reached",
         "sink",
@@ -42,9 +44,10 @@ class Watcher:
         self._group = group
         self._initial: deque[Piece] | None = None
         self.announce = 0
-        self.bookmarks = bookmarks
         self.cursor = 0
         self.ended = False
+        # the loop's time from which bookmarks come by the clock: a short watch gets only its last one
+        self.marked_from = asyncio.get_running_loop().time() + limits.BOOKMARK_FIRST if bookmarks else math.inf
         self.queued = False
         self.reached = 0
         self.sink = sink
@@ -69,6 +72,7 @@ class Watcher:
         """Write a bookmark at once, as before the end of a timed watch (RV-012); nothing during initial events."""
         if not self.ended and self._initial is None and not self.sink.paused:
             self._group.flush(self)
+            self.marked_from = math.inf
             self.sink.write(self._group.spec.bookmark(self.revision, False))
 
     def begin(self, pieces: list[Piece], announce: int, chosen: bool = False) -> None:
@@ -270,7 +274,8 @@ class Group:
         if self._due:
             self._due = False
             self._data = self.spec.bookmark(self._fanout.revision_before(self.cursor), False)
-            self._todo = [watcher for watcher in self._synced if watcher.bookmarks]
+            now = asyncio.get_running_loop().time()
+            self._todo = [watcher for watcher in self._synced if watcher.marked_from <= now]
             return True
         return False
 

@@ -183,13 +183,14 @@ async def test_a_closed_watcher_gets_nothing(feed: Feed) -> None:
     assert feed.col.watchers == 0
 
 
+@pytest.mark.looptime
 @pytest.mark.rows("RV-012")
 async def test_bookmarks_go_to_those_who_want_them(feed: Feed) -> None:
     wanting, plain, paused = RecordingSink(), RecordingSink(), RecordingSink()
     feed.col.watch(GROUP, None, wanting, bookmarks=True)
     feed.col.watch(GROUP, None, plain)
     watcher = feed.col.watch(GROUP, None, paused, bookmarks=True)
-    await turns()
+    await asyncio.sleep(limits.BOOKMARK_FIRST)
     paused.paused = True
     feed.progress.advance(20)
     feed.col.tick()
@@ -204,6 +205,24 @@ async def test_bookmarks_go_to_those_who_want_them(feed: Feed) -> None:
     feed.col.tick()
     await turns()
     assert paused.seen[-1] == Seen("BOOKMARK", "", 21)
+
+
+@pytest.mark.looptime
+@pytest.mark.rows("RV-012")
+async def test_a_short_watch_gets_only_its_last_bookmark(feed: Feed) -> None:
+    young, ending = RecordingSink(), RecordingSink()
+    last = feed.col.watch(GROUP, None, ending, bookmarks=True)
+    await asyncio.sleep(limits.BOOKMARK_FIRST)
+    feed.col.watch(GROUP, None, young, bookmarks=True)
+    last.bookmark_now()
+    for _ in range(2):
+        feed.col.tick()
+        await turns()
+    assert (young.seen, len(ending.seen)) == ([], 1)
+    await asyncio.sleep(limits.BOOKMARK_FIRST)
+    feed.col.tick()
+    await turns()
+    assert (len(young.seen), len(ending.seen)) == (1, 1)
 
 
 @pytest.mark.rows("RV-012")

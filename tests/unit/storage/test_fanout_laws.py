@@ -112,4 +112,5 @@ def test_every_change_is_seen_once_in_order(seed: int, bounds: tuple[int, int]) 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "PUMP_SLICE", bounds[0])
         patch.setattr(limits, "PUMP_BLOCK", bounds[1])
+        patch.setattr(limits, "BOOKMARK_FIRST", 0)
         asyncio.run(story(seed))

@@ -34,6 +34,8 @@ MACHINE = re.compile(r"(?<![\w.$}\])/-])/(?:root|home|Users|work|mnt|workspace)/
 def listed(*patterns: str) -> list[str]:
     """Return the project's files, committed or about to be, as git sees them."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *patterns]
+    if shutil.which("git") is None:
+        pytest.skip("no git here: the files of the project are not known")
     told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if told.returncode:
         pytest.skip("not a git checkout: the files of the project are not known")
@@ -206,10 +208,20 @@ def _chosen(directory: Path, interpreters: dict[str, str], python: str = "") -> 
         ({"python3": "profiled", "python3.13": "profiled"}, "", "python3"),
         ({"python3": "plain", "python3.13": "", "python3.12": "profiled"}, "", "python3.12"),
         ({"python3": "", "python3.13": "profiled"}, "", "python3.13"),
+        ({"python3": "new", "python3.14": "", "python3.13": "", "python3.12": "profiled"}, "", "python3.12"),
         ({"python3": "profiled", "mine": "plain"}, "mine", "mine"),
+        ({"python3": "profiled", "mine": "new"}, "mine", "mine"),
         ({"python3": "profiled", "mine": ""}, "mine", ""),
     ],
-    ids=["first", "profiled before plain", "suitable", "asked for", "asked for in vain"],
+    ids=[
+        "first",
+        "profiled before plain",
+        "suitable",
+        "known before new",
+        "asked for",
+        "new, asked for",
+        "asked for in vain",
+    ],
 )
 def test_the_environment_is_made_with_a_fast_interpreter(
     tmp_path: Path, interpreters: dict[str, str], python: str, chosen: str

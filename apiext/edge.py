@@ -171,7 +171,9 @@ async def listen(
 
 def _endpoints_of(check: str) -> Sequence[str]:
     """Return who asks a check: some are about readiness only, as upstream (HLT-002)."""
-    return ENDPOINTS if check == "etcd" or check.startswith("poststarthook/") else ("readyz",)
+    if check == "etcd" or check.startswith("poststarthook/"):
+        return ENDPOINTS
+    return ("healthz", "readyz") if check == "kms-providers" else ("readyz",)
 
 
 def write_kubeconfig(config: Config, known: Identity, url: str) -> Path:

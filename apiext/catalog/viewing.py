@@ -179,6 +179,7 @@ def custom_codec(storage: Storage, version: str, *, exact: bool) -> Codec:
         return _accepted(document, storage, version)
 
     def decode(raw: bytes, revision: int) -> Document:
+        nonlocal exact
         document = parse(raw)
         if splices.knows(raw):
             return with_revision(document, revision)
@@ -188,7 +189,10 @@ def custom_codec(storage: Storage, version: str, *, exact: bool) -> Codec:
         with_revision(document, revision)
         if stored == version:
             return document
-        return _accepted(document, storage, version) if answers is None else answers.read(document, raw)
+        document = _accepted(document, storage, version) if answers is None else answers.read(document, raw)
+        # what lacks defaults of this version may be written so, too
+        exact = exact and not storage.shapes[version]().default(clone(document))
+        return document
 
     def view(raw: bytes, revision: int) -> bytes:
         known = splices.view(raw, revision)

@@ -38,13 +38,22 @@ class _Missing:
 
 
 MISSING = _Missing()
+
+
+class Held(Fault):
+    """A fault that a list holds as an element: a value, until something is asked of it."""
+
+    __slots__ = ()
+    go_type = "*types.Err"
+
+
 QUALIFYING = frozenset((str, int, bool, float, Uint))  # kinds of values that select and index
 
 
 def lookup(value: Value, key: Value, if_present: bool) -> Value:
     """Return the element, entry or field of a key."""
-    if type(value) is Fault:
-        return value
+    if isinstance(value, Fault):
+        return Fault(value.message)
     if is_map(value):
         found = value.find(key)
         if type(found) is Fault:
@@ -59,7 +68,8 @@ def lookup(value: Value, key: Value, if_present: bool) -> Value:
         if type(key) is not int and isinstance(value, ListView) and 0 <= index < len(value):
             return Fault(f"unsupported index: {show(key)}")
         if 0 <= index < len(value):
-            return element(value, index)
+            held = element(value, index)
+            return Held(held.message) if type(held) is Fault else held
         return MISSING if if_present else Fault(f"index out of bounds: {show(key)}")
     if type(value) is Patch:
         there = not if_present or value.has(key)
@@ -202,7 +212,9 @@ class Attribute:
                 return value
             if value is MISSING:
                 return NONE
-        return Optional(True, value) if optional else value
+        if optional:
+            return Optional(True, Fault(value.message) if type(value) is Held else value)
+        return value
 
 
 class Variable(Attribute):
@@ -292,6 +304,8 @@ class Access(Step):
         """Return the value; costs 1 for the variable, nothing for a conditional or a test."""
         attribute = self.attribute
         value = attribute.resolve(frame, tracker)
+        if type(value) is Held:
+            value = Fault(value.message)
         if self.test and type(value) is Optional:
             value = value.present
         if isinstance(attribute, Conditional):

@@ -90,7 +90,7 @@ def base(version: str = "stored", extension: Extension | None = None) -> Base:
         "null_type": types.NULL,
         types.TIMESTAMP.name: types.TIMESTAMP,
         types.DURATION.name: types.DURATION,
-        "optional_type": types.make("opaque", "optional_type"),
+        "optional_type": types.optional_of(types.DYN),
         **{name: types.SIMPLE[name] for name in UNDEFINED},
     }
     for library in LIBRARIES if extension is None else (*LIBRARIES, extension.library):

@@ -30,6 +30,7 @@ class Checked:
     names: dict[int, str]  # of variables and types
     constants: dict[int, Type]  # names that mean a type
     constructs: bool = False  # objects
+    loose: bool = False  # values are not all of their types, as the planner finds
 
     @property
     def result(self) -> Type:
@@ -117,16 +118,15 @@ class Checker:
         found = self.globals.get(name)
         if found is not None:
             return found, None
+        named = self.find_type(name)
+        return None if named is None else (types.type_of(named), named)
+
+    def find_type(self, name: str) -> Type | None:
+        """Return the type of a name."""
         named = self.base.type_names.get(name)
-        if named is not None:
-            return types.type_of(named), named
-        if name in self.objects:
-            object_type = types.object_named(name)
-            return types.type_of(object_type), object_type
-        if self.base.shape(name) is not None:
-            object_type = types.object_named(name)
-            return types.type_of(object_type), object_type
-        return None
+        if named is None and (name in self.objects or self.base.shape(name) is not None):
+            return types.object_named(name)
+        return named
 
     def check_ident(self, node: Ident) -> Node:
         name = node.name
@@ -353,17 +353,14 @@ class Checker:
 
     def check_object(self, node: ObjectOf) -> Node:
         name = node.type_name.removeprefix(".")
-        meant = self.local(name) or next(iter(self.find_global(name) or ()), None)
-        if meant is None:
+        named = self.find_type(name)
+        if named is None:
             self.types[node.id] = ERROR
             self.undeclared(node.id, node.type_name)
             return node
-        named = meant.params[0] if meant.kind == "type" else ERROR
         known = named.kind == "object" and (name in self.objects or self.base.shape(name) is not None)
-        if not known and meant.kind == "type":
+        if not known:
             self.fault(node.id, f"'{named.name}' is not a message type")
-        elif not known and meant.kind != "error":
-            self.fault(node.id, f"'{meant.name}' is not a type")
         self.types[node.id] = named if known else ERROR
         self.constructs = True
         for field in node.fields:

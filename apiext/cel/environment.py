@@ -27,14 +27,23 @@ PER_CALL_LIMIT = 1_000_000  # units of one evaluation (CEL-011)
 
 
 class Rejected:
-    """An expression that cannot be used: at which stage, upstream's text, and its type if it came so far."""
+    """An expression that cannot be used: at which stage, upstream's text, and what was checked if it came so far."""
 
-    __slots__ = ("result", "stage", "text")
+    __slots__ = ("checked", "stage", "text")
 
-    def __init__(self, stage: str, text: str, result: Type | None = None) -> None:
+    def __init__(self, stage: str, text: str, checked: Checked | None = None) -> None:
         self.stage = stage
         self.text = text
-        self.result = result
+        self.checked = checked
+
+    @property
+    def result(self) -> Type | None:
+        """The type of the expression, if it has one."""
+        return self.checked.result if self.checked is not None else None
+
+    def mentions(self, variable: str) -> bool:
+        """Return whether a variable is used, as far as that is known."""
+        return self.checked is not None and self.checked.mentions(variable)
 
 
 class Evaluation:
@@ -114,7 +123,7 @@ class Environment:
             with room_for(len(text)):
                 return Program(self, checked, plan(checked, self.base))
         except Unplannable as wrong:
-            return Rejected("instantiation", str(wrong), checked.result)
+            return Rejected("instantiation", str(wrong), checked)
 
     def estimate(self, checked: Checked, root: str = "self") -> Range:
         """Return the least and the most that an expression costs, with the sizes declared for a variable."""

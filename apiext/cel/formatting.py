@@ -9,7 +9,21 @@ from apiext.cel.conversions import to_string
 from apiext.cel.effort import spend, spend_text
 from apiext.cel.quotes import go_quote
 from apiext.cel.types import Type
-from apiext.cel.values import Duration, Fault, Timestamp, Uint, Value, element, elements, is_list, is_map, type_name
+from apiext.cel.values import (
+    NIL,
+    Broken,
+    Duration,
+    Fault,
+    Timestamp,
+    Uint,
+    Value,
+    View,
+    element,
+    elements,
+    is_list,
+    is_map,
+    type_name,
+)
 
 DEFAULT_PRECISION = 6
 MAX_PRECISION = 10_000  # digits after the point; more would be made only to fill memory
@@ -149,7 +163,7 @@ def _string(value: Value, precision: int = 0) -> str:
         spend_text(len(made))
         return f"[{made}]"
     if is_map(value):
-        pairs = sorted(((_key(key), _inner(value.find(key)[1])) for key in elements(value)), key=lambda pair: pair[0])
+        pairs = sorted((_pair(value, key) for key in elements(value)), key=lambda pair: pair[0])
         made = ", ".join(f"{key}:{inner}" for key, inner in pairs)
         spend_text(len(made))
         return f"{{{made}}}"
@@ -159,6 +173,15 @@ def _string(value: Value, precision: int = 0) -> str:
             raise FormatError(f"could not convert argument {go_quote(text.message)} to string")
         return str(text)
     raise _refuse("s", value)
+
+
+def _pair(values: Value, key: Value) -> tuple[str, str]:
+    if key is None and isinstance(values, View):
+        raise Broken(NIL)
+    name, found = _key(key), values.find(key)
+    if found is None:
+        raise FormatError(f"could not find key: {name}")
+    return name, _inner(found[1])
 
 
 def _key(value: Value) -> str:
@@ -208,7 +231,8 @@ def _fixed(value: Value, precision: int) -> str:
 
 
 def _scientific(value: Value, precision: int) -> str:
-    return localized(_real("e", value), "e", precision)
+    text = localized(_real("e", value), "e", DEFAULT_PRECISION)
+    return text.rjust(precision)  # %6e, not %.6e, as upstream has it
 
 
 def localized(number: float, kind: str, precision: int) -> str:
@@ -217,6 +241,7 @@ def localized(number: float, kind: str, precision: int) -> str:
         return "NaN"
     if number in (float("inf"), float("-inf")):
         return "∞" if number > 0 else "-∞"
+    number = number or 0.0  # no -0
     if kind == "f":
         return f"{number:,.{precision}f}"
     mantissa, _, exponent = f"{number:.{precision}e}".partition("e")

@@ -38,6 +38,8 @@ def generate(
 
     None when code cannot be made.
     """
+    if checked.loose:
+        return None
     generator = Generator(checked, declared, optional)
     try:
         source = generator.whole(step)

@@ -1,10 +1,10 @@
 """How Go prints values of the language and their types, where messages let it."""
 
 from collections.abc import Callable
-from datetime import date
 from typing import Any
 
 from apiext.cel.conversions import shortest
+from apiext.cel.times import wall_clock
 from apiext.cel.types import Type
 from apiext.cel.values import SECOND, Duration, Fault, Map, Optional, Timestamp, Uint, Value
 
@@ -67,13 +67,12 @@ def _decimal(ns: int, unit: int) -> str:
 
 def _timestamp(value: Timestamp) -> str:
     seconds, nanos = divmod(value.ns + value.offset * SECOND, SECOND)
-    days, rest = divmod(seconds, 86_400)
-    day = date.fromordinal(days + 719_163)
+    at = wall_clock(seconds)
     decimals = f".{nanos:09d}".rstrip("0") if nanos else ""
     offset = abs(value.offset) // 60
     zone = f"{'-' if value.offset < 0 else '+'}{offset // 60:02d}{offset % 60:02d}"
-    clock = f"{rest // 3600:02d}:{rest // 60 % 60:02d}:{rest % 60:02d}"
-    return f"{day.year:04d}-{day.month:02d}-{day.day:02d} {clock}{decimals} {zone} {zone if value.offset else 'UTC'}"
+    clock = f"{at.hour:02d}:{at.minute:02d}:{at.second:02d}"
+    return f"{at.year:04d}-{at.month:02d}-{at.day:02d} {clock}{decimals} {zone} {zone if value.offset else 'UTC'}"
 
 
 _SHOWN: dict[type, Callable[[Value], str]] = {

@@ -12,11 +12,14 @@ from apiext.cel.evaluation import Frame, Step, Tracker
 from apiext.cel.go_values import go_type, show
 from apiext.cel.overloads import Implement
 from apiext.cel.values import (
+    NIL,
+    Broken,
     Fault,
     Map,
     Optional,
     Uint,
     Value,
+    View,
     elements,
     equal,
     is_list,
@@ -317,8 +320,15 @@ def _pairs(over: Value) -> Iterator[tuple[Value, Value]]:
         yield from enumerate(elements(over))
         return
     for key in elements(over):
-        found = over.find(key)
-        yield key, found[1]
+        yield key, entry(over, key)
+
+
+def entry(values: Value, key: Value) -> Value:
+    """Return the value of a key that a map or an object names; a field that is null is named, and not there."""
+    found = values.find(key)
+    if type(found) is Fault:
+        return found
+    return Fault(f"no such key: {show(key)}") if found is None else found[1]
 
 
 class Turn:
@@ -389,7 +399,9 @@ def grow_map(into: Value, key: Value, value: Value) -> Value:
 def grow_map_by(into: Value, entries: Value) -> Value:
     """Add the entries of a map to the map that a loop gathers."""
     for key in elements(entries):
-        found = grow_map(into, key, entries.find(key)[1])
+        if key is None and isinstance(entries, View) and type(into) is Map and not len(into):
+            raise Broken(NIL)
+        found = grow_map(into, key, entry(entries, key))
         if type(found) is Fault:
             return found
     return into

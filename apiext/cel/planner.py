@@ -109,15 +109,24 @@ class _Planner:
             access.add(ByConstant(node.id, node.field, False, node.test))
         return Access(node.id, access.attribute, True) if node.test else access
 
+    def may_be_optional(self, access: Access) -> bool:
+        """Return whether what a chain of selections gives may be an optional value."""
+        qualifiers = access.attribute.qualifiers
+        ids = [access.attribute.own_id, *(qualifier.id for qualifier in qualifiers[:-1])]
+        kinds = ("opaque", "dyn", "parameter")
+        return any(qualifier.optional for qualifier in qualifiers) or any(
+            self.checked.types[id].kind in kinds for id in ids
+        )
+
     def call(self, node: Call) -> Step:
         args = [self.step(arg) for arg in node.all_args()]
         name = node.function
         if name in ("_&&_", "_||_"):
             return Logic(node.id, args, name == "_||_")
         if name == "_?_:_":
-            yes, no = (
-                arg.attribute if isinstance(arg, Access) and not arg.test else OfStep(arg.id, arg) for arg in args[1:]
-            )
+            yes, no = (arg.attribute if isinstance(arg, Access) else OfStep(arg.id, arg) for arg in args[1:])
+            if any(isinstance(arg, Access) and arg.test and self.may_be_optional(arg) for arg in args[1:]):
+                self.checked.loose = True  # the branch of a has() gives the optional value itself, as upstream
             return Access(node.id, Conditional(node.id, args[0], yes, no))
         if name in ("_[_]", "_[?_]", "_?._"):
             return self.index(node, args, name != "_[_]")

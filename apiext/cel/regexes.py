@@ -11,6 +11,11 @@ _SMALL, _LARGE = 1024 * 1024, 8 * 1024 * 1024  # bytes of one program and its ca
 _REMEMBERED = 10_000  # characters of patterns whose programs are remembered
 _NOWHERE = (-1, -1)
 _TOKEN = re.compile(r"\\Q.*?(?:\\E|\Z)|\\.", re.DOTALL)
+_GROUP = re.compile(r"\\Q.*?(?:\\E|\Z)|\\.|\[\^?\]?(?:\[:.*?:\]|\\.|[^\]])*\]|\(\?<[=!]", re.DOTALL)
+_COUNT = re.compile(r"(\{([0-9]+)(?:,([0-9]*))?\})\??\Z")
+_MOST_TIMES = 1000  # that a part is repeated by a count
+_REPEATED = ("invalid repeat count", "invalid nested repetition operator")
+_LOOKING_BACK = ("(?<=", "(?<!")
 _GROUP_NAME = re.compile(r"[A-Za-z0-9_]+\Z")
 _GO_TEXTS = {
     "missing ]": "missing closing ]",
@@ -53,19 +58,38 @@ def _compiled(pattern: str) -> Match:
     compiled = engine(raw, options)
     if not compiled.ok() and compiled.error().startswith(b"pattern too large"):
         compiled = engine(raw, _engine(_LARGE)[1])
-    if not compiled.ok():
-        reason, _, part = compiled.error().decode("utf-8", "replace").partition(": ")
-        if reason.startswith("pattern too large"):
-            raise PatternError("error parsing regexp: expression too large")
-        text = _GO_TEXTS.get(reason, reason)
-        raise PatternError(f"error parsing regexp: {text}: `{pattern if text in _WHOLE else part}`")
     # RE2 takes two things that Go does not
-    if "\\C" in pattern and any(token == "\\C" for token in _TOKEN.findall(pattern)):
-        raise PatternError("error parsing regexp: invalid escape sequence: `\\C`")
+    at = next((found.start() for found in _TOKEN.finditer(pattern) if found[0] == "\\C"), -1)
+    if at >= 0:
+        before = engine(pattern[:at].encode("utf-8", "surrogatepass"), options)
+        if before.ok() or before.error().startswith((b"missing )", b"missing ]")):
+            raise PatternError("error parsing regexp: invalid escape sequence: `\\C`")
+    if not compiled.ok():
+        raise PatternError(f"error parsing regexp: {_refusal(compiled.error().decode('utf-8', 'replace'), pattern)}")
     for name, _ in compiled.NamedCapturingGroups():
         if not _GROUP_NAME.match(name.decode("utf-8", "replace")):
             raise PatternError(f"error parsing regexp: invalid named capture: `(?P<{name.decode()}>`")
     return partial(compiled.Match, anywhere)
+
+
+def _refusal(told: str, pattern: str) -> str:
+    """Return in Go's words why RE2 refuses a pattern."""
+    reason, _, part = told.partition(": ")
+    if reason.startswith("pattern too large"):
+        return "expression too large"
+    text = _GO_TEXTS.get(reason, reason)
+    if part in _LOOKING_BACK:  # Go takes it for a name
+        rest = pattern[next(found.start() for found in _GROUP.finditer(pattern) if found[0] == part) :]
+        return f"invalid named capture: `{rest[: rest.find('>') + 1] or rest}`"
+    count = _COUNT.search(part) if text in _REPEATED else None
+    if count is not None and (text == "invalid repeat count" or _is_too_much(count)):
+        return f"invalid repeat count: `{count[1]}`"  # Go looks at it first, and without a question mark
+    return f"{text}: `{pattern if text in _WHOLE else part}`"
+
+
+def _is_too_much(count: re.Match[str]) -> bool:
+    least, most = int(count[2][:9]), int(count[3][:9]) if count[3] else -1
+    return max(least, most) > _MOST_TIMES or 0 <= most < least
 
 
 _known = lru_cache(maxsize=256)(_compiled)
@@ -106,7 +130,8 @@ def find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
         if start < 0:
             break
         # Go: an empty match right after the match before does not count
-        if end > start or start != last_end:
+        inside = start < size and raw[start] & 0xC0 == 0x80  # of a character, where Go never looks
+        if not inside and (end > start or start != last_end):
             spend(2)
             found.append(raw[start:end].decode("utf-8", "surrogatepass"))
         last_end = end

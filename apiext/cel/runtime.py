@@ -36,7 +36,7 @@ def find(value: Value, key: Value) -> Value:
     if type(key) not in QUALIFYING:
         raise Odd
     found = lookup(value, key, False)
-    if type(found) is Fault or type(value) is Optional:
+    if isinstance(found, Fault) or type(value) is Optional:
         raise Odd
     return found
 

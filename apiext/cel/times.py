@@ -28,20 +28,25 @@ def _remembered(read: Callable[[str], T]) -> Callable[[str], T]:
     return lambda text: known(text) if len(text) <= _REMEMBERED else read(text)
 
 
+def _days(year: int, month: int, day: int) -> int | None:
+    """Return the days from 1970 to a day, None when the calendar has no such day; there is a year 0."""
+    try:
+        return date(year or 400, month, day).toordinal() - (0 if year else _CYCLE) - _EPOCH
+    except ValueError:
+        return None
+
+
 def _instant(found: re.Match[str]) -> tuple[int, int] | None:
     """Return nanoseconds since 1970 and seconds east of a matched text, None when the calendar has no such time."""
     year, month, day, hour, minute, second = (int(found[n]) for n in range(1, 7))
-    if hour > 23 or minute > 59 or second > 59 or year == 0:
-        return None
-    try:
-        days = date(year, month, day).toordinal() - _EPOCH
-    except ValueError:
+    days = _days(year, month, day)
+    if hour > 23 or minute > 59 or second > 59 or days is None:
         return None
     east = 0
     seconds = days * _DAY + hour * 3600 + minute * 60 + second
     if found[9]:
         ahead, past = int(found[10]), int(found[11])
-        if ahead > 24 or past > 59:
+        if ahead > 24 or past > 60:  # as Go has it
             return None
         east = (ahead * 3600 + past * 60) * (1 if found[9] == "+" else -1)
         seconds -= east
@@ -69,10 +74,8 @@ def parse_date(text: str) -> tuple[int, int] | None:
     """Return nanoseconds since 1970 of a full date, and 0 for UTC."""
     if not re.fullmatch(r"\d{4}-\d\d-\d\d", text, re.ASCII):
         return None
-    try:
-        return (date.fromisoformat(text).toordinal() - _EPOCH) * _DAY * SECOND, 0
-    except ValueError:
-        return None
+    days = _days(*map(int, text.split("-")))
+    return None if days is None else (days * _DAY * SECOND, 0)
 
 
 _UNITS = {
@@ -85,7 +88,7 @@ _UNITS = {
     "m": 60 * SECOND,
     "h": 3600 * SECOND,
 }
-_PART = re.compile(r"(\d*)(?:(\.)(\d*))?(ns|us|µs|μs|ms|s|m|h)")
+_PART = re.compile(r"(\d*)(?:(\.)(\d*))?(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
 _WORD_UNITS: tuple[tuple[tuple[str, ...], int], ...] = (  # a word is a unit's when it begins with the last name
     (("ns", "nano"), 1), (("us", "µs", "micro"), 1000), (("ms", "milli"), 1_000_000), (("s", "sec"), SECOND),
     (("m", "min"), 60 * SECOND), (("h", "hr", "hour"), 3600 * SECOND), (("d", "day"), _DAY * SECOND),
@@ -188,17 +191,13 @@ def _refusal(text: str, layout: str, parts: tuple[tuple[str, str], ...]) -> str:
 def format_timestamp(ns: int, offset: int = 0) -> str:
     """Return a timestamp at an offset from UTC in seconds, with as many decimals as needed."""
     seconds, nanos = divmod(ns + offset * SECOND, SECOND)
-    days, rest = divmod(seconds, _DAY)
+    at = wall_clock(seconds)
     decimals = f".{nanos:09d}".rstrip("0") if nanos else ""
-    hour, minute, second = rest // 3600, rest // 60 % 60, rest % 60
     zone = "Z"
     if offset:
         zone = f"{'-' if offset < 0 else '+'}{abs(offset) // 3600:02d}:{abs(offset) // 60 % 60:02d}"
-    try:
-        day = date.fromordinal(days + _EPOCH)
-    except (ValueError, OverflowError):  # an offset led out of the calendar
-        return format_timestamp(ns)
-    return f"{day.year:04d}-{day.month:02d}-{day.day:02d}T{hour:02d}:{minute:02d}:{second:02d}{decimals}{zone}"
+    day = f"{at.year:04d}-{at.month:02d}-{at.day:02d}"
+    return f"{day}T{at.hour:02d}:{at.minute:02d}:{at.second:02d}{decimals}{zone}"
 
 
 class Clock(NamedTuple):
@@ -214,7 +213,7 @@ class Clock(NamedTuple):
     second: int
 
 
-def _clock(seconds: int) -> Clock:
+def wall_clock(seconds: int) -> Clock:
     """Return the wall clock of seconds since 1970."""
     days, rest = divmod(seconds, _DAY)
     years = 0  # moved by whole cycles of the calendar into the range that Python knows
@@ -244,7 +243,7 @@ def in_zone(ns: int, zone: str) -> Clock | str:
         east = 0
     else:
         east = _offset_of_name(seconds, zone)
-    return east if isinstance(east, str) else _clock(seconds + east)
+    return east if isinstance(east, str) else wall_clock(seconds + east)
 
 
 def _offset(zone: str) -> int | str:
@@ -262,7 +261,7 @@ def _offset(zone: str) -> int | str:
 def _offset_of_name(seconds: int, zone: str) -> int | str:
     from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # only names of zones need it
 
-    if ".." in zone or zone[0] == "/" or "\\" in zone:
+    if ".." in zone or zone[0] in "/\\":
         return "time: invalid location name"
     try:
         known = min(max(seconds, _KNOWN_ZONES[0]), _KNOWN_ZONES[1])

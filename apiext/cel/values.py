@@ -16,6 +16,7 @@ Value: TypeAlias = Any  # a value of the language, or the Fault that came instea
 
 INT_MIN, INT_MAX, UINT_MAX = -(1 << 63), (1 << 63) - 1, (1 << 64) - 1
 SECOND = 1_000_000_000  # nanoseconds
+NIL = "runtime error: invalid memory address or nil pointer dereference"
 TIME_MIN, TIME_MAX = -62_135_596_800 * SECOND, 253_402_300_799 * SECOND + SECOND - 1
 
 

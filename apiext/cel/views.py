@@ -324,9 +324,10 @@ class ObjectView(View):
         return len(self.raw)
 
     def items(self) -> Iterator[Value]:
-        """Yield the names of fields that are declared and there."""
+        """Yield the names of declared fields, then a null for each other one, as upstream does."""
         known = self.declared.properties
-        return iter([escape(name) or name for name, raw in self.raw.items() if raw is not None and name in known])
+        names: list[Value] = [escape(name) or name for name in self.raw if name in known]
+        return iter(names + [None] * (len(self.raw) - len(names)))
 
     def traversal(self, cost: Callable[[Value], int]) -> int:
         """Return the cost of reading all fields; those that are not declared cost 2, null ones 1 beside their names."""

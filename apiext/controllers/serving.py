@@ -65,6 +65,7 @@ class Serving:
         self._definitions = definitions
         self._guards = guards
         self._compiled: dict[str, _Compiled] = {}
+        self._builtin: set[tuple[str, str]] = set()  # groups and versions of built-in kinds
         self._loop = Loop("serving", self.reconcile, width=8)
         self._pending: set[str] = set()  # names not looked at since the start
         self._synced = asyncio.Event()
@@ -74,6 +75,7 @@ class Serving:
     def serve_builtin(self, resources: Iterable[ServedResource]) -> None:
         """Put built-in resources into the catalog unless they are there (design.md §8, 6)."""
         for served in resources:
+            self._builtin.update((served.group, version) for version in served.versions)
             if self._live.current.resource(served.group, served.resource) is None:
                 self._live.current = self._live.current.with_resource(served)
 
@@ -203,7 +205,8 @@ class Serving:
         known = not self.synced() and self._guards.matching(facts) is not None
         document = (known and trusted(entry.raw)) or source()
         compiled = compile_definition(document, shape=identity, streams=kept, again=source)
-        return _Compiled(facts.digest, source, replace(compiled, content=facts.digest.hex()))
+        own = {name: it for name, it in compiled.versions.items() if (compiled.group, name) not in self._builtin}
+        return _Compiled(facts.digest, source, replace(compiled, content=facts.digest.hex(), versions=own))
 
     def _settle(self, facts: Facts) -> bool:
         """Bring the catalog to the facts without waiting; False when guard or compiled form are not there."""

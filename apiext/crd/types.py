@@ -68,6 +68,8 @@ class _Metadata:
             return {}
         for name in unknown:
             into.note(name)
+        if value.get("managedFields") == []:  # upstream: typed objects keep it until managers are looked at
+            found["managedFields"] = []
         return found
 
 

@@ -1,12 +1,12 @@
-"""What the protobuf forms of OpenAPI v2 and v3 share: where messages come from, plain keywords, and YAML inside."""
+"""What the protobuf forms of OpenAPI v2 and v3 share: where messages come from, and plain keywords."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import orjson
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
+from apiext.discovery.yaml_blocks import yaml
 from apiext.documents.document import View
 
 METHODS = ("get", "put", "post", "delete", "patch")
@@ -63,11 +63,6 @@ def set_external_docs(message: Any, value: View) -> None:
     """Set a reference to documentation elsewhere."""
     message.external_docs.description = value.get("description") or ""
     message.external_docs.url = value.get("url") or ""
-
-
-def yaml(value: Any) -> str:
-    """Return a value as YAML; JSON on one line is YAML."""
-    return orjson.dumps(value).decode() + "\n"
 
 
 def set_keywords(message: Any, schema: View, nested: Keywords) -> None:

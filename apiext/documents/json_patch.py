@@ -81,6 +81,14 @@ def apply(document: View, operations: Sequence[Any]) -> Document:
     return patching.root
 
 
+def perform(document: Document, operation: View) -> Document:
+    """Return the caller's own document after one operation of a patch that ``apply`` could apply."""
+    patching = _Patching(document)
+    _OPERATIONS[operation["op"]](patching, operation)
+    found: Document = patching.root
+    return found
+
+
 class _Patching:
     """The document being patched and the bytes that were copied."""
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 from functools import cmp_to_key
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 import yaml
@@ -110,18 +110,27 @@ def _odd_values(value: Any) -> Iterator[_Odd]:
             yield from _odd_values(item)
 
 
+class _Anchored(NamedTuple):
+    """What has an anchor: how many nodes it has, how it was made, and the duplicates in it."""
+
+    value: Any
+    nodes: int
+    steps: Any
+    duplicates: list[str]
+
+
 class _Reader:
     """Builds a document from parser events with its own stack: no recursion, bounded aliases and nodes."""
 
     def __init__(self, raw: bytes) -> None:
         self.duplicates: list[str] = []
         self._events: Iterator[Any] = self._parse(raw)
-        self._anchors: dict[str, tuple[Any, int, Any] | None] = {}  # value, its nodes and lines; None: not complete
+        self._anchors: dict[str, _Anchored | None] = {}  # None: not complete
         self._aliases = 0
         self._nodes = 0
         self._fault: DecodeError | None = None
         self._odd = False
-        self._lines: Any = {}  # of the members of the mapping that was read last, or of those in the list read last
+        self._steps: Any = []  # of the mapping that was read last, or of those in the list read last
 
     @staticmethod
     def _parse(raw: bytes) -> Iterator[Any]:
@@ -160,7 +169,7 @@ class _Reader:
         return _Odd(stage, fault)
 
     def _value(self, event: Any, depth: int) -> Any:
-        before = self._nodes
+        before, told = self._nodes, len(self.duplicates)
         self._count(1)
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event)
@@ -178,7 +187,7 @@ class _Reader:
         else:
             value = self._mapping(depth + 1)
         if event.anchor is not None:
-            self._anchors[event.anchor] = (value, self._nodes - before, self._lines)
+            self._anchors[event.anchor] = _Anchored(value, self._nodes - before, self._steps, self.duplicates[told:])
         return value
 
     def _native(self, event: Any) -> Any:
@@ -202,9 +211,10 @@ class _Reader:
         if found is None:
             self._wrong(f"yaml: anchor '{event.anchor}' value contains itself")
             return None
-        value, size, self._lines = found
-        self._count(size)
-        return clone(value)
+        self._steps = found.steps
+        self._count(found.nodes)
+        self.duplicates += found.duplicates  # upstream: decoded again at each use
+        return clone(found.value)
 
     def _count(self, nodes: int) -> None:
         self._nodes += nodes
@@ -213,31 +223,35 @@ class _Reader:
 
     def _sequence(self, depth: int) -> list[Any]:
         items: list[Any] = []
-        lines: list[Any] = []
+        steps: list[Any] = []
         while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
             items.append(self._value(event, depth))
-            lines.append(self._lines)
-        self._lines = lines
+            steps.append(self._steps)
+        self._steps = steps
         return items
 
     def _mapping(self, depth: int) -> dict[str, Any]:
         own: dict[str, Any] = {}
-        lines: dict[Any, int] = {}
+        making = _Making()
         while not isinstance(event := next(self._events), yaml.MappingEndEvent):
             name = self._key(event, depth)
             event = next(self._events)
             line = event.start_mark.line + 1  # of the value, as upstream
+            told = len(self.duplicates)
             value = self._value(event, depth)
             if name is _MERGE:
-                self._merge(own, lines, value)
+                del self.duplicates[told:]
+                self._merge(own, making, value)
                 continue
             key = as_key(name)
             if key is None:
                 key = f"{_NO_KEY}{name}"
                 value = self._no_json(_CONVERTED, unsupported_key(name, _go_syntax(value)))
-            self._mark(lines, name, line)
+            if told < len(self.duplicates):
+                making.steps += self.duplicates[told:]
+            self._mark(making, name, line)
             own[key] = value
-        self._lines = lines
+        self._steps = making.steps
         return own
 
     def _key(self, event: Any, depth: int) -> Any:
@@ -254,26 +268,41 @@ class _Reader:
         self._count(1)
         return self._native(event)
 
-    def _mark(self, lines: dict[Any, int], name: Any, line: int) -> None:
+    def _mark(self, making: "_Making", name: Any, line: int) -> None:
         """Keep the line of a member, and note it if there is one of the same key (upstream: 1 is not "1")."""
         mark = name if name.__class__ is str else (name.__class__, name)
-        if mark in lines:
+        if mark in making.marks:
             self.duplicates.append(f"  line {line}: key {shown_key(name)} already set in map")
-        lines[mark] = line
+        making.marks.add(mark)
+        making.steps.append((name, line))
 
-    def _merge(self, own: dict[str, Any], lines: dict[Any, int], value: Any) -> None:
+    def _merge(self, own: dict[str, Any], making: "_Making", value: Any) -> None:
         """Add the members of a merged mapping, or of a list of them of which the first counts most.
 
         upstream: members are set in the order of the text, so a merge replaces what stands before it
         """
-        pairs = zip(value, self._lines, strict=True) if isinstance(value, list) else ((value, self._lines),)
-        for source, places in reversed(tuple(pairs)):
+        pairs = zip(value, self._steps, strict=True) if isinstance(value, list) else ((value, self._steps),)
+        for source, steps in reversed(tuple(pairs)):
             if not isinstance(source, dict):
                 self._wrong("yaml: map merge requires map or sequence of maps as the value")
                 return
-            for mark, line in places.items():
-                self._mark(lines, mark if mark.__class__ is str else mark[1], line)
+            for step in steps:
+                if step.__class__ is str:
+                    self.duplicates.append(step)
+                    making.steps.append(step)
+                else:
+                    self._mark(making, *step)
             own.update(source)
+
+
+class _Making:
+    """How a mapping is made: the keys that it has, and in turn its members with their lines, and duplicates below."""
+
+    __slots__ = ("marks", "steps")
+
+    def __init__(self) -> None:
+        self.marks: set[Any] = set()
+        self.steps: list[Any] = []
 
 
 def _go_syntax(value: Any) -> str:

@@ -150,7 +150,7 @@ class ApiHandler(Turns):
             or self._force_close
             or self._parser is None
         ):
-            super().data_received(data)
+            self._take(data)
             return
         try:
             messages, upgraded, tail = self._parser.feed_data(data)
@@ -165,6 +165,14 @@ class ApiHandler(Turns):
         self._upgraded = upgraded
         if upgraded and tail:
             self._message_tail = tail
+
+    def _take(self, data: bytes) -> None:
+        """Do as the parent does, but read the body that a request of a retired connection waits for."""
+        request = self._request
+        waited_for = self._close and request is not None and not request.payload.is_eof()
+        self._close = self._close and not waited_for
+        super().data_received(data)
+        self._close = self._close or waited_for
 
     def _answered(self, fast: FastPath, message: Any, payload: StreamReader) -> bool:
         if (

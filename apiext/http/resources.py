@@ -255,7 +255,8 @@ def _subject(exchange: Exchange, target: Target, *, judged: bool = True) -> Subj
     """Return what is shown and how; who reads judges includeObject when there is something to show."""
     typed = _in_protobuf(target.served, target.endpoint)
     # upstream: nobody wrote columns for the status of a definition
-    tables = target.endpoint.name != "status" or target.served.resource != _DEFINITIONS
+    # upstream: answers that are not stored are no tables
+    tables = not target.endpoint.review and (target.endpoint.name, target.served.resource) != ("status", _DEFINITIONS)
     wanted = negotiation.output(exchange.accept, typed=typed, tables=tables)
     agent = exchange.headers.get("User-Agent", "")
     if not wanted.pretty and negotiation.wants_pretty(exchange.query.get("pretty", ()), agent):

@@ -147,14 +147,15 @@ def warning_values(texts: Sequence[str]) -> list[str]:
 
 
 def _cut(texts: Sequence[str]) -> list[str]:
+    """Return the texts, each cut, up to the first that passes the limit: that one is told, too."""
     kept: list[str] = []
-    total = 0
+    whole = total = 0
     for text in texts:
-        short = text if len(text) <= limits.MAX_WARNING else text[: limits.MAX_WARNING]
-        if total + len(short) > limits.MAX_WARNINGS:
+        if whole > limits.MAX_WARNINGS and total >= limits.MAX_WARNINGS:
             break
-        kept.append(short)
-        total += len(short)
+        kept.append(text[: limits.MAX_WARNING])
+        whole += len(text)
+        total += len(kept[-1])
     return kept
 
 

@@ -21,22 +21,27 @@ _TYPE_META = frozenset(("apiVersion", "kind"))
 
 
 class Report:
-    """What one validation found: errors in order, each once, and how many checks were made (MatchCount upstream)."""
+    """What one validation found: errors in order, each once, and how many checks were made (MatchCount upstream).
 
-    __slots__ = ("checks", "errors")
+    ``cost``: how much of what an answer may tell the errors take.
+    """
+
+    __slots__ = ("checks", "cost", "errors")
 
     def __init__(self) -> None:
         self.errors: dict[FieldError, None] = {}
-        self.checks = 0
+        self.checks = self.cost = 0
 
     def add(self, error: FieldError) -> None:
         """Add one error."""
         self.errors[error] = None
+        self.cost += 1 + (len(error.body) >> 10)
 
     def merge(self, other: "Report") -> None:
         """Add what another report found."""
         self.errors.update(other.errors)
         self.checks += other.checks
+        self.cost += other.cost
 
 
 class Reporter:
@@ -66,7 +71,9 @@ class Reporter:
         self._node(found, node, value, path, link, counted)
         if found.errors and link is not None and link.unchanged():
             found.errors = {}  # RAT-001
-            self.left = before
+            found.cost = 0
+        if not counted:
+            self.left = before - found.cost
         return found
 
     def _node(self, found: Report, node: Structural, value: Any, path: str, link: Link | None, counted: bool) -> None:
@@ -100,9 +107,6 @@ class Reporter:
             self._object(found, node, value, path, link, counted)
             found.checks += 1
         found.checks += 1
-        if not counted:
-            own = found.errors if kind is not dict and kind is not list else ()
-            self.left -= 1 + sum(len(error.body) >> 10 for error in own)
 
     def _enum(self, found: Report, node: Structural, value: Any, field: str) -> None:
         if node.enum and not enum_of(node).has(value):

@@ -34,7 +34,8 @@ NOT_CHECKED = (
 _NO_MORE = "no further validation rules will be run"
 _OUT_OF_BUDGET = f"validation failed due to running out of cost budget, {_NO_MORE}"
 _TYPELESS = "rule compiler initialization error: failed to convert to declType for CEL validation rules"
-_PARTS = ("@idx", "@elem")  # steps to items and values of maps
+_HOLDERS = {"@idx": "array", "@elem": "object"}  # steps to items and values of maps, and what has these
+_PARTS = tuple(_HOLDERS)
 _MISFIT = "call arguments did not match a supported operator, function or macro signature for rule"
 _OVER_LIMIT = "operation cancelled: actual cost limit exceeded"
 
@@ -90,11 +91,11 @@ class Scope:
     """A place of a schema with rules at or below it.
 
     ``declared`` is made at its first use, from that of the place above when rules stand there, too. ``type_name`` is
-    what that calls the type of this place.
+    what that calls the type of this place. ``stray`` tells that it is below what holds no such parts.
     """
 
-    __slots__ = ("_compiled", "_declared", "items", "node", "parent", "properties", "root", "step", "type_name",
-                 "types", "uses_old", "values", "within")  # fmt: skip
+    __slots__ = ("_compiled", "_declared", "items", "node", "parent", "properties", "root", "step", "stray",
+                 "type_name", "types", "uses_old", "values", "within")  # fmt: skip
 
     def __init__(
         self, node: Structural, parent: Union["Scope", None] = None, step: str = "", *, root: bool = False
@@ -103,6 +104,9 @@ class Scope:
         self.parent = parent
         self.step = step
         self.root = root or node.embedded
+        self.stray: bool = parent is not None and (
+            parent.stray or _HOLDERS.get(step, parent.node.type) != parent.node.type
+        )
         self.within: bool = bool(node.rules) or (parent is not None and parent.within)
         self.types: Types = parent.types if parent is not None else Types()
         self.type_name = ROOT_NAME
@@ -179,7 +183,7 @@ class _Compiler:
             self.environments[key] = environment
         found = environment.compile(text, result)
         if isinstance(found, Rejected):
-            return Rejected(found.stage, self._shown(found.text))
+            return Rejected(found.stage, self._shown(found.text), found.checked)
         return found
 
     def _shown(self, text: str) -> str:
@@ -193,11 +197,11 @@ class _Compiler:
             return made
         optional = bool(rule.optional_old_self)
         program = self._compile(rule.rule, optional, types.BOOL)
+        made.uses_old = program.mentions("oldSelf")
         if isinstance(program, Rejected):
             made.error = _RULE_REFUSED[program.stage] + program.text
             return made
         made.program = program
-        made.uses_old = program.mentions("oldSelf")
         if rule.message_expression:
             self._message(made, rule.message_expression, optional)
         if rule.field_path and not made.message_error:
@@ -246,7 +250,7 @@ class Run:
         self.patience.spend(VISITING)
         place = place or NOWHERE
         if scope.node.rules:
-            compiled = scope.compiled()
+            compiled = [] if scope.stray else scope.compiled()
             began = perf_counter()
             self._rules(scope, compiled, value, old, path, place)
             evaluations.observe(perf_counter() - began)

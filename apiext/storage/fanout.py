@@ -26,18 +26,9 @@ class Watcher:
     """One watch: a cursor, and the sink it feeds. ``synced`` watchers share the cursor of their group."""
 
     __slots__ = (
-        "_chosen",
-        "_group",
-        "_initial",
-        "announce",
-        "cursor",
-        "ended",
-        "marked_from",
-        "queued",
-        "reached",
-        "sink",
-        "synced",
-    )
+        "_chosen", "_group", "_initial", "announce", "cursor", "ended", "marked_from", "queued", "reached",
+        "sink", "synced",
+    )  # fmt: skip
 
     def __init__(self, group: "Group", sink: Sink, bookmarks: bool) -> None:
         self._chosen = False
@@ -52,6 +43,11 @@ class Watcher:
         self.reached = 0
         self.sink = sink
         self.synced = False
+
+    @property
+    def beginning(self) -> bool:
+        """Whether initial events are being written."""
+        return self._initial is not None
 
     @property
     def revision(self) -> int:
@@ -111,23 +107,9 @@ class Group:
     """
 
     __slots__ = (
-        "_at",
-        "_blocks",
-        "_data",
-        "_due",
-        "_fanout",
-        "_initial",
-        "_ready",
-        "_staging",
-        "_start",
-        "_synced",
-        "_todo",
-        "_waiting",
-        "cursor",
-        "members",
-        "queued",
-        "spec",
-    )
+        "_at", "_blocks", "_data", "_due", "_fanout", "_initial", "_ready", "_staging", "_start", "_synced", "_todo",
+        "_waiting", "cursor", "members", "queued", "spec",
+    )  # fmt: skip
 
     def __init__(self, fanout: "Fanout", spec: WatchGroup) -> None:
         self._fanout = fanout
@@ -220,9 +202,12 @@ class Group:
         """End all watches with what the group has to say of the error, if anything."""
         self._todo = []
         self._data = b""
-        told = self.spec.fault(error) if self.spec.fault is not None else b""
+        told = self._told(error)
         self.end(told)
         return bool(told)
+
+    def _told(self, error: Exception) -> bytes:
+        return self.spec.fault(error) if self.spec.fault is not None else b""
 
     def _abort(self, data: bytes) -> None:
         """End all watches with these bytes after what was made for them."""
@@ -314,10 +299,20 @@ class Group:
             return 1
         if watcher.cursor < self._fanout.history.first:
             self._finish(watcher, None)
-        elif not watcher.sink.paused and watcher.step() and not watcher.ended:
+        elif not watcher.sink.paused and self._step(watcher) and not watcher.ended:
             watcher.queued = True
             self._ready.append(watcher)
         return 2
+
+    def _step(self, watcher: Watcher) -> bool:
+        """Go on with one that is behind; a past that cannot be shown any more is too old, for that watcher alone."""
+        try:
+            return watcher.step()
+        except Exception as error:
+            if watcher.beginning or not self._told(error):
+                raise
+            self._finish(watcher, None, self._fanout.revision_before(self.cursor))
+            return False
 
     def catch_up(self, watcher: Watcher) -> bool:
         """Write one block to a watcher that is behind; tell whether it still is."""

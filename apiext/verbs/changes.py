@@ -6,6 +6,7 @@ from apiext.documents import json_patch, merge_patch, strategic_merge
 from apiext.documents.document import Document, View, clone
 from apiext.documents.encoding import DecodeError, decode_json
 from apiext.documents.errors import OverflowingNumber
+from apiext.documents.member_order import in_order_of_members
 from apiext.meta import status
 from apiext.meta.fields import go_print
 from apiext.verbs import patch_texts
@@ -43,7 +44,7 @@ def json_patch_change(call: Call, raw: bytes, validation: str) -> Change:
         operations = []
     if not isinstance(operations, list):
         raise _wrong_root(operations, "jsonpatch.Patch" if lenient else "[]handlers.jsonPatchOp", prefix)
-    notes = [f"json patch {note}" for note in (*duplicates, *_checked(operations, prefix))]
+    notes = [f"json patch {note}" for note in _in_go_order(raw, duplicates, _checked(operations, prefix))]
 
     def change(shown: View) -> Document:
         try:
@@ -55,6 +56,15 @@ def json_patch_change(call: Call, raw: bytes, validation: str) -> Change:
         )
 
     return change
+
+
+def _in_go_order(raw: bytes, duplicates: list[str], unknown: list[str]) -> list[str]:
+    """Return notes about operations as Go tells of them: in the order of the text, and nothing within the unknown."""
+    if not duplicates or not unknown:
+        return [*duplicates, *unknown]
+    places = [note.removeprefix("unknown ")[:-1] for note in unknown]
+    lost = tuple(f"duplicate {place}{end}" for place in places for end in '".[')
+    return in_order_of_members(raw, [*(note for note in duplicates if not note.startswith(lost)), *unknown])
 
 
 def _checked(operations: list[object], prefix: str) -> list[str]:

@@ -90,8 +90,7 @@ async def _attempt(verbs: Verbs, call: Call, collection: Collection, entry: Entr
     if raw == entry.raw:
         return Outcome(code, entry=entry)
     if options.dry_run:
-        kept["metadata"]["resourceVersion"] = str(entry.revision)
-        return Outcome(code, document=kept)
+        return Outcome(code, document=await threads.run(call, call.served.decode, raw, entry.revision))
     try:
         stored = await verbs.store.update(
             collection, entry.namespace, entry.name, raw, entry.revision, guard or guard_of(call.resource)
@@ -214,14 +213,13 @@ def set_terminating(document: Document, now: str) -> Document:
 
 
 async def _mark_namespace(verbs: Verbs, call: Call, document: Document, options: DeleteOptions) -> Marked:
-    """Hold a namespace until its contents are gone (NSP-005)."""
-    held = bool((document.get("spec") or {}).get("finalizers")) or bool(metadata.finalizers(document))
-    if not held:
-        return None, None
+    """Hold a namespace until its contents are gone, and until asked again if nothing is to empty it (NSP-005)."""
+    if document["metadata"].get("deletionTimestamp") and not (document.get("spec") or {}).get("finalizers"):
+        return await _mark(verbs, call, document, options)
     if not document["metadata"].get("deletionTimestamp"):
         document["metadata"]["deletionTimestamp"] = verbs.clock()
         metadata.set_finalizers(document, _held_by(metadata.finalizers(document), options))
-    document["status"] = {**(document.get("status") or {}), "phase": "Terminating"}
+        document["status"] = {**(document.get("status") or {}), "phase": "Terminating"}
     document["metadata"].pop("resourceVersion", None)
     return document, None
 

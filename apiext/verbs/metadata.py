@@ -90,7 +90,8 @@ def propagation_finalizers(now: Sequence[str], policy: str, orphan: bool | None)
     if orphan is None:
         wants_foreground = policy == "Foreground" if policy else FOREGROUND in now and ORPHAN not in now
     kept = [name for name in now if name not in (ORPHAN, FOREGROUND)]
-    return kept + [ORPHAN] * bool(wants_orphan) + [FOREGROUND] * wants_foreground
+    wanted = kept + [ORPHAN] * bool(wants_orphan) + [FOREGROUND] * wants_foreground
+    return wanted if set(wanted) != set(now) else list(now)  # upstream: they stay in their order
 
 
 def dedup_owners(document: Document) -> list[str]:

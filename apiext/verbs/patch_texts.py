@@ -27,21 +27,20 @@ def merged(call: Call, shown: View, raw: bytes, patch: View) -> str:
 
 def patched(call: Call, shown: View, raw: bytes, operations: Sequence[View]) -> str:
     """Return the text that a JSON patch, which could be applied, makes of what the endpoint shows."""
-    changes = []
+    found = clone(_as_printed(call, shown))
+    opened: dict[int, Any] = {}  # what operations go through: printed with its members in order
     for plain, literal in zip(operations, _literally(raw, operations), strict=True):
-        if plain.get("op") != "test":
-            changes.append({**plain, "value": literal["value"]} if "value" in plain else plain)
-    found: Document = json_patch.apply(_as_printed(call, shown), changes)
-    brought: set[tuple[str, ...]] = set()  # by later operations, as the client wrote it
-    for operation in reversed(operations):
-        for pointer in (operation.get("from"), operation.get("path")):
-            if isinstance(pointer, str):
-                way = tuple(json_patch.parts(pointer)[:-1])
-                sorted_to = next((depth for depth in range(len(way) + 1) if way[:depth] in brought), len(way) + 1)
-                if sorted_to:
-                    found = _sorted_along(found, way[: sorted_to - 1])
-        if "value" in operation and operation.get("op") != "test":
-            brought.add(tuple(json_patch.parts(str(operation.get("path")))))
+        kind, path = plain["op"], plain.get("path")
+        source = _open(found, plain.get("from"), opened) if kind in ("copy", "move") else None
+        if kind in ("copy", "test"):
+            _open(found, path, opened)
+        if kind == "copy":  # as it is when both pointers have been followed
+            _sort(source, opened)
+        if kind != "test":
+            found = json_patch.perform(found, {**plain, "value": literal["value"]} if "value" in plain else plain)
+            _open(found, path, opened)
+    opened[id(found)] = found
+    _sort(found, opened)
     return go_json(found)
 
 
@@ -104,12 +103,28 @@ def _without_nulls(value: Any) -> Any:
     return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
-def _sorted_along(value: Any, way: Sequence[str]) -> Any:
-    """Return a value with the members of each object on the way in order."""
-    if isinstance(value, dict):
-        below = way[0] if way else None
-        return {name: _sorted_along(value[name], way[1:]) if name == below else value[name] for name in sorted(value)}
-    if isinstance(value, list) and way and _INDEX(way[0]):
-        index = int(way[0]) + (len(value) if way[0].startswith("-") else 0)
-        return [_sorted_along(item, way[1:]) if at == index else item for at, item in enumerate(value)]
+def _open(value: Any, pointer: Any, opened: dict[int, Any]) -> Any:
+    """Keep the containers that a pointer goes through, and return what it points to."""
+    for part in json_patch.parts(pointer) if isinstance(pointer, str) else ():
+        opened[id(value)] = value
+        if isinstance(value, dict):
+            value = value.get(part)
+        elif isinstance(value, list) and _INDEX(part) and -len(value) <= int(part) < len(value):
+            value = value[int(part)]
+        else:
+            return None
     return value
+
+
+def _sort(value: Any, opened: Mapping[int, Any]) -> None:
+    """Put the members of the objects in a value in order, as far as those are opened."""
+    if isinstance(value, dict):
+        if id(value) in opened:
+            members = sorted(value.items())
+            value.clear()
+            value.update(members)
+        for item in value.values():
+            _sort(item, opened)
+    elif isinstance(value, list):
+        for item in value:
+            _sort(item, opened)

@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 from apiext import limits
@@ -67,6 +68,8 @@ def bad_revision(text: str, error: Exception) -> str:
 async def list_page(verbs: Verbs, call: Call, options: ListOptions) -> Page:
     """Return a page of objects, or all of them as segments of bytes."""
     selection = await selected(call.served, options, call.name)
+    if call.namespace is None and call.served.namespaced and selection.namespace:
+        call = replace(call, namespace=selection.namespace)  # upstream: such a list is one of that namespace
     collection = collection_of(verbs, call)
     # upstream: only lists of many have pages, and a limit that makes a revision exact
     limit = 0 if _of_one(call, selection) and not options.continue_token else options.limit

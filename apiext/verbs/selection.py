@@ -24,14 +24,15 @@ _NAMESPACE = Dimension("metadata.namespace", lambda entry: entry.namespace)
 class Selection:
     """What a list, watch or collection delete asks for: all ``terms`` must hold.
 
-    ``matches`` tests them, None when everything is asked for. ``name`` is set when metadata.name must equal it; ``key``
-    is equal for equal selections.
+    ``matches`` tests them, None when everything is asked for. ``name`` is set when metadata.name must equal it, and so
+    is ``namespace``; ``key`` is equal for equal selections.
     """
 
     matches: Predicate | None
     name: str = ""
     key: tuple[str, str] = ("", "")
     terms: tuple[Term, ...] = ()
+    namespace: str = ""
 
     @property
     def route(self) -> Term | None:
@@ -54,7 +55,8 @@ def select(served: ServedVersion, options: ListOptions, name: str = "") -> Selec
         terms.append(_field_term(_NAME, "=", name))
     terms += _label_terms(labels.requirements)
     key = (options.label_selector, f"{options.field_selector}#{name}")
-    return Selection(_all(terms), name or fields.exact("metadata.name") or "", key, tuple(terms))
+    namespace = fields.exact("metadata.namespace") or ""
+    return Selection(_all(terms), name or fields.exact("metadata.name") or "", key, tuple(terms), namespace)
 
 
 async def selected(served: ServedVersion, options: ListOptions, name: str) -> Selection:

@@ -6,8 +6,8 @@ import secrets
 
 import pytest
 
-from tests.support.definitions import serve
-from tests.support.http_client import Client
+from tests.support.definitions import definition, serve
+from tests.support.http_client import DEFINITIONS, Client
 from tests.support.waiting import until
 
 NAMESPACES = "/api/v1/namespaces"
@@ -67,7 +67,7 @@ def test_a_definition_does_not_take_over_a_built_in_kind(api: Client) -> None:
     versions = [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object"}}}]
     names = {"plural": "leases", "singular": "lease", "kind": "Lease", "listKind": "LeaseList"}
     approved = {"api-approved.kubernetes.io": "https://github.com/kubernetes/kubernetes/pull/1"}
-    definition = {
+    wanted = {
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": name, "annotations": approved},
         "spec": {"group": "coordination.k8s.io", "scope": "Namespaced", "names": names, "versions": versions},
@@ -75,7 +75,7 @@ def test_a_definition_does_not_take_over_a_built_in_kind(api: Client) -> None:
     place, mine = "/apis/coordination.k8s.io/v1/namespaces/default/leases", f"life-{secrets.token_hex(4)}"
     api.post(place, {"metadata": {"name": mine}}).expect(201)
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    api.post(path, definition).expect(201)
+    api.post(path, wanted).expect(201)
 
     def accepted() -> bool:
         conditions = api.get(f"{path}/{name}").expect(200)["status"]["conditions"] or []
@@ -88,3 +88,29 @@ def test_a_definition_does_not_take_over_a_built_in_kind(api: Client) -> None:
     until(lambda: api.get(f"{path}/{name}").status == 404, "the definition is gone")
     api.get(f"{place}/{mine}").expect(200)
     api.delete(f"{place}/{mine}").expect(200)
+
+
+@pytest.mark.rows("CND-003")
+def test_a_version_of_built_in_kinds_has_no_others(api: Client) -> None:
+    plural, group = f"t{secrets.token_hex(4)}", "coordination.k8s.io"
+    wanted = definition(group, plural)
+    wanted["metadata"]["annotations"] = {
+        "api-approved.kubernetes.io": "https://github.com/kubernetes/kubernetes/pull/1"
+    }
+    more = f"v{secrets.randbelow(9**9) + 9}"
+    wanted["spec"]["versions"].append(wanted["spec"]["versions"][0] | {"name": more, "storage": False})
+    api.post(DEFINITIONS, wanted).expect(201)
+    aggregated = {"Accept": "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"}
+
+    def told() -> dict[str, list[str]]:
+        (found,) = [it for it in api.get("/apis", aggregated).expect(200)["items"] if it["metadata"]["name"] == group]
+        return {each["version"]: [it["resource"] for it in each["resources"]] for each in found["versions"]}
+
+    until(lambda: told().get(more) == [plural], "the other version is told", 20)
+    assert "leases" in told()["v1"]
+    assert plural not in told()["v1"]
+    assert plural not in [it["name"] for it in api.get(f"/apis/{group}/v1").expect(200)["resources"]]
+    place = f"/apis/{group}/v1/namespaces/default/{plural}"
+    assert api.get(place).status == 404
+    assert api.post(place, {"metadata": {"name": "a"}}).status == 404
+    api.delete(f"{DEFINITIONS}/{plural}.{group}").expect(200)

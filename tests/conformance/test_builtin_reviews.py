@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.http_client import Client
+from tests.support.http_client import TABLE, Client
 
 AUTHORIZATION = "/apis/authorization.k8s.io/v1"
 AUTHENTICATION = "/apis/authentication.k8s.io/v1"
+JSON = "application/json"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 ASKED = {"verb": "get", "resource": "secrets", "namespace": "default"}
 
@@ -65,6 +66,24 @@ WRONG = [
 @pytest.mark.parametrize(("path", "kind", "spec", "code", "says"), WRONG, ids=[f"{it[1]}-{it[4][:30]}" for it in WRONG])
 def test_questions_that_are_none(api: Client, path: str, kind: str, spec: dict[str, Any], code: int, says: str) -> None:
     assert says in ask(api, f"{AUTHORIZATION}/{path}", kind, spec).expect(code)["message"]
+
+
+# upstream: answers that are not stored are no tables
+@pytest.mark.rows("KUB-004", "ERR-11")
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        (f"{AUTHORIZATION}/selfsubjectaccessreviews", "SelfSubjectAccessReview"),
+        ("/api/v1/namespaces/default/serviceaccounts/tabled/token", "TokenRequest"),
+    ],
+)
+def test_an_answer_is_no_table(api: Client, path: str, kind: str) -> None:
+    api.post("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "tabled"}})
+    body = {"kind": kind, "spec": {"resourceAttributes": ASKED} if "Access" in kind else {"audiences": ["a"]}}
+    answer = api.request("POST", path, body, {"Content-Type": JSON, "Accept": TABLE})
+    assert "only the following media types are accepted" in answer.expect(406)["message"]
+    answer = api.request("POST", path, body, {"Content-Type": JSON, "Accept": f"{TABLE},{JSON}"})
+    assert answer.expect(201)["kind"] == kind
 
 
 @pytest.mark.rows("AUT-003", "ERR-14")

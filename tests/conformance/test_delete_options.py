@@ -75,6 +75,18 @@ def test_propagation(widgets: Resource, options: dict[str, Any], finalizers: lis
 
 
 @pytest.mark.rows("WRI-018")
+def test_finalizers_that_stay_keep_their_order(widgets: Resource) -> None:
+    body = widgets.make("a", color="red")
+    body["metadata"]["finalizers"] = given = ["orphan", "example.com/hold"]
+    widgets.api.post(widgets.path(), body).expect(201)
+    # upstream: they stay in their order
+    assert widgets.api.delete(widgets.path("a"), dryRun="All").expect(200)["metadata"]["finalizers"] == given
+    changed = widgets.api.delete(widgets.path("a"), propagationPolicy="Foreground").expect(200)
+    assert changed["metadata"]["finalizers"] == ["example.com/hold", "foregroundDeletion"]
+    release(widgets)
+
+
+@pytest.mark.rows("WRI-018")
 @pytest.mark.parametrize("policy", ["Foreground", "Orphan", "Background"])
 def test_what_holds_nothing_goes(widgets: Resource, policy: str, foreign: bool) -> None:
     widgets.create("a")

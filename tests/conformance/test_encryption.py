@@ -225,6 +225,8 @@ def test_a_key_is_rotated_in_service(own_etcd: Etcd, tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         found = [value[:25] for value in keys(own_etcd, objects).values()]
         assert found == [b"k8s:enc:secretbox:v1:two:"] * 3
+        codes = [api.get(f"/{name}/kms-providers").status for name in ("healthz", "livez", "readyz")]
+        assert codes == [200, 404, 200]
 
         use(provider("secretbox", two=SECOND))
         until(lambda: "last_timestamp_seconds" in api.get("/metrics").text, "reloads are told")

@@ -98,6 +98,21 @@ def test_unknown_fields_are_dropped_warned_of_or_refused(api: Client) -> None:
     assert (quiet.status, quiet.warnings) == (201, [])
 
 
+# upstream: the warning that passes the limit still goes out, and no further one
+@pytest.mark.rows("WRI-014")
+@pytest.mark.parametrize(
+    ("length", "count", "told"), [(256, 16, 16), (256, 17, 17), (256, 18, 17), (100, 60, 41), (1000, 40, 16)]
+)
+def test_where_warnings_end(api: Client, length: int, count: int, told: int) -> None:
+    widgets = serve(api)
+    text = 'unknown field "spec.{}"'
+    names = [f"{number:02}".ljust(length - len(text.format("")), "x") for number in range(count)]
+    warned = api.post(f"{widgets.path()}?dryRun=All", widgets.make("a", **dict.fromkeys(names, 1)))
+    cut = 256 if sum(len(text.format(name)) for name in names) > 4096 else length
+    wanted = [text.format(name)[:cut].replace('"', '\\"') for name in names[:told]]
+    assert warned.warnings == [f'299 - "{value}"' for value in wanted]
+
+
 @pytest.mark.rows("ERR-16", "WRI-025")
 def test_a_body_has_a_limit(api: Client) -> None:
     widgets = serve(api)
@@ -130,3 +145,16 @@ def test_a_bad_definition_is_refused_with_upstreams_paths(api: Client) -> None:
     message = api.post(DEFINITIONS, body).expect(422)["message"]
     assert 'metadata.name: Invalid value: "wrong.example.com": must be spec.names.plural+"."+spec.group' in message
     assert "spec.validation.openAPIV3Schema.properties[spec].type: Required value" in message
+
+
+# upstream: each fault is told, however deep it lies
+@pytest.mark.rows("ERR-07")
+def test_every_fault_in_deep_lists_is_told(api: Client) -> None:
+    step = {"type": "object", "required": ["op"], "properties": {"op": {"type": "string"}}}
+    item = {"type": "object", "properties": {"m": {"type": "array", "items": step}, "n": {"type": "string"}}}
+    of_lists = {"type": "object", "properties": {"rules": {"type": "array", "items": item}}}
+    widgets = serve(api, schema={"openAPIV3Schema": {"type": "object", "properties": {"spec": of_lists}}})
+    rules = [{"n": number, "m": [{}, {"op": number}]} for number in range(300)]
+    answer = api.post(f"{widgets.path()}?dryRun=All", widgets.make("a", rules=rules)).expect(422)
+    wanted = {f"spec.rules[{number}].{end}" for number in range(300) for end in ("n", "m[0].op", "m[1].op")}
+    assert {cause["field"] for cause in answer["details"]["causes"]} == wanted

@@ -105,6 +105,36 @@ def test_a_limit_says_nothing_about_a_list_of_one_object_by_its_name(api: Client
     assert item["spec"]["color"] == "red"
 
 
+@pytest.mark.rows("RV-005", "SEL-001")
+def test_a_selector_of_one_namespace_narrows_a_list_of_all(api: Client) -> None:
+    widgets = serve(api)
+    for namespace, name in (("default", "a"), ("default", "b"), ("kube-public", "a")):
+        widgets.create(name, namespace)
+    whole = {"fieldSelector": "metadata.namespace=default"}
+    first = api.get(widgets.path(namespace=None), limit=2, **whole).expect(200)
+    assert [item["metadata"]["name"] for item in first["items"]] == ["a", "b"]
+    assert first["metadata"]["continue"] == ""  # upstream: such a list is one of that namespace
+    assert walk(api, widgets, 2, **whole) == ["a", "b"]
+
+
+@pytest.mark.differs("a token of a narrowed list goes on in a list of all namespaces there, and shows objects again")
+@pytest.mark.rows("RV-005")
+@pytest.mark.parametrize("match", ["", "Exact"])
+def test_pages_of_a_narrowed_list_add_up(api: Client, match: str) -> None:
+    widgets = serve(api)
+    for namespace, name in (("default", "a"), ("default", "b"), ("kube-public", "a")):
+        made = widgets.create(name, namespace)
+    at = {"resourceVersion": made["metadata"]["resourceVersion"], "resourceVersionMatch": match} if match else {}
+    for namespace, names in (("default", ["a", "b"]), ("kube-public", ["a"])):
+        first = api.get(
+            widgets.path(namespace=None), limit=1, fieldSelector=f"metadata.namespace={namespace}", **at
+        ).expect(200)
+        assert [item["metadata"]["name"] for item in first["items"]] == names[:1]
+        token = first["metadata"]["continue"]
+        assert bool(token) == (len(names) > 1)
+        assert walk(api, widgets, 1, fieldSelector=f"metadata.namespace={namespace}") == names
+
+
 @pytest.mark.rows("SEL-001", "SEL-005")
 def test_selectors_choose(api: Client) -> None:
     widgets = serve(api, selectableFields=[{"jsonPath": ".spec.color"}])

@@ -72,6 +72,42 @@ def test_how_a_namespace_is_deleted(api: Client) -> None:
 
 
 @pytest.mark.rows("NSP-006")
+@pytest.mark.parametrize("full", [True, False])
+@pytest.mark.parametrize("other", [True, False])
+def test_a_namespace_that_is_held_says_that_it_is_empty(api: Client, full: bool, other: bool) -> None:
+    name = fresh(api)
+    place = f"{NAMESPACES}/{name}"
+    hold = {"metadata": {"finalizers": ["example.com/hold"]}}
+    if other:  # upstream: whoever else is to empty it, the objects go
+        spec = {"finalizers": ["example.com/other"]}
+        api.put(f"{place}/finalize", {"metadata": {"name": name}, "spec": spec}).expect(200)
+    else:
+        spec = {}
+        api.patch(place, hold).expect(200)
+    if full:
+        api.post(f"{place}/configmaps", {"metadata": {"name": "a", **hold["metadata"]}}).expect(201)
+    api.delete(place).expect(200)
+
+    def told() -> list[tuple[str, str]]:
+        conditions = api.get(place).expect(200)["status"].get("conditions", ())
+        return [(one["reason"], one["status"]) for one in conditions]
+
+    if full:
+        until(lambda: ("SomeResourcesRemain", "True") in told(), "it says what remains")
+        api.patch(f"{place}/configmaps/a", {"metadata": {"finalizers": None}}).expect(200)
+    reasons = ["ResourcesDiscovered", "ParsedGroupVersions", "ContentDeleted", "ContentRemoved"]
+    # upstream: says that nothing remains, unless it was left empty before
+    fine = [(reason, "False") for reason in [*reasons, "ContentHasNoFinalizers"]]
+    until(lambda: told() == fine, "it says that nothing remains", within=60)
+    assert api.get(place).expect(200)["spec"] == spec
+    if other:
+        api.put(f"{place}/finalize", {"metadata": {"name": name}, "spec": {}}).expect(200)
+    else:
+        api.patch(place, {"metadata": {"finalizers": None}}).expect(200)
+    until(lambda: api.get(place).status == 404, "the namespace is gone")
+
+
+@pytest.mark.rows("NSP-006")
 def test_what_a_namespace_says_of_what_remains(api: Client) -> None:
     place = f"{NAMESPACES}/{fresh(api)}"
     for path, name in (("secrets", "a"), ("configmaps", "b"), ("configmaps", "c")):
@@ -132,6 +168,10 @@ def test_what_finalize_takes(api: Client) -> None:
     assert (
         api.put(place, {"metadata": {"name": name}, "spec": {"finalizers": ["kubernetes"]}}).expect(200)["spec"] == {}
     )
+    for more in {"dryRun": "All"}, {}:  # upstream: the first only marks it, though nothing holds it
+        marked = api.delete(place, **more).expect(200)
+        assert marked["metadata"]["deletionTimestamp"]
+        assert marked["status"] == {"phase": "Terminating"}
     until(lambda: api.delete(place).status == 404, "the namespace is gone")  # upstream: nobody else removes it now
 
 

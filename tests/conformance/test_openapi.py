@@ -61,6 +61,8 @@ def test_kinds_and_lists_tell_their_selectable_fields(api: Client, lag: float) -
         for kind in ("Widget", "WidgetList"):
             found = models[model(group, kind)]["x-kubernetes-selectable-fields"]
             assert found == [{"fieldPath": "spec.color"}, {"fieldPath": "spec.size"}]
+    protobuf = api.get("/openapi/v2", {"Accept": V2.format("@")}).raw
+    assert b"- fieldPath: spec.color\n- fieldPath: spec.size\n" in protobuf, "values are YAML in blocks"
 
 
 @pytest.mark.rows("OAS-002", "OAS-003", "OAS-006", "OAS-008")

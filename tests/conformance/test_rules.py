@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from tests.support.definitions import Resource, definition, establish, fresh_group, serve
-from tests.support.http_client import DEFINITIONS, MERGE, Client
+from tests.support.http_client import DEFINITIONS, JSON_PATCH, MERGE, Client
 from tests.support.processes import Server
 from tests.support.strain import strained
-from tests.support.waiting import busy
+from tests.support.waiting import busy, until
 
 TEXT = {"type": "string"}
 NUMBERS = {"type": "array", "items": {"type": "integer"}}
@@ -197,6 +197,23 @@ def test_an_old_value_of_another_type(api: Client, optional: bool, rule: str, sa
     (cause,) = answer.expect(422)["details"]["causes"]
     shown = "1: failed" if said.startswith("failed") else '"integer": ' + said
     assert cause["message"].startswith(f"Invalid value: {shown}")
+
+
+# rules below what holds no items have no type, which is seen when they are to judge
+@pytest.mark.rows("CEL-008", "CEL-010")
+def test_items_of_what_was_a_list(api: Client) -> None:
+    items = {**fields(n={"type": "integer"}), "x-kubernetes-validations": [{"rule": "self.n <= 10"}]}
+    listed = {"type": "array", "maxItems": 9, "items": items}
+    kind = serve(api, schema={"openAPIV3Schema": fields(spec=fields(l=listed))})
+    kind.create("a", l=[{"n": 8}])
+    path = f"{DEFINITIONS}/widgets.{kind.group}"
+    place = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/l/type"
+    api.patch(path, [{"op": "replace", "path": place, "value": "object"}], JSON_PATCH).expect(200)
+    changed = {"spec": {"l": [{"n": 9}]}}
+    until(lambda: api.patch(kind.path("a"), changed, MERGE).status == 422, "the new schema")
+    answer = api.patch(kind.path("a"), {"metadata": {"labels": {"k": "v"}}}, MERGE)
+    said = 'spec.l[0]: Invalid value: "object": rule compiler initialization error: failed to convert to declType'
+    assert said in answer.expect(422)["message"]
 
 
 # -------------------------------------------------------- objects (B-08)

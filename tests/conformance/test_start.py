@@ -67,6 +67,36 @@ def test_a_signal_ends_requests_watches_and_process(tmp_path: Path, etcd_flags: 
         assert time.monotonic() - started < 5
 
 
+@pytest.mark.rows("LIM-003")
+def test_a_body_under_way_is_read_to_its_end(tmp_path: Path, etcd_flags: list[str]) -> None:
+    head = b"POST /api/v1/namespaces HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 7\r\n\r\n"
+    with running_server(etcd_flags, tmp_path) as server:
+        port = int(server.url.rsplit(":", 1)[1])
+        with socket.create_connection(("127.0.0.1", port), 10) as client:
+            client.sendall(head + b"gar")
+            until(
+                lambda: 'apiserver_current_inflight_requests{request_kind="mutating"} 1' in metrics(server.url), "begun"
+            )
+            assert server.process is not None
+            server.process.send_signal(signal.SIGTERM)
+            until(lambda: refused(port), "nobody else is let in")
+            client.sendall(b"bage")
+            assert client.recv(4096).startswith(b"HTTP/1.1 400 Bad Request\r\n")
+        assert server.process.wait(10) == 0
+
+
+def metrics(url: str) -> str:
+    return Client(url).get("/metrics").text
+
+
+def refused(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return True
+    return False
+
+
 @pytest.mark.rows("LIM-003", "HLT-001")
 def test_readiness_fails_before_anything_else_does(tmp_path: Path, etcd_flags: list[str]) -> None:
     with running_server([*etcd_flags, "--shutdown-delay-duration=2s"], tmp_path) as server:

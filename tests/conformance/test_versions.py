@@ -81,6 +81,7 @@ def stored(etcd: Etcd, group: str, name: str) -> dict[str, Any]:
     return found
 
 
+STATUS: dict[str, Any] = {"status": {}}
 V1, V2 = {"name": "v1", "storage": True}, {"name": "v2"}
 OLD, NEW = {"name": "v1"}, {"name": "v2", "storage": True}
 
@@ -192,6 +193,32 @@ def test_each_version_shows_what_its_schema_knows(api: Client) -> None:
     }  # what v2 does not know is lost by writing it
 
 
+@pytest.mark.rows("VER-003", "WRI-017", "SRV-005")
+@pytest.mark.parametrize("way", ["status", "delete"])
+def test_what_is_rewritten_in_a_new_storage_version_has_its_defaults(api: Client, way: str) -> None:
+    """Neither write reads a body in the version; an object stored in another one lacks the defaults of this one."""
+    newer = {"name": "v2", "schema": spec_of(note=TEXT, size={"type": "integer", "default": 3}), "subresources": STATUS}
+    older = {"name": "v1", "subresources": STATUS}
+    served = serve(api, {**older, "storage": True}, newer)
+    body = served["v1"].make("x", note="a")
+    body["metadata"]["finalizers"] = ["example.com/hold"]
+    api.post(served["v1"].path(), body).expect(201)
+    change(api, served["v1"].group, older, {**newer, "storage": True}).expect(200)
+    path, full = served["v2"].path("x"), {"note": "a", "size": 3}
+    before = api.get(path).expect(200)
+    assert before["spec"] == {"note": "a"}
+
+    def rewritten(**query: str) -> dict[str, Any]:
+        answer = api.put(f"{path}/status", before, **query) if way == "status" else api.delete(path, **query)
+        shown: dict[str, Any] = answer.expect(200)
+        return shown
+
+    until(lambda: rewritten(dryRun="All")["spec"] == full, "a dry run shows it, too")
+    answer = rewritten()
+    assert answer["spec"] == full
+    assert api.get(path).expect(200) == answer
+
+
 @pytest.mark.rows("SRV-014", "TAB-001", "SRV-005")
 def test_columns_subresources_and_selectable_fields_are_a_versions_own(api: Client) -> None:
     columns = [{"name": "Color", "type": "string", "jsonPath": ".spec.color"}]
@@ -265,6 +292,28 @@ def test_watches_of_each_version_show_objects_of_all(api: Client) -> None:
                 ("ADDED", "after"), ("MODIFIED", "before"),
             ]  # fmt: skip
             assert {it["object"]["apiVersion"] for it in events} == {f"{v1.group}/{version}"}
+
+
+@pytest.mark.rows("RV-009", "VER-014")
+def test_a_past_in_a_version_that_is_gone_is_too_old(api: Client) -> None:
+    """A definition made anew has other versions; who resumes from before lists again, and disturbs nobody."""
+    group = serve(api, V1)["v1"].group
+    before, after = (Resource(api, group, "widgets", "Widget", version) for version in ("v1", "v2"))
+    old = api.get(before.path()).expect(200)["metadata"]["resourceVersion"]
+    before.create("x", color="red")
+    name = f"{DEFINITIONS}/widgets.{group}"
+    api.delete(name).expect(200)
+    until(lambda: api.get(name).status == 404, "the definition is gone", within=20)
+    establish(api, with_versions(group, NEW))
+    until(lambda: api.get(after.path()).status == 200, "it is served")
+    fresh = api.get(after.path()).expect(200)["metadata"]["resourceVersion"]
+    with api.watch(after.path(), resourceVersion=fresh) as watch:
+        with api.watch(after.path(), resourceVersion=old) as resumed:
+            told = resumed.next("ERROR")["object"]
+            assert (told["code"], told["reason"]) == (410, "Expired")
+            assert told["message"].startswith(f"too old resource version: {old} (")
+        after.create("y", color="blue")
+        assert watch.next("ADDED")["object"]["metadata"]["name"] == "y"
 
 
 @pytest.mark.differs("an edit of a definition ends all of its watches")

@@ -10,6 +10,7 @@ _FORM = re.compile(r"([+-]?)(0*+)([0-9]*+)(\.?)([0-9]*+)([eEinumkKMGTP]*+[+-]?[0
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _EXPONENT = re.compile(r"[eE]([+-]?[0-9]+)\Z")
+_POWERS = (-323, 308)  # of ten that a double has
 MAX_EXPONENT = 1_000  # of a decimal suffix; larger ones only fill memory
 MAX_DIGITS = 4_000  # of a quantity; more only fill memory
 _WRONG_FORM = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
@@ -122,7 +123,17 @@ def _as_float(quantity: Quantity) -> Value:
         base = float(quantity.number)
     except OverflowError:
         base = float("inf") if quantity.number > 0 else float("-inf")
-    return base * float(f"1e{quantity.exponent}") if quantity.exponent else base
+    return base * _power_of_ten(quantity.exponent) if quantity.exponent else base
+
+
+def _power_of_ten(exponent: int) -> float:
+    """Return a power of ten made of two, each a power that is known, as Go's math.Pow10 does."""
+    if not _POWERS[0] <= exponent <= _POWERS[1]:
+        return 0.0 if exponent < 0 else float("inf")
+    whole, rest = divmod(abs(exponent), 32)
+    if exponent < 0:
+        return float(f"1e-{whole * 32}") / float(f"1e{rest}")
+    return float(f"1e{whole * 32}") * float(f"1e{rest}")
 
 
 def _as_int(quantity: Quantity) -> int | None:
@@ -141,7 +152,7 @@ def _as_integer(quantity: Quantity) -> Value:
     return Fault("cannot convert value to integer") if number is None else number
 
 
-def _add(one: Quantity, other: Quantity) -> Value:
+def _add(one: Quantity, other: Quantity) -> Quantity:
     if one.short and other.short:
         if not other.number:
             return Quantity(one.number, one.exponent, made=True)
@@ -157,11 +168,15 @@ def _add_int(one: Quantity, other: int) -> Value:
 
 
 def _sub(one: Quantity, other: Quantity) -> Value:
+    if other.short and other.number == INT_MIN:  # its negative is itself in Go, where the sum fits
+        wrapped = _add(one, other)
+        if wrapped.short:
+            return wrapped
     return _add(one, Quantity(-other.number, other.exponent, short=other.short))
 
 
 def _sub_int(one: Quantity, other: int) -> Value:
-    return _add(one, Quantity(-other))
+    return _sub(one, Quantity(other))
 
 
 LIBRARY = Library(

@@ -5,7 +5,7 @@ import re
 from apiext.cel.overloads import Library, row
 from apiext.cel.quotes import go_quote
 from apiext.cel.types import SEMVER
-from apiext.cel.values import UINT_MAX, Fault, Special, Value, no_overload
+from apiext.cel.values import INT_MAX, UINT_MAX, Fault, Special, Value, no_overload
 
 _NUMBER = re.compile(r"[0-9]+\Z")
 _WORD = re.compile(r"[0-9A-Za-z-]+\Z")
@@ -71,15 +71,7 @@ def parse(text: str) -> Version | Fault:
     parts = text.split(".", 2)
     if len(parts) != 3:
         return Fault("No Major.Minor.Patch elements found")
-    rest, build = parts[2], ""
-    plus = rest.find("+")
-    if plus >= 0:
-        rest, build = rest[:plus], rest[plus + 1 :]
-        for word in build.split("."):
-            if not word:
-                return Fault("Build meta data is empty")
-            if not _WORD.match(word):
-                return Fault(f"Invalid character(s) found in build meta data {go_quote(word)}")
+    rest, plus, build = parts[2].partition("+")
     patch, dash, before = rest.partition("-")
     numbers = []
     for word, what in zip((parts[0], parts[1], patch), ("major", "minor", "patch"), strict=True):
@@ -94,11 +86,18 @@ def parse(text: str) -> Version | Fault:
         if _NUMBER.match(word):
             if len(word) > 1 and word[0] == "0":
                 return Fault(f"Numeric PreRelease version must not contain leading zeroes {go_quote(word)}")
-            pre.append(int(word[:30]))
+            if len(word) > 20 or int(word) > UINT_MAX:
+                return Fault(f'strconv.ParseUint: parsing "{word}": value out of range')
+            pre.append(int(word))
         elif _WORD.match(word):
             pre.append(word)
         else:
             return Fault(f"Invalid character(s) found in prerelease {go_quote(word)}")
+    for word in build.split(".") if plus else ():
+        if not word:
+            return Fault("Build meta data is empty")
+        if not _WORD.match(word):
+            return Fault(f"Invalid character(s) found in build meta data {go_quote(word)}")
     return Version((numbers[0], numbers[1], numbers[2]), tuple(pre), build)
 
 
@@ -129,16 +128,21 @@ def _is_less(one: Version, other: Version) -> Value:
     return order(one, other) == -1
 
 
+def _as_int(number: int) -> int:
+    """Return an unsigned number as Go takes it for an int."""
+    return number - (1 << 64) if number > INT_MAX else number
+
+
 def _major(version: Version) -> Value:
-    return version.numbers[0]
+    return _as_int(version.numbers[0])
 
 
 def _minor(version: Version) -> Value:
-    return version.numbers[1]
+    return _as_int(version.numbers[1])
 
 
 def _patch(version: Version) -> Value:
-    return version.numbers[2]
+    return _as_int(version.numbers[2])
 
 
 LIBRARY = Library(

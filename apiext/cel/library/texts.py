@@ -2,6 +2,7 @@
 
 from apiext.cel.effort import spend, spend_text
 from apiext.cel.formatting import format_text
+from apiext.cel.go_values import show
 from apiext.cel.overloads import Library, row
 from apiext.cel.values import Fault, Value, element
 
@@ -74,7 +75,7 @@ def _join(texts: Value, separator: str = "") -> Value:
     for index in range(len(texts)):
         part = element(texts, index)
         if type(part) is not str:
-            return part if type(part) is Fault else Fault(f"join: invalid input: {part}")
+            return part if type(part) is Fault else Fault(f"join: invalid input: {show(part)}")
         parts.append(part)
         length += len(part)
     spend_text(length)

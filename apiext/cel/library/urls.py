@@ -4,6 +4,8 @@ import re
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from apiext.cel.effort import spend_text
+from apiext.cel.library.addresses import Refused
+from apiext.cel.library.addresses import parse as parse_address
 from apiext.cel.overloads import Library, row
 from apiext.cel.quotes import quoted
 from apiext.cel.types import URL
@@ -11,7 +13,7 @@ from apiext.cel.values import Fault, Map, Special, Value, no_overload
 
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
 _BAD_ESCAPE = re.compile(r"%(?![0-9a-fA-F]{2})")
-_HOST_ESCAPE = re.compile(r"%(?!25)[0-7][0-9a-fA-F]")  # only percent signs and what is no ASCII have escapes in a host
+_CUT = "".join(map(chr, range(0xDC80, 0xDD00)))  # bytes of a character that was cut
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _PORT = re.compile(r"(?::[0-9]*)?\Z")
 _HOST = re.compile(r"[^\x00-\x20#/?@\\^`{|}\x7f]*\Z")
@@ -102,36 +104,77 @@ def _parsed(text: str, body: str, request: bool) -> Url:
 def _check_escapes(text: str) -> None:
     found = _BAD_ESCAPE.search(text)
     if found is not None:
-        raise _Refused(f"invalid URL escape {quoted(text[found.start() : found.start() + 3])}")
+        raise _Refused(f"invalid URL escape {_quoted_bytes(text[found.start() : found.start() + 3])}")
+
+
+def _quoted_bytes(text: str) -> str:
+    """Return the first three bytes of a text in quotes, as Go cuts what is no escape."""
+    cut = text.encode("utf-8", "surrogatepass")[:3].decode("utf-8", "surrogateescape")
+    kept = cut.rstrip(_CUT)
+    shown = "".join(f"\\x{ord(char) - 0xDC00:02x}" for char in cut[len(kept) :])
+    return f'{quoted(kept)[:-1]}{shown}"'
 
 
 def _authority(scheme: str, text: str) -> tuple[str | None, str]:
     """Return the user, None when there is none, and the host."""
-    user, at, host = text.rpartition("@")
+    user, at, address = text.rpartition("@")
+    host = _parsed_host(scheme, address)
     if at:
         if not _USER.match(user):
             raise _Refused("net/url: invalid userinfo")
         _check_escapes(user)
-    if host.startswith("["):
-        end = host.rfind("]")
-        if end < 0:
-            raise _Refused("missing ']' in host")
-        if not _PORT.match(host[end + 1 :]):
-            raise _Refused(f"invalid port {quoted(host[end + 1 :])} after host")
-    elif "[" in host:
+    return user if at else None, host
+
+
+def _parsed_host(scheme: str, host: str) -> str:
+    bracket = host.rfind("[")
+    if bracket > 0:
         raise _Refused("invalid IP-literal")
-    else:
-        colon = host.find(":") if scheme in ("http", "https") else host.rfind(":")
-        if colon >= 0 and not _PORT.match(host[colon:]):
-            raise _Refused(f"invalid port {quoted(host[colon:])} after host")
-    if not _HOST.match(host):
-        odd = next(char for char in host if not _HOST.match(char))
-        raise _Refused(f"invalid character {quoted(odd)} in host name")
-    odd_escape = _HOST_ESCAPE.search(host)
-    if odd_escape is not None:
-        raise _Refused(f"invalid URL escape {quoted(odd_escape[0])}")
-    _check_escapes(host)
-    return user if at else None, unquote_to_bytes(host).decode("utf-8", "replace")
+    if not bracket:
+        return _literal(host)
+    colon = host.find(":") if scheme in ("http", "https") else host.rfind(":")
+    if colon >= 0 and not _PORT.match(host[colon:]):
+        raise _Refused(f"invalid port {quoted(host[colon:])} after host")
+    return _unescaped(host)
+
+
+def _literal(host: str) -> str:
+    """Return a host in brackets, which is an address of version 6."""
+    end = host.rfind("]")
+    if end < 0:
+        raise _Refused("missing ']' in host")
+    if not _PORT.match(host[end + 1 :]):
+        raise _Refused(f"invalid port {quoted(host[end + 1 :])} after host")
+    address, percent, zone = host[1:end].partition("%25")
+    name = _unescaped(address) + (_unescaped(percent + zone, zone=True) if percent else "")
+    try:
+        found, _ = parse_address(name)
+    except Refused as wrong:
+        raise _Refused(f"invalid host: {wrong}") from None
+    if found.version == 4:
+        raise _Refused("invalid IP-literal")
+    return f"[{name}]{host[end + 1 :]}"
+
+
+def _unescaped(host: str, zone: bool = False) -> str:
+    """Return a host, or the zone of an address, without escapes."""
+    at = 0
+    while at < len(host):
+        char = host[at]
+        if char == "%":
+            written = host[at : at + 3]
+            if _BAD_ESCAPE.match(written):
+                raise _Refused(f"invalid URL escape {_quoted_bytes(written)}")
+            code = int(written[1:], 16)
+            allowed = chr(code) == " " or _HOST.match(chr(code)) if zone and code < 0x80 else code >= 0x80
+            if written != "%25" and not allowed:
+                raise _Refused(f"invalid URL escape {quoted(written)}")
+            at += 3
+            continue
+        if not _HOST.match(char):
+            raise _Refused(f"invalid character {quoted(char)} in host name")
+        at += 1
+    return unquote_to_bytes(host).decode("utf-8", "replace")
 
 
 def _url(text: str) -> Value:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-import orjson
+import yaml
 
 PLAIN = {
     "multiple_of": "multipleOf", "exclusive_maximum": "exclusiveMaximum", "exclusive_minimum": "exclusiveMinimum",
@@ -29,8 +29,8 @@ def named(entries: Any, read: Any) -> dict[str, Any]:
 
 
 def any_value(message: Any) -> Any:
-    """The value in a piece of YAML, which we write as JSON."""
-    return orjson.loads(message.yaml)
+    """The value in a piece of YAML."""
+    return yaml.safe_load(message.yaml)
 
 
 def v2_schemas(message: Any) -> dict[str, Any]:

@@ -70,6 +70,10 @@ def test_warnings_are_cut_when_they_are_too_long_together() -> None:
     assert len(values) == limits.MAX_WARNINGS // limits.MAX_WARNING
     assert all(len(value) == len('299 - ""') + limits.MAX_WARNING for value in values)
     assert len(responses.warning_values(["x" * limits.MAX_WARNINGS])[0]) > limits.MAX_WARNING
+    short = [f"{number:03}" + "x" * 97 for number in range(60)]
+    assert len(responses.warning_values(short[:40])) == 40
+    assert len(responses.warning_values(short)) == 41  # the one that passes the limit is told
+    assert len(responses.warning_values(["x" * 4095, "y", *short])) == 41
 
 
 @given(st.lists(st.text(), max_size=30))

@@ -11,7 +11,7 @@ _SMALL, _LARGE = 1024 * 1024, 8 * 1024 * 1024  # bytes of one program and its ca
 _REMEMBERED = 10_000  # characters of patterns whose programs are remembered
 _NOWHERE = (-1, -1)
 _TOKEN = re.compile(r"\\Q.*?(?:\\E|\Z)|\\.", re.DOTALL)
-_GROUP = re.compile(r"\\Q.*?(?:\\E|\Z)|\\.|\[\^?\]?(?:\[:.*?:\]|\\.|[^\]])*\]|\(\?<[=!]", re.DOTALL)
+_GROUP = re.compile(r"\\Q.*?(?:\\E|\Z)|\\.|\[\^?\]?(?:\[:\^?[a-z]+:\]|\\.|[^\]\\])*\]|\(\?<[=!]", re.DOTALL)
 _COUNT = re.compile(r"(\{([0-9]+)(?:,([0-9]*))?\})\??\Z")
 _MOST_TIMES = 1000  # that a part is repeated by a count
 _REPEATED = ("invalid repeat count", "invalid nested repetition operator")
@@ -79,7 +79,7 @@ def _refusal(told: str, pattern: str) -> str:
         return "expression too large"
     text = _GO_TEXTS.get(reason, reason)
     if part in _LOOKING_BACK:  # Go takes it for a name
-        rest = pattern[next(found.start() for found in _GROUP.finditer(pattern) if found[0] == part) :]
+        rest = pattern[next((found.start() for found in _GROUP.finditer(pattern) if found[0] == part), 0) :]
         return f"invalid named capture: `{rest[: rest.find('>') + 1] or rest}`"
     count = _COUNT.search(part) if text in _REPEATED else None
     if count is not None and (text == "invalid repeat count" or _is_too_much(count)):

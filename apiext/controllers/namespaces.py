@@ -153,11 +153,9 @@ class Namespaces:
             self._close(name)
             return
         document = self._statuses.decode(entry)
-        finalizers = (document.get("spec") or {}).get("finalizers") or ()
-        others = [one for one in finalizers if one != FINALIZER]
+        others = [one for one in (document.get("spec") or {}).get("finalizers") or () if one != FINALIZER]
         if others or document["metadata"].get("finalizers"):
-            told = _FINE if finalizers else {}  # upstream: says that nothing remains, unless it was left empty before
-            await self._statuses.amend(entry, lambda current: self._told(_without_finalizer(current, others), told))
+            await self._statuses.amend(entry, lambda current: self._told(_without_finalizer(current, others), _FINE))
         elif await self._statuses.remove(entry):
             self._close(name)
 

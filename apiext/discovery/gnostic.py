@@ -6,8 +6,8 @@ from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from apiext.discovery.yaml_blocks import yaml
 from apiext.documents.document import View
+from apiext.documents.yaml_text import yaml_in_order
 
 METHODS = ("get", "put", "post", "delete", "patch")
 PLAIN: Mapping[str, str] = {  # schema keyword → field
@@ -56,7 +56,7 @@ def set_extensions(entries: Any, values: View) -> None:
     """Add the members whose names begin with ``x-``."""
     for name, value in values.items():
         if name.startswith("x-"):
-            entries.add(name=name).value.yaml = yaml(value)
+            entries.add(name=name).value.yaml = yaml_in_order(value)
 
 
 def set_external_docs(message: Any, value: View) -> None:
@@ -80,11 +80,11 @@ def _set_required(message: Any, names: list[str]) -> None:
 
 def _set_enum(message: Any, values: list[Any]) -> None:
     for value in values:
-        message.enum.add(yaml=yaml(value))
+        message.enum.add(yaml=yaml_in_order(value))
 
 
 def _set_example(message: Any, value: Any) -> None:
-    message.example.yaml = yaml(value)
+    message.example.yaml = yaml_in_order(value)
 
 
 COMMON: Keywords = {

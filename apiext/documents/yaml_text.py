@@ -31,6 +31,7 @@ _FIRST_DIGITS: Any = re.compile(r"[0-9]*")  # match always, so nobody asks for N
 _LAST_DIGITS: Any = re.compile(r"[0-9]*\Z")
 _MAX_NOTES = 100  # notes per document (upstream: strict errors kept)
 _UINT64_END = 2**64
+_UNFOLDED = 2**31 - 1  # characters of a line
 _PLAIN = "="  # a text that upstream does not quote
 _INT_MAX = 2**63 - 1
 _MERGE: Any = object()  # the key << of a mapping
@@ -81,11 +82,18 @@ def _text(raw: bytes) -> str:
 
 def encode_yaml(document: View | list[Any]) -> bytes:
     """Return a YAML text with sorted keys and long lines folded, as Kubernetes prints objects (NEG-001)."""
-    text = yaml.dump(
-        _in_order(document), Dumper=_Dumper, default_flow_style=False, allow_unicode=True, width=80, sort_keys=False
-    )
+    return _dumped(_in_order(document), 80).encode()
+
+
+def yaml_in_order(value: Any) -> str:
+    """Return a value as YAML, its members in their order and its lines as long as they are."""
+    return _dumped(value, _UNFOLDED)
+
+
+def _dumped(value: Any, width: int) -> str:
+    text = yaml.dump(value, Dumper=_Dumper, default_flow_style=False, allow_unicode=True, width=width, sort_keys=False)
     assert isinstance(text, str)
-    return text.removesuffix("...\n").encode()  # a mark after a text that ends with empty lines
+    return text.removesuffix("...\n")  # a mark after a text that ends with empty lines, and after a plain one
 
 
 class _Odd:

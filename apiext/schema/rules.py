@@ -91,7 +91,7 @@ class Scope:
     """A place of a schema with rules at or below it.
 
     ``declared`` is made at its first use, from that of the place above when rules stand there, too. ``type_name`` is
-    what that calls the type of this place. ``stray`` tells that it is below what holds no such parts.
+    what that calls the type of this place. ``stray`` tells that it is a part of what holds none.
     """
 
     __slots__ = ("_compiled", "_declared", "items", "node", "parent", "properties", "root", "step", "stray",
@@ -104,9 +104,7 @@ class Scope:
         self.parent = parent
         self.step = step
         self.root = root or node.embedded
-        self.stray: bool = parent is not None and (
-            parent.stray or _HOLDERS.get(step, parent.node.type) != parent.node.type
-        )
+        self.stray = parent is not None and _HOLDERS.get(step, parent.node.type) != parent.node.type
         self.within: bool = bool(node.rules) or (parent is not None and parent.within)
         self.types: Types = parent.types if parent is not None else Types()
         self.type_name = ROOT_NAME

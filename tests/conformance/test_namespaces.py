@@ -96,7 +96,6 @@ def test_a_namespace_that_is_held_says_that_it_is_empty(api: Client, full: bool,
         until(lambda: ("SomeResourcesRemain", "True") in told(), "it says what remains")
         api.patch(f"{place}/configmaps/a", {"metadata": {"finalizers": None}}).expect(200)
     reasons = ["ResourcesDiscovered", "ParsedGroupVersions", "ContentDeleted", "ContentRemoved"]
-    # upstream: says that nothing remains, unless it was left empty before
     fine = [(reason, "False") for reason in [*reasons, "ContentHasNoFinalizers"]]
     until(lambda: told() == fine, "it says that nothing remains", within=60)
     assert api.get(place).expect(200)["spec"] == spec

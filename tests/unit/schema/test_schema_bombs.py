@@ -12,6 +12,8 @@ from apiext import limits
 from apiext.schema.compile import compile_schema
 from apiext.schema.definitions import definition_errors
 from apiext.schema.options import STRICT
+from apiext.schema.parse import parse
+from apiext.schema.report import Reporter
 
 pytestmark = pytest.mark.rows("VAL-001", "SCH-014", "STR-010")
 SECOND = 1.0
@@ -74,6 +76,20 @@ def test_many_errors_are_cut() -> None:
     sets = {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "integer"}}
     twice = _texts({"type": "object", "properties": {"a": sets}}, {"a": [i // 2 for i in range(20_000)]})
     assert len(twice) == limits.MAX_FIELD_ERRORS + 1
+
+
+def test_long_errors_are_not_gathered() -> None:
+    node = parse(_array({"type": "string", "enum": [str(i) for i in range(10_000)]}))
+    found = Reporter("").report(node, {"a": ["x"] * 10_000}, "", None, counted=False)
+    assert 1 < len(found.errors) < 100
+
+
+def test_old_faults_leave_room_for_new_ones() -> None:
+    texts = {"type": "object", "additionalProperties": {"type": "string", "maxLength": 2}}
+    old = {f"k{i}": "long" for i in range(3 * limits.MAX_FIELD_ERRORS)}
+    new = {**old, "z1": "long", "z2": "long"}
+    schema = compile_schema({"type": "object", "properties": {"m": texts}})
+    assert [error.field for error in schema.validate({"m": new}, {"m": old})] == ["m.z1", "m.z2"]
 
 
 def test_wide_junctors_over_long_lists_run_out_of_steps() -> None:

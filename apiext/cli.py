@@ -103,7 +103,7 @@ FLAGS = (
     Flag("request-timeout", "time limit of requests that are no watches", "60s", "DURATION"),
     Flag("min-request-timeout", "least seconds of a watch without timeoutSeconds", "1800", "SECONDS"),
     Flag("shutdown-delay-duration", "time between failing readiness and the drain", "0s", "DURATION"),
-    Flag("v", "log verbosity: 2 logs each request", "0", "N"),
+    Flag("v", "log verbosity: from 3 on, a line for each request", "0", "N"),
     Flag("quiet", "print no ready message", switch=True),
     *(Flag(*row) for row in header_flags.FLAGS),
     *(Flag(*row, switch=row[0] in audit_flags.SWITCHES) for row in audit_flags.FLAGS),

@@ -2,6 +2,7 @@
 
 import errno
 import ssl
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from apiext.auth.tokens import Account, Tokens
 from apiext.auth.user import SUPERUSER
 from apiext.config import Config, ConfigError, ProxyConfig
 from apiext.controllers import resealing
+from apiext.http import access
 from apiext.http.health import ENDPOINTS, Check, Health
 from apiext.http.operations import VerbOperations
 from apiext.http.server import HttpServer, Settings, ask_clients, tls_context
@@ -150,6 +152,7 @@ async def listen(
             min_watch_timeout=config.min_request_timeout,
             max_inflight=config.max_inflight,
             max_mutating=config.max_mutating_inflight,
+            access_log=sys.stderr.fileno() if config.verbosity >= access.FROM_VERBOSITY else None,
             headers=config.headers,
             proxies=known.proxies,
         ),

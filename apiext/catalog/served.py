@@ -311,14 +311,6 @@ class Catalog:
                 found.setdefault(group, set()).update(served.versions)
         return {group: sort_versions(list(found[group])) for group in sorted(found) if found[group]}
 
-    def in_version(self, group: str, version: str) -> Sequence[ServedVersion]:
-        """Return the established resources of a group-version, by name."""
-        return [
-            served.versions[version]
-            for (of, _), served in sorted(self.resources.items())
-            if of == group and served.established and version in served.versions
-        ]
-
     def known(self, key: str) -> Any | None:
         """Return what was computed under a key before, None when nothing was."""
         return self._cache.get(key)

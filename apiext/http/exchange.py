@@ -46,7 +46,7 @@ class Reply:
     """A complete answer: status code, content type, more header lines, and the body in parts.
 
     ``parts`` are joined on the wire without being copied together first. ``compressible`` says whether gzip may be
-    applied; ``encoded`` is set when the parts are gzip already.
+    applied.
     """
 
     code: int
@@ -54,7 +54,6 @@ class Reply:
     parts: Sequence[bytes] = ()
     headers: list[tuple[str, str]] = field(default_factory=list)
     compressible: bool = False
-    gzipped: bool = False
 
     @property
     def size(self) -> int:

@@ -98,11 +98,6 @@ def page_not_found() -> Reply:
     return text(404, NOT_FOUND_TEXT)
 
 
-def json_reply(document: Any, code: int = 200, content_type: str = negotiation.JSON) -> Reply:
-    """Return a JSON answer, keys in the document's own order."""
-    return Reply(code, content_type, (orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE),), compressible=True)
-
-
 def status_reply(exchange: Exchange, error: StatusError) -> Reply:
     """Return a StatusError in the client's encoding, as indented JSON when it takes none (ERR-01, NEG-007)."""
     document = error.document()

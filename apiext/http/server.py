@@ -17,6 +17,7 @@ from apiext.auth.authorization import Authorizer
 from apiext.auth.proxies import Proxies
 from apiext.config import NO_HEADERS, HeaderConfig
 from apiext.http import responses
+from apiext.http.access import AccessLog, logging_to
 from apiext.http.announcing import announcing, secure, written
 from apiext.http.connection import ApiHandler
 from apiext.http.fastpath import FastPath
@@ -56,6 +57,7 @@ class Settings:
     min_watch_timeout: float = limits.MIN_WATCH_TIMEOUT
     max_inflight: int = limits.MAX_INFLIGHT
     max_mutating: int = limits.MAX_MUTATING_INFLIGHT
+    access_log: int | None = None  # the file descriptor that is told of each request
     headers: HeaderConfig = NO_HEADERS
     proxies: Proxies | None = None
 
@@ -124,13 +126,16 @@ class HttpServer:
         resources = Resources(operations, telemetry, self.clock, self.compressor, settings.min_watch_timeout)
         routes = Routes(resources, health, telemetry, version_document(settings.version))
         chain = filters(audited=auditor is not None)
+        self._access = AccessLog(settings.access_log) if settings.access_log is not None else None
+        if self._access is not None:
+            chain.insert(1, logging_to(self._access))
         config, secured = settings.headers, settings.tls is not None
         announce = announcing(config, tls=secured)
         if announce is not None:
             chain.insert(1, announce)  # all that is refused behind it may be read by pages, too
         self.answer: Handler = compose(gate, chain, routes.answer)
         self.proxies = settings.proxies
-        wanted = settings.fast_path and os.environ.get(NO_FAST_PATH, "") in {"", "0"}
+        wanted = settings.fast_path and self._access is None and os.environ.get(NO_FAST_PATH, "") in {"", "0"}
         always = written(secure(config, tls=secured))
         self.fast: FastPath | None = (
             FastPath(operations, gate, self.clock, always, bool(config.cors_origins)) if wanted else None
@@ -222,6 +227,8 @@ class HttpServer:
                 await server.wait_closed()
         except TimeoutError:
             log.warning("some clients did not read to the end of their answers")
+        if self._access is not None:
+            await self._access.stop()
         self.compressor.close()
         self._publisher.builder.close()
         self._server = self._listener = None

@@ -15,8 +15,6 @@ _ALPHABET = frozenset(
     b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_\r\n"
 )  # Go skips the ends of lines
 _INTEGER = re.compile(r"-?[0-9]{1,20}\Z").match
-LATEST = -1
-"""The revision of a token that goes on inconsistently, at whatever is newest (RV-007)."""
 
 
 class BadToken(ValueError):

@@ -54,11 +54,6 @@ async def _served(verbs: Verbs, call: Call, outcome: Outcome) -> Outcome:
     return outcome
 
 
-def get_now(verbs: Verbs, call: Call) -> Entry | None:
-    """Return the object as the cache has it, without waiting; None when the answer needs more (RV-002, "0")."""
-    return read.get_cached(verbs, call)
-
-
 def get(verbs: Verbs, call: Call) -> Coroutine[Any, Any, Entry]:
     """Return one object; 404 when there is none."""
     return read.get(verbs, call, GetOptions.parse(call.query).resource_version)

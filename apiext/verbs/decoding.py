@@ -3,10 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import orjson
-
-from apiext.catalog.served import Endpoint, ServedVersion
-from apiext.documents.document import Document, View
+from apiext.documents.document import Document
 from apiext.documents.errors import DecodeError
 from apiext.documents.json_errors import as_written
 from apiext.documents.member_order import in_order_of_members
@@ -159,11 +156,3 @@ def _bad_patch(shown: str, text: str) -> status.StatusError:
     error = fields.FieldError(fields.INVALID, "patch", f"Invalid value: {go_quote(shown)}: {text}")
     cause = {"reason": error.reason, "message": error.body, "field": error.field}
     return status.StatusError(422, "Invalid", f' "" is invalid: {error}', {"causes": [cause]})
-
-
-def shown_document(served: ServedVersion, endpoint: Endpoint, raw: bytes, revision: int) -> View:
-    """Return a stored object as the endpoint shows it."""
-    if not endpoint.name:
-        document: View = orjson.loads(served.view(raw, revision))
-        return document
-    return identity.projected(endpoint, served.decode(raw, revision))

@@ -27,14 +27,6 @@ CONTINUE_EXPIRED = (
 )
 
 
-def get_cached(verbs: Verbs, call: Call) -> Entry | None:
-    """Return the object as the cache has it, None when it has none: the answer to resourceVersion=0."""
-    collection = verbs.store.collection(call.served.stored_resource)
-    if collection is None or not collection.ready or call.served.cold():
-        return None
-    return collection.get(call.namespace or "", call.name)
-
-
 async def get(verbs: Verbs, call: Call, resource_version: str) -> Entry:
     """Return one object: the newest, or not older than a revision (RV-002)."""
     collection = collection_of(verbs, call)

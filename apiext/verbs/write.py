@@ -137,7 +137,7 @@ def _namespace_guard(keys: Keys, name: str, revision: int) -> Guard:
 
 
 def _attempts(generated: bool) -> int:
-    return 8 if generated else 1  # upstream: maxNameGenerationCreateAttempts
+    return limits.CREATE_NAME_ATTEMPTS if generated else 1
 
 
 async def _prepared(verbs: Verbs, call: Call, document: Document, attributes: Attributes) -> Document:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +21,7 @@ from apiext.testing import ApiError, Server, ServerNotReady
 from apiext.tools import kubeconfig
 from apiext.tools.access import from_kubeconfig
 from tests.support.definitions import definition
+from tests.support.processes import running_server
 from tests.support.waiting import until
 
 pytest_plugins = ["pytester"]
@@ -151,6 +154,38 @@ def test_a_server_that_cannot_start_says_why() -> None:
         Server("--etcd-transport=pigeon"),
     ):
         pass
+
+
+def test_each_request_is_logged_when_that_is_wanted(tmp_path: Path) -> None:
+    crontabs = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    with running_server(["--insecure", "--port=0", "--v=3"], tmp_path) as server:
+        for path in ("/api/v1/namespaces/default", "/nowhere", f"{crontabs}?watch=true&timeoutSeconds=1"):
+            wanted = urllib.request.Request(server.url + path, headers={"Audit-ID": "mine", "User-Agent": "me/1"})
+            with contextlib.suppress(urllib.error.HTTPError), urllib.request.urlopen(wanted, timeout=20) as answer:
+                answer.read()
+    assert server.log is not None
+    told = [json.loads(line) for line in server.log.read_text().splitlines() if line.startswith("{")]
+    lines = [line for line in told if line["event"] == "request"]
+    assert [(line["verb"], line["uri"], line["code"]) for line in lines] == [
+        ("get", "/api/v1/namespaces/default", 200),
+        ("get", "/nowhere", 404),
+        ("watch", f"{crontabs}?watch=true&timeoutSeconds=1", 200),
+    ]
+    assert {(line["auditID"], line["userAgent"], line["user"], line["source"]) for line in lines} == {
+        ("mine", "me/1", "admin", "127.0.0.1")
+    }
+    assert lines[0]["bytes"] > 100
+    assert lines[2]["milliseconds"] > 900
+
+
+def test_no_request_is_logged_otherwise(tmp_path: Path) -> None:
+    with (
+        running_server(["--insecure", "--port=0", "--v=2"], tmp_path) as server,
+        urllib.request.urlopen(f"{server.url}/readyz/etcd", timeout=20) as answer,
+    ):
+        answer.read()
+    assert server.log is not None
+    assert "/readyz" not in server.log.read_text()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells children of their parent's death")

@@ -1,0 +1,117 @@
+"""The access log: a line of JSON on standard error for each request, from --v=3 on as upstream's (httplog).
+
+Lines of one turn of the loop are written together, by a thread: a terminal that stands still holds nobody up.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import orjson
+
+from apiext import limits
+from apiext.audit.events import micro_time
+from apiext.audit.threads import Worker
+from apiext.http.exchange import Exchange, Reply, StreamReply
+from apiext.http.gate import Gate
+
+FROM_VERBOSITY = 3  # upstream: klog's level of httplog
+Answer = Reply | StreamReply
+Handler = Callable[[Exchange], Awaitable[Answer]]
+
+
+class AccessLog:
+    """Lines on their way to a file descriptor; what it does not take in time is left out, and their number told."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._worker = Worker("access log")
+        self._lines: list[bytes] = []
+        self._held = 0
+        self._lost = 0
+        self._turn: asyncio.Handle | None = None
+        self._writing: asyncio.Future[None] | None = None
+
+    def put(self, line: dict[str, Any], started: float) -> None:
+        """Take the line of a request that began at ``started`` (loop time) and is over now."""
+        took = round((time.monotonic() - started) * 1000, 3)  # the loop's time, but of this moment
+        whole = {"time": micro_time(time.time()), **line, "milliseconds": took}
+        text = orjson.dumps(whole, option=orjson.OPT_APPEND_NEWLINE)
+        if self._held and self._held + len(text) > limits.ACCESS_HELD:
+            self._lost += 1
+            return
+        self._lines.append(text)
+        self._held += len(text)
+        if self._turn is None and self._writing is None:
+            self._turn = asyncio.get_running_loop().call_soon(self._next)
+
+    async def stop(self) -> None:
+        """Write what is left, as far as that is possible within ACCESS_FLUSH."""
+        if self._turn is not None:
+            self._turn.cancel()
+            self._next()
+        until = asyncio.get_running_loop().time() + limits.ACCESS_FLUSH
+        while self._writing is not None and (left := until - asyncio.get_running_loop().time()) > 0:
+            await asyncio.wait([self._writing], timeout=left)
+            await asyncio.sleep(0)  # its callback begins the next write
+        self._worker.stop()
+
+    def _next(self) -> None:
+        self._turn = None
+        if self._lost:
+            text = {"event": "requests not logged", "count": self._lost}
+            self._lines.append(orjson.dumps(text, option=orjson.OPT_APPEND_NEWLINE))
+            self._lost = 0
+        lines, self._lines = b"".join(self._lines), []
+        self._writing = self._worker.run(lambda: self._write(lines))
+        self._writing.add_done_callback(self._written)
+
+    def _write(self, lines: bytes) -> None:
+        left = memoryview(lines)
+        while left:
+            left = left[os.write(self._descriptor, left) :]
+
+    def _written(self, done: asyncio.Future[None]) -> None:
+        done.exception()  # a closed standard error: nobody is there to be told
+        self._writing = None
+        self._held = sum(map(len, self._lines))
+        if self._lines:
+            self._next()
+
+
+def logging_to(log: AccessLog) -> Callable[[Gate, Handler, Exchange], Awaitable[Answer]]:
+    """Return the filter that writes a line when a request is answered; for a watch, when it ends."""
+
+    async def access(_: Gate, handler: Handler, exchange: Exchange) -> Answer:
+        try:
+            reply = await handler(exchange)
+        except BaseException:  # the client has gone
+            log.put(_line(exchange, None), exchange.started)
+            raise
+        line, started = _line(exchange, reply.code), exchange.started
+        if isinstance(reply, Reply):
+            log.put(line | {"bytes": reply.size}, started)
+        else:  # nothing else of the exchange is kept until then
+            reply.stream.done.add_done_callback(lambda _: log.put(line, started))
+        return reply
+
+    return access
+
+
+def _line(exchange: Exchange, code: int | None) -> dict[str, Any]:
+    """Return what is known of a request when it is answered; no code when nobody was there to be answered."""
+    info = exchange.info
+    target, address = exchange.connection.origin()
+    return {
+        "event": "request",
+        "verb": info.verb if info is not None else exchange.method.lower(),
+        "method": exchange.method,
+        "uri": target,
+        "code": code,
+        "user": exchange.user.name,
+        "userAgent": exchange.headers.get("User-Agent", ""),
+        "source": address,
+        "auditID": exchange.audit_id,
+    }

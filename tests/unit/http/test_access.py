@@ -1,0 +1,85 @@
+"""The access log: every line in order, and none of them waits for whoever reads them."""
+
+import asyncio
+import json
+import os
+import time
+from typing import Any
+
+import pytest
+
+from apiext import limits
+from apiext.http.access import AccessLog
+
+
+def lines_of(raw: bytes) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in raw.splitlines()]
+
+
+def read_all(descriptor: int) -> bytes:
+    parts = []
+    while part := os.read(descriptor, 65_536):
+        parts.append(part)
+    os.close(descriptor)
+    return b"".join(parts)
+
+
+def put(log: AccessLog, number: int, size: int = 0) -> None:
+    log.put({"number": number, "filling": "x" * size}, time.monotonic())
+
+
+async def test_lines_come_whole_and_in_order() -> None:
+    outlet, inlet = os.pipe()
+    reading = asyncio.get_running_loop().run_in_executor(None, read_all, outlet)
+    log = AccessLog(inlet)
+    for number in range(500):
+        put(log, number, 300)
+        if number % 7 == 0:
+            await asyncio.sleep(0)
+    await log.stop()
+    os.close(inlet)
+    found = lines_of(await reading)
+    assert [line["number"] for line in found] == list(range(500))
+    assert all(line["milliseconds"] >= 0 for line in found)
+
+
+async def test_a_reader_that_stands_still_holds_nobody_and_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "ACCESS_HELD", 100_000)
+    outlet, inlet = os.pipe()
+    log = AccessLog(inlet)
+    for number in range(1_000):
+        put(log, number, 1_000)
+        if number % 10 == 0:
+            before = time.monotonic()
+            await asyncio.sleep(0)
+            assert time.monotonic() - before < 0.5
+    reading = asyncio.get_running_loop().run_in_executor(None, read_all, outlet)
+    await log.stop()
+    os.close(inlet)
+    found = lines_of(await reading)
+    told = [line["count"] for line in found if line.get("event") == "requests not logged"]
+    assert sum(told) > 0
+    assert sum(told) + sum("number" in line for line in found) == 1_000
+
+
+async def test_the_end_of_the_server_does_not_wait_for_a_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "ACCESS_FLUSH", 0.1)
+    outlet, inlet = os.pipe()
+    log = AccessLog(inlet)
+    put(log, 0, 1_000_000)
+    before = time.monotonic()
+    await log.stop()
+    assert time.monotonic() - before < 2
+    os.close(outlet)  # the thread's write ends with it
+    os.close(inlet)
+
+
+async def test_a_closed_standard_error_is_no_failure() -> None:
+    outlet, inlet = os.pipe()
+    os.close(outlet)
+    log = AccessLog(inlet)
+    put(log, 0)
+    await asyncio.sleep(0.05)
+    put(log, 1)
+    await log.stop()
+    os.close(inlet)

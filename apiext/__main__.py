@@ -19,6 +19,9 @@ commands:
            write a directory for KUBEBUILDER_ASSETS: apiext envtest-assets DIR
   kubeconfig
            write one for a user, or put it where kubectl looks: apiext kubeconfig print | merge | remove
+  config   say what serve would run with, and where each value comes from: apiext config print [FLAG …]
+  completion
+           print a script that completes commands and flags: apiext completion bash | zsh | fish
   check    ask a running server whether it is ready: apiext check --url URL [--cafile FILE]
   version  print the version; -o json for JSON
 
@@ -121,12 +124,37 @@ def kubeconfig(arguments: Sequence[str]) -> int:
     return command.run(arguments)
 
 
+def config(arguments: Sequence[str]) -> int:
+    """Print the configuration of ``serve`` with these flags, as a file for --config."""
+    import argparse
+
+    parser = argparse.ArgumentParser(prog="apiext config", usage="%(prog)s [-h] print [FLAG …]")
+    parser.add_argument("action", choices=["print"], help=config.__doc__)
+    parser.parse_args(arguments[:1])
+    try:
+        print(cli.shown(arguments[1:], os.environ, cli.warn_on_stderr))
+    except ConfigError as error:
+        print(f"apiext: {error}", file=sys.stderr)
+        return cli.EXIT_USAGE
+    return 0
+
+
+def completion(arguments: Sequence[str]) -> int:
+    """Print a script for a shell."""
+    from apiext.tools import completion as command
+
+    flags = [option for flag in cli.FLAGS for option in flag.options]
+    return command.run(arguments, sorted(COMMANDS), flags)
+
+
 COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {
     "serve": serve,
     "migrate": migrate,
     "crd": crd,
     "envtest-assets": envtest_assets,
     "kubeconfig": kubeconfig,
+    "config": config,
+    "completion": completion,
     "check": check,
     "version": version,
 }

@@ -258,6 +258,7 @@ class Application:
             collecting = group.create_task(cycles.collect_loop())
             self._announce(server.url, kubeconfig, endpoints)
             await self._stop.wait()
+            edge.tell_init("STOPPING=1")
             collecting.cancel()
             await server.wait_closed()
             if self._auditor is not None:
@@ -355,6 +356,7 @@ class Application:
         }
         if config.ready_file:
             write_atomically(Path(config.ready_file), json.dumps(facts) + "\n", 0o600)
+        edge.tell_init("READY=1")
         if config.quiet:
             return
         took = round((time.monotonic() - self._began) * 1000)

@@ -1,13 +1,14 @@
 """The command line: flags, environment and file become a Config; every sub-command starts here."""
 
 import argparse
+import json
 import math
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -51,6 +52,13 @@ class Flag:
         """The flag as it is typed: names of one letter have one dash, too, as with kube-apiserver."""
         names = (self.name, *self.aliases)
         return [f"-{name}" for name in names if len(name) == 1] + [f"--{name}" for name in names]
+
+
+class Setting(NamedTuple):
+    """A value of a flag, and where it comes from: flag, environment or the name of the file."""
+
+    value: str
+    source: str
 
 
 FLAGS = (
@@ -103,7 +111,7 @@ FLAGS = (
     Flag("request-timeout", "time limit of requests that are no watches", "60s", "DURATION"),
     Flag("min-request-timeout", "least seconds of a watch without timeoutSeconds", "1800", "SECONDS"),
     Flag("shutdown-delay-duration", "time between failing readiness and the drain", "0s", "DURATION"),
-    Flag("v", "log verbosity: from 3 on, a line for each request", "0", "N"),
+    Flag("v", "log verbosity: from 2 on, a line for each request", "0", "N"),
     Flag("quiet", "print no ready message", switch=True),
     *(Flag(*row) for row in header_flags.FLAGS),
     *(Flag(*row, switch=row[0] in audit_flags.SWITCHES) for row in audit_flags.FLAGS),
@@ -113,6 +121,9 @@ FLAGS = (
 _LISTS = frozenset(("A,B", "K=V,…", "URL[,URL]", "NAME[,NAME]"))
 _ADDED = frozenset(flag.name for flag in FLAGS if flag.metavar in _LISTS) | {"service-account-issuer"}
 """Flags that may be given several times: each adds to those before it, as with kube-apiserver."""
+
+
+_SECRET = frozenset(("token", "etcd-user"))
 
 
 def environment_name(flag: str) -> str:
@@ -151,20 +162,41 @@ def serve_parser() -> argparse.ArgumentParser:
 
 def parse_serve(arguments: Sequence[str], environment: Mapping[str, str], warn: Warn) -> Config:
     """Return the checked configuration; raises ConfigError, or SystemExit(2) on usage errors."""
+    given = settings(arguments, environment, warn)
+    values = {flag.name: given[flag.name].value if flag.name in given else flag.default for flag in FLAGS}
+    return _build(values, environment, warn).checked()
+
+
+def settings(arguments: Sequence[str], environment: Mapping[str, str], warn: Warn) -> dict[str, Setting]:
+    """Return the flags that were given anywhere: typed ones first, then the environment, then the file."""
     parser = serve_parser()
     known, extra = parser.parse_known_args(list(arguments))
     _accept_foreign(parser, extra, warn)
-    given: dict[str, str] = {}
+    given: dict[str, Setting] = {}
     for flag in FLAGS:
         if (typed := getattr(known, flag.name)) is not None:
-            given[flag.name] = ",".join(typed) if flag.name in _ADDED else typed[-1]
+            given[flag.name] = Setting(",".join(typed) if flag.name in _ADDED else typed[-1], "flag")
         elif (value := _from_environment(flag, environment)) is not None:
-            given[flag.name] = value
-    path = known.config or environment.get("APIEXT_CONFIG")
+            given[flag.name] = Setting(value, "environment")
+    path = known.config or environment.get("APIEXT_CONFIG") or ""
     for name, value in _read_file(path).items() if path else ():
-        given.setdefault(name, value)
-    values = {flag.name: given.get(flag.name, flag.default) for flag in FLAGS}
-    return _build(values, given, environment, warn).checked()
+        given.setdefault(name, Setting(value, path))
+    return given
+
+
+def shown(arguments: Sequence[str], environment: Mapping[str, str], warn: Warn) -> str:
+    """Return what ``serve`` would run with, as a file for --config, with the source of each value (clients.md §9.3)."""
+    config = parse_serve(arguments, environment, warn)
+    effective = {"port": str(config.port), "data-dir": str(config.data_dir)}
+    given = settings(arguments, environment, lambda _: None)
+    lines = []
+    for flag in FLAGS:
+        value, source = given.get(flag.name, Setting(effective.get(flag.name, flag.default), "default"))
+        if flag.name in _SECRET and value:
+            lines.append(f"# {flag.name}: not shown  # {source}")
+        else:
+            lines.append(f"{flag.name}: {json.dumps(value, ensure_ascii=False)}  # {source}")
+    return "\n".join(lines)
 
 
 def _accept_foreign(parser: argparse.ArgumentParser, extra: Sequence[str], warn: Warn) -> None:
@@ -212,7 +244,7 @@ def _plain(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _build(values: Mapping[str, str], given: Mapping[str, str], environment: Mapping[str, str], warn: Warn) -> Config:
+def _build(values: Mapping[str, str], environment: Mapping[str, str], warn: Warn) -> Config:
     insecure = _bool("insecure", values["insecure"])
     _judge_accepted(values)
     user, _, password = values["etcd-user"].partition(":")

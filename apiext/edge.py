@@ -1,9 +1,12 @@
 """How the edge is set up from the configuration: listener, credentials, certificates, health checks, kubeconfig."""
 
+import contextlib
 import errno
+import os
+import socket
 import ssl
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -184,3 +187,14 @@ def write_kubeconfig(config: Config, known: Identity, url: str) -> Path:
     path = Path(config.kubeconfig or config.data_dir / "admin.kubeconfig").absolute()
     kubeconfig.write(path, kubeconfig.Access(url, known.ca, known.token))
     return path
+
+
+def tell_init(text: str, environment: Mapping[str, str] = os.environ) -> None:
+    """Tell who started the server by systemd's protocol (sd_notify): ``READY=1``, ``STOPPING=1``; nobody is fine."""
+    place = environment.get("NOTIFY_SOCKET", "")
+    if not place.startswith(("/", "@")):
+        return
+    address = "\0" + place[1:] if place.startswith("@") else place
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
+        told.setblocking(False)
+        told.sendto(text.encode(), address)

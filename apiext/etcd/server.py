@@ -161,7 +161,9 @@ class EtcdServer:
         directory = self._directory
         directory.clear_sockets()
         mode = "ab" if directory.log.exists() and directory.log.stat().st_size < LOG_LIMIT else "wb"
-        environment = {name: text for name, text in os.environ.items() if not name.startswith("ETCD_")}
+        # its flags are ours to choose, and that it is ready is not what our init waits for
+        told = ("ETCD_", "NOTIFY_SOCKET")
+        environment = {name: text for name, text in os.environ.items() if not name.startswith(told)}
         with directory.log.open(mode) as output:
             child = subprocess.Popen(  # noqa: ASYNC220 - a few milliseconds; the loop's way needs its watcher
                 command(self._binary),

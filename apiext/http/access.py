@@ -1,4 +1,4 @@
-"""The access log: a line of JSON on standard error for each request, from --v=3 on as upstream's (httplog).
+"""The access log: a line of JSON on standard error for each request, from --v=2 on (clients.md §9.3).
 
 Lines of one turn of the loop are written together, by a thread: a terminal that stands still holds nobody up.
 """
@@ -17,7 +17,7 @@ from apiext.audit.threads import Worker
 from apiext.http.exchange import Exchange, Reply, StreamReply
 from apiext.http.gate import Gate
 
-FROM_VERBOSITY = 3  # upstream: klog's level of httplog
+FROM_VERBOSITY = 2  # clients.md §9.3; upstream: 3
 Answer = Reply | StreamReply
 Handler = Callable[[Exchange], Awaitable[Answer]]
 

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import urllib.error
@@ -26,6 +27,9 @@ from tests.support.waiting import until
 
 pytest_plugins = ["pytester"]
 MANIFESTS = Path(__file__).parents[1] / "clients" / "manifests"
+only_linux = pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux has abstract sockets, and tells children of their parent's death"
+)
 CRONTABS = "/apis/stable.example.com/v1/namespaces/default/crontabs"
 
 
@@ -158,7 +162,7 @@ def test_a_server_that_cannot_start_says_why() -> None:
 
 def test_each_request_is_logged_when_that_is_wanted(tmp_path: Path) -> None:
     crontabs = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    with running_server(["--insecure", "--port=0", "--v=3"], tmp_path) as server:
+    with running_server(["--insecure", "--port=0", "--v=2"], tmp_path) as server:
         for path in ("/api/v1/namespaces/default", "/nowhere", f"{crontabs}?watch=true&timeoutSeconds=1"):
             wanted = urllib.request.Request(server.url + path, headers={"Audit-ID": "mine", "User-Agent": "me/1"})
             with contextlib.suppress(urllib.error.HTTPError), urllib.request.urlopen(wanted, timeout=20) as answer:
@@ -178,9 +182,22 @@ def test_each_request_is_logged_when_that_is_wanted(tmp_path: Path) -> None:
     assert lines[2]["milliseconds"] > 900
 
 
+@pytest.mark.parametrize("abstract", [False, pytest.param(True, marks=only_linux)])
+def test_an_init_is_told_of_the_start_and_the_end(tmp_path: Path, abstract: bool) -> None:
+    place = f"@{tmp_path.name}-{os.getpid()}" if abstract else str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
+        told.bind(place.replace("@", "\0", 1) if abstract else place)
+        told.settimeout(20)
+        with running_server(["--insecure", "--port=0"], tmp_path / "data", env={"NOTIFY_SOCKET": place}) as server:
+            assert told.recv(100) == b"READY=1"
+            with urllib.request.urlopen(f"{server.url}/readyz", timeout=20) as answer:
+                assert answer.read() == b"ok"
+        assert told.recv(100) == b"STOPPING=1"
+
+
 def test_no_request_is_logged_otherwise(tmp_path: Path) -> None:
     with (
-        running_server(["--insecure", "--port=0", "--v=2"], tmp_path) as server,
+        running_server(["--insecure", "--port=0", "--v=1"], tmp_path) as server,
         urllib.request.urlopen(f"{server.url}/readyz/etcd", timeout=20) as answer,
     ):
         answer.read()
@@ -188,7 +205,7 @@ def test_no_request_is_logged_otherwise(tmp_path: Path) -> None:
     assert "/readyz" not in server.log.read_text()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells children of their parent's death")
+@only_linux
 def test_a_server_dies_with_the_tests_that_started_it() -> None:
     code = (
         "import os, signal\nfrom apiext.testing import Server\nserver = Server()\nserver.start()\n"

@@ -255,3 +255,37 @@ def test_the_version_is_told_as_kube_apiserver_does(capsys: pytest.CaptureFixtur
         cli.serve_parser().parse_args(["--version"])
     assert not ended.value.code
     assert re.fullmatch(r"Kubernetes v1\.[0-9]+\.[0-9]+\n", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--insecure", "--port=0", "--v=2", "--disable-admission-plugins=NamespaceLifecycle"],
+        ["--authorization-mode=RBAC", "--runtime-config=apiextensions.k8s.io/v1beta1=false", "--tls-san=x,y"],
+        ["--controllers=*,-garbage-collector-controller", "--request-timeout=1m30s", "--audit-log-maxsize=7"],
+    ],
+)
+def test_the_printed_configuration_is_a_file_that_means_the_same(arguments: list[str], tmp_path: Path) -> None:
+    printed = tmp_path / "config.yaml"
+    given = [f"--data-dir={tmp_path}/a #b: 'c'", *arguments]
+    printed.write_text(cli.shown(given, {}, pytest.fail))
+    assert cli.parse_serve([f"--config={printed}"], {}, pytest.fail) == cli.parse_serve(given, {}, pytest.fail)
+    assert cli.shown([f"--config={printed}"], {}, pytest.fail).count(f"  # {printed}") == len(cli.FLAGS)
+
+
+def test_the_printed_configuration_says_where_values_come_from(tmp_path: Path) -> None:
+    file = tmp_path / "file.yaml"
+    file.write_text("port: 1234\nbind-address: 127.0.0.2\netcd-prefix: /mine\n")
+    environment = {"APIEXT_TOKEN": "a-secret", "APIEXT_BIND_ADDRESS": "127.0.0.3", "APIEXT_ETCD_USER": "me:my-secret"}
+    given = ["--insecure", "--bind-address=127.0.0.4", f"--config={file}", f"--data-dir={tmp_path}"]
+    text = cli.shown(given, environment, pytest.fail)
+    lines = text.splitlines()
+    assert {
+        'bind-address: "127.0.0.4"  # flag',
+        f'port: "1234"  # {file}',
+        f'etcd-prefix: "/mine"  # {file}',
+        'event-ttl: "1h"  # default',
+        "# token: not shown  # environment",
+        "# etcd-user: not shown  # environment",
+    } <= set(lines)
+    assert "secret" not in text.replace("secret_", "")

@@ -20,8 +20,9 @@ ALL_APIS = "api/all"  # what --runtime-config calls every API that it does not n
 GARBAGE_COLLECTOR = "garbage-collector-controller"
 POLICY_STATUS = "validatingadmissionpolicy-status-controller"
 AGGREGATION = "clusterrole-aggregation-controller"
+MIGRATOR = "storage-version-migrator-controller"
 ALWAYS_ALLOW, ALWAYS_DENY, RBAC = "AlwaysAllow", "AlwaysDeny", "RBAC"  # values of --authorization-mode
-CONTROLLERS = frozenset((GARBAGE_COLLECTOR, POLICY_STATUS, AGGREGATION))  # those that can be turned off
+CONTROLLERS = frozenset((GARBAGE_COLLECTOR, POLICY_STATUS, AGGREGATION, MIGRATOR))  # those that can be turned off
 
 
 def default_data_dir(environment: Mapping[str, str]) -> str:
@@ -100,6 +101,7 @@ class AuditConfig:
     webhook_file: str = ""
     initial_backoff: float = 10.0
     webhook: AuditDelivery = AuditDelivery(mode="batch")
+    shared_lock: str = ""  # file by which several processes take turns at the log
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,16 @@ class HeaderConfig:
 
 
 NO_HEADERS = HeaderConfig()
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """Which of the processes behind one port this one is, and what they share (decisions/0024)."""
+
+    number: int  # from 1
+    of: int
+    endpoints: tuple[str, ...] = ()  # of the private etcd
+    board: int = -1  # descriptor of what workers tell each other
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +181,8 @@ class Config:
     verbosity: int = 0
     quiet: bool = False
     audit: AuditConfig = AuditConfig()
+    workers: int = 1
+    worker: Worker | None = None  # None: the only process, or the supervisor of the workers
 
     def checked(self) -> "Config":
         """Return the configuration, or raise ConfigError with a remedy."""
@@ -195,6 +209,11 @@ class Config:
         if bool(self.tls_cert_file) != bool(self.tls_private_key_file):
             raise ConfigError("--tls-cert-file and --tls-private-key-file go together")
         return self
+
+    @property
+    def first(self) -> bool:
+        """Whether this process does what only one of a server's may do."""
+        return self.worker is None or self.worker.number == 1
 
     def enabled(self, api: str, default: bool) -> bool:
         """Return whether --runtime-config turns an API on: by its name, else with all others."""

@@ -17,9 +17,11 @@ from apiext.controllers.finalizing import Finalizing
 from apiext.controllers.garbage import Garbage
 from apiext.controllers.guards import GUARDS, Guards
 from apiext.controllers.loop import Loop
+from apiext.controllers.migrations import MIGRATIONS, Migrations
 from apiext.controllers.namespaces import NAMESPACES, Namespaces
 from apiext.controllers.naming import Naming
 from apiext.controllers.nonstructural import NonStructural
+from apiext.controllers.peers import Peers
 from apiext.controllers.policies import Policies
 from apiext.controllers.serving import Serving
 from apiext.controllers.statuses import Statuses
@@ -44,12 +46,15 @@ class Controllers:
         self._guards = guards
         self._namespaces = Namespaces(store, live, store.add(NAMESPACES, namespaced=False), clock, manager)
         self.serving = Serving(store, live, definitions, guards)
-        self._establishing = Establishing(live, definitions, statuses, clock)
+        if config.worker is not None:
+            self.serving.peers = Peers(config.worker, store, self.serving.settled)
+        self._establishing = Establishing(live, definitions, statuses, clock, self.serving.everywhere)
         self._finalizing = Finalizing(store, live, definitions, guards, statuses, clock)
         self._approval = Approval(definitions, statuses, clock)
+        self._naming = Naming(definitions, statuses, clock)
         self._nonstructural = NonStructural(definitions, statuses, clock)
         self._loops = {
-            "naming": Loop("naming", Naming(definitions, statuses, clock).reconcile, width=8),
+            "naming": Loop("naming", self._naming.reconcile, width=8),
             "establishing": Loop("establishing", self._establishing.reconcile, width=16),
             "approval": Loop("approval", self._approval.reconcile, width=2),
             "nonstructural": Loop("nonstructural", self._nonstructural.reconcile, width=1),
@@ -61,6 +66,7 @@ class Controllers:
         self._garbage: Garbage | None = None
         self._policies: Policies | None = None
         self._aggregation: Aggregation | None = None
+        self._migrations: Migrations | None = None
         self._defaults: DefaultRoles | None = None
 
     async def start(self, group: asyncio.TaskGroup, store: CachedStore) -> None:
@@ -69,6 +75,8 @@ class Controllers:
             await collection.wait_ready()
         await store.fresh()
         self._definitions.start()
+        if self.serving.peers is not None:
+            self.serving.peers.follow()
         self.serving.listen(self._served)
         self.serving.start(group)
         self._finalizing.wake = self._loops["finalizing"].add
@@ -90,6 +98,12 @@ class Controllers:
             log.warning("the first namespaces are not there yet: %s", error)  # the loop goes on trying
         self._compaction.start(group)
 
+    async def join(self, group: asyncio.TaskGroup) -> None:
+        """Return when this worker, if there are several, is as good as the others."""
+        if self.serving.peers is not None:
+            await self.wait_synced()
+            await self.serving.peers.join(group)
+
     def collect_garbage(self, group: asyncio.TaskGroup, verbs: Verbs) -> None:
         """Have dependents go with their owners from now on; ``start`` has returned."""
         self._garbage = Garbage(verbs, self.serving)
@@ -101,6 +115,13 @@ class Controllers:
         if collection is not None:
             self._policies = Policies(store, live, collection, version)
             self._policies.start(group)
+
+    def migrate(self, group: asyncio.TaskGroup, verbs: Verbs) -> None:
+        """Do what StorageVersionMigrations ask for from now on, if they are served; ``start`` has returned."""
+        collection = verbs.store.collection(MIGRATIONS)
+        if collection is not None:
+            self._migrations = Migrations(verbs, self.serving, collection, self._definitions.collection)
+            self._migrations.start(group)
 
     def keep_roles(self, group: asyncio.TaskGroup, verbs: Verbs, config: Config) -> None:
         """Have aggregated cluster roles filled in from now on, and the default ones there if requests need them."""
@@ -128,6 +149,8 @@ class Controllers:
         """Stop all controllers, those that write first; what they left undone is done after the next start."""
         if self._garbage is not None:
             await self._garbage.stop()
+        if self._migrations is not None:
+            await self._migrations.stop()
         if self._policies is not None:
             await self._policies.stop()
         if self._aggregation is not None:
@@ -136,6 +159,8 @@ class Controllers:
             await self._defaults.stop()
         for loop in (self._first, *self._loops.values()):
             await loop.stop()
+        if self.serving.peers is not None:
+            await self.serving.peers.stop()
         await self.serving.stop()
         await self._compaction.stop()
 
@@ -147,6 +172,7 @@ class Controllers:
     def _defined(self, name: str) -> None:
         """A definition came, changed or went."""
         loops = self._loops
+        self._naming.notice(name)
         loops["naming"].add(group_of(name))
         self._served(name)
         for kind, controller in (

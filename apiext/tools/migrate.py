@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from apiext import limits
+from apiext.crd.migration import MigrationError
 from apiext.tools import access
 from apiext.tools.access import AccessError
 from apiext.tools.api import Api, Unreachable
-from apiext.tools.migration import DEFINITIONS, Migration, MigrationError, Settings, expect
+from apiext.tools.migration import DEFINITIONS, Migration, Settings, expect
 from apiext.tools.progress import report_on
 
 

@@ -8,25 +8,37 @@ rewritten is found unchanged by the next one, so a crash at any moment costs tim
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 from apiext import limits
 from apiext.catalog.compile import storage_version_hash
+from apiext.crd.migration import (
+    ALREADY,
+    CHANGED,
+    FAILED,
+    GONE,
+    REWRITTEN,
+    MigrationError,
+    Plan,
+    Turns,
+    loss,
+    lost,
+    may_pass,
+    outcome,
+    plan_of,
+    remaining,
+    touch,
+)
 from apiext.tools.api import Answer, Api
 from apiext.tools.progress import Report
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
-REWRITTEN, ALREADY, CHANGED, GONE, FAILED = "rewritten", "already", "changed", "gone", "failed"
 _PAUSE = 0.05  # seconds between looks at a definition that is being compiled
-
-
-class MigrationError(Exception):
-    """A resource that cannot be migrated as things are; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,34 +54,6 @@ class Settings:
     rewrite: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What is to be done for one definition in one generation.
-
-    ``compared`` are the served old versions whose objects may lose fields.
-    """
-
-    name: str
-    uid: str
-    generation: int
-    group: str
-    plural: str
-    kind: str
-    storage: str
-    stored: tuple[str, ...]
-    compared: tuple[str, ...]
-
-    @property
-    def pending(self) -> list[str]:
-        """The versions that objects may still be stored in besides the storage version."""
-        return [version for version in self.stored if version != self.storage]
-
-    def path(self, version: str, namespace: str = "", name: str = "") -> str:
-        """Return the path of the collection in all namespaces, or of an object."""
-        inside = f"/namespaces/{namespace}" if namespace else ""
-        return f"/apis/{self.group}/{version}{inside}/{self.plural}" + (f"/{name}" if name else "")
-
-
 @dataclass(slots=True)
 class Tally:
     """How objects fared."""
@@ -78,33 +62,10 @@ class Tally:
     failures: list[tuple[str, str]] = field(default_factory=list)
 
 
-def plan_of(definition: Mapping[str, Any]) -> Plan:
-    """Return what is to be done for a definition as served; raises MigrationError."""
-    metadata, spec, status = definition["metadata"], definition["spec"], definition.get("status") or {}
-    versions: Sequence[Mapping[str, Any]] = spec["versions"]
-    storage = next((version for version in versions if version["storage"]), None)
-    if storage is None or not storage["served"]:
-        raise MigrationError(
-            f"{metadata['name']} does not serve its storage version, so nobody can tell that objects are written in "
-            "it: serve it for the time of the migration"
-        )
-    stored = tuple(status.get("storedVersions") or ())
-    older = [
-        it for it in versions if it["served"] and it["name"] in stored and it.get("schema") != storage.get("schema")
-    ]
-    none = (spec.get("conversion") or {}).get("strategy", "None") == "None"
-    accepted = status.get("acceptedNames") or {}
-    return Plan(
-        name=metadata["name"],
-        uid=metadata["uid"],
-        generation=metadata.get("generation", 0),
-        group=spec["group"],
-        plural=spec["names"]["plural"],
-        kind=accepted.get("kind") or spec["names"]["kind"],
-        storage=storage["name"],
-        stored=stored,
-        compared=tuple(version["name"] for version in older) if none else (),
-    )
+def path_of(plan: Plan, version: str, namespace: str = "", name: str = "") -> str:
+    """Return the path of the collection in all namespaces, or of an object."""
+    inside = f"/namespaces/{namespace}" if namespace else ""
+    return f"/apis/{plan.group}/{version}{inside}/{plan.plural}" + (f"/{name}" if name else "")
 
 
 class Migration:
@@ -120,6 +81,11 @@ class Migration:
         """Migrate a definition's objects; False when some could not be. Raises MigrationError, Unreachable."""
         for _ in range(limits.MIGRATE_RESTARTS):
             plan = plan_of(expect(self._api.get(f"{DEFINITIONS}/{name}"), name))
+            if not plan.served:
+                raise MigrationError(
+                    f"{name} does not serve its storage version, so nobody can tell that objects are written in it: "
+                    "serve it for the time of the migration"
+                )
             if not plan.pending and not self._settings.rewrite:
                 self._report.event("up to date", resource=name, storedVersions=list(plan.stored))
                 return True
@@ -190,32 +156,28 @@ class Migration:
             revision, message = self._compare(plan, path)
             if not revision:
                 return (FAILED, message) if message else (GONE, "")
-        body = {"metadata": {"uid": metadata["uid"], "resourceVersion": revision}}
+        body = touch(metadata["uid"], revision)
         for number in range(1, tries + 1):
             self._pace.wait()
-            answer = self._api.patch(plan.path(plan.storage, *path), body, METADATA, fieldManager="apiext-migrate")
-            if answer.code < 500 or number == tries:
+            answer = self._api.patch(path_of(plan, plan.storage, *path), body, METADATA, fieldManager="apiext-migrate")
+            if not may_pass(answer.code) or number == tries:
                 break
             time.sleep(number * limits.MIGRATE_PAUSE)
-        if answer.code == 404:
-            return GONE, ""
-        if answer.code == 409:
-            return CHANGED, ""  # by another writer, hence at the storage version
-        if answer.code != 200:
-            return FAILED, answer.message
-        return (ALREADY if answer.document["metadata"]["resourceVersion"] == revision else REWRITTEN), ""
+        after = (answer.document.get("metadata") or {}).get("resourceVersion", "")
+        found = outcome(answer.code, revision, after)
+        return found, answer.message if found == FAILED else ""
 
     def _compare(self, plan: Plan, path: tuple[str, str]) -> tuple[str, str]:
         """Return the revision at which nothing would be lost; else none, and what would (none: the object is gone)."""
         while True:
             self._pace.wait()
-            after = self._api.get(plan.path(plan.storage, *path))
+            after = self._api.get(path_of(plan, plan.storage, *path))
             if after.code != 200:
                 return "", "" if after.code == 404 else after.message
             revision: str = after.document["metadata"]["resourceVersion"]
             gone: list[str] = []
             for version in plan.compared:
-                before = self._api.get(plan.path(version, *path))
+                before = self._api.get(path_of(plan, version, *path))
                 if before.code != 200:
                     return "", "" if before.code == 404 else before.message
                 if before.document["metadata"]["resourceVersion"] != revision:
@@ -224,21 +186,18 @@ class Migration:
             else:
                 if not gone:
                     return revision, ""
-                return (
-                    "",
-                    f"{plan.storage} does not have {', '.join(gone[: limits.MIGRATE_FAILURES])}: see --allow-loss",
-                )
+                return "", loss(plan, gone, limits.MIGRATE_FAILURES)
 
     def _prune(self, plan: Plan) -> bool:
         """Make the storage version the only stored one; False when the definition's spec changed meanwhile."""
         for _ in range(limits.MIGRATE_RESTARTS):
             definition = expect(self._api.get(f"{DEFINITIONS}/{plan.name}"), plan.name)
-            metadata = definition["metadata"]
-            if metadata["uid"] != plan.uid or metadata.get("generation", 0) != plan.generation:
+            stored = remaining(plan, definition)
+            if stored is None:
                 return False
             body = {
-                "metadata": {"resourceVersion": metadata["resourceVersion"]},
-                "status": {"storedVersions": [plan.storage]},
+                "metadata": {"resourceVersion": definition["metadata"]["resourceVersion"]},
+                "status": {"storedVersions": stored},
             }
             answer = self._api.patch(f"{DEFINITIONS}/{plan.name}/status", body, fieldManager="apiext-migrate")
             if answer.code != 409:
@@ -251,20 +210,15 @@ class Pace:
     """Lets so many through per second, from all threads together; 0: as many as there are."""
 
     def __init__(self, rate: float) -> None:
-        self._gap = 1 / rate if rate else 0.0
-        self._next = 0.0
+        self._turns = Turns(rate)
         self._lock = threading.Lock()
 
     def wait(self) -> None:
         """Wait for one's turn."""
-        if not self._gap:
-            return
         with self._lock:
-            now = time.monotonic()
-            turn = max(self._next, now)
-            self._next = turn + self._gap
-        if turn > now:
-            time.sleep(turn - now)
+            seconds = self._turns.take(time.monotonic())
+        if seconds:
+            time.sleep(seconds)
 
 
 def pages(api: Api, plan: Plan) -> Iterator[tuple[list[Mapping[str, Any]], int]]:
@@ -276,7 +230,7 @@ def pages(api: Api, plan: Plan) -> Iterator[tuple[list[Mapping[str, Any]], int]]
     token = ""
     while True:
         query = {"limit": limits.MIGRATE_PAGE} | ({"continue": token} if token else {})
-        answer = api.get(plan.path(plan.storage), METADATA_LIST, **query)
+        answer = api.get(path_of(plan, plan.storage), METADATA_LIST, **query)
         metadata = answer.document.get("metadata") or {}
         if answer.code == 410:
             token = metadata.get("continue") or ""
@@ -288,22 +242,6 @@ def pages(api: Api, plan: Plan) -> Iterator[tuple[list[Mapping[str, Any]], int]]
         yield found, int(metadata.get("remainingItemCount") or 0)
         if not token:
             return
-
-
-def lost(before: Any, after: Any, path: str = "") -> list[str]:
-    """Return the paths of what a document has and its other version has not; metadata is the same in both."""
-    if isinstance(before, dict) and isinstance(after, dict):
-        found: list[str] = []
-        for key, value in before.items():
-            if not path and key in ("apiVersion", "kind", "metadata"):
-                continue
-            where = f"{path}.{key}" if path else key
-            found += lost(value, after[key], where) if key in after else [where]
-        return found
-    if isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
-        pairs = enumerate(zip(before, after, strict=True))
-        return [text for index, (one, other) in pairs for text in lost(one, other, f"{path}[{index}]")]
-    return [] if before == after else [path]
 
 
 def _thing(metadata: Mapping[str, Any]) -> str:

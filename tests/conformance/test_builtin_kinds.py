@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from tests.support.http_client import APPLY, JSON_PATCH, MERGE, TABLE, Client
+from tests.support.processes import Server
 from tests.support.waiting import until
 
 STRATEGIC = "application/strategic-merge-patch+json"
@@ -320,16 +321,28 @@ def test_a_mebibyte_and_no_more(api: Client, resource: str) -> None:
     assert f"{path}: Too long: may not be more than 1048576 bytes" in refused["message"]
 
 
+@EACH
 @pytest.mark.rows("DIS-102", "DIS-106")
-def test_discovery_has_them_all(api: Client) -> None:
+def test_discovery_has_it(api: Client, kind: dict[str, Any]) -> None:
+    root = kind["path"].replace("/namespaces/default", "")
+    group, _, plural = root.rpartition("/")
+    found = {entry["name"]: entry for entry in api.get(group).expect(200)["resources"]}
+    entry = found[plural]
+    assert (entry["kind"], entry["namespaced"]) == (kind["kind"], "/namespaces/" in kind["path"])
+    verbs = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+    assert entry["verbs"] == verbs
+
+
+@pytest.mark.rows("DIS-102")
+def test_what_is_served_on_request_is_not_served_by_default(server: Server, foreign: bool) -> None:
     for kind in KINDS:
-        root = kind["path"].replace("/namespaces/default", "")
-        group, _, plural = root.rpartition("/")
-        found = {entry["name"]: entry for entry in api.get(group).expect(200)["resources"]}
-        entry = found[plural]
-        assert (entry["kind"], entry["namespaced"]) == (kind["kind"], "/namespaces/" in kind["path"])
-        verbs = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
-        assert entry["verbs"] == verbs
+        group_version = kind["path"].rpartition("/")[0]
+        if kind.get("on_request") and not foreign:
+            assert Client(server.url).get(group_version).status == 404
+
+
+@pytest.mark.rows("DIS-102", "DIS-106")
+def test_short_names(api: Client) -> None:
     core = {entry["name"]: entry.get("shortNames") for entry in api.get("/api/v1").expect(200)["resources"]}
     assert (core["configmaps"], core["serviceaccounts"], core["events"]) == (["cm"], ["sa"], ["ev"])
 

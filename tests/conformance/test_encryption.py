@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.conformance.conftest import MIGRATIONS
 from tests.support.cases import read
-from tests.support.definitions import serve
+from tests.support.definitions import is_true, serve
 from tests.support.http_client import DEFINITIONS, MERGE, Client
 from tests.support.processes import SERVE, Etcd, Server, running_etcd, running_server
 from tests.support.shared import ROOT
@@ -58,6 +59,12 @@ def remove(etcd: Etcd, key: str) -> None:
 def stored(etcd: Etcd, key: str) -> bytes:
     found = etcd.call("kv/range", {"key": base64.b64encode(key.encode()).decode()})["kvs"]
     return base64.b64decode(found[0]["value"])
+
+
+def migrate_secrets(api: Client) -> None:
+    path = f"{MIGRATIONS}/storageversionmigrations"
+    api.post(path, {"metadata": {"name": "s"}, "spec": {"resource": {"resource": "secrets"}}}).expect(201)
+    until(lambda: is_true(api.get(f"{path}/s").expect(200), "Succeeded"), "secrets are written again")
 
 
 def keys(etcd: Etcd, prefix: str) -> dict[str, bytes]:
@@ -202,9 +209,11 @@ def test_a_key_is_rotated_in_service(own_etcd: Etcd, tmp_path: Path) -> None:
     use(PLAIN)
     flags = ["--insecure", "--port=0", f"--etcd-servers={own_etcd.url}", "--etcd-prefix=/rotated"]
     sealing = [f"--encryption-provider-config={file}", "--encryption-provider-config-automatic-reload=true"]
-    with running_server([*flags, *sealing], tmp_path / "server") as server:
+    migrating = f"--runtime-config={MIGRATIONS.removeprefix('/apis/')}=true"
+    with running_server([*flags, *sealing, migrating], tmp_path / "server") as server:
         api = Client(server.url)
-        api.post(SECRETS, {"metadata": {"name": "a"}}).expect(201)
+        for name in ("a", "b"):
+            api.post(SECRETS, {"metadata": {"name": name}}).expect(201)
         widgets = serve(api)
         for number in range(3):
             widgets.create(f"w{number}", color="red")
@@ -225,6 +234,8 @@ def test_a_key_is_rotated_in_service(own_etcd: Etcd, tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         found = [value[:25] for value in keys(own_etcd, objects).values()]
         assert found == [b"k8s:enc:secretbox:v1:two:"] * 3
+        migrate_secrets(api)
+        assert stored(own_etcd, "/rotated/secrets/default/b").startswith(b"k8s:enc:secretbox:v1:two:")
         codes = [api.get(f"/{name}/kms-providers").status for name in ("healthz", "livez", "readyz")]
         assert codes == [200, 404, 200]
 

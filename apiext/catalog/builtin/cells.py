@@ -122,3 +122,19 @@ def accounts(document: View) -> str:
     """Return the service accounts that a binding names."""
     found = _subjects(document, "ServiceAccount")
     return ", ".join(f"{subject.get('namespace', '')}/{subject.get('name', '')}" for subject in found)
+
+
+# --- storagemigration ---
+
+
+def migrated(document: View) -> str:
+    """Return which resource is migrated, as Go prints one."""
+    resource = _spec(document).get("resource") or {}
+    return ".".join(filter(None, (resource.get("resource"), resource.get("group"))))
+
+
+def migration(document: View) -> str:
+    """Return the last of the conditions of a migration that hold."""
+    conditions = (document.get("status") or {}).get("conditions") or ()
+    told = [one.get("type", "") for one in conditions if one.get("status") == "True"]
+    return next((kind for kind in reversed(told) if kind in ("Running", "Succeeded", "Failed")), "Unknown")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from apiext import limits
@@ -19,6 +20,7 @@ from apiext.documents.document import Document, View
 from apiext.managedfields.fieldset import EMPTY
 from apiext.managedfields.schemas import lazily, merge_type
 from apiext.meta import syntax
+from apiext.meta.fields import FieldError
 from apiext.meta.names import GroupResource
 
 Prepare = Callable[[Document, View | None], Document]
@@ -93,12 +95,15 @@ class _Kind:
         return self.types.schema(self.row.kind)
 
 
-def kinds(enabled: Callable[[str], bool] = lambda _: True, event_ttl: int = limits.EVENT_TTL) -> list[ServedResource]:
+def kinds(
+    enabled: Callable[[str, bool], bool] = lambda _, default: default, event_ttl: int = limits.EVENT_TTL
+) -> list[ServedResource]:
     """Return the resources of kinds.yaml whose group-version (core's is ``v1``) is enabled.
 
-    ``event_ttl`` are the seconds that objects stay which go by themselves.
+    ``enabled(group_version, default)`` knows better than the row. ``event_ttl`` are the seconds that objects stay
+    which go by themselves.
     """
-    return [resource(row, event_ttl=event_ttl) for row in rows() if enabled(row.group_version)]
+    return [resource(row, event_ttl=event_ttl) for row in rows() if enabled(row.group_version, not row.on_request)]
 
 
 def resource(row: Row, read: Callable[[str], Types] = types_of, event_ttl: int = limits.EVENT_TTL) -> ServedResource:
@@ -165,13 +170,23 @@ def _storage_hash(row: Row) -> str:
 
 
 def _hooks(row: Row) -> dict[str, Any]:
-    named = {"validate": row.validate, "warnings": row.warnings}
+    named = {"validate": row.validate, "validate_status": row.validate_status, "warnings": row.warnings}
     found: dict[str, Any] = {field: function(name) for field, name in named.items() if name}
     if row.judges_finalizers:
-        judge, of_finalizers = found.get("validate"), function("core.finalizer_errors")
-        found["validate"] = lambda new, old: [*of_finalizers(new), *(judge(new, old) if judge else ())]
-        found["validate_status"] = lambda new, old: of_finalizers(new)
+        of_finalizers = function("core.finalizer_errors")
+        for field in ("validate", "validate_status"):
+            found[field] = partial(_after, of_finalizers, found.get(field))
     return found
+
+
+def _after(
+    first: Callable[[View], list[FieldError]],
+    rest: Callable[[View, View | None], list[FieldError]] | None,
+    new: View,
+    old: View | None,
+) -> list[FieldError]:
+    """Return the faults that one function finds, then those of another."""
+    return [*first(new), *(rest(new, old) if rest is not None else ())]
 
 
 def _codec(row: Row, kind: _Kind) -> Codec:

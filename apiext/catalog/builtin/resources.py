@@ -11,12 +11,15 @@ from apiext.catalog.served import ServedResource
 
 
 def builtin_resources(
-    *, v1beta1: bool = True, enabled: Callable[[str], bool] = lambda _: True, event_ttl: int = limits.EVENT_TTL
+    *,
+    v1beta1: bool = True,
+    enabled: Callable[[str, bool], bool] = lambda _, default: default,
+    event_ttl: int = limits.EVENT_TTL,
 ) -> list[ServedResource]:
     """Return the built-in resources; ``v1beta1`` also serves definitions in their old version (B1-002, DIS-12).
 
-    ``enabled(group_version)`` says of the kinds in kinds.yaml whether they are served; the core group's is ``v1``.
-    Events stay ``event_ttl`` seconds.
+    ``enabled(group_version, default)`` says of the kinds in kinds.yaml whether they are served; the core group's is
+    ``v1``. Events stay ``event_ttl`` seconds.
     """
     return [definitions_resource(v1beta1=v1beta1), namespaces_resource(), *kinds(enabled, event_ttl)]
 

@@ -1,7 +1,7 @@
 """The rows of kinds.yaml, and how the words in them become functions."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -37,6 +37,7 @@ class Row:
     returns_deleted: bool = False
     status: bool = False
     status_metadata: bool = False
+    validate_status: str = ""
     columns: Sequence[Any] = ("name", "age")
     select: Sequence[Any] = ()
     names: str = ""
@@ -47,6 +48,7 @@ class Row:
     hashed_as: str = ""
     stored_as: Mapping[str, Any] | None = None
     message: str = ""
+    on_request: bool = False
     expires: bool = False
     subresources: Sequence[Mapping[str, Any]] = ()
 
@@ -84,7 +86,7 @@ def function(name: str) -> Callable[..., Any]:
 # --- columns and labels ---
 
 AGE = Column("Age", "string", description=CREATED_DESCRIPTION, cell=age)
-_KNOWN = {"name": NAME, "age": AGE, "created": CREATED_AT}
+_KNOWN = {"name": NAME, "plain name": replace(NAME, format=""), "age": AGE, "created": CREATED_AT}
 
 
 def columns_of(row: Row) -> tuple[Column, ...]:

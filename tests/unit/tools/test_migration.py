@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from apiext.tools.migration import MigrationError, Pace, lost, plan_of
+from apiext.crd.migration import lost, plan_of, remaining
+from apiext.tools.migration import Pace, path_of
 from apiext.tools.progress import Bar, Lines
 
 
@@ -30,12 +31,20 @@ def test_a_plan_names_what_may_be_left_behind() -> None:
     three = [version("v1", "old"), version("v2"), version("v3", storage=True)]
     plan = plan_of(definition(three, ["v1", "v2", "v3"]))
     assert (plan.storage, plan.pending, plan.compared) == ("v3", ["v1", "v2"], ("v1",))
-    assert plan.path("v3", "ns", "a") == "/apis/example.com/v3/namespaces/ns/foos/a"
-    assert plan.path("v3") == "/apis/example.com/v3/foos"
+    assert path_of(plan, "v3", "ns", "a") == "/apis/example.com/v3/namespaces/ns/foos/a"
+    assert path_of(plan, "v3") == "/apis/example.com/v3/foos"
     assert plan_of(definition(three, ["v1", "v3"], "Webhook")).compared == ()
     assert plan_of(definition(three, ["v3"])).pending == []
-    with pytest.raises(MigrationError, match="does not serve its storage version"):
-        plan_of(definition([version("v1"), version("v2", storage=True, served=False)], ["v1", "v2"]))
+    assert plan.served
+    assert not plan_of(definition([version("v1"), version("v2", storage=True, served=False)], ["v1", "v2"])).served
+
+
+def test_versions_are_forgotten_only_of_the_definition_that_was_begun_with() -> None:
+    there = definition([version("v1"), version("v2", storage=True)], ["v1", "v2"])
+    plan = plan_of(there)
+    assert remaining(plan, there) == ["v2"]
+    for changed in ({"uid": "another"}, {"generation": 4}):
+        assert remaining(plan, {**there, "metadata": {**there["metadata"], **changed}}) is None
 
 
 def test_what_is_lost_between_two_versions() -> None:
@@ -56,7 +65,7 @@ def test_a_pace_spreads_turns() -> None:
     pace = Pace(1000)
     for _ in range(5):
         pace.wait()
-    assert pace._next > 0
+    assert pace._turns.take(0.0) > 0
     Pace(0).wait()
 
 

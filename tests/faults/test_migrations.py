@@ -1,0 +1,349 @@
+"""StorageVersionMigration objects: what is done for them, beside live writers, killed midway, losing nothing."""
+
+from __future__ import annotations
+
+import base64
+import json
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.faults.test_migrate import OBJECTS, SIZE, TEXT, Writers, define, migrate, move, schema, stored_versions
+from tests.support.conversion_webhook import answer, crontab, failed, running_webhook, serve_crontabs
+from tests.support.definitions import Resource, condition, definition, establish, fresh_group, is_true
+from tests.support.http_client import DEFINITIONS, TABLE, Client
+from tests.support.processes import Etcd, Server, running_etcd, running_server, start_server, stop
+from tests.support.waiting import busy, pause, until
+
+PATH = "/apis/storagemigration.k8s.io/v1beta1/storageversionmigrations"
+ASKED = "--runtime-config=storagemigration.k8s.io/v1beta1=true"
+
+
+@pytest.fixture(scope="module")
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
+    """An etcd that the tests look into."""
+    with running_etcd(tmp_path_factory.mktemp("migrations-etcd")) as started:
+        yield started
+
+
+def flags(etcd: Etcd, prefix: str) -> list[str]:
+    return ["--insecure", "--port=0", f"--etcd-servers={etcd.url}", f"--etcd-prefix=/{prefix}", ASKED]
+
+
+@pytest.fixture(scope="module")
+def server(etcd: Etcd, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server on that etcd."""
+    with running_server(flags(etcd, "all"), tmp_path_factory.mktemp("migrations")) as started:
+        yield started
+
+
+@pytest.fixture
+def api(server: Server) -> Client:
+    """A client of that server."""
+    return Client(server.url)
+
+
+def ask(api: Client, name: str, group: str, resource: str = "widgets") -> Any:
+    body = {"metadata": {"name": name}, "spec": {"resource": {"group": group, "resource": resource}}}
+    return api.post(PATH, body).expect(201)
+
+
+def over(api: Client, name: str, within: float = 60.0) -> dict[str, Any]:
+    """Return a migration once it ended and the definition says so."""
+
+    def ended() -> dict[str, Any] | None:
+        seen: dict[str, Any] = api.get(f"{PATH}/{name}").expect(200)
+        running = condition(seen, "Running")
+        return seen if running is not None and running["status"] == "False" else None
+
+    return until(ended, f"{name} is over", within)
+
+
+def told(document: dict[str, Any], kind: str) -> tuple[str, str, str]:
+    found = condition(document, kind)
+    assert found is not None, f"nothing is told of {kind}"
+    return found["status"], found["reason"], found["message"]
+
+
+def of_definition(api: Client, widgets: Resource) -> tuple[str, str, str]:
+    return told(api.get(f"{DEFINITIONS}/widgets.{widgets.group}").expect(200), "StorageMigrating")
+
+
+def kept(etcd: Etcd, widgets: Resource, prefix: str = "all") -> dict[str, tuple[str, int]]:
+    """Return the version that each object is stored in, and how often it was written."""
+    start = f"/{prefix}/{widgets.group}/{widgets.plural}/".encode()
+    asked = {"key": base64.b64encode(start).decode(), "range_end": base64.b64encode(start[:-1] + b"0").decode()}
+    found: dict[str, tuple[str, int]] = {}
+    for kv in etcd.call("kv/range", asked).get("kvs", []):
+        stored = json.loads(base64.b64decode(kv["value"]))
+        name = base64.b64decode(kv["key"]).decode().rpartition("/")[2]
+        found[name] = stored["apiVersion"].rpartition("/")[2], int(kv["version"])
+    return found
+
+
+def filled(api: Client, objects: int = OBJECTS) -> Resource:
+    """Return widgets stored in v1, while v2 has become the storage version."""
+    widgets = define(api)
+    for number in range(objects):
+        widgets.create(f"w{number}", size=number)
+    move(api, widgets, "v2")
+    return widgets
+
+
+def versions_of(etcd: Etcd, widgets: Resource, prefix: str = "all") -> set[str]:
+    return {version for version, _ in kept(etcd, widgets, prefix).values()}
+
+
+@pytest.mark.rows("VER-002", "VER-014", "DIS-102")
+def test_objects_move_and_the_old_version_can_go(api: Client, etcd: Etcd) -> None:
+    widgets = filled(api, 30)
+    name = f"m-{widgets.group}"
+    made = ask(api, name, widgets.group)
+    with api.watch(PATH, resourceVersion=made["metadata"]["resourceVersion"]) as watch:
+        steps = []
+        while not steps or len(steps[-1]) < 2 or steps[-1]["Running"] == "True":
+            seen = watch.next("MODIFIED")["object"]
+            steps.append({it["type"]: it["status"] for it in seen["status"]["conditions"]})
+    assert steps == [
+        {"Running": "True"},
+        {"Running": "True"},  # and the moment
+        {"Running": "True", "Succeeded": "True"},
+        {"Running": "False", "Succeeded": "True"},
+    ]
+    done = api.get(f"{PATH}/{name}").expect(200)
+    assert told(done, "Succeeded") == ("True", "StorageVersionMigrationSucceeded", "")
+    assert told(done, "Running") == ("False", "MigrationCompleted", "Migration completed")
+    assert int(done["status"]["resourceVersion"]) < int(done["metadata"]["resourceVersion"])
+    owners = {(it["manager"], it.get("subresource")) for it in done["metadata"]["managedFields"]}
+    assert ("kube-controller-manager", "status") in owners
+    text = "The migration has succeeded and the stored versions have been updated"
+    assert of_definition(api, widgets) == ("False", "MigrationSucceeded", text)
+    assert stored_versions(api, widgets) == ["v2"]
+    assert set(kept(etcd, widgets).values()) == {("v2", 2)}
+    assert {it["metadata"]["generation"] for it in api.get(widgets.path()).expect(200)["items"]} == {1}
+    table = api.get(f"{PATH}/{name}", {"Accept": TABLE}).expect(200)
+    assert table["rows"][0]["cells"] == [name, f"widgets.{widgets.group}", "Succeeded"]
+    versions = api.get(f"{DEFINITIONS}/widgets.{widgets.group}").expect(200)["spec"]["versions"]
+    api.patch(f"{DEFINITIONS}/widgets.{widgets.group}", {"spec": {"versions": versions[1:]}}).expect(200)
+
+
+@pytest.mark.rows("VER-002", "VER-014", "VER-015")
+def test_live_writers_lose_nothing(api: Client, etcd: Etcd) -> None:
+    widgets = define(api)
+    for number in range(300):
+        widgets.create(f"w{number}", size=number)
+    writers = Writers(api, widgets)
+    writers.start()
+    move(api, widgets, "v2")
+    try:
+        ask(api, f"m-{widgets.group}", widgets.group)
+        done = over(api, f"m-{widgets.group}", 900)
+    finally:
+        writers.finish()
+    assert is_true(done, "Succeeded")
+    assert writers.wrong[:3] == []
+    assert writers.total() == writers.counted, "an update was lost"
+    counters = {f"counter-{number}" for number in range(3)}
+    assert kept(etcd, widgets).keys() == {f"w{number}" for number in range(300)} | writers.made | counters
+    assert versions_of(etcd, widgets) == {"v2"}
+    assert stored_versions(api, widgets) == ["v2"]
+
+
+@pytest.mark.rows("VER-002", "VER-014")
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_the_next_server_goes_on(etcd: Etcd, tmp_path: Path, how: signal.Signals) -> None:
+    prefix = f"next-{how.name.lower()}"
+    first = start_server(tmp_path / "first", flags(etcd, prefix))
+    assert first.process is not None
+    second: Server | None = None
+    try:
+        api = Client(first.url)
+        widgets = filled(api)
+        ask(api, "m", widgets.group)
+        until(lambda: "v2" in versions_of(etcd, widgets, prefix), "some moved")
+        first.process.send_signal(how)
+        began = time.monotonic()
+        first.process.wait(30)
+        assert time.monotonic() - began < 3 * busy()
+        before = kept(etcd, widgets, prefix)
+        assert 0 < sum(version == "v2" for version, _ in before.values()) < OBJECTS
+        second = start_server(tmp_path / "second", flags(etcd, prefix))
+        api = Client(second.url)
+        begun = api.get(f"{PATH}/m").expect(200)["status"]["resourceVersion"]
+        done = over(api, "m")
+        assert is_true(done, "Succeeded")
+        assert done["status"]["resourceVersion"] == begun
+        assert stored_versions(api, widgets) == ["v2"]
+        assert set(kept(etcd, widgets, prefix).values()) == {("v2", 2)}, "what was done was done again"
+    finally:
+        for process in (first.process, second.process if second else None):
+            if process is not None:
+                stop(process)
+
+
+@pytest.mark.rows("RV-017", "VER-014")
+def test_several_servers_write_each_object_once(etcd: Etcd, tmp_path: Path) -> None:
+    told = flags(etcd, "pair")
+    with running_server(told, tmp_path / "one") as one, running_server(told, tmp_path / "two") as two:
+        api = Client(one.url)
+        widgets = filled(api)
+        ask(Client(two.url), "m", widgets.group)
+        assert is_true(over(api, "m"), "Succeeded")
+        assert stored_versions(api, widgets) == ["v2"]
+        assert set(kept(etcd, widgets, "pair").values()) == {("v2", 2)}
+
+
+@pytest.mark.rows("VER-014")
+def test_versions_stay_when_the_definition_was_edited_meanwhile(api: Client, etcd: Etcd) -> None:
+    widgets = filled(api)
+    name = f"m-{widgets.group}"
+    ask(api, name, widgets.group)
+    until(lambda: "v2" in versions_of(etcd, widgets), "some moved")
+    move(api, widgets, "v1")  # what moved meanwhile is in the wrong version now
+    assert is_true(over(api, name), "Succeeded")
+    text = "The migration has succeeded but the stored versions have not been updated due to a generation mismatch"
+    assert of_definition(api, widgets) == ("False", "MigrationSucceeded", text)
+    assert stored_versions(api, widgets) == ["v1", "v2"]
+    ask(api, f"{name}-again", widgets.group)
+    assert is_true(over(api, f"{name}-again"), "Succeeded")
+    assert stored_versions(api, widgets) == ["v1"]
+    assert versions_of(etcd, widgets) == {"v1"}
+
+
+@pytest.mark.rows("VER-003")
+def test_what_would_be_lost_is_named_and_stays(server: Server, api: Client, etcd: Etcd) -> None:
+    old = schema(size=SIZE, legacy=TEXT)
+    widgets = define(api, old=old)
+    widgets.create("rich", size=2, legacy="of value")
+    move(api, widgets, "v2", old=old)
+    name = f"m-{widgets.group}"
+    ask(api, name, widgets.group)
+    message = (
+        "migration encountered unhandled error: default/rich: apiext migrate: v2 does not have spec.legacy: "
+        "see --allow-loss"
+    )
+    assert told(over(api, name), "Failed") == ("True", "StorageVersionMigrationFailed", message)
+    # the real server forgets v1 here: a failed migration counts there like one that succeeded
+    assert of_definition(api, widgets) == ("False", "MigrationFailed", "The migration has failed")
+    assert stored_versions(api, widgets) == ["v1", "v2"]
+    assert kept(etcd, widgets) == {"rich": ("v1", 1)}
+    assert migrate(server, "--allow-loss", f"widgets.{widgets.group}")[0] == 0
+    assert stored_versions(api, widgets) == ["v2"]
+
+
+@pytest.mark.rows("VER-014")
+def test_a_second_migration_forgets_nothing_at_its_beginning(api: Client, etcd: Etcd) -> None:
+    """The real server does: its second apply of the mark no longer names the versions that its first one left."""
+    widgets = filled(api)
+    name = f"m-{widgets.group}"
+    ask(api, name, widgets.group)
+    over(api, name)
+    move(api, widgets, "v1")
+    ask(api, f"{name}-back", widgets.group)
+    until(lambda: "v1" in versions_of(etcd, widgets), "some moved")
+    assert stored_versions(api, widgets) == ["v2", "v1"]
+    assert is_true(over(api, f"{name}-back"), "Succeeded")
+    assert stored_versions(api, widgets) == ["v1"]
+
+
+@pytest.mark.rows("VER-008", "VER-014")
+def test_a_webhook_that_is_away_is_waited_for(api: Client, tmp_path: Path) -> None:
+    with running_webhook(tmp_path) as hook:
+        hook.answer = answer(crontab)
+        crontabs = serve_crontabs(api, hook)
+        for number in range(20):
+            crontabs.create("v1beta1", f"c{number}", hostPort=f"host{number}:80")
+        path = f"{DEFINITIONS}/crontabs.{crontabs.group}"
+        there = api.get(path).expect(200)
+        for version in there["spec"]["versions"]:
+            version["storage"] = version["name"] == "v1"
+        api.patch(path, {"spec": {"versions": there["spec"]["versions"]}}).expect(200)
+        hook.answer = failed("out to lunch")
+        name = f"m-{crontabs.group}"
+        ask(api, name, crontabs.group, "crontabs")
+        until(lambda: api.get(f"{PATH}/{name}").expect(200)["status"].get("resourceVersion"), "it began")
+        pause(1)
+        assert [it["type"] for it in api.get(f"{PATH}/{name}").expect(200)["status"]["conditions"]] == ["Running"]
+        assert api.get(path).expect(200)["status"]["storedVersions"] == ["v1beta1", "v1"]
+        hook.answer = answer(crontab)
+        assert is_true(over(api, name), "Succeeded")
+        assert api.get(path).expect(200)["status"]["storedVersions"] == ["v1"]
+
+
+def test_one_at_a_time_for_each_resource_the_oldest_first(api: Client) -> None:
+    widgets = filled(api, 200)
+    names = [f"{letter}-{widgets.group}" for letter in "zab"]
+    seen: list[set[str]] = []
+    version = api.get(PATH).expect(200)["metadata"]["resourceVersion"]
+    ask(api, names[0], widgets.group)
+    until(lambda: is_true(api.get(f"{PATH}/{names[0]}").expect(200), "Running"), "the first runs")
+    for name in names[1:]:
+        ask(api, name, widgets.group)
+    over(api, names[2])
+    running: set[str] = set()
+    with api.watch(PATH, resourceVersion=version) as watch:
+        while len(seen) < 6:
+            changed = watch.next("ADDED", "MODIFIED")["object"]
+            name = changed["metadata"]["name"]
+            before = set(running)
+            (running.add if is_true(changed, "Running") else running.discard)(name)
+            if running != before:
+                seen.append(set(running))
+    assert seen == [{names[0]}, set(), {names[1]}, set(), {names[2]}, set()]
+
+
+def test_of_what_is_built_in(api: Client) -> None:
+    api.post("/api/v1/namespaces/default/configmaps", {"metadata": {"name": "m"}}).expect(201)
+    for group, resource in (("", "configmaps"), ("apiextensions.k8s.io", "customresourcedefinitions")):
+        ask(api, f"m-{resource}", group, resource)
+        assert is_true(over(api, f"m-{resource}"), "Succeeded")
+
+
+def test_what_cannot_be_written_again(api: Client) -> None:
+    ask(api, "m-reviews", "authentication.k8s.io", "tokenreviews")
+    message = (
+        'resource "authentication.k8s.io/v1, Resource=tokenreviews" does not support discovery operations: '
+        "[update patch list]"
+    )
+    assert told(over(api, "m-reviews"), "Failed") == ("True", "StorageVersionMigrationFailed", message)
+
+
+def test_a_resource_may_come_to_be_served_later(api: Client) -> None:
+    group = fresh_group()
+    ask(api, f"m-{group}", group)
+    until(lambda: is_true(api.get(f"{PATH}/m-{group}").expect(200), "Running"), "it runs")
+    establish(api, definition(group))
+    assert is_true(over(api, f"m-{group}"), "Succeeded")
+
+
+def test_a_migration_that_is_deleted_stops(api: Client, etcd: Etcd) -> None:
+    widgets = filled(api)
+    name = f"m-{widgets.group}"
+    ask(api, name, widgets.group)
+    until(lambda: "v2" in versions_of(etcd, widgets), "some moved")
+    api.delete(f"{PATH}/{name}").expect(200)
+    pause(0.2)
+    left = kept(etcd, widgets)
+    assert "v1" in {version for version, _ in left.values()}
+    pause(0.5)
+    assert kept(etcd, widgets) == left
+    assert stored_versions(api, widgets) == ["v1", "v2"]
+
+
+@pytest.mark.long
+def test_a_resource_that_is_not_there_fails_after_a_minute(api: Client, etcd: Etcd) -> None:
+    widgets = filled(api)
+    gone = f"m-{widgets.group}"
+    ask(api, "m-nothing", "no.example.com")
+    ask(api, gone, widgets.group)
+    until(lambda: "v2" in versions_of(etcd, widgets), "some moved")
+    api.delete(f"{DEFINITIONS}/widgets.{widgets.group}").expect(200)
+    failure = "StorageVersionMigrationFailed"
+    nothing = ("True", failure, "resource does not exist in discovery")
+    assert told(over(api, "m-nothing", 90), "Failed") == nothing
+    message = "migration encountered unhandled error: unable to obtain GVR from discovery"
+    assert told(over(api, gone, 90), "Failed") == ("True", failure, message)

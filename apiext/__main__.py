@@ -51,6 +51,10 @@ def serve(arguments: Sequence[str]) -> int:
     except ConfigError as error:
         print(f"apiext: {error}", file=sys.stderr)
         return cli.EXIT_USAGE
+    if config.workers > 1:
+        from apiext import supervisor
+
+        return supervisor.run(config, cli.warn_on_stderr)
     gc.disable()  # next to nothing of what is loaded is garbage, and looking takes a fifth of the time
     from apiext import app
 

@@ -11,12 +11,10 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any
 
 import uvloop
 
-from apiext import cli, edge, limits
+from apiext import cli, edge, launch, limits
 from apiext.admission.calls import Poster
 from apiext.audit import auditor
 from apiext.auth.authorization import authorizer_of
@@ -24,7 +22,7 @@ from apiext.auth.roles import Roles
 from apiext.auth.tokens import Account
 from apiext.catalog.builtin.resources import api_versions, builtin_resources
 from apiext.catalog.served import Catalog, LiveCatalog, ServedResource
-from apiext.config import ALL_APIS, ALWAYS_ALLOW, GARBAGE_COLLECTOR, POLICY_STATUS, RBAC, V1BETA1, Config, ConfigError
+from apiext.config import ALL_APIS, GARBAGE_COLLECTOR, MIGRATOR, POLICY_STATUS, RBAC, V1BETA1, Config, ConfigError
 from apiext.controllers import cycles, startup
 from apiext.controllers.resealing import Resealing
 from apiext.conversion.webhook import Converter
@@ -73,9 +71,9 @@ RELOAD_CHECKS = ("poststarthook/start-encryption-provider-config-automatic-reloa
 
 ROLES_HOOK = "poststarthook/rbac/bootstrap-roles"
 
-EXITS: tuple[tuple[type[BaseException], int], ...] = (
+EXITS: launch.Exits = (
     (EtcdUnreachableError, cli.EXIT_ETCD),
-    (edge.PortInUseError, cli.EXIT_PORT),
+    (launch.PortInUseError, cli.EXIT_PORT),
     (NoBinary, cli.EXIT_ETCD),
     (ServerError, cli.EXIT_ETCD),
     (DirectoryInUse, cli.EXIT_FAILURE),
@@ -87,16 +85,20 @@ EXITS: tuple[tuple[type[BaseException], int], ...] = (
 )
 
 
-def run(config: Config, warn: Warn) -> int:
+Tell = Callable[[Config, launch.Ready], None]
+"""Told once the server serves."""
+
+
+def run(config: Config, warn: Warn, tell: Tell = launch.announce) -> int:
     """Serve until SIGTERM or SIGINT; return the exit code (command-line.md)."""
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="apiext: %(levelname)s %(name)s: %(message)s")
+    launch.log_to_stderr(config)
     sys.setswitchinterval(limits.SWITCH_INTERVAL)
     cycles.hurry()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
-            runner.run(Application(config, warn).serve())
+            runner.run(Application(config, warn, tell).serve())
         except Exception as error:  # outermost: every failure becomes one line and an exit code
-            return _end(_explain(error))
+            return _end(launch.explain(error, EXITS))
         return _end(0)
 
 
@@ -108,23 +110,13 @@ def _end(code: int) -> int:
     return code
 
 
-def _explain(error: BaseException) -> int:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    for kind, code in EXITS:
-        if isinstance(error, kind):
-            print(f"apiext: {error}", file=sys.stderr, flush=True)
-            return code
-    log.error("the server failed", exc_info=error)
-    return cli.EXIT_FAILURE
-
-
 class Application:
     """A server from its configuration to its end: start order in ``serve``, stop order in reverse."""
 
-    def __init__(self, config: Config, warn: Warn) -> None:
+    def __init__(self, config: Config, warn: Warn, tell: Tell) -> None:
         self._config = config
         self._warn = warn
+        self._tell = tell
         self._began = time.monotonic()
         self._stop = asyncio.Event()
         self._starting: asyncio.Timeout | None = None
@@ -146,7 +138,7 @@ class Application:
         """Start everything, wait for a signal, stop everything."""
         self._config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self._config.ready_file:
-            remove(self._config.ready_file)  # that of an earlier server names what is not there
+            launch.remove(self._config.ready_file)  # that of an earlier server names what is not there
         self._catch_signals()
         # few threads: more would only share the interpreter, and keep a heap each
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(limits.THREADS, "work"))
@@ -162,8 +154,10 @@ class Application:
             loop.add_signal_handler(number, self._on_signal)
 
     def _on_signal(self) -> None:
-        if self._stop.is_set():  # the second one means now; the child stops by its parent's death
-            os._exit(cli.EXIT_FAILURE)
+        if self._stop.is_set():
+            if self._config.worker is None:  # the second one means now; the child stops by its parent's death
+                os._exit(cli.EXIT_FAILURE)
+            return  # it is the supervisor that has no patience, and its end is ours
         self._stop.set()
         if self._starting is not None:
             with contextlib.suppress(RuntimeError):  # it has answered
@@ -172,6 +166,8 @@ class Application:
     async def _etcd_endpoints(self, stack: contextlib.AsyncExitStack) -> list[str]:
         if self._config.etcd.servers:
             return list(self._config.etcd.servers)
+        if self._config.worker is not None:
+            return list(self._config.worker.endpoints)
         child = await EtcdServer.start(self._config.data_dir / "etcd", binary=self._config.etcd.binary or None)
         stack.push_async_callback(child.stop)
         self._child = child
@@ -217,7 +213,7 @@ class Application:
     async def _serve_on(self, etcd: Etcd, endpoints: list[str]) -> None:
         config = self._config
         telemetry = Telemetry()
-        quota = 0 if config.etcd.servers else QUOTA
+        quota = 0 if config.etcd.servers or not config.first else QUOTA
         keys, sealings = Keys(config.etcd.prefix), self._encryption.sealings
         store = CachedStore(etcd, keys, telemetry.etcd_seconds, sealings, quota)
         live = LiveCatalog(Catalog())
@@ -251,14 +247,18 @@ class Application:
                 control.collect_garbage(group, verbs)
             if config.runs(POLICY_STATUS):
                 control.check_policies(group, store, live, f"v{config.kubernetes_version}")
+            if config.runs(MIGRATOR):
+                control.migrate(group, verbs)
+            await control.join(group)  # the other workers answer until then
             server = await self._listen(group, verbs, known, self._checks(store, control), telemetry)
             kubeconfig = edge.write_kubeconfig(config, known, server.url)
             await control.wait_synced()
             cycles.keep()  # schemas and catalog live as long as the server
             collecting = group.create_task(cycles.collect_loop())
-            self._announce(server.url, kubeconfig, endpoints)
+            took, pid = time.monotonic() - self._began, self._child.pid if self._child is not None else None
+            self._tell(config, launch.Ready(server.url, str(kubeconfig), endpoints, pid, took))
             await self._stop.wait()
-            edge.tell_init("STOPPING=1")
+            launch.tell_init("STOPPING=1")
             collecting.cancel()
             await server.wait_closed()
             if self._auditor is not None:
@@ -320,7 +320,7 @@ class Application:
             self._warn(f"--runtime-config: {', '.join(unknown)} has no effect here")
         return builtin_resources(
             v1beta1=config.enabled(V1BETA1, default=True),
-            enabled=lambda api: config.enabled(api, default=True),
+            enabled=config.enabled,
             event_ttl=round(config.event_ttl),
         )
 
@@ -341,45 +341,6 @@ class Application:
             checks |= dict.fromkeys(RELOAD_CHECKS, lambda: "")
         return checks | ({ROLES_HOOK: bootstrapped} if RBAC in self._config.authorization_modes else {})
 
-    def _announce(self, url: str, kubeconfig: Path, endpoints: list[str]) -> None:
-        """Write the ready file and say what to type next."""
-        config = self._config
-        facts: dict[str, Any] = {
-            "url": url,
-            "pid": os.getpid(),
-            "kubeconfig": str(kubeconfig),
-            "etcd": {
-                "endpoints": endpoints,
-                "prefix": config.etcd.prefix,
-                "pid": self._child.pid if self._child is not None else None,
-            },
-        }
-        if config.ready_file:
-            write_atomically(Path(config.ready_file), json.dumps(facts) + "\n", 0o600)
-        edge.tell_init("READY=1")
-        if config.quiet:
-            return
-        took = round((time.monotonic() - self._began) * 1000)
-        if not sys.stderr.isatty():
-            print(json.dumps({"event": "ready", **facts, "milliseconds": took}), file=sys.stderr, flush=True)
-            return
-        where = "own etcd" if self._child is not None else ", ".join(endpoints)
-        if config.insecure:
-            mode = "http, no authentication"
-        elif config.authorization_modes[0] == ALWAYS_ALLOW:
-            mode = "https, every authenticated user may do everything"
-        else:
-            mode = f"https, requests are judged by {', '.join(config.authorization_modes)}"
-        lines = (
-            f"apiext is ready after {took} ms: {url} (Kubernetes {config.kubernetes_version}; {mode})",
-            f"objects are kept in {where} under {config.etcd.prefix}",
-            "",
-            "You can use it now:",
-            f"  export KUBECONFIG={kubeconfig}",
-            "  kubectl get crd",
-        )
-        print("\n".join(lines), file=sys.stderr, flush=True)
-
 
 def _encryption(path: str) -> Loaded:
     """Return what --encryption-provider-config says; raises ConfigurationError."""
@@ -387,18 +348,3 @@ def _encryption(path: str) -> Loaded:
         return load(path) if path else PLAIN
     except ConfigurationError as error:
         raise ConfigurationError(f"--encryption-provider-config {path}: {error}") from error
-
-
-def remove(path: str) -> None:
-    """Remove a file if it is there."""
-    Path(path).unlink(missing_ok=True)
-
-
-def write_atomically(path: Path, text: str, mode: int) -> None:
-    """Write a file so that a reader sees all of it or nothing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    with os.fdopen(descriptor, "w") as stream:
-        stream.write(text)
-    temporary.replace(path)

@@ -3,6 +3,7 @@
 import argparse
 import json
 import math
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from apiext import limits
 from apiext.audit import flags as audit_flags
 from apiext.config import (
     AGGREGATION,
@@ -20,6 +22,7 @@ from apiext.config import (
     CONTROLLERS,
     GARBAGE_COLLECTOR,
     KUBERNETES_VERSION,
+    MIGRATOR,
     PLUGINS,
     RBAC,
     STATUS_MANAGER,
@@ -84,7 +87,7 @@ FLAGS = (
     Flag("runtime-config", "APIs to turn on or off: group/version=false, or api/all=false", metavar="K=V,…"),
     Flag("controllers", "controllers to run, -NAME for not: *,-garbage-collector-controller", "*", "A,B"),
     Flag("watch-cache", "accepted: the cache is always on", "true", switch=True),
-    Flag("workers", "processes sharing the port", "1", "N"),
+    Flag("workers", "processes sharing the port; auto: one for each core", "1", "N"),
     Flag("cert-dir", "directory of apiserver.crt and apiserver.key", metavar="DIR"),
     Flag("tls-cert-file", "serving certificate", metavar="FILE"),
     Flag("tls-private-key-file", "key of the serving certificate", metavar="FILE"),
@@ -123,6 +126,8 @@ _ADDED = frozenset(flag.name for flag in FLAGS if flag.metavar in _LISTS) | {"se
 """Flags that may be given several times: each adds to those before it, as with kube-apiserver."""
 
 
+CPU_BOUND = Path("/sys/fs/cgroup/cpu.max")
+"""How much of the processors the control group may use, and in which time; both in microseconds."""
 _SECRET = frozenset(("token", "etcd-user"))
 
 
@@ -302,17 +307,35 @@ def _build(values: Mapping[str, str], environment: Mapping[str, str], warn: Warn
         verbosity=_count("v", values["v"]),
         quiet=_bool("quiet", values["quiet"]),
         audit=audit_flags.read(values),
+        workers=_workers(values["workers"]),
     )
 
 
 def _judge_accepted(values: Mapping[str, str]) -> None:
     """Refuse bad values of flags that change nothing here."""
     _bool("watch-cache", values["watch-cache"])
-    workers = _integer("workers", values["workers"] if values["workers"] != "auto" else "1")
-    if workers > 1:
-        raise ConfigError("--workers more than 1 is not there yet: run one server per port on the same etcd instead")
-    if workers < 1:
-        raise ConfigError(f"--workers {workers}: at least one process serves")
+
+
+def _workers(text: str) -> int:
+    """Return how many processes share the port; only Linux spreads connections among them."""
+    if text == "auto":
+        return min(_cores(), limits.WORKERS) if sys.platform == "linux" else 1
+    workers = _integer("workers", text)
+    if not 1 <= workers <= limits.WORKERS:
+        raise ConfigError(f"--workers {text}: use 1 to {limits.WORKERS}, or auto for one for each core")
+    if workers > 1 and sys.platform != "linux":
+        raise ConfigError("--workers more than 1 needs Linux: run one server per port on the same etcd instead")
+    return workers
+
+
+def _cores() -> int:
+    """Return how many cores this process may use: as the scheduler says, or the control group if that is less."""
+    found = len(os.sched_getaffinity(0))
+    try:
+        quota, period = CPU_BOUND.read_text().split()
+        return max(1, min(found, math.ceil(int(quota) / int(period))))
+    except (OSError, ValueError):  # none, or no bound
+        return found
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -375,7 +398,9 @@ def _plugins(values: Mapping[str, str], warn: Warn) -> frozenset[str]:
     return found["disable-admission-plugins"]
 
 
-_ALIASES = {"garbagecollector": GARBAGE_COLLECTOR, "clusterrole-aggregation": AGGREGATION}  # their older names
+_ALIASES = {  # their older names
+    "garbagecollector": GARBAGE_COLLECTOR, "clusterrole-aggregation": AGGREGATION, "svm": MIGRATOR,
+}  # fmt: skip
 
 
 def _controllers(text: str, warn: Warn) -> tuple[str, ...]:

@@ -1,23 +1,20 @@
 """How the edge is set up from the configuration: listener, credentials, certificates, health checks, kubeconfig."""
 
-import contextlib
-import errno
-import os
-import socket
 import ssl
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from apiext import launch
 from apiext.audit.auditor import Auditor
 from apiext.auth import authentication, certificates, kubeconfig
 from apiext.auth.authentication import Authenticator, Credentials, Everyone
 from apiext.auth.proxies import Proxies, ProxyError
 from apiext.auth.tokens import Account, Tokens
 from apiext.auth.user import SUPERUSER
-from apiext.config import Config, ConfigError, ProxyConfig
+from apiext.config import Config, ConfigError, ProxyConfig, Worker
 from apiext.controllers import resealing
 from apiext.http import access
 from apiext.http.health import ENDPOINTS, Check, Health
@@ -25,12 +22,8 @@ from apiext.http.operations import VerbOperations
 from apiext.http.server import HttpServer, Settings, ask_clients, tls_context
 from apiext.schema import timing
 from apiext.storage import metrics
-from apiext.telemetry import Telemetry
+from apiext.telemetry import Family, Telemetry
 from apiext.verbs.call import Verbs
-
-
-class PortInUseError(Exception):
-    """Somebody else listens where we were told to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +60,8 @@ def identity(config: Config, exists: Callable[[Account], bool]) -> Identity:
             accounts.check()
         except ValueError as error:
             raise OSError(f"--service-account-signing-key-file {key} holds no usable key: {error}") from error
+    elif config.worker is not None:
+        accounts.prepare()  # the first worker is alone when it comes here: one key for all
     if config.insecure:
         return Identity(None, Everyone(), b"", "", accounts)
     serving = _serving(config)
@@ -137,6 +132,8 @@ async def listen(
         telemetry.add(family)
     for told in (timing.COMPILATION, timing.EVALUATION, timing.RATCHETING, *metrics.FAMILIES, *resealing.FAMILIES):
         telemetry.add(told)
+    if config.worker is not None:
+        telemetry.add(_worker_family(config.worker))
     health = Health([Check(name, probe, _endpoints_of(name)) for name, probe in checks.items()])
     server = HttpServer(
         VerbOperations(verbs),
@@ -146,6 +143,7 @@ async def listen(
         Settings(
             host=config.bind_address,
             port=config.port,
+            reuse_port=config.worker is not None,
             tls=known.tls,
             certificate=known.certificate,
             version=f"v{config.kubernetes_version}",
@@ -165,14 +163,17 @@ async def listen(
     try:
         await server.start()
     except OSError as error:
-        if error.errno not in (errno.EADDRINUSE, errno.EACCES):
-            text = f"--bind-address {config.bind_address}: {error.strerror or error}; name an address of this machine"
-            raise ConfigError(text) from error
-        raise PortInUseError(
-            f"cannot listen on {config.bind_address}:{config.port}: {error.strerror or error}; "
-            "choose another --port, or 0 for a free one"
-        ) from error
+        raise launch.refused(config, error) from error
     return server
+
+
+def _worker_family(worker: Worker) -> Family:
+    """Say whose numbers a scrape gets: each worker has its own."""
+    family = Family(
+        "apiext_worker_info", "gauge", "The worker whose numbers these are, and of how many.", ("worker", "of")
+    )
+    family.slot(str(worker.number), str(worker.of)).value = 1
+    return family
 
 
 def _endpoints_of(check: str) -> Sequence[str]:
@@ -187,14 +188,3 @@ def write_kubeconfig(config: Config, known: Identity, url: str) -> Path:
     path = Path(config.kubeconfig or config.data_dir / "admin.kubeconfig").absolute()
     kubeconfig.write(path, kubeconfig.Access(url, known.ca, known.token))
     return path
-
-
-def tell_init(text: str, environment: Mapping[str, str] = os.environ) -> None:
-    """Tell who started the server by systemd's protocol (sd_notify): ``READY=1``, ``STOPPING=1``; nobody is fine."""
-    place = environment.get("NOTIFY_SOCKET", "")
-    if not place.startswith(("/", "@")):
-        return
-    address = "\0" + place[1:] if place.startswith("@") else place
-    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
-        told.setblocking(False)
-        told.sendto(text.encode(), address)

@@ -8,7 +8,7 @@ from typing import Protocol
 from apiext.audit import policy
 from apiext.audit.counters import Counters
 from apiext.audit.events import Event
-from apiext.audit.files import MEGABYTE, LogFile, Output, Rotation
+from apiext.audit.files import MEGABYTE, LogFile, Output, Rotation, Turn
 from apiext.audit.log import Log
 from apiext.audit.policy import Policy, PolicyError, Verdict
 from apiext.audit.threads import Aside
@@ -94,7 +94,8 @@ def build(config: AuditConfig, client: Client, warn: policy.Warn) -> Auditor | N
     counters = Counters()
     backends: list[Backend] = []
     if config.log_path:
-        place = Output() if config.log_path == "-" else _file(config)
+        turn = Turn(Path(config.shared_lock)) if config.shared_lock else None
+        place = Output(turn) if config.log_path == "-" else _file(config, turn)
         backends.append(Log(place, config.log_format, config.log, counters))
     if config.webhook_file:
         backends.append(Webhook(remote_of(Path(config.webhook_file)), client, config, counters))
@@ -116,9 +117,9 @@ def _policy(path: str, warn: policy.Warn) -> Policy:
     return rules
 
 
-def _file(config: AuditConfig) -> LogFile:
+def _file(config: AuditConfig, turn: Turn | None) -> LogFile:
     rotation = Rotation(config.max_megabytes * MEGABYTE, config.max_backups, config.max_age, config.compress)
     try:
-        return LogFile(Path(config.log_path), rotation, aside=Aside())
+        return LogFile(Path(config.log_path), rotation, aside=Aside(), turn=turn)
     except OSError as error:
         raise ConfigError(f"--audit-log-path {config.log_path}: {error}") from error

@@ -1,6 +1,7 @@
 """The file of an audit log: whole lines or nothing, rotated as lumberjack does it, old ones compressed and removed."""
 
 import contextlib
+import fcntl
 import os
 import re
 import shutil
@@ -29,14 +30,30 @@ class Rotation:
     compress: bool = False
 
 
+class Turn:
+    """Lets several processes write to one place, one at a time; the lock goes with a process that is killed."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self, lock: Path) -> None:
+        """Make the lock's file if need be; raises OSError."""
+        self._lock = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _MODE)
+
+    def __enter__(self) -> None:
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+
+    def __exit__(self, *_: object) -> None:
+        fcntl.flock(self._lock, fcntl.LOCK_UN)
+
+
 class LogFile:
-    """A file that grows by whole lines; used by one thread at a time.
+    """A file that grows by whole lines; used by one thread at a time, and with a turn by several processes.
 
     ``write`` raises OSError when a line could not be written; then nothing of it is in the file. ``aside`` runs what
     takes long and can wait: removing and compressing what was put aside.
     """
 
-    __slots__ = ("_aside", "_descriptor", "_now", "_path", "_rotation", "_size")
+    __slots__ = ("_aside", "_descriptor", "_now", "_path", "_rotation", "_size", "_turn")
 
     def __init__(
         self,
@@ -44,12 +61,14 @@ class LogFile:
         rotation: Rotation,
         now: Callable[[], float] = time.time,
         aside: Callable[[Callable[[], None]], object] = lambda work: work(),
+        turn: Turn | None = None,
     ) -> None:
         """Make the file if need be; raises OSError."""
         self._path = path
         self._rotation = rotation
         self._now = now
         self._aside = aside
+        self._turn = turn
         self._descriptor = -1
         self._size = 0
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -59,6 +78,14 @@ class LogFile:
 
     def write(self, lines: Sequence[bytes]) -> None:
         """Append lines, all of them or none of those that are in one file; raises OSError."""
+        if self._turn is None:
+            self._write(lines)
+            return
+        with self._turn:
+            self._catch_up()
+            self._write(lines)
+
+    def _write(self, lines: Sequence[bytes]) -> None:
         for chunk in self._chunks(lines):
             if self._rotation.size and self._size and self._size + len(chunk) > self._rotation.size:
                 self._rotate()
@@ -105,6 +132,18 @@ class LogFile:
     def _open(self) -> None:
         self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, _MODE)
         self._size = os.fstat(self._descriptor).st_size
+
+    def _catch_up(self) -> None:
+        """Go on where the others have come to, which may be another file."""
+        if self._descriptor < 0:
+            return
+        own = os.fstat(self._descriptor)
+        self._size = own.st_size
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(own, self._path.stat()):
+                return
+        self.close()
+        self._open()
 
     def _rotate(self) -> None:
         """Put the file aside under a name with the time, and begin a new one."""
@@ -159,30 +198,37 @@ class LogFile:
 
 
 def _compress(path: Path) -> None:
-    """Replace a file by its compressed form; the whole one stays when that fails."""
+    """Replace a file by its compressed form; the whole one stays when that fails, or another process is at it."""
     target = path.with_name(path.name + _GZIP)
-    try:
-        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, path.stat().st_mode & 0o777)
-        with path.open("rb") as source, os.fdopen(descriptor, "wb") as raw:
-            packer: Any = igzip.IGzipFile
-            with packer("", "wb", 2, raw) as packed:
-                shutil.copyfileobj(source, packed, MEGABYTE)
-    except OSError:
-        target.unlink(missing_ok=True)
-        raise
-    path.unlink()
+    with path.open("rb") as source:
+        fcntl.flock(source, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        mode = path.stat().st_mode & 0o777  # raises OSError as well if another process has just done it
+        try:
+            descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+            with os.fdopen(descriptor, "wb") as raw:
+                packer: Any = igzip.IGzipFile
+                with packer("", "wb", 2, raw) as packed:
+                    shutil.copyfileobj(source, packed, MEGABYTE)
+        except OSError:
+            target.unlink(missing_ok=True)
+            raise
+        path.unlink()
 
 
 class Output:
     """Standard output as a place for lines."""
 
-    __slots__ = ()
+    __slots__ = ("_turn",)
+
+    def __init__(self, turn: Turn | None = None) -> None:
+        self._turn = turn
 
     def write(self, lines: Sequence[bytes]) -> None:
         """Write lines; raises OSError."""
         rest = memoryview(b"".join(lines))
-        while rest:
-            rest = rest[os.write(1, rest) :]
+        with self._turn or contextlib.nullcontext():
+            while rest:
+                rest = rest[os.write(1, rest) :]
 
     def close(self) -> None:
         """Do nothing: standard output stays open."""

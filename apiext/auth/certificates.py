@@ -143,9 +143,8 @@ def _key(file: Path) -> Key:
 
 
 def _key_pem(key: Key) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
+    sec1 = serialization.PrivateFormat.TraditionalOpenSSL  # its header names the kind, which fabric8's client goes by
+    return key.private_bytes(serialization.Encoding.PEM, sec1, serialization.NoEncryption())
 
 
 def _usage(*, signs_certificates: bool) -> x509.KeyUsage:

@@ -109,6 +109,10 @@ class Tokens:
         self._file.stat()
         self._signer()
 
+    def prepare(self) -> None:
+        """Make the key if there is none; raises OSError and ValueError."""
+        self._signer()
+
     # --- signatures ---
 
     def _claims(self, token: str) -> dict[str, Any] | None:

@@ -1,7 +1,7 @@
 """The Established condition, written once the catalog serves the definition (CND-004, CRD-037)."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from apiext.catalog.served import LiveCatalog
 from apiext.controllers.definitions import Definitions
@@ -20,12 +20,19 @@ class Establishing:
     """Says Established of definitions whose names are accepted and whose resource is in the catalog."""
 
     def __init__(
-        self, live: LiveCatalog, definitions: Definitions, statuses: Statuses, clock: Callable[[], str]
+        self,
+        live: LiveCatalog,
+        definitions: Definitions,
+        statuses: Statuses,
+        clock: Callable[[], str],
+        everywhere: Callable[[], Awaitable[None]],
     ) -> None:
+        """``everywhere()`` returns once all workers behind the port serve what this one does."""
         self._live = live
         self._definitions = definitions
         self._statuses = statuses
         self._clock = clock
+        self._everywhere = everywhere
 
     def wanted(self, name: str) -> bool:
         """Whether the condition is due: who sees it can use the resource, so the catalog comes first."""
@@ -40,6 +47,7 @@ class Establishing:
         entry = self._definitions.entry(name)
         if entry is None or not self.wanted(name):
             return
+        await self._everywhere()
         # reading certificates takes long the first time
         told = await asyncio.to_thread(self._judged, entry) if b'"caBundle"' in entry.raw else TOLD
 

@@ -11,6 +11,7 @@ from apiext.catalog.served import TERMINATING_VERBS, LiveCatalog, ServedResource
 from apiext.controllers.definitions import Definitions, Facts, shape, streams, trusted
 from apiext.controllers.guards import TERMINATING, Guards, Permit
 from apiext.controllers.loop import Loop
+from apiext.controllers.peers import Peers
 from apiext.documents.document import View
 from apiext.meta.names import GroupResource
 from apiext.storage.cached_store import CachedStore
@@ -71,6 +72,7 @@ class Serving:
         self._synced = asyncio.Event()
         self._doubted: dict[str, int] = {}  # guards that say terminating before their definition does: revisions
         self._listeners: list[Callable[[str], None]] = []
+        self.peers: Peers | None = None
 
     def serve_builtin(self, resources: Iterable[ServedResource]) -> None:
         """Put built-in resources into the catalog unless they are there (design.md §8, 6)."""
@@ -122,6 +124,11 @@ class Serving:
                 raise
         return self._live.current.resource(group, resource)
 
+    def holds(self, resource: ServedResource) -> bool:
+        """Tell whether the guard that the cache has is the one that this value was made under."""
+        found = self._guards.cached(f"{resource.resource}.{resource.group}")
+        return found is not None and found.revision == resource.guard_revision
+
     async def seen(self, revision: int) -> None:
         """Wait until the catalog reflects every change of definitions up to the revision (design.md §8, 5).
 
@@ -133,6 +140,15 @@ class Serving:
                 await self._loop.settled()
         except TimeoutError:
             log.warning("the definitions of revision %d are not all served yet", revision)
+
+    async def settled(self) -> None:
+        """Wait until the catalog reflects every definition that the cache has, or its compilation has failed."""
+        await self._loop.settled()
+
+    async def everywhere(self) -> None:
+        """Wait until the other workers, if any, go by the definitions, roles, webhooks … that this one has seen."""
+        if self.peers is not None:
+            await self.peers.everywhere()
 
     async def begin_deletion(self, name: str, uid: str) -> Guard:
         """Make the guard of a definition say terminating, before its deletionTimestamp is written (DEL-004).

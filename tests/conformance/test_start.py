@@ -162,7 +162,7 @@ def test_two_servers_cannot_share_a_data_directory_with_a_private_etcd(tmp_path:
     ("flags", "code", "says"),
     [
         (["--insecure", "--bind-address=0.0.0.0"], 2, "loopback"),
-        (["--workers=2"], 2, "workers"),
+        (["--workers=0"], 2, "workers"),
         (["--nonsense"], 2, "nonsense"),
         (["--port=banana"], 2, "port"),
         (["--etcd-servers=ftp://x"], 2, "etcd-servers"),

@@ -95,7 +95,6 @@ def test_the_order_is_flag_then_environment_then_file_then_default(tmp_path: Pat
     "arguments",
     [
         ["--no-such-flag"],
-        ["--workers=2"],
         ["--port=x"],
         ["--insecure", "--bind-address=0.0.0.0"],
         ["stray"],

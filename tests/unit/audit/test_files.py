@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import gzip
 import os
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from apiext.audit.files import LogFile, Rotation
+from apiext.audit.files import LogFile, Rotation, Turn
 
 pytestmark = pytest.mark.rows("AUD-001")
 
@@ -137,6 +138,36 @@ def test_old_files_are_compressed_when_that_is_wanted(path: Path, clock: Clock) 
     assert names(path) == [packed.name, "audit.log"]
     assert gzip.decompress(packed.read_bytes()) == b"aaaa\n"
     assert packed.stat().st_mode & 0o777 == 0o600
+
+
+def test_two_processes_write_to_one_file_by_turns(path: Path, clock: Clock) -> None:
+    path.parent.mkdir()
+    lock = path.with_name("lock")
+    one, two = (LogFile(path, Rotation(size=20, compress=True), clock, turn=Turn(lock)) for _ in range(2))
+    lines = [b"%04d\n" % number for number in range(40)]
+    for number in range(0, 40, 4):
+        one.write(lines[number : number + 1])
+        two.write(lines[number + 1 : number + 4])
+    one.close()
+    two.close()
+    packed = [gzip.decompress(path.with_name(name).read_bytes()) for name in names(path) if name.endswith(".gz")]
+    assert len(packed) == 9
+    assert b"".join((*packed, path.read_bytes())) == b"".join(lines)
+    assert all(len(text) <= 20 for text in packed)
+
+
+def test_a_file_is_compressed_by_one_process(path: Path, clock: Clock) -> None:
+    file = LogFile(path, Rotation(size=5, compress=True), clock)
+    old = path.with_name("audit-2026-01-02T11-00-00.000.log")
+    old.write_bytes(b"old\n")
+    with old.open("rb") as another:
+        fcntl.flock(another, fcntl.LOCK_EX)  # as one that is at it
+        file.write([b"aaaa\n", b"bbbb\n"])
+    assert old.name in names(path)
+    assert old.name + ".gz" not in names(path)
+    file.write([b"cccc\n"])
+    file.close()
+    assert gzip.decompress(path.with_name(old.name + ".gz").read_bytes()) == b"old\n"
 
 
 def test_a_file_that_somebody_took_away_is_made_again_at_the_next_rotation(path: Path, clock: Clock) -> None:

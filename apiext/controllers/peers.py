@@ -1,0 +1,94 @@
+"""The workers behind one port: what one of them has told a client about configuration, all of them go by.
+
+Objects need no such thing, since each read asks etcd how new it has to be and each write compares revisions. But a
+definition that a client has seen Established, or a role that it has just written, counts for its next request, which
+may be another worker's.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from apiext import limits
+from apiext.admission import hooks
+from apiext.admission.attributes import NAMESPACES
+from apiext.auth import roles
+from apiext.board import Board
+from apiext.config import Worker
+from apiext.controllers.definitions import DEFINITIONS
+from apiext.controllers.guards import GUARDS
+from apiext.controllers.loop import Loop
+from apiext.storage.cached_store import CachedStore
+from apiext.storage.history import Change
+from apiext.verbs.reviews import ACCOUNTS
+
+log = logging.getLogger(__name__)
+
+CONFIGURATION = (
+    DEFINITIONS,
+    GUARDS,
+    NAMESPACES,
+    ACCOUNTS,
+    *roles.ROLES,
+    *roles.BINDINGS,
+    hooks.MUTATING,
+    hooks.VALIDATING,
+    hooks.POLICIES,
+    hooks.BINDINGS,
+    hooks.MUTATING_POLICIES,
+    hooks.MUTATING_BINDINGS,
+)
+"""What is kept in caches and decides how requests are answered."""
+
+
+class Peers:
+    """Tells the others how far this worker has come, and waits for them."""
+
+    def __init__(self, worker: Worker, store: CachedStore, settled: Callable[[], Awaitable[None]]) -> None:
+        """``settled()`` returns once the catalog reflects every definition that the cache has."""
+        self._board = Board(worker.board, worker.of)
+        self._number = worker.number
+        self._store = store
+        self._settled = settled
+        self._latest = 0  # of the configuration
+        self._loop = Loop("peers", lambda _: self._tell(), width=1)
+
+    def follow(self) -> None:
+        """Take note of the configuration, and of its changes from now on."""
+        for resource in CONFIGURATION:
+            collection = self._store.collection(resource)
+            if collection is not None:
+                collection.subscribe(self._changed)
+                self._latest = max((self._latest, *(entry.revision for entry in collection.readable())))
+
+    async def join(self, group: asyncio.TaskGroup) -> None:
+        """Be waited for from now on; returns once this worker goes by everything for which nobody waited for it."""
+        self._board.put(self._number, self._store.revision)
+        self._loop.start(group)
+        await self._store.fresh()
+        await self._loop.run("")
+
+    async def stop(self) -> None:
+        """Tell no more; the supervisor takes this worker off the board."""
+        await self._loop.stop()
+
+    async def everywhere(self) -> None:
+        """Wait until all workers go by the configuration that this one has seen, limits.FRESH_WAIT seconds at most."""
+        wanted = self._latest
+        if self._board.least() >= wanted:
+            return
+        try:
+            async with asyncio.timeout(limits.FRESH_WAIT):
+                while self._board.least() < wanted:  # noqa: ASYNC110 - other processes set no events
+                    await asyncio.sleep(limits.WORKER_LOOK)
+        except TimeoutError:
+            log.warning("not all workers go by the configuration of revision %d yet", wanted)
+
+    def _changed(self, change: Change) -> None:
+        self._latest = change.entry.revision  # not the highest: a store may go back in time
+        self._loop.add("")
+
+    async def _tell(self) -> None:
+        revision = self._store.revision
+        await self._settled()
+        self._board.put(self._number, revision)

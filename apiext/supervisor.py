@@ -1,0 +1,276 @@
+"""``apiext serve --workers N``: one process that starts N servers on one port and watches over them (decisions/0024).
+
+It has the private etcd, the port and the ready file, and never sees a request.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from apiext import cli, launch, limits
+from apiext.board import GONE, Board
+from apiext.config import Config, ConfigError, Worker
+from apiext.etcd.binaries import NoBinary
+from apiext.etcd.channel import jittered
+from apiext.etcd.datadir import DirectoryInUse
+from apiext.etcd.server import EtcdServer, ServerError
+
+log = logging.getLogger(__name__)
+
+EXITS: launch.Exits = (
+    (launch.PortInUseError, cli.EXIT_PORT),
+    (NoBinary, cli.EXIT_ETCD),
+    (ServerError, cli.EXIT_ETCD),
+    (DirectoryInUse, cli.EXIT_FAILURE),
+    (ConfigError, cli.EXIT_USAGE),
+    (OSError, cli.EXIT_FAILURE),
+)
+_LOOK_EVERY = 0.005  # seconds between looks whether a worker that hung up has ended
+
+
+def run(config: Config, warn: cli.Warn) -> int:
+    """Serve until SIGTERM or SIGINT; return the exit code, that of a worker if not all could start."""
+    launch.log_to_stderr(config)
+    with asyncio.Runner() as runner:
+        try:
+            return runner.run(Supervisor(config, warn).serve())
+        except Exception as error:  # outermost: every failure becomes one line and an exit code
+            return launch.explain(error, EXITS)
+
+
+class Supervisor:
+    """The workers of one server, from their start to their end."""
+
+    def __init__(self, config: Config, warn: cli.Warn) -> None:
+        self._config = config
+        self._warn = warn
+        self._began = time.monotonic()
+        self._stop = asyncio.Event()
+        self._slots: list[Slot] = []
+        self._serving = False
+        self._code = 0
+
+    async def serve(self) -> int:
+        """Start everything, wait for a signal, stop everything; return the exit code."""
+        config = self._config
+        config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if config.ready_file:
+            launch.remove(config.ready_file)
+        for told in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(told, self._on_signal)
+        async with contextlib.AsyncExitStack() as stack:
+            port = await self._port(stack)
+            child = await self._etcd(stack)
+            endpoints = tuple(child.endpoints) if child is not None else ()
+            board = Board.make(config.workers)
+            for number in range(1, config.workers + 1):
+                worker = Worker(number, config.workers, endpoints, board.descriptor)
+                self._slots.append(Slot(share(config, port, worker), board, self._stop, self._ended))
+            async with asyncio.TaskGroup() as group:
+                keepers = [group.create_task(slot.keep()) for slot in self._slots]
+                await self._start(child)
+                await self._stop.wait()
+                await self._finish(keepers)
+        return self._code
+
+    async def _port(self, stack: contextlib.AsyncExitStack) -> int:
+        """Reserve the port; the workers of a supervisor that was killed may take a moment to be gone."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + limits.WORKER_LEAVE
+        while True:
+            try:
+                return stack.enter_context(reserved(self._config))
+            except launch.PortInUseError:
+                if loop.time() > until or self._stop.is_set():
+                    raise
+            await asyncio.sleep(limits.WORKER_LEAVE / 100)
+
+    async def _etcd(self, stack: contextlib.AsyncExitStack) -> EtcdServer | None:
+        config = self._config
+        if config.etcd.servers:
+            return None
+        child = await EtcdServer.start(config.data_dir / "etcd", binary=config.etcd.binary or None)
+        stack.push_async_callback(child.stop)
+        for text in child.warnings:
+            self._warn(text)
+        return child
+
+    async def _start(self, child: EtcdServer | None) -> None:
+        """Let the first worker begin, then the others, and tell once all serve; return at once when it all ends."""
+        first, *others = self._slots
+        first.turn.set()  # it makes what is made once: certificates, tokens, namespaces, default roles
+        facts = await first.ready
+        for slot in others:
+            slot.turn.set()
+        for slot in others:
+            await slot.ready
+        if self._stop.is_set():
+            return
+        self._serving = True
+        url, kubeconfig = facts
+        endpoints = child.endpoints if child is not None else self._config.etcd.servers
+        pid, took = child.pid if child is not None else None, time.monotonic() - self._began
+        launch.announce(self._config, launch.Ready(url, kubeconfig, endpoints, pid, took))
+
+    async def _finish(self, keepers: Sequence["asyncio.Task[None]"]) -> None:
+        """Have all workers end in order, those that do not within their time at once."""
+        launch.tell_init("STOPPING=1")
+        for slot in self._slots:
+            slot.end(signal.SIGTERM)
+        _, late = await asyncio.wait(keepers, timeout=self._config.shutdown_delay + limits.WORKER_STOP)
+        if late:
+            log.error("%d workers did not end in time; they are killed", len(late))
+        for slot in self._slots:
+            slot.end(signal.SIGKILL)
+
+    def _on_signal(self) -> None:
+        if self._stop.is_set():  # the second one means now: workers and etcd end by their parent's death
+            os._exit(cli.EXIT_FAILURE)
+        self._end()
+
+    def _end(self) -> None:
+        self._stop.set()
+        for slot in self._slots:
+            slot.release()
+
+    def _ended(self, code: int) -> None:
+        """Take note of a worker's end: before all serve it is the end of all, for the reason that it gave."""
+        if self._serving:
+            return
+        if not self._stop.is_set():
+            self._code = code if code > 0 else cli.EXIT_FAILURE
+            self._end()
+        elif not self._code:
+            self._code = max(0, code)
+
+
+class Slot:
+    """The place of one worker: who fills it is replaced when it dies. ``ready`` is what the first one told."""
+
+    def __init__(self, config: Config, board: Board, stop: asyncio.Event, ended: Callable[[int], None]) -> None:
+        assert config.worker is not None
+        self._board = board
+        self.turn = asyncio.Event()
+        self.ready: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
+        self._number, self._of = config.worker.number, config.worker.of
+        self._config = pickle.dumps(config)
+        self._stop = stop
+        self._ended = ended
+        self._process: subprocess.Popen[bytes] | None = None
+
+    async def keep(self) -> None:
+        """Run workers, one after the other, until everything stops."""
+        loop = asyncio.get_running_loop()
+        pause = limits.WORKER_FIRST_PAUSE
+        while not self._stop.is_set():
+            since = loop.time()
+            code = await self._run()
+            self._board.put(self._number, GONE)  # nobody waits for it any more
+            self._ended(code)
+            if self._stop.is_set():
+                return
+            if loop.time() - since > limits.WORKER_GOOD_LIFE:
+                pause = limits.WORKER_FIRST_PAUSE
+            log.error("worker %d ended with code %d; it is started again", self._number, code)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stop.wait(), jittered(pause))
+            pause = min(2 * pause, limits.WORKER_LAST_PAUSE)
+
+    def release(self) -> None:
+        """Let go who waits for a turn or for a worker."""
+        self.turn.set()
+        if not self.ready.done():
+            self.ready.set_result([])
+
+    def end(self, how: signal.Signals) -> None:
+        """Send the worker a signal, if there is one."""
+        if self._process is not None:
+            self._process.send_signal(how)
+
+    async def _run(self) -> int:
+        """Run one worker to its end; return its exit code. Its channel is closed when it is gone."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                process = self._process = self._spawn(theirs)
+            except OSError as error:
+                ours.close()
+                log.error("worker %d cannot be started: %s", self._number, error)  # noqa: TRY400 - says it all
+                return cli.EXIT_FAILURE
+        reader, writer = await asyncio.open_connection(sock=ours)
+        with contextlib.suppress(OSError):
+            await self.turn.wait()
+            if not self._stop.is_set():
+                writer.write(self._config)
+            writer.write_eof()
+            told = await reader.readline()
+            if told and not self.ready.done():
+                self.ready.set_result(json.loads(told))
+            await reader.read()
+        writer.close()
+        while (code := process.poll()) is None:  # noqa: ASYNC110 - it takes moments
+            await asyncio.sleep(_LOOK_EVERY)
+        return code
+
+    def _spawn(self, channel: socket.socket) -> "subprocess.Popen[bytes]":
+        told = f"{self._number} of {self._of}"  # for who reads a list of processes
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        environment.pop("NOTIFY_SOCKET", None)  # it is the supervisor who tells
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", "apiext.worker", told, str(os.getpid())],
+            stdin=channel.fileno(),
+            pass_fds=[self._board.descriptor],
+            env=environment,
+            start_new_session=True,  # Ctrl-C is for the supervisor: it asks them once
+        )
+
+
+def share(config: Config, port: int, worker: Worker) -> Config:
+    """Return the configuration of one worker: its part of what the server may do at a time, and what it need not do."""
+    first = worker.number == 1
+    return replace(
+        config,
+        port=port,
+        ready_file="",
+        max_inflight=-(-config.max_inflight // worker.of),
+        max_mutating_inflight=-(-config.max_mutating_inflight // worker.of),
+        controllers=config.controllers if first else (),
+        compaction_interval=config.compaction_interval if first else 0.0,
+        audit=replace(config.audit, shared_lock=str(config.data_dir / "audit.lock")),
+        worker=worker,
+    )
+
+
+@contextlib.contextmanager
+def reserved(config: Config) -> Iterator[int]:
+    """Hold the address for the workers, which listen there with SO_REUSEPORT; yield the port. Raises as ``refused``.
+
+    Sockets that are bound and do not listen keep out who wants the address alone, and any port when 0 is asked for. Two
+    supervisors would not notice each other before their workers listen, hence the name that only one of them can have.
+    """
+    with contextlib.ExitStack() as stack:
+        port = config.port
+        try:
+            found = socket.getaddrinfo(config.bind_address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            for family, kind, protocol, _, address in dict.fromkeys(found):
+                held = stack.enter_context(socket.socket(family, kind, protocol))
+                held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    held.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                held.bind((address[0], port, *address[2:]))
+                port = held.getsockname()[1]
+            name = stack.enter_context(socket.socket(socket.AF_UNIX))
+            name.bind(f"\0apiext {config.bind_address}:{port}")
+        except OSError as error:
+            raise launch.refused(config, error) from error
+        yield port

@@ -1,0 +1,47 @@
+"""One of several processes behind one port: ``python -m apiext.worker``, started by the supervisor and by nobody else.
+
+Standard input is a socket to the supervisor: the configuration comes in, and one line goes out once this one serves.
+"""
+
+import ctypes
+import gc
+import json
+import os
+import pickle
+import signal
+import sys
+
+from apiext import cli
+from apiext.config import Config
+from apiext.launch import Ready
+
+CHANNEL = 0
+_PR_SET_PDEATHSIG = 1
+
+
+def main(arguments: list[str]) -> int:
+    """Serve until the supervisor says or dies; return the exit code. ``arguments``: the supervisor's pid comes last."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != int(arguments[-1]):  # it died before that
+        return cli.EXIT_FAILURE
+    gc.disable()  # as in __main__
+    from apiext import app  # what takes longest comes before the configuration, which may have to wait
+
+    with open(CHANNEL, "rb", closefd=False) as channel:
+        told = channel.read()
+    if not told:
+        return cli.EXIT_FAILURE
+    config: Config = pickle.loads(told)
+    return app.run(config, cli.warn_on_stderr if config.first else _say_nothing, _tell)
+
+
+def _say_nothing(text: str) -> None:
+    """Leave a warning to the first worker, which has the same."""
+
+
+def _tell(config: Config, ready: Ready) -> None:
+    os.write(CHANNEL, json.dumps([ready.url, ready.kubeconfig]).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

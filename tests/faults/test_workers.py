@@ -1,0 +1,275 @@
+"""Several workers behind one port: one server for its clients, whichever of them answers and whichever dies."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.faults.checkers import violations
+from tests.faults.workload import Load
+from tests.support import etcd_reader
+from tests.support.audit import write_policy
+from tests.support.definitions import Resource, definition, fresh_group, is_true, serve
+from tests.support.http_client import DEFINITIONS, JSON_PATCH, Client
+from tests.support.processes import Server, free_port, running_etcd, running_server, start_server, stop
+from tests.support.waiting import busy, pause, until
+from tests.support.workers import Pinned, number_of, pids
+
+Pin = Callable[[Server, int], Pinned]
+TWO = ["--insecure", "--port=0", "--workers=2"]
+KILLS = 4
+BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+STRICT = "?fieldValidation=Strict"
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server of two workers that nobody kills, with an audit log, which judges by roles."""
+    directory = tmp_path_factory.mktemp("workers")
+    policy = write_policy(directory, {"level": "Metadata"})
+    flags = [
+        *TWO,
+        "--authorization-mode=RBAC",
+        f"--audit-policy-file={policy}",
+        f"--audit-log-path={directory / 'audit.log'}",
+    ]
+    with running_server(flags, directory) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def widgets(both: Server) -> Resource:
+    return serve(Client(both.url))
+
+
+@pytest.fixture
+def pin() -> Iterator[Pin]:
+    """What makes clients of one worker."""
+    made: list[Pinned] = []
+
+    def pinned(server: Server, number: int) -> Pinned:
+        made.append(Pinned(server.url, number))
+        return made[-1]
+
+    yield pinned
+    for client in made:
+        client.close()
+
+
+def is_there(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def test_one_port_leads_to_all_workers_and_the_supervisor_is_the_process_to_signal(both: Server) -> None:
+    assert both.process is not None
+    assert both.pid == both.process.pid
+    assert sorted(pids(both)) == [1, 2]
+    assert {number_of(Client(both.url)) for _ in range(40)} == {1, 2}
+    assert Client(both.url).get("/readyz").text == "ok"
+    assert both.log is not None
+    assert (both.log.parent / "pki" / "service-accounts.key").exists(), "one key for all, before anybody needs it"
+
+
+@pytest.mark.rows("RV-017", "WRI-005")
+def test_what_one_connection_wrote_all_others_read(both: Server, widgets: Resource) -> None:
+    api = Client(both.url)
+    for number in range(100):
+        made = widgets.create(f"w{number}", color="blue")
+        revision = made["metadata"]["resourceVersion"]
+        path = widgets.path(f"w{number}")
+        assert api.get(path).expect(200) == made
+        assert made in api.get(widgets.path()).expect(200)["items"]
+        assert made in api.get(widgets.path(), resourceVersion=revision).expect(200)["items"]
+        assert api.post(widgets.path(), widgets.make(f"w{number}")).status == 409
+        patch = [{"op": "test", "path": "/spec/color", "value": "blue"}, {"op": "remove", "path": "/spec/color"}]
+        changed = api.patch(path, patch, JSON_PATCH).expect(200)
+        with api.watch(widgets.path(), resourceVersion=revision) as watch:
+            assert watch.next()["object"] == changed
+        assert api.delete(path).status == 200
+        assert api.get(path).status == 404
+
+
+@pytest.mark.rows("CND-004", "SRV-001")
+def test_who_saw_a_definition_established_can_use_it_through_any_worker(both: Server, pin: Pin) -> None:
+    one, two = pin(both, 1), pin(both, 2)
+    for here, there in ((one, two), (two, one)):
+        for _ in range(3):
+            wanted = large(fresh_group())
+            group, path = wanted["spec"]["group"], f"{DEFINITIONS}/{wanted['metadata']['name']}"
+            here.request("POST", DEFINITIONS, wanted).expect(201)
+            wait_established(here, path)
+            assert group in {it["name"] for it in there.request("GET", "/apis").expect(200)["groups"]}
+            there.request("POST", f"/apis/{group}/v1/namespaces/default/widgets", thing(group)).expect(201)
+
+
+@pytest.mark.rows("CRD-037")
+def test_a_changed_definition_counts_for_the_next_request_through_any_worker(both: Server, pin: Pin) -> None:
+    one, two = pin(both, 1), pin(both, 2)
+    wanted = large(fresh_group())
+    group, path = wanted["spec"]["group"], f"{DEFINITIONS}/{wanted['metadata']['name']}"
+    one.request("POST", DEFINITIONS, wanted).expect(201)
+    wait_established(one, path)
+    objects = f"/apis/{group}/v1/namespaces/default/widgets"
+    for number, (here, there) in enumerate([(one, two), (two, one)] * 2):
+        known = here.request("GET", path).expect(200)
+        schema = known["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+        schema["properties"]["spec"]["properties"][f"new{number}"] = {"type": "integer"}
+        here.request("PUT", path, known).expect(200)
+        made = there.request("POST", objects + STRICT, thing(group, f"a{number}", **{f"new{number}": 1})).expect(201)
+        assert made["spec"] == {f"new{number}": 1, "note": "none"}
+    here, there = one, two
+    here.request("DELETE", path).expect(200)
+    until(lambda: here.request("GET", path).status == 404, "the definition is gone", every=0)
+    here.request("POST", DEFINITIONS, wanted).expect(201)
+    wait_established(here, path)
+    there.request("POST", objects, thing(group)).expect(201)
+
+
+@pytest.mark.rows("AUT-003")
+def test_a_role_that_was_given_counts_through_any_worker(both: Server, pin: Pin) -> None:
+    one, two = pin(both, 1), pin(both, 2)
+    for number, (here, there) in enumerate([(one, two), (two, one)] * 5):
+        user = {"Impersonate-User": f"somebody-{number}"}
+        assert there.request("GET", "/api/v1/configmaps", headers=user).status == 403
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
+        subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": f"somebody-{number}"}
+        binding = {"metadata": {"name": f"b{number}"}, "roleRef": role, "subjects": [subject]}
+        here.request("POST", BINDINGS, binding).expect(201)
+        there.request("GET", "/api/v1/configmaps", headers=user).expect(200)
+        here.request("DELETE", f"{BINDINGS}/b{number}").expect(200)
+        assert there.request("GET", "/api/v1/configmaps", headers=user).status == 403
+
+
+def test_each_request_is_told_once_in_the_one_audit_log(both: Server) -> None:
+    asked = {f"audit-{number}" for number in range(60)}
+    for name in asked:
+        Client(both.url).get("/api/v1/namespaces", {"Audit-Id": name}).expect(200)
+    assert both.log is not None
+    events = [json.loads(line) for line in (both.log.parent / "audit.log").read_text().splitlines()]
+    ends = [it["auditID"] for it in events if it["stage"] == "ResponseComplete" and it["auditID"] in asked]
+    assert sorted(ends) == sorted(asked)
+
+
+def test_a_killed_worker_comes_back_while_the_other_serves(tmp_path: Path, pin: Pin) -> None:
+    with running_server(TWO, tmp_path) as server:
+        things, other, before = serve(Client(server.url)), pin(server, 2), pids(server)
+        begin = other.request("GET", things.path()).expect(200)["metadata"]["resourceVersion"]
+        os.kill(before[1], signal.SIGKILL)
+        until(lambda: not is_there(before[1]), "the worker is gone", every=0.001)
+        made = other.request("POST", things.path(), thing(things.group, "first")).expect(201)
+        for number in range(20):  # to new connections, which the other one gets
+            Client(server.url).post(things.path(), thing(things.group, f"more-{number}")).expect(201)
+        back = pin(server, 1)
+        after = pids(server)
+        assert (after[2], after[1] != before[1]) == (before[2], True)
+        assert back.request("GET", things.path("first")).expect(200) == made
+        with Client(server.url).watch(things.path(), resourceVersion=begin) as watch:
+            assert watch.next()["object"] == made
+        Client(server.url).post(DEFINITIONS, definition(fresh_group())).expect(201)
+        assert server.log_tail().count("worker 1 ended with code -9; it is started again") == 1
+
+
+@pytest.mark.rows("RV-009", "RV-017", "WRI-005", "ETC-005")
+def test_killed_workers_lose_nothing(tmp_path: Path) -> None:
+    seed = int(os.environ.get("FAULT_SEED", "0")) or random.randrange(1, 2**31)
+    print(f"FAULT_SEED={seed}")
+    chance = random.Random(seed)
+    with running_etcd(tmp_path / "etcd") as etcd:
+        flags = [*TWO, f"--etcd-servers={etcd.url}"]
+        with running_server(flags, tmp_path / "server") as server:
+            spec = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+            schema = {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}}
+            things = serve(Client(server.url), schema=schema)
+            since = etcd_reader.head(etcd)
+            load = Load(server.url, things.path(), f"{things.group}/v1", things.kind, seed)
+            load.start(6, 3)
+            for _ in range(KILLS):
+                pause(chance.uniform(0.3, 1.0))
+                for number in (1, 2):  # one of them serves all the time
+                    Pinned(server.url, number).close()
+                known = pids(server)
+                os.kill(known[chance.choice((1, 2))], chance.choice((signal.SIGKILL, signal.SIGTERM)))
+                load.history.kills += 1
+            load.finish()
+            kept = etcd_reader.history(etcd, f"/registry/{things.group}/widgets/", since + 1)
+    history = load.history
+    found = violations(history, kept)
+    assert not found, f"{len(found)} violations:\n" + "\n".join(found[:20])
+    assert len(history.writes) >= 100, f"only {len(history.writes)} acknowledged writes: too few to judge by"
+    assert history.resumed, "no watch was resumed: too few to judge by"
+
+
+def test_a_signal_ends_workers_watches_and_etcd_in_order(tmp_path: Path) -> None:
+    with running_server(TWO, tmp_path) as server, contextlib.ExitStack() as stack:
+        things, known, etcd = serve(Client(server.url)), pids(server), server.ready["etcd"]["pid"]
+        streams = [stack.enter_context(Client(server.url).watch(things.path())) for _ in range(8)]
+        assert server.process is not None
+        began = time.monotonic()
+        assert stop(server.process) == 0
+        assert time.monotonic() - began < 8 * busy()
+        assert [stream.read() for stream in streams] == [b""] * 8
+    assert not [pid for pid in (*known.values(), etcd) if is_there(pid)]
+    assert "Traceback" not in server.log_tail()
+
+
+def test_a_killed_supervisor_takes_all_with_it_and_the_next_start_finds_everything(tmp_path: Path, pin: Pin) -> None:
+    flags = ["--insecure", "--workers=2", f"--port={free_port()}"]
+    first = start_server(tmp_path, flags)
+    assert first.process is not None
+    try:
+        things, known, etcd = serve(Client(first.url)), pids(first), first.ready["etcd"]["pid"]
+        made = things.create("kept", color="red")
+    finally:
+        first.process.kill()
+        first.process.wait()
+    with running_server(flags, tmp_path) as second:
+        assert not [pid for pid in (*known.values(), etcd) if is_there(pid)]
+        for number in (1, 2):
+            assert pin(second, number).request("GET", things.path("kept")).expect(200) == made
+
+
+def test_what_keeps_a_server_from_starting_is_said_once_with_its_code(tmp_path: Path, both: Server) -> None:
+    port = both.url.rpartition(":")[2]
+    calls: list[tuple[list[str], int, str]] = [
+        (["--insecure", f"--port={port}", "--workers=2"], 3, f"cannot listen on 127.0.0.1:{port}: "),
+        (["--insecure", f"--port={port}"], 3, f"cannot listen on 127.0.0.1:{port}: "),
+        (["--port=0", "--workers=2", "--client-ca-file=/nowhere/ca"], 2, "--client-ca-file /nowhere/ca: No such"),
+        ([*TWO, "--etcd-servers=http://127.0.0.1:1", "--etcd-wait=0.1"], 4, "etcd at http://127.0.0.1:1 does not"),
+    ]
+    for number, (flags, code, says) in enumerate(calls):
+        with pytest.raises(AssertionError, match=f"the server ended with {code}:") as failed:
+            start_server(tmp_path / str(number), flags)
+        assert str(failed.value).count(says) == 1
+
+
+def wait_established(worker: Pinned, path: str) -> None:
+    until(lambda: is_true(worker.request("GET", path).expect(200), "Established"), f"{path} is established", every=0)
+
+
+def thing(group: str, name: str = "a", **spec: Any) -> dict[str, Any]:
+    return {"apiVersion": f"{group}/v1", "kind": "Widget", "metadata": {"name": name}, "spec": spec}
+
+
+def large(group: str) -> dict[str, Any]:
+    """Return a definition that takes a worker some time to compile."""
+    wanted = definition(group)
+    properties = {f"f{number}": {"type": "string", "description": "x" * 100} for number in range(1200)}
+    note = {"type": "string", "default": "none"}
+    spec = {"type": "object", "properties": {**properties, "note": note}}
+    wanted["spec"]["versions"][0]["schema"] = {
+        "openAPIV3Schema": {"type": "object", "properties": {"spec": spec}},
+    }
+    return wanted

@@ -1,0 +1,98 @@
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import pytest
+
+from apiext import limits
+from apiext.board import GONE, Board
+from apiext.config import Worker
+from apiext.controllers.peers import Peers
+from apiext.controllers.serving import Serving
+from apiext.verbs.reviews import ACCOUNTS
+from tests.support.fake_etcd import FakeEtcd
+from tests.unit.controllers.harness import Server, conditions, crd, server, until
+
+NAME = "widgets.example.com"
+
+
+class Two:
+    """Two workers of one server."""
+
+    def __init__(self, board: Board, one: Server, two: Server) -> None:
+        self.board = board
+        self.one = one
+        self.two = two
+
+    def revision_of(self, worker: Server) -> int:
+        found = worker.collection(ACCOUNTS).get("d", "a")
+        return found.revision if found is not None else 0
+
+
+@pytest.fixture
+async def workers() -> AsyncIterator[Two]:
+    etcd, board = FakeEtcd(), Board.make(2)
+    async with AsyncExitStack() as stack:
+        found = []
+        for number in (1, 2):
+            one = await stack.enter_async_context(server(etcd))
+            peers = Peers(Worker(number, 2, (), board.descriptor), one.store, one.controllers.serving.settled)
+            one.controllers.serving.peers = peers
+            peers.follow()
+            group = await stack.enter_async_context(asyncio.TaskGroup())
+            await peers.join(group)
+            found.append(one)
+        yield Two(board, *found)
+
+
+async def test_who_has_joined_is_waited_for(workers: Two) -> None:
+    assert workers.board.least() < GONE
+    await workers.one.store.create(workers.one.collection(ACCOUNTS), "d", "a", b"{}")
+    await workers.one.controllers.serving.everywhere()
+    assert workers.revision_of(workers.two) == workers.revision_of(workers.one) > 0
+    assert workers.board.least() >= workers.revision_of(workers.one)
+
+
+async def test_a_definition_is_established_when_all_serve_it(workers: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    held, let_go = [], asyncio.Event()
+    compile_, late = Serving._compile, workers.two.controllers.serving
+
+    async def slowly(self: Serving, facts: object) -> None:
+        if self is late:
+            held.append(facts)
+            await let_go.wait()
+        await compile_(self, facts)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Serving, "_compile", slowly)
+    monkeypatch.setattr(Serving, "_compile_small", lambda *_: None)
+    await workers.one.define(crd())
+    try:
+        await until(lambda: held and workers.one.served(NAME))
+        await asyncio.sleep(0.05)
+        assert conditions(workers.one.definition(NAME))["Established"][:2] == ("False", "Installing")
+    finally:
+        let_go.set()
+    await workers.one.established(NAME)
+    assert workers.two.served(NAME) is not None
+
+
+async def test_nobody_waits_for_ever_nor_for_who_is_gone(
+    workers: Two, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(limits, "FRESH_WAIT", 0.05)
+    serving = workers.two.controllers.serving
+    assert serving.peers is not None
+    await serving.peers.stop()  # a worker that hangs
+    await workers.one.store.create(workers.one.collection(ACCOUNTS), "d", "a", b"{}")
+    await workers.one.controllers.serving.everywhere()
+    assert "not all workers go by the configuration" in caplog.text
+    caplog.clear()
+    workers.board.put(2, GONE)  # as the supervisor does
+    await workers.one.controllers.serving.everywhere()
+    assert not caplog.text
+
+
+async def test_a_server_without_workers_waits_for_nobody() -> None:
+    async with server(FakeEtcd()) as alone:
+        await alone.controllers.serving.everywhere()
+        await alone.controllers.join(None)  # type: ignore[arg-type]  # there is nothing to start

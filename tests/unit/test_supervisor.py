@@ -1,0 +1,131 @@
+import multiprocessing
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from apiext import cli, launch, supervisor
+from apiext.board import GONE, Board
+from apiext.config import Config, ConfigError, Worker
+from tests.unit.test_cli import parse
+
+
+@pytest.fixture
+def listening() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0), reuse_port=True) as found:
+        yield found
+
+
+def config(**more: object) -> Config:
+    return Config(Path("unused"), workers=2, **{"port": 0, **more})  # type: ignore[arg-type]
+
+
+def test_a_reserved_port_is_for_those_who_share_it() -> None:
+    with supervisor.reserved(config()) as port:
+        with socket.socket() as stranger, pytest.raises(OSError, match="in use"):
+            stranger.bind(("127.0.0.1", port))
+        with (
+            socket.create_server(("127.0.0.1", port), reuse_port=True) as one,
+            socket.create_server(("127.0.0.1", port), reuse_port=True) as two,
+        ):
+            assert one.getsockname() == two.getsockname()
+    with supervisor.reserved(config(port=port)) as again:
+        assert again == port
+
+
+def test_all_addresses_of_a_name_have_one_port() -> None:
+    with supervisor.reserved(config(bind_address="localhost")) as port:
+        for family, *_, address in socket.getaddrinfo("localhost", port, type=socket.SOCK_STREAM):
+            with socket.socket(family) as stranger, pytest.raises(OSError, match="in use"):
+                stranger.bind(address)
+
+
+def test_a_port_of_others_is_not_shared_with_them(listening: socket.socket) -> None:
+    port = listening.getsockname()[1]
+    text = f"cannot listen on 127.0.0.1:{port}: "
+    with pytest.raises(launch.PortInUseError, match=text), supervisor.reserved(config(port=port)):
+        pass
+
+
+def test_two_supervisors_that_start_at_the_same_time_do_not_share_a_port() -> None:
+    with ExitStack() as stack:
+        port = stack.enter_context(supervisor.reserved(config()))
+        with pytest.raises(launch.PortInUseError):
+            stack.enter_context(supervisor.reserved(config(port=port)))
+
+
+@pytest.mark.parametrize("address", ["192.0.2.7", "no such host"])
+def test_an_address_of_nobody_is_a_wrong_flag(address: str) -> None:
+    with (
+        pytest.raises(ConfigError, match=f"--bind-address {address}: "),
+        supervisor.reserved(config(bind_address=address)),
+    ):
+        pass
+
+
+def test_a_worker_has_its_part() -> None:
+    given = config(max_inflight=400, max_mutating_inflight=3, ready_file="ready", shutdown_delay=1.5)
+    shares = [supervisor.share(given, 6443, Worker(number, 3)) for number in (1, 2, 3)]
+    assert {(it.port, it.max_inflight, it.max_mutating_inflight, it.ready_file) for it in shares} == {
+        (6443, 134, 1, "")
+    }
+    assert [it.compaction_interval for it in shares] == [300.0, 0.0, 0.0]
+    assert [it.runs("garbage-collector-controller") for it in shares] == [True, False, False]
+    assert [it.first for it in (given, *shares)] == [True, True, False, False]
+    assert len({it.audit.shared_lock for it in shares}) == 1
+    assert {it.shutdown_delay for it in shares} == {1.5}
+
+
+def test_no_limit_stays_no_limit() -> None:
+    shared = supervisor.share(config(max_inflight=0, max_mutating_inflight=0), 1, Worker(1, 2))
+    assert (shared.max_inflight, shared.max_mutating_inflight) == (0, 0)
+
+
+def test_workers_share_a_board() -> None:
+    board = Board.make(3)
+    assert board.least() == GONE
+    board.put(1, 70)
+    child = multiprocessing.get_context("fork").Process(target=lambda: Board(board.descriptor, 3).put(3, 50))
+    child.start()
+    child.join()
+    assert board.least() == 50
+    board.put(3, GONE)
+    assert board.least() == 70
+
+
+@pytest.mark.parametrize(
+    ("text", "cores", "group", "workers"),
+    [
+        ("1", 4, "max 100000", 1),
+        ("3", 1, "max 100000", 3),
+        ("auto", 4, "max 100000", 4),
+        ("auto", 4, "250000 100000", 3),
+        ("auto", 4, "10000 100000", 1),
+        ("auto", 4, None, 4),
+        ("auto", 1000, None, 64),
+    ],
+)
+def test_the_number_of_workers(
+    text: str, cores: int, group: str | None, workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bound = tmp_path / "cpu.max"
+    if group is not None:
+        bound.write_text(f"{group}\n")
+    monkeypatch.setattr(cli, "CPU_BOUND", bound)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(cores)))
+    assert parse(f"--data-dir={tmp_path}", f"--workers={text}")[0].workers == workers
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "65", "many", "1.5"])
+def test_a_number_of_workers_that_cannot_be(text: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"--workers {text}: "):
+        parse(f"--data-dir={tmp_path}", f"--workers={text}")
+
+
+def test_workers_need_linux(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.platform", "darwin")
+    assert parse(f"--data-dir={tmp_path}", "--workers=auto")[0].workers == 1
+    with pytest.raises(ConfigError, match="needs Linux"):
+        parse(f"--data-dir={tmp_path}", "--workers=2")

@@ -93,9 +93,12 @@ class Caller:
 
     def avoid(self, transport: Transport, error: EtcdError, began: float) -> None:
         """Leave a connection whose member seems dead or cut off."""
-        if error.code == DEADLINE_EXCEEDED and error.sent and transport.heard <= began:
-            self.channel.retire(transport, "no byte within a call's deadline")
-        elif len(self.channel.endpoints) > 1 and is_cut_off(error):
+        others = len(self.channel.endpoints) > 1
+        # a member that hears none of the others goes on talking, and thinks for 7 seconds before it says so
+        well = transport.answered if others else transport.heard
+        if error.code == DEADLINE_EXCEEDED and error.sent and well <= began:
+            self.channel.retire(transport, "no answer within a call's deadline")
+        elif others and is_cut_off(error):
             self.channel.retire(transport, error.message)
 
 

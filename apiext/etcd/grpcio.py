@@ -69,6 +69,11 @@ class GrpcTransport:
         self._open = 0
         self._streams: set[GrpcStream] = set()
 
+    @property
+    def answered(self) -> float:
+        """Nothing but answers is heard here (the Transport port)."""
+        return self.heard
+
     def unary(self, path: str, message: bytes, timeout: float) -> asyncio.Future[bytes]:
         """Return the future of the answer (the Transport port)."""
         answer: asyncio.Future[bytes] = self._loop.create_future()

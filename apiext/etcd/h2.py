@@ -1,9 +1,13 @@
 """gRPC over HTTP/2 to one server on an asyncio.Protocol: only the client half, and only what etcd needs of it."""
 
 import asyncio
+import fcntl
 import socket
+import sys
+import termios
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import cast
 
 from apiext.etcd import frames
@@ -20,6 +24,7 @@ from apiext.etcd.h2call import MAX_MESSAGE, Call, OnEnd, OnMessage
 
 RECEIVE_WINDOW = 1 << 24  # bytes in flight to us, per stream and per connection
 SWEEP = 0.25  # seconds between two looks at deadlines
+STALL = 2.0  # seconds that a large call past its deadline may go without progress
 PING_EVERY = 10.0  # seconds of silence while calls are open; etcd punishes less than 5
 PING_WAIT = 5.0  # seconds without any byte after a PING: the peer is gone
 
@@ -49,7 +54,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, authority: str, scheme: str, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.live = True
-        self.heard = loop.time()
+        self.heard = self.answered = loop.time()
         self.lost: asyncio.Future[None] = loop.create_future()
         self.gone: asyncio.Future[None] = loop.create_future()
         self.ready: asyncio.Future[None] = loop.create_future()
@@ -153,6 +158,7 @@ class Connection(asyncio.Protocol):
             self._out += (head, message)
         else:
             call.out = b"\x00" + length.to_bytes(4, "big") + message
+            call.moved = ()
             self._waiting.append(call)
             self._pump()
         if len(self._calls) == 1:
@@ -373,6 +379,7 @@ class Connection(asyncio.Protocol):
                 call.on_end(error or EtcdError(UNAVAILABLE, "the server ended the stream"))
         elif not answer.done():
             if error is None:
+                self.answered = self.heard
                 call.settle(answer)
             else:
                 answer.set_exception(error)
@@ -446,13 +453,26 @@ class Connection(asyncio.Protocol):
             if call.answer is not None and call.answer.done():  # its caller was cancelled
                 self.reset(call, EtcdError(CANCELLED, "cancelled"))
             elif call.deadline and call.deadline < now:
-                self.reset(call, EtcdError(DEADLINE_EXCEEDED, "deadline exceeded"))
+                if call.moves(self._unsent()):
+                    call.deadline = now + STALL
+                else:
+                    self.reset(call, EtcdError(DEADLINE_EXCEEDED, "deadline exceeded"))
         self._sweep_queue(now)
         if self._pongs:
             self._put(self._pongs)
             self._pongs = b""
         if self._calls:
             self._keep_alive(now)
+
+    def _unsent(self) -> int:
+        """Return the bytes that the peer's machine has not acknowledged, as far as the system tells."""
+        if self._transport is None:
+            return 0
+        kernel, sock = bytearray(4), self._transport.get_extra_info("socket")
+        if sock is not None:
+            with suppress(OSError):  # not every system answers this of a socket
+                fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, kernel)
+        return self._transport.get_write_buffer_size() + int.from_bytes(kernel, sys.byteorder)
 
     def _sweep_queue(self, now: float) -> None:
         kept: deque[tuple[Call, bytes]] = deque()

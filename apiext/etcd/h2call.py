@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from operator import gt
 
 from apiext.etcd.errors import INTERNAL, EtcdError
 
@@ -20,6 +21,7 @@ class Call:
         "body",
         "deadline",
         "done_out",
+        "moved",
         "on_end",
         "on_message",
         "out",
@@ -44,6 +46,18 @@ class Call:
         self._parts: list[bytes] | None = None
         self.out = b""  # what the windows did not let out yet
         self.done_out = True
+        self.moved: tuple[int, ...] | None = None  # how far it was at its deadline; empty: a large one, not there yet
+
+    def moves(self, unsent: int) -> bool:
+        """Tell whether a call past its deadline is only slow: more of it has come or gone than at the last look.
+
+        ``unsent`` is the number of bytes that the peer has not acknowledged. Small calls get no second look.
+        """
+        before, at = self.moved, (self.size, -len(self.out), -unsent)
+        self.moved = at
+        if not before:
+            return before is not None or self.size > 0
+        return any(map(gt, at, before))
 
     def collect(self, payload: bytes) -> None:
         """Take a piece of a unary answer."""

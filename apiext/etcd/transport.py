@@ -33,6 +33,10 @@ class Transport(Protocol):
     gone: asyncio.Future[None]
     """Done when the connection is closed."""
 
+    @property
+    def answered(self) -> float:
+        """Loop time at which the last answer of a unary call was whole."""
+
     def unary(self, path: str, message: bytes, timeout: float) -> asyncio.Future[bytes]:
         """Return the future of the answer; fails with a plain EtcdError. Cancelling it ends the call."""
 

@@ -9,6 +9,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Sequence
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from aiohttp import web
@@ -119,6 +120,11 @@ class ApiHandler(Turns):
         """Read on if reading was paused: aiohttp asks for it behind each piece of a body."""
         if self._reading_paused:
             super().resume_reading(resume_parser)
+
+    @property
+    def is_new(self) -> bool:
+        """Whether no request has come yet: the first may be on its way."""
+        return not self._request_count
 
     def retire(self) -> None:
         """Close the connection now if it is idle, else after the answer that is under way."""
@@ -357,10 +363,14 @@ def _bounded(data: bytes, limit: int) -> bytes:
 
 async def _read(payload: StreamReader, limit: int) -> bytes:
     found = bytearray()
+    began = monotonic()
     while piece := await payload.readany():
         found += piece
         if len(found) > limit:
             raise status.too_large(limit)
+        if monotonic() - began > limits.LOOP_BUDGET / 4:  # each piece may bring the next at once, of small chunks
+            await asyncio.sleep(0)
+            began = monotonic()
     return bytes(found)
 
 

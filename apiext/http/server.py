@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 BACKLOG = 4096
 NO_FAST_PATH = "APIEXT_NO_FAST_PATH"
 _DRAIN = 3.0  # seconds for requests under way
+_TAKE = 0.02  # seconds in which those are taken who wait for it: the kernel resets them else
+_FIRST = 0.2  # seconds for the first requests of connections that have just been made
 _CLOSE = 1.0  # seconds for connections to take what was written
 _HANDSHAKE = 10.0  # seconds of a TLS handshake
 
@@ -177,6 +179,7 @@ class HttpServer:
             keepalive_timeout=limits.KEEPALIVE,
             access_log=None,
             auto_decompress=False,
+            read_bufsize=limits.BODY_BUFFER,
             max_line_size=limits.MAX_LINE,
             max_headers=limits.MAX_HEADERS,
             max_field_size=limits.MAX_LINE,
@@ -213,11 +216,18 @@ class HttpServer:
         server, listener = self._server, self._listener
         if server is None or listener is None:
             return
+        await asyncio.sleep(_TAKE)
         server.close()
         if self._renewal is not None:
             self._renewal.stop()
+        new = [connection for connection in self.connections if connection.is_new]
         for connection in self.connections:
-            connection.retire()
+            if connection not in new:
+                connection.retire()
+        if new:  # who was accepted is not reset with a request in hand
+            await asyncio.sleep(_FIRST)
+            for connection in self.connections:
+                connection.retire()
         await self._drained(drain)
         for connection in self.connections:
             connection.end_watch()

@@ -14,6 +14,10 @@ _SPLIT = 2 * limits.SEGMENT
 _MERGE = limits.SEGMENT // 4
 
 
+def _size(entry: Entry) -> int:
+    return len(entry.raw)
+
+
 class Chunk:
     """About limits.SEGMENT entries in key order, and the bytes that segments.py remembers here.
 
@@ -41,6 +45,16 @@ class Chunk:
     def heir(self) -> "Chunk | None":
         """Return the chunk whose bytes a changed copy of this one may reuse."""
         return self if self.ends is not None else self.base
+
+    def shares(self) -> Iterator[tuple[int, int]]:
+        """Return the bounds of parts of at most limits.SEGMENT_BYTES, or of one entry."""
+        start = size = 0
+        for at, entry in enumerate(self.entries):
+            size += len(entry.raw)
+            if size > limits.SEGMENT_BYTES and at > start:
+                yield start, at
+                start, size = at, len(entry.raw)
+        yield start, len(self.entries)
 
     def forget(self) -> None:
         """Drop everything that can be made again."""
@@ -142,9 +156,26 @@ class Snapshot:
     def pieces(self, low: str = "", high: str = "") -> list[Piece]:
         """Lend what lies from ``low`` up to, not including, ``high`` ("": no end)."""
         found = self._between(low, high)
+        heavy = [
+            chunk
+            for chunk, _, _ in found
+            if not chunk.lent and sum(map(_size, chunk.entries)) > 2 * limits.SEGMENT_BYTES
+        ]
+        if heavy:
+            for chunk in heavy:
+                self._part(chunk)
+            found = self._between(low, high)
         for chunk, _, _ in found:
             chunk.lent = True
         return found
+
+    def _part(self, chunk: Chunk) -> None:
+        """Make several chunks of one whose bytes would take long to join."""
+        number = bisect_left(self._lasts, chunk.keys[-1])
+        keys, entries, base = chunk.keys, chunk.entries, chunk.base
+        parts = [Chunk(keys[start:stop], entries[start:stop], base) for start, stop in chunk.shares()]
+        self._chunks[number : number + 1] = parts
+        self._lasts[number : number + 1] = [part.keys[-1] for part in parts]
 
     def _between(self, low: str, high: str) -> list[Piece]:
         chunks = self._chunks

@@ -174,7 +174,7 @@ class Link:
         self.loop = asyncio.get_running_loop()
         self.live = True
         self.frozen = False  # whether the member says nothing more here
-        self.heard = self.loop.time()
+        self.heard = self.answered = self.loop.time()
         self.lost: asyncio.Future[None] = self.loop.create_future()
         self.gone: asyncio.Future[None] = self.loop.create_future()
         self.token = ""
@@ -209,7 +209,7 @@ class Link:
     def _answer(self, answer: asyncio.Future[bytes], path: str, message: bytes) -> None:
         if answer.done():
             return
-        self.heard = self.loop.time()
+        self.heard = self.answered = self.loop.time()
         try:
             if self.mini.password and self.token != self.mini.token and not path.endswith(("Authenticate", "Status")):
                 raise EtcdError(UNAUTHENTICATED, "etcdserver: invalid auth token")

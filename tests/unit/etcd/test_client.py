@@ -391,6 +391,18 @@ async def test_a_watch_leaves_a_silent_member() -> None:
         assert [link.endpoint for link in mini.links if link.streams and not link.frozen] == [B]
 
 
+async def test_calls_leave_a_member_that_talks_and_never_answers() -> None:
+    mini = Mini()
+    async with client(mini, A, B) as etcd:
+        revision = (await etcd.create(b"/a", b"v")).revision
+        for link in mini.links:
+            link.frozen, link.heard = True, float("inf")  # it hears none of the others, but goes on talking to us
+        began = asyncio.get_running_loop().time()
+        assert (await etcd.update(b"/a", b"w", revision)).ok
+        assert asyncio.get_running_loop().time() - began < 4
+        assert mini.calls[-1] == (B, messages.TXN)
+
+
 @pytest.mark.parametrize(
     ("prefix", "end"), [(b"/a/", b"/a0"), (b"a\xff", b"b"), (b"\xff\xff", b"\0"), (b"", b"\0"), (b"a\xfe", b"a\xff")]
 )

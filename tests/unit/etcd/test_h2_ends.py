@@ -7,7 +7,7 @@ import pytest
 
 from apiext.etcd import errors, frames, h2
 from apiext.etcd.errors import EtcdError
-from apiext.etcd.frames import frame, settings
+from apiext.etcd.frames import frame, settings, window_update
 from tests.unit.etcd.peer import OK_HEAD, Frame, connected, message, turn
 
 PATH = "/etcdserverpb.KV/Range"
@@ -78,6 +78,35 @@ async def test_deadline_in_the_queue_was_never_sent() -> None:
     assert (error.code, error.sent) == (errors.DEADLINE_EXCEEDED, False)
     assert not first.done()
     assert (await failure(first)).sent
+
+
+@pytest.mark.looptime
+async def test_a_large_answer_may_be_slow_but_not_stand_still() -> None:
+    peer = await connected()
+    answers = [peer.connection.unary(PATH, b"q", 3.0) for _ in range(2)]
+    body = message(b"x" * 80)
+    peer.say(peer.head(1), peer.head(3), frame(frames.DATA, 0, 3, body[:9]))
+    for at in range(0, len(body), 10):
+        peer.say(frame(frames.DATA, 0, 1, body[at : at + 10]))
+        await asyncio.sleep(1)
+    peer.say(peer.trailers(1))
+    assert await answers[0] == b"x" * 80
+    assert (await failure(answers[1])).code == errors.DEADLINE_EXCEEDED
+    assert kinds(await peer.heard())[-1] == frames.RST_STREAM  # long ago
+
+
+@pytest.mark.looptime
+async def test_a_large_question_may_be_slow_but_not_stand_still() -> None:
+    peer = await connected({frames.INITIAL_WINDOW_SIZE: 10_000})
+    peer.say(window_update(0, 1 << 20))
+    slow, still = (peer.connection.unary(PATH, b"x" * 100_000, 3.0) for _ in range(2))
+    for _ in range(10):
+        await asyncio.sleep(1)
+        peer.say(window_update(1, 10_000))
+    assert still.done()
+    peer.say(peer.answer(1, b"a"))
+    assert await slow == b"a"
+    assert (await failure(still)).code == errors.DEADLINE_EXCEEDED
 
 
 async def test_no_free_stream_for_a_watch() -> None:

@@ -378,6 +378,20 @@ async def test_shutdown_finishes_what_is_under_way() -> None:
         assert await asyncio.wait_for(idle.reader.read(), 5) == b""
 
 
+@pytest.mark.rows("LIM-003")
+@on_uvloop
+async def test_shutdown_serves_who_has_just_come() -> None:
+    shelf = Shelf()
+    shelf.put("a")
+    async with serving(shelf) as server, connected(server) as client:
+        await until(lambda: bool(server.connections))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(server.wait_closed())
+            await until(lambda: not server.accepting)
+            assert (await client.ask("GET", f"{COLLECTION}/a")).code == 200
+        assert await asyncio.wait_for(client.reader.read(), 5) == b""
+
+
 @pytest.mark.rows("LIM-003", "RV-010")
 @on_uvloop
 async def test_shutdown_ends_watches_properly() -> None:

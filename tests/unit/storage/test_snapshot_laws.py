@@ -102,6 +102,28 @@ def test_segments_are_the_views_joined(seed: int, names: int) -> None:
             assert (segments.uncompressed < len(naive)) if whole else (segments.uncompressed <= len(naive))
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_large_objects_are_joined_a_few_at_a_time(seed: int) -> None:
+    random = Random(seed)
+    snapshot, model = Snapshot(), {}
+    for number in range(400):
+        key = f"a/o{random.randrange(60):02}"
+        if random.random() < 0.7:
+            raw = b"%d" % number * random.choice((1, 1, 100_000, 400_000))
+            model[key] = Entry("a", key[2:], number, raw)
+            snapshot.put(key, model[key])
+        else:
+            snapshot.remove(key)
+            model.pop(key, None)
+        if number % 40 == 0:
+            pieces = snapshot.pieces()
+            assert [entry for _, batch in batches(pieces) for entry in batch] == [model[it] for it in sorted(model)]
+            for chunk, start, stop in pieces:
+                assert stop - start == 1 or sum(len(it.raw) for it in chunk.entries) <= 2 * limits.SEGMENT_BYTES
+            naive = b",".join(view(model[it].raw, model[it].revision) for it in sorted(model))
+            assert b"".join(Segments(pieces, view).parts) == naive
+
+
 def test_one_change_makes_one_view() -> None:
     made: list[int] = []
 

@@ -1,0 +1,90 @@
+"""The wall clock jumps an hour on and two back under load: times may lie, order, expiry and leases may not (F-14)."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.faults.checkers import violations
+from tests.faults.workload import Load
+from tests.support import etcd_reader
+from tests.support.definitions import Resource, serve
+from tests.support.http_client import DEFINITIONS, TABLE, Client
+from tests.support.processes import running_etcd, running_server
+from tests.support.waiting import busy, pause, until
+
+HOUR = 3600.0
+JUMPS = (HOUR, -HOUR, -0.5)  # each is undone while a definition goes
+WRITERS, WATCHERS = 4, 2
+SCHEMA = {"type": "object", "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}}
+Clock = Callable[[float], None]
+
+
+def _ages(api: Client, widgets: Resource) -> set[str]:
+    rows = api.get(widgets.path(), {"Accept": TABLE}).expect(200)["rows"]
+    return {row["cells"][-1] for row in rows}
+
+
+def _goes(api: Client, definition: str) -> None:
+    api.delete(definition).expect(200)
+    until(lambda: api.get(definition).status == 404, "the definition goes, and its object with it", 5 * busy())
+
+
+def _jumps_hurt_nobody(api: Client, widgets: Resource, wrong_by: Clock) -> None:
+    """Let the clock jump while a short watch is open, an event is kept for a while, and a definition goes."""
+    ready = api.get("/readyz?verbose")
+    event = {
+        "metadata": {"name": "kept"},
+        "involvedObject": {"kind": "Widget", "namespace": "default"},
+        "reason": "Clock",
+    }
+    api.post("/api/v1/namespaces/default/events", event).expect(201)
+    for shift in JUMPS:
+        with api.watch(widgets.path(), resourceVersion=0, timeoutSeconds=2) as watch:
+            began = time.monotonic()
+            wrong_by(shift)
+            pause(0.2)
+            made = widgets.create(f"at-{shift:g}-{time.monotonic_ns()}")
+            told = watch.next("ADDED")
+            while told["object"]["metadata"]["name"] != made["metadata"]["name"]:
+                told = watch.next("ADDED")
+            watch.read()
+            assert 1.9 <= time.monotonic() - began < 4 * busy(), "a watch ends after its own time"
+        other = serve(api, "gadgets")
+        other.create("g")
+        wrong_by(-shift)
+        _goes(api, f"{DEFINITIONS}/gadgets.{other.group}")
+        assert all(age.strip("<>").isalnum() for age in _ages(api, widgets))
+        assert api.get("/readyz?verbose").text == ready.text
+    api.get("/api/v1/namespaces/default/events/kept").expect(200)
+
+
+@pytest.mark.rows("RV-017", "RV-009", "WRI-005")
+def test_jumps_of_the_clock_change_nothing_but_times(tmp_path: Path) -> None:
+    file = tmp_path / "shift"
+
+    def wrong_by(seconds: float) -> None:
+        file.write_text(f"{seconds}")
+
+    wrong_by(0)
+    command = [sys.executable, "-m", "tests.faults.wrong_clock", str(file), "serve"]
+    with running_etcd(tmp_path / "etcd") as etcd:
+        flags = ["--insecure", "--port=0", f"--etcd-servers={etcd.url}"]
+        with running_server(flags, tmp_path / "server", command=command) as server:
+            api = Client(server.url)
+            widgets, loaded = (serve(api, schema={"openAPIV3Schema": SCHEMA}) for _ in range(2))
+            since = etcd_reader.head(etcd)
+            load = Load(server.url, loaded.path(), f"{loaded.group}/v1", loaded.kind, seed=14)
+            load.start(WRITERS, WATCHERS)
+            _jumps_hurt_nobody(api, widgets, wrong_by)
+            load.finish()
+            kept = etcd_reader.history(etcd, f"/registry/{loaded.group}/widgets/", since + 1)
+            assert "Traceback" not in server.log_tail()
+    found = violations(load.history, kept)
+    assert not found, f"{len(found)} violations:\n" + "\n".join(found[:20])
+    times = [event.value["metadata"]["creationTimestamp"] for event in kept if event.value and event.created]
+    assert times != sorted(times), "the clock did not jump under the writers"

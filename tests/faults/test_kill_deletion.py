@@ -1,0 +1,105 @@
+"""The server is killed while a definition and a namespace are being emptied; the next one goes on (F-18, F-19)."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.support import etcd_reader
+from tests.support.definitions import Resource, condition, serve
+from tests.support.http_client import DEFINITIONS, Client
+from tests.support.processes import Etcd, Server, running_etcd, start_server, stop
+from tests.support.waiting import busy, until
+
+COUNT, HELD, WRITERS = 500, 3, 4
+SCHEMA = {"type": "object", "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}}
+
+
+@contextlib.contextmanager
+def killed_later(etcd: Etcd, directory: Path) -> Iterator[list[Server]]:
+    """Run a server; the last of the list is the one that runs, whoever it is."""
+    flags = ["--insecure", "--port=0", f"--etcd-servers={etcd.url}"]
+    servers = [start_server(directory, flags)]
+    try:
+        yield servers
+    finally:
+        for server in servers:
+            if server.process is not None:
+                stop(server.process)
+
+
+def again(servers: list[Server], etcd: Etcd, directory: Path) -> Client:
+    """Kill the server and start the next."""
+    process = servers[-1].process
+    assert process is not None
+    process.kill()
+    process.wait()
+    servers.append(start_server(directory, ["--insecure", "--port=0", f"--etcd-servers={etcd.url}"]))
+    return Client(servers[-1].url)
+
+
+def filled(api: Client, widgets: Resource, namespace: str) -> None:
+    """Create objects, of which some are held by a finalizer."""
+
+    def create(first: int) -> None:
+        for number in range(first, COUNT, WRITERS):
+            made = widgets.make(f"w{number}")
+            if number < HELD:
+                made["metadata"]["finalizers"] = ["example.com/held"]
+            api.post(widgets.path("", namespace), made).expect(201)
+
+    threads = [threading.Thread(target=create, args=(first,)) for first in range(WRITERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def begun(etcd: Etcd, widgets: Resource, namespace: str) -> None:
+    """Wait until some objects are gone, and by far not all."""
+    prefix = f"/registry/{widgets.group}/widgets/{namespace}/"
+    until(lambda: len(etcd_reader.state(etcd, prefix)) < COUNT, "it has begun", every=0.002)
+    left = len(etcd_reader.state(etcd, prefix))
+    print(f"{left} of {COUNT} objects are left")
+    assert left > HELD, "it was over before the kill"
+
+
+def wait_until_gone(api: Client, path: str) -> None:
+    """Wait until an object is not there any more."""
+    until(lambda: api.get(path).status == 404, f"{path} has gone", 15 * busy())
+
+
+def released(api: Client, widgets: Resource, namespace: str, etcd: Etcd) -> None:
+    """Wait until only the held ones are left, and let them go."""
+    prefix = f"/registry/{widgets.group}/widgets/{namespace}/"
+    until(lambda: len(etcd_reader.state(etcd, prefix)) == HELD, "all that may go have gone", 30 * busy())
+    for number in range(HELD):
+        held = api.get(widgets.path(f"w{number}", namespace)).expect(200)
+        assert held["metadata"]["deletionTimestamp"]
+        api.patch(widgets.path(f"w{number}", namespace), {"metadata": {"finalizers": None}}).expect(200)
+    until(lambda: not etcd_reader.state(etcd, prefix), "the last have gone", 15 * busy())
+
+
+def test_deletions_go_on_after_a_kill(tmp_path: Path) -> None:
+    directory = tmp_path / "server"
+    with running_etcd(tmp_path / "etcd") as etcd, killed_later(etcd, directory) as servers:
+        api = Client(servers[-1].url)
+        api.post("/api/v1/namespaces", {"metadata": {"name": "full"}}).expect(201)
+        kept, gone = (serve(api, schema={"openAPIV3Schema": SCHEMA}) for _ in range(2))
+        places = ((kept, "full", "/api/v1/namespaces/full"), (gone, "default", f"{DEFINITIONS}/widgets.{gone.group}"))
+        for widgets, namespace, _ in places:
+            filled(api, widgets, namespace)
+        for widgets, namespace, path in places:
+            api.delete(path).expect(200)
+            begun(etcd, widgets, namespace)
+        api = again(servers, etcd, directory)
+        for widgets, namespace, path in places:
+            found = api.get(path).expect(200)
+            assert found["status"].get("phase") == "Terminating" or condition(found, "Terminating"), found["status"]
+            assert api.post(widgets.path("", namespace), widgets.make("late")).status == 403
+        for widgets, namespace, path in places:
+            released(api, widgets, namespace, etcd)
+            wait_until_gone(api, path)
+        assert api.get(kept.path()).status == 200

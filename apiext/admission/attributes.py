@@ -96,6 +96,7 @@ class Attributes:
     traces: Traces = field(default_factory=Traces)
     size: int = 0  # what is known of the object's size in bytes
     rounds: Rounds | None = None
+    _form: Form | None = None
 
     def enter(self, plugin: str, new: View | None) -> tuple[Rounds, Again]:
         """Return the rounds and what a mutating plug-in keeps, as its round begins with this object."""
@@ -106,8 +107,10 @@ class Attributes:
     @property
     def form(self) -> Form:
         """The version and kind of the request."""
-        found = form_of(self.served, self.subresource) if self.served is not None else None
-        return found or Form(self.version, self.kind.group, self.version, self.kind.kind)
+        if self._form is None:
+            found = form_of(self.served, self.subresource) if self.served is not None else None
+            self._form = found or Form(self.version, self.kind.group, self.version, self.kind.kind)
+        return self._form
 
     @property
     def options(self) -> View | None:
@@ -121,7 +124,7 @@ class Attributes:
     @property
     def shown_namespace(self) -> str:
         """The namespace that plug-ins see: a namespace is in itself, as upstream has it."""
-        if self.resource == NAMESPACES:
+        if self.resource.resource == NAMESPACES.resource and self.resource == NAMESPACES:
             return self.name
         return self.namespace or ""
 

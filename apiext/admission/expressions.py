@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from time import perf_counter
 from typing import Any
 
@@ -15,6 +16,7 @@ from apiext.cel.evaluation import Limit
 from apiext.cel.library.authorization import Authorize, Question, authorizer, resource_check
 from apiext.cel.values import Fault
 from apiext.documents.document import View
+from apiext.meta.names import GroupResource
 
 OVER_BUDGET = "validation failed due to running out of cost budget, no further validation rules will be run"
 
@@ -46,8 +48,6 @@ def variables(
 
 def request(attributes: Attributes, form: Form) -> dict[str, Any]:
     """Return the request of an AdmissionReview without uid and objects, empty fields left out (ADM-007)."""
-    group, plural = attributes.resource.group, attributes.resource.resource
-    own = attributes.form
     user = attributes.user
     info = {"username": user.name, "uid": user.uid, "groups": list(user.groups), "extra": dict(attributes.extra)}
     texts = {
@@ -57,15 +57,24 @@ def request(attributes: Attributes, form: Form) -> dict[str, Any]:
         "namespace": attributes.shown_namespace,
     }
     return {
-        "kind": {"group": form.kind_group, "version": form.kind_version, "kind": form.kind},
-        "resource": {"group": group, "version": form.version, "resource": plural},
-        "requestKind": {"group": own.kind_group, "version": own.kind_version, "kind": own.kind},
-        "requestResource": {"group": group, "version": own.version, "resource": plural},
+        **_place(attributes.resource, form, attributes.form),
         **{name: text for name, text in texts.items() if text},
         "operation": attributes.operation,
         "userInfo": {name: value for name, value in info.items() if value},
         "dryRun": attributes.dry_run,
         "options": attributes.options,
+    }
+
+
+@lru_cache(limits.FORMS_SEEN)
+def _place(resource: GroupResource, form: Form, own: Form) -> Mapping[str, Mapping[str, str]]:
+    """Return kind and resource as a hook sees them and as they were asked for."""
+    group, plural = resource.group, resource.resource
+    return {
+        "kind": {"group": form.kind_group, "version": form.kind_version, "kind": form.kind},
+        "resource": {"group": group, "version": form.version, "resource": plural},
+        "requestKind": {"group": own.kind_group, "version": own.kind_version, "kind": own.kind},
+        "requestResource": {"group": group, "version": own.version, "resource": plural},
     }
 
 

@@ -1,6 +1,6 @@
 """Counts of admission under upstream's names (ADM-021)."""
 
-from apiext.telemetry import Family, HistogramFamily
+from apiext.telemetry import Distribution, Family, HistogramFamily, Slot
 
 _STEP_SECONDS = (0.005, 0.025, 0.1, 0.5, 1.0, 2.5)
 _WEBHOOK_SECONDS = (*_STEP_SECONDS, 10.0, 25.0)
@@ -48,6 +48,7 @@ class Metrics:
             "name", "type", "operation", "error_type", "rejection_code",
         )  # fmt: skip
         self._open = _counter("webhook_fail_open_count", "Failed admission webhooks that were ignored.", "name", "type")
+        self._calls: dict[tuple[str, str, str, int, bool], tuple[Slot, Distribution]] = {}
         kinds = ("name", "kind", "type", "operation")
         self._exclusions = _counter("match_condition_exclusions_total", "Hooks left out by match conditions.", *kinds)
         self._faults = _counter("match_condition_evaluation_errors_total", "Match conditions that failed.", *kinds)
@@ -70,8 +71,14 @@ class Metrics:
 
     def webhook(self, name: str, type: str, operation: str, code: int, rejected: bool, seconds: float) -> None:
         """Count one call of a webhook; ``code`` is 200, or that of its failure."""
-        self._requests.slot(name, type, operation, str(min(code, _MOST_CODE)), _TRUTH[rejected]).add(1)
-        self._webhooks.slot(name, type, operation, _TRUTH[rejected]).observe(seconds)
+        key = name, type, operation, code, rejected
+        found = self._calls.get(key)
+        if found is None:
+            labels, truth = (name, type, operation), _TRUTH[rejected]
+            requests = self._requests.slot(*labels, str(min(code, _MOST_CODE)), truth)
+            found = self._calls[key] = requests, self._webhooks.slot(*labels, truth)
+        found[0].value += 1
+        found[1].observe(seconds)
 
     def rejection(self, name: str, type: str, operation: str, error: str, code: int) -> None:
         """Count one write that a webhook rejected, by its answer or its failure."""

@@ -159,7 +159,7 @@ def _version(
         selectable=selectable_fields(version.selectable, namespaced=definition.namespaced),
         schema=source,
         cold=lambda: any(one.cold for one in read),
-        prepare=lambda: prepare_all(*read, quickly=converts),
+        prepare=lambda: prepare_all(*read, quickly=len(storage.shapes) > 1),
         slow=schema.slow,
         tell=schema.tell,
         merge_type=_merge_type(definition, source),

@@ -83,6 +83,10 @@ class Splices:
         place = self._places.get(hash(raw))
         return splice(raw, place, revision) if place is not None else None
 
+    def place(self, raw: bytes) -> int | None:
+        """Return where the resourceVersion goes, None when these bytes are not known."""
+        return self._places.get(hash(raw))
+
     def knows(self, raw: bytes) -> bool:
         """Return whether these bytes are known to need only a resourceVersion."""
         return hash(raw) in self._places
@@ -119,7 +123,7 @@ class Storage:
     """How the objects of a definition are stored: versions by name, which one is written, who converts.
 
     ``texts`` make stored bytes of a version what that version shows, but for the resourceVersion, which no webhook is
-    told; each codec adds its own.
+    told; ``splices`` are those of a version; each codec adds its own.
     """
 
     group: str
@@ -127,6 +131,7 @@ class Storage:
     written: str
     webhook: bool
     texts: dict[str, Callable[[bytes], bytes]] = field(default_factory=dict)
+    splices: dict[str, Splices] = field(default_factory=dict)
 
     def version_of(self, document: View) -> str:
         """Return the version that a stored object is in; raises WrongVersion when the definition has none such."""
@@ -195,7 +200,7 @@ def custom_codec(storage: Storage, version: str, *, exact: bool) -> Codec:
         return document
 
     def view(raw: bytes, revision: int) -> bytes:
-        known = splices.view(raw, revision)
+        known = splices.view(raw, revision) or _renamed(storage, version, raw, revision)
         if known is not None:
             return known
         document = decode(raw, revision)
@@ -221,7 +226,7 @@ def custom_codec(storage: Storage, version: str, *, exact: bool) -> Codec:
             splices.note(raw, stored["metadata"].get("uid"), floats=floats)
         return raw
 
-    storage.texts[version] = partial(_shown_without_revision, decode, splices)
+    storage.splices[version], storage.texts[version] = splices, partial(_shown_without_revision, decode, splices)
     codec = Codec(view, decode, encode, accept, encode_as_is)
     return codec if answers is None else answers.before(codec)
 
@@ -236,6 +241,18 @@ def _shown_without_revision(decode: Callable[[bytes, int], Document], splices: S
     if text == raw.removesuffix(b"\n"):
         splices.note(raw, document["metadata"].get("uid"))
     return text
+
+
+def _renamed(storage: Storage, version: str, raw: bytes, revision: int) -> bytes | None:
+    """Return an object of the written version under another version's name, if it needs nothing else in both."""
+    if storage.webhook or version == storage.written:
+        return None
+    written = storage.splices.get(storage.written)
+    place = written.place(raw) if written is not None else None
+    head = f'{{"apiVersion":"{storage.group}/{storage.written}"'.encode()
+    if place is None or not raw.startswith(head) or not storage.shapes[version]().settled(orjson.loads(raw)):
+        return None
+    return f'{{"apiVersion":"{storage.group}/{version}"'.encode() + splice(raw, place, revision)[len(head) :]
 
 
 class _Question(NeedsConversion):

@@ -94,9 +94,7 @@ class Client:
 
     async def _call(self, call: "_Call") -> bytes:
         try:
-            async with asyncio.timeout_at(call.deadline):
-                call.lines = await call.user.lines()
-                answer = await self._exchange(call)
+            answer = await self._exchange(call)
         except TimeoutError as error:
             raise TimedOut(_READING + _DEADLINE if call.in_body else f"{call.prefix}{_DEADLINE}") from error
         except (TooLarge, Broken) as error:
@@ -112,6 +110,9 @@ class Client:
         return answer.body
 
     async def _exchange(self, call: "_Call") -> Answer:
+        if call.user is not ANONYMOUS:
+            async with asyncio.timeout_at(call.deadline):
+                call.lines = await call.user.lines()
         pool = self._pool((call.target, call.user))
         connection = self._idle(pool)
         if connection is not None:
@@ -120,12 +121,14 @@ class Client:
             except Broken:
                 if connection.began:
                     raise
-        return await self._on(pool, await self._connect(call.target, call.user), call)
+        async with asyncio.timeout_at(call.deadline):
+            connection = await self._connect(call.target, call.user)
+        return await self._on(pool, connection, call)
 
     async def _on(self, pool: _Pool, connection: Connection, call: "_Call") -> Answer:
         reusable = False
         try:
-            answer = await connection.exchange(call.head(), call.body, call.most)
+            answer = await connection.exchange(call.head(), call.body, call.most, call.deadline)
             reusable = answer.reusable
         finally:
             call.in_body = connection.in_body

@@ -1,7 +1,9 @@
 """One HTTP/1.1 connection to a webhook: a request at a time, answers parsed as they arrive and bounded."""
 
 import asyncio
+import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import cast
 
 from apiext import limits
@@ -39,11 +41,14 @@ class Connection(asyncio.BufferedProtocol):
     """
 
     __slots__ = (
-        "_buffer", "_chunked", "_end", "_head", "_lost", "_most", "_start", "_waiter",
-        "began", "idle_since", "transport",
+        "_buffer", "_chunked", "_deadline", "_due", "_end", "_head", "_loop", "_lost", "_most", "_start", "_timer",
+        "_waiter", "began", "idle_since", "transport",
     )  # fmt: skip
 
     def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._deadline = self._due = 0.0
+        self._timer: asyncio.TimerHandle | None = None
         self.transport: asyncio.Transport | None = None
         self.began = False
         self.idle_since = 0.0
@@ -65,15 +70,19 @@ class Connection(asyncio.BufferedProtocol):
         """Whether the head of the answer has come and its body is awaited."""
         return self._head is not None
 
-    async def exchange(self, head: bytes, body: bytes, most: int) -> Answer:
-        """Send a request and return its answer of at most ``most`` bytes; raises CallError."""
+    async def exchange(self, head: bytes, body: bytes, most: int, deadline: float = math.inf) -> Answer:
+        """Send a request and return its answer of at most ``most`` bytes; raises CallError.
+
+        ``deadline`` is a time of the loop at which TimeoutError is raised.
+        """
         assert self.transport is not None
         self.began, self._head, self._most = False, None, most
         self._start = self._end = 0
         self._chunked.clear()
-        self._waiter = asyncio.get_running_loop().create_future()
+        self._waiter = self._loop.create_future()
         if self._lost:
             raise Broken("EOF")
+        self._wake_at(deadline)
         self.transport.writelines((head + body,) if len(body) < _RECORD else (head, body))  # one TLS record, not two
         try:
             return await self._waiter
@@ -81,6 +90,26 @@ class Connection(asyncio.BufferedProtocol):
             self._waiter = None
             if len(self._buffer) > limits.WEBHOOK_BUFFER:
                 self._buffer = bytearray(_RECORD)
+
+    def _wake_at(self, deadline: float) -> None:
+        """Have the answer under way end in time: a timer stays when an answer has come, and mostly serves the next."""
+        self._deadline = deadline
+        if self._timer is not None:
+            if self._due <= deadline:
+                return
+            self._timer.cancel()
+        self._due, self._timer = deadline, None
+        if deadline < math.inf:
+            self._timer = self._loop.call_at(deadline, self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        if self._waiter is None or self._waiter.done():
+            return
+        if self._loop.time() >= self._deadline:
+            self._waiter.set_exception(TimeoutError())
+        else:
+            self._wake_at(self._deadline)
 
     def close(self) -> None:
         """Drop the connection at once."""
@@ -121,6 +150,9 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, error: Exception | None) -> None:
         """End the exchange under way: an answer that ends with the connection is whole, others are broken."""
         self._lost = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if self._waiter is None or self._waiter.done():
             return
         head = self._head
@@ -195,6 +227,7 @@ class Connection(asyncio.BufferedProtocol):
             raise TooLarge(f"the answer has more than the {self._most} bytes that are read of it")
 
 
+@lru_cache(limits.WEBHOOK_HEADS_SEEN)
 def _parse_head(raw: bytes) -> _Head:
     lines = raw.split(b"\r\n")
     parts = lines[0].split(b" ", 2)

@@ -87,6 +87,37 @@ def test_splice_equals_the_full_route(body: dict[str, Any], revision: int) -> No
     assert served.decode(raw, revision) == fresh.decode(raw, revision) == orjson.loads(shown)
 
 
+def _two(schema: dict[str, Any]) -> Any:
+    return resource(version("v1", CLOSED), version("v2", schema)).versions
+
+
+NARROW = {"type": "object", "properties": {"spec": {"type": "object", "properties": {"replicas": {"type": "integer"}}}}}
+
+
+@given(widgets(), st.sampled_from([CLOSED, OPEN, NARROW]), st.booleans(), st.integers(1, 2**62))
+def test_another_name_equals_the_full_route(
+    body: dict[str, Any], schema: dict[str, Any], known: bool, revision: int
+) -> None:
+    quick, full = _two(schema), _two(schema)
+    document, _ = quick["v1"].normalize(body)
+    raw = quick["v1"].encode(document) if known else full["v1"].encode(document)
+    for one in quick.values():
+        one.prepare()
+    assert quick["v2"].view(raw, revision) == full["v2"].view(raw, revision)
+    assert quick["v1"].view(raw, revision) == full["v1"].view(raw, revision)
+    assert quick["v2"].view(raw, 7) == full["v2"].view(raw, 7), "what was read in v1 is known now"
+
+
+def test_what_differs_by_name_only_is_not_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    served = _two(CLOSED)
+    for one in served.values():
+        one.prepare()
+    raw = served["v1"].encode(widget(UID, spec={"color": "red", "replicas": 2}))
+    monkeypatch.setattr("apiext.catalog.viewing.encode_json", None)
+    shown = orjson.loads(served["v2"].view(raw, 7))
+    assert (shown["apiVersion"], shown["spec"]) == ("example.com/v2", {"color": "red", "replicas": 2})
+
+
 @given(widgets(), st.integers(1, 9))
 def test_whatever_is_stored_is_read_the_same_twice(body: dict[str, Any], revision: int) -> None:
     served = _one()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from apiext import limits
 from apiext.webhooks import errors
+from apiext.webhooks.breaker import Breaker
 from apiext.webhooks.client import Client
 from apiext.webhooks.resolver import Resolver
 from apiext.webhooks.target import Target, target_of
@@ -309,3 +311,29 @@ async def test_one_owner_holds_no_more_than_its_share(tmp_path: Path, monkeypatc
         assert all(isinstance(error, errors.TimedOut) for error in found)
         assert len(webhook.reviews) == 2
     await client.close()
+
+
+async def test_who_has_waited_longest_is_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "WEBHOOK_PARALLEL", 1)
+    breaker, deadline, ended = Breaker(), asyncio.get_running_loop().time() + 5, list[str]()
+    gates = {name: asyncio.Event() for name in "abcde"}
+
+    async def call(name: str) -> bytes:
+        await gates[name].wait()
+        ended.append(name)
+        return b""
+
+    async with asyncio.TaskGroup() as group:
+        tasks = {}
+        for name in "abcd":
+            tasks[name] = group.create_task(breaker.run(functools.partial(call, name), deadline))
+            await asyncio.sleep(0)
+        tasks["b"].cancel()
+        gates["a"].set()
+        await tasks["a"]
+        tasks["c"].cancel()  # just when it has got the place
+        gates["d"].set()
+        await tasks["d"]
+        gates["e"].set()
+        await breaker.run(functools.partial(call, "e"), deadline)
+    assert ended == ["a", "d", "e"]

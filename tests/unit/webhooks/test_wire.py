@@ -129,6 +129,24 @@ def test_bytes_behind_an_answer_end_the_connection() -> None:
     assert not play([b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi and more"]).reusable
 
 
+async def test_each_answer_has_a_deadline_of_its_own() -> None:
+    connection, loop = Connection(), asyncio.get_running_loop()
+    connection.connection_made(_Transport())
+    began = loop.time()
+    for seconds in (0.05, 0.5, 0.02):  # the timer of the first is still set when the second one waits, and so on
+        async with asyncio.TaskGroup() as group:
+            answer = group.create_task(connection.exchange(b"head", b"body", 1000, began + seconds))
+            await asyncio.sleep(0)
+            receive(connection, WHOLE[0][0])
+        assert answer.result() == WHOLE[0][1]
+    with pytest.raises(TimeoutError):
+        await connection.exchange(b"head", b"body", 1000, began + 0.2)
+    assert 0.2 <= loop.time() - began < 0.45
+    with pytest.raises(TimeoutError):
+        await connection.exchange(b"head", b"body", 1000, began)
+    connection.connection_lost(None)
+
+
 BAD = [
     (b"<html>not http", "malformed HTTP response"),
     (b"HTTP/2 200\r\n\r\n", "malformed HTTP response"),

@@ -20,6 +20,7 @@ from apiext.verbs import changes, converting, decoding, identity, ownership, rea
 from apiext.verbs import delete as deletes
 from apiext.verbs import watch as watches
 from apiext.verbs.call import Body, Call, Outcome, Page, Verbs
+from apiext.verbs.guarded import OutdatedError
 from apiext.verbs.selection import parsed, select
 
 T = TypeVar("T")
@@ -41,7 +42,10 @@ async def settle(verbs: Verbs) -> None:
 
 
 async def _served(verbs: Verbs, call: Call, outcome: Outcome) -> Outcome:
-    """After a write of a definition, wait until this server serves what it says; large answers are made in a thread."""
+    """After a write of a definition, wait until this server serves what it says; large answers are made in a thread.
+
+    What else is configured by writing a built-in kind counts for all workers behind the port, too.
+    """
     entry, outcome.served = outcome.entry, call.served
     if entry is not None and len(entry.raw) >= limits.OFF_LOOP and call.served.typed:
         call.size = max(call.size, len(entry.raw))
@@ -51,6 +55,8 @@ async def _served(verbs: Verbs, call: Call, outcome: Outcome) -> Outcome:
     if call.served.typed and call.served.group_resource == deletes.DEFINITIONS and outcome.entry is not None:
         with suppress(StoreError):
             await verbs.definitions.seen(outcome.entry.revision)
+    if call.served.typed:
+        await verbs.definitions.everywhere()
     return outcome
 
 
@@ -87,16 +93,23 @@ async def create(verbs: Verbs, call: Call, body: Body) -> Outcome:
     wanted = write_options(call, "CreateOptions")
     if call.endpoint.review:
         return await reviews.answer(verbs, call, body, wanted)
+    told = len(call.warnings)
     document = await decoding.normalize_body(call, body, decoding.mode(wanted))
     if call.trail is not None:
         call.trail.requested(document)
-    return await _served(verbs, call, await write.create(verbs, call, document, wanted))
+    try:
+        outcome = await write.create(verbs, call, document, wanted)
+    except OutdatedError:
+        del call.warnings[told:]
+        return await create(verbs, call, await asyncio.to_thread(body.again))
+    return await _served(verbs, call, outcome)
 
 
 async def update(verbs: Verbs, call: Call, body: Body) -> Outcome:
     """Replace the object, or the part that the endpoint shows (WRI-004, WRI-005)."""
     converting.enable(verbs, call)
     wanted = write_options(call, "UpdateOptions")
+    told = len(call.warnings)
     document = await decoding.normalize_body(call, body, decoding.mode(wanted))
     if call.trail is not None:
         call.trail.requested(document)
@@ -106,7 +119,12 @@ async def update(verbs: Verbs, call: Call, body: Body) -> Outcome:
     change = write.Update(call, changes.replace(call, document), wanted, uid, unconditional=_unconditional(call))
     if call.served.upserts and not call.endpoint.name:
         change.creation = lambda: ownership.created(call, document, wanted, verbs.clock())
-    return await _served(verbs, call, await write.update(verbs, change))
+    try:
+        outcome = await write.update(verbs, change)
+    except OutdatedError:
+        del call.warnings[told:]
+        return await update(verbs, call, await asyncio.to_thread(body.again))
+    return await _served(verbs, call, outcome)
 
 
 async def patch(verbs: Verbs, call: Call, media_type: str, raw: bytes) -> Outcome:
@@ -174,6 +192,8 @@ async def delete_collection(verbs: Verbs, call: Call, document: Document | None)
     if page.convert is not None:
         entries = await page.convert(entries)
     gone = await deletes.delete_each(verbs, call, entries, wanted)
+    if call.served.typed:
+        await verbs.definitions.everywhere()
     return Outcome(200, document=deletes.as_list(call, [document for _, document in gone], page))
 
 

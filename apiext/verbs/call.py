@@ -15,6 +15,7 @@ from apiext.catalog.converted import NeedsConversion
 from apiext.catalog.served import Endpoint, LiveCatalog, ServedResource, ServedVersion
 from apiext.conversion.webhook import Converter
 from apiext.documents.document import Document
+from apiext.documents.encoding import decode_json, decode_yaml
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.segments import Segments
 from apiext.storage.store import Entry, Guard
@@ -62,6 +63,11 @@ class Body:
     media_type: str
     raw: bytes
 
+    def again(self) -> "Body":
+        """Return the body of a custom object as it was sent: what was read of it changes on the way."""
+        read = decode_yaml if self.media_type == "application/yaml" else decode_json
+        return Body(read(self.raw)[0], self.duplicates, self.media_type, self.raw)
+
 
 @dataclass(slots=True)
 class Outcome:
@@ -106,8 +112,14 @@ class Definitions(Protocol):
     async def refresh(self, group: str, resource: str) -> ServedResource | None:
         """Bring the catalog up to the newest definition and guard, and return the resource; None when it is gone."""
 
+    def holds(self, resource: ServedResource) -> bool:
+        """Tell whether the guard that the cache has is the one that this value was made under."""
+
     async def seen(self, revision: int) -> None:
         """Wait until the catalog reflects every change of definitions up to the revision."""
+
+    async def everywhere(self) -> None:
+        """Wait until the other workers, if any, go by the configuration that this one has seen."""
 
     async def begin_deletion(self, name: str, uid: str) -> Guard:
         """Change the guard of a definition to terminating, before its deletionTimestamp is written."""

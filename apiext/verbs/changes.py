@@ -11,7 +11,7 @@ from apiext.meta import status
 from apiext.meta.fields import go_print
 from apiext.verbs import patch_texts
 from apiext.verbs.call import Call
-from apiext.verbs.decoding import IGNORE, normalize_patched, restore_patched
+from apiext.verbs.decoding import IGNORE, no_object, normalize_patched, restore_patched
 
 Change = Callable[[View], Document]
 """shown object → wanted object, normalised; raises StatusError."""
@@ -49,6 +49,8 @@ def json_patch_change(call: Call, raw: bytes, validation: str) -> Change:
     def change(shown: View) -> Document:
         try:
             patched = json_patch.apply(shown, operations)
+        except json_patch.MadeAList as error:
+            raise no_object(patch_texts.patched(call, shown, raw, operations)) from error
         except json_patch.PatchInvalid as error:
             raise status.unprocessable("the server rejected our request due to an error in our request") from error
         return normalize_patched(
@@ -79,6 +81,7 @@ def _checked(operations: list[object], prefix: str) -> list[str]:
 
 def merge_patch_change(call: Call, raw: bytes, validation: str) -> Change:
     """Return the change of an RFC 7386 patch (WRI-007)."""
+    patch: object = None
     try:
         patch, duplicates = _decode(raw, _DECODING)
         if patch is not None and not isinstance(patch, dict):
@@ -86,8 +89,9 @@ def merge_patch_change(call: Call, raw: bytes, validation: str) -> Change:
     except status.StatusError:
         if validation != IGNORE:
             raise
-        patch = None
-    if patch is None:  # upstream: nobody has looked at the patch before the library that merges it
+    if validation == IGNORE and isinstance(patch, list):
+        raise no_object(patch_texts.listed(raw, patch))
+    if not isinstance(patch, dict):  # upstream: nobody has looked at the patch before the library that merges it
         raise status.bad_request("Invalid JSON Patch")
 
     def change(shown: View) -> Document:

@@ -132,6 +132,11 @@ def restore_patched(
     return document
 
 
+def no_object(quoted: str) -> status.StatusError:
+    """Return what is told of a patch that made a list."""
+    return _bad_patch(quoted, identity.no_object([]))
+
+
 def _report(call: Call, notes: Sequence[str], validation: str, quoted: Callable[[], str]) -> None:
     if notes and validation == STRICT:
         raise _bad_patch(quoted(), f"strict decoding error: {', '.join(notes)}")

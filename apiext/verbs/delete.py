@@ -17,7 +17,8 @@ from apiext.storage.store import Entry, Guard, GuardChanged, RevisionChanged, St
 from apiext.verbs import converting, identity, metadata, threads
 from apiext.verbs.call import Call, Outcome, Page, Verbs
 from apiext.verbs.errors import as_status, of_store, translated
-from apiext.verbs.write import check_deadline, collection_of, guard_of, refresh
+from apiext.verbs.guarded import check_deadline, guard_of, refresh
+from apiext.verbs.write import collection_of
 
 DEFINITIONS = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
 NAMESPACES = GroupResource("", "namespaces")

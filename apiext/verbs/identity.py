@@ -14,6 +14,8 @@ from apiext.meta.syntax import path_segment
 from apiext.verbs.call import Body, Call
 
 YAML = "application/yaml"
+NO_KIND = "couldn't get version/kind; json parse error: "
+_TYPE_META = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
 _SCALE = "Scale"
 _TYPE_NAMES = {"apiversion": "apiVersion", "kind": "kind"}
 _TYPE_TWICE = frozenset(f'duplicate field "{name}"' for name in _TYPE_NAMES.values())
@@ -162,8 +164,9 @@ def not_registered(call: Call, document: View) -> str:
     api_version, kind = expected_kind(call.served, call.endpoint)
     given_kind, given_version = document["kind"], full_version(document.get("apiVersion") or "", api_version)
     group, _, version = given_version.rpartition("/")
-    known = version in ("v1", _INTERNAL) or bool(group and kind in _ELDER.get(version, ()))
-    if known and given_kind == kind and group == api_version.rpartition("/")[0]:
+    own_group, _, own = api_version.rpartition("/")
+    known = version in (own, _INTERNAL, *call.resource.versions) or bool(group and kind in _ELDER.get(version, ()))
+    if known and given_kind == kind and group == own_group:
         return ""
     return _unregistered(given_kind, given_version)
 
@@ -205,6 +208,11 @@ def options_fault(document: View, wanted: str) -> str:
     return _unregistered(kind, api_version)
 
 
+def no_object(document: object) -> str:
+    """Return what is told of a document that is not an object."""
+    return f"{NO_KIND}json: cannot unmarshal {json_kind(document)} into Go value of type {_TYPE_META}"
+
+
 def read_type(members: Iterable[tuple[str, Any]]) -> tuple[dict[str, str], str]:
     """Return apiVersion and kind as Go reads them, and its error when they cannot be read, else an empty text.
 
@@ -217,7 +225,7 @@ def read_type(members: Iterable[tuple[str, Any]]) -> tuple[dict[str, str], str]:
             continue
         if given.__class__ is not str:
             wrong = f"json: cannot unmarshal {json_kind(given)} into Go struct field .{known} of type string"
-            return found, f"couldn't get version/kind; json parse error: {wrong}"
+            return found, f"{NO_KIND}{wrong}"
         found[known] = given
     version = found.get("apiVersion", "")
     return found, f"unexpected GroupVersion string: {version}" if version.count("/") > 1 else ""

@@ -208,9 +208,10 @@ def settle(new: Document, old: View) -> None:
     after, before = new["metadata"].get("managedFields"), old["metadata"].get("managedFields")
     if not after or not before:
         return
-    bare = {name: item for name, item in new["metadata"].items() if name not in _UNSETTLED}
     if (  # what mostly differs comes first
-        bare == {name: item for name, item in old["metadata"].items() if name not in _UNSETTLED}
+        new["metadata"].get("generation") == old["metadata"].get("generation")
+        and new.get("status") == old.get("status")
+        and _bare(new["metadata"]) == _bare(old["metadata"])
         and all(new.get(name) == old.get(name) for name in {**new, **old} if name != "metadata")
         and after != before
         and entries.same_but_for_times(after, before)
@@ -218,7 +219,11 @@ def settle(new: Document, old: View) -> None:
         new["metadata"]["managedFields"] = before
 
 
-_UNSETTLED = ("managedFields", "resourceVersion")
+def _bare(metadata: View) -> Document:
+    found = {**metadata}
+    found.pop("managedFields", None)
+    found.pop("resourceVersion", None)
+    return found
 
 
 class Application:

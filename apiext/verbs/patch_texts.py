@@ -25,6 +25,11 @@ def merged(call: Call, shown: View, raw: bytes, patch: View) -> str:
     return go_json(_merged(_as_printed(call, shown), _literally(raw, patch)))
 
 
+def listed(raw: bytes, patch: Sequence[Any]) -> str:
+    """Return the text that a merge patch which is a list makes of anything."""
+    return go_json(_without_nulls(_literally(raw, patch)))
+
+
 def patched(call: Call, shown: View, raw: bytes, operations: Sequence[View]) -> str:
     """Return the text that a JSON patch, which could be applied, makes of what the endpoint shows."""
     found = clone(_as_printed(call, shown))

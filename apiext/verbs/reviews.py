@@ -22,6 +22,7 @@ from apiext.verbs.call import Body, Call, Outcome, Verbs
 
 ACCOUNTS = GroupResource("", "serviceaccounts")
 _LEAST_SECONDS, _MOST_SECONDS = 600, 2**32
+_TOKEN_REQUEST = GroupKind("authentication.k8s.io", "TokenRequest")
 _ONE_OF_BOTH = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
 _KEPT = frozenset(("managedFields", "namespace"))
 
@@ -185,6 +186,11 @@ def _info(user: User) -> Document:
 
 async def _token_request(verbs: Verbs, call: Call, document: Document) -> Document:
     """Return a token of the service account that the URL names; 404 without one."""
+    given = (document.get("metadata") or {}).get("name") or ""
+    if given and given != call.name:
+        fault = invalid("metadata.name", given, "must match the service account name if specified")
+        raise status.invalid(_TOKEN_REQUEST, call.name, [fault])
+    entry = await read.get(verbs, call, "")
     spec = document["spec"]
     seconds = spec["expirationSeconds"]
     errors: list[FieldError] = []
@@ -193,11 +199,11 @@ async def _token_request(verbs: Verbs, call: Call, document: Document) -> Docume
     elif seconds > _MOST_SECONDS:
         errors.append(invalid(_SECONDS, seconds, "may not specify a duration larger than 2^32 seconds"))
     if errors:
-        raise status.invalid(GroupKind("authentication.k8s.io", "TokenRequest"), "", errors)
-    if spec.get("boundObjectRef") is not None:
-        kind = spec["boundObjectRef"].get("kind", "")
-        raise status.bad_request(f"cannot bind token to object of type {kind}: tokens are bound to nothing here")
-    entry = await read.get(verbs, call, "")
+        raise status.invalid(_TOKEN_REQUEST, "", errors)
+    if spec.get("boundObjectRef") is not None:  # there are no pods here, and of other kinds upstream says the same
+        bound = spec["boundObjectRef"]
+        group, _, version = bound.get("apiVersion", "").rpartition("/")
+        raise status.bad_request(f"cannot bind token to object of type {group}/{version}, Kind={bound.get('kind', '')}")
     account = Account(call.namespace or "", call.name, orjson.loads(entry.raw)["metadata"].get("uid", ""))
     if verbs.accounts is None:
         raise status.unavailable("this server makes no tokens")

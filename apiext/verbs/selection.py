@@ -20,7 +20,7 @@ _NAME = Dimension("metadata.name", lambda entry: entry.name)
 _NAMESPACE = Dimension("metadata.namespace", lambda entry: entry.namespace)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: each list makes some, and freezing costs more than making
 class Selection:
     """What a list, watch or collection delete asks for: all ``terms`` must hold.
 

@@ -1,6 +1,5 @@
 """The one write loop: read, change, judge, commit, and again when somebody came between (design.md §5)."""
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -8,7 +7,7 @@ from functools import lru_cache
 from apiext import limits
 from apiext.admission.attributes import NAMESPACES, Attributes, Traces
 from apiext.catalog import viewing
-from apiext.catalog.served import ServedResource, ServedVersion
+from apiext.catalog.served import ServedVersion
 from apiext.documents.document import Document, View
 from apiext.meta import fields, objectmeta, status
 from apiext.meta.options import WriteOptions
@@ -20,6 +19,7 @@ from apiext.verbs import escalation, identity, metadata, ownership, threads
 from apiext.verbs.call import Call, Outcome, Verbs
 from apiext.verbs.changes import Change
 from apiext.verbs.errors import as_status, of_store, translated
+from apiext.verbs.guarded import OutdatedError, check_deadline, guard_of, holds, refresh
 
 TERMINATING = "create not allowed while custom resource definition is terminating"
 
@@ -43,31 +43,6 @@ def collection_of(verbs: Verbs, call: Call) -> Collection:
     if found is None:
         raise status.resource_not_found()
     return found
-
-
-def guard_of(resource: ServedResource) -> Guard | None:
-    """Return what a put must compare besides its own key; None for built-in resources."""
-    return Guard(resource.guard_key, resource.guard_revision) if resource.guard_key else None
-
-
-async def refresh(verbs: Verbs, call: Call) -> None:
-    """Look at the definition again after its guard changed; 404 when it is gone."""
-    resource = await verbs.definitions.refresh(call.served.group, call.served.resource)
-    served = resource.versions.get(call.served.version) if resource is not None else None
-    if resource is None or served is None:
-        raise status.resource_not_found()
-    endpoint = served.endpoints.get(call.endpoint.name)
-    if endpoint is None:
-        raise status.resource_not_found()
-    call.resource, call.served, call.endpoint = resource, served, endpoint
-    await asyncio.sleep(0)  # a guard that keeps changing must not hold the loop
-    check_deadline(verbs, call)
-
-
-def check_deadline(verbs: Verbs, call: Call) -> None:
-    """504 when a write has tried for longer than a request may take (WRI-024)."""
-    if call.deadline and verbs.loop_time() > call.deadline:
-        raise status.timeout(threads.OVER)
 
 
 async def create(verbs: Verbs, call: Call, document: Document, options: WriteOptions) -> Outcome:
@@ -115,10 +90,10 @@ async def _store_new(verbs: Verbs, call: Call, document: Document, options: Writ
 
 
 async def _look_again(verbs: Verbs, call: Call, changed: GuardChanged) -> None:
-    """Have the newest definition, or the newest namespace, before a create is judged again."""
+    """Have the newest namespace before a create is judged again; under a new definition its body is read again."""
     if changed.key == call.resource.guard_key:
         await refresh(verbs, call)
-        return
+        raise OutdatedError from changed
     with translated():
         await verbs.store.fresh()
     check_deadline(verbs, call)
@@ -230,37 +205,50 @@ async def update(verbs: Verbs, wanted: Update) -> Outcome:
                 return await _store_new(verbs, call, made, wanted.options)
             except KeyExists as race:
                 entry = race.current
+            except OutdatedError:
+                pass  # it is made anew, by the new definition
             check_deadline(verbs, call)
             continue
         try:
-            return await _attempt(verbs, wanted, collection, entry, newest)
+            return await _attempt(verbs, wanted, collection, entry)
         except RevisionChanged as race:
             entry, newest = race.current, True
         except GuardChanged:
-            await refresh(verbs, call)
+            await _renew(verbs, call)
         except (_StaleError, status.StatusError) as fault:
-            if newest or of_store(fault):
+            if of_store(fault):
                 raise
-            with translated():
-                current = await verbs.store.current(collection, namespace, call.name)
-            if current is not None and current.revision == entry.revision:  # it was not stale: webhooks are asked once
+            if not newest:
+                before = entry.revision
+                with translated():
+                    entry, newest = await verbs.store.current(collection, namespace, call.name), True
+                if entry is None or entry.revision != before:
+                    check_deadline(verbs, call)
+                    continue
+            if await holds(verbs, call):  # it was not stale: webhooks are asked once
                 if isinstance(fault, _StaleError):
                     return fault.outcome
                 raise
-            newest = True
-            entry = current
+            await _renew(verbs, call)
         check_deadline(verbs, call)
 
 
+async def _renew(verbs: Verbs, call: Call) -> None:
+    """Have the newest definition before a change is tried again; the body of a PUT is read again by it."""
+    await refresh(verbs, call)
+    if call.verb == "update":
+        raise OutdatedError
+
+
 class _StaleError(Exception):
-    """The answer would rest on a cached state that may be old: look at the store first."""
+    """The answer would rest on what no transaction has compared, and may be old: look at the store first."""
 
     def __init__(self, outcome: Outcome) -> None:
         super().__init__()
         self.outcome = outcome
 
 
-async def _attempt(verbs: Verbs, wanted: Update, collection: Collection, entry: Entry, newest: bool) -> Outcome:
+async def _attempt(verbs: Verbs, wanted: Update, collection: Collection, entry: Entry) -> Outcome:
     """One turn of the loop: decide on this state, then commit if the store still holds it."""
     call = wanted.call
     call.size = max(call.size, len(entry.raw))
@@ -272,10 +260,7 @@ async def _attempt(verbs: Verbs, wanted: Update, collection: Collection, entry: 
     raw = await threads.encoded(call, new)
     shown = await threads.run(call, _read_back, call, new) if call.endpoint.kind or wanted.options.dry_run else new
     if raw == entry.raw and not collection.stale(entry):  # upstream: a no-op write keeps its resourceVersion
-        answer = _answer(call, code, entry, shown, wanted.options.dry_run)
-        if not newest:
-            raise _StaleError(answer)
-        return answer
+        raise _StaleError(_answer(call, code, entry, shown, wanted.options.dry_run))
     if wanted.options.dry_run:
         return Outcome(code, document=_shown(call, shown, entry.revision))
     stored = await _stored(verbs, wanted, collection, (entry, raw), new)

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.definitions import definition, establish, fresh_group, serve
 from tests.support.http_client import DEFINITIONS, Client
-from tests.support.processes import Etcd, running_server
-from tests.support.waiting import busy, until
+from tests.support.processes import Etcd, Server, running_server
+from tests.support.waiting import busy, pause, until
 
 
 @pytest.fixture
-def pair(own_etcd: Etcd, tmp_path: Path) -> Iterator[tuple[Client, Client]]:
+def servers(own_etcd: Etcd, tmp_path: Path) -> Iterator[tuple[Server, Server]]:
     flags = ["--insecure", "--port=0", f"--etcd-servers={own_etcd.url}", f"--etcd-prefix=/{tmp_path.name}"]
     with running_server(flags, tmp_path / "one") as one, running_server(flags, tmp_path / "two") as two:
-        yield Client(one.url), Client(two.url)
+        yield one, two
+
+
+@pytest.fixture
+def pair(servers: tuple[Server, Server]) -> tuple[Client, Client]:
+    one, two = servers
+    return Client(one.url), Client(two.url)
 
 
 @pytest.mark.rows("ETC-010", "RV-017")
@@ -61,3 +72,49 @@ def test_no_object_survives_a_definition_deleted_through_the_other(pair: tuple[C
     one.patch(widgets.path("held"), patch).expect(200)
     until(lambda: two.get(name).status == 404, "the definition is gone", 10)
     assert one.get(widgets.path()).status == 404
+
+
+@contextlib.contextmanager
+def standing_still(server: Server) -> Iterator[ThreadPoolExecutor]:
+    """Stop a server, which has to answer afterwards what is asked meanwhile."""
+    os.kill(server.pid, signal.SIGSTOP)
+    try:
+        with ThreadPoolExecutor() as asking:
+            yield asking
+            pause(0.1)  # until the requests wait for the server
+            os.kill(server.pid, signal.SIGCONT)
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+
+
+@pytest.mark.rows("ETC-010", "WRI-014")
+def test_a_body_is_read_by_the_definition_that_it_is_stored_under(servers: tuple[Server, Server]) -> None:
+    """The second server still compiles a definition when it is asked for what only that definition has."""
+    one, two = (Client(server.url) for server in servers)
+    fields: dict[str, Any] = {f"field{number:04}": {"type": "string", "maxLength": 10} for number in range(2_500)}
+    made = serve(one, schema=schema_of(fields))
+    name = f"{DEFINITIONS}/widgets.{made.group}"
+    until(lambda: two.get(made.path()).status == 200, "the other serves it", 20)
+    two.post(made.path(), {**made.make("old"), "spec": {}}).expect(201)
+    for number in range(4):
+        fresh, new = f"fresh{number}", f"new{number}"
+        fields[fresh] = {"type": "string", "enum": ["given", "filled"], "default": "filled"}
+        definition = one.get(name).expect(200)
+        definition["spec"]["versions"][0]["schema"] = schema_of(fields)
+        old, given = one.get(made.path("old")).expect(200), {"spec": {fresh: "given"}}
+        with standing_still(servers[1]) as asking:
+            one.put(name, definition).expect(200)
+            asked = [
+                asking.submit(two.post, made.path(), made.make(new) | given),
+                asking.submit(two.put, made.path("old"), old | given),
+            ]
+        for answer in (it.result() for it in asked):
+            assert answer.status in (200, 201), answer.text
+            assert answer.json["spec"].get(fresh) == "given", (answer.text[:300], answer.warnings, answer.status)
+            assert answer.warnings == []
+        for each in (new, "old"):
+            assert one.get(made.path(each)).expect(200)["spec"][fresh] == "given"
+
+
+def schema_of(fields: dict[str, Any]) -> dict[str, Any]:
+    return {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object", "properties": fields}}}}

@@ -1,0 +1,48 @@
+"""Under which definition a write is decided: it is stored only while that one holds (decisions/0010)."""
+
+import asyncio
+
+from apiext.catalog.served import ServedResource
+from apiext.meta import status
+from apiext.storage.store import Guard
+from apiext.verbs import threads
+from apiext.verbs.call import Call, Verbs
+from apiext.verbs.errors import translated
+
+
+class OutdatedError(Exception):
+    """A body was read by a definition that has changed; the call has the new one by now."""
+
+
+def guard_of(resource: ServedResource) -> Guard | None:
+    """Return what a put must compare besides its own key; None for built-in resources."""
+    return Guard(resource.guard_key, resource.guard_revision) if resource.guard_key else None
+
+
+async def refresh(verbs: Verbs, call: Call) -> None:
+    """Look at the definition again after its guard changed; 404 when it is gone."""
+    resource = await verbs.definitions.refresh(call.served.group, call.served.resource)
+    served = resource.versions.get(call.served.version) if resource is not None else None
+    if resource is None or served is None:
+        raise status.resource_not_found()
+    endpoint = served.endpoints.get(call.endpoint.name)
+    if endpoint is None:
+        raise status.resource_not_found()
+    call.resource, call.served, call.endpoint = resource, served, endpoint
+    await asyncio.sleep(0)  # a guard that keeps changing must not hold the loop
+    check_deadline(verbs, call)
+
+
+def check_deadline(verbs: Verbs, call: Call) -> None:
+    """504 when a write has tried for longer than a request may take (WRI-024)."""
+    if call.deadline and verbs.loop_time() > call.deadline:
+        raise status.timeout(threads.OVER)
+
+
+async def holds(verbs: Verbs, call: Call) -> bool:
+    """Tell whether a decision that no transaction compares rests on the newest definition."""
+    if not call.resource.guard_key:
+        return True
+    with translated():
+        await verbs.store.fresh()
+    return verbs.definitions.holds(call.resource)

@@ -154,6 +154,7 @@ class Shape:
 
     make: Make
     fields: Mapping[str, Type] | None = None
+    closed: bool = False  # there are no other fields
 
     def field(self, name: str) -> Type:
         """Return the type of a field."""

@@ -21,7 +21,7 @@ from apiext.cel.times import format_timestamp
 from apiext.cel.types import Type
 from apiext.cel.values import Duration, Fault, Map, Optional, Timestamp, Uint, Value, elements, is_list, is_map
 
-__all__ = ["Constructed", "Panicked", "applied", "json_of", "mismatches"]
+__all__ = ["Constructed", "Panicked", "applied", "json_of", "json_within", "key_text", "mismatches", "present"]
 
 _SAFE = (1 << 53) - 1  # whole numbers up to this are numbers in JSON, larger ones texts
 _INT_MIN, _INT_MAX = -(1 << 63), (1 << 63) - 1
@@ -85,10 +85,11 @@ def json_of(value: Value) -> Any:
     Raises ValueError with the text of upstream's error, Panicked for open objects in lists and maps.
     """
     with _bounded():
-        return _json(value)
+        return json_within(value)
 
 
-def _json(value: Value) -> Any:
+def json_within(value: Value) -> Any:
+    """Return what ``json_of`` does, as a part of an evaluation."""
     spend(1)
     write = _JSON.get(type(value))
     if write is not None:
@@ -96,7 +97,7 @@ def _json(value: Value) -> Any:
     if is_list(value):
         return [_within(element, "reflect.Set") for element in elements(value)]
     if is_map(value):
-        return {_key(key): _within(value.find(key)[1], "reflect.Value.SetMapIndex") for key in elements(value)}
+        return {key_text(key): _within(value.find(key)[1], "reflect.Value.SetMapIndex") for key in elements(value)}
     raise ValueError(_refusal(value, "*structpb.Value"))
 
 
@@ -111,18 +112,18 @@ def _refusal(value: Value, wanted: str) -> str:
 
 def _within(value: Value, setting: str) -> Any:
     """Return the JSON of an element or an entry."""
-    found = _json(value)
+    found = json_within(value)
     if type(value) is Open or (type(value) is Optional and type(value.value) is Open):
         raise Panicked(f"{setting}: value of type *structpb.Struct is not assignable to type *structpb.Value")
     return found
 
 
-def _key(key: Value) -> str:
+def key_text(key: Value) -> str:
     """Return the key of a map as a text. Raises ValueError."""
     if type(key) is str:
         return key
     if type(key) is Optional:
-        return _key(_present(key))
+        return key_text(present(key))
     known = _NO_KEYS.get(type(key))
     if known is not None or is_list(key) or is_map(key):
         raise ValueError(known or f"type conversion error from {'list' if is_list(key) else 'map'} to 'string'")
@@ -141,7 +142,8 @@ _NO_KEYS: dict[type, str] = {
 }  # fmt: skip
 
 
-def _present(value: Optional) -> Value:
+def present(value: Optional) -> Value:
+    """Return what an optional value holds. Raises ValueError."""
     if not value.present:
         raise ValueError("optional.none() dereference")
     return value.value
@@ -174,7 +176,7 @@ def _refuse_patch(value: Value) -> Any:
 
 def _json_of_joined(value: Joined) -> list[Any]:
     """Return the JSON of added lists, whose elements upstream takes as Go data: open objects are maps there."""
-    return [_json(dynamic(natural(element))) for element in value.values]
+    return [json_within(dynamic(natural(element))) for element in value.values]
 
 
 def _json_of_open(value: Open) -> dict[str, Any]:
@@ -202,7 +204,7 @@ def _json_of_natural(raw: Any) -> Any:
 _JSON: dict[type, Callable[[Any], Any]] = {
     str: _itself, bool: _itself, type(None): _itself, int: _whole, Uint: _whole, float: _double, bytes: _base64,
     Timestamp: lambda value: format_timestamp(value.ns, value.offset), Duration: lambda value: seconds_text(value.ns),
-    Optional: lambda value: _json(_present(value)), Open: _json_of_open, Patch: _refuse_patch,
+    Optional: lambda value: json_within(present(value)), Open: _json_of_open, Patch: _refuse_patch,
     Joined: _json_of_joined,
 }  # fmt: skip
 

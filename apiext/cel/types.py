@@ -91,6 +91,11 @@ def map_of(key: Type, value: Type) -> Type:
     return make("map", "map", key, value)
 
 
+def wrapper_of(value: Type) -> Type:
+    """Return the type of values that may be null; wherever nobody looks for null, it is the type within."""
+    return make(value.kind, "wrapper", value)
+
+
 def optional_of(value: Type) -> Type:
     """Return the type of values that may be missing."""
     return make("opaque", "optional_type", value)
@@ -181,9 +186,9 @@ class Substitution:
         if one == other or one.kind in ("dyn", "error") or other.kind in ("dyn", "error"):
             return True
         if one.kind == "null":
-            return other.kind in _NULLABLE
+            return other.kind in _NULLABLE or other.name == "wrapper"
         if other.kind == "null":
-            return one.kind in _NULLABLE
+            return one.kind in _NULLABLE or one.name == "wrapper"
         if one.kind != other.kind:
             return False
         if one.kind == "type":
@@ -192,7 +197,7 @@ class Substitution:
             if one.name != other.name or len(one.params) != len(other.params):
                 return False
             return all(self._fits(a, b) for a, b in zip(one.params, other.params, strict=True))
-        return one.name == other.name
+        return one.name == other.name or "wrapper" in (one.name, other.name)
 
     def _stands_for(self, type: Type, param: Type) -> tuple[bool, bool]:
         """Return whether a type can be what a parameter stands for, and whether that was known before."""
@@ -243,7 +248,7 @@ def less_specific(one: Type, other: Type) -> bool:
         if one.name != other.name or len(one.params) != len(other.params):
             return False
         return all(less_specific(a, b) for a, b in zip(one.params, other.params, strict=True))
-    return one == other or one.kind == "type"
+    return one == other or one.kind == "type" or "wrapper" in (one.name, other.name)
 
 
 def replace(type: Type, by: Mapping[str, Type]) -> Type:

@@ -361,8 +361,3 @@ def compare(one: Value, other: Value) -> "int | Fault":
     if kind in (Timestamp, Duration):
         return bool(one.ns > other.ns) - bool(one.ns < other.ns)
     return Fault("no such overload")
-
-
-def truth(found: "bool | Fault") -> bool:
-    """Return whether a comparison said yes."""
-    return found is True

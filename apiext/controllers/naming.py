@@ -5,7 +5,7 @@ from collections.abc import Callable
 from apiext.controllers.definitions import Definitions, Facts
 from apiext.controllers.statuses import Statuses
 from apiext.crd.conditions import find, same_condition, with_condition, with_status
-from apiext.crd.definition import NAMES_ACCEPTED, CustomResourceDefinition
+from apiext.crd.definition import NAMES_ACCEPTED, CustomResourceDefinition, Names
 from apiext.crd.naming import decide_names
 from apiext.documents.document import Document
 
@@ -15,13 +15,25 @@ class Naming:
 
     Those that waited longest come first. So two servers that decide at the same time never give a name to two
     definitions: whoever sees the later definition sees the earlier one too, and an acceptance in between makes the
-    other's write fail.
+    other's write fail. Before them come those whose names were taken away by hand: whoever sees the names free sees
+    that, too, unless it has only just started.
     """
 
     def __init__(self, definitions: Definitions, statuses: Statuses, clock: Callable[[], str]) -> None:
         self._definitions = definitions
         self._statuses = statuses
         self._clock = clock
+        self._had: dict[str, Names] = {}  # what a definition has, or had and still asks for
+
+    def notice(self, name: str) -> None:
+        """Remember which names a definition had; to be told of each change, and of all definitions at the start."""
+        facts = self._definitions.get(name)
+        if facts is None:
+            self._had.pop(name, None)
+        elif facts.outline.names == facts.outline.accepted:
+            self._had[name] = facts.outline.names
+        elif self._had.get(name) != facts.outline.names:
+            self._had.pop(name, None)  # it asks for others
 
     async def reconcile(self, group: str) -> None:
         """Write what is not decided yet; a name that became free is a change that asks again."""
@@ -36,10 +48,14 @@ class Naming:
 
     def _next(self, group: str, passed: set[str]) -> Facts | None:
         """Return the definition to decide next, by what is stored now."""
-        for facts in self._definitions.of_group(group):
-            if facts.name not in passed and not _is_decided(facts.outline):
-                return facts
-        return None
+        open_ones = [
+            facts
+            for facts in self._definitions.of_group(group)
+            if facts.name not in passed and not _is_decided(facts.outline)
+        ]
+        # upstream: who changed is decided before those who wait for what the change made free
+        robbed = (facts for facts in open_ones if self._had.get(facts.name) == facts.outline.names)
+        return next(robbed, open_ones[0] if open_ones else None)
 
     async def _decide(self, facts: Facts) -> bool:
         entry = self._definitions.entry(facts.name)

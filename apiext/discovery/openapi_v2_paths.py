@@ -47,7 +47,7 @@ def _operation(one: Operation, kind: str, parameter: Parameters) -> Document:
         str(code): {"description": text, **({"schema": {"$ref": reference(model, v2=True)}} if model else {})}
         for code, text, model in one.response_texts()
     }
-    return found | one.extensions()
+    return found | one.extensions(as_map=True)
 
 
 def _body(model: str) -> Document:

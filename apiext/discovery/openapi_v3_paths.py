@@ -27,8 +27,7 @@ def _operation(one: Operation, kind: str, parameter: Parameters) -> Document:
     if one.parameters:
         found["parameters"] = [parameter(key, kind) for key in one.parameters]
     if one.body:
-        media_types = sorted(one.consumes) if one.method == "patch" else one.consumes
-        found["requestBody"] = {"content": _content(one.body, media_types)}
+        found["requestBody"] = {"content": _content(one.body, one.consumes)}
         if one.body_required:
             found["requestBody"]["required"] = True
     found["responses"] = {
@@ -39,7 +38,7 @@ def _operation(one: Operation, kind: str, parameter: Parameters) -> Document:
 
 
 def _content(model: str, media_types: Iterable[str]) -> Document:
-    return {media_type: {"schema": {"$ref": reference(model, v2=False)}} for media_type in media_types}
+    return {media_type: {"schema": {"$ref": reference(model, v2=False)}} for media_type in sorted(media_types)}
 
 
 PATHS = Paths(_operation, _parameter)

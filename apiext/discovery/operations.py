@@ -69,7 +69,7 @@ _ITEM = (
     Action("patch", "patch", "patch", "patch", "partially update{sub} the specified {kind}", _PATCH, (200,), "patch"),
 )
 _TYPED_COLLECTION = (
-    _COLLECTION[0],
+    replace(_COLLECTION[0], phrase="list or watch objects of kind {kind}"),
     _COLLECTION[1],
     replace(_COLLECTION[2], parameters=_DELETE_MANY, body="delete options"),
 )
@@ -115,15 +115,16 @@ class Operation:
         for code, model in self.answers.items():
             yield code, _DESCRIPTIONS[code], model
 
-    def extensions(self) -> Document:
-        """Return what is said of the operation in Kubernetes' own words."""
+    def extensions(self, as_map: bool = False) -> Document:
+        """Return what is said of the operation in Kubernetes' own words.
+
+        ``as_map``: with the members of the kind in their order, for upstream reads and writes it as a map.
+        """
         if self.gvk is None:
             return {}
-        group, version, kind = self.gvk
-        return {
-            "x-kubernetes-action": self.action,
-            "x-kubernetes-group-version-kind": {"group": group, "version": version, "kind": kind},
-        }
+        found = dict(zip(("group", "version", "kind"), self.gvk, strict=True))
+        kind = dict(sorted(found.items())) if as_map else found
+        return {"x-kubernetes-action": self.action, "x-kubernetes-group-version-kind": kind}
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +240,8 @@ def _answer(served: ServedVersion, action: Action, model: str) -> str:
         return types.model_name(served, served.list_kind)
     if action.verb == "watch":
         return types.WATCH_EVENT
-    return types.STATUS if action.method == "delete" else model
+    whole = served.returns_deleted and served.namespaced and action.verb == "delete"  # namespaces do not say it
+    return types.STATUS if action.method == "delete" and not whole else model
 
 
 def _consumes(served: ServedVersion, action: Action) -> tuple[str, ...]:

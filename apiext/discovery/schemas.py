@@ -97,11 +97,13 @@ def _publishable(schema: View) -> bool:
 def _object(schema: View, v2: bool) -> Document:
     """Return a published schema with the members that all objects have."""
     found = _published(schema, v2)
-    properties = found.setdefault("properties", {})
-    properties["apiVersion"] = {"description": types.API_VERSION, "type": "string"}
-    properties["kind"] = {"description": types.KIND, "type": "string"}
-    properties["metadata"] = _described_reference(types.METADATA, types.OBJECT_META, v2)
-    return found
+    properties = {
+        **found.get("properties", {}),
+        "apiVersion": {"description": types.API_VERSION, "type": "string"},
+        "kind": {"description": types.KIND, "type": "string"},
+        "metadata": _described_reference(types.METADATA, types.OBJECT_META, v2),
+    }
+    return found | {"properties": dict(sorted(properties.items()))}
 
 
 def list_schema(served: ServedVersion, *, v2: bool) -> Document:

@@ -63,6 +63,8 @@ def decode_json(raw: bytes) -> tuple[Any, list[str]]:
     except orjson.JSONEncodeError:
         document = _int64(document)
         again = orjson.dumps(document)
+    if again == raw:  # what programs write mostly has no spaces either: then nothing was lost
+        return document, []
     if (raw.count(b":") != again.count(b":") or b"\\u003" in raw) and _lost_colons(raw, again):
         return _decode_slowly(raw)
     return document, []

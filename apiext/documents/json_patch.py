@@ -20,6 +20,10 @@ class PatchInvalid(ValueError):
     """The patch cannot be applied to this document (422)."""
 
 
+class MadeAList(PatchInvalid):
+    """What the patch made is no object."""
+
+
 class TestFailed(PatchInvalid):
     """A test in the patch that this document does not pass."""
 
@@ -61,8 +65,8 @@ def check(operations: Sequence[Any], *, strictly: bool = False) -> list[str]:
 def apply(document: View, operations: Sequence[Any]) -> Document:
     """Return the patched document; it shares nothing with the arguments.
 
-    Raises PatchMalformed, PatchTooBig, or PatchInvalid when an operation fails; copies are bounded together by
-    ``limits.MAX_JSON_PATCH_COPY`` bytes.
+    Raises PatchMalformed, PatchTooBig, or PatchInvalid when an operation fails or they make a list; copies are bounded
+    together by ``limits.MAX_JSON_PATCH_COPY`` bytes.
     """
     check(operations)
     patching = _Patching(clone(document))
@@ -77,7 +81,7 @@ def apply(document: View, operations: Sequence[Any]) -> Document:
     except (RecursionError, orjson.JSONEncodeError) as error:
         raise PatchInvalid("the patched document exceeds max depth") from error
     if not isinstance(patching.root, dict):
-        raise PatchInvalid("the patched document is not an object")
+        raise MadeAList("the patched document is not an object")
     return patching.root
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from apiext import limits
 from apiext.catalog.served import Endpoint, ServedResource, ServedVersion
 from apiext.documents.document import Document
-from apiext.documents.encoding import DecodeError, decode_json, decode_yaml, json_kind, root_members
+from apiext.documents.encoding import DecodeError, decode_json, decode_yaml, root_members
 from apiext.documents.errors import OverflowingNumber
 from apiext.http import eventstream, lists, negotiation, protobuf, representations, streams, websocket
 from apiext.http.exchange import Exchange, Reply, StreamReply
@@ -27,11 +27,9 @@ from apiext.storage.store import Entry
 from apiext.telemetry import Telemetry
 from apiext.verbs import api
 from apiext.verbs.call import Body, Call, Outcome, Page
-from apiext.verbs.identity import expected_kind, unreadable_body
+from apiext.verbs.identity import NO_KIND, expected_kind, no_object, unreadable_body
 
-_TYPE_META = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
 _DEFINITIONS = "customresourcedefinitions"
-_NO_KIND = "couldn't get version/kind; json parse error: "
 _SOON = 0.001  # seconds
 _IN_STREAM = frozenset((410, 504))  # errors that clients expect as the first event of a watch (recorded)
 
@@ -356,7 +354,7 @@ def _from_json(raw: bytes) -> tuple[Document, list[str]]:
     except OverflowingNumber:
         raise
     except DecodeError as error:
-        raise DecodeError(f"{_NO_KIND}{error}") from error
+        raise DecodeError(f"{NO_KIND}{error}") from error
     return _object(document), duplicates
 
 
@@ -373,8 +371,7 @@ def _object(document: Any) -> Document:
     if document is None:
         return {}
     if not isinstance(document, dict):
-        found = f"json: cannot unmarshal {json_kind(document)} into Go value of type {_TYPE_META}"
-        raise DecodeError(f"{_NO_KIND}{found}")
+        raise DecodeError(no_object(document))
     return document
 
 

@@ -137,6 +137,7 @@ class Turns(web.RequestHandler):
             async with asyncio.timeout(self._lingering_time):
                 while not payload.is_eof() and not self._force_close:
                     await payload.readany()
+                    await asyncio.sleep(0)  # it may have brought the next piece at once
         except TimeoutError:
             pass
         except Exception as error:  # the body is no valid one

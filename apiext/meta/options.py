@@ -49,7 +49,7 @@ def _bool(query: Query, name: str) -> bool | None:
     return truth(values) if values else None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: each list makes some, and freezing costs more than making
 class ListOptions:
     """Options of list, watch and deletecollection; selectors are texts, parsed by who knows the resource."""
 

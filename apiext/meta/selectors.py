@@ -15,7 +15,7 @@ class SelectorError(ValueError):
     """A selector that cannot be understood; the message is for the client (400)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)  # not frozen: each list makes one, and freezing costs more than making
 class Requirement:
     """One term of a label selector; ``operator`` is in, notin, exists, !, gt or lt."""
 
@@ -61,7 +61,7 @@ def _int64(text: str | None) -> int | None:
     return number if -(2**63) <= number < 2**63 else None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)  # not frozen: each list makes one, and freezing costs more than making
 class LabelSelector:
     """All its requirements must hold; ``empty`` selects everything."""
 
@@ -253,7 +253,10 @@ class FieldSelector:
 
     def exact(self, field: str) -> str | None:
         """Return the value that a field must equal, or None."""
-        return next((value for name, operator, value in self.terms if name == field and operator == "="), None)
+        for name, operator, value in self.terms:
+            if name == field and operator == "=":
+                return value
+        return None
 
     @classmethod
     def parse(cls, text: str) -> "FieldSelector":

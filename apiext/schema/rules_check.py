@@ -1,12 +1,13 @@
 """What is wrong with a definition's rules: what does not compile, what would cost too much (CEL-001, 008, 011…013)."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
 
 from apiext.cel.ast import Call
 from apiext.cel.declared import Declared
 from apiext.cel.environment import Program
 from apiext.cel.estimate import Estimator
-from apiext.cel.ranges import MOST, CallCost, Part, Range
+from apiext.cel.ranges import MOST, ONE, CallCost, Part, Range, add
 from apiext.documents.encoding import encode_in_order
 from apiext.meta.fields import INTERNAL, INVALID, FieldError, child, forbidden, invalid, item
 from apiext.schema.cel_types import REQUEST
@@ -38,7 +39,19 @@ _TEXT_SIZES = {
 Estimate = Callable[[Program, Declared], int]
 
 
-class _Frugal(Estimator):
+class _Usual(Estimator):
+    """Upstream's estimate for definitions, in which ``matches(text, pattern)`` reads neither of the two."""
+
+    def function(
+        self, node: Call, overload: str, target: Part | None, parts: list[Part], costs: list[Range]
+    ) -> CallCost:
+        """Return what one overload costs and the size of what it gives."""
+        if overload == "matches":
+            return reduce(add, costs, ONE), None
+        return super().function(node, overload, target, parts, costs)
+
+
+class _Frugal(_Usual):
     """An estimate that knows how long the texts of numbers and times can be (DIS-19)."""
 
     def function(
@@ -52,7 +65,7 @@ class _Frugal(Estimator):
 
 def usual(program: Program, declared: Declared) -> int:
     """Return upstream's estimate of the most that an expression costs."""
-    return Estimator(program.checked, declared).run()[1]
+    return _Usual(program.checked, declared).run()[1]
 
 
 def frugal(program: Program, declared: Declared) -> int:

@@ -1,7 +1,7 @@
 """Changes from before the cache began, read out of etcd's own history so that a watch resumes there (RV-017, F-11)."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 
 from apiext import limits
 from apiext.etcd.client import Etcd, prefix_end
@@ -50,7 +50,8 @@ async def _run(etcd: Etcd, reader: "_Reader", root: str, touch: Callable[[], Awa
     try:
         while not reader.done.done():
             heard = reader.heard
-            await asyncio.wait((reader.done,), timeout=delay)
+            await asyncio.wait((reader.done, reader.woken), timeout=delay, return_when=asyncio.FIRST_COMPLETED)
+            await reader.catch_up()
             if reader.done.done():
                 break
             if reader.heard == heard and not (trusted and handle.request_progress()):
@@ -73,13 +74,46 @@ class _Reader:
         self.changes: list[Change] = []
         self.col = col
         self.done: asyncio.Future[None] = self._loop.create_future()
+        self.woken: asyncio.Future[None] = self._loop.create_future()
+        self._late: list[Batch] = []
         self.heard = self._loop.time()
         self.start = start
         self.stop = stop
 
     def on_batch(self, batch: Batch) -> None:
-        """Take events; done when they go beyond the revision wanted."""
+        """Take events, or wake who opens them first; done when they go beyond the revision wanted."""
         self.heard = self._loop.time()
+        if self.col.sealing is None:
+            self._read(batch)
+            return
+        self._late.append(batch)
+        if not self.woken.done():
+            self.woken.set_result(None)
+
+    async def catch_up(self) -> None:
+        """Take the events that wait, their sealed values opened elsewhere if they are large."""
+        if self.woken.done():
+            self.woken = self._loop.create_future()
+        late, self._late = self._late, []
+        for batch in late:
+            values = list(self._values(batch))
+            await self.col.open_ahead(values)
+            self._read(batch)
+            for _, value in values:
+                self.col.close_again(value)
+
+    def _values(self, batch: Batch) -> Iterator[tuple[str, bytes]]:
+        """Yield what will be read of a batch: a state before only of what was not seen earlier."""
+        prefix, seen = self.col.prefix.encode(), set(self._last)
+        for event in batch.events:
+            if event.kv.key.startswith(prefix):
+                key = event.kv.key[len(prefix) :].decode("utf-8", "replace")
+                if event.prev is not None and key not in seen:
+                    yield key, event.prev.value
+                yield key, event.kv.value
+                seen.add(key)
+
+    def _read(self, batch: Batch) -> None:
         prefix = self.col.prefix.encode()
         for event in batch.events:
             if self.start < event.kv.mod_revision <= self.stop and event.kv.key.startswith(prefix):

@@ -8,7 +8,6 @@ from time import perf_counter
 from apiext import limits
 from apiext.etcd.client import Etcd, WatchHandle, prefix_end
 from apiext.etcd.errors import Closed, EtcdError
-from apiext.etcd.values import DELETE, Batch
 from apiext.meta.names import GroupResource
 from apiext.storage.backfill import backfill
 from apiext.storage.collection import Collection, Decoder, Slice
@@ -16,6 +15,7 @@ from apiext.storage.compaction import Compactor
 from apiext.storage.etcd_store import EtcdStore, State, key_outcome, refusal
 from apiext.storage.fanout import Watcher
 from apiext.storage.history import Change
+from apiext.storage.inlet import Inlet
 from apiext.storage.keys import Keys, bounds, relative
 from apiext.storage.progress import Progress
 from apiext.storage.pump import Pump
@@ -65,6 +65,7 @@ class CachedStore:
         self._pump = Pump()
         self._compactor = Compactor(etcd, quota)
         self._collections: dict[str, Collection] = {}
+        self._inlet = Inlet(keys.root, self._collections, self._progress, self._spawn)
         self._root: WatchHandle | None = None
         self._group: asyncio.TaskGroup | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -128,6 +129,7 @@ class CachedStore:
         prefix = self.keys.collection(resource)
         col = Collection(resource, namespaced, prefix, decoder, self._progress, self._pump)
         col.sealing = self._sealings.of(resource)
+        self._inlet.sealed |= col.sealing is not None
         self._collections[path] = col
         if self._group is not None:
             self._spawn(self._fill(col))
@@ -147,7 +149,9 @@ class CachedStore:
         """Keep values in other ways from now on; where others can be opened now, all are read again (RV-019)."""
         self._sealings = sealings
         for col in self._collections.values():
-            if col.reseal(sealings.of(col.resource)):
+            changed = col.reseal(sealings.of(col.resource))
+            self._inlet.sealed |= col.sealing is not None
+            if changed:
                 col.ready = False
                 self._spawn(self._fill(col))
 
@@ -185,7 +189,7 @@ class CachedStore:
         if kv is None:
             return None
         try:
-            return col.entry_of(key, kv.mod_revision, kv.value)
+            return await col.entry_opened(key, kv.mod_revision, kv.value)
         except ValueError as error:
             raise col.fault(key, col.broken_value(kv.mod_revision, kv.value, error)) from error
 
@@ -271,7 +275,7 @@ class CachedStore:
         finally:
             self._took("delete", col, began)
         if not result.ok:
-            raise refusal(col, key, result, expected, guard)
+            raise await refusal(col, key, result, expected, guard)
         if not self._shows(col, key, result.revision, None):
             await self._progress.reach(result.revision)
         if last is None or last.revision != expected:
@@ -283,7 +287,7 @@ class CachedStore:
         try:
             kv = await self._store.get(col.prefix + key, revision - 1)
             if kv is not None:
-                return col.entry_of(key, kv.mod_revision, kv.value)
+                return await col.entry_opened(key, kv.mod_revision, kv.value)
         except (StoreError, ValueError) as error:
             log.warning("the last state of %s %s cannot be read: %s", col.resource, key, error)
         namespace, _, name = key.rpartition("/")
@@ -338,7 +342,7 @@ class CachedStore:
                 if col.sealed:
                     col.sealed.pop(key, None)
         if not result.ok:
-            raise refusal(col, key, result, expected, guard, also)
+            raise await refusal(col, key, result, expected, guard, also)
         entry = col.known(key)
         if entry is not None and entry.revision == result.revision:
             return entry
@@ -357,7 +361,7 @@ class CachedStore:
         progress, root = self._progress, self._root
         if progress.revision == revision - 1 and root is not None and self._valid.is_set():
             if col.dropped:
-                self._take(col.prefix + key, revision, value)
+                self._inlet.take(col.prefix + key, revision, value)
             else:
                 col.apply(key, revision, value)
             progress.advance(revision)
@@ -368,24 +372,9 @@ class CachedStore:
 
     def _open(self, revision: int) -> None:
         root = self.keys.root.encode()
-        self._root = self.etcd.watch(root, prefix_end(root), revision + 1, on_batch=self._on_batch, on_end=self._on_end)
-
-    def _on_batch(self, batch: Batch) -> None:
-        for event in batch.events:
-            kv = event.kv
-            self._take(kv.key.decode("utf-8", "replace"), kv.mod_revision, None if event.kind == DELETE else kv.value)
-        self._progress.advance(batch.revision, by_event=not batch.progress)
-
-    def _take(self, key: str, revision: int, value: bytes | None) -> None:
-        """Hand a change to the collection that the key lies in, if any."""
-        cut, collections = len(self.keys.root), self._collections
-        first = key.find("/", cut)
-        second = key.find("/", first + 1)
-        col = collections.get(key[cut:second]) if second > 0 else None
-        if col is None:
-            col, second = collections.get(key[cut:first]), first
-        if col is not None:
-            col.apply(key[second + 1 :], revision, value)
+        self._root = self.etcd.watch(
+            root, prefix_end(root), revision + 1, on_batch=self._inlet.on_batch, on_end=self._on_end
+        )
 
     def _on_end(self, error: EtcdError) -> None:
         if self._root is None or isinstance(error, Closed):
@@ -408,6 +397,7 @@ class CachedStore:
                 log.warning("the store could not be read again: %s", error)
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LAST_PAUSE)
+        self._inlet.forget()
         changes = [_load(col, state, head) for col, state in zip(filled, states, strict=True) if not col.dropped]
         self._progress.restart(head)
         self._touched = 0

@@ -5,7 +5,7 @@ into what AES-GCM authenticates, so a value that was copied to another key canno
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Protocol
@@ -14,7 +14,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
-from cryptography.hazmat.primitives.ciphers.modes import CBC
+from cryptography.hazmat.primitives.ciphers.modes import CBC, GCM
 
 from apiext.meta import fields
 from apiext.meta.names import GroupResource
@@ -25,7 +25,8 @@ from apiext.telemetry import Family, HistogramFamily
 IDENTITY, AES_CBC, AES_GCM, SECRETBOX = "identity", "aescbc", "aesgcm", "secretbox"
 _SHORT = "the stored data was shorter than the required size"
 _NO_PREFIX = "no matching prefix found"
-_BLOCK, _GCM_NONCE = 16, 12
+_BLOCK, _GCM_NONCE, _GCM_TAG = 16, 12, 16
+_PIECE = 64 * 1024  # bytes encrypted while no other thread can run
 _NO_KEY = {
     AES_CBC: "no matching key was found for the provided AES transformer",
     AES_GCM: "no matching key was found for the provided AES transformer",
@@ -90,24 +91,40 @@ class _Identity:
         return data, PLAIN
 
 
+def _in_pieces(turn: Callable[[bytes], bytes], data: bytes) -> Iterator[bytes]:
+    return (turn(data[at : at + _PIECE]) for at in range(0, len(data), _PIECE))
+
+
 class _AesGcm:
     """Nonce, then what was encrypted with its tag."""
 
     def __init__(self, secret: Secret) -> None:
         self.secret = secret
         self._cipher = AESGCM(secret.value)
+        self._aes = AES(secret.value)
 
     def seal(self, plain: bytes, key: bytes) -> bytes:
         nonce = os.urandom(_GCM_NONCE)
-        return nonce + self._cipher.encrypt(nonce, plain, key)
+        if len(plain) <= _PIECE:
+            return nonce + self._cipher.encrypt(nonce, plain, key)
+        cipher = Cipher(self._aes, GCM(nonce)).encryptor()
+        cipher.authenticate_additional_data(key)
+        return b"".join((nonce, *_in_pieces(cipher.update, plain), cipher.finalize(), cipher.tag))
 
     def open(self, data: bytes, key: bytes) -> tuple[bytes, Secret]:
         if len(data) < _GCM_NONCE:
             raise Unsealable(_SHORT)
         try:
-            return self._cipher.decrypt(data[:_GCM_NONCE], data[_GCM_NONCE:], key), self.secret
+            return self._decrypted(data[:_GCM_NONCE], data[_GCM_NONCE:], key), self.secret
         except InvalidTag as error:
             raise Unsealable("cipher: message authentication failed") from error
+
+    def _decrypted(self, nonce: bytes, sealed: bytes, key: bytes) -> bytes:
+        if len(sealed) <= _PIECE:
+            return self._cipher.decrypt(nonce, sealed, key)
+        cipher = Cipher(self._aes, GCM(nonce, sealed[-_GCM_TAG:])).decryptor()
+        cipher.authenticate_additional_data(key)
+        return b"".join((*_in_pieces(cipher.update, sealed[:-_GCM_TAG]), cipher.finalize()))
 
 
 class _AesCbc:
@@ -120,7 +137,8 @@ class _AesCbc:
     def seal(self, plain: bytes, key: bytes) -> bytes:
         vector, lacking = os.urandom(_BLOCK), _BLOCK - len(plain) % _BLOCK
         cipher = Cipher(self._cipher, CBC(vector)).encryptor()
-        return b"".join((vector, cipher.update(plain + bytes((lacking,)) * lacking), cipher.finalize()))
+        sealed = [vector, *_in_pieces(cipher.update, plain), cipher.update(bytes((lacking,)) * lacking)]
+        return b"".join((*sealed, cipher.finalize()))
 
     def open(self, data: bytes, key: bytes) -> tuple[bytes, Secret]:
         if len(data) < _BLOCK:
@@ -128,7 +146,7 @@ class _AesCbc:
         if len(data) % _BLOCK:
             raise Unsealable("the stored data is not a multiple of the block size")
         cipher = Cipher(self._cipher, CBC(data[:_BLOCK])).decryptor()
-        padded = cipher.update(data[_BLOCK:]) + cipher.finalize()
+        padded = b"".join((*_in_pieces(cipher.update, data[_BLOCK:]), cipher.finalize()))
         size = padded[-1] if padded else 0
         if not 0 < size <= len(padded):
             raise Unsealable("invalid PKCS7 data (empty or not padded)")

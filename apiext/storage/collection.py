@@ -20,7 +20,17 @@ from apiext.storage.indexes import Indexes, Term, pick
 from apiext.storage.keys import bounds, relative, split_relative
 from apiext.storage.progress import Progress
 from apiext.storage.pump import Pump
-from apiext.storage.sealing import ENCRYPTED, NOT_ENCRYPTED, PLAIN, SealedEntry, Sealing, Secret, Unsealable
+from apiext.storage.sealing import (
+    ENCRYPTED,
+    NOT_ENCRYPTED,
+    PLAIN,
+    Opened,
+    SealedEntry,
+    Sealing,
+    Secret,
+    Unsealable,
+    opened,
+)
 from apiext.storage.segments import Segments
 from apiext.storage.snapshot import Piece, Snapshot, batches, pieces_of
 from apiext.storage.store import Entry, FutureRevision, Malformed, NotReady, Sealed, Viewer
@@ -86,6 +96,7 @@ class Collection:
         self.decode: Decoder = decoder or json_object
         self.sealing: Sealing | None = None
         self.sealed: dict[str, tuple[bytes, Secret]] = {}
+        self.ahead: dict[int, Opened] = {}
         self.ttl = 0  # seconds that an object lives after its last write, 0 for ever
         self.broken: dict[str, Broken] = {}
         self.pending: dict[str, bytes] = {}
@@ -299,10 +310,33 @@ class Collection:
         self.sealed[key] = stored, sealing.secret
         return stored
 
+    async def entry_opened(self, key: str, revision: int, value: bytes) -> Entry:
+        """Return the entry of a stored value, which may be large. Raises ValueError."""
+        await self.open_ahead([(key, value)])
+        return self.entry_of(key, revision, value)
+
+    async def open_ahead(self, values: Sequence[tuple[str, bytes]]) -> None:
+        """Open values in a thread if they are large together, so that reading them next takes no time."""
+        sealing = self.sealing
+        if sealing is None or sum(len(value) for _, value in values) <= limits.SEAL_INLINE:
+            return
+        others = [it for it in values if it[0] not in self.sealed or self.sealed[it[0]][0] != it[1]]
+        for one in await asyncio.to_thread(opened, sealing, self.prefix, others, self.decode):
+            self.ahead[id(one.value)] = one
+
+    def close_again(self, value: bytes) -> None:
+        """Forget what was opened ahead: nobody will read it."""
+        self.ahead.pop(id(value), None)
+
     def _opened(self, sealing: Sealing, key: str, revision: int, value: bytes) -> Entry:
         ours, raw = self.sealed.get(key), self.pending.get(key)
+        ahead = self.ahead.pop(id(value), None) if self.ahead else None
         if ours is not None and raw is not None and ours[0] == value:
             secret = ours[1]
+        elif ahead is not None and ahead.by is sealing:
+            if ahead.fault is not None:
+                raise ahead.fault
+            raw, secret = ahead.raw, ahead.secret
         else:
             plain, secret = sealing.open(self.prefix + key, value)
             raw = plain if raw == plain else self.decode(plain)

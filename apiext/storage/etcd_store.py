@@ -158,6 +158,8 @@ def _guards(*held: Guard | None) -> tuple[tuple[bytes, int], ...]:
 
 async def _take(col: Collection, page: RangeResult, state: State) -> None:
     cut, taken = len(col.prefix), 0
+    if col.sealing is not None:
+        await col.open_ahead([(kv.key[cut:].decode("utf-8", "replace"), kv.value) for kv in page.kvs])
     for kv in page.kvs:
         key = kv.key[cut:].decode("utf-8", "replace")
         if not split_relative(key, col.namespaced):
@@ -172,7 +174,7 @@ async def _take(col: Collection, page: RangeResult, state: State) -> None:
             await asyncio.sleep(0)
 
 
-def refusal(col: Collection, key: str, result: WriteResult, expected: int, *guards: Guard | None) -> StoreError:
+async def refusal(col: Collection, key: str, result: WriteResult, expected: int, *guards: Guard | None) -> StoreError:
     """Return why a write was refused: a guard changed, or what is there now."""
     for guard, revision in zip(filter(None, guards), result.guards, strict=False):
         if revision != guard.revision:
@@ -181,7 +183,7 @@ def refusal(col: Collection, key: str, result: WriteResult, expected: int, *guar
         return RevisionChanged(None)
     kv = result.current
     try:
-        current = col.entry_of(key, kv.mod_revision, kv.value)
+        current = await col.entry_opened(key, kv.mod_revision, kv.value)
     except ValueError as error:
         if expected:  # nothing can be made of what is there now
             return col.fault(key, col.broken_value(kv.mod_revision, kv.value, error))

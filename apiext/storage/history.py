@@ -2,11 +2,13 @@
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from apiext import limits
 from apiext.storage.store import Compacted, Entry
 
+_REVISION = attrgetter("revision")
 _OVERHEAD = 300  # bytes of a change beside its value
 
 
@@ -35,8 +37,6 @@ class History:
         "_changes",
         "_extra",
         "_extra_bytes",
-        "_revisions",
-        "_sizes",
         "_young",
         "end",
         "first",
@@ -46,8 +46,6 @@ class History:
 
     def __init__(self, floor: int) -> None:
         self._changes: list[Change | None] = []
-        self._revisions: list[int] = []
-        self._sizes: list[int] = []
         self._bytes = 0
         self._base = 0
         self._extra = 0
@@ -60,11 +58,8 @@ class History:
 
     def append(self, change: Change) -> None:
         """Add the newest change and drop what is over the bounds."""
-        size = len(change.entry.raw) + _OVERHEAD
         self._changes.append(change)
-        self._revisions.append(change.revision)
-        self._sizes.append(size)
-        self._bytes += size
+        self._bytes += len(change.entry.raw) + _OVERHEAD
         self.end += 1
         if self._over():
             self._trim()
@@ -72,14 +67,12 @@ class History:
     def prepend(self, changes: Sequence[Change], floor: int) -> None:
         """Put older changes before the first; they make all changes after ``floor`` known until ``relax``."""
         self._drop_dead()
-        sizes = [len(change.entry.raw) + _OVERHEAD for change in changes]
+        size = sum(len(change.entry.raw) + _OVERHEAD for change in changes)
         self._changes[:0] = changes
-        self._revisions[:0] = [change.revision for change in changes]
-        self._sizes[:0] = sizes
         self._young = True
         self._extra += len(changes)
-        self._extra_bytes += sum(sizes)
-        self._bytes += sum(sizes)
+        self._extra_bytes += size
+        self._bytes += size
         self._base -= len(changes)
         self.first = self._base
         self.floor = floor
@@ -95,8 +88,6 @@ class History:
     def reset(self, floor: int) -> None:
         """Forget all changes: what happened before ``floor`` is not known any more."""
         self._changes.clear()
-        self._revisions.clear()
-        self._sizes.clear()
         self._bytes = self._extra = self._extra_bytes = 0
         self._base = self.first = self.end
         self.floor = floor
@@ -111,11 +102,11 @@ class History:
         """Return the position of the first change after the revision; raises Compacted below the floor."""
         if revision < self.floor:
             raise Compacted(revision, self.floor)
-        return max(self.first, self._base + bisect_right(self._revisions, revision))
+        return self._base + bisect_right(self._changes, revision, self.first - self._base, key=_REVISION)
 
     def unchanged_since(self, revision: int) -> bool:
         """Tell whether nothing changed after the revision, as far as that is known."""
-        return revision >= (self._revisions[-1] if self.end > self.first else self.floor)
+        return revision >= (self.at(self.end - 1).revision if self.end > self.first else self.floor)
 
     def _over(self) -> bool:
         return (
@@ -126,14 +117,15 @@ class History:
     def _trim(self) -> None:
         while not self.held and self.first < self.end - 1 and self._over():
             at = self.first - self._base
-            self._changes[at] = None
-            self._bytes -= self._sizes[at]
-            self.floor = self._revisions[at]
+            gone, self._changes[at] = self._changes[at], None
+            assert gone is not None
+            self._bytes -= len(gone.entry.raw) + _OVERHEAD
+            self.floor = gone.revision
             self.first += 1
         if self.first - self._base > max(1024, (self.end - self._base) // 2):
             self._drop_dead()
 
     def _drop_dead(self) -> None:
         dead = self.first - self._base
-        del self._changes[:dead], self._revisions[:dead], self._sizes[:dead]
+        del self._changes[:dead]
         self._base = self.first

@@ -21,7 +21,7 @@ class Dimension:
     read: Reader = field(compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: each list makes some, and freezing costs more than making
 class Term:
     """One condition of a selector. ``values`` are all that it accepts, None when they cannot be counted."""
 

@@ -23,7 +23,7 @@ class RevisionWithToken(ValueError):
         super().__init__("specifying resource version is not allowed when using continue")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: each list makes some, and freezing costs more than making
 class ListAsk:
     """What a list request says: resourceVersion, resourceVersionMatch, limit (0: none), continue."""
 
@@ -33,7 +33,7 @@ class ListAsk:
     token: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: each list makes some, and freezing costs more than making
 class ReadPlan:
     """Where to read.
 

@@ -4,8 +4,9 @@ Entries in memory hold plain bytes. Of an entry whose resource is sealed it is r
 that would change nothing changes that, if it is not the first one any more.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from apiext.meta.names import GroupResource
 from apiext.storage.store import Entry
@@ -59,6 +60,30 @@ class Sealings(Protocol):
 
     def of(self, resource: GroupResource) -> Sealing | None:
         """Return how a resource is kept; None for as it is."""
+
+
+class Opened(NamedTuple):
+    """A sealed value, what opened it, and what it holds, or why nobody can tell."""
+
+    value: bytes
+    by: Sealing
+    raw: bytes
+    secret: Secret
+    fault: ValueError | None = None
+
+
+def opened(
+    sealing: Sealing, prefix: str, values: Sequence[tuple[str, bytes]], decode: Callable[[bytes], bytes]
+) -> list[Opened]:
+    """Return the values of keys below a prefix with what they hold."""
+    found = []
+    for key, value in values:
+        try:
+            plain, secret = sealing.open(prefix + key, value)
+            found.append(Opened(value, sealing, decode(plain), secret))
+        except ValueError as fault:
+            found.append(Opened(value, sealing, b"", PLAIN, fault))
+    return found
 
 
 class Unsealed:

@@ -7,6 +7,7 @@ large number. Poly1305 is the library's.
 
 import struct
 from array import array
+from collections.abc import Iterator
 from functools import lru_cache
 
 from cryptography.exceptions import InvalidSignature
@@ -16,6 +17,7 @@ NONCE, TAG, KEY = 24, 16, 32
 _BLOCK = 64  # bytes of a block of the key stream
 _LANE = 64  # bits of a lane; its upper half takes what a rotation shifts out
 _AT_ONCE = 512  # blocks computed together: more are slower, as they leave the processor's cache
+_PIECE = _AT_ONCE * _BLOCK  # bytes that no other thread waits for
 _SIGMA = struct.unpack("<4I", b"expand 32-byte k")
 _COLUMNS = (
     (4, 0, 12, 7), (8, 4, 0, 9), (12, 8, 4, 13), (0, 12, 8, 18),
@@ -35,20 +37,27 @@ _DOUBLE_ROUNDS = 10
 
 def seal(key: bytes, nonce: bytes, message: bytes) -> bytes:
     """Return the tag and the encrypted message."""
-    stream = key_stream(key, nonce, KEY + len(message))
-    sealed = _xored(message, stream[KEY:])
-    return Poly1305.generate_tag(stream[:KEY], sealed) + sealed
+    turned = _turned(key, nonce, message)
+    tag = Poly1305(next(turned))
+    sealed = []
+    for piece in turned:
+        tag.update(piece)
+        sealed.append(piece)
+    return b"".join((tag.finalize(), *sealed))
 
 
 def unseal(key: bytes, nonce: bytes, box: bytes) -> bytes | None:
     """Return the message of a tag with what was encrypted; None if somebody changed it, or for another key."""
-    tag, sealed = box[:TAG], box[TAG:]
-    stream = key_stream(key, nonce, KEY + len(sealed))
+    sealed = box[TAG:]
+    turned = _turned(key, nonce, sealed)
+    tag = Poly1305(next(turned))
+    for at in range(0, len(sealed), _PIECE):
+        tag.update(sealed[at : at + _PIECE])
     try:
-        Poly1305.verify_tag(stream[:KEY], sealed, tag)
+        tag.verify(box[:TAG])
     except InvalidSignature:
         return None
-    return _xored(sealed, stream[KEY:])
+    return b"".join(turned)
 
 
 def key_stream(key: bytes, nonce: bytes, size: int) -> bytes:
@@ -58,10 +67,28 @@ def key_stream(key: bytes, nonce: bytes, size: int) -> bytes:
 
 def salsa20(key: bytes, nonce: bytes, size: int) -> bytes:
     """Return the first bytes of Salsa20's stream for a nonce of 8 bytes."""
+    return b"".join(_stream(key, nonce, size))[:size]
+
+
+def _turned(key: bytes, nonce: bytes, message: bytes) -> Iterator[bytes]:
+    """Yield the key of the tag, then the message, encrypted or decrypted, in pieces."""
+    stream = _stream(_hsalsa20(key, nonce[:16]), nonce[16:], KEY + len(message))
+    part = next(stream)
+    yield part[:KEY]
+    part, at = part[KEY:], 0
+    while at < len(message):
+        piece = message[at : at + len(part)]
+        yield _xored(piece, part[: len(piece)])
+        at += len(piece)
+        part = next(stream, b"")
+
+
+def _stream(key: bytes, nonce: bytes, size: int) -> Iterator[bytes]:
+    """Yield at least so many bytes of Salsa20's stream in pieces of whole blocks, of _PIECE but for the last."""
     words, number = struct.unpack("<8I", key), struct.unpack("<2I", nonce)
     blocks = -(-size // _BLOCK)
-    parts = [_blocks(words, number, first, min(_AT_ONCE, blocks - first)) for first in range(0, blocks, _AT_ONCE)]
-    return b"".join(parts)[:size]
+    for first in range(0, blocks, _AT_ONCE):
+        yield _blocks(words, number, first, min(_AT_ONCE, blocks - first))
 
 
 def _hsalsa20(key: bytes, nonce: bytes) -> bytes:

@@ -27,15 +27,14 @@ _DEAR = 16 * 1024  # bytes that take longer to copy than to find
 class Entry:
     """One object at the revision that wrote it: stored bytes, and what was derived from them lazily."""
 
-    __slots__ = ("_labels", "_view", "_viewer", "name", "namespace", "raw", "revision")
+    __slots__ = ("_labels", "_seen", "name", "namespace", "raw", "revision")  # one more would be 16 bytes of memory
 
     def __init__(self, namespace: str, name: str, revision: int, raw: bytes) -> None:
         self.namespace = namespace
         self.name = name
         self.revision = revision
         self.raw = raw
-        self._viewer: Viewer | None = None
-        self._view = b""
+        self._seen: tuple[Viewer, bytes] | None = None
         self._labels: dict[str, str] | None = None
 
     def view(self, viewer: Viewer) -> bytes:
@@ -43,8 +42,9 @@ class Entry:
 
         Not so a small one that looks as if only the resourceVersion was put in: that is as quickly done again.
         """
-        if self._viewer is viewer:
-            return self._view
+        seen = self._seen
+        if seen is not None and seen[0] is viewer:
+            return seen[1]
         raw, revision = self.raw, self.revision
         view = viewer(raw, revision)
         if len(raw) > _DEAR or not _spliced(raw, view, revision):
@@ -53,18 +53,18 @@ class Entry:
 
     def remember(self, viewer: Viewer, view: bytes) -> None:
         """Keep a view that somebody made already (the answer of our own write)."""
-        self._view = b"%b" % view  # a copy: what orjson writes holds a multiple of its length for as long as it is kept
-        self._viewer = viewer
+        # a copy: what orjson writes holds a multiple of its length for as long as it is kept
+        self._seen = viewer, b"%b" % view
         _WARM.keep(self, len(view))
 
     def shown(self, viewer: Viewer) -> bytes:
         """Return the view without remembering it: a list keeps its bytes joined."""
-        return self._view if self._viewer is viewer else viewer(self.raw, self.revision)
+        seen = self._seen
+        return seen[1] if seen is not None and seen[0] is viewer else viewer(self.raw, self.revision)
 
     def forget(self) -> None:
         """Drop the remembered view."""
-        self._view = b""
-        self._viewer = None
+        self._seen = None
 
     @property
     def labels(self) -> dict[str, str]:
@@ -101,12 +101,13 @@ class Made(Protocol):
 class Shown(Entry):
     """An entry as one version shows it, for as long as it is held: nobody is asked for that view again."""
 
-    __slots__ = ("_made",)
+    __slots__ = ("_made", "_view", "_viewer")
 
     def __init__(self, entry: Entry, viewer: Viewer, view: bytes, made: Made | None = None) -> None:
         """``made`` is the view if it is to be written when it is wanted; then ``view`` is empty."""
         self.namespace, self.name, self.revision, self.raw = entry.namespace, entry.name, entry.revision, entry.raw
-        self._viewer, self._view, self._labels, self._made = viewer, view, None, made
+        self._seen = self._labels = None
+        self._viewer, self._view, self._made = viewer, view, made
 
     def view(self, viewer: Viewer) -> bytes:
         """Return the view; of another version nothing is remembered."""
@@ -128,7 +129,6 @@ class Shown(Entry):
 
     def with_revision(self, revision: int) -> Entry:
         """Return the same view under another revision."""
-        assert self._viewer is not None
         view = self._view
         if self._made is None:
             document: dict[str, Any] = orjson.loads(view)

@@ -56,6 +56,46 @@ def test_addresses_of_a_load_balancer(api: Client) -> None:
     api.delete(place).expect(200)
 
 
+LOWER = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
+    "end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
+    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+)
+MODES = 'supported values: "Proxy", "VIP"'
+
+
+@pytest.mark.rows("DEC-002", "ERR-09")
+@pytest.mark.parametrize(
+    ("kind", "point", "causes"),
+    [
+        ("ClusterIP", {"ip": "1.2.3.4"}, {"": "Forbidden: may only be used when `spec.type` is 'LoadBalancer'"}),
+        ("NodePort", {}, {"": "Forbidden: may only be used when `spec.type` is 'LoadBalancer'"}),
+        ("LoadBalancer", {}, {}),
+        ("LoadBalancer", {"ip": "1.2.3.4", "ipMode": ""}, {"ipMode": f'Unsupported value: "": {MODES}'}),
+        ("LoadBalancer", {"ip": "1.2.3.4", "ipMode": "x"}, {"ipMode": f'Unsupported value: "x": {MODES}'}),
+        ("LoadBalancer", {"ipMode": "x"}, {"ipMode": "Forbidden: may not be specified when `ip` is not set"}),
+        ("LoadBalancer", {"ip": "1.2.3.4", "hostname": "a", "ipMode": "Proxy"}, {}),
+        ("LoadBalancer", {"hostname": "A_b"}, {"hostname": f'Invalid value: "A_b": {LOWER}'}),
+        (
+            "LoadBalancer",
+            {"hostname": "1.2.3.04"},
+            {"hostname": 'Invalid value: "1.2.3.04": must be a DNS name, not an IP address'},
+        ),
+        ("LoadBalancer", {"hostname": "1.2.3.256"}, {}),
+    ],
+)
+def test_who_may_have_which_addresses(api: Client, kind: str, point: dict[str, Any], causes: dict[str, str]) -> None:
+    name = f"s-{secrets.token_hex(4)}"
+    place = f"{SERVICES}/{name}"
+    api.post(SERVICES, {"metadata": {"name": name}, "spec": {"type": kind, "ports": [{"port": 80}]}}).expect(201)
+    answer = api.patch(f"{place}/status?dryRun=All", {"status": {"loadBalancer": {"ingress": [point]}}}, MERGE)
+    path = "status.loadBalancer.ingress"
+    told = {cause["field"]: cause["message"] for cause in answer.json.get("details", {}).get("causes", ())}
+    assert answer.status == (422 if causes else 200)
+    assert told == {f"{path}[0].{part}" if part else path: text for part, text in causes.items()}
+    api.delete(place).expect(200)
+
+
 @pytest.mark.rows("DEC-002")
 def test_what_a_headless_service_gives_up(api: Client) -> None:
     name = f"s-{secrets.token_hex(4)}"

@@ -83,7 +83,7 @@ def test_requests_that_are_refused(connect: Any) -> None:
     bound = request()
     bound["spec"]["boundObjectRef"] = {"kind": "Pod", "name": "p"}
     assert (
-        "cannot bind token to object of type Pod"
+        "cannot bind token to object of type /, Kind=Pod"
         in admin.post(f"{ACCOUNTS}/{name}/token", bound).expect(400)["message"]
     )
     other = admin.post(f"{ACCOUNTS}/{name}/token", {"kind": "ConfigMap", "apiVersion": "v1"})
@@ -126,3 +126,33 @@ def test_modes_that_are_not_enforced_say_so(tmp_path: Path, own_etcd: Etcd) -> N
         Client(server.url).get("/api/v1/namespaces").expect(200)
     log = (tmp_path / "server.log").read_text()
     assert log.count("is not enforced: every authenticated user may do everything") == 1
+
+
+@pytest.mark.parametrize(
+    ("account", "body", "code", "message"),
+    [
+        ("-", {"spec": {"expirationSeconds": 2**32 + 1}}, 422,
+         'TokenRequest.authentication.k8s.io "" is invalid: spec.expirationSeconds: Invalid value: 4294967297: may not '
+         "specify a duration larger than 2^32 seconds"),
+        ("-", {"spec": {"expirationSeconds": 599}}, 422,
+         'TokenRequest.authentication.k8s.io "" is invalid: spec.expirationSeconds: Invalid value: 599: may not '
+         "specify a duration less than 10 minutes"),
+        ("-", {"metadata": {"name": "x"}, "spec": {"expirationSeconds": 1}}, 422,
+         'TokenRequest.authentication.k8s.io "$" is invalid: metadata.name: Invalid value: "x": must match the service '
+         "account name if specified"),
+        ("nosuch", {"metadata": {"name": "x"}, "spec": {}}, 422,
+         'TokenRequest.authentication.k8s.io "nosuch" is invalid: metadata.name: Invalid value: "x": must match the '
+         "service account name if specified"),
+        ("nosuch", {"spec": {"expirationSeconds": 1}}, 404, 'serviceaccounts "nosuch" not found'),
+        ("-", {"spec": {"boundObjectRef": {"kind": "X"}}}, 400, "cannot bind token to object of type /, Kind=X"),
+        ("-", {"spec": {"boundObjectRef": {"kind": "X", "apiVersion": "a/b"}}}, 400,
+         "cannot bind token to object of type a/b, Kind=X"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_request(
+    connect: Any, account: str, body: dict[str, Any], code: int, message: str
+) -> None:
+    admin, name = connect(), f"sa-{secrets.token_hex(4)}"
+    admin.post(ACCOUNTS, {"metadata": {"name": name}}).expect(201)
+    answer = admin.post(f"{ACCOUNTS}/{name if account == '-' else account}/token", {"kind": "TokenRequest", **body})
+    assert (answer.status, answer.json["message"]) == (code, message.replace("$", name))

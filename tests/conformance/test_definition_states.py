@@ -118,6 +118,37 @@ def test_nothing_is_created_while_other_finalizers_hold_a_definition(api: Client
     until(lambda: api.get(path).status == 404, "it is gone", within=10)
 
 
+# upstream: who changed is decided before those who wait for what the change made free
+@pytest.mark.rows("CND-001", "CND-002")
+@pytest.mark.parametrize(
+    ("contested", "taken"),
+    [
+        ({"shortNames": ["x"]}, {"shortNames": None}),
+        ({"shortNames": ["x", "y"]}, {"shortNames": ["y"]}),
+        ({"shortNames": ["x"]}, {"shortNames": ["z"]}),
+        ({"listKind": "Things"}, {"listKind": "Others"}),
+        ({"singular": "thing"}, {"singular": "other"}),
+        ({"kind": "Thing", "listKind": "ThingList"}, {"kind": "Other", "listKind": "OtherList"}),
+        ({"kind": "Thing", "listKind": "ThingList", "shortNames": ["x"]}, {"kind": "Other", "shortNames": []}),
+    ],
+)
+def test_names_taken_away_by_hand_come_back_before_those_who_wait_get_them(
+    api: Client, contested: dict[str, Any], taken: dict[str, Any]
+) -> None:
+    group = fresh_group()
+    holder, rival = named(group, "widgets", **contested), named(group, "gadgets", **contested)
+    establish(api, holder)
+    api.post(DEFINITIONS, rival).expect(201)
+    until(lambda: condition(api.get(f"{DEFINITIONS}/gadgets.{group}").expect(200), "NamesAccepted"), "it is told")
+    before, waiting = accepted(api, holder), accepted(api, rival)
+    path = f"{DEFINITIONS}/widgets.{group}"
+    for _ in range(3):
+        api.patch(f"{path}/status", {"status": {"acceptedNames": taken}}, MERGE).expect(200)
+        until(lambda: accepted(api, holder) == before, "it has them again", within=10)
+        assert accepted(api, rival) == waiting
+        assert not is_true(api.get(f"{DEFINITIONS}/gadgets.{group}").expect(200), "NamesAccepted")
+
+
 # upstream: kinds with labels of their own know less
 @pytest.mark.rows("UPD-012", "SEL-002")
 @pytest.mark.parametrize(

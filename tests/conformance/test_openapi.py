@@ -77,6 +77,40 @@ def test_openapi_v3_tells_kubectl_what_it_needs(api: Client, lag: float) -> None
     assert patch["x-kubernetes-group-version-kind"]["kind"] == "Widget"
 
 
+@pytest.mark.rows("OAS-002", "OAS-003", "OAS-005", "OAS-008")
+def test_members_come_in_upstreams_order(api: Client, lag: float) -> None:
+    widgets = serve(api)
+    third = published(api, widgets.group, lag)
+    second = api.get("/openapi/v2").expect(200)
+    path = f"/apis/{widgets.group}/v1/namespaces/{{namespace}}/widgets/{{name}}"
+    for document, order in ((third, ["group", "version", "kind"]), (second, ["group", "kind", "version"])):
+        assert list(document["paths"][path]["get"]["x-kubernetes-group-version-kind"]) == order
+    assert (
+        b"group: %b\nkind: Widget\nversion: v1\n" % widgets.group.encode()
+        in api.get("/openapi/v2", {"Accept": V2.format("@")}).raw
+    )
+    name = model(widgets.group)
+    for schema in (third["components"]["schemas"][name], second["definitions"][name]):
+        assert list(schema["x-kubernetes-group-version-kind"][0]) == ["group", "kind", "version"]
+        assert list(schema["properties"])[:3] == ["apiVersion", "kind", "metadata"]
+
+
+@pytest.mark.rows("OAS-007", "OAS-008")
+def test_operations_of_built_in_kinds(api: Client) -> None:
+    core = api.get("/openapi/v3/api/v1").expect(200)["paths"]
+    listing = core["/api/v1/namespaces/{namespace}/configmaps"]["get"]
+    assert listing["description"] == "list or watch objects of kind ConfigMap"
+    media_types = list(listing["responses"]["200"]["content"])
+    assert media_types == sorted(media_types)
+    for plural, kind in (
+        ("services", "io.k8s.api.core.v1.Service"),
+        ("serviceaccounts", "io.k8s.api.core.v1.ServiceAccount"),
+        ("configmaps", "io.k8s.apimachinery.pkg.apis.meta.v1.Status"),
+    ):
+        content = core[f"/api/v1/namespaces/{{namespace}}/{plural}/{{name}}"]["delete"]["responses"]["200"]["content"]
+        assert {one["schema"]["$ref"] for one in content.values()} == {f"#/components/schemas/{kind}"}
+
+
 @pytest.mark.rows("OAS-002", "OAS-011")
 @pytest.mark.parametrize("key", SINGLE)
 def test_the_index_lists_what_upstream_lists(api: Client, key: str) -> None:

@@ -54,6 +54,46 @@ def test_a_patch_that_is_refused(api: Client, widgets: Resource, case: dict[str,
     assert text == case["says"]
 
 
+NO_OBJECT = (
+    "couldn't get version/kind; json parse error: json: cannot unmarshal array into Go value of type "
+    'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
+)
+
+
+@pytest.mark.rows("WRI-007")
+@pytest.mark.parametrize("of", ["object", "scale", "definition", "definition/status", "namespace", "namespace/status"])
+def test_a_patch_that_makes_a_list_is_told_what_it_made(api: Client, of: str) -> None:
+    scale = {"scale": {"specReplicasPath": ".spec.n", "statusReplicasPath": ".status.n"}}
+    schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": {"n": {"type": "integer"}}}}}
+    schema["properties"]["status"] = schema["properties"]["spec"]  # type: ignore[index]
+    widgets = serve(api, schema={"openAPIV3Schema": schema}, subresources=scale)
+    api.post(widgets.path(), widgets.make("a") | {"spec": {"n": 1}}).expect(201)
+    kind, _, subresource = of.partition("/")
+    place = {
+        "object": widgets.path("a"),
+        "scale": f"{widgets.path('a')}/scale",
+        "definition": f"{DEFINITIONS}/widgets.{widgets.group}",
+        "namespace": "/api/v1/namespaces/default",
+    }[kind] + (f"/{subresource}" if subresource else "")
+    to_list = '[{"op": "replace", "path": "", "value": %s}%s]'
+    rows = [
+        ("json-patch", "Warn", to_list % ("[]", ""), "[]"),
+        ("json-patch", "Strict", to_list % ('[1.50, {"b": 1, "a": null}]', ""), '[1.50,{"b":1,"a":null}]'),
+        ("json-patch", "Ignore", to_list % ("[1, 2]", ', {"op": "copy", "from": "/0", "path": "/-"}'), "[1,2,1]"),
+        ("json-patch", "Warn", to_list % ('[{"b": 1, "a": 2}]', ', {"op": "test", "path": "/0/a", "value": 2}'),
+         '[{"a":2,"b":1}]'),
+        ("merge-patch", "Ignore", "[]", "[]"),
+        ("merge-patch", "Ignore", '[null, 1.50, {"b": null, "a": [{"d": 1, "c": null}]}]',
+         '[null,1.50,{"a":[{"d":1}]}]'),
+    ]  # fmt: skip
+    for kind, validation, patch, quoted in rows:
+        headers = {"Content-Type": f"application/{kind}+json"}
+        answer = api.request("PATCH", f"{place}?dryRun=All&fieldValidation={validation}", patch, headers).expect(422)
+        (cause,) = answer["details"]["causes"]
+        assert cause["message"] == f"Invalid value: {json.dumps(quoted)}: {NO_OBJECT}"
+        assert (answer["message"], cause["field"]) == (f' "" is invalid: patch: {cause["message"]}', "patch")
+
+
 @pytest.mark.rows("KUB-003")
 def test_a_strategic_patch_may_claim_to_be_anything(api: Client, widgets: Resource) -> None:
     path = f"{DEFINITIONS}/widgets.{widgets.group}"

@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from ipaddress import ip_address
 from typing import Any
 
 from apiext.documents.document import Document, View
@@ -14,6 +16,7 @@ _OUTSIDE = ("LoadBalancer", "NodePort")
 _PROTOCOLS = ("SCTP", "TCP", "UDP")
 _AFFINITIES = ("ClientIP", "None")
 _POLICIES = ("Cluster", "Local")
+_MODES = ("Proxy", "VIP")
 _DISTRIBUTIONS = ("PreferClose", "PreferSameZone", "PreferSameNode")
 _FAMILIES = {"IPv4": "IPv6", "IPv6": "IPv4"}  # each with the other
 _FAMILY_POLICIES = ("PreferDualStack", "RequireDualStack", "SingleStack")
@@ -172,6 +175,9 @@ def validate_service(new: View, old: View | None) -> list[FieldError]:
     if errors:  # upstream: families are settled before anything else is looked at
         return errors
     ports = spec.get("ports") or []
+    taken = _taken_twice(ports) if old is None else None
+    if taken is not None:  # upstream: ports of nodes are given out before anything else is looked at
+        return [taken]
     errors += _type_errors(spec)
     names: set[str] = set()
     for index, port in enumerate(ports):
@@ -184,6 +190,35 @@ def validate_service(new: View, old: View | None) -> list[FieldError]:
         errors.append(not_supported("spec.type", spec.get("type", ""), _TYPES))
     errors += _repeated(ports, node_ports=spec.get("type") != "ClusterIP")
     return [*errors, *_traffic_errors(spec)]
+
+
+def validate_service_status(new: View, old: View | None) -> list[FieldError]:
+    """Return the faults of a service's status: who has addresses, and how they are written."""
+    points = ((new.get("status") or {}).get("loadBalancer") or {}).get("ingress") or []
+    path = "status.loadBalancer.ingress"
+    if points and (new.get("spec") or {}).get("type") != "LoadBalancer":
+        return [forbidden(path, "may only be used when `spec.type` is 'LoadBalancer'")]
+    return [fault for index, point in enumerate(points) for fault in _point_errors(point, item(path, index))]
+
+
+def _point_errors(point: View, path: str) -> Iterator[FieldError]:
+    mode, name = point.get("ipMode"), point.get("hostname", "")
+    if mode is not None and not point.get("ip"):
+        yield forbidden(f"{path}.ipMode", "may not be specified when `ip` is not set")
+    elif mode is not None and mode not in _MODES:
+        yield not_supported(f"{path}.ipMode", mode, _MODES)
+    if name:
+        yield from (invalid(f"{path}.hostname", name, fault) for fault in syntax.dns1123_subdomain(name))
+        if _is_address(name):
+            yield invalid(f"{path}.hostname", name, "must be a DNS name, not an IP address")
+
+
+def _is_address(text: str) -> bool:
+    """Tell whether a text is an address; upstream: zeros may lead its numbers."""
+    with suppress(ValueError):
+        ip_address(".".join(part.lstrip("0") or "0" for part in text.split(".")) if ":" not in text else text)
+        return "%" not in text
+    return False
 
 
 def _family_errors(spec: View) -> list[FieldError]:
@@ -267,6 +302,22 @@ def _affinity_errors(spec: View) -> Iterator[FieldError]:
     if not 0 < seconds <= _MOST_STICKY:
         path = "spec.sessionAffinityConfig.clientIP.timeoutSeconds"
         yield invalid(path, seconds, f"must be greater than 0 and less than {_MOST_STICKY}")
+
+
+def _taken_twice(ports: Sequence[View]) -> FieldError | None:
+    """Return the fault of the first port that wants a port of the nodes which another one has got.
+
+    Ports of one number may share one, for UDP and TCP.
+    """
+    got: dict[int, int] = {}
+    for index, port in enumerate(ports):
+        number, wanted = port.get("port", 0), port.get("nodePort", 0)
+        if not wanted or got.get(number) == wanted:
+            continue
+        if wanted in got.values():
+            return invalid(f"{item('spec.ports', index)}.nodePort", wanted, "provided port is already allocated")
+        got.setdefault(number, wanted)
+    return None
 
 
 def _repeated(ports: list[View], *, node_ports: bool) -> Iterator[FieldError]:

@@ -38,6 +38,8 @@ def type_from(told: dict[str, Any]) -> Type:
         return _WELL_KNOWN[inner]
     if kind == "well_known" and inner in _NAMED:
         return _NAMED[inner]
+    if kind == "wrapper":
+        return types.wrapper_of(_PRIMITIVES[inner])
     if kind in ("dyn", "null"):
         return types.DYN if kind == "dyn" else types.NULL
     raise Foreign(kind)

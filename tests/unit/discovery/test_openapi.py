@@ -173,7 +173,7 @@ def test_the_protobuf_form_says_the_same() -> None:
     inline = [item.parameter.non_body_parameter.query_parameter_sub_schema.name for item in patch.parameters]
     assert "dryRun" in inline
     kind = next(entry for entry in patch.vendor_extension if entry.name == "x-kubernetes-group-version-kind")
-    assert kind.value.yaml == f"group: {GROUP}\nversion: v1\nkind: Widget\n"
+    assert kind.value.yaml == f"group: {GROUP}\nkind: Widget\nversion: v1\n"
     meta = definitions["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"]
     labels = next(entry.value for entry in meta.properties.additional_properties if entry.name == "labels")
     assert labels.additional_properties.schema.type.value == ["string"]

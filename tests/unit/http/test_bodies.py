@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from aiohttp.streams import StreamReader
 
 from apiext import limits
 from apiext.http import protobuf
@@ -123,6 +124,40 @@ async def test_a_chunked_body_that_is_broken() -> None:
         client.send("POST", COLLECTION, Transfer_Encoding="chunked")
         client.writer.write(b"2\r\n{}\r\nzz\r\n")
         assert (await client.receive()).code == 400
+
+
+@pytest.mark.parametrize(("path", "code"), [(COLLECTION, 201), ("/nope", 404)])
+@on_uvloop
+async def test_a_body_in_many_small_chunks_leaves_turns_to_others(
+    path: str, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = b'{"kind":"Widget","metadata":{"name":"a"},"x":"%b"}' % (b"x" * 50_000)
+    chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body)
+    fed = [0]
+    feed = StreamReader.feed_data
+
+    def counted(reader: StreamReader, data: bytes, size: int = 0) -> bool:
+        fed[-1] += 1
+        return feed(reader, data, size)
+
+    async def count() -> None:
+        while True:
+            await asyncio.sleep(0)
+            if fed[-1]:
+                fed.append(0)
+
+    monkeypatch.setattr(StreamReader, "feed_data", counted)
+    shelf = Shelf()
+    async with serving(shelf) as server, connected(server) as client, asyncio.TaskGroup() as group:
+        counting = group.create_task(count())
+        client.send("POST", path, Transfer_Encoding="chunked", Content_Type="application/json")
+        client.writer.write(chunks + b"0\r\n\r\n")
+        assert (await client.receive()).code == code
+        assert (await client.ask("GET", f"{COLLECTION}/b")).code == 404  # the connection goes on
+        counting.cancel()
+    assert sum(fed) == len(body)
+    assert max(fed) < 4 * limits.BODY_BUFFER // 16
+    assert [one.raw for one in shelf.bodies] == ([body] if code == 201 else [])
 
 
 @on_uvloop

@@ -1,0 +1,216 @@
+"""Sealing and opening large values is not the loop's work; what has been opened is read as ever, and in order."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from apiext import limits
+from apiext.meta.names import GroupResource
+from apiext.storage.ciphers import AES_CBC, AES_GCM, SECRETBOX, CipherSealings, Provider, Rule
+from apiext.storage.sealing import Sealing, Secret
+from apiext.storage.store import Entry, KeyExists, RevisionChanged, Sealed
+from tests.support.fake_world import FakeWorld
+from tests.support.sinks import RecordingSink, watch_group
+from tests.support.store_contract import THINGS, body
+
+PREFIX = "/registry/example.com/things/"
+LARGE, MANY, SMALL = "x" * 100_000, "x" * 20_000, "x"
+
+
+@dataclass
+class Witness:
+    """Seals as another sealing does, and remembers how many bytes each turn of the loop had to do with.
+
+    Other threads open nothing while ``gate`` is closed.
+    """
+
+    inner: Sealing
+    gate: threading.Event = field(default_factory=threading.Event)
+    waiting: threading.Event = field(default_factory=threading.Event)
+    turns: dict[int, int] = field(default_factory=dict)
+    turn: int = 0
+
+    @property
+    def secret(self) -> Secret:
+        return self.inner.secret
+
+    @property
+    def secrets(self) -> frozenset[Secret]:
+        return self.inner.secrets
+
+    def seal(self, key: str, plain: bytes) -> bytes:
+        self._saw(plain)
+        return self.inner.seal(key, plain)
+
+    def open(self, key: str, value: bytes) -> tuple[bytes, Secret]:
+        self._saw(value)
+        return self.inner.open(key, value)
+
+    def _saw(self, value: bytes) -> None:
+        if threading.current_thread() is threading.main_thread():
+            asyncio.get_running_loop().call_soon(self._next, self.turn)
+            self.turns[self.turn] = self.turns.get(self.turn, 0) + len(value)
+        else:
+            self.waiting.set()
+            self.gate.wait(10)
+
+    def _next(self, turn: int) -> None:
+        self.turn = max(self.turn, turn + 1)
+
+
+class SealedWorld(FakeWorld):
+    """A sealed store over a FakeEtcd, and somebody else who seals with the same key."""
+
+    def __init__(self, group: asyncio.TaskGroup, kind: str) -> None:
+        rules = [Rule(("*.*",), (Provider(kind, (Secret(kind, "a", b"a" * 32),)),))]
+        found = CipherSealings(rules).of(THINGS)
+        assert found is not None
+        self.theirs, self.ours = found, Witness(found)
+        self.ours.gate.set()
+        super().__init__(group, self)
+
+    def of(self, resource: GroupResource) -> Sealing:
+        return self.ours
+
+    def write(self, name: str, text: str) -> int:
+        key = f"{PREFIX}{name}"
+        return self.etcd.put(key, self.theirs.seal(key, body(text=text)))
+
+
+@pytest.fixture(params=[AES_CBC, AES_GCM, SECRETBOX])
+async def world(request: pytest.FixtureRequest) -> AsyncIterator[SealedWorld]:
+    """A started store of one cipher."""
+    async with asyncio.TaskGroup() as group:
+        made = SealedWorld(group, request.param)
+        await made.store.start(group)
+        yield made
+        await made.store.stop()
+        assert max(made.ours.turns.values(), default=0) <= limits.SEAL_INLINE + 1000
+
+
+@pytest.mark.rows("OPS-003")
+async def test_what_others_wrote_is_opened_elsewhere(world: SealedWorld) -> None:
+    store = world.store
+    col = store.add(THINGS, True)
+    await col.wait_ready()
+    sink = RecordingSink()
+    col.watch(watch_group(), None, sink)
+    world.etcd.hold()
+    for number in range(10):
+        world.write(f"d/many{number}", MANY)
+    world.write("d/large", LARGE)
+    last = world.write("d/large", SMALL)
+    world.etcd.release()
+    await store.at_least(last)
+    wanted = [body(text=text) for text in (SMALL, *[MANY] * 10)]
+    assert [entry.raw for entry in col.entries()] == wanted
+    events = await sink.reached(last)
+    assert [event.revision for event in events] == list(range(last - 11, last + 1))
+    again = (await world.restart()).add(THINGS, True)
+    await again.wait_ready()
+    assert [entry.raw for entry in again.entries()] == wanted
+    assert not col.ahead
+    assert not again.ahead
+
+
+@pytest.mark.rows("OPS-003")
+async def test_the_cache_answers_while_values_are_sealed_and_opened(world: SealedWorld) -> None:
+    store = world.store
+    col = store.add(THINGS, True)
+    await col.wait_ready()
+    small = await store.create(col, "d", "a", body(text=SMALL))
+    for work in (lambda: world.write("d/large", LARGE), lambda: store.create(col, "d", "ours", body(text=LARGE))):
+        world.ours.gate.clear()
+        world.ours.waiting.clear()
+        begun = work()
+        writing = world.group.create_task(store.at_least(begun) if isinstance(begun, int) else begun)
+        assert await asyncio.to_thread(world.ours.waiting.wait, 10)
+        assert col.get("d", "a") is small
+        assert col.page(None, "", 0).remaining == 0
+        assert not writing.done()
+        world.ours.gate.set()
+        await writing
+    assert [entry.name for entry in col.entries()] == ["a", "large", "ours"]
+
+
+@pytest.mark.rows("OPS-003")
+async def test_what_is_written_meanwhile_comes_after(world: SealedWorld) -> None:
+    store = world.store
+    col = store.add(THINGS, True)
+    await col.wait_ready()
+    sink = RecordingSink()
+    col.watch(watch_group(), None, sink)
+    theirs = [world.write("d/a", LARGE)]
+    await asyncio.sleep(0)
+    ours = await store.create(col, "d", "b", body(text=LARGE))
+    theirs.append(world.write("d/c", SMALL))
+    small = await store.create(col, "d", "e", body(text=SMALL))
+    await store.at_least(world.etcd.remove(f"{PREFIX}d/a"))
+    events = await sink.reached(world.etcd.revision)
+    wanted = [theirs[0], ours.revision, theirs[1], small.revision, world.etcd.revision]
+    assert [event.revision for event in events] == wanted
+    assert col.get("d", "a") is None
+    assert not col.ahead
+
+
+@pytest.mark.rows("OPS-003")
+async def test_what_is_read_from_the_store_is_opened_elsewhere(world: SealedWorld) -> None:
+    store = world.store
+    first = world.write("d/a", LARGE)
+    col = store.add(THINGS, True)
+    await col.wait_ready()
+    second = world.write("d/a", LARGE + "y")
+    await store.at_least(second)
+    current = await store.current(col, "d", "a")
+    assert current is not None
+    assert current.raw == body(text=LARGE + "y")
+    earlier = await store.at_revision(col, None, first)
+    assert [entry.raw for entry in earlier.entries] == [body(text=LARGE)]
+    with pytest.raises(RevisionChanged) as changed:
+        await store.update(col, "d", "a", body(text=SMALL), first)
+    with pytest.raises(KeyExists) as there:
+        await store.create(col, "d", "a", body(text=SMALL))
+    with pytest.raises(RevisionChanged) as undeleted:
+        await store.delete(col, "d", "a", first)
+    found = (changed.value.current, there.value.current, undeleted.value.current)
+    assert [entry.raw for entry in found if isinstance(entry, Entry)] == [body(text=LARGE + "y")] * 3
+    world.etcd.hold()
+    third = world.write("d/a", LARGE + "z")
+    gone = await store.delete(col, "d", "a", third)
+    world.etcd.release()
+    assert gone.raw == body(text=LARGE + "z")
+
+
+@pytest.mark.rows("OPS-003", "RV-017")
+async def test_history_of_etcd_is_opened_elsewhere(world: SealedWorld) -> None:
+    first = world.write("d/a", SMALL)
+    revisions = [world.write("d/a", LARGE), world.write("d/a", LARGE + "y"), world.write("d/b", SMALL)]
+    revisions.append(world.etcd.remove(f"{PREFIX}d/a"))
+    col = world.store.add(THINGS, True)
+    await col.wait_ready()
+    sink = RecordingSink()
+    await world.store.watch(col, watch_group(), first, sink)
+    events = await sink.reached(revisions[-1])
+    assert [(event.type, event.revision) for event in events] == list(
+        zip(("MODIFIED", "MODIFIED", "ADDED", "DELETED"), revisions, strict=True)
+    )
+
+
+@pytest.mark.rows("OPS-003", "RV-020")
+async def test_a_large_value_that_nobody_opens_is_told_as_such(world: SealedWorld) -> None:
+    store = world.store
+    col = store.add(THINGS, True)
+    await col.wait_ready()
+    key = f"{PREFIX}d/a"
+    await store.at_least(world.etcd.put(key, b"k8s:enc:none:" + LARGE.encode()))
+    with pytest.raises(Sealed):
+        col.get("d", "a")
+    text = world.theirs.seal(key, b'{"text": "%b' % LARGE.encode())
+    await store.at_least(world.etcd.put(key, text))
+    with pytest.raises(ValueError, match="unexpected end of data"):
+        raise ValueError(col.broken["d/a"].reason)
+    await store.at_least(world.write("d/a", LARGE))
+    assert col.get("d", "a") is not None

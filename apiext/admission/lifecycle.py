@@ -21,6 +21,12 @@ class NamespaceLifecycle:
     def __init__(self, find: Callable[[str], Awaitable[View | None]]) -> None:
         self._find = find
 
+    def spares(self, attributes: Attributes) -> bool:
+        """Tell whether a write neither creates in a namespace nor deletes one."""
+        if attributes.operation == "CREATE":
+            return not attributes.namespace
+        return attributes.operation != "DELETE" or attributes.resource != NAMESPACES
+
     async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
         """Refuse creates in absent or terminating namespaces; upstream does so before other plug-ins mutate."""
         if attributes.operation == "CREATE" and attributes.namespace:

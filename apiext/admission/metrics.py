@@ -1,5 +1,7 @@
 """Counts of admission under upstream's names (ADM-021)."""
 
+from collections.abc import Sequence
+
 from apiext.telemetry import Distribution, Family, HistogramFamily, Slot
 
 _STEP_SECONDS = (0.005, 0.025, 0.1, 0.5, 1.0, 2.5)
@@ -68,6 +70,11 @@ class Metrics:
     def plugin(self, name: str, type: str, operation: str, rejected: bool, seconds: float) -> None:
         """Observe one plug-in at work."""
         self._plugins.slot(name, type, operation, _TRUTH[rejected]).observe(seconds)
+
+    def passed(self, names: Sequence[str], type: str, operation: str) -> list[Distribution]:
+        """Return where a moment is observed in which none of these plug-ins had anything to do."""
+        steps = self._steps.slot(type, operation, _TRUTH[False])
+        return [steps, *(self._plugins.slot(name, type, operation, _TRUTH[False]) for name in names)]
 
     def webhook(self, name: str, type: str, operation: str, code: int, rejected: bool, seconds: float) -> None:
         """Count one call of a webhook; ``code`` is 200, or that of its failure."""

@@ -10,7 +10,7 @@ from apiext.managedfields import fieldsv1
 from apiext.managedfields.fieldset import FieldSet, union
 
 APPLY, UPDATE = "Apply", "Update"
-_MAX_UPDATERS = 10  # upstream: DefaultMaxUpdateManagers
+MAX_UPDATERS = 10  # upstream: DefaultMaxUpdateManagers
 _ANCIENT = "ancient-changes"
 
 
@@ -109,12 +109,12 @@ def capped(managers: Managers) -> Managers:
     """Return the managers with the oldest updaters merged by version, so that there are at most ten (SSA-006)."""
     updaters = [item for item in managers.items() if item[0].operation == UPDATE]
     left = len(updaters)
-    if left <= _MAX_UPDATERS:
+    if left <= MAX_UPDATERS:
         return managers
     found = dict(managers)
     first: dict[str, Manager] = {}
     for manager, owned in sorted(updaters, key=lambda item: (item[1].time, item[0])):
-        if left <= _MAX_UPDATERS:
+        if left <= MAX_UPDATERS:
             break
         version = owned.api_version
         if version not in first:

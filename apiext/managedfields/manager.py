@@ -6,11 +6,12 @@ from typing import Any
 
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import DecodeError, decode_json, encode
-from apiext.managedfields import entries, typed, updater
+from apiext.managedfields import entries, recurring, typed, updater
 from apiext.managedfields.comparison import compare
 from apiext.managedfields.entries import APPLY, UPDATE, EntryError, Manager, Managers, Owned, manager_of
-from apiext.managedfields.fieldset import EMPTY, FieldSet, contains, difference, includes, of, union
-from apiext.managedfields.fieldsv1 import MAX_DEPTH, is_too_deep
+from apiext.managedfields.fieldset import FieldSet, contains, difference
+from apiext.managedfields.fieldsv1 import is_too_deep
+from apiext.managedfields.recurring import NEVER_OWNED, TOO_DEEP
 from apiext.managedfields.typed import TypeFault, check
 from apiext.managedfields.updater import Conflicts, MissingVersion, Versions, Write
 
@@ -18,18 +19,6 @@ LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _KUBECTL = "kubectl"
 _BEFORE_APPLY = "before-first-apply"
 _MAX_ANNOTATIONS = 256 * 1024  # bytes of all annotations
-_NEVER_OWNED = of(
-    [("f:apiVersion",), ("f:kind",), ("f:metadata",)]
-    + [
-        ("f:metadata", f"f:{name}")
-        for name in (
-            "name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName", "generation", "managedFields",
-            "resourceVersion",
-        )
-    ]
-)  # fmt: skip
-
-_TOO_DEEP = f"fields are nested deeper than {MAX_DEPTH} levels"
 
 
 class ApplyError(Exception):
@@ -62,11 +51,12 @@ def track(writer: Writer, live: View, new: View, *, creating: bool) -> list[Docu
     ``live`` is the empty object of the kind when creating. An update of an object without managers is not tracked.
     What does not fit its types loses its managers (recorded: upstream's UpdateNoErrors).
     """
-    managers = _before(writer, live, new)
-    if not managers and not creating:
+    given = _entries_of(new) if not writer.subresource else None
+    given = [] if entries.is_reset(given) else given or _entries_of(live) or []
+    if not given and not creating:
         return []
     try:
-        managers = _updated(writer, _bare(live), _bare(new), managers)
+        managers = _updated(writer, live, new, given, creating=creating)
     except (ApplyError, TypeFault, MissingVersion, ValueError):
         return []
     return entries.encode(managers)
@@ -105,29 +95,29 @@ def _bare(document: View) -> Document:
     return {**document, "metadata": bare}
 
 
-def _updated(writer: Writer, live: View, new: View, managers: Managers) -> Managers:
+def _updated(writer: Writer, live: View, new: View, given: list[View], *, creating: bool) -> Managers:
     """Return the managers after an update; raises ApplyError with upstream's text."""
+    before, after = _bare(live), _bare(new)
     of_type = writer.versions.type_of(writer.api_version)
     try:
-        check(of_type, new)
+        check(of_type, after)
     except TypeFault as fault:
         raise ApplyError(f"failed to convert new object ({go_name(new)}) to smd typed: {fault}") from fault
-    manager = writer.of(UPDATE)
-    write = Write(writer.versions, writer.api_version, of_type, manager)
+    write = Write(writer.versions, writer.api_version, of_type, writer.of(UPDATE))
     try:
-        managers, (changed, gone) = updater.update(write, live, new, managers)
+        seen = updater.compared(write, before, after)
+        found = recurring.after(write, before, given, seen, writer.now)
+        if found is not None:
+            return found
+        managers = _before(writer, live, new)
+        if not managers and not creating:
+            return {}
+        managers, losses = updater.after(write, before, after, managers, seen)
+        return recurring.claimed(write, managers, losses, writer.now)
+    except recurring.TooDeep as fault:
+        raise ApplyError(str(fault)) from fault
     except (TypeFault, ValueError) as fault:
         raise ApplyError(f"failed to update ManagedFields ({go_name(new)}): {fault}") from fault
-    fields = difference(changed, _NEVER_OWNED)
-    if is_too_deep(fields):
-        raise ApplyError(_TOO_DEEP)
-    own = managers.pop(manager, None) or Owned(writer.api_version, EMPTY)
-    kept = difference(own.fields if fields is changed else difference(own.fields, changed), gone)
-    if not includes(kept, fields):  # mostly a writer owns already what it changes
-        kept = union(fields, kept)
-    if kept:
-        managers[manager] = Owned(writer.api_version, kept, writer.now if fields else own.time)
-    return entries.capped(managers)
 
 
 def apply(writer: Writer, live: View, patch: View, empty: View, *, force: bool) -> tuple[Document, bool]:
@@ -164,7 +154,7 @@ def apply(writer: Writer, live: View, patch: View, empty: View, *, force: bool) 
 def _first(writer: Writer, live: View, empty: View) -> Managers:
     """Return the managers of an object nobody has managed: all it has is owned by one updater (SSA-006)."""
     try:
-        return _updated(replace(writer, name=_BEFORE_APPLY), empty, live, {})
+        return _updated(replace(writer, name=_BEFORE_APPLY), empty, live, [], creating=True)
     except ApplyError as error:
         raise ApplyError(f"failed to create manager for existing fields: {error}") from error
 
@@ -192,9 +182,9 @@ def _applied(
     except (TypeFault, ValueError) as fault:
         raise ApplyError(str(fault)) from fault
     owned = managers.pop(manager, None)
-    fields = difference(owned.fields, _NEVER_OWNED) if owned is not None else {}
+    fields = difference(owned.fields, NEVER_OWNED) if owned is not None else {}
     if is_too_deep(fields):
-        raise BadApply(_TOO_DEEP)
+        raise BadApply(TOO_DEEP)
     if owned is not None and fields:
         managers[manager] = Owned(writer.api_version, fields, owned.time if new is None else writer.now)
     return new, managers

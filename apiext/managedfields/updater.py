@@ -78,10 +78,20 @@ def update(write: Write, live: View, new: View, managers: Managers) -> tuple[Man
 
     The new object fits its type; raises TypeFault when the live one does not.
     """
+    return after(write, live, new, managers, compared(write, live, new))
+
+
+def compared(write: Write, live: View, new: View) -> Comparison:
+    """Return what a write changes; the new object fits its type, TypeFault when the live one does not."""
     seen = compare(write.type, live, new)
     before = union(seen.removed, seen.modified)
     if before:  # all else of the live object is as in the new one
         check(write.type, part_at(write.type, live, before))
+    return seen
+
+
+def after(write: Write, live: View, new: View, managers: Managers, seen: Comparison) -> tuple[Managers, Losses]:
+    """Return what ``update`` does, for a write that changes what was ``seen``."""
     losses = _losses(_ownable(write, seen))
     if managers:  # a new object has none
         managers = _taken(write, live, new, _reconciled(write.versions, live, managers), losses)

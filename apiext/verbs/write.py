@@ -343,8 +343,9 @@ async def _desired(
     call, (shown_before, shown) = wanted.call, change
     owned = shown
     attributes = _attributes(call, "UPDATE", wanted.options, shown, shown_before)
-    shown = await verbs.admission.mutate(attributes, shown)
-    ownership.check_admitted(call, owned, shown)
+    if not verbs.admission.still("admit", attributes):
+        shown = await verbs.admission.mutate(attributes, shown)
+        ownership.check_admitted(call, owned, shown)
     if verbs.policy is not None:
         await escalation.judge(verbs, verbs.policy, call, shown, shown_before)
     _check_revision(wanted, shown, revision)
@@ -353,7 +354,8 @@ async def _desired(
     attributes.new = call.endpoint.project(new)
     if call.endpoint.kind:
         attributes.old = call.endpoint.project(old)  # upstream: only who may change a Scale sees its owners
-    await verbs.admission.review(attributes)
+    if not verbs.admission.still("validate", attributes):
+        await verbs.admission.review(attributes)
     # upstream: an untyped map takes fields that no read shows; they were judged and counted
     if wanted.applied or (call.endpoint.kind and call.served is call.resource.storage):  # so does a scale
         new = await threads.run(call, call.served.accept, new)

@@ -7,6 +7,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 from apiext.admission.attributes import Attributes
 from apiext.admission.metrics import Metrics
 from apiext.documents.document import Document
+from apiext.meta.names import GroupResource
 from apiext.telemetry import Distribution
 
 
@@ -26,7 +27,7 @@ class Plugin(Protocol):
 class Choosy(Plugin, Protocol):
     """A plug-in that looks at some writes only."""
 
-    def spares(self, attributes: Attributes) -> bool:
+    def spares(self, operation: str, resource: GroupResource, namespace: str | None) -> bool:
         """Tell whether it has nothing to do with a write in either moment."""
 
 
@@ -58,7 +59,7 @@ class Chain:
         self._parts = {"admit": _parted(self._mutators), "validate": _parted(self._judges)}
         self._still: dict[tuple[str, str], list[Distribution]] = {}
 
-    def still(self, moment: str, attributes: Attributes) -> bool:
+    def still(self, moment: str, operation: str, resource: GroupResource, namespace: str | None) -> bool:
         """Tell whether no plug-in has anything to do in a moment (admit or validate): then it is over, and counted.
 
         Most writes are like that, and two coroutines and their clocks are a twentieth of one.
@@ -68,9 +69,9 @@ class Chain:
             if not plugin.idle:
                 return False
         for plugin in choosy:
-            if not plugin.spares(attributes):
+            if not plugin.spares(operation, resource, namespace):
                 return False
-        key = moment, attributes.operation
+        key = moment, operation
         if key not in self._still:
             self._still[key] = self.metrics.passed([plugin.name for plugin in choosy], *key)
         for observed in self._still[key]:
@@ -95,9 +96,10 @@ class Chain:
 
     async def review_delete(self, attributes: Attributes) -> None:
         """Run both moments on an object about to be deleted, which nobody can change (ADM-014)."""
-        if not self.still("admit", attributes):
+        write = attributes.operation, attributes.resource, attributes.namespace
+        if not self.still("admit", *write):
             await self._mutate(attributes, None)
-        if not self.still("validate", attributes):
+        if not self.still("validate", *write):
             await self.review(attributes)
 
     async def _mutate(self, attributes: Attributes, new: Document | None) -> Document | None:

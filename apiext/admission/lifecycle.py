@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from apiext.admission.attributes import NAMESPACES, Attributes
 from apiext.documents.document import Document, View
 from apiext.meta import status
+from apiext.meta.names import GroupResource
 
 __all__ = ["IMMORTAL", "NAMESPACES", "NamespaceLifecycle"]
 
@@ -21,11 +22,11 @@ class NamespaceLifecycle:
     def __init__(self, find: Callable[[str], Awaitable[View | None]]) -> None:
         self._find = find
 
-    def spares(self, attributes: Attributes) -> bool:
+    def spares(self, operation: str, resource: GroupResource, namespace: str | None) -> bool:
         """Tell whether a write neither creates in a namespace nor deletes one."""
-        if attributes.operation == "CREATE":
-            return not attributes.namespace
-        return attributes.operation != "DELETE" or attributes.resource != NAMESPACES
+        if operation == "CREATE":
+            return not namespace
+        return operation != "DELETE" or resource != NAMESPACES
 
     async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
         """Refuse creates in absent or terminating namespaces; upstream does so before other plug-ins mutate."""

@@ -342,8 +342,9 @@ async def _desired(
     """Return the object to store: admitted, put back, filled in, judged (design.md §5 steps 10–14)."""
     call, (shown_before, shown) = wanted.call, change
     owned = shown
-    attributes = _attributes(call, "UPDATE", wanted.options, shown, shown_before)
-    if not verbs.admission.still("admit", attributes):
+    attributes = None
+    if not verbs.admission.still("admit", "UPDATE", call.served.group_resource, call.namespace):
+        attributes = _attributes(call, "UPDATE", wanted.options, shown, shown_before)
         shown = await verbs.admission.mutate(attributes, shown)
         ownership.check_admitted(call, owned, shown)
     if verbs.policy is not None:
@@ -351,10 +352,11 @@ async def _desired(
     _check_revision(wanted, shown, revision)
     warn_of_owners(call, shown)
     new = await threads.run(call, _decided, wanted, old, shown)
-    attributes.new = call.endpoint.project(new)
-    if call.endpoint.kind:
-        attributes.old = call.endpoint.project(old)  # upstream: only who may change a Scale sees its owners
-    if not verbs.admission.still("validate", attributes):
+    if attributes is not None or not verbs.admission.still("validate", "UPDATE", call.served.group_resource, None):
+        attributes = attributes or _attributes(call, "UPDATE", wanted.options, shown, shown_before)
+        attributes.new = call.endpoint.project(new)
+        if call.endpoint.kind:
+            attributes.old = call.endpoint.project(old)  # upstream: only who may change a Scale sees its owners
         await verbs.admission.review(attributes)
     # upstream: an untyped map takes fields that no read shows; they were judged and counted
     if wanted.applied or (call.endpoint.kind and call.served is call.resource.storage):  # so does a scale

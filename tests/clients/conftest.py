@@ -77,14 +77,19 @@ def secure_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture
 def secure(secure_server: Server) -> Iterator[Client]:
     """A client of that server, without a definition of a story before and after."""
-    kubeconfig = yaml.safe_load(Path(secure_server.ready["kubeconfig"]).read_text(encoding="utf-8"))
-    authority = base64.b64decode(kubeconfig["clusters"][0]["cluster"]["certificate-authority-data"])
-    token = kubeconfig["users"][0]["user"]["token"]
-    tls = ssl.create_default_context(cadata=authority.decode())
-    client = Client(secure_server.url, {"Authorization": f"Bearer {token}"}, tls)
+    client = secure_client(secure_server)
     _remove(client)
     yield client
     _remove(client)
+
+
+def secure_client(server: Server) -> Client:
+    """Return a client with the authority and the token of the kubeconfig that a server wrote."""
+    kubeconfig = yaml.safe_load(Path(server.ready["kubeconfig"]).read_text(encoding="utf-8"))
+    authority = base64.b64decode(kubeconfig["clusters"][0]["cluster"]["certificate-authority-data"])
+    token = kubeconfig["users"][0]["user"]["token"]
+    tls = ssl.create_default_context(cadata=authority.decode())
+    return Client(server.url, {"Authorization": f"Bearer {token}"}, tls)
 
 
 def _remove(client: Client) -> None:

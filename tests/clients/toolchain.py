@@ -22,6 +22,17 @@ _NO_NETWORK = (
     "ENOTFOUND",
     "ECONNREFUSED",
     "EAI_AGAIN",
+    "Could not resolve host",
+    "Could not transfer artifact",
+    "No plugin found for prefix",
+    "failed to download",
+    "spurious network error",
+)
+_TOO_OLD = (
+    "requires go >=",
+    "is not supported by the following package",
+    "feature `edition2024` is required",
+    "release version 17 not supported",
 )
 
 
@@ -107,10 +118,60 @@ def node_modules(package: str) -> str:
     return str(directory / "node_modules")
 
 
+@functools.cache
+def cargo_build(project: str) -> str:
+    """Build a Rust program of a project beside this file; return the binary's path. Skips as ``go_build`` does."""
+    cargo = shutil.which("cargo")
+    if cargo is None:
+        pytest.skip("Cargo is not on this machine")
+    place = CACHE / project
+    shutil.copytree(HERE / project, place, dirs_exist_ok=True)  # the versions that Cargo chooses are noted there
+    built = run([cargo, "build"], place, BUILD_WITHIN)
+    if built.returncode:
+        _skip_without_network("the crates", built.stdout)
+    return str(place / "target" / "debug" / project.replace("_", "-"))
+
+
+@functools.cache
+def java_command(project: str, module: str) -> list[str]:
+    """Compile a module of a Maven project beside this file; return how its classes are run. Skips as ``go_build``."""
+    maven, javac, java = (shutil.which(it) for it in ("mvn", "javac", "java"))
+    if maven is None or javac is None or java is None:
+        pytest.skip("Maven and a JDK are not on this machine")
+    place = CACHE / project
+    libraries = place / module
+    if not _are_there(libraries, HERE / project / "pom.xml", HERE / project / module / "pom.xml"):
+        command = [
+            maven,
+            "-q",
+            "-B",
+            "dependency:build-classpath",
+            "-Dmdep.regenerateFile=true",
+            f"-Dclasspaths={place}",
+        ]
+        resolved = run(command, HERE / project, BUILD_WITHIN)
+        if resolved.returncode:
+            _skip_without_network("the Java libraries", resolved.stdout)
+    classes, path = str(place / f"{module}.classes"), libraries.read_text(encoding="utf-8").strip()
+    shutil.rmtree(classes, ignore_errors=True)
+    sources = sorted(str(it) for it in (HERE / project / module / "src").rglob("*.java"))
+    command = [javac, "--release", "17", "-proc:none", "-nowarn", "-d", classes, "-cp", path, *sources]
+    compiled = run(command, HERE / project, BUILD_WITHIN)
+    if compiled.returncode:
+        _skip_without_network("the Java libraries", compiled.stdout)
+    return [java, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", f"{classes}{os.pathsep}{path}"]
+
+
+def _are_there(libraries: Path, *poms: Path) -> bool:
+    """Tell whether Maven has named a module's libraries since its poms were written, and they are still there."""
+    if not libraries.exists() or libraries.stat().st_mtime < max(it.stat().st_mtime for it in poms):
+        return False
+    return all(Path(it).exists() for it in libraries.read_text(encoding="utf-8").strip().split(os.pathsep))
+
+
 def _skip_without_network(what: str, said: str) -> None:
-    last = said.strip().splitlines()[-1] if said.strip() else "no reason given"
-    if any(text in said for text in _NO_NETWORK):
-        pytest.skip(f"{what} cannot be had from here: {last[:200]}")
-    if "requires go >=" in said:
-        pytest.skip(f"Go is too old: {last[:200]}")
+    for texts, why in ((_NO_NETWORK, "cannot be had from here"), (_TOO_OLD, "need newer tools")):
+        lines = [line.strip() for line in said.splitlines() if any(text in line for text in texts)]
+        if lines:
+            pytest.skip(f"{what} {why}: {lines[-1][:200]}")
     raise AssertionError(said[-3000:])

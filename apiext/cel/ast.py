@@ -1,6 +1,6 @@
 """Nodes of a parsed expression; each has an id that places, types and costs refer to."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 from apiext.cel.values import Scalar
@@ -165,12 +165,3 @@ def children(node: Node) -> list[Node]:
         assert isinstance(node, Fold)
         return [node.over, node.init, node.condition, node.step, node.result]
     return []
-
-
-def walk(root: Node) -> Iterator[Node]:
-    """Yield all nodes, parents before their parts, without recursion."""
-    waiting = [root]
-    while waiting:
-        node = waiting.pop()
-        yield node
-        waiting.extend(reversed(children(node)))

@@ -124,20 +124,17 @@ class ByField(Qualifier):
         self.test = test
 
     def apply(self, frame: Frame, tracker: Tracker, value: Value, if_present: bool) -> Value:
-        """Return what is selected, null when it is not there; costs 1."""
-        found = read_field(value, self.key, self.test, if_present)
-        if found is not MISSING and not (if_present and type(found) is Fault):
-            tracker.cost += 1
-            tracker.push(self.id, found)
+        """Return what is selected, null when it is not there; costs 1. Nothing optional comes before."""
+        found = read_field(value, self.key, self.test)
+        tracker.cost += 1
+        tracker.push(self.id, found)
         return found
 
 
-def read_field(value: Value, name: str, test: bool, if_present: bool = False) -> Value:
+def read_field(value: Value, name: str, test: bool) -> Value:
     """Return a field of an open object, or with ``test`` whether it is there."""
     found = field(value, name)
     there = type(found) is tuple
-    if if_present and not there:
-        return MISSING
     if test:
         return there
     return found[0] if type(found) is tuple else found
@@ -228,15 +225,18 @@ class Variable(Attribute):
 
     def resolve(self, frame: Frame, tracker: Tracker) -> Value:
         """Return the value at the end of the chain."""
-        name = self.name
+        name, cost = self.name, None
         if name.startswith("."):
-            frame, name = frame.outermost, name[1:]
+            frame, name, cost = frame.outermost, name[1:], tracker.cost
         found = frame.find(name, tracker)
         if found is None:
             return Fault(f"no such attribute(s): {name}")
         if type(found[0]) is Fault:
             return found[0]
-        return self.follow(frame, tracker, found[0])
+        made = self.follow(frame, tracker, found[0])
+        if cost is not None:
+            tracker.cost = cost  # upstream counts nothing of what is selected from there on
+        return made
 
 
 class OfStep(Attribute):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 
-from apiext.cel import types
+from apiext.cel import types, well_known
 from apiext.cel.builder import Macros
 from apiext.cel.constructed import Resolve, Shape, join
 from apiext.cel.library import (
@@ -25,7 +25,10 @@ from apiext.cel.overloads import Library, Overload
 from apiext.cel.types import Type
 
 COMPATIBLE = (1, 36)  # the version whose language new rules may use: one before the served one
-UNDEFINED = ("timestamp", "duration")  # names of types that the checker knows and the planner does not
+_SHORT = ("timestamp", "duration")
+_DEFINED = (types.TIMESTAMP.name, types.DURATION.name)
+UNDEFINED = frozenset((*_SHORT, *well_known.TYPES)) - {*_DEFINED}
+"""Names of types that the checker knows and the planner does not."""
 SCALARS = ("bool", "bytes", "double", "int", "string", "uint")
 MAX_RESOLVED = 20_000  # calls whose overloads are remembered
 
@@ -69,7 +72,7 @@ class Base:
 
     def shape(self, name: str) -> Shape | None:
         """Return what is known of a type whose values expressions construct."""
-        return None if self.resolve is None else self.resolve(name)
+        return well_known.SHAPES.get(name) or (None if self.resolve is None else self.resolve(name))
 
     def remember(self, key: object, found: Resolved) -> None:
         """Keep which overloads a call of given types means."""
@@ -88,10 +91,9 @@ def base(version: str = "stored", extension: Extension | None = None) -> Base:
         "list": types.list_of(types.parameter("A")),
         "map": types.map_of(types.parameter("A"), types.parameter("B")),
         "null_type": types.NULL,
-        types.TIMESTAMP.name: types.TIMESTAMP,
-        types.DURATION.name: types.DURATION,
+        **well_known.TYPES,
         "optional_type": types.optional_of(types.DYN),
-        **{name: types.SIMPLE[name] for name in UNDEFINED},
+        **{name: types.SIMPLE[name] for name in _SHORT},
     }
     for library in LIBRARIES if extension is None else (*LIBRARIES, extension.library):
         if version == "new" and library.since > COMPATIBLE:

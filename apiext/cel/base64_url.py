@@ -33,7 +33,7 @@ def _first_wrong(text: str) -> int | None:
             if not rest:
                 return size
             if text[rest[0]] != "=":
-                return rest[0]
+                return rest[0] - 1
             rest = rest[1:]
         return rest[0] if rest else None
     left = len(places) % 4

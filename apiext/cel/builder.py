@@ -86,13 +86,8 @@ class Builder:
         try:
             node = expand(self, id, target if target is not None else args[0], args)
         except MacroError as wrong:
-            offset = self.offsets[wrong.blamed]
-            if id == len(self.offsets) - 1:
-                self.offsets.pop()
-            return self.fault(offset, wrong.message)
+            return self.fault(self.offsets[wrong.blamed], wrong.message)
         self.macro_calls[node.id] = (function, target, args)
-        if id == len(self.offsets) - 1:
-            self.offsets.pop()
         return node
 
     def logic(self, function: str, terms: list[Node], ids: list[int]) -> Node:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from apiext.cel import types
+from apiext.cel import types, well_known
 from apiext.cel.ast import Call, Entry, Fold, Ident, ListOf, Literal, MapOf, Node, ObjectOf, Parsed, Select
 from apiext.cel.base import SCALARS, Base, Function
 from apiext.cel.builder import RESERVED
@@ -13,6 +13,7 @@ from apiext.cel.source import Issues
 from apiext.cel.types import DYN, ERROR, Substitution, Type, unwrap_optional
 from apiext.cel.values import Uint
 
+_NO_FIELDS = frozenset((*SCALARS, "list"))
 _LITERALS: dict[type, Type] = {
     bool: types.BOOL, int: types.INT, Uint: types.UINT, float: types.DOUBLE, str: types.STRING, bytes: types.BYTES,
     type(None): types.NULL,
@@ -118,6 +119,8 @@ class Checker:
         found = self.globals.get(name)
         if found is not None:
             return found, None
+        if name in well_known.CONSTANTS:
+            return types.INT, None
         named = self.find_type(name)
         return None if named is None else (types.type_of(named), named)
 
@@ -195,15 +198,17 @@ class Checker:
         return operand, types.optional_of(found) if was_optional or optional else found
 
     def object_field(self, id: int, name: str, field: str) -> Type:
+        if name == "map":
+            return DYN
         shape = self.base.shape(name)
-        if shape is not None:
+        if shape is not None and not (shape.closed and field not in (shape.fields or ())):
             return shape.field(field)
         declared = self.objects.get(name)
-        if declared is None:
+        if declared is None and shape is None:
             self.fault(id, f"unexpected failed resolution of '{name}'")
             return ERROR
-        found = declared.fields.get(field)
-        if found is None and field in RESERVED:
+        found = None if declared is None else declared.fields.get(field)
+        if declared is not None and found is None and field in RESERVED:
             found = declared.fields.get(f"__{field}__")
         if found is None:
             self.fault(id, f"undefined field '{field}'")
@@ -358,13 +363,15 @@ class Checker:
             self.types[node.id] = ERROR
             self.undeclared(node.id, node.type_name)
             return node
-        known = named.kind == "object" and (name in self.objects or self.base.shape(name) is not None)
+        message = well_known.message_of(named, name)
+        known = message is not None or (named.kind == "object" and name in self.objects)
+        known = known or (named.kind == "object" and self.base.shape(name) is not None)
         if not known:
             self.fault(node.id, f"'{named.name}' is not a message type")
         self.types[node.id] = named if known else ERROR
         self.constructs = True
         for field in node.fields:
-            self.check_field(field, name, known or name not in SCALARS)
+            self.check_field(field, message or name, known or name not in _NO_FIELDS)
         return node
 
     def check_field(self, field: Entry, name: str, looked_up: bool) -> None:

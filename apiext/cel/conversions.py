@@ -15,6 +15,7 @@ from apiext.cel.values import (
     UINT_MAX,
     Duration,
     Fault,
+    Special,
     Timestamp,
     Uint,
     Value,
@@ -26,7 +27,8 @@ _INTEGER = re.compile(r"[+-]?[0-9]+\Z")
 _NATURAL = re.compile(r"[0-9]+\Z")
 _NUMBER = r"[0-9]+(?:_[0-9]+)*"  # Go takes single underscores between digits
 _FLOAT = re.compile(rf"[+-]?(?:{_NUMBER}(?:\.(?:{_NUMBER})?)?|\.{_NUMBER})(?:[eE][+-]?{_NUMBER})?\Z")
-_HEX_FLOAT = re.compile(r"[+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+\Z")
+_DIGITS = r"[0-9a-fA-F]+(?:_[0-9a-fA-F]+)*"
+_HEX_FLOAT = re.compile(rf"[+-]?0[xX](?:_?{_DIGITS}(?:\.(?:{_DIGITS})?)?|\.{_DIGITS})[pP][+-]?{_NUMBER}\Z")
 _SPECIAL = re.compile(r"[+-]?(?:inf|infinity|nan)\Z", re.I)
 _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 _FALSE = frozenset(("0", "f", "F", "FALSE", "false", "False"))
@@ -39,8 +41,6 @@ def _cannot(value: Value, wanted: str) -> Fault:
 def to_int(value: Value) -> Value:
     """Return an int of a number, a text, a time (seconds) or a duration (nanoseconds)."""
     kind = type(value)
-    if kind is int:
-        return value
     if kind is Uint:
         return int(value) if value <= INT_MAX else Fault("integer overflow")
     if kind is float:
@@ -59,8 +59,6 @@ def to_int(value: Value) -> Value:
 def to_uint(value: Value) -> Value:
     """Return a uint of a number or a text."""
     kind = type(value)
-    if kind is Uint:
-        return value
     if kind is int:
         return Uint(value) if value >= 0 else Fault("unsigned integer overflow")
     if kind is float:
@@ -75,8 +73,6 @@ def to_uint(value: Value) -> Value:
 def to_double(value: Value) -> Value:
     """Return a double of a number or a text."""
     kind = type(value)
-    if kind is float:
-        return value
     if kind is int or kind is Uint:
         return float(value)
     if kind is str:
@@ -87,14 +83,15 @@ def to_double(value: Value) -> Value:
             number = float(value)
             return number if math.isfinite(number) else _cannot(value, "double")
         if _HEX_FLOAT.match(value):
-            return float.fromhex(value)
+            try:
+                return float.fromhex(value.replace("_", ""))
+            except OverflowError:
+                return _cannot(value, "double")
     return _cannot(value, "double")
 
 
 def to_bool(value: Value) -> Value:
     """Return a truth value of a text."""
-    if type(value) is bool:
-        return value
     if type(value) is str and (value in _TRUE or value in _FALSE):
         return value in _TRUE
     return _cannot(value, "bool")
@@ -102,8 +99,6 @@ def to_bool(value: Value) -> Value:
 
 def to_bytes(value: Value) -> Value:
     """Return the UTF-8 of a text."""
-    if type(value) is bytes:
-        return value
     return value.encode("utf-8", "surrogatepass") if type(value) is str else _cannot(value, "bytes")
 
 
@@ -132,8 +127,6 @@ def to_string(value: Value) -> Value:
 
 def to_timestamp(value: Value) -> Value:
     """Return a time of a text or of seconds since 1970."""
-    if type(value) is Timestamp:
-        return value
     read: tuple[int, int] | None = None
     if type(value) is int:
         read = value * SECOND, 0
@@ -146,8 +139,6 @@ def to_timestamp(value: Value) -> Value:
 
 def to_duration(value: Value) -> Value:
     """Return a duration of a text."""
-    if type(value) is Duration:
-        return value
     if type(value) is str:
         spend_text(len(value))
     ns = parse_duration(value) if type(value) is str else None
@@ -183,7 +174,7 @@ def size_of(value: Value) -> Value:
     """Return the size of a text, byte row, list or map."""
     from apiext.cel.values import size  # kept here: the operators' module has a like name
 
-    found = size(value)
+    found = None if isinstance(value, Special) else size(value)  # theirs only count in costs
     return unlike(value, "size") if found is None else found
 
 

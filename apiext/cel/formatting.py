@@ -133,8 +133,6 @@ class _Values:
 
     def clause(self, kind: str, precision: int, index: int) -> str:
         value = element(self.values, index)
-        if type(value) is Fault:
-            raise FormatError(value.message)
         try:
             return _CLAUSES[kind](value, precision)
         except FormatError as wrong:
@@ -193,8 +191,6 @@ def _key(value: Value) -> str:
 def _inner(value: Value) -> str:
     """Return a value inside a list or map as a literal of the language."""
     kind = type(value)
-    if kind is Fault:
-        raise FormatError(value.message)
     if kind is str:
         return go_quote(value)
     if kind is bytes:

@@ -160,8 +160,13 @@ def _in_map(w: Writer, step: CallStep, args: list[Val]) -> Val | None:
     over = args[1].declared
     if args[1].kind != "raw" or over is None or over.kind != "map" or args[0].kind != "string":
         return None
+    assert over.element is not None
     w.charge(1)
-    return Val(w.let(f"{args[0].text} in {w.container(args[1])}"), "bool")
+    key = _named(w, args[:1], step)[0].text
+    entries = w.container(args[1])
+    name = w.let(f"{entries}.get({key})")
+    w.odd_if(f"{name} is None and {key} in {entries}")
+    return w.present(name, over.element)
 
 
 def _join_texts(w: Writer, step: CallStep, args: list[Val]) -> Val | None:

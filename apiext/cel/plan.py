@@ -5,7 +5,6 @@ This is the reference: slow, exact in values, faults and costs. ``generate`` mak
 
 from collections.abc import Iterator
 
-from apiext.cel.arithmetic import add
 from apiext.cel.charges import Charge
 from apiext.cel.constructed import Make
 from apiext.cel.evaluation import Frame, Step, Tracker
@@ -25,6 +24,7 @@ from apiext.cel.values import (
     is_list,
     is_map,
     no_overload,
+    type_name,
 )
 
 LIST_COST, MAP_COST, OBJECT_COST = 10, 30, 40
@@ -379,17 +379,13 @@ def unshared(value: Value) -> Value:
 
 
 def grow_list(values: Value, more: Value) -> Value:
-    """Add elements to the list that a loop gathers."""
-    if type(values) is not list or type(more) is not list:
-        return add(values, more)
+    """Add elements to the list that a loop gathers; both are lists that its macro wrote."""
     values.extend(more)
     return values
 
 
 def grow_map(into: Value, key: Value, value: Value) -> Value:
     """Add an entry to the map that a loop gathers."""
-    if type(into) is not Map:
-        return no_overload()
     if into.find(key) is not None:
         return Fault(f"insert failed: key {show(key)} already exists")
     into.set(key, value)
@@ -398,8 +394,10 @@ def grow_map(into: Value, key: Value, value: Value) -> Value:
 
 def grow_map_by(into: Value, entries: Value) -> Value:
     """Add the entries of a map to the map that a loop gathers."""
+    if not is_map(entries):
+        return Fault(f"no such overload: cel.@mapInsert(map, {type_name(entries)})")
     for key in elements(entries):
-        if key is None and isinstance(entries, View) and type(into) is Map and not len(into):
+        if key is None and isinstance(entries, View) and not len(into):
             raise Broken(NIL)
         found = grow_map(into, key, entry(entries, key))
         if type(found) is Fault:

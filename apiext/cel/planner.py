@@ -38,6 +38,7 @@ from apiext.cel.plan import (
 )
 from apiext.cel.regexes import PatternError, program
 from apiext.cel.values import Broken, Fault, Uint, Value, no_overload, type_name
+from apiext.cel.well_known import CONSTANTS
 
 CONVERSIONS = frozenset(
     ("bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint")
@@ -74,6 +75,8 @@ class _Planner:
                 if node.name in UNDEFINED or node.name not in self.base.type_names:
                     raise Unplannable(f"reference to undefined type: {node.name}")
                 return Constant(node.id, named)
+            if node.name in CONSTANTS and self.checked.names.get(node.id) == node.name:
+                return Constant(node.id, CONSTANTS[node.name])
             if self.checked.types[node.id].kind == "type":
                 raise Unplannable(f"reference to undefined type: {node.name}")  # of a loop's variable, too
             return Access(node.id, Variable(node.id, node.name))

@@ -25,8 +25,6 @@ class Type:
         """Return the type as messages show it (upstream: FormatCELType)."""
         if not self.params:
             return _SHOWN.get(self.kind, self.name)
-        if self.name == "function":
-            return "(" + ", ".join(map(str, self.params[1:])) + ")"
         return f"{self.name}({', '.join(map(str, self.params))})"
 
     __repr__ = __str__

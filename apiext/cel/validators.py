@@ -59,7 +59,7 @@ def _call(checked: Checked, node: Call, issues: Issues) -> None:
 
 
 def _same(one: Type, other: Type) -> bool:
-    return one == other
+    return one == other or (one.kind == other.kind and "wrapper" in (one.name, other.name))
 
 
 def _mixed(checked: Checked, id: int, expected: Type, found: Type, issues: Issues) -> None:

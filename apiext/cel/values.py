@@ -348,8 +348,6 @@ COMPARABLE = (int, Uint, float, str, bytes, bool, Timestamp, Duration)  # kinds 
 def compare(one: Value, other: Value) -> "int | Fault":
     """Return -1, 0 or 1, or the fault of values that have no order."""
     kind = type(one)
-    if kind is Fault or type(other) is Fault:
-        return _equal_fault(one, other)
     if is_number(one) and is_number(other):
         if math.isnan(one) or math.isnan(other):
             return Fault("NaN values cannot be ordered")

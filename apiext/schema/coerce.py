@@ -104,7 +104,10 @@ def _metadata(value: Document, path: str, drop: bool, unknown: list[str]) -> Non
 
 
 def errors(node: Structural, value: Any, path: str = "", *, root: bool = False) -> list[FieldError]:
-    """Return what is wrong with embedded resources at and below a node; never ratcheted (MET-005)."""
+    """Return what is wrong with embedded resources at and below a node; never ratcheted (MET-005).
+
+    They are in form: ``coerce`` took them.
+    """
     found: list[FieldError] = []
     if not (root or matters(node)):
         return found
@@ -133,9 +136,7 @@ def _resource_errors(value: Document, path: str) -> list[FieldError]:
     return found
 
 
-def _api_version_errors(text: Any, path: str) -> list[FieldError]:
-    if not isinstance(text, str):
-        return [invalid(path, text, "must be a string")]
+def _api_version_errors(text: str, path: str) -> list[FieldError]:
     if not text:
         return [invalid(path, text, "must not be empty")]
     if parse_group_version(text) is None:
@@ -143,9 +144,7 @@ def _api_version_errors(text: Any, path: str) -> list[FieldError]:
     return []
 
 
-def _kind_errors(text: Any, path: str) -> list[FieldError]:
-    if not isinstance(text, str):
-        return [invalid(path, text, "must be a string")]
+def _kind_errors(text: str, path: str) -> list[FieldError]:
     if not text:
         return [invalid(path, text, "must not be empty")]
     faults = dns1035_label(lower(text))
@@ -153,10 +152,7 @@ def _kind_errors(text: Any, path: str) -> list[FieldError]:
 
 
 def _metadata_errors(metadata: Any, path: str) -> list[FieldError]:
-    try:
-        made, _ = objectmeta.coerce(metadata, path)
-    except ValueError as error:
-        return [invalid(path, metadata, str(error))]
+    made, _ = objectmeta.coerce(metadata, path)
     if not made.get("name"):
         made["name"] = "fakename"  # upstream: a name is not required here
     return objectmeta.validate(made, bool(made.get("namespace")), path_segment, path)

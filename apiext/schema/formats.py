@@ -183,9 +183,7 @@ def string_check(name: str) -> Callable[[str], bool] | None:
 
 
 def has_effect(types: Sequence[str], name: str) -> bool:
-    """Tell whether a format is looked at for values of these types (VAL-005); the empty name is."""
-    if not name:
-        return True
+    """Tell whether a format is looked at for values of these types (VAL-005)."""
     kind = types[0] if len(types) == 1 else ""
     if kind in ("", "string"):
         return name.replace("-", "") in CHECKS

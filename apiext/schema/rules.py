@@ -383,30 +383,46 @@ def _judgement(path: str, kind: str, value: Any, text: str, reason: str | None) 
 
 
 class Place:
-    """How a value belongs to the old object: its own link, or the one nearest above (RAT-003)."""
+    """How a value belongs to the old object: its own link, or the one nearest above (RAT-003).
 
-    __slots__ = ("above", "link")
+    Looked for when a rule is broken, which is seldom.
+    """
 
-    def __init__(self, link: Link | None, above: Link | None = None) -> None:
-        self.link = link
-        self.above = above
+    __slots__ = ("_link", "_parent", "_step")
+
+    def __init__(self, link: Link | None, parent: "Place | None" = None, step: str | int = "") -> None:
+        self._link = link
+        self._parent = parent
+        self._step = step
 
     def unchanged(self) -> bool:
         """Tell whether errors here are only worth a warning."""
-        link = self.link or self.above
-        return link is not None and link.unchanged()
+        link, above = self._links()
+        found = link or above
+        return found is not None and found.unchanged()
 
     def member(self, name: str) -> "Place":
-        """Return the place of a member; type meta at the root is not seen as unchanged, as upstream."""
-        if self.link is None:
-            return self
-        if self.above is None and name in ("apiVersion", "kind"):
-            return NOWHERE
-        return Place(self.link.member(name), self.link)
+        """Return the place of a member."""
+        return self if self is NOWHERE else Place(None, self, name)
 
     def index(self, index: int) -> "Place":
         """Return the place of an item of a list."""
-        return self if self.link is None else Place(self.link.index(index), self.link)
+        return self if self is NOWHERE else Place(None, self, index)
+
+    def _links(self) -> tuple[Link | None, Link | None]:
+        """Return the link of this place, and the one above it; type meta at the root is not seen as unchanged."""
+        if self._parent is None:
+            return self._link, None
+        link, above = self._parent._links()
+        step = self._step
+        if link is None:
+            return None, above
+        if isinstance(step, int):
+            return link.index(step), link
+        if above is None and step in _TYPE_META:  # as upstream
+            return None, None
+        return link.member(step), link
 
 
 NOWHERE = Place(None)
+_TYPE_META = ("apiVersion", "kind")

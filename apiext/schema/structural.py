@@ -84,10 +84,6 @@ class Structural:
         found = self.properties.get(name)
         return found if found is not None else self.map_values
 
-    def branches(self) -> tuple["Structural", ...]:
-        """Return the nodes below allOf, anyOf, oneOf and not."""
-        return (*self.all_of, *self.any_of, *self.one_of, *((self.not_,) if self.not_ is not None else ()))
-
 
 _DEFAULTS = {item.name: item.default for item in fields(Structural)} | {"properties": EMPTY}
 _JSON = frozenset(("default", "enum"))

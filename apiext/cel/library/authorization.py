@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from apiext.cel.overloads import Implement, Library, Overload
 from apiext.cel.types import BOOL, STRING, Type, make
-from apiext.cel.values import Special, Value, no_overload
+from apiext.cel.values import Special, Value
 
 _PREFIX = "kubernetes.authorization."
 AUTHORIZER = make("object", f"{_PREFIX}Authorizer")
@@ -78,17 +78,13 @@ def resource_check(authorize: Authorize, question: Question) -> Check:
 
 
 def _into(kind: Type, field: str) -> Implement:
-    def step(check: Value, *texts: Value) -> Value:
-        if not isinstance(check, Check):
-            return no_overload()
+    def step(check: Check, *texts: Value) -> Value:
         return Check(kind.name, check.authorize, replace(check.question, **{field: texts[0]}))
 
     return step
 
 
-def _account(check: Value, namespace: Value, name: Value) -> Value:
-    if not isinstance(check, Check):
-        return no_overload()
+def _account(check: Check, namespace: Value, name: Value) -> Value:
     asked = replace(check.question, user=f"system:serviceaccount:{namespace}:{name}")
     return Check(check.type_name, check.authorize, asked)
 
@@ -97,9 +93,7 @@ def _same(check: Value, *_: Value) -> Value:
     return check  # selectors narrow what is listed; who may do something to all may do it to some
 
 
-def _check(check: Value, verb: Value) -> Value:
-    if not isinstance(check, Check):
-        return no_overload()
+def _check(check: Check, verb: Value) -> Value:
     return Decision(*check.authorize(replace(check.question, verb=verb)))
 
 
@@ -109,11 +103,6 @@ _ANSWERS: Mapping[str, Callable[[Decision], Value]] = {
     "errored": lambda _: False,
     "error": lambda _: "",
 }
-
-
-def _answer(name: str) -> Implement:
-    read = _ANSWERS[name]
-    return lambda decision: read(decision) if isinstance(decision, Decision) else no_overload()
 
 
 _ROWS: tuple[tuple[str, Type, int, Type, Implement], ...] = (
@@ -128,10 +117,10 @@ _ROWS: tuple[tuple[str, Type, int, Type, Implement], ...] = (
     ("labelSelector", RESOURCE_CHECK, 1, RESOURCE_CHECK, _same),
     ("check", PATH_CHECK, 1, DECISION, _check),
     ("check", RESOURCE_CHECK, 1, DECISION, _check),
-    ("allowed", DECISION, 0, BOOL, _answer("allowed")),
-    ("reason", DECISION, 0, STRING, _answer("reason")),
-    ("errored", DECISION, 0, BOOL, _answer("errored")),
-    ("error", DECISION, 0, STRING, _answer("error")),
+    ("allowed", DECISION, 0, BOOL, _ANSWERS["allowed"]),
+    ("reason", DECISION, 0, STRING, _ANSWERS["reason"]),
+    ("errored", DECISION, 0, BOOL, _ANSWERS["errored"]),
+    ("error", DECISION, 0, STRING, _ANSWERS["error"]),
 )
 
 LIBRARY = Library(

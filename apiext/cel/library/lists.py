@@ -142,11 +142,6 @@ def _order(one: tuple[Value, Value], other: tuple[Value, Value]) -> int:
 def _sort_by(values: Value, keys: Value) -> Value:
     if not is_list(values):
         return unlike(values, "@sortByAssociatedKeys")
-    if len(values) != len(keys):
-        return Fault(
-            "@sortByAssociatedKeys() expected a list of the same size as the associated keys list, "
-            f"but got {len(values)} and {len(keys)} elements respectively"
-        )
     spend(len(values) * len(values).bit_length() // 2)
     named = list(elements(keys))
     if not named:

@@ -176,9 +176,7 @@ def _prefix(address: Address, bits: int) -> int:
     return int(address) >> (address.max_prefixlen - bits)
 
 
-def _contains_ip(network: Network, ip: Value) -> Value:
-    if type(ip) is Fault:
-        return ip
+def _contains_ip(network: Network, ip: Ip) -> Value:
     if network.address.version != ip.address.version:
         return False
     return _prefix(network.address, network.bits) == _prefix(ip.address, network.bits)
@@ -186,7 +184,7 @@ def _contains_ip(network: Network, ip: Value) -> Value:
 
 def _contains_ip_text(network: Network, text: str) -> Value:
     ip = _read_ip(text)  # why it is none is not told, as upstream
-    return no_overload() if type(ip) is Fault else _contains_ip(network, ip)
+    return _contains_ip(network, ip) if isinstance(ip, Ip) else no_overload()
 
 
 def _contains_network(network: Network, inner: Value) -> Value:

@@ -3,7 +3,7 @@
 from apiext.cel.constructed import Open
 from apiext.cel.dynamic import DynamicList, DynamicMap
 from apiext.cel.macros import OPTIONAL, TWO_VARIABLES
-from apiext.cel.overloads import Library, row
+from apiext.cel.overloads import Library, planned, row
 from apiext.cel.values import (
     NONE,
     Duration,
@@ -15,8 +15,6 @@ from apiext.cel.values import (
     Value,
     element,
     elements,
-    is_map,
-    no_overload,
 )
 
 
@@ -45,18 +43,12 @@ def _none() -> Value:
     return NONE
 
 
-def _value(value: Value) -> Value:
-    if type(value) is not Optional:
-        return no_overload()
+def _value(value: Optional) -> Value:
     return value.value if value.present else Fault("optional.none() dereference")
 
 
-def _has_value(value: Value) -> Value:
-    return value.present if type(value) is Optional else no_overload()
-
-
-def _special(*_: Value) -> Value:
-    return no_overload()
+def _has_value(value: Optional) -> Value:
+    return value.present
 
 
 def _first(values: Value) -> Value:
@@ -77,29 +69,6 @@ def _unwrap(values: Value) -> Value:
     return made
 
 
-def _insert(into: Value, key: Value, value: Value) -> Value:
-    if not is_map(into):
-        return no_overload()
-    if into.find(key) is not None:
-        return Fault(f"insert failed: key {key} already exists")
-    made = Map()
-    if type(into) is Map:
-        made.entries = dict(into.entries)
-    else:
-        for old in elements(into):
-            made.set(old, into.find(old)[1])
-    made.set(key, value)
-    return made
-
-
-def _insert_all(into: Value, entries: Value) -> Value:
-    for key in elements(entries):
-        into = _insert(into, key, entries.find(key)[1])
-        if type(into) is Fault:
-            return into
-    return into
-
-
 LIBRARY = Library(
     "optional",
     (
@@ -109,19 +78,19 @@ LIBRARY = Library(
         row("optional.none", "optional_none", "-> optional(V)", _none, "!optional.none().hasValue()"),
         row("value", "optional_value", ".optional(V) -> V", _value, "optional.of('a').value() == 'a'"),
         row("hasValue", "optional_hasValue", ".optional(V) -> bool", _has_value, "optional.of(1).hasValue()"),
-        row("or", "optional_or_optional", ".optional(V), optional(V) -> optional(V)", _special,
+        row("or", "optional_or_optional", ".optional(V), optional(V) -> optional(V)", planned,
             "optional.none().or(optional.of(1)).value() == 1"),
-        row("orValue", "optional_orValue_value", ".optional(V), V -> V", _special,
+        row("orValue", "optional_orValue_value", ".optional(V), V -> V", planned,
             "{'a': 1}[?'b'].orValue(2) == 2"),
-        row("_?._", "select_optional_field", "dyn, string -> optional(V)", _special,
+        row("_?._", "select_optional_field", "dyn, string -> optional(V)", planned,
             "{'a': 1}.?a.value() == 1"),
-        row("_[?_]", "list_optindex_optional_int", "list(V), int -> optional(V)", _special,
+        row("_[?_]", "list_optindex_optional_int", "list(V), int -> optional(V)", planned,
             "![1][?1].hasValue()"),
-        row("_[?_]", "optional_list_optindex_optional_int", "optional(list(V)), int -> optional(V)", _special),
-        row("_[?_]", "map_optindex_optional_value", "map(K, V), K -> optional(V)", _special),
-        row("_[?_]", "optional_map_optindex_optional_value", "optional(map(K, V)), K -> optional(V)", _special),
-        row("_[_]", "optional_list_index_int", "optional(list(V)), int -> optional(V)", _special),
-        row("_[_]", "optional_map_index_value", "optional(map(K, V)), K -> optional(V)", _special),
+        row("_[?_]", "optional_list_optindex_optional_int", "optional(list(V)), int -> optional(V)", planned),
+        row("_[?_]", "map_optindex_optional_value", "map(K, V), K -> optional(V)", planned),
+        row("_[?_]", "optional_map_optindex_optional_value", "optional(map(K, V)), K -> optional(V)", planned),
+        row("_[_]", "optional_list_index_int", "optional(list(V)), int -> optional(V)", planned),
+        row("_[_]", "optional_map_index_value", "optional(map(K, V)), K -> optional(V)", planned),
         row("last", "list_last", ".list(V) -> optional(V)", _last, "[1, 2].last().value() == 2"),
         row("first", "list_first", ".list(V) -> optional(V)", _first, "[1, 2].first().value() == 1"),
         row("optional.unwrap", "optional_unwrap", "list(optional(V)) -> list(V)", _unwrap,
@@ -135,9 +104,9 @@ LIBRARY = Library(
 COMPREHENSIONS = Library(
     "two-variable comprehensions",
     (
-        row("cel.@mapInsert", "@mapInsert_map_key_value", "map(K, V), K, V -> map(K, V)", _insert,
+        row("cel.@mapInsert", "@mapInsert_map_key_value", "map(K, V), K, V -> map(K, V)", planned,
             "{'a': 1}.transformMap(k, v, v + 1) == {'a': 2}"),
-        row("cel.@mapInsert", "@mapInsert_map_map", "map(K, V), map(K, V) -> map(K, V)", _insert_all,
+        row("cel.@mapInsert", "@mapInsert_map_map", "map(K, V), map(K, V) -> map(K, V)", planned,
             "{'a': 1}.transformMapEntry(k, v, {v: k}) == {1: 'a'}"),
     ),
     TWO_VARIABLES,

@@ -7,7 +7,7 @@ from apiext.cel import conversions as c
 from apiext.cel.constructed import Joined
 from apiext.cel.effort import spend
 from apiext.cel.macros import STANDARD as MACROS
-from apiext.cel.overloads import Library, Overload, row
+from apiext.cel.overloads import Library, Overload, planned, row
 from apiext.cel.regexes import PatternError, matches
 from apiext.cel.times import in_zone
 from apiext.cel.values import (
@@ -45,10 +45,6 @@ def _comparisons(function: str, name: str, run: Callable[[Value, Value], Value])
         row(function, f"{name}_{id}", f"{one}, {other} -> bool", run, *(examples if n == 0 else ()))
         for n, (id, one, other) in enumerate(_ORDERED)
     ]
-
-
-def _special(*_: Value) -> Value:
-    return no_overload()
 
 
 def equals(one: Value, other: Value) -> Value:
@@ -254,15 +250,15 @@ def _conversions() -> list[Overload]:
 def _rest() -> list[Overload]:
     size = c.size_of
     return [
-        row("_?_:_", "conditional", "bool, A, A -> A", _special, "(1 < 2 ? 'a' : 'b') == 'a'"),
-        row("_&&_", "logical_and", "bool, bool -> bool", _special, "!(1 / 0 == 1 && false)"),
-        row("_||_", "logical_or", "bool, bool -> bool", _special, "1 / 0 == 1 || true"),
+        row("_?_:_", "conditional", "bool, A, A -> A", planned, "(1 < 2 ? 'a' : 'b') == 'a'"),
+        row("_&&_", "logical_and", "bool, bool -> bool", planned, "!(1 / 0 == 1 && false)"),
+        row("_||_", "logical_or", "bool, bool -> bool", planned, "1 / 0 == 1 || true"),
         row("!_", "logical_not", "bool -> bool", a.negation, "!false"),
         row("@not_strictly_false", "not_strictly_false", "bool -> bool", a.not_strictly_false),
         row("_==_", "equals", "A, A -> bool", equals, "[1, 2] == [1, 2]", "{'a': 1} == {'a': 1}"),
-        row("_!=_", "not_equals", "A, A -> bool", _special, "'a' != 'b'"),
-        row("_[_]", "index_list", "list(A), int -> A", _special, "[1, 2][1] == 2"),
-        row("_[_]", "index_map", "map(A, B), A -> B", _special, "{'k': 'v'}['k'] == 'v'"),
+        row("_!=_", "not_equals", "A, A -> bool", planned, "'a' != 'b'"),
+        row("_[_]", "index_list", "list(A), int -> A", planned, "[1, 2][1] == 2"),
+        row("_[_]", "index_map", "map(A, B), A -> B", planned, "{'k': 'v'}['k'] == 'v'"),
         row("@in", "in_list", "A, list(A) -> bool", contains, "2 in [1, 2, 3]"),
         row("@in", "in_map", "A, map(A, B) -> bool", contains, "'k' in {'k': 1}"),
         row("size", "size_bytes", "bytes -> int", size, "size(b'\\303\\277') == 2"),

@@ -75,7 +75,7 @@ def _join(texts: Value, separator: str = "") -> Value:
     for index in range(len(texts)):
         part = element(texts, index)
         if type(part) is not str:
-            return part if type(part) is Fault else Fault(f"join: invalid input: {show(part)}")
+            return Fault(f"join: invalid input: {part.message if type(part) is Fault else show(part)}")
         parts.append(part)
         length += len(part)
     spend_text(length)

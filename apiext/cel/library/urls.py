@@ -20,6 +20,7 @@ _HOST = re.compile(r"[^\x00-\x20#/?@\\^`{|}\x7f]*\Z")
 _USER = re.compile(r"[A-Za-z0-9\-._:~!$&'()*+,;=%@]*\Z")
 _PATH_SAFE = "-_.~!$&'()*+,/:;=@[]"
 _PATH_KEPT = "-_.~$&+,/:;=@"  # what Go leaves when it escapes a path itself
+_FRAGMENT_KEPT = "-_.~!$&()*+,/:;=?@"
 
 
 class Url(Special):
@@ -42,18 +43,27 @@ class Url(Special):
         return self.text
 
     def same(self, other: Value) -> bool | Fault:
-        """Compare as written."""
-        if type(other) is not Url:
-            return no_overload()
-        one = (self.scheme, self.host, self.escaped(), self.query, self.text.partition("#")[2])
-        return one == (other.scheme, other.host, other.escaped(), other.query, other.text.partition("#")[2])
+        """Compare as Go writes them."""
+        return self._written() == other._written() if type(other) is Url else no_overload()
+
+    def _written(self) -> tuple[object, ...]:
+        """Return the parts of which Go writes the URL, each in one form."""
+        body, _, fragment = self.text.partition("#")
+        rest, *query = (body[len(self.scheme) + 1 :] if self.scheme else body).partition("?")
+        opaque = "" if rest.startswith("/") else rest
+        user = None if self.user is None else [unquote_to_bytes(part) for part in self.user.partition(":")]
+        shown = _escaped(fragment, _PATH_SAFE + "?", _FRAGMENT_KEPT)
+        return self.scheme, opaque, rest.startswith("//"), user, self.host, self.escaped(), query, shown
 
     def escaped(self) -> str:
         """Return the path with escapes, as it was written when that is a right way to write it."""
-        raw = self.raw_path
-        if all(char in _PATH_SAFE or char == "%" or (char.isascii() and char.isalnum()) for char in raw):
-            return raw
-        return "*" if raw == "*" else quote_from_bytes(self.path, _PATH_KEPT)
+        return _escaped(self.raw_path, _PATH_SAFE, _PATH_KEPT)
+
+
+def _escaped(raw: str, safe: str, kept: str) -> str:
+    if all(char in safe or char == "%" or (char.isascii() and char.isalnum()) for char in raw):
+        return raw
+    return quote_from_bytes(unquote_to_bytes(raw), kept)
 
 
 class _Refused(ValueError):

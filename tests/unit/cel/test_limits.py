@@ -40,11 +40,31 @@ def refused(text: str) -> str:
         ("'" + "a" * 100_000 + "'", "ERROR: <input>:-1:0: expression code point size exceeds limit"),
         ("{" * 30_000, "ERROR: <input>:-1:0: "),
         ("a b " * 20_000, "ERROR: <input>:"),
+        ("1" * 401 + " == 1", "ERROR: <input>:1:1: invalid int literal"),
     ],
-    ids=["parentheses", "lists", "signs", "sum", "selections", "long", "braces", "words"],
+    ids=["parentheses", "lists", "signs", "sum", "selections", "long", "braces", "words", "digits"],
 )
 def test_deep_or_long_expressions_are_refused(text: str, error: str) -> None:
     assert refused(text).startswith(error)
+
+
+def test_a_hundred_faults_are_told() -> None:
+    assert refused("[" + "x, " * 101 + "x] == []").endswith("\n2 more errors were truncated")
+
+
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("apiext.cel.base.MAX_RESOLVED", 1)
+    monkeypatch.setattr("apiext.cel.types._MAX_KNOWN", 0)
+    program = compiled("[[1.5]] != [[0.5]] && [{'a': [b'a']}] == [{'a': [b'a']}] && optional.of([1u]).hasValue()")
+    assert program.evaluate({}).value is True
+
+
+def test_an_evaluation_that_was_stopped_before_ends_at_once() -> None:
+    limit = Limit(1_000_000)
+    limit.cancel()
+    for run in (Program.interpret, Program.evaluate):
+        found = run(compiled("[3, 1, 2].sort().size() == 3"), {}, limit)
+        assert (found.cancelled, found.error) == (True, "operation interrupted")
 
 
 def test_long_chains_of_logic_are_fine() -> None:

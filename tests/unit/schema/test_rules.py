@@ -13,6 +13,7 @@ from apiext.schema.compile import compile_schema
 from apiext.schema.definitions import definition_errors, ratchets, rule_warnings
 from apiext.schema.options import STRICT
 from apiext.schema.parse import parse
+from apiext.schema.patience import Patience, Stopped, working
 from apiext.schema.rules import Run, scope_of
 from tests.support.cases import Case, case_name, load
 
@@ -96,6 +97,37 @@ def test_all_evaluations_share_a_budget() -> None:
     ]
     assert run.budget < 0
     assert PER_CALL_LIMIT == 1_000_000
+
+
+@pytest.mark.rows("CEL-009", "CEL-010", "CEL-011")
+def test_messages_cost_as_rules_do() -> None:
+    quadratic = "self.all(x, self.all(y, x >= y || true)) ? 'a' : 'b'"
+    rules = [{"rule": "false", "messageExpression": quadratic}, {"rule": "1 > 2"}]
+    array = {"type": "array", "items": {"type": "integer"}, "x-kubernetes-validations": rules}
+    schema = {"type": "object", "properties": {"m": {"type": "object", "additionalProperties": array}}}
+    scope = scope_of(parse(schema))
+    assert scope is not None
+    run = Run()
+    run.visit(scope, {"m": {"a": list(range(700)), "b": [1]}}, None)
+    assert [str(error) for error in run.errors] == [
+        'm[a]: Invalid value: "array": no further validation rules will be run due to call cost exceeds limit for'
+        f' messageExpression: "{quadratic}"'
+    ]
+    run = Run(100)
+    run.visit(scope, {"m": {"a": [1, 2, 3, 4, 5], "b": [1]}}, None)
+    assert [str(error) for error in run.errors] == [
+        'm[a]: Invalid value: "array": messageExpression evaluation failed due to running out of cost budget, no'
+        " further validation rules will be run"
+    ]
+
+
+def test_rules_that_nobody_waits_for_are_not_looked_at() -> None:
+    compiled = compile_schema({"type": "object", "x-kubernetes-validations": [{"rule": "true"}]})
+    patience = Patience()
+    patience.stop()
+    with pytest.raises(Stopped):
+        working(patience, compiled.rules, {}, None, [])
+    assert compiled.rules({}, None, []) == ([], [])
 
 
 def test_rules_compile_at_their_first_use() -> None:

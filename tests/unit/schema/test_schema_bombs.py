@@ -129,6 +129,41 @@ def test_deep_unknown_values_are_no_trouble() -> None:
     assert kept.validate({"a": deep}, None) == []
 
 
+def test_what_others_stored_deeper_than_is_written() -> None:
+    deep: Any = {}
+    for _ in range(300):
+        deep = {"a": deep}
+    keep = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    sets = {"type": "array", "x-kubernetes-list-type": "set", "items": keep}
+    members = {"a": {**keep, "default": deep}, "s": sets, "e": {**keep, "x-kubernetes-embedded-resource": True}}
+    compiled = compile_schema({"type": "object", "properties": members})
+    document: dict[str, Any] = {"e": deep}
+    assert compiled.from_storage(document)
+    assert document == {"a": deep, "e": deep}
+    twice = [str(error) for error in compiled.validate({"s": [{}, {}]}, {"s": [deep, {}]})]
+    assert twice == ["s[1]: Duplicate value: {}"]
+
+
+def test_a_status_and_defaults_run_out_of_steps() -> None:
+    one = {"type": "array", "items": {"type": "integer", "anyOf": [{"minimum": i} for i in range(1000, 3000)]}}
+    compiled = compile_schema({"type": "object", "properties": {"status": one}})
+    texts = [str(error) for error in compiled.validate_status({"status": [5000] * 1000}, None)]
+    assert len(texts) == 1
+    assert texts[0].startswith("status: Invalid value: ")
+    assert f"takes more than {limits.MAX_VALIDATION_STEPS} steps" in texts[0]
+    schema = {"type": "object", "properties": {"a": {**one, "default": [0] * 1000}}}
+    texts = [error.body for error in definition_errors(schema, "S")]
+    assert any(f"takes more than {limits.MAX_VALIDATION_STEPS} steps" in text for text in texts)
+
+
+def test_many_embedded_resources_and_map_values_are_cut() -> None:
+    embedded = {"type": "object", "x-kubernetes-embedded-resource": True, "x-kubernetes-preserve-unknown-fields": True}
+    assert len(_texts(_array(embedded), {"a": [{} for _ in range(5000)]})) <= limits.MAX_FIELD_ERRORS + 2
+    texts = {"type": "object", "additionalProperties": {"type": "string"}}
+    found = _texts({"type": "object", "properties": {"m": texts}}, {"m": {f"k{n}": n for n in range(20_000)}})
+    assert len(found) <= limits.MAX_FIELD_ERRORS + 1
+
+
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), -0.0, 1e308, 2**63, 2**64, -(2**63), 10**400])
 def test_odd_numbers_get_an_answer(number: float) -> None:
     bounds = {"minimum": -5, "maximum": 5, "multipleOf": 2}

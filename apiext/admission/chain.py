@@ -27,7 +27,7 @@ class Plugin(Protocol):
 class Choosy(Plugin, Protocol):
     """A plug-in that looks at some writes only."""
 
-    def spares(self, operation: str, resource: GroupResource, namespace: str | None) -> bool:
+    def spares(self, operation: str, resource: GroupResource) -> bool:
         """Tell whether it has nothing to do with a write in either moment."""
 
 
@@ -59,7 +59,7 @@ class Chain:
         self._parts = {"admit": _parted(self._mutators), "validate": _parted(self._judges)}
         self._still: dict[tuple[str, str], list[Distribution]] = {}
 
-    def still(self, moment: str, operation: str, resource: GroupResource, namespace: str | None) -> bool:
+    def still(self, moment: str, operation: str, resource: GroupResource) -> bool:
         """Tell whether no plug-in has anything to do in a moment (admit or validate): then it is over, and counted.
 
         Most writes are like that, and two coroutines and their clocks are a twentieth of one.
@@ -69,7 +69,7 @@ class Chain:
             if not plugin.idle:
                 return False
         for plugin in choosy:
-            if not plugin.spares(operation, resource, namespace):
+            if not plugin.spares(operation, resource):
                 return False
         key = moment, operation
         if key not in self._still:
@@ -96,7 +96,7 @@ class Chain:
 
     async def review_delete(self, attributes: Attributes) -> None:
         """Run both moments on an object about to be deleted, which nobody can change (ADM-014)."""
-        write = attributes.operation, attributes.resource, attributes.namespace
+        write = attributes.operation, attributes.resource
         if not self.still("admit", *write):
             await self._mutate(attributes, None)
         if not self.still("validate", *write):

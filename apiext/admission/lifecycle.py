@@ -22,11 +22,9 @@ class NamespaceLifecycle:
     def __init__(self, find: Callable[[str], Awaitable[View | None]]) -> None:
         self._find = find
 
-    def spares(self, operation: str, resource: GroupResource, namespace: str | None) -> bool:
-        """Tell whether a write neither creates in a namespace nor deletes one."""
-        if operation == "CREATE":
-            return not namespace
-        return operation != "DELETE" or resource != NAMESPACES
+    def spares(self, operation: str, resource: GroupResource) -> bool:
+        """Tell whether a write creates nothing, and deletes no namespace."""
+        return operation == "UPDATE" or (operation == "DELETE" and resource != NAMESPACES)
 
     async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
         """Refuse creates in absent or terminating namespaces; upstream does so before other plug-ins mutate."""

@@ -72,6 +72,8 @@ class Inlet:
                 if self._late and self._late[0] is batch:
                     self._show(batch)
                     self._late.popleft()
+                else:  # everything has been read again meanwhile
+                    self._close(batch)
         finally:
             self._opening = False
 
@@ -91,6 +93,11 @@ class Inlet:
             elif value is not None:
                 col.close_again(value)
         self._progress.advance(batch.revision, by_event=not batch.progress)
+
+    def _close(self, batch: Batch) -> None:
+        for col, _, _, value in self._events(batch):
+            if value is not None:
+                col.close_again(value)
 
     def _events(self, batch: Batch) -> Iterator[tuple[Collection, str, int, bytes | None]]:
         for event in batch.events:

@@ -343,7 +343,7 @@ async def _desired(
     call, (shown_before, shown) = wanted.call, change
     owned = shown
     attributes = None
-    if not verbs.admission.still("admit", "UPDATE", call.served.group_resource, call.namespace):
+    if not verbs.admission.still("admit", "UPDATE", call.served.group_resource):
         attributes = _attributes(call, "UPDATE", wanted.options, shown, shown_before)
         shown = await verbs.admission.mutate(attributes, shown)
         ownership.check_admitted(call, owned, shown)
@@ -352,7 +352,7 @@ async def _desired(
     _check_revision(wanted, shown, revision)
     warn_of_owners(call, shown)
     new = await threads.run(call, _decided, wanted, old, shown)
-    if attributes is not None or not verbs.admission.still("validate", "UPDATE", call.served.group_resource, None):
+    if attributes is not None or not verbs.admission.still("validate", "UPDATE", call.served.group_resource):
         attributes = attributes or _attributes(call, "UPDATE", wanted.options, shown, shown_before)
         attributes.new = call.endpoint.project(new)
         if call.endpoint.kind:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 
 from apiext import limits
@@ -17,12 +17,11 @@ class Breaker:
     Only slow failures count: they hold requests, while a refused connection costs nothing and may be tried each time.
     """
 
-    __slots__ = ("_clock", "_failures", "_last", "_probe_at", "_queue", "_room")
+    __slots__ = ("_clock", "_failures", "_last", "_probe_at", "_room")
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._clock = clock
-        self._room = limits.WEBHOOK_PARALLEL
-        self._queue: deque[asyncio.Future[None]] = deque()
+        self._room = asyncio.Semaphore(limits.WEBHOOK_PARALLEL)
         self._failures = 0
         self._last = ""
         self._probe_at = 0.0
@@ -38,10 +37,7 @@ class Breaker:
         ``deadline`` is a time of the running loop.
         """
         self._admit()
-        if self._room:
-            self._room -= 1
-        else:
-            await self._wait(deadline)
+        await self._enter(deadline)
         began = self._clock()
         try:
             answer = await call()
@@ -52,32 +48,19 @@ class Breaker:
             self._count(error, self._clock() - began)
             raise
         finally:
-            self._leave()
+            self._room.release()
         self._failures = 0
         return answer
 
-    async def _wait(self, deadline: float) -> None:
-        loop = asyncio.get_running_loop()
-        place: asyncio.Future[None] = loop.create_future()
-        self._queue.append(place)
-        try:
-            async with asyncio.timeout_at(deadline):
-                await place
-            if loop.time() >= deadline:
-                raise TimeoutError
-        except BaseException:
-            if place.done() and not place.cancelled():
-                self._leave()  # it was given away in vain
-            raise
-
-    def _leave(self) -> None:
-        """Give the place to who has waited longest."""
-        while self._queue:
-            place = self._queue.popleft()
-            if not place.done():
-                place.set_result(None)
-                return
-        self._room += 1
+    async def _enter(self, deadline: float) -> None:
+        if not self._room.locked():
+            await self._room.acquire()
+            return
+        async with asyncio.timeout_at(deadline):
+            await self._room.acquire()
+        if asyncio.get_running_loop().time() >= deadline:
+            self._room.release()
+            raise TimeoutError
 
     def _admit(self) -> None:
         if not self.is_open:

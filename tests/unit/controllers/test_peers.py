@@ -63,12 +63,20 @@ async def test_a_definition_is_established_when_all_serve_it(workers: Two, monke
             await let_go.wait()
         await compile_(self, facts)  # type: ignore[arg-type]
 
+    peers, waiting = workers.one.controllers.serving.peers, asyncio.Event()
+    assert peers is not None
+    everywhere = peers.everywhere
+
+    async def noted() -> None:
+        waiting.set()
+        await everywhere()
+
+    monkeypatch.setattr(peers, "everywhere", noted)
     monkeypatch.setattr(Serving, "_compile", slowly)
     monkeypatch.setattr(Serving, "_compile_small", lambda *_: None)
     await workers.one.define(crd())
     try:
-        await until(lambda: held and workers.one.served(NAME))
-        await asyncio.sleep(0.05)
+        await until(lambda: held and workers.one.served(NAME) and waiting.is_set())
         assert conditions(workers.one.definition(NAME))["Established"][:2] == ("False", "Installing")
     finally:
         let_go.set()

@@ -79,7 +79,9 @@ async def test_a_closed_standard_error_is_no_failure() -> None:
     os.close(outlet)
     log = AccessLog(inlet)
     put(log, 0)
-    await asyncio.sleep(0.05)
+    async with asyncio.timeout(20):
+        while log._held:  # noqa: ASYNC110 - until the first write has failed
+            await asyncio.sleep(0)
     put(log, 1)
     await log.stop()
     os.close(inlet)

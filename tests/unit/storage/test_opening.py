@@ -214,3 +214,18 @@ async def test_a_large_value_that_nobody_opens_is_told_as_such(world: SealedWorl
         raise ValueError(col.broken["d/a"].reason)
     await store.at_least(world.write("d/a", LARGE))
     assert col.get("d", "a") is not None
+
+
+@pytest.mark.rows("OPS-003")
+async def test_what_was_opened_in_vain_is_forgotten(world: SealedWorld) -> None:
+    col, inlet = world.store.add(THINGS, True), world.store._inlet
+    await col.wait_ready()
+    world.ours.gate.clear()
+    world.write("d/large", LARGE)
+    assert await asyncio.to_thread(world.ours.waiting.wait, 10)
+    inlet.forget()  # as when everything is read again
+    world.ours.gate.set()
+    async with asyncio.timeout(20):
+        while inlet._opening:  # noqa: ASYNC110 - a thread sets no event of ours
+            await asyncio.sleep(0)
+    assert not col.ahead

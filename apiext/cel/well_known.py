@@ -147,9 +147,8 @@ def _shape(fields: Mapping[str, _Field], become: Callable[[dict[str, Any]], Valu
 
 def _timestamp(found: dict[str, Any]) -> Value:
     ns = found.get("seconds", 0) * _SECOND + found.get("nanos", 0)
-    return (
-        Timestamp(ns) if _FIRST <= ns <= _LAST else Fault("timestamp overflow")
-    )  # upstream finds out later, if at all
+    # upstream finds out later, if at all
+    return Timestamp(ns) if _FIRST <= ns <= _LAST else Fault("timestamp overflow")
 
 
 def _duration(found: dict[str, Any]) -> Value:

@@ -2,11 +2,12 @@
 
 import gc
 import json
+import math
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
-from apiext import cli
+from apiext import cli, launch
 from apiext.config import ConfigError
 
 USAGE = """usage: apiext COMMAND [ARGS]
@@ -25,17 +26,32 @@ commands:
   check    ask a running server whether it is ready: apiext check --url URL [--cafile FILE]
   version  print the version; -o json for JSON
 
-Each command has its own --help.
+Each command has its own --help; flags without a command are those of serve.
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a sub-command and return its exit code."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    launch.open_streams()
+    try:
+        try:
+            return _run(list(sys.argv[1:] if arguments is None else arguments))
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        if not _unread():
+            raise
+        return cli.EXIT_UNREAD
+    finally:
+        launch.leave_streams()
+
+
+def _run(given: list[str]) -> int:
     if given and given[0] in ("help", "-h", "--help"):
-        serve_help = "" if given[0] == "help" else cli.serve_parser().format_help()
-        print(USAGE + ("\n" + serve_help if serve_help else ""), end="")
-        return 0
+        if len(given) == 1 or given[1] not in COMMANDS:
+            print(USAGE, end="")
+            return 0
+        given = [given[1], "--help"]
     name = given.pop(0) if given and not given[0].startswith("-") else "serve"
     command = COMMANDS.get(name)
     if command is None:
@@ -44,12 +60,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return command(given)
 
 
+def _unread() -> bool:
+    """Tell whether nobody reads what we print, as behind `| head`; if so the rest goes nowhere."""
+    import select
+
+    hung_up = select.poll()
+    hung_up.register(sys.stdout.fileno(), 0)
+    if not hung_up.poll(0):
+        return False
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return True
+
+
 def serve(arguments: Sequence[str]) -> int:
     """Run the server in the foreground until SIGTERM or SIGINT."""
     try:
         config = cli.parse_serve(arguments, os.environ, cli.warn_on_stderr)
     except ConfigError as error:
-        print(f"apiext: {error}", file=sys.stderr)
+        cli.tell(f"apiext: {error}")
         return cli.EXIT_USAGE
     if config.workers > 1:
         from apiext import supervisor
@@ -64,19 +92,28 @@ def serve(arguments: Sequence[str]) -> int:
 def check(arguments: Sequence[str]) -> int:
     """Ask /readyz of a running server: exit 0 when it is ready (health checks of containers)."""
     import argparse
+    import http.client
     import ssl
     import urllib.request
 
     from apiext.trust import as_go
 
     parser = argparse.ArgumentParser(prog="apiext check", description=check.__doc__)
-    parser.add_argument("--url", default=os.environ.get("APIEXT_URL", "https://127.0.0.1:6443"))
-    parser.add_argument("--cafile", default="", help="CA of the server; without one the certificate is not verified")
-    parser.add_argument("--timeout", type=float, default=5.0)
+    usual = os.environ.get("APIEXT_URL", "https://127.0.0.1:6443")
+    parser.add_argument("--url", default=usual, help=f"(default $APIEXT_URL, here {usual})")
+    parser.add_argument(
+        "--cafile", default="", metavar="FILE", help="CA of the server; without one the certificate is not verified"
+    )
+    parser.add_argument("--timeout", type=float, default=5.0, metavar="SECONDS", help="(default 5)")
     options = parser.parse_args(list(arguments))
     if not options.url.startswith(("http://", "https://")):
         parser.error("--url must begin with http:// or https://")
-    context = as_go(ssl.create_default_context(cafile=options.cafile or None))
+    if not 0 < options.timeout < math.inf:
+        parser.error("--timeout is more than 0")
+    try:
+        context = as_go(ssl.create_default_context(cafile=options.cafile or None))
+    except OSError as error:
+        parser.error(f"--cafile {options.cafile}: {error.strerror or error}")
     if not options.cafile:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
@@ -85,18 +122,22 @@ def check(arguments: Sequence[str]) -> int:
             options.url.rstrip("/") + "/readyz", timeout=options.timeout, context=context
         ) as answer:
             print(answer.read().decode())
-    except OSError as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         print(f"apiext: {options.url} is not ready: {error}", file=sys.stderr)
         return cli.EXIT_FAILURE
     return 0
 
 
 def version(arguments: Sequence[str]) -> int:
-    """Print the version of the package."""
+    """Print the version of the package; that of Kubernetes is `apiext serve --version`."""
+    import argparse
     from importlib.metadata import version as of
 
+    parser = argparse.ArgumentParser(prog="apiext version", description=version.__doc__)
+    parser.add_argument("-o", "--output", choices=["text", "json"], default="text")
     number = of("apiext")
-    print(json.dumps({"version": number}) if list(arguments) == ["-o", "json"] else f"apiext {number}")
+    wanted = parser.parse_args(list(arguments)).output
+    print(json.dumps({"version": number}) if wanted == "json" else f"apiext {number}")
     return 0
 
 

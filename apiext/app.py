@@ -5,7 +5,6 @@ import contextlib
 import json
 import logging
 import os
-import signal
 import sys
 import threading
 import time
@@ -22,16 +21,25 @@ from apiext.auth.roles import Roles
 from apiext.auth.tokens import Account
 from apiext.catalog.builtin.resources import api_versions, builtin_resources
 from apiext.catalog.served import Catalog, LiveCatalog, ServedResource
-from apiext.config import ALL_APIS, GARBAGE_COLLECTOR, MIGRATOR, POLICY_STATUS, RBAC, V1BETA1, Config, ConfigError
+from apiext.config import (
+    ALL_APIS,
+    GARBAGE_COLLECTOR,
+    MIGRATOR,
+    POLICY_STATUS,
+    RBAC,
+    V1BETA1,
+    Config,
+    ConfigError,
+    EtcdConfig,
+)
 from apiext.controllers import cycles, startup
 from apiext.controllers.resealing import Resealing
 from apiext.conversion.webhook import Converter
 from apiext.etcd.binaries import NoBinary
-from apiext.etcd.client import Etcd
+from apiext.etcd.client import Etcd, prefix_end
 from apiext.etcd.datadir import DirectoryInUse
-from apiext.etcd.errors import EtcdError
+from apiext.etcd.errors import AuthError, EtcdError
 from apiext.etcd.server import QUOTA, EtcdServer, ServerError
-from apiext.etcd.transport import TLS
 from apiext.http.protobuf import stored_json
 from apiext.http.server import HttpServer
 from apiext.meta.time import now
@@ -43,13 +51,13 @@ from apiext.verbs import judges
 from apiext.verbs.call import Verbs
 from apiext.verbs.reviews import ACCOUNTS
 from apiext.webhooks.client import Authenticated, Client
-from apiext.webhooks.credentials import CredentialsError, users_of
-from apiext.webhooks.resolver import Resolver, ResolverError
+from apiext.webhooks.credentials import users_of
+from apiext.webhooks.resolver import Resolver
 
 log = logging.getLogger(__name__)
 
-Warn = Callable[[str], None]
 RETRY_LINE = 5.0  # seconds between lines about an etcd that does not answer
+SHORTEST_TRY = 1.0  # seconds that one try to reach etcd has at least, however short --etcd-wait is
 
 
 class EtcdUnreachableError(Exception):
@@ -66,8 +74,11 @@ HOOKS = (
 )
 """Checks that upstream has and that here are one fact: every stored definition is served."""
 
-RELOAD_CHECKS = ("poststarthook/start-encryption-provider-config-automatic-reload", "kms-providers")
-"""Checks that upstream has when the encryption configuration is read again; a bad file leaves the last one in use."""
+RELOAD_CHECK, KMS_CHECK = "poststarthook/start-encryption-provider-config-automatic-reload", "kms-providers"
+"""Checks that upstream has when the encryption configuration is read again, the second one also for ``kms`` in it.
+
+A bad file leaves the last one in use.
+"""
 
 ROLES_HOOK = "poststarthook/rbac/bootstrap-roles"
 
@@ -77,24 +88,22 @@ EXITS: launch.Exits = (
     (NoBinary, cli.EXIT_ETCD),
     (ServerError, cli.EXIT_ETCD),
     (DirectoryInUse, cli.EXIT_FAILURE),
-    (ResolverError, cli.EXIT_USAGE),
-    (CredentialsError, cli.EXIT_USAGE),
     (ConfigError, cli.EXIT_USAGE),
     (ConfigurationError, cli.EXIT_USAGE),
     (OSError, cli.EXIT_FAILURE),
 )
 
-
 Tell = Callable[[Config, launch.Ready], None]
 """Told once the server serves."""
 
 
-def run(config: Config, warn: Warn, tell: Tell = launch.announce) -> int:
+def run(config: Config, warn: cli.Warn, tell: Tell = launch.announce) -> int:
     """Serve until SIGTERM or SIGINT; return the exit code (command-line.md)."""
     launch.log_to_stderr(config)
     sys.setswitchinterval(limits.SWITCH_INTERVAL)
     cycles.hurry()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.get_loop().set_exception_handler(launch.caught)
         try:
             runner.run(Application(config, warn, tell).serve())
         except Exception as error:  # outermost: every failure becomes one line and an exit code
@@ -113,7 +122,7 @@ def _end(code: int) -> int:
 class Application:
     """A server from its configuration to its end: start order in ``serve``, stop order in reverse."""
 
-    def __init__(self, config: Config, warn: Warn, tell: Tell) -> None:
+    def __init__(self, config: Config, warn: cli.Warn, tell: Tell) -> None:
         self._config = config
         self._warn = warn
         self._tell = tell
@@ -121,24 +130,18 @@ class Application:
         self._stop = asyncio.Event()
         self._starting: asyncio.Timeout | None = None
         self._child: EtcdServer | None = None
-        try:
+        with launch.file_of("service-resolver", config.service_resolver):
             self._services = Resolver(config.service_resolver)
-        except ResolverError as error:
-            raise ResolverError(f"--service-resolver {config.service_resolver}: {error}") from error
         admission = config.admission_control_config_file
-        try:
+        with launch.file_of("admission-control-config-file", admission):
             self._users = users_of(admission) if admission else {}
-        except CredentialsError as error:
-            raise CredentialsError(f"--admission-control-config-file {admission}: {error}") from error
 
         self._encryption = _encryption(config.encryption_config)
         self._auditor = auditor.build(config.audit, Client(self._services), warn)
 
     async def serve(self) -> None:
         """Start everything, wait for a signal, stop everything."""
-        self._config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if self._config.ready_file:
-            launch.remove(self._config.ready_file)  # that of an earlier server names what is not there
+        launch.prepare(self._config)
         self._catch_signals()
         # few threads: more would only share the interpreter, and keep a heap each
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(limits.THREADS, "work"))
@@ -146,11 +149,18 @@ class Application:
             endpoints = await self._etcd_endpoints(stack)
             etcd = await self._connect(endpoints)
             stack.push_async_callback(etcd.close)
-            await self._serve_on(etcd, endpoints)
+            starting = self._starting = asyncio.timeout(0 if self._stop.is_set() else None)
+            try:
+                async with starting:
+                    await self._serve_on(etcd, endpoints)
+            except TimeoutError as stopped:
+                if not starting.expired():
+                    raise
+                raise EtcdUnreachableError(f"stopped before etcd at {', '.join(endpoints)} was read") from stopped
 
     def _catch_signals(self) -> None:
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in launch.endings():
             loop.add_signal_handler(number, self._on_signal)
 
     def _on_signal(self) -> None:
@@ -168,37 +178,34 @@ class Application:
             return list(self._config.etcd.servers)
         if self._config.worker is not None:
             return list(self._config.worker.endpoints)
-        child = await EtcdServer.start(self._config.data_dir / "etcd", binary=self._config.etcd.binary or None)
+        child = await EtcdServer.start(
+            self._config.data_dir / "etcd",
+            binary=self._config.etcd.binary or None,
+            warn=self._warn,
+            give_up=self._stop.is_set,
+        )
         stack.push_async_callback(child.stop)
         self._child = child
-        for text in child.warnings:
-            self._warn(text)
         return list(child.endpoints)
 
     async def _connect(self, endpoints: list[str]) -> Etcd:
         """Connect to etcd, saying every few seconds that it does not answer, until --etcd-wait is over."""
         settings = self._config.etcd
+        tls = edge.etcd_tls(settings)
         deadline = time.monotonic() + settings.wait
         while True:
             etcd = Etcd(
-                endpoints,
-                transport=settings.transport,
-                tls=TLS(settings.cafile, settings.certfile, settings.keyfile),
-                user=settings.user,
-                password=settings.password,
+                endpoints, transport=settings.transport, tls=tls, user=settings.user, password=settings.password
             )
             tried = time.monotonic()
             try:
                 async with asyncio.timeout(None) as self._starting:
-                    await etcd.start()
+                    await etcd.start(max(deadline - tried, SHORTEST_TRY))
             except TimeoutError as stopped:
                 raise EtcdUnreachableError(f"stopped before etcd at {', '.join(endpoints)} answered") from stopped
             except EtcdError as error:
-                if time.monotonic() > deadline or self._stop.is_set():
-                    raise EtcdUnreachableError(
-                        f"etcd at {', '.join(endpoints)} does not answer ({error.message}): "
-                        "start it, or leave --etcd-servers out for a private one"
-                    ) from error
+                if time.monotonic() > deadline - SHORTEST_TRY or self._stop.is_set():
+                    raise EtcdUnreachableError(_unreachable(settings, endpoints, error)) from error
                 self._warn(f"etcd at {', '.join(endpoints)} does not answer yet: {error.message}")
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._stop.wait(), max(0.0, tried + RETRY_LINE - time.monotonic()))
@@ -208,7 +215,22 @@ class Application:
                         f"etcd at {', '.join(endpoints)} is {etcd.version}, and before 3.4.31 and 3.5.13 a watch can "
                         "lose events of an etcd that compacts: take a newer one for data that matters"
                     )
+                if settings.servers and self._config.first:
+                    await self._look_around(etcd)
                 return etcd
+
+    async def _look_around(self, etcd: Etcd) -> None:
+        """Warn of a prefix under which nothing lies although etcd has data: it may be the wrong one."""
+        root = Keys(self._config.etcd.prefix).root.encode()
+        with contextlib.suppress(EtcdError):  # a user may be allowed to read the own prefix only
+            if (await etcd.range(root, prefix_end(root), limit=1, keys_only=True)).kvs:
+                return
+            others = (await etcd.range(b"\0", b"\0", limit=1, keys_only=True)).kvs
+            if others:
+                self._warn(
+                    f"nothing lies under {root.decode()} in etcd yet, but elsewhere, such as "
+                    f"{others[0].key.decode('utf-8', 'replace')}: look at --etcd-prefix if that is not meant"
+                )
 
     async def _serve_on(self, etcd: Etcd, endpoints: list[str]) -> None:
         config = self._config
@@ -217,9 +239,9 @@ class Application:
         keys, sealings = Keys(config.etcd.prefix), self._encryption.sealings
         store = CachedStore(etcd, keys, telemetry.etcd_seconds, sealings, quota)
         live = LiveCatalog(Catalog())
+        resealing = Resealing(config.encryption_config, self._encryption, store.reseal)
         async with asyncio.TaskGroup() as group:
-            await store.start(group)
-            resealing = self._resealing(group, store)
+            await resealing.start(group, store.start, looking=config.encryption_reload)
             builtin = self._builtin()
             control = await startup.start(group, store, live, now, builtin, config=config, decoder=stored_json)
             clock = asyncio.get_running_loop().time
@@ -250,12 +272,13 @@ class Application:
             if config.runs(MIGRATOR):
                 control.migrate(group, verbs)
             await control.join(group)  # the other workers answer until then
-            server = await self._listen(group, verbs, known, self._checks(store, control), telemetry)
+            server = await self._listen(group, verbs, known, self._checks(store, control, resealing), telemetry)
             kubeconfig = edge.write_kubeconfig(config, known, server.url)
             await control.wait_synced()
             cycles.keep()  # schemas and catalog live as long as the server
             collecting = group.create_task(cycles.collect_loop())
             took, pid = time.monotonic() - self._began, self._child.pid if self._child is not None else None
+            self._starting = None  # from here on a signal ends everything in order
             self._tell(config, launch.Ready(server.url, str(kubeconfig), endpoints, pid, took))
             await self._stop.wait()
             launch.tell_init("STOPPING=1")
@@ -280,14 +303,6 @@ class Application:
         if self._auditor is not None:
             self._auditor.start(group)
         return await edge.listen(self._config, verbs, known, checks, telemetry, self._auditor)
-
-    def _resealing(self, group: asyncio.TaskGroup, store: CachedStore) -> Resealing:
-        """Return who reads the encryption configuration again, at work if that is wanted."""
-        config = self._config
-        made = Resealing(config.encryption_config, self._encryption, store.reseal)
-        if config.encryption_reload:
-            made.start(group)
-        return made
 
     async def _roles(self, store: CachedStore) -> Roles:
         """Return the roles there are, followed if requests are judged by them."""
@@ -324,7 +339,9 @@ class Application:
             event_ttl=round(config.event_ttl),
         )
 
-    def _checks(self, store: CachedStore, control: startup.Controllers) -> dict[str, Callable[[], str]]:
+    def _checks(
+        self, store: CachedStore, control: startup.Controllers, resealing: Resealing
+    ) -> dict[str, Callable[[], str]]:
         """Return the health checks by upstream's names; each says what is wrong (HLT-002)."""
 
         def etcd() -> str:
@@ -336,10 +353,25 @@ class Application:
         def bootstrapped() -> str:
             return "" if control.has_roles() else "the default cluster roles are not there yet"
 
-        checks = {"etcd": etcd, "etcd-readiness": etcd, "informer-sync": synced} | dict.fromkeys(HOOKS, synced)
+        checks = {"etcd": etcd, "etcd-readiness": etcd}
+        if self._config.encryption_reload or self._encryption.services:
+            checks[KMS_CHECK] = resealing.fault
+        checks |= {"informer-sync": synced} | dict.fromkeys(HOOKS, synced)
         if self._config.encryption_reload:
-            checks |= dict.fromkeys(RELOAD_CHECKS, lambda: "")
+            checks[RELOAD_CHECK] = lambda: ""
         return checks | ({ROLES_HOOK: bootstrapped} if RBAC in self._config.authorization_modes else {})
+
+
+def _unreachable(settings: EtcdConfig, endpoints: list[str], error: EtcdError) -> str:
+    """Return what to say, and what to do, about an etcd that cannot be used."""
+    where = f"etcd at {', '.join(endpoints)}"
+    if isinstance(error, AuthError) or "user name is empty" in error.message:
+        return f"{where} does not let us in ({error.message}): look at --etcd-user"
+    if any(server.startswith("https:") for server in settings.servers):
+        remedy = "start it, or look at --etcd-cafile, --etcd-certfile and --etcd-keyfile"
+    else:
+        remedy = "start it, or leave --etcd-servers out for a private one"
+    return f"{where} does not answer ({error.message}): {remedy}"
 
 
 def _encryption(path: str) -> Loaded:

@@ -1,6 +1,7 @@
 """The command line: flags, environment and file become a Config; every sub-command starts here."""
 
 import argparse
+import contextlib
 import json
 import math
 import os
@@ -37,6 +38,7 @@ from apiext.meta.time import parse_duration
 Warn = Callable[[str], None]
 
 EXIT_FAILURE, EXIT_USAGE, EXIT_PORT, EXIT_ETCD = 1, 2, 3, 4
+EXIT_UNREAD = 141  # as a shell tells of a program that a closed pipe ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,8 @@ class Setting(NamedTuple):
 
 
 FLAGS = (
-    Flag("data-dir", "everything kept on disk: private etcd, certificates, kubeconfig", metavar="DIR"),
+    Flag("data-dir", "everything kept on disk: private etcd, certificates, kubeconfig (default "
+         "$XDG_DATA_HOME/apiext, else ~/.local/share/apiext)", metavar="DIR"),
     Flag("etcd-servers", "etcd endpoints: http, https or unix:///path; none: a private etcd", metavar="URL[,URL]"),
     Flag("etcd-prefix", "prefix of every key", "/registry", "PREFIX"),
     Flag("etcd-transport", "HTTP/2 client to etcd: native or grpc", "native", "KIND"),
@@ -85,7 +88,7 @@ FLAGS = (
     Flag("disable-admission-plugins", f"admission plug-ins to turn off: {', '.join(sorted(PLUGINS))}", metavar="A,B"),
     Flag("enable-admission-plugins", "admission plug-ins to turn on; all there are are on", metavar="A,B"),
     Flag("runtime-config", "APIs to turn on or off: group/version=false, or api/all=false", metavar="K=V,…"),
-    Flag("controllers", "controllers to run, -NAME for not: *,-garbage-collector-controller", "*", "A,B"),
+    Flag("controllers", f"controllers to run, -NAME for not, of {', '.join(sorted(CONTROLLERS))}", "*", "A,B"),
     Flag("watch-cache", "accepted: the cache is always on", "true", switch=True),
     Flag("workers", "processes sharing the port; auto: one for each core", "1", "N"),
     Flag("cert-dir", "directory of apiserver.crt and apiserver.key", metavar="DIR"),
@@ -147,7 +150,9 @@ def serve_parser() -> argparse.ArgumentParser:
         prog="apiext serve", usage="%(prog)s [-h] [FLAG …]",
         description="Serve CustomResourceDefinitions and custom objects kept in etcd.",
         allow_abbrev=False,
-        epilog="Every flag has an environment twin APIEXT_<NAME>. Order: flag, environment, --config FILE, default.",
+        epilog="Every flag has an environment twin APIEXT_<NAME>. Order: flag, environment, --config FILE, default. "
+        f"Exit codes: 0 ended in order, {EXIT_FAILURE} failed, {EXIT_USAGE} a flag or its file cannot be used, "
+        f"{EXIT_PORT} the port is taken, {EXIT_ETCD} etcd cannot be had.",
     )  # fmt: skip
     parser.add_argument(
         "--version", action="version", version=f"Kubernetes v{KUBERNETES_VERSION}",
@@ -169,7 +174,21 @@ def parse_serve(arguments: Sequence[str], environment: Mapping[str, str], warn: 
     """Return the checked configuration; raises ConfigError, or SystemExit(2) on usage errors."""
     given = settings(arguments, environment, warn)
     values = {flag.name: given[flag.name].value if flag.name in given else flag.default for flag in FLAGS}
-    return _build(values, environment, warn).checked()
+    try:
+        return _build(values, environment, warn).checked()
+    except ConfigError as error:
+        raise ConfigError(f"{error}{_whence(str(error), given, environment)}") from error
+
+
+def _whence(text: str, given: Mapping[str, Setting], environment: Mapping[str, str]) -> str:
+    """Return where the value comes from that is wrong, if nobody typed it: a service of a cluster sets APIEXT_PORT."""
+    flag = next((flag for flag in FLAGS if text.startswith((f"--{flag.name} ", f"--{flag.name}:"))), None)
+    if flag is None or flag.name not in given or given[flag.name].source == "flag":
+        return ""
+    if given[flag.name].source != "environment":
+        return f" (from {given[flag.name].source})"
+    twins = map(environment_name, (flag.name, *flag.aliases))
+    return f" (from {next(twin for twin in twins if twin in environment)} in the environment)"
 
 
 def settings(arguments: Sequence[str], environment: Mapping[str, str], warn: Warn) -> dict[str, Setting]:
@@ -212,12 +231,21 @@ def _accept_foreign(parser: argparse.ArgumentParser, extra: Sequence[str], warn:
         name, equals, _ = extra[position].removeprefix("--").partition("=")
         position += 1
         if not extra[position - 1].startswith("--") or name not in ignored:
-            parser.error(f"unrecognized argument: {extra[position - 1]}")
+            parser.error(f"unrecognized argument: {extra[position - 1]}{_meant(name)}")
         if not equals and position < len(extra) and not extra[position].startswith("--"):
             position += 1
         if name not in told:
             told.add(name)
             warn(f"--{name} is accepted and has no effect here")
+
+
+def _meant(name: str) -> str:
+    """Return a question about the flag that is spelled nearly so; nothing if there is none."""
+    import difflib  # only here
+
+    known = [each for flag in FLAGS for each in (flag.name, *flag.aliases)]
+    near = difflib.get_close_matches(name.lstrip("-"), known, 1, 0.75)
+    return f"; did you mean --{near[0]}?" if near else ""
 
 
 def foreign_flags() -> frozenset[str]:
@@ -228,8 +256,8 @@ def foreign_flags() -> frozenset[str]:
 def _read_file(path: str) -> dict[str, str]:
     try:
         document = yaml.safe_load(Path(path).read_text())
-    except (OSError, yaml.YAMLError) as error:
-        raise ConfigError(f"--config {path}: {error}") from error
+    except (OSError, UnicodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"--config {path}: {getattr(error, 'strerror', None) or error}") from error
     if document is None:
         return {}
     if not isinstance(document, dict):
@@ -251,7 +279,7 @@ def _plain(value: object) -> str:
 
 def _build(values: Mapping[str, str], environment: Mapping[str, str], warn: Warn) -> Config:
     insecure = _bool("insecure", values["insecure"])
-    _judge_accepted(values)
+    _bool("watch-cache", values["watch-cache"])  # a bad value of a flag that changes nothing is refused
     user, _, password = values["etcd-user"].partition(":")
     etcd = EtcdConfig(
         servers=_names(values["etcd-servers"]),
@@ -266,7 +294,7 @@ def _build(values: Mapping[str, str], environment: Mapping[str, str], warn: Warn
         wait=_duration("etcd-wait", values["etcd-wait"]),
     )
     return Config(
-        data_dir=Path(values["data-dir"] or default_data_dir(environment)).absolute(),
+        data_dir=_absolute(values["data-dir"] or default_data_dir(environment)),
         etcd=etcd,
         bind_address=values["bind-address"],
         port=_integer("port", values["port"] or ("8080" if insecure else "6443")),
@@ -284,11 +312,11 @@ def _build(values: Mapping[str, str], environment: Mapping[str, str], warn: Warn
         token_auth_file=values["token-auth-file"],
         token=values["token"],
         event_ttl=_duration("event-ttl", values["event-ttl"]),
-        authorization_modes=_authorization_modes(values["authorization-mode"], warn),
+        authorization_modes=(modes := _authorization_modes(values["authorization-mode"], warn)),
         service_account_issuer=values["service-account-issuer"].partition(",")[0],
         service_account_key_file=values["service-account-signing-key-file"],
         api_audiences=_names(values["api-audiences"]),
-        anonymous_auth=_bool("anonymous-auth", values["anonymous-auth"]),
+        anonymous_auth=_anonymous(values["anonymous-auth"], modes, warn),
         service_resolver=values["service-resolver"],
         encryption_config=values["encryption-provider-config"],
         encryption_reload=_bool(
@@ -311,9 +339,11 @@ def _build(values: Mapping[str, str], environment: Mapping[str, str], warn: Warn
     )
 
 
-def _judge_accepted(values: Mapping[str, str]) -> None:
-    """Refuse bad values of flags that change nothing here."""
-    _bool("watch-cache", values["watch-cache"])
+def _absolute(directory: str) -> Path:
+    try:
+        return Path(directory).absolute()
+    except OSError as error:
+        raise ConfigError(f"--data-dir {directory}: the current directory is gone, name the whole path") from error
 
 
 def _workers(text: str) -> int:
@@ -434,6 +464,14 @@ def _authorization_modes(text: str, warn: Warn) -> tuple[str, ...]:
     return modes or (ALWAYS_ALLOW,)
 
 
+def _anonymous(text: str, modes: tuple[str, ...], warn: Warn) -> bool:
+    """Return whether strangers are served; upstream: not where everybody may do everything."""
+    wanted = _bool("anonymous-auth", text)
+    if wanted and ALWAYS_ALLOW in modes:
+        warn("--anonymous-auth with the mode AlwaysAllow: strangers may do everything (see --authorization-mode=RBAC)")
+    return wanted
+
+
 def _runtime_config(text: str) -> tuple[tuple[str, bool], ...]:
     pairs = (pair.partition("=") for pair in _names(text))
     return tuple((name, _bool("runtime-config", value or "true")) for name, _, value in pairs)
@@ -441,4 +479,10 @@ def _runtime_config(text: str) -> tuple[tuple[str, bool], ...]:
 
 def warn_on_stderr(text: str) -> None:
     """Print one warning line."""
-    print(f"apiext: warning: {text}", file=sys.stderr, flush=True)
+    tell(f"apiext: warning: {text}")
+
+
+def tell(text: str) -> None:
+    """Print on standard error; that nobody can read it (a full disk, a closed pipe) ends no server."""
+    with contextlib.suppress(OSError):
+        print(text, file=sys.stderr, flush=True)

@@ -2,6 +2,7 @@
 
 import ipaddress
 import os
+import pwd
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,8 +28,16 @@ CONTROLLERS = frozenset((GARBAGE_COLLECTOR, POLICY_STATUS, AGGREGATION, MIGRATOR
 
 def default_data_dir(environment: Mapping[str, str]) -> str:
     """Return the data directory of a user who names none."""
-    base = environment.get("XDG_DATA_HOME") or os.path.join(environment.get("HOME", "/var/lib"), ".local", "share")
+    base = environment.get("XDG_DATA_HOME") or os.path.join(environment.get("HOME") or _home(), ".local", "share")
     return os.path.join(base, "apiext")
+
+
+def _home() -> str:
+    """Return the home of the user of a service without the variable; a container's user may be a mere number."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:
+        return "/var/lib"
 
 
 def _is_loopback(address: str) -> bool:
@@ -193,6 +202,8 @@ class Config:
             )
         if not 0 <= self.port <= 65535:
             raise ConfigError(f"--port {self.port} is no port: use 0 for a free one, or 1 to 65535")
+        if any("@" in server.partition("://")[2].partition("/")[0] for server in self.etcd.servers):
+            raise ConfigError("--etcd-servers: say who we are by --etcd-user, since logs show these URLs")
         for server in self.etcd.servers:
             if not _is_endpoint(server):
                 raise ConfigError(f"--etcd-servers {server}: use http://host:port, https://host:port or unix:///path")
@@ -204,6 +215,8 @@ class Config:
             )
         if not self.bind_address:
             raise ConfigError("--bind-address is empty: name an address of this machine, or 0.0.0.0 for all")
+        if self.token and self.token.split() != [self.token]:
+            raise ConfigError("--token: a token has no white space, since no header could bring it")
         if bool(self.etcd.certfile) != bool(self.etcd.keyfile):
             raise ConfigError("--etcd-certfile and --etcd-keyfile go together")
         if bool(self.tls_cert_file) != bool(self.tls_private_key_file):

@@ -2,8 +2,7 @@
 
 import ssl
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,8 +13,9 @@ from apiext.auth.authentication import Authenticator, Credentials, Everyone
 from apiext.auth.proxies import Proxies, ProxyError
 from apiext.auth.tokens import Account, Tokens
 from apiext.auth.user import SUPERUSER
-from apiext.config import Config, ConfigError, ProxyConfig, Worker
+from apiext.config import Config, ConfigError, EtcdConfig, ProxyConfig, Worker
 from apiext.controllers import resealing
+from apiext.etcd.transport import TLS
 from apiext.http import access
 from apiext.http.health import ENDPOINTS, Check, Health
 from apiext.http.operations import VerbOperations
@@ -39,27 +39,16 @@ class Identity:
     certificate: tuple[str, str] = ("", "")
 
 
-@contextmanager
-def _file_of(flag: str, file: object) -> Iterator[None]:
-    """Name the flag and its file in what is wrong with the file."""
-    try:
-        yield
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"--{flag} {file}: {getattr(error, 'strerror', None) or error}") from error
-
-
 def identity(config: Config, exists: Callable[[Account], bool]) -> Identity:
     """Make or load certificates and tokens; none but those of service accounts with --insecure.
 
-    ``exists(account)`` tells whether a service account is still there. Raises OSError for a key that cannot be read.
+    ``exists(account)`` tells whether a service account is still there.
     """
     key = Path(config.service_account_key_file or config.data_dir / "pki" / "service-accounts.key")
     accounts = Tokens(key, config.service_account_issuer, config.api_audiences, exists)
     if config.service_account_key_file:
-        try:
+        with launch.file_of("service-account-signing-key-file", key):
             accounts.check()
-        except ValueError as error:
-            raise OSError(f"--service-account-signing-key-file {key} holds no usable key: {error}") from error
     elif config.worker is not None:
         accounts.prepare()  # the first worker is alone when it comes here: one key for all
     if config.insecure:
@@ -68,13 +57,13 @@ def identity(config: Config, exists: Callable[[Account], bool]) -> Identity:
     token = config.token or certificates.load_token(config.data_dir / "admin.token")
     users = {token: SUPERUSER}
     if config.token_auth_file:
-        with _file_of("token-auth-file", config.token_auth_file):
+        with launch.file_of("token-auth-file", config.token_auth_file):
             users |= authentication.read_token_file(Path(config.token_auth_file))
     client_ca, proxy = config.client_ca_file or serving.authority, config.headers.proxy
-    with _file_of("tls-cert-file", serving.certificate):
+    with launch.file_of("tls-cert-file", serving.certificate):
         context = tls_context(str(serving.certificate), str(serving.key))
     if client_ca:
-        with _file_of("client-ca-file", client_ca):
+        with launch.file_of("client-ca-file", client_ca):
             ask_clients(context, client_ca)
     proxies = _proxies(proxy, client_ca) if proxy.ca_file else None
     if proxy.ca_file:
@@ -84,6 +73,18 @@ def identity(config: Config, exists: Callable[[Account], bool]) -> Identity:
         context.num_tickets = 0
     files = str(serving.certificate), str(serving.key)
     return Identity(context, Credentials(users, accounts), serving.ca, token, accounts, proxies, files)
+
+
+def etcd_tls(settings: EtcdConfig) -> TLS:
+    """Return the files for TLS to etcd, which are read for each connection; ConfigError for those that cannot be."""
+    ca, certificate, key = settings.cafile, settings.certfile, settings.keyfile
+    if ca:
+        with launch.file_of("etcd-cafile", ca):
+            TLS(ca).context()
+    if certificate:
+        with launch.file_of("etcd-certfile", f"{certificate}, --etcd-keyfile {key}"):
+            TLS(ca, certificate, key).context()
+    return TLS(ca, certificate, key)
 
 
 def _proxies(config: ProxyConfig, client_ca: str) -> Proxies:
@@ -104,15 +105,16 @@ def _serving(config: Config) -> certificates.Serving:
     """Return the serving certificate: the one given, the one in --cert-dir, or our own (clients.md §7.1, §9.2)."""
     if config.tls_cert_file:
         given = Path(config.tls_cert_file)
-        with _file_of("tls-cert-file", given):
+        with launch.file_of("tls-cert-file", given):
             return certificates.Serving(given, Path(config.tls_private_key_file), given.read_bytes())
     if config.cert_dir and (Path(config.cert_dir) / "apiserver.crt").exists():
         given = Path(config.cert_dir) / "apiserver.crt"
         return certificates.Serving(given, given.with_suffix(".key"), given.read_bytes())
     directory = config.data_dir / "pki"
-    authority = certificates.load_authority(directory)
-    names = certificates.serving_names(config.bind_address, config.tls_sans)
-    return certificates.load_serving(directory, authority, names)
+    with launch.file_of("tls-san", ",".join(config.tls_sans)):
+        names = certificates.serving_names(config.bind_address, config.tls_sans)
+    with launch.file_of("data-dir", directory):
+        return certificates.load_serving(directory, certificates.load_authority(directory), names)
 
 
 async def listen(
@@ -186,5 +188,6 @@ def _endpoints_of(check: str) -> Sequence[str]:
 def write_kubeconfig(config: Config, known: Identity, url: str) -> Path:
     """Write the admin kubeconfig, readable by its owner only (clients.md §9.1)."""
     path = Path(config.kubeconfig or config.data_dir / "admin.kubeconfig").absolute()
-    kubeconfig.write(path, kubeconfig.Access(url, known.ca, known.token))
+    with launch.file_of("kubeconfig", config.kubeconfig or path):
+        kubeconfig.write(path, kubeconfig.Access(url, known.ca, known.token))
     return path

@@ -1,18 +1,24 @@
 """What a server tells who started it: the ready file and the ready line, and why it could not start."""
 
+import asyncio
 import contextlib
 import errno
 import json
 import logging
 import os
+import shlex
+import signal
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
-from apiext import cli
+from apiext import cli, limits
 from apiext.config import ALWAYS_ALLOW, Config, ConfigError
 
 log = logging.getLogger(__name__)
@@ -36,10 +42,84 @@ class Ready:
     seconds: float
 
 
+def open_streams() -> None:
+    """Have standard streams that are closed lead nowhere: else the next file or socket would take their numbers."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number that is free is this one
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
+
+
+def leave_streams() -> None:
+    """Forget what could not be said: Python would try again at its end, and change the exit code."""
+    try:
+        sys.stderr.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+
+
+def endings() -> list[signal.Signals]:
+    """Return the signals that end a server in order; that of a terminal that goes only if nobody has us outlive it."""
+    outlives = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    return [signal.SIGTERM, signal.SIGINT] + ([] if outlives else [signal.SIGHUP])
+
+
+@contextlib.contextmanager
+def file_of(flag: str, file: object) -> Iterator[None]:
+    """Name the flag and its file in what is wrong with the file."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        if getattr(error, "errno", None) == errno.ENOSPC:
+            raise  # no fault of the flag
+        text = getattr(error, "strerror", None) or str(error).removeprefix(f"{file}: ")
+        raise ConfigError(f"--{flag} {file}: {text}") from error
+
+
 def log_to_stderr(config: Config) -> None:
     """Have warnings and errors on standard error, with the number of a worker."""
     who = f"apiext worker {config.worker.number}" if config.worker is not None else "apiext"
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format=f"{who}: %(levelname)s %(name)s: %(message)s")
+    form = f"{who}: %(levelname)s %(name)s: %(message)s"
+    logging.basicConfig(handlers=[Beside(cli.tell)], level=logging.WARNING, format=form)
+
+
+class Beside(logging.Handler):
+    """Has lines written by a thread of its own: a terminal or pipe that nobody reads must not hold the loop."""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        super().__init__()
+        self._write = write
+        self._lines: SimpleQueue[str] = SimpleQueue()
+        self._asked = self._done = self._missing = 0
+        threading.Thread(target=self._run, name="log", daemon=True).start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take a line; those that find no room are counted."""
+        if self._lines.qsize() >= limits.LOG_LINES:
+            self._missing += 1
+            return
+        if self._missing:
+            self._put(f"{self._missing} lines are missing here")
+            self._missing = 0
+        self._put(self.format(record))
+
+    def flush(self) -> None:
+        """Wait until everything is written, LOG_FLUSH seconds at most."""
+        until = time.monotonic() + limits.LOG_FLUSH
+        while self._done < self._asked and time.monotonic() < until:
+            time.sleep(0.001)
+
+    def _put(self, line: str) -> None:
+        self._asked += 1
+        self._lines.put(line)
+
+    def _run(self) -> None:
+        while True:
+            self._write(self._lines.get())
+            self._done += 1
 
 
 def refused(config: Config, error: OSError) -> Exception:
@@ -48,18 +128,25 @@ def refused(config: Config, error: OSError) -> Exception:
         text = f"--bind-address {config.bind_address}: {error.strerror or error}; name an address of this machine"
         return ConfigError(text)
     return PortInUseError(
-        f"cannot listen on {config.bind_address}:{config.port}: {error.strerror or error}; "
+        f"cannot listen on {config.bind_address}:{config.port}: {os.strerror(error.errno)}; "
         "choose another --port, or 0 for a free one"
     )
 
 
 def explain(error: BaseException, exits: Exits) -> int:
     """Say in a line why a server ends; return its exit code."""
+    for handler in logging.getLogger().handlers:
+        handler.flush()
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     for kind, code in exits:
         if isinstance(error, kind):
-            print(f"apiext: {error}", file=sys.stderr, flush=True)
+            text = str(error)
+            if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+                text = f"{error.strerror}: look at --data-dir, --ready-file and --audit-log-path"
+            elif isinstance(error, OSError) and error.filename:
+                text = f"{error.filename}: {error.strerror}"
+            cli.tell(f"apiext: {text}")
             return code
     log.error("the server failed", exc_info=error)
     return cli.EXIT_FAILURE
@@ -74,13 +161,14 @@ def announce(config: Config, ready: Ready) -> None:
         "etcd": {"endpoints": ready.endpoints, "prefix": config.etcd.prefix, "pid": ready.etcd_pid},
     }
     if config.ready_file:
-        write_atomically(Path(config.ready_file), json.dumps(facts) + "\n", 0o600)
+        with file_of("ready-file", config.ready_file):
+            write_atomically(Path(config.ready_file), json.dumps(facts) + "\n", 0o600)
     tell_init("READY=1")
     if config.quiet:
         return
     took = round(ready.seconds * 1000)
     if not sys.stderr.isatty():
-        print(json.dumps({"event": "ready", **facts, "milliseconds": took}), file=sys.stderr, flush=True)
+        cli.tell(json.dumps({"event": "ready", **facts, "milliseconds": took}))
         return
     where = "own etcd" if ready.etcd_pid is not None else ", ".join(ready.endpoints)
     if config.insecure:
@@ -96,10 +184,10 @@ def announce(config: Config, ready: Ready) -> None:
         f"objects are kept in {where} under {config.etcd.prefix}",
         "",
         "You can use it now:",
-        f"  export KUBECONFIG={ready.kubeconfig}",
+        f"  export KUBECONFIG={shlex.quote(ready.kubeconfig)}",
         "  kubectl get crd",
     )
-    print("\n".join(lines), file=sys.stderr, flush=True)
+    cli.tell("\n".join(lines))
 
 
 def tell_init(text: str, environment: Mapping[str, str] = os.environ) -> None:
@@ -113,16 +201,47 @@ def tell_init(text: str, environment: Mapping[str, str] = os.environ) -> None:
         told.sendto(text.encode(), address)
 
 
-def remove(path: str) -> None:
-    """Remove a file if it is there."""
-    Path(path).unlink(missing_ok=True)
+def prepare(config: Config) -> None:
+    """Make the data directory, and remove the ready file of an earlier server: it names what is not there."""
+    with file_of("data-dir", config.data_dir):
+        config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = Path(config.ready_file)
+    if config.ready_file and not _is_stream(path):
+        with file_of("ready-file", path):
+            _meant(path).unlink(missing_ok=True)
+
+
+def _is_stream(path: Path) -> bool:
+    """Tell whether a path is no file to be made anew, such as /dev/null or /dev/stdout, but written to as it is."""
+    return path.is_char_device() or path.is_fifo()
+
+
+def _meant(path: Path) -> Path:
+    """Return the file that is to be made anew: a link stays one. Others stay as they are: /proc/1/root/x is not /x."""
+    return path.resolve() if path.is_symlink() else path
 
 
 def write_atomically(path: Path, text: str, mode: int) -> None:
-    """Write a file so that a reader sees all of it or nothing."""
+    """Write a file so that a reader sees all of it or nothing; nobody else's file or link is written to."""
+    if _is_stream(path):
+        path.write_text(text)
+        return
+    path = _meant(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    temporary.unlink(missing_ok=True)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with os.fdopen(descriptor, "w") as stream:
         stream.write(text)
     temporary.replace(path)
+
+
+def caught(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log what a loop caught, but for connections that fail in the very turn in which their caller gives up.
+
+    The loop keeps their errors in a future of its own, which nobody can look at any more.
+    """
+    future = context.get("future")
+    unseen = future is not None and not isinstance(future, asyncio.Task)
+    if not (unseen and isinstance(context.get("exception"), OSError)):
+        loop.default_exception_handler(context)

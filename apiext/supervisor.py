@@ -63,14 +63,14 @@ class Supervisor:
     async def serve(self) -> int:
         """Start everything, wait for a signal, stop everything; return the exit code."""
         config = self._config
-        config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if config.ready_file:
-            launch.remove(config.ready_file)
-        for told in (signal.SIGTERM, signal.SIGINT):
+        launch.prepare(config)
+        for told in launch.endings():
             asyncio.get_running_loop().add_signal_handler(told, self._on_signal)
         async with contextlib.AsyncExitStack() as stack:
             port = await self._port(stack)
             child = await self._etcd(stack)
+            if self._stop.is_set():
+                return self._code
             endpoints = tuple(child.endpoints) if child is not None else ()
             board = Board.make(config.workers)
             for number in range(1, config.workers + 1):
@@ -99,10 +99,10 @@ class Supervisor:
         config = self._config
         if config.etcd.servers:
             return None
-        child = await EtcdServer.start(config.data_dir / "etcd", binary=config.etcd.binary or None)
+        child = await EtcdServer.start(
+            config.data_dir / "etcd", binary=config.etcd.binary or None, warn=self._warn, give_up=self._stop.is_set
+        )
         stack.push_async_callback(child.stop)
-        for text in child.warnings:
-            self._warn(text)
         return child
 
     async def _start(self, child: EtcdServer | None) -> None:

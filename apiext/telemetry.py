@@ -5,8 +5,14 @@ import resource
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 Labels = tuple[str, ...]
+
+Gone = Callable[[str, str], bool]
+"""Tells of a group and a resource whether what was counted of them may be forgotten."""
+
+STRETCH = 1_000  # label sets looked at between two turns of the loop
 
 REQUEST_SECONDS = (
     0.005,
@@ -100,6 +106,10 @@ class Family:
         """Forget all label sets (gauges that are computed anew at each scrape)."""
         self._slots.clear()
 
+    def forget(self, gone: Gone) -> Iterator[None]:
+        """Drop the numbers of resources that are gone; yields now and then."""
+        return _forget(self._slots, self.labels, gone)
+
     def lines(self) -> Iterable[str]:
         """Return the sample lines."""
         for values, slot in sorted(self._slots.items()):
@@ -133,6 +143,10 @@ class HistogramFamily:
         """Count one value under these label values."""
         (self._slots.get(labels) or self.slot(*labels)).observe(value)
 
+    def forget(self, gone: Gone) -> Iterator[None]:
+        """Drop the distributions of resources that are gone; yields now and then."""
+        return _forget(self._slots, self.labels, gone)
+
     def lines(self) -> Iterable[str]:
         """Return the sample lines: cumulative buckets, sum and count."""
         for values, slot in sorted(self._slots.items()):
@@ -145,6 +159,25 @@ class HistogramFamily:
                 yield f"{self.name}_bucket{_labels((*self.labels, 'le'), (*values, le))} {total}"
             yield f"{self.name}_sum{_labels(self.labels, values)} {_number(slot.sum)}"
             yield f"{self.name}_count{_labels(self.labels, values)} {total}"
+
+
+def _forget(slots: dict[Labels, Any], names: Sequence[str], gone: Gone) -> Iterator[None]:
+    """Drop the label sets that name a resource that is gone, by group and resource or by its definition."""
+    definition = next((names.index(name) for name in ("crd", "crd_name") if name in names), None)
+    if definition is None and not {"group", "resource"} <= {*names}:
+        return
+    group, resource = (names.index("group"), names.index("resource")) if definition is None else (0, 0)
+    for number, values in enumerate(tuple(slots)):
+        if definition is None:
+            subject = values[group], values[resource]
+        else:
+            plural, _, of = values[definition].partition(".")
+            subject = of, plural
+        if gone(*subject):
+            slots.pop(values, None)
+        if not (number + 1) % STRETCH:
+            yield
+    yield
 
 
 def _number(value: float) -> str:
@@ -294,6 +327,11 @@ class Telemetry:
             *self._more,
             *_process(self.started),
         ]
+
+    def forget(self, gone: Gone) -> Iterator[None]:
+        """Drop what was counted of resources that are gone; yields now and then, so that others get their turn."""
+        for family in self.families():
+            yield from family.forget(gone)
 
     def text(self) -> str:
         """Return everything as Prometheus text (MTR-001)."""

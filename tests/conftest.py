@@ -10,10 +10,12 @@ from collections.abc import Iterator
 import hypothesis
 import pytest
 
-from tests.support import shared
+from tests.clients.matrix import Families
 from tests.support.behaviour import BehaviourRows
 from tests.support.http_client import Client
+from tests.support.overdue import Overdue
 from tests.support.processes import REFERENCE_FLAGS, Etcd, Server, running_etcd, running_server
+from tests.support.tiers import Tiers
 
 hypothesis.settings.register_profile(
     "ci", derandomize=True, deadline=None, print_blob=True, database=None, max_examples=100
@@ -31,11 +33,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a background job's; programs under test would inherit it
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.pluginmanager.register(BehaviourRows(), "behaviour-rows")
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    for path, count in sorted(shared.left_out.items()):
-        terminalreporter.write_line(f"left out for want of ../shared/{path}: {count} cases")
+    config.pluginmanager.register(Families(), "client-families")
+    config.pluginmanager.register(Overdue(), "overdue")
+    config.pluginmanager.register(Tiers(), "tiers")
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,7 @@
 """One call of one webhook: whether it is meant, what it is told, and what its answer or silence means (ADM-005…012)."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
@@ -12,7 +12,7 @@ from apiext.admission import metrics as counts
 from apiext.admission import reviews
 from apiext.admission.attributes import NAMESPACES, Attributes, Form, Requester
 from apiext.admission.expressions import ConditionError, variables
-from apiext.admission.hooks import Hook
+from apiext.admission.hooks import GROUP, Hook
 from apiext.admission.matching import Criteria, labels_of
 from apiext.admission.metrics import Metrics
 from apiext.admission.reviews import BadReview, Response
@@ -21,6 +21,7 @@ from apiext.cel.library.authorization import Question
 from apiext.documents.document import View
 from apiext.meta import status
 from apiext.meta.status import StatusError
+from apiext.webhooks.breaker import Cut
 from apiext.webhooks.errors import CallError, TimedOut
 from apiext.webhooks.reviews import NotAReview
 from apiext.webhooks.target import Target
@@ -31,10 +32,11 @@ T = TypeVar("T")
 FindNamespace = Callable[[str], Awaitable[View | None]]
 Authorizer = Callable[[Requester, Question], tuple[bool, str]]
 """Whether a user may do something, and why."""
-EXEMPT = frozenset(
-    ("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration", "ValidatingAdmissionPolicy",
-     "ValidatingAdmissionPolicyBinding", "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding")
+POLICY_KINDS = frozenset(
+    ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "MutatingAdmissionPolicy",
+     "MutatingAdmissionPolicyBinding")
 )  # fmt: skip
+EXEMPT = POLICY_KINDS | {"ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"}
 TOO_LATE = "request did not complete within requested timeout"
 
 
@@ -77,9 +79,9 @@ class Rejected(Exception):
         self.status = status
 
 
-def exempt(attributes: Attributes) -> bool:
+def exempt(attributes: Attributes, kinds: Collection[str] = EXEMPT) -> bool:
     """Tell whether nobody may judge the write: the configurations of judges themselves (ADM-002)."""
-    return attributes.resource.group == "admissionregistration.k8s.io" and attributes.kind.kind in EXEMPT
+    return attributes.resource.group == GROUP and attributes.kind.kind in kinds
 
 
 async def _namespace_labels(around: Surroundings, attributes: Attributes, new: View | None) -> View:
@@ -190,7 +192,8 @@ async def _answer(around: Surroundings, hook: Hook, target: Target, attributes: 
     if attributes.deadline:
         left = max(attributes.deadline - asyncio.get_running_loop().time(), 0.001)
     try:
-        return await around.poster.post(target, body, min(hook.timeout, left), owner=hook.owner)
+        timeout = Cut(left) if left < hook.timeout else hook.timeout
+        return await around.poster.post(target, body, timeout, owner=hook.owner)
     except CallError as error:
         if isinstance(error, TimedOut) and left < hook.timeout:  # the request's time was shorter than the webhook's
             raise status.timeout(TOO_LATE) from error

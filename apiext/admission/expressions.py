@@ -17,6 +17,7 @@ from apiext.cel.library.authorization import Authorize, Question, authorizer, re
 from apiext.cel.values import Fault
 from apiext.documents.document import View
 from apiext.meta.names import GroupResource
+from apiext.turn import Turn
 
 OVER_BUDGET = "validation failed due to running out of cost budget, no further validation rules will be run"
 
@@ -148,8 +149,9 @@ class Conditions:
         raise ConditionError(faults[0] if len(faults) == 1 else f"[{', '.join(dict.fromkeys(faults))}]")
 
     async def _all(self, known: Mapping[str, Any], faults: list[str]) -> bool:
-        budget = Budget(limits.ADMISSION_CONDITIONS)
+        budget, turn = Budget(limits.ADMISSION_CONDITIONS), Turn()
         for _, text, program in self.programs:
+            await turn.give()
             if isinstance(program, str):
                 faults.append(f"compilation error: {program}")
                 continue

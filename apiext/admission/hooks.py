@@ -46,13 +46,14 @@ class Hook:
 
     @property
     def owner(self) -> str:
-        """Whose calls share one bulkhead."""
-        return f"admission/{self.configuration}/{self.name}"
+        """Whose calls share one bulkhead: hooks that mutate and hooks that judge often have the same names."""
+        place = self.target.url if isinstance(self.target, Target) else ""
+        return f"admission/{self.configuration}/{self.name} {place}"
 
 
 def compile_hooks(configuration: View) -> list[Hook]:
     """Return the webhooks of a stored configuration in their order."""
-    name = configuration["metadata"]["name"]
+    name = configuration["metadata"].get("name", "")
     return [_hook(name, webhook) for webhook in configuration.get("webhooks") or ()]
 
 
@@ -96,7 +97,7 @@ def conditions_of(
 
 
 class Live(Generic[T]):
-    """What is compiled from each object of a collection, in the order of names; followed by revision."""
+    """What is compiled from each object of a collection, in the order of names."""
 
     __slots__ = ("_collection", "_compile", "_decode", "_items", "_known", "_rebuilding", "_seen", "_turn")
 
@@ -109,7 +110,7 @@ class Live(Generic[T]):
         self._collection = collection
         self._decode = decode
         self._compile = compile
-        self._known: dict[str, tuple[int, Sequence[T]]] = {}
+        self._known: dict[str, tuple[Entry, Sequence[T]]] = {}
         self._items: tuple[T, ...] = ()
         self._turn = 1 if collection is not None else 0  # counts changes
         self._seen = 0  # the change up to which everything is compiled
@@ -136,11 +137,11 @@ class Live(Generic[T]):
 
     async def _rebuild(self, collection: Collection) -> None:
         turn = self._turn
-        known: dict[str, tuple[int, Sequence[T]]] = {}
-        for entry in sorted(collection.readable(), key=lambda entry: entry.name):
+        known: dict[str, tuple[Entry, Sequence[T]]] = {}
+        for entry in sorted(collection.entries(), key=lambda entry: entry.name):  # none is passed over (RV-020)
             found = self._known.get(entry.name)
-            if found is None or found[0] != entry.revision:
-                found = (entry.revision, await self._compiled(entry))
+            if found is None or found[0] is not entry:  # in a restored store another has the same revision
+                found = (entry, await self._compiled(entry))
             known[entry.name] = found
         self._known, self._seen = known, turn
         self._items = tuple(item for _, items in known.values() for item in items)

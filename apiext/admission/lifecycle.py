@@ -7,8 +7,6 @@ from apiext.documents.document import Document, View
 from apiext.meta import status
 from apiext.meta.names import GroupResource
 
-__all__ = ["IMMORTAL", "NAMESPACES", "NamespaceLifecycle"]
-
 IMMORTAL = frozenset(("default", "kube-system", "kube-public"))
 
 

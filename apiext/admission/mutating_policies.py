@@ -57,6 +57,7 @@ class _Round:
             await self._case.namespace()
             rounds, again = self._case.attributes.enter(MutatingPolicies.name, self._new)
             for use, param in found:
+                await self._case.turn.give()
                 await self._invoke(use, param, rounds, again)
             if self._patched:
                 again.changed()

@@ -11,6 +11,7 @@ from apiext.documents.document import View
 from apiext.meta.selectors import LabelSelector, SelectorError
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.store import Entry, StoreError
+from apiext.turn import Turn
 
 
 class ConfigurationError(Exception):
@@ -32,7 +33,7 @@ class Params:
         self._around = around
 
     async def find(
-        self, kind: tuple[str, str] | None, ref: Mapping[str, Any] | None, namespace: str
+        self, kind: tuple[str, str] | None, ref: Mapping[str, Any] | None, namespace: str, turn: Turn
     ) -> list[View | None]:
         """Return the objects that a binding means, one None when it uses none; raises ConfigurationError.
 
@@ -43,10 +44,14 @@ class Params:
         resource, served = self.served(kind)
         if ref is None:
             return [None]
-        entries = await self._entries(resource, ref, _place(served, ref, namespace))
+        entries = await self._entries(resource, ref, _place(served, ref, namespace), turn)
         if not entries and ref.get("parameterNotFoundAction") == "Deny":
             raise ConfigurationError("no params found for policy binding with `Deny` parameterNotFoundAction")
-        return [await self._document(resource, served, entry) for entry in entries[: limits.ADMISSION_PARAMS]]
+        found: list[View | None] = []
+        for entry in entries[: limits.ADMISSION_PARAMS]:
+            found.append(await self._document(resource, served, entry))
+            await turn.give()
+        return found
 
     def served(self, kind: tuple[str, str]) -> tuple[ServedResource, ServedVersion]:
         """Return the resource and version of a kind; raises UnknownKind."""
@@ -59,7 +64,9 @@ class Params:
             raise UnknownKind(f"failed to find resource referenced by paramKind: '{shown}, Kind={kind[1]}'")
         return found[kind]
 
-    async def _entries(self, resource: ServedResource, ref: Mapping[str, Any], namespace: str | None) -> list[Entry]:
+    async def _entries(
+        self, resource: ServedResource, ref: Mapping[str, Any], namespace: str | None, turn: Turn
+    ) -> list[Entry]:
         collection = self._store.collection(resource.stored_resource)
         if collection is None:
             return []
@@ -71,7 +78,12 @@ class Params:
                 )
                 return [one] if one is not None else []
             selector = LabelSelector.from_document(ref.get("selector") or {})
-            return [entry for entry in collection.readable(namespace) if selector.matches(entry.labels)]
+            found = []
+            for entry in collection.entries(namespace):
+                await turn.give()
+                if selector.matches(entry.labels):
+                    found.append(entry)
+            return found
         except (StoreError, SelectorError) as error:
             raise ConfigurationError(str(error)) from error
 

@@ -1,6 +1,6 @@
 """The plug-ins of a server in upstream's order, by the names that flags give them (ADM-001)."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -14,7 +14,6 @@ from apiext.admission.hooks import (
     MUTATING_POLICIES,
     POLICIES,
     VALIDATING,
-    Hook,
     Live,
     compile_hooks,
 )
@@ -44,46 +43,25 @@ def plugins(
     ``posters`` tells who calls webhooks for a plug-in.
     """
 
-    def webhooks(resource: GroupResource) -> Live[Hook]:
-        return _live(catalog, store, resource, compile_hooks)
+    def live(resource: GroupResource, compile: Callable[[View], Sequence[T]]) -> Live[T]:
+        served = catalog.current.lookup(resource.group, "v1", resource.resource)
+        if served is None:  # turned off by --runtime-config: nothing is configured, so nothing is called
+            return Live(None, lambda raw, revision: {}, compile)
+        return Live(store.collection(resource), served.decode, compile)
 
-    def policies(resource: GroupResource, compile: Callable[[View], Sequence[T]]) -> Live[T]:
-        return _live(catalog, store, resource, compile)
+    def webhooks(plugin: type[MutatingWebhooks | ValidatingWebhooks], resource: GroupResource) -> Plugin:
+        return plugin(live(resource, compile_hooks), replace(around, poster=posters(plugin.name)))
 
     params = Params(catalog, store, around)
-    made: Sequence[tuple[str, Callable[[], Plugin]]] = (
-        ("NamespaceLifecycle", lambda: NamespaceLifecycle(around.find_namespace)),
-        (
-            MutatingPolicies.name,
-            lambda: MutatingPolicies(
-                policies(MUTATING_POLICIES, mutations.compile_policy),
-                policies(MUTATING_BINDINGS, compile_binding),
-                params,
-                around,
-            ),
+    made: Mapping[str, Callable[[], Plugin]] = {
+        NamespaceLifecycle.name: lambda: NamespaceLifecycle(around.find_namespace),
+        MutatingPolicies.name: lambda: MutatingPolicies(
+            live(MUTATING_POLICIES, mutations.compile_policy), live(MUTATING_BINDINGS, compile_binding), params, around
         ),
-        (
-            MutatingWebhooks.name,
-            lambda: MutatingWebhooks(webhooks(MUTATING), replace(around, poster=posters(MutatingWebhooks.name))),
+        MutatingWebhooks.name: lambda: webhooks(MutatingWebhooks, MUTATING),
+        ValidatingPolicies.name: lambda: ValidatingPolicies(
+            live(POLICIES, validations.compile_policy), live(BINDINGS, compile_binding), params, around
         ),
-        (
-            ValidatingPolicies.name,
-            lambda: ValidatingPolicies(
-                policies(POLICIES, validations.compile_policy), policies(BINDINGS, compile_binding), params, around
-            ),
-        ),
-        (
-            ValidatingWebhooks.name,
-            lambda: ValidatingWebhooks(webhooks(VALIDATING), replace(around, poster=posters(ValidatingWebhooks.name))),
-        ),
-    )
-    return [make() for name, make in made if name not in off]
-
-
-def _live(
-    catalog: LiveCatalog, store: CachedStore, resource: GroupResource, compile: Callable[[View], Sequence[T]]
-) -> Live[T]:
-    served = catalog.current.lookup(resource.group, "v1", resource.resource)
-    if served is None:  # turned off by --runtime-config: nothing is configured, so nothing is called
-        return Live(None, lambda raw, revision: {}, compile)
-    return Live(store.collection(resource), served.decode, compile)
+        ValidatingWebhooks.name: lambda: webhooks(ValidatingWebhooks, VALIDATING),
+    }
+    return [make() for name, make in made.items() if name not in off]

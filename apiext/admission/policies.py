@@ -17,15 +17,12 @@ from apiext.cel.dynamic import dynamic
 from apiext.documents.document import View
 from apiext.meta import status
 from apiext.meta.status import StatusError
+from apiext.turn import Turn
 
 C = TypeVar("C")
 
 UNUSABLE = (ConfigurationError, StatusError)
 """What keeps a policy or a binding from being put to use; its failure policy decides."""
-_EXEMPT = frozenset(
-    ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "MutatingAdmissionPolicy",
-     "MutatingAdmissionPolicyBinding")
-)  # fmt: skip
 
 
 class Policies(Generic[C]):
@@ -49,13 +46,9 @@ class Policies(Generic[C]):
     async def case(self, attributes: Attributes, new: View | None) -> "Case[C] | None":
         """Return a write as it comes before the policies; None when there are none, or when it is about policies."""
         policies = await self._policies.current()
-        if not policies or attributes.served is None or _exempt(attributes):
+        if not policies or attributes.served is None or calls.exempt(attributes, calls.POLICY_KINDS):
             return None
         return Case(self._around, self._params, attributes, new, policies, await self._bindings.current())
-
-
-def _exempt(attributes: Attributes) -> bool:
-    return attributes.resource.group == "admissionregistration.k8s.io" and attributes.kind.kind in _EXEMPT
 
 
 class NoNamespace(Exception):
@@ -89,7 +82,7 @@ class Denial:
 class Case(Generic[C]):
     """One write before the policies of a plug-in; ``new`` is the object as it is by now."""
 
-    __slots__ = ("_bindings", "_namespace", "_params", "_policies", "around", "attributes", "denials", "new")
+    __slots__ = ("_bindings", "_namespace", "_params", "_policies", "around", "attributes", "denials", "new", "turn")
 
     def __init__(
         self,
@@ -104,6 +97,7 @@ class Case(Generic[C]):
         self.attributes = attributes
         self.new = new
         self.denials: list[Denial] = []
+        self.turn = Turn()
         self._params = params
         self._policies = policies
         self._bindings = bindings
@@ -111,12 +105,15 @@ class Case(Generic[C]):
 
     async def uses(self) -> AsyncIterator[Use[C]]:
         """Yield what is to be done, by the names of policies and bindings; what cannot be put to use denies."""
+        bound: dict[str, list[Binding]] = {}
+        for binding in self._bindings:
+            bound.setdefault(binding.policy, []).append(binding)
         for policy in self._policies:
-            bound = [binding for binding in self._bindings if binding.policy == policy.name]
-            form = await self._form(policy) if bound else None
+            await self.turn.give()
+            form = await self._form(policy) if policy.name in bound else None
             if form is None:
                 continue
-            for binding in bound:
+            for binding in bound[policy.name]:
                 if await self._applies(policy, binding):
                     yield Use(policy, binding, form)
 
@@ -142,7 +139,8 @@ class Case(Generic[C]):
 
     async def params(self, use: Use[C]) -> list[View | None]:
         """Return the parameters of a binding, one None when it uses none; raises what UNUSABLE names."""
-        return await self._params.find(use.policy.param_kind, use.binding.param, self.attributes.shown_namespace)
+        namespace = self.attributes.shown_namespace
+        return await self._params.find(use.policy.param_kind, use.binding.param, namespace, self.turn)
 
     def unusable(self, policy: Policy[C], binding: Binding | None, error: Exception) -> None:
         """Deny for a policy that cannot be put to use, or for one of its bindings."""

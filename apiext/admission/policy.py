@@ -1,10 +1,8 @@
 """An admission policy and its binding compiled, and the expressions of a policy at work on one write."""
 
-import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from time import perf_counter
 from typing import Any, Generic, Protocol, TypeVar
 
 from apiext import limits
@@ -16,6 +14,7 @@ from apiext.cel.environment import Environment, Program
 from apiext.cel.types import DYN, Type
 from apiext.cel.values import Fault, Value
 from apiext.documents.document import View
+from apiext.turn import Turn
 
 Compiled = Program | str
 """A program, or what is wrong with its expression."""
@@ -71,7 +70,7 @@ class Within(Protocol):
 
 def policy_of(document: View, content: Callable[[View, Within], C]) -> Policy[C]:
     """Return a stored policy compiled; ``content(spec, within)`` compiles what only policies of its sort have."""
-    name, spec = document["metadata"]["name"], document.get("spec") or {}
+    name, spec = document["metadata"].get("name", ""), document.get("spec") or {}
     kind = spec.get("paramKind")
     params = kind is not None
     ignore = spec.get("failurePolicy") == "Ignore"
@@ -100,7 +99,7 @@ def compile_binding(document: View) -> list[Binding]:
     match = spec.get("matchResources")
     return [
         Binding(
-            document["metadata"]["name"],
+            document["metadata"].get("name", ""),
             spec.get("policyName") or "",
             criteria_of(match) if match is not None else None,
             spec.get("paramRef"),
@@ -117,15 +116,13 @@ class Work:
         self._known = {**known, "variables": self._there} if policy.variables else dict(known)
         self._waiting = dict(policy.variables)
         self.budget = Budget(limits.ADMISSION_EXPRESSIONS)
-        self._until = perf_counter() + limits.LOOP_BUDGET / 2
+        self._turn = Turn()
 
     async def run(self, text: str, program: Compiled) -> tuple[Value, str]:
         """Return the value of an expression, or the text of what went wrong."""
         if isinstance(program, str):
             return None, f"compilation error: {program}"
-        if perf_counter() > self._until:  # a policy may have thousands of expressions
-            await asyncio.sleep(0)
-            self._until = perf_counter() + limits.LOOP_BUDGET / 2
+        await self._turn.give()
         await self._need(program)
         found = await evaluate(program, self._known, self.budget)
         return (found.value, "") if found.error is None else (None, fault_of(text, found))

@@ -68,6 +68,7 @@ class _Review:
             raise ConfigurationError(f"failed to convert object version: {error}") from error
         known = await case.known(use.form, shown)
         for param in params:
+            await case.turn.give()
             seen = with_param(known, policy, param)
             verdict = await judge(policy, seen, case.attributes.operation, case.around.metrics)
             for decision in verdict.decisions:

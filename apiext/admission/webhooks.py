@@ -19,17 +19,17 @@ from apiext.documents.errors import DecodeError
 from apiext.documents.quotes import go_quote
 from apiext.meta import status
 from apiext.meta.status import StatusError
+from apiext.turn import Turn
 
 MUTATION = "mutation.webhook.admission.k8s.io/"
 PATCH = "patch.webhook.admission.k8s.io/"
 VALIDATING = "validating.webhook.admission.k8s.io/"
 
 
-class MutatingWebhooks:
-    """Calls mutating webhooks one by one, each with what the one before made (ADM-004)."""
+class _Webhooks:
+    """A plug-in of webhooks: those that are configured."""
 
     __slots__ = ("_around", "_live")
-    name = "MutatingAdmissionWebhook"
 
     def __init__(self, live: Live[Hook], around: Surroundings) -> None:
         self._live = live
@@ -40,12 +40,22 @@ class MutatingWebhooks:
         """Whether no webhook is configured."""
         return self._live.empty
 
+    async def _hooks(self, attributes: Attributes) -> Sequence[Hook]:
+        """Return the webhooks that a write may be about."""
+        hooks = await self._live.current()
+        return () if attributes.served is None or calls.exempt(attributes) else hooks
+
+
+class MutatingWebhooks(_Webhooks):
+    """Calls mutating webhooks one by one, each with what the one before made (ADM-004)."""
+
+    __slots__ = ()
+    name = "MutatingAdmissionWebhook"
+
     async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
         """Return the object as the webhooks leave it; raises StatusError."""
-        hooks = await self._live.current()
-        if not hooks or attributes.served is None or calls.exempt(attributes):
-            return new
-        return await _Mutation(self._around, attributes, hooks, new).run()
+        hooks = await self._hooks(attributes)
+        return await _Mutation(self._around, attributes, hooks, new).run() if hooks else new
 
 
 class _Mutation:
@@ -62,7 +72,9 @@ class _Mutation:
         self._rounds, self._again = attributes.enter(MutatingWebhooks.name, new)
 
     async def run(self) -> Document | None:
+        turn = Turn()
         for index, hook in enumerate(self._hooks):
+            await turn.give()
             await self._turn(index, hook)
         self._again.leave(self._new)
         return self._new
@@ -161,31 +173,19 @@ def _patched(attributes: Attributes, form: Form, shown: Shown, operations: list[
     return changed, normalized(served_in(attributes.definition, form.version), attributes.subresource, found)
 
 
-class ValidatingWebhooks:
+class ValidatingWebhooks(_Webhooks):
     """Calls validating webhooks side by side on the final object (ADM-004)."""
 
-    __slots__ = ("_around", "_live")
+    __slots__ = ()
     name = "ValidatingAdmissionWebhook"
-
-    def __init__(self, live: Live[Hook], around: Surroundings) -> None:
-        self._live = live
-        self._around = around
-
-    @property
-    def idle(self) -> bool:
-        """Whether no webhook is configured."""
-        return self._live.empty
 
     async def review(self, attributes: Attributes) -> None:
         """Ask the webhooks that are meant; the first refusal in their order is raised as StatusError."""
-        hooks = await self._live.current()
-        if hooks and attributes.served is not None and not calls.exempt(attributes):
-            await self._review(attributes, hooks)
-
-    async def _review(self, attributes: Attributes, hooks: Sequence[Hook]) -> None:
         versions = Versions(attributes, self._around.convert, attributes.new)
         meant: list[tuple[Hook, Form, Shown]] = []
-        for hook in hooks:
+        turn = Turn()
+        for hook in await self._hooks(attributes):
+            await turn.give()
             form = await calls.form_for(self._around, hook, attributes, versions, "validating", attributes.new)
             if form is not None:
                 meant.append((hook, form, await calls.shown_as(versions, form, mutating=False)))

@@ -16,7 +16,8 @@ from apiext.audit.webhook import Webhook
 from apiext.config import AuditConfig, ConfigError
 from apiext.meta.requestinfo import RequestInfo
 from apiext.webhooks.client import Client
-from apiext.webhooks.remote import remote_of
+from apiext.webhooks.credentials import CredentialsError
+from apiext.webhooks.remote import Remote, remote_of
 
 
 class Backend(Protocol):
@@ -98,7 +99,7 @@ def build(config: AuditConfig, client: Client, warn: policy.Warn) -> Auditor | N
         place = Output(turn) if config.log_path == "-" else _file(config, turn)
         backends.append(Log(place, config.log_format, config.log, counters))
     if config.webhook_file:
-        backends.append(Webhook(remote_of(Path(config.webhook_file)), client, config, counters))
+        backends.append(Webhook(_remote(config.webhook_file), client, config, counters))
     if not backends:
         warn("--audit-policy-file has no effect without --audit-log-path or --audit-webhook-config-file")
         return None
@@ -109,7 +110,7 @@ def _policy(path: str, warn: policy.Warn) -> Policy:
     try:
         rules, notes = policy.load(Path(path).read_bytes())
     except OSError as error:
-        raise ConfigError(f'loading audit policy file: failed to read file path "{path}": {error}') from error
+        raise ConfigError(f'loading audit policy file: failed to read file path "{path}": {error.strerror}') from error
     except PolicyError as error:
         raise ConfigError(f"loading audit policy file: {error}: from file {path}") from error
     for note in notes:
@@ -122,4 +123,12 @@ def _file(config: AuditConfig, turn: Turn | None) -> LogFile:
     try:
         return LogFile(Path(config.log_path), rotation, aside=Aside(), turn=turn)
     except OSError as error:
-        raise ConfigError(f"--audit-log-path {config.log_path}: {error}") from error
+        raise ConfigError(f"--audit-log-path {config.log_path}: {error.strerror or error}") from error
+
+
+def _remote(path: str) -> Remote:
+    try:
+        return remote_of(Path(path))
+    except CredentialsError as error:
+        text = str(error).removeprefix(f"{path}: ")
+        raise ConfigError(f"--audit-webhook-config-file {path}: {text}") from error

@@ -1,6 +1,7 @@
 """Events that wait to be told together: a bounded buffer, batches by number or time, at most so many a second."""
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -18,7 +19,7 @@ class Batches:
 
     __slots__ = (
         "_closing", "_counters", "_deliver", "_delivery", "_gathers", "_group", "_held", "_parallel", "_queue", "_room",
-        "_task", "_throttle", "_under_way", "_wake",
+        "_taken", "_task", "_throttle", "_under_way", "_wake",
     )  # fmt: skip
 
     def __init__(self, delivery: AuditDelivery, deliver: Deliver, counters: Counters, parallel: int = 1) -> None:
@@ -32,6 +33,7 @@ class Batches:
         self._wake = asyncio.Event()
         self._room = asyncio.Semaphore(parallel)
         self._under_way: set[asyncio.Task[None]] = set()
+        self._taken = 0  # events out of the buffer that were not told yet; a file counts for itself what it was given
         self._throttle = Throttle(delivery.throttle_qps, delivery.throttle_burst) if delivery.throttled else None
         self._closing = False
         self._task: asyncio.Task[None] | None = None
@@ -66,14 +68,13 @@ class Batches:
             for task in (self._task, *self._under_way):
                 if task is not None:
                     task.cancel()
-        if self._queue:
-            self._counters.lost(PLUGIN, len(self._queue), "audit backend shut down")
+        if left := len(self._queue) + self._taken:
+            self._counters.lost(PLUGIN, left, "audit backend shut down")
             self._queue.clear()
 
     async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
         while not self._closing or self._queue:
-            await self._filled(loop.time() + self._delivery.max_wait)
+            await self._filled()
             if self._gathers and not self._closing:
                 await asyncio.sleep(limits.AUDIT_LINGER)
             batch = self._take()
@@ -82,6 +83,7 @@ class Batches:
             if self._throttle is not None and not self._closing:
                 await self._throttle.wait()
             if self._parallel == 1:
+                self._taken -= len(batch)
                 await self._deliver(batch)
             else:
                 await self._aside(batch)
@@ -96,24 +98,27 @@ class Batches:
     async def _one(self, batch: Sequence[Event]) -> None:
         try:
             await self._deliver(batch)
+            self._taken -= len(batch)
         finally:
             self._room.release()
 
-    async def _filled(self, until: float) -> None:
-        """Wait for a whole batch, or until it is time for a smaller one; without batches, for anything."""
-        whole = self._delivery.max_batch
-        try:
-            async with asyncio.timeout_at(until if whole > 1 else None):
-                while len(self._queue) < whole and not self._closing:
-                    self._wake.clear()
-                    await self._wake.wait()
-        except TimeoutError:
-            pass
+    async def _filled(self) -> None:
+        """Wait for an event, then for a whole batch, or until it is time for a smaller one."""
+        await self._holding(1)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._delivery.max_wait):
+                await self._holding(self._delivery.max_batch)
+
+    async def _holding(self, count: int) -> None:
+        while len(self._queue) < count and not self._closing:
+            self._wake.clear()
+            await self._wake.wait()
 
     def _take(self) -> list[Event]:
         most = limits.AUDIT_WRITE_EVENTS if self._gathers else self._delivery.max_batch
         found = [self._queue.popleft() for _ in range(min(most, len(self._queue)))]
         self._held -= sum(event.size for event in found)
+        self._taken += len(found)
         return found
 
 

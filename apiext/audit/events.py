@@ -99,10 +99,10 @@ class Event:
         """Return the event as JSON, without a newline."""
         if not self._line:
             try:
-                self._line = escaped(_dumped(self._document()))
+                self._line = escaped(dumped(self._document()))
             except (TypeError, ValueError):  # an object that cannot be written does not lose its event
                 bare = replace(self, request=None, response=None)
-                self._line = escaped(_dumped(bare._document()))
+                self._line = escaped(dumped(bare._document()))
         return self._line
 
     def item(self) -> bytes:
@@ -175,10 +175,11 @@ def _quoted(names: Sequence[str] | None) -> str:
     return ",".join(map(go_quote, names or ()))
 
 
-def _dumped(document: Any) -> bytes:
+def dumped(document: Any) -> bytes:
+    """Return the JSON of what is told of a request, whose headers and path may hold bytes that are no text."""
     try:
         return orjson.dumps(document)
-    except TypeError:  # headers and paths may hold bytes that are no text
+    except TypeError:
         return orjson.dumps(_legible(document))
 
 

@@ -5,9 +5,10 @@ import fcntl
 import os
 import re
 import shutil
+import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -131,7 +132,10 @@ class LogFile:
 
     def _open(self) -> None:
         self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, _MODE)
-        self._size = os.fstat(self._descriptor).st_size
+        found = os.fstat(self._descriptor)
+        self._size = found.st_size
+        if not stat.S_ISREG(found.st_mode):  # /dev/null is not to be put aside
+            self._rotation = replace(self._rotation, size=0)
 
     def _catch_up(self) -> None:
         """Go on where the others have come to, which may be another file."""

@@ -151,17 +151,19 @@ def load(raw: bytes) -> tuple[Policy, list[str]]:
         raise PolicyError(fields.aggregate(errors))
     if not document.get("rules"):
         raise PolicyError("loaded illegal policy with 0 rules")
-    return Policy(tuple(_rule(document, rule or {}) for rule in document["rules"])), unknown
+    return Policy(tuple(_rule(document, rule) for rule in document["rules"])), unknown
 
 
 def _check(value: Any, kind: str, path: str, shown: str, unknown: list[str]) -> None:
-    """Refuse values of a wrong type with the words of Go's decoder, and note unknown fields."""
+    """Refuse values of a wrong type with the words of Go's decoder, and note unknown fields; nulls in lists go."""
     if value is None:
         return
     if kind.startswith("[]"):
         if not isinstance(value, list):
             raise _misfit(value, path, kind)
         for index, item in enumerate(value):
+            if item is None:  # the zero value in Go
+                value[index] = {} if kind[2:] in _MEMBERS else ""
             _check(item, kind[2:], path, f"{shown}[{index}]", unknown)
         return
     members = _MEMBERS.get(kind)
@@ -213,7 +215,7 @@ def _set(value: Mapping[str, Any], name: str) -> frozenset[str]:
 def _faults(policy: Mapping[str, Any]) -> Iterator[FieldError]:
     yield from _stage_faults(policy, "omitStages")
     for index, rule in enumerate(policy.get("rules") or ()):
-        yield from _rule_faults(rule or {}, f"rules[{index}]")
+        yield from _rule_faults(rule, f"rules[{index}]")
 
 
 def _rule_faults(rule: Mapping[str, Any], path: str) -> Iterator[FieldError]:

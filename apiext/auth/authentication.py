@@ -4,7 +4,7 @@ import csv
 import hashlib
 import hmac
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -13,15 +13,16 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from apiext.auth.tokens import Tokens
-from apiext.auth.user import REFUSED, SUPERUSER, User, authenticated, proven
+from apiext.auth.user import CREDENTIAL_ID, REFUSED, SUPERUSER, User, authenticated, proven
 
 UID = x509.ObjectIdentifier("1.3.6.1.4.1.57683.2")
 """What a certificate's subject names a user's uid by (upstream: AllowParsingUserUIDFromCertAuth)."""
-CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
 
 
 class Authenticator(Protocol):
-    """Finds the user of a request."""
+    """Finds the user of a request; ``asks`` tells whether credentials mean anything to it."""
+
+    asks: bool
 
     def authenticate(self, authorization: str, certificate_user: User | None) -> User | None:
         """Return the user; None when no credential was sent. Raises BadCredential for a wrong one.
@@ -36,6 +37,8 @@ class BadCredential(Exception):
 
 class Everyone:
     """Every request is the superuser's: ``--insecure``."""
+
+    asks = False
 
     def authenticate(self, authorization: str, certificate_user: User | None) -> User | None:
         """Return the superuser whatever was sent."""
@@ -62,6 +65,8 @@ class Credentials:
 
     Tokens are kept and found by a keyed digest, so that how long a look-up takes says nothing about a token.
     """
+
+    asks = True
 
     def __init__(self, tokens: Mapping[str, User], accounts: Tokens | None = None) -> None:
         self._key = secrets.token_bytes(32)
@@ -106,7 +111,7 @@ def parse_token_file(lines: Iterable[str]) -> dict[str, User]:
     Empty lines and lines with an empty token are skipped, as upstream does. Raises TokenFileError.
     """
     users: dict[str, User] = {}
-    for number, record in enumerate(csv.reader(lines, skipinitialspace=True), start=1):
+    for number, record in _records(lines):
         if not record or not any(record):
             continue
         if len(record) < 3:
@@ -117,6 +122,16 @@ def parse_token_file(lines: Iterable[str]) -> dict[str, User]:
         groups = tuple(group.strip() for group in record[3].split(",")) if len(record) > 3 and record[3] else ()
         users[token] = authenticated(name, groups, uid)
     return users
+
+
+def _records(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
+    reader = csv.reader(lines, skipinitialspace=True)
+    number = 0
+    try:
+        for number, record in enumerate(reader, start=1):
+            yield number, record
+    except csv.Error as error:
+        raise TokenFileError(number + 1, str(error)) from error
 
 
 def read_token_file(path: Path) -> dict[str, User]:
@@ -141,3 +156,8 @@ def user_of_certificate(der: bytes) -> User | None:
     credential = (CREDENTIAL_ID, (f"X509SHA256={hashlib.sha256(der).hexdigest()}",))
     uid = str(uids[0]) if uids else ""
     return proven(User(str(names[-1].value), groups, uid, (credential,)))
+
+
+def valid_until(der: bytes) -> float:
+    """Return the end of a certificate, in seconds since the epoch."""
+    return x509.load_der_x509_certificate(der).not_valid_after_utc.timestamp()

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Protocol, runtime_checkable
 
+from apiext import config
 from apiext.auth.user import User
 from apiext.documents.quotes import go_quote
 from apiext.meta import status
@@ -122,13 +123,13 @@ class Modes:
         return Rules(tuple(rule for one in found for rule in one.rules), "; ".join(faults))
 
 
-MODES: Mapping[str, Authorizer] = {"AlwaysAllow": always_allow, "AlwaysDeny": always_deny}
+MODES: Mapping[str, Authorizer] = {config.ALWAYS_ALLOW: always_allow, config.ALWAYS_DENY: always_deny}
 """The values of ``--authorization-mode`` that need to know nothing."""
 
 
 def authorizer_of(modes: Sequence[str], roles: Authorizer) -> Authorizer:
     """Return who judges requests by these modes; ``roles`` is the mode that the two do not have."""
-    if modes[0] == "AlwaysAllow":
+    if modes[0] == config.ALWAYS_ALLOW:
         return always_allow  # nobody after it is asked
     return Modes([MODES.get(mode, roles) for mode in modes])
 

@@ -66,7 +66,9 @@ def now() -> datetime:
 
 
 def serving_names(bind_address: str, extra: Sequence[str] = ()) -> list[str]:
-    """Return the names and addresses that the serving certificate is for."""
+    """Return the names and addresses that the serving certificate is for; ValueError for one that it cannot have."""
+    for name in extra:
+        _general(name)
     names = [*_ALWAYS, socket.gethostname(), bind_address, *extra]
     return [name for name in dict.fromkeys(names) if name and name not in {"0.0.0.0", "::"}]
 
@@ -121,6 +123,10 @@ def load_token(file: Path) -> str:
 
 def write_private(file: Path, content: bytes) -> None:
     """Write a file that only its owner may read, so that nobody ever sees half of it."""
+    if file.is_char_device() or file.is_fifo():  # /dev/null is not to be replaced
+        file.write_bytes(content)
+        return
+    file = file.resolve() if file.is_symlink() else file  # /proc/1/root/x is not /x
     scratch = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
     descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -138,7 +144,8 @@ def _certificate(file: Path) -> x509.Certificate:
 
 def _key(file: Path) -> Key:
     key = serialization.load_pem_private_key(file.read_bytes(), None)
-    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise ValueError(f"{file.name}: only EC keys are taken here")  # noqa: TRY004 - it is the file's fault
     return key
 
 

@@ -8,25 +8,31 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
-from urllib.parse import unquote
 
 from apiext.auth.authorization import Attributes, Authorizer, denial
-from apiext.auth.user import AUTHENTICATED, MASTERS, UNAUTHENTICATED, User, readable
+from apiext.auth.user import (
+    ACCOUNT_PREFIX,
+    ANONYMOUS,
+    AUTHENTICATED,
+    MASTERS,
+    UNAUTHENTICATED,
+    User,
+    account_groups,
+    readable,
+    unescaped,
+)
 from apiext.documents.quotes import go_quote
 from apiext.meta.status import StatusError
-from apiext.meta.syntax import dns1123_subdomain
+from apiext.meta.syntax import dns1123_label, dns1123_subdomain
 
 _EXTRA = "impersonate-extra-"
-_ACCOUNT = "system:serviceaccount:"
-_ACCOUNTS = "system:serviceaccounts"
+_NONE = "\n"  # no header has such a value
 _NODE = "system:node:"
 _NODES = "system:nodes"
-_ANONYMOUS = "system:anonymous"
 _ACCOUNT_PARTS = 2
 _GROUP = "authentication.k8s.io"
-_MANY = (
-    4  # groups or extras from which on leave for all of them is asked for first (upstream: manyAuthorizationChecks…)
-)
+_MANY = 4
+"""Groups or extras from which on leave for all of them is asked for first (upstream: manyAuthorizationChecks…)."""
 _KEY_PATH = re.compile(r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+").fullmatch
 
 
@@ -53,8 +59,8 @@ class Wanted:
         account = account_of(self.user)
         groups = list(self.groups)
         if account is not None and not groups:
-            groups = [_ACCOUNTS, f"{_ACCOUNTS}:{account[0]}"]
-        if self.user == _ANONYMOUS:
+            groups = [*account_groups(account[0])]
+        if self.user == ANONYMOUS.name:
             groups += [UNAUTHENTICATED] * (UNAUTHENTICATED not in groups)
         elif AUTHENTICATED not in groups and UNAUTHENTICATED not in groups:
             groups.append(AUTHENTICATED)
@@ -189,10 +195,11 @@ def acting(
 
 def account_of(user: str) -> tuple[str, str] | None:
     """Return (namespace, name) of a service account's user name, None for other users."""
-    parts = user.removeprefix(_ACCOUNT).split(":")
-    if not user.startswith(_ACCOUNT) or len(parts) != _ACCOUNT_PARTS or not all(parts):
+    parts = user.removeprefix(ACCOUNT_PREFIX).split(":")
+    if not user.startswith(ACCOUNT_PREFIX) or len(parts) != _ACCOUNT_PARTS:
         return None
-    return parts[0], parts[1]
+    namespace, name = parts
+    return None if dns1123_label(namespace) or dns1123_subdomain(name) else (namespace, name)
 
 
 class Headers(Protocol):
@@ -203,9 +210,9 @@ class Headers(Protocol):
 
 
 def is_meant(headers: Headers) -> bool:
-    """Whether a request asks to act as somebody else; extras alone name nobody."""
+    """Whether a request asks to act as somebody else; extras alone name nobody, and an empty group is one."""
     get = headers.get
-    return bool(get("Impersonate-User") or get("Impersonate-Group") or get("Impersonate-Uid"))
+    return bool(get("Impersonate-User") or get("Impersonate-Uid") or get("Impersonate-Group", _NONE) != _NONE)
 
 
 def parse(headers: Iterable[tuple[str, str]]) -> Wanted:
@@ -221,7 +228,7 @@ def parse(headers: Iterable[tuple[str, str]]) -> Wanted:
         elif lower == "impersonate-uid":
             uid = uid or value
         elif lower.startswith(_EXTRA):
-            extra.setdefault(unquote(lower[len(_EXTRA) :]), []).append(value)
+            extra.setdefault(unescaped(lower[len(_EXTRA) :]), []).append(value)
     wanted = Wanted(user, tuple(groups), uid, tuple((key, tuple(values)) for key, values in sorted(extra.items())))
     if not user:
         raise NobodyNamed(f"requested {_in_go(wanted)} without impersonating a user name")

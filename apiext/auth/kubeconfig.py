@@ -20,8 +20,9 @@ class Access:
     key: bytes = b""
 
 
-def document(access: Access, name: str = "apiext") -> Document:
+def document(access: Access) -> Document:
     """Return a kubeconfig with one cluster, one context, and a user if there is a credential."""
+    name = "apiext"
     cluster: Document = {"server": access.server}
     if access.ca:
         cluster["certificate-authority-data"] = _base64(access.ca)
@@ -48,9 +49,9 @@ def _user(access: Access) -> Document:
     return {}
 
 
-def write(file: Path, access: Access, name: str = "apiext") -> None:
+def write(file: Path, access: Access) -> None:
     """Write the kubeconfig, readable by its owner only; raises OSError."""
-    write_private(file, encode_yaml(document(access, name)))
+    write_private(file, encode_yaml(document(access)))
 
 
 def _base64(raw: bytes) -> str:

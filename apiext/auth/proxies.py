@@ -1,12 +1,10 @@
 """Proxies that tell in headers who sends a request: which connections are theirs, and who is told (AUT-001)."""
 
-import re
 import ssl
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
-from urllib.parse import unquote
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -14,7 +12,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
 from apiext.auth.authentication import user_of_certificate
-from apiext.auth.user import REFUSED, User, proven, readable
+from apiext.auth.user import REFUSED, User, proven, readable, unescaped
 from apiext.config import ProxyConfig
 
 OVERLAP = (
@@ -22,7 +20,6 @@ OVERLAP = (
     "--requestheader-allowed-names must be specified to ensure regular client certificates cannot set authenticating "
     "proxy headers for arbitrary users"
 )
-_NO_ESCAPE = re.compile("%(?![0-9a-fA-F]{2})")
 
 
 class ProxyError(ValueError):
@@ -80,7 +77,7 @@ class Proxies:
         for prefix in config.extra_prefixes:
             for header, value in given:
                 if header.startswith(prefix.lower()):
-                    extra.setdefault(_key(header[len(prefix) :]), []).append(value)
+                    extra.setdefault(unescaped(header[len(prefix) :]), []).append(value)
         told = tuple((key, tuple(values)) for key, values in sorted(extra.items()))
         return proven(User(name, tuple(groups), _first(given, config.uid_headers), told))
 
@@ -96,10 +93,6 @@ def _first(headers: Sequence[tuple[str, str]], wanted: Sequence[str]) -> str:
         if found and found[0]:
             return found[0]
     return ""
-
-
-def _key(text: str) -> str:
-    return text if _NO_ESCAPE.search(text) else unquote(text)
 
 
 def _certificates(path: str) -> frozenset[bytes]:

@@ -10,13 +10,12 @@ from typing import NamedTuple
 
 from apiext import limits
 from apiext.auth.authorization import Attributes, Decision, Rule, Rules
-from apiext.auth.user import User
+from apiext.auth.user import ACCOUNT_PREFIX, User
 from apiext.documents.document import View
 from apiext.documents.quotes import go_quote
 
 GROUP = "rbac.authorization.k8s.io"
 ANY = "*"
-_ACCOUNT = "system:serviceaccount:"
 
 
 class _Row(NamedTuple):
@@ -291,7 +290,7 @@ def _tokens_of(subject: Subject) -> tuple[str, ...]:
     if subject.kind in (USER, USERS):
         return (f"{subject.kind}/{subject.name}",)
     if subject.kind == ACCOUNT and subject.namespace:
-        return (f"{USER}/{_ACCOUNT}{subject.namespace}:{subject.name}",)
+        return (f"{USER}/{ACCOUNT_PREFIX}{subject.namespace}:{subject.name}",)
     return ()
 
 

@@ -1,5 +1,6 @@
 """The roles and bindings that the store's cache holds, followed as they change, whoever changes them."""
 
+import logging
 from collections.abc import Callable
 
 import orjson
@@ -10,6 +11,8 @@ from apiext.storage.cached_store import CachedStore
 from apiext.storage.collection import Collection
 from apiext.storage.history import Change
 from apiext.storage.store import Entry
+
+log = logging.getLogger(__name__)
 
 CLUSTER_ROLES = GroupResource(GROUP, "clusterroles")
 CLUSTER_BINDINGS = GroupResource(GROUP, "clusterrolebindings")
@@ -48,7 +51,11 @@ class Roles:
                 take(change.entry)
 
         def take(entry: Entry) -> None:
-            put(entry.namespace, entry.name, orjson.loads(entry.raw))
+            try:
+                put(entry.namespace, entry.name, orjson.loads(entry.raw))
+            except (AttributeError, KeyError, TypeError, ValueError) as fault:  # others stored it: it grants nothing
+                log.warning("the stored %s %s cannot be read: %s", collection.resource, entry.name, fault)
+                remove(entry.namespace, entry.name)
 
         collection.subscribe(changed)
         self._collections.append(collection)
@@ -60,8 +67,3 @@ class Roles:
         """Wait until all stored roles and bindings are known."""
         for collection in self._collections:
             await collection.wait_ready()
-
-    @property
-    def ready(self) -> bool:
-        """Whether all stored roles and bindings are known."""
-        return all(collection.ready for collection in self._collections)

@@ -5,7 +5,7 @@ import binascii
 import hashlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -17,12 +17,9 @@ from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa, utils
 
 from apiext import limits
 from apiext.auth.certificates import write_private
-from apiext.auth.user import User, authenticated
+from apiext.auth.user import ACCOUNT_PREFIX, CREDENTIAL_ID, User, service_account
 
-PREFIX = "system:serviceaccount:"
-GROUP = "system:serviceaccounts"
 _CLAIM = "kubernetes.io"
-_CREDENTIAL = "authentication.kubernetes.io/credential-id"
 _PART = 32  # bytes of each half of an ES256 signature
 _PARTS = 3
 
@@ -36,11 +33,6 @@ class Account:
     namespace: str
     name: str
     uid: str
-
-    @property
-    def groups(self) -> tuple[str, ...]:
-        """The groups of all accounts, and of those of its namespace."""
-        return (GROUP, f"{GROUP}:{self.namespace}")
 
 
 class Tokens:
@@ -79,7 +71,7 @@ class Tokens:
                 "serviceaccount": {"name": account.name, "uid": account.uid},
             },
             "nbf": now,
-            "sub": f"{PREFIX}{account.namespace}:{account.name}",
+            "sub": f"{ACCOUNT_PREFIX}{account.namespace}:{account.name}",
         }
         head = {"alg": _algorithm(self._signer()), "kid": self._key_id()}
         text = b".".join(map(_encoded, (orjson.dumps(head), orjson.dumps(claims))))
@@ -96,13 +88,12 @@ class Tokens:
             meant = [audience for audience in audiences or self.audiences if audience in claims["aud"]]
             about = claims[_CLAIM]
             account = Account(about["namespace"], about["serviceaccount"]["name"], about["serviceaccount"]["uid"])
-            extra = ((_CREDENTIAL, (f"JTI={claims['jti']}",)),)
+            extra = ((CREDENTIAL_ID, (f"JTI={claims['jti']}",)),)
         except (KeyError, TypeError):  # signed with our key by somebody who writes other claims
             return None
         if not meant or not self._exists(account):
             return None
-        user = authenticated(f"{PREFIX}{account.namespace}:{account.name}", account.groups, account.uid)
-        return User(user.name, user.groups, user.uid, extra), meant
+        return replace(service_account(account.namespace, account.name, account.uid), extra=extra), meant
 
     def check(self) -> None:
         """Read the key, which must be there; raises OSError and ValueError."""

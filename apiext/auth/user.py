@@ -1,10 +1,17 @@
 """Who sends a request: a name, groups, and nothing about how that was found out."""
 
+import re
 from dataclasses import dataclass, replace
+from urllib.parse import unquote
 
 MASTERS = "system:masters"
 AUTHENTICATED = "system:authenticated"
 UNAUTHENTICATED = "system:unauthenticated"
+ACCOUNT_PREFIX = "system:serviceaccount:"
+"""What the name of a service account's user begins with."""
+_ACCOUNTS = "system:serviceaccounts"
+CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
+"""The extra that tells which credential a user has shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +55,24 @@ def authenticated(name: str, groups: tuple[str, ...] = (), uid: str = "") -> Use
     return User(name, groups if AUTHENTICATED in groups else (*groups, AUTHENTICATED), uid)
 
 
+def account_groups(namespace: str) -> tuple[str, str]:
+    """Return the groups of all service accounts, and of those of a namespace."""
+    return (_ACCOUNTS, f"{_ACCOUNTS}:{namespace}")
+
+
+def service_account(namespace: str, name: str, uid: str = "") -> User:
+    """Return the user that a service account is."""
+    return authenticated(f"{ACCOUNT_PREFIX}{namespace}:{name}", account_groups(namespace), uid)
+
+
 def readable(value: str) -> str:
     """Return what a header says of a user, with a mark for what is no UTF-8: it goes into answers and objects."""
     return value if value.isascii() else value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def unescaped(key: str) -> str:
+    """Return the key of an extra as the name of a header has it; one with an escape that is none stays as it is."""
+    return key if _NO_ESCAPE.search(key) else unquote(key)
+
+
+_NO_ESCAPE = re.compile("%(?![0-9a-fA-F]{2})")

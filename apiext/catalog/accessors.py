@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from apiext import limits
 from apiext.documents.document import Document, View
 from apiext.meta.fields import go_print
 
@@ -43,15 +44,22 @@ def nested(document: View, fields: Sequence[str], expected: type) -> Any:
 
 
 def with_nested(document: View, fields: Sequence[str], value: Any) -> Document:
-    """Return a copy of the document with the value at the path, copying only what lies on the path."""
-    name, rest = fields[0], fields[1:]
-    if not rest:
-        return {**document, name: value}
-    inner = document.get(name)
-    if inner is not None and not isinstance(inner, Mapping):
-        shown = "".join(f".{part}" for part in fields)
-        raise AccessorError(f"value cannot be set because {shown} is not a map[string]interface{{}}")
-    return {**document, name: with_nested(inner or {}, rest, value)}
+    """Return a copy of the document with the value at the path, copying only what lies on the path.
+
+    Raises AccessorError where something else than a map lies on it, be it null; ValueError where no body goes as deep.
+    """
+    if len(fields) > limits.MAX_DEPTH:
+        raise ValueError(f"value cannot be set because it is nested deeper than {limits.MAX_DEPTH} levels")
+    made = inner = {**document}
+    for index, name in enumerate(fields[:-1]):
+        below = inner.get(name, {})
+        if not isinstance(below, Mapping):
+            path = ".".join(fields[: index + 1])
+            raise AccessorError(f"value cannot be set because .{path} is not a map[string]interface{{}}")
+        inner[name] = {**below}
+        inner = inner[name]
+    inner[fields[-1]] = value
+    return made
 
 
 def _wrong(fields: Sequence[str], value: Any, expected: str) -> AccessorError:

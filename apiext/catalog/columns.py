@@ -7,8 +7,9 @@ from apiext.catalog.served import Column
 from apiext.documents import jsonpath
 from apiext.documents.document import View
 from apiext.documents.encoding import encode
+from apiext.documents.floats import go_float
+from apiext.documents.quotes import html_escaped
 from apiext.meta import time
-from apiext.meta.fields import go_float
 
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
 _EXACT = 2**53
@@ -117,11 +118,8 @@ def text_of(value: Any) -> str:
     if isinstance(value, float) or (isinstance(value, int) and not _INT_MIN <= value <= _INT_MAX):
         return go_float(float(value))
     if isinstance(value, dict | list):
-        return encode(value).decode().translate(_HTML)
+        return html_escaped(encode(value).decode())
     return "<no value>" if value is None else str(value)
-
-
-_HTML = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"})  # what Go's JSON escapes, too
 
 
 def _integer(value: Any) -> int | None:

@@ -1,4 +1,4 @@
-"""A definition becomes what is served: one ServedResource with closures for each version (design.md §8)."""
+"""A definition becomes what is served: one ServedResource with closures for each version."""
 
 import hashlib
 from base64 import b64encode
@@ -37,8 +37,6 @@ Schema = Callable[[], CompiledSchema]
 def compile_definition(
     document: View,
     *,
-    guard_key: str = "",
-    guard_revision: int = 0,
     shape: str = "",
     streams: Mapping[str, str] | None = None,
     again: Callable[[], View] | None = None,
@@ -72,8 +70,6 @@ def compile_definition(
         generation=definition.generation,
         established=definition.is_true(ESTABLISHED),
         terminating=definition.deleting or definition.is_true(TERMINATING),
-        guard_key=guard_key,
-        guard_revision=guard_revision,
         identity=shape,
         all_versions=versions,
         conversion=definition.webhook,
@@ -143,6 +139,7 @@ def _version(
         encode=codec.encode,
         accept=codec.accept,
         encode_as_is=codec.encode_as_is,
+        outdated=codec.outdated,
         converts=converts,
         normalize=_normalizer(schema, names.kind, definition.group),
         endpoints=_endpoints(version),

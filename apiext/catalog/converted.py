@@ -2,12 +2,14 @@
 
 import re
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
+from weakref import ref
 
 import orjson
 
 from apiext import limits
+from apiext.catalog.forms import Listed
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import encode
 
@@ -57,6 +59,18 @@ class NeedsConversion(Exception):
         """Keep an answer if it plainly is acceptable as it is, and return it; None: look inside, nothing is kept."""
         return None
 
+    def recognize(
+        self, needs: "Sequence[NeedsConversion]", listed: Listed | None, index: int
+    ) -> "Sequence[Converted | None]":
+        """Keep the answers to some needs by their texts, as ``take`` would; None for those that are to be looked into.
+
+        ``index`` is the place of the first answer in the list. Metadata are known by forms that were learned before.
+        """
+        return [None] * len(needs)
+
+    def learn(self, listed: Listed, index: int) -> None:
+        """Learn how metadata are written from an answer that was taken."""
+
     def another(self, raw: bytes) -> "NeedsConversion | Converted | None":
         """Return what this version knows of other stored bytes, or the question about them; None: look closer."""
         return None
@@ -66,17 +80,31 @@ PLACE = re.compile(rb'\{"apiVersion":"[^"\\]*","kind":"(?P<kind>[^"\\]*)","metad
 """What comes before metadata in the text of an object."""
 
 
+def place_of(raw: bytes, uid: Any) -> int:
+    """Return the offset of metadata.uid, which is metadata's last key; -1 when the uid occurs twice or never."""
+    if not uid or not isinstance(uid, str):
+        return -1
+    pattern = b'"uid":%b}' % orjson.dumps(uid)
+    place = raw.find(pattern)
+    return -1 if place < 0 or raw.rfind(pattern) != place else place
+
+
 class Converted:
     """A converted object as text, cut where its resourceVersion goes; ``head`` is empty when that is not known.
 
-    Both are copies: what orjson writes holds a multiple of its length for as long as it is kept.
+    Both must be copies: what orjson writes holds a multiple of its length for as long as it is kept.
     """
 
     __slots__ = ("head", "tail")
 
-    def __init__(self, raw: bytes, place: int = -1) -> None:
-        self.head = raw[: max(place, 0)]
-        self.tail = b"%b" % raw if place <= 0 else raw[place:]
+    def __init__(self, head: bytes, tail: bytes) -> None:
+        self.head = head
+        self.tail = tail
+
+    @classmethod
+    def cut(cls, raw: bytes, place: int = -1) -> "Converted":
+        """Return an object cut at a place, if there is one; a copy."""
+        return cls(b"", b"%b" % raw) if place <= 0 else cls(raw[:place], raw[place:])
 
     @property
     def raw(self) -> bytes:
@@ -103,7 +131,7 @@ class Conversions:
     A new generation of the definition has a new value, so what an old one made is never seen again.
     """
 
-    __slots__ = ("_made",)
+    __slots__ = ("__weakref__", "_made")
 
     def __init__(self) -> None:
         self._made: dict[int, Converted] = {}
@@ -119,28 +147,34 @@ class Conversions:
         _BOUND.take(self, key, made)
         return made
 
-    def drop(self, key: int, made: Converted) -> None:
-        """Forget an answer if it still is this one."""
-        if self._made.get(key) is made:
+    def drop(self, key: int, made: int) -> None:
+        """Forget an answer if it still is the one of this id."""
+        if id(self._made.get(key)) == made:
             del self._made[key]
 
 
 class _Bound:
-    """All remembered answers, oldest first; together at most limits.CONVERTED_BYTES, and always the newest."""
+    """All remembered answers, oldest first; together at most limits.CONVERTED_BYTES, and always the newest.
+
+    It keeps none itself: those of a definition that is gone go with it.
+    """
 
     __slots__ = ("_bytes", "_held")
 
     def __init__(self) -> None:
-        self._held: deque[tuple[Conversions, int, Converted]] = deque()
+        self._held: deque[tuple[ref[Conversions], int, int, int]] = deque()
         self._bytes = 0
 
     def take(self, conversions: Conversions, key: int, made: Converted) -> None:
-        self._held.append((conversions, key, made))
-        self._bytes += made.size + limits.CONVERTED_OVERHEAD
+        size = len(made.head) + len(made.tail) + limits.CONVERTED_OVERHEAD
+        self._held.append((ref(conversions), key, id(made), size))
+        self._bytes += size
         while self._bytes > limits.CONVERTED_BYTES and len(self._held) > 1:
-            old, old_key, old_made = self._held.popleft()
-            self._bytes -= old_made.size + limits.CONVERTED_OVERHEAD
-            old.drop(old_key, old_made)
+            place, old_key, old_made, size = self._held.popleft()
+            self._bytes -= size
+            old = place()
+            if old is not None:
+                old.drop(old_key, old_made)
 
 
 _BOUND = _Bound()

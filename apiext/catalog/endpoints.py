@@ -1,4 +1,4 @@
-"""The lenses of resources: the object itself, its status, its scale (SRV-004…010, design.md §9)."""
+"""The lenses of resources: the object itself, its status, its scale (SRV-004…010)."""
 
 from typing import Any
 
@@ -194,10 +194,15 @@ def decode_scale(document: Document) -> tuple[Document, list[str]]:
     Raises ValueError with the whole message when the body is no Scale or a value has the wrong type.
     """
     kind, version = document.get("kind", "Scale"), document.get("apiVersion", "autoscaling/v1")
+    if (kind, version) in _OLD_SCALES:
+        raise ValueError(f"converting ({version.partition('/')[2]}.Scale) to (v1.Scale): unknown conversion")
     if (kind, version) != ("Scale", "autoscaling/v1"):
         text = f'no kind "{kind}" is registered for version "{version}"'
         raise ValueError(f'{text} in scheme "pkg/runtime/scheme.go:111"')
     return typed.decode(SCALE, document)
+
+
+_OLD_SCALES = tuple(("Scale", version) for version in ("extensions/v1beta1", "apps/v1beta1", "apps/v1beta2"))
 
 
 SCALE = Struct(

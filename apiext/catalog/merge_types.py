@@ -12,7 +12,7 @@ _KEYED: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("NamespaceStatus", "conditions"): ("type",),
     ("JSONSchemaProps", "x-kubernetes-validations"): ("rule",),
 }
-"""Lists that are owned item by item, with their keys; all others are owned as one."""
+"""Lists that are owned item by item, with their keys, which are texts and never left out; others are owned as one."""
 _SCALARS = {Text: STRING, Bool: BOOLEAN, Integer: NUMERIC, Float: NUMERIC, Bytes: STRING, Time: UNTYPED}
 
 
@@ -28,7 +28,7 @@ def _of(of: GoType, known: dict[int, Type], keys: tuple[str, ...] = ()) -> Type:
     if of is METADATA:
         return OBJECT_META
     if isinstance(of, List):
-        return Type(list=ListType(_of(of.item, known), bool(keys), keys))
+        return Type(list=ListType(_of(of.item, known), bool(keys), keys, dict.fromkeys(keys, "")))
     if isinstance(of, Map):
         return Type(map=MapType(element=_of(of.item, known)))
     if not isinstance(of, Struct):  # any JSON, or a type with its own decoder: upstream's OpenAPI says nothing of it

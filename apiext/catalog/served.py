@@ -3,75 +3,31 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from apiext import limits
+from apiext.catalog.viewing import Unreadable
 from apiext.documents.document import Document, View
 from apiext.managedfields.fieldset import EMPTY, FieldSet
 from apiext.managedfields.schemas import merge_type
 from apiext.managedfields.types import Type
 from apiext.meta.fields import FieldError
-from apiext.meta.names import GroupKind, GroupResource, GroupVersion, sort_versions
+from apiext.meta.names import GroupKind, GroupResource, sort_versions
+from apiext.meta.syntax import dns1123_subdomain
+
+T = TypeVar("T")
 
 ALL_VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
 TERMINATING_VERBS = ("delete", "deletecollection", "get", "list", "watch")
-
-
-def _no_errors(new: View, old: View | None) -> list[FieldError]:
-    return []
-
-
-def _no_warnings(new: View, old: View | None) -> list[str]:
-    return []
-
-
-def _readable(stored: View) -> str:
-    return ""
-
-
-def _no_structure(new: View, old: View | None, endpoint: str) -> list[FieldError]:
-    return []
-
-
-def _no_rules(new: View, old: View | None, errors: Sequence[FieldError]) -> tuple[list[FieldError], list[str]]:
-    return [], []
 
 
 def _same(document: Document) -> Document:
     return document
 
 
-def _never() -> bool:
-    return False
-
-
-def _nothing() -> None:
-    return
-
-
-def _nowhere(document: View) -> Sequence[str]:
-    return ()
-
-
-def _not_slow(size: int) -> bool:
-    return False
-
-
-def _not_told(size: int, long: bool) -> None:
-    return
-
-
 # asked for several times by each request, and slow to make
 _group_resource = lru_cache(limits.NAMES_SEEN)(GroupResource)
 _group_kind = lru_cache(limits.NAMES_SEEN)(GroupKind)
-
-
-def _no_schema() -> View | None:
-    return None
-
-
-def _deduced() -> Type:
-    return merge_type(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +44,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """The lens of one (sub)resource: what it shows, what a change puts back (design.md §9).
+    """The lens of one (sub)resource: what it shows, what a change puts back.
 
     ``project(stored)`` is what a client of the endpoint sees. ``embed(existing, shown)`` is the whole object with the
     shown part put back. ``prepare(new, old)`` undoes what this endpoint may not change and sets the generation; old is
@@ -112,7 +68,7 @@ class Endpoint:
     kind: str = ""
     normalize: Callable[[Document], tuple[Document, list[str]]] | None = None
     columns: tuple[Column, ...] = ()
-    unreadable: Callable[[View], str] = _readable
+    unreadable: Callable[[View], str] = lambda stored: ""
     reset: FieldSet = field(default_factory=lambda: EMPTY)
     replicas: tuple[str, ...] = ()
     review: str = ""
@@ -131,16 +87,18 @@ class ServedVersion:
     ``warnings(new, old)`` judge a whole object; old is None on create. ``structure(new, old, endpoint)`` is the part of
     ``validate`` that also counts for an object of another kind. ``rules(new, old, errors)`` evaluates its rules
     knowing all other errors, and returns more errors and warnings. ``name_messages(name)`` tells what is wrong
-    with a name (None: it must be a DNS-1123 subdomain). ``accept(document)`` prunes and coerces what a conversion
+    with a name. ``accept(document)`` prunes and coerces what a conversion
     webhook or an apply made in this version. ``schema()`` reads the OpenAPI schema, which nobody keeps; ``cold()``
     tells that reading an object takes long, since its schema is compiled then or in ``prepare()``; ``slow(size)`` that
     work on an object of so many bytes may take long, by what was told to ``tell(size, long)`` before. ``merge_type()``
     tells how its fields are owned, ``empty`` is an object that has none, ``complete(document)`` defaults in place what
-    an apply made, ``settle(document)`` prunes and coerces what policies made and keeps its nulls.
+    an apply made, ``settle(document)`` prunes and coerces what policies made and keeps its nulls. ``named(document)``
+    fills in what follows from a name that was generated.
     ``read_apart(document)`` are the paths of values of a body that look for no field twice. ``internal(document)`` is
     an object as it comes back from upstream's internal form, in which owners see it. ``converts`` tells that ``view``,
     ``decode`` and ``encode`` may raise NeedsConversion; ``encode_as_is(document)`` never does: it stores in this
-    version whatever the storage version is (None: as ``encode``). ``identity`` changes whenever open watches of the
+    version whatever the storage version is (None: as ``encode``). ``outdated(raw)`` is told of stored bytes that are no
+    object any more. ``identity`` changes whenever open watches of the
     version must end.
     """
 
@@ -156,11 +114,13 @@ class ServedVersion:
     normalize: Callable[[Document], tuple[Document, list[str]]]
     endpoints: Mapping[str, Endpoint]
     columns: tuple[Column, ...] = ()
-    validate: Callable[[View, View | None], list[FieldError]] = _no_errors
-    validate_status: Callable[[View, View | None], list[FieldError]] = _no_errors
-    structure: Callable[[View, View | None, str], list[FieldError]] = _no_structure
-    warnings: Callable[[View, View | None], list[str]] = _no_warnings
-    rules: Callable[[View, View | None, Sequence[FieldError]], tuple[list[FieldError], list[str]]] = _no_rules
+    validate: Callable[[View, View | None], list[FieldError]] = lambda new, old: []
+    validate_status: Callable[[View, View | None], list[FieldError]] = lambda new, old: []
+    structure: Callable[[View, View | None, str], list[FieldError]] = lambda new, old, endpoint: []
+    warnings: Callable[[View, View | None], list[str]] = lambda new, old: []
+    rules: Callable[[View, View | None, Sequence[FieldError]], tuple[list[FieldError], list[str]]] = (
+        lambda new, old, errors: ([], [])
+    )
     singular: str = ""
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
@@ -168,22 +128,24 @@ class ServedVersion:
     deprecation_warning: str = ""
     selectable: Mapping[str, Callable[[View], str]] = field(default_factory=dict)
     typed: bool = False  # a Go type upstream: completed from the URL, protobuf, strategic merge
-    schema: Callable[[], View | None] = _no_schema
-    cold: Callable[[], bool] = _never
-    prepare: Callable[[], object] = _nothing
-    slow: Callable[[int], bool] = _not_slow
-    tell: Callable[[int, bool], None] = _not_told
+    schema: Callable[[], View | None] = lambda: None
+    cold: Callable[[], bool] = lambda: False
+    prepare: Callable[[], object] = lambda: None
+    slow: Callable[[int], bool] = lambda size: False
+    tell: Callable[[int, bool], None] = lambda size, long: None
     storage_version_hash: str = ""
     merge_keys: Mapping[str, str] = field(default_factory=dict)  # lists that strategic merge patch merges by key
-    name_messages: Callable[[str], list[str]] | None = None
+    name_messages: Callable[[str], list[str]] = dns1123_subdomain
     accept: Callable[[Document], Document] = _same
-    merge_type: Callable[[], Type] = _deduced
+    merge_type: Callable[[], Type] = lambda: merge_type(None)
     empty: View = field(default_factory=dict)
     complete: Callable[[Document], Document] = _same
-    read_apart: Callable[[View], Sequence[str]] = _nowhere
+    read_apart: Callable[[View], Sequence[str]] = lambda document: ()
     internal: Callable[[Document], Document] = _same
     settle: Callable[[Document], Document] = _same
+    named: Callable[[Document], Document] = _same
     encode_as_is: Callable[[Document], bytes] | None = None
+    outdated: Callable[[bytes], None] = lambda raw: None
     converts: bool = False
     identity: str = ""
     judges_prefix: bool = False  # the generateName of an update is judged as that of a create
@@ -209,14 +171,12 @@ class ServedVersion:
         object.__setattr__(self, "stored_kind", _group_kind(self.stored_resource.group, self.kind))
 
     @property
-    def group_version(self) -> GroupVersion:
-        """The group and version of the URL."""
-        return GroupVersion(self.group, self.version)
-
-    @property
     def open_api(self) -> View | None:
-        """The OpenAPI schema, read anew: ask once."""
-        return self.schema()
+        """The OpenAPI schema, read anew: ask once; none if others made the definition unreadable meanwhile."""
+        try:
+            return self.schema()
+        except Unreadable:
+            return None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -265,6 +225,11 @@ class ServedResource:
     def group_resource(self) -> GroupResource:
         """The resource as keys and error texts name it."""
         return _group_resource(self.group, self.resource)
+
+    def outdated(self, raw: bytes) -> None:
+        """Take note that stored bytes are no object any more, so that no version remembers anything of them."""
+        for version in (self.all_versions or self.versions).values():
+            version.outdated(raw)
 
     @property
     def storage(self) -> ServedVersion | None:
@@ -315,11 +280,12 @@ class Catalog:
         """Return what was computed under a key before, None when nothing was."""
         return self._cache.get(key)
 
-    def remember(self, key: str, make: Callable[["Catalog"], Any]) -> Any:
+    def remember(self, key: str, make: Callable[["Catalog"], T]) -> T:
         """Return what ``make`` computes from this value, computed once."""
         if key not in self._cache:
             self._cache[key] = make(self)
-        return self._cache[key]
+        found: T = self._cache[key]
+        return found
 
 
 class LiveCatalog:

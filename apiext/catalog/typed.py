@@ -2,12 +2,20 @@
 
 from collections.abc import Callable
 
-from apiext.catalog.viewing import Codec, Splices, parse, place_of, splice, with_revision
+from apiext.catalog.converted import place_of
+from apiext.catalog.viewing import Codec, Splices, Unreadable, parse, splice, stored_form, with_revision
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import encode as encode_json
+from apiext.documents.errors import DecodeError
+from apiext.documents.quotes import go_quote
 from apiext.meta import objectmeta
 
 Step = Callable[[View], Document]
+
+_VERSIONS = frozenset(
+    ("v1", "v1alpha1", "v1alpha2", "v1alpha3", "v1beta1", "v1beta2", "v1beta3", "v2", "v2beta1", "v2beta2")
+)
+"""What versions of built-in kinds have been called so far; any other is one to come."""
 
 
 def typed_codec(api_version: str, kind: str, *, read: Step, own: Step, write: Step, same: bool) -> Codec:
@@ -20,7 +28,10 @@ def typed_codec(api_version: str, kind: str, *, read: Step, own: Step, write: St
 
     def decode(raw: bytes, revision: int) -> Document:
         stored = parse(raw)
-        document = own(stored) if splices.knows(raw) else read(stored)
+        try:
+            document = own(stored) if splices.knows(raw) else read(_checked(stored, kind))
+        except DecodeError as error:
+            raise Unreadable(str(error), stored) from error
         metadata = objectmeta.repair(document.get("metadata") or {})
         return with_revision({**document, "apiVersion": api_version, "kind": kind, "metadata": metadata}, revision)
 
@@ -37,11 +48,19 @@ def typed_codec(api_version: str, kind: str, *, read: Step, own: Step, write: St
         return shown
 
     def encode(document: Document) -> bytes:
-        metadata = objectmeta.repair(document.get("metadata") or {})
-        metadata.pop("resourceVersion", None)
-        metadata.pop("selfLink", None)
-        raw = encode_json(write({**document, "metadata": metadata})) + b"\n"
-        splices.note(raw, metadata.get("uid"))
+        stored = stored_form(document)
+        raw = encode_json(write(stored)) + b"\n"
+        splices.note(raw, stored["metadata"].get("uid"))
         return raw
 
-    return Codec(view, decode, encode, lambda document: document)
+    return Codec(view, decode, encode, lambda document: document, splices.outdated)
+
+
+def _checked(stored: View, kind: str) -> View:
+    """Return a stored object if it is of the kind, in a version that may be; raises DecodeError."""
+    found, version = stored.get("kind"), stored.get("apiVersion")
+    if found != kind or not isinstance(version, str) or version.rpartition("/")[2] not in _VERSIONS:
+        raise DecodeError(
+            f"no kind {go_quote(str(found or ''))} is registered for version {go_quote(str(version or ''))}"
+        )
+    return stored

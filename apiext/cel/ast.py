@@ -1,20 +1,19 @@
 """Nodes of a parsed expression; each has an id that places, types and costs refer to."""
 
-from collections.abc import Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from apiext.cel.values import Scalar
 
 NO_ELEMENTS: frozenset[int] = frozenset()
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Node:
     """A part of an expression."""
 
-    __slots__ = ("id",)
-
-    def __init__(self, id: int) -> None:
-        self.id = id
+    id: int
 
 
 class Broken(Node):
@@ -23,96 +22,73 @@ class Broken(Node):
     __slots__ = ()
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Literal(Node):
     """A value written in the expression."""
 
-    __slots__ = ("value",)
-
-    def __init__(self, id: int, value: Scalar) -> None:
-        self.id = id
-        self.value = value
+    value: Scalar
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Ident(Node):
     """A name; after the check, the name it resolved to."""
 
-    __slots__ = ("name",)
-
-    def __init__(self, id: int, name: str) -> None:
-        self.id = id
-        self.name = name
+    name: str
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Select(Node):
     """``operand.field``, or with ``test`` the ``has()`` of it."""
 
-    __slots__ = ("field", "operand", "test")
-
-    def __init__(self, id: int, operand: Node, field: str, test: bool = False) -> None:
-        self.id = id
-        self.operand = operand
-        self.field = field
-        self.test = test
+    operand: Node
+    field: str
+    test: bool = False
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Call(Node):
     """A function or operator with its arguments; with ``target`` a call of the receiver's."""
 
-    __slots__ = ("args", "function", "target")
-
-    def __init__(self, id: int, function: str, args: list[Node], target: Node | None = None) -> None:
-        self.id = id
-        self.function = function
-        self.args = args
-        self.target = target
+    function: str
+    args: list[Node]
+    target: Node | None = None
 
     def all_args(self) -> list[Node]:
         """Return the receiver, when there is one, and the arguments."""
         return self.args if self.target is None else [self.target, *self.args]
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class ListOf(Node):
     """``[a, ?b]``; ``optional`` holds the indices written with a question mark."""
 
-    __slots__ = ("elements", "optional")
-
-    def __init__(self, id: int, elements: list[Node], optional: frozenset[int] = NO_ELEMENTS) -> None:
-        self.id = id
-        self.elements = elements
-        self.optional = optional
+    elements: list[Node]
+    optional: frozenset[int] = NO_ELEMENTS
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Entry:
     """``key: value`` of a map, or ``field: value`` of an object (then ``key`` is a Literal)."""
 
-    __slots__ = ("id", "key", "optional", "value")
-
-    def __init__(self, id: int, key: Node, value: Node, optional: bool) -> None:
-        self.id = id
-        self.key = key
-        self.value = value
-        self.optional = optional
+    id: int
+    key: Node
+    value: Node
+    optional: bool
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class MapOf(Node):
     """``{key: value, ?key: value}``."""
 
-    __slots__ = ("entries",)
-
-    def __init__(self, id: int, entries: list[Entry]) -> None:
-        self.id = id
-        self.entries = entries
+    entries: list[Entry]
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class ObjectOf(Node):
     """``Type{field: value}``."""
 
-    __slots__ = ("fields", "type_name")
-
-    def __init__(self, id: int, type_name: str, fields: list[Entry]) -> None:
-        self.id = id
-        self.type_name = type_name
-        self.fields = fields
+    type_name: str
+    fields: list[Entry]
 
 
 class Fold(Node):
@@ -131,37 +107,27 @@ class Fold(Node):
 MacroCall: TypeAlias = tuple[str, Node | None, list[Node]]
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Parsed:
     """A parsed expression: its root, the offset of each id, and the macro calls that nodes came from."""
 
-    __slots__ = ("macros", "offsets", "root", "text")
+    text: str
+    root: Node
+    offsets: list[int]
+    macros: dict[int, MacroCall]
 
-    def __init__(self, text: str, root: Node, offsets: list[int], macros: dict[int, MacroCall]) -> None:
-        self.text = text
-        self.root = root
-        self.offsets = offsets
-        self.macros = macros
+
+_PARTS: Mapping[type[Node], Callable[[Any], list[Node]]] = {
+    Call: Call.all_args,
+    Select: lambda node: [node.operand],
+    ListOf: lambda node: node.elements,
+    MapOf: lambda node: [part for entry in node.entries for part in (entry.key, entry.value)],
+    ObjectOf: lambda node: [entry.value for entry in node.fields],
+    Fold: lambda node: [node.over, node.init, node.condition, node.step, node.result],
+}
 
 
 def children(node: Node) -> list[Node]:
     """Return the parts of a node in the order in which upstream visits them."""
-    kind = type(node)
-    if kind is Call:
-        assert isinstance(node, Call)
-        return node.all_args()
-    if kind is Select:
-        assert isinstance(node, Select)
-        return [node.operand]
-    if kind is ListOf:
-        assert isinstance(node, ListOf)
-        return node.elements
-    if kind is MapOf:
-        assert isinstance(node, MapOf)
-        return [part for entry in node.entries for part in (entry.key, entry.value)]
-    if kind is ObjectOf:
-        assert isinstance(node, ObjectOf)
-        return [entry.value for entry in node.fields]
-    if kind is Fold:
-        assert isinstance(node, Fold)
-        return [node.over, node.init, node.condition, node.step, node.result]
-    return []
+    parts = _PARTS.get(type(node))
+    return parts(node) if parts is not None else []

@@ -6,19 +6,8 @@ from apiext.cel.constructed import Open, Patch, field, natural
 from apiext.cel.dynamic import dynamic
 from apiext.cel.evaluation import Frame, Step, Tracker
 from apiext.cel.go_values import go_type, show
-from apiext.cel.values import (
-    NONE,
-    Fault,
-    Optional,
-    Uint,
-    Value,
-    element,
-    is_list,
-    is_map,
-    no_overload,
-    type_name,
-)
-from apiext.cel.views import ListView, MapView, ObjectView, Preserved
+from apiext.cel.values import NONE, Fault, Optional, Uint, Value, element, is_list, is_map, no_overload, type_name
+from apiext.cel.views import DeclaredView, ListView, Preserved
 
 
 class Qualifier:
@@ -200,7 +189,7 @@ class Attribute:
             value = value.value
             if type(value) is Open:
                 value = dynamic(natural(value))
-            elif isinstance(value, ListView | MapView | ObjectView | Preserved):
+            elif isinstance(value, DeclaredView | Preserved):
                 value = dynamic(value.raw)  # upstream: Go data by now, of which no schema knows anything
         for qualifier in self.qualifiers:
             optional = optional or qualifier.optional

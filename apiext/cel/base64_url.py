@@ -4,37 +4,35 @@ import base64
 import re
 
 _GOOD = re.compile(r"[A-Za-z0-9_-]*+={0,2}\Z")
-_CHARS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
-_SKIPPED = "\r\n"
+_OTHER = re.compile(rb"[^A-Za-z0-9_\r\n-]")
+_UNSKIPPED = re.compile(rb"[^\r\n]")
+_PADDING = ord("=")
 
 
 def read_base64(text: str) -> bytes | int:
     """Return the bytes of a padded text, or at which of its bytes Go's decoder gives up; line breaks are skipped."""
     if len(text) % 4 or not _GOOD.match(text):
-        wrong = _first_wrong(text.encode("utf-8", "surrogatepass").decode("latin-1"))
+        wrong = _first_wrong(text.encode("utf-8", "surrogatepass"))
         if wrong is not None:
             return wrong
-        text = "".join(char for char in text if char not in _SKIPPED)
+        text = text.replace("\r", "").replace("\n", "")
     return base64.urlsafe_b64decode(text)
 
 
-def _first_wrong(text: str) -> int | None:
-    """Return where a text, one character for each byte, stops being base64."""
-    places = [at for at, char in enumerate(text) if char not in _SKIPPED]
-    size = len(text)
-    for number, at in enumerate(places):
-        if text[at] in _CHARS:
-            continue
-        within = number % 4
-        if text[at] != "=" or within < 2:
-            return at
-        rest = places[number + 1 :]
-        if within == 2:
-            if not rest:
-                return size
-            if text[rest[0]] != "=":
-                return rest[0] - 1
-            rest = rest[1:]
-        return rest[0] if rest else None
-    left = len(places) % 4
-    return size - left if left else None
+def _first_wrong(raw: bytes) -> int | None:
+    """Return where bytes stop being base64."""
+    found = _OTHER.search(raw)
+    at = found.start() if found is not None else len(raw)
+    within = (at - raw.count(b"\r", 0, at) - raw.count(b"\n", 0, at)) % 4
+    if found is None:
+        return at - within if within else None
+    if raw[at] != _PADDING or within < 2:
+        return at
+    rest = _UNSKIPPED.search(raw, at + 1)
+    if within == 2:
+        if rest is None:
+            return len(raw)
+        if raw[rest.start()] != _PADDING:
+            return rest.start() - 1
+        rest = _UNSKIPPED.search(raw, rest.end())
+    return rest.start() if rest is not None else None

@@ -7,22 +7,10 @@ from typing import TypeAlias
 from apiext.cel.effort import spend
 from apiext.cel.go_values import go_type
 from apiext.cel.library.named_formats import NamedFormat
-from apiext.cel.ranges import LIST_COST, PATTERN, TRAVERSAL
-from apiext.cel.values import (
-    Broken,
-    Duration,
-    Special,
-    Timestamp,
-    Uint,
-    Value,
-    cost_size,
-    elements,
-    is_list,
-    is_map,
-)
+from apiext.cel.ranges import AUTHORIZATION, LIST_COST, PATTERN, SORTABLE, TRAVERSAL
+from apiext.cel.values import Broken, Duration, Special, Timestamp, Uint, Value, cost_size, elements, is_list, is_map
 from apiext.cel.views import ObjectView, Preserved
 
-AUTHORIZATION = 350_000
 Charge: TypeAlias = Callable[[list[Value], Value], int]
 
 
@@ -174,15 +162,12 @@ def _sets(factor: float) -> Charge:
     return charge
 
 
-_SORTED = (
-    "int", "uint", "double", "bool", "google.protobuf.Duration", "google.protobuf.Timestamp", "string", "bytes"
-)  # fmt: skip
 # Charges by overload come first, then those by function, then these by overload again.
 _EXTENSIONS: Mapping[str, Charge] = {
     "list_slice": _listed, "list_flatten": _flattened, "list_flatten_int": _flattened, "lists_range": _listed,
     "list_reverse": _listed, "list_distinct": _sorted,
-    **{f"list_{name}_sort": _sorted for name in _SORTED},
-    **{f"list_{name}_sortByAssociatedKeys": _sorted_by for name in _SORTED},
+    **{f"list_{name}_sort": _sorted for name in SORTABLE},
+    **{f"list_{name}_sortByAssociatedKeys": _sorted_by for name in SORTABLE},
     "list_sets_contains_list": _sets(1), "list_sets_intersects_list": _sets(1), "list_sets_equivalent_list": _sets(2),
 }  # fmt: skip
 _BY_FUNCTION: Mapping[str, Charge] = {

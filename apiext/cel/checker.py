@@ -1,6 +1,8 @@
 """What type each part of an expression has, and which function each call means; upstream's errors where they clash."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from apiext.cel import types, well_known
 from apiext.cel.ast import Call, Entry, Fold, Ident, ListOf, Literal, MapOf, Node, ObjectOf, Parsed, Select
@@ -80,31 +82,11 @@ class Checker:
 
     def check(self, node: Node) -> Node:
         """Give a node and its parts their types; return the node, or the one that stands for it."""
-        kind = type(node)
-        if kind is Literal:
-            assert isinstance(node, Literal)
-            self.types[node.id] = _LITERALS[type(node.value)]
-            return node
-        if kind is Ident:
-            assert isinstance(node, Ident)
-            return self.check_ident(node)
-        if kind is Select:
-            assert isinstance(node, Select)
-            return self.check_select(node)
-        if kind is Call:
-            assert isinstance(node, Call)
-            return self.check_call(node)
-        if kind is Fold:
-            assert isinstance(node, Fold)
-            return self.check_fold(node)
-        if kind is ListOf:
-            assert isinstance(node, ListOf)
-            return self.check_list(node)
-        if kind is MapOf:
-            assert isinstance(node, MapOf)
-            return self.check_map(node)
-        assert isinstance(node, ObjectOf)
-        return self.check_object(node)
+        return _CHECKS[type(node)](self, node)
+
+    def check_literal(self, node: Literal) -> Node:
+        self.types[node.id] = _LITERALS[type(node.value)]
+        return node
 
     # Names
 
@@ -428,6 +410,18 @@ class Checker:
         found = self.types[node.id]
         if not self.known.assignable(wanted, found):
             self.mismatch(node.id, wanted, found)
+
+
+_CHECKS: Mapping[type[Node], Callable[[Checker, Any], Node]] = {
+    Literal: Checker.check_literal,
+    Ident: Checker.check_ident,
+    Select: Checker.check_select,
+    Call: Checker.check_call,
+    Fold: Checker.check_fold,
+    ListOf: Checker.check_list,
+    MapOf: Checker.check_map,
+    ObjectOf: Checker.check_object,
+}
 
 
 def _dotted(node: Node) -> str | None:

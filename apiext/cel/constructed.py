@@ -101,7 +101,7 @@ class Joined(View):
     """Two lists added, where expressions construct objects: upstream sees no more into such a list from Go."""
 
     __slots__ = ("one", "other", "values")
-    is_list = True
+    is_list, is_map = True, False
     go_type = "*types.concatList"
 
     def __init__(self, one: Value, other: Value, values: list[Value]) -> None:

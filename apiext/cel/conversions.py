@@ -19,6 +19,8 @@ from apiext.cel.values import (
     Timestamp,
     Uint,
     Value,
+    is_unknown,
+    size,
     type_name,
     unlike,
 )
@@ -150,6 +152,7 @@ def identity(value: Value) -> Value:
     return value
 
 
+_UNKNOWN = "not supported for values preserved by x-kubernetes-preserve-unknown-fields"
 _TYPES: dict[type, Type] = {
     str: STRING, bytes: BYTES, int: INT, float: DOUBLE, Timestamp: TIMESTAMP, Duration: DURATION, type(None): NULL,
     bool: BOOL, Uint: UINT,
@@ -163,6 +166,8 @@ def type_of_value(value: Value) -> Value:
         return known
     if isinstance(value, Type):
         return TYPE_VALUE
+    if is_unknown(value):
+        return Fault(f"type conversion to 'type' {_UNKNOWN}")
     found = make("opaque", type_name(value))
     return found if getattr(value, "tells_type", True) else make("type", "type", found)
 
@@ -172,8 +177,6 @@ TYPE_VALUE = make("type", "type")
 
 def size_of(value: Value) -> Value:
     """Return the size of a text, byte row, list or map."""
-    from apiext.cel.values import size  # kept here: the operators' module has a like name
-
     found = None if isinstance(value, Special) else size(value)  # theirs only count in costs
     return unlike(value, "size") if found is None else found
 

@@ -57,7 +57,3 @@ class Declared:
             elif declared.element is not None:
                 waiting.append(declared.element)
         return found
-
-
-STRING = Declared("string")
-ANY = Declared("dyn", max_elements=0)

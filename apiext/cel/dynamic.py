@@ -24,7 +24,7 @@ class DynamicList(View):
     """A list of anything."""
 
     __slots__ = ("raw",)
-    is_list = True
+    is_list, is_map = True, False
 
     def __init__(self, raw: list[Any]) -> None:
         self.raw = raw

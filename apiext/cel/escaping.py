@@ -10,12 +10,11 @@ _OTHER = re.compile(r"[^a-zA-Z0-9\-./_]")
 _ESCAPED = re.compile(r"__[^_]+__")
 _WORDS = {"__": "__underscores__", ".": "__dot__", "-": "__dash__", "/": "__slash__"}
 _BACK = {"underscores": "__", "dot": ".", "dash": "-", "slash": "/"}
-_NO_SYMBOLS = RESERVED
 
 
 def escape(name: str) -> str | None:
     """Return a property name as an identifier, None when it cannot be one (CEL-004)."""
-    if name in _NO_SYMBOLS:
+    if name in RESERVED:
         return f"__{name}__"
     if "__" not in name and _PLAIN.match(name):
         return name
@@ -37,7 +36,7 @@ def unescape(identifier: str) -> str | None:
         inner = found[0][2:-2]
         if inner in _BACK:
             return _BACK[inner]
-        if inner in _NO_SYMBOLS and found[0] == identifier:
+        if inner in RESERVED and found[0] == identifier:
             return inner
         raise _Unknown
 

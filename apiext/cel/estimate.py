@@ -1,7 +1,7 @@
 """The most and the least that an expression can cost, from its types and the sizes declared for them."""
 
 from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from apiext.cel.ast import Call, Fold, Ident, ListOf, Literal, MapOf, Node, ObjectOf, Select
 from apiext.cel.builder import ACCUMULATOR
@@ -143,35 +143,19 @@ class Estimator:
     # Costs
 
     def cost(self, node: Node) -> Range:
-        kind = type(node)
-        if kind is Literal:
-            return 0, 0
-        if kind is Ident:
-            assert isinstance(node, Ident)
-            local = self.locals.get(node.name)
-            self.paths[node.id] = local[-1].path if local else Path([node.name], 1)
-            return ONE
-        if kind is Select:
-            assert isinstance(node, Select)
-            return self.select(node)
-        if kind is Call:
-            assert isinstance(node, Call)
-            return self.call(node)
-        if kind is Fold:
-            assert isinstance(node, Fold)
-            return self.bind(node) if _is_bind(node) else self.fold(node)
-        if kind is ListOf:
-            assert isinstance(node, ListOf)
-            return self.list_of(node)
-        if kind is MapOf:
-            assert isinstance(node, MapOf)
-            return self.map_of(node)
-        if isinstance(node, ObjectOf):
-            total = (OBJECT_COST, OBJECT_COST)
-            for field in node.fields:
-                total = add(total, self.cost(field.value))
-            return total
-        return 0, 0
+        estimate = _COSTS.get(type(node))
+        return (0, 0) if estimate is None else estimate(self, node)
+
+    def ident(self, node: Ident) -> Range:
+        local = self.locals.get(node.name)
+        self.paths[node.id] = local[-1].path if local else Path([node.name], 1)
+        return ONE
+
+    def object_of(self, node: ObjectOf) -> Range:
+        total = (OBJECT_COST, OBJECT_COST)
+        for field in node.fields:
+            total = add(total, self.cost(field.value))
+        return total
 
     def select(self, node: Select) -> Range:
         total = self.cost(node.operand)
@@ -285,6 +269,8 @@ class Estimator:
             self.push(node.var, Local(path.then("@keys"), key, None))
 
     def fold(self, node: Fold) -> Range:
+        if _is_bind(node):
+            return self.bind(node)
         total = add(self.cost(node.over), self.cost(node.init))
         self.push(node.accu, Local(self.path(node.init), self.size(node.init), self.entry_sizes(node.init)))
         self.push_loop(node)
@@ -314,6 +300,18 @@ class Estimator:
         self.locals[node.accu].pop()
         self.copy_sizes(node, node.result)
         return total
+
+
+_COSTS: Mapping[type[Node], Callable[[Estimator, Any], Range]] = {
+    Ident: Estimator.ident,
+    Select: Estimator.select,
+    Call: Estimator.call,
+    Fold: Estimator.fold,
+    ListOf: Estimator.list_of,
+    MapOf: Estimator.map_of,
+    ObjectOf: Estimator.object_of,
+}
+"""Kind of a node → what it costs; a literal costs nothing."""
 
 
 def _is_bind(node: Fold) -> bool:

@@ -5,11 +5,13 @@ from math import ceil
 
 from apiext.cel import types
 from apiext.cel.ranges import (
+    AUTHORIZATION,
     LIST_COST,
     MOST,
     NOWHERE,
     ONE,
     PATTERN,
+    SORTABLE,
     TRAVERSAL,
     CallCost,
     FunctionCost,
@@ -25,7 +27,6 @@ from apiext.cel.ranges import (
 
 NAME_PATTERN = 128  # characters of a format's pattern that estimates count (upstream: MaxNameFormatRegexSize)
 FORMAT_SIZE = 64  # upstream: MaxFormatSize
-AUTHORIZATION = 350_000
 
 
 def _fixed(e: Sizes, overload: str, target: Part | None, args: list[Part]) -> CallCost | None:
@@ -269,13 +270,10 @@ def _sets(factor: float) -> FunctionCost:
     return estimate
 
 
-_SORTED = (
-    "int", "uint", "double", "bool", "google.protobuf.Duration", "google.protobuf.Timestamp", "string", "bytes"
-)  # fmt: skip
 BY_OVERLOAD: Mapping[str, FunctionCost] = {
     "list_slice": _slice, "list_flatten": _flatten, "list_flatten_int": _flatten, "lists_range": _range,
     "list_reverse": _reverse, "list_distinct": _distinct,
-    **{f"list_{name}_sort": _sort for name in _SORTED},
-    **{f"list_{name}_sortByAssociatedKeys": _sort_by for name in _SORTED},
+    **{f"list_{name}_sort": _sort for name in SORTABLE},
+    **{f"list_{name}_sortByAssociatedKeys": _sort_by for name in SORTABLE},
     "list_sets_contains_list": _sets(1), "list_sets_intersects_list": _sets(1), "list_sets_equivalent_list": _sets(2),
 }  # fmt: skip

@@ -28,7 +28,6 @@ from apiext.cel.values import (
 DEFAULT_PRECISION = 6
 MAX_PRECISION = 10_000  # digits after the point; more would be made only to fill memory
 MAX_TEXT = 1_000_000  # characters of one formatted text beyond which formatting stops
-_CLAUSE = re.compile(r"(?:\.([0-9]*))?")
 _DIGITS = re.compile(r"[0-9]+\Z")
 
 REFUSALS = {

@@ -24,6 +24,7 @@ from apiext.cel.escaping import unescape
 from apiext.cel.evaluation import Constant, Limit, Step
 from apiext.cel.natives import NATIVE
 from apiext.cel.plan import CallStep, Logic, Loop, MakeList, MakeObject, Membership, grow_list
+from apiext.cel.ranges import LIST_COST, OBJECT_COST
 from apiext.cel.writer import CHECKS, KINDS, LITERAL_KINDS, Unsupported, Val, Writer
 
 Run = Callable[[Mapping[str, Any], Limit], tuple[Any, int]]
@@ -88,29 +89,23 @@ class Generator(Writer):
             return self.interpreted(step)
 
     def native(self, step: Step) -> Val:
-        if isinstance(step, Constant):
-            return self.constant(step)
-        if isinstance(step, Access):
-            return self.access(step)
-        if isinstance(step, Logic):
-            return self.logic(step)
-        if isinstance(step, CallStep):
-            return self.call(step)
-        if isinstance(step, Loop):
-            return self.loop(step)
-        if isinstance(step, Membership):
-            return self.membership(step)
-        if isinstance(step, MakeList) and not step.optional:
-            elements = [self.value(self.emit(element)).text for element in step.elements]
-            self.charge(10)
-            return Val(f"[{', '.join(elements)}]", "list")
-        if isinstance(step, MakeObject) and not step.optional:
-            return self.object_of(step)
-        raise Unsupported
+        write = _WRITTEN.get(type(step))
+        if write is None:
+            raise Unsupported
+        return write(self, step)
+
+    def list_of(self, step: MakeList) -> Val:
+        if step.optional:
+            raise Unsupported
+        elements = [self.value(self.emit(element)).text for element in step.parts]
+        self.charge(LIST_COST)
+        return Val(f"[{', '.join(elements)}]", "list")
 
     def object_of(self, step: MakeObject) -> Val:
+        if step.optional:
+            raise Unsupported
         fields = [f"{name!r}: {self.value(self.emit(part)).text}" for name, part in step.fields]
-        self.charge(40)
+        self.charge(OBJECT_COST)
         name = self.let(f"{self.keep(step.make, 'f')}({step.type_name!r}, {{{', '.join(fields)}}})")
         self.odd_if(f"type({name}) is _Fault")
         return Val(name, "any")
@@ -295,8 +290,8 @@ class Generator(Writer):
         accu = self.emit(step.args[0])
         more = self.emit(step.args[1])
         self.charge(1)
-        elements = step.args[1]
-        if isinstance(elements, MakeList) and len(elements.elements) == 1 and more.text.startswith("["):
+        added = step.args[1]
+        if isinstance(added, MakeList) and len(added.parts) == 1 and more.text.startswith("["):
             self.line(f"{accu.text}.append({more.text[1:-1]})")
         else:
             self.line(f"{accu.text}.extend({self.value(more).text})")
@@ -369,7 +364,7 @@ class Generator(Writer):
             if value.kind != accumulated.kind:
                 self.odd_if(f"type({accumulated.text}) is not {CHECKS.get(accumulated.kind, 'list')}")
         self.flush()
-        self.line("if c > limit.most: raise _reached(limit, c)")
+        self.line("if c > limit.most: raise _Reached(c)")
         self.indent -= 1
         self.pending = before
 
@@ -399,6 +394,19 @@ class Generator(Writer):
             key, value = (param.kind if param.kind in KINDS else "any" for param in over.params)
             return key, value
         return "any", "any"
+
+
+_WRITTEN: Mapping[type[Step], Callable[[Generator, Any], Val]] = {
+    Constant: Generator.constant,
+    Access: Generator.access,
+    Logic: Generator.logic,
+    CallStep: Generator.call,
+    Loop: Generator.loop,
+    Membership: Generator.membership,
+    MakeList: Generator.list_of,
+    MakeObject: Generator.object_of,
+}
+"""Kind of a step → what writes it; steps of other kinds are interpreted."""
 
 
 def _variables(step: object) -> set[str]:

@@ -47,14 +47,16 @@ def _equality(operator: str) -> Native:
         if kinds[0] == kinds[1] and kinds[0] in _PLAIN:
             w.charge(1)
             return Val(w.let(f"{args[0].text} {operator} {args[1].text}"), "bool")
-        if kinds == ("string", "string"):
-            args = _named(w, args, step)
-            name = w.let(f"{args[0].text} {operator} {args[1].text}")
-            _string_cost(w, args, step)
-            return Val(name, "bool")
-        return None
+        return _compared_texts(w, step, args, operator) if kinds == ("string", "string") else None
 
     return write
+
+
+def _compared_texts(w: Writer, step: CallStep, args: list[Val], operator: str) -> Val:
+    args = _named(w, args, step)
+    name = w.let(f"{args[0].text} {operator} {args[1].text}")
+    _string_cost(w, args, step)
+    return Val(name, "bool")
 
 
 def _order(operator: str) -> Native:
@@ -64,10 +66,7 @@ def _order(operator: str) -> Native:
             w.charge(1)
             return Val(w.let(f"{args[0].text} {operator} {args[1].text}"), "bool")
         if kinds == ("string", "string"):
-            args = _named(w, args, step)
-            name = w.let(f"{args[0].text} {operator} {args[1].text}")
-            _string_cost(w, args, step)
-            return Val(name, "bool")
+            return _compared_texts(w, step, args, operator)
         if kinds in (("timestamp", "timestamp"), ("duration", "duration")):
             w.charge(1)
             return Val(w.let(f"{args[0].text}.ns {operator} {args[1].text}.ns"), "bool")

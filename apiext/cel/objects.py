@@ -19,12 +19,24 @@ from apiext.cel.quotes import go_quote
 from apiext.cel.raw import Native
 from apiext.cel.times import format_timestamp
 from apiext.cel.types import Type
-from apiext.cel.values import Duration, Fault, Map, Optional, Timestamp, Uint, Value, elements, is_list, is_map
+from apiext.cel.values import (
+    INT_MAX,
+    INT_MIN,
+    Duration,
+    Fault,
+    Map,
+    Optional,
+    Timestamp,
+    Uint,
+    Value,
+    elements,
+    is_list,
+    is_map,
+)
 
 __all__ = ["Constructed", "Panicked", "applied", "json_of", "json_within", "key_text", "mismatches", "present"]
 
 _SAFE = (1 << 53) - 1  # whole numbers up to this are numbers in JSON, larger ones texts
-_INT_MIN, _INT_MAX = -(1 << 63), (1 << 63) - 1
 _NESTED = 10_000  # characters of an expression whose values nest as deep as any
 _EXPONENT = 1e21  # doubles from here on are written with an exponent
 
@@ -161,7 +173,7 @@ def _double(value: float, message: str = "Value") -> int | float:
     if not math.isfinite(value):
         why = f"google.protobuf.Value.number_value: invalid {shortest(value)} value"
         raise ValueError(f"json: error calling MarshalJSON for type *structpb.{message}: proto: {why}")
-    if value == int(value) and abs(value) < _EXPONENT and _INT_MIN <= int(value) <= _INT_MAX:
+    if value == int(value) and abs(value) < _EXPONENT and INT_MIN <= int(value) <= INT_MAX:
         return int(value)
     return value
 

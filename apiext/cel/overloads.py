@@ -35,8 +35,8 @@ class Overload:
     result: Type
     implement: Implement
     examples: tuple[str, ...] = ()
-    wanted: tuple[str, ...] = field(default=())  # names of the types that values must have, "" for any
-    parameters: tuple[str, ...] = field(default=())
+    wanted: tuple[str, ...] = ()  # names of the types that values must have, "" for any
+    parameters: tuple[str, ...] = ()
 
     def takes(self, values: Iterable[Value]) -> bool:
         """Return whether values are of the kinds that this form takes."""

@@ -4,7 +4,7 @@ from apiext.cel import lexer as t
 from apiext.cel.ast import Entry, Ident, ListOf, Literal, MapOf, Node, ObjectOf, Parsed, Select
 from apiext.cel.builder import MAX_NESTING, RESERVED, TOO_NESTED, Builder, Macros
 from apiext.cel.lexer import Tokens, tokenize
-from apiext.cel.source import Issues, Source
+from apiext.cel.source import Issues
 
 MAX_CHARACTERS = 100_000  # of an expression (upstream: expressionSizeCodePointLimit)
 TOO_DEEP = "max recursion depth exceeded"
@@ -58,12 +58,6 @@ def parse(text: str, macros: Macros, issues: Issues) -> Parsed | None:
 
     diagnose(tokens, macros, issues)
     return None
-
-
-def parse_text(text: str, macros: Macros) -> tuple[Parsed | None, Issues]:
-    """Return a parsed expression or None, and what was wrong."""
-    issues = Issues(Source(text))
-    return parse(text, macros, issues), issues
 
 
 class _Parser:

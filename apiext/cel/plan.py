@@ -10,6 +10,7 @@ from apiext.cel.constructed import Make
 from apiext.cel.evaluation import Frame, Step, Tracker
 from apiext.cel.go_values import go_type, show
 from apiext.cel.overloads import Implement
+from apiext.cel.ranges import LIST_COST, MAP_COST, OBJECT_COST
 from apiext.cel.values import (
     NIL,
     Broken,
@@ -23,11 +24,10 @@ from apiext.cel.values import (
     equal,
     is_list,
     is_map,
+    is_unknown,
     no_overload,
     type_name,
 )
-
-LIST_COST, MAP_COST, OBJECT_COST = 10, 30, 40
 
 
 class Logic(Step):
@@ -149,33 +149,46 @@ class OrElse(Step):
                 value = self.other.eval(frame, tracker)
             elif self.unwraps:
                 value = value.value
-        elif type(value) is not Fault:
+        elif type(value) is not Fault and not is_unknown(value):
             value = no_overload()
         tracker.push(self.id, value)
         return value
 
 
-class MakeList(Step):
-    """A list that is not all constants."""
+class _Literal(Step):
+    """What is put together from parts, some of which may be optional."""
 
-    __slots__ = ("elements", "optional")
+    __slots__ = ("optional", "parts")
 
-    def __init__(self, id: int, elements: list[Step], optional: frozenset[int]) -> None:
+    cost = 0
+
+    def __init__(self, id: int, parts: list[Step], optional: frozenset[int]) -> None:
         self.id = id
-        self.elements = elements
+        self.parts = parts
         self.optional = optional
 
     def eval(self, frame: Frame, tracker: Tracker) -> Value:
-        """Return the list; costs 10."""
+        """Return the whole, or the fault of the first part that has one."""
         value = self._make(frame, tracker)
-        tracker.take(self.elements)
-        tracker.cost += LIST_COST
+        tracker.take(self.parts)
+        tracker.cost += self.cost
         tracker.push(self.id, value)
         return value
 
     def _make(self, frame: Frame, tracker: Tracker) -> Value:
+        raise NotImplementedError
+
+
+class MakeList(_Literal):
+    """A list that is not all constants."""
+
+    __slots__ = ()
+
+    cost = LIST_COST
+
+    def _make(self, frame: Frame, tracker: Tracker) -> Value:
         made: list[Value] = []
-        for at, step in enumerate(self.elements):
+        for at, step in enumerate(self.parts):
             value = step.eval(frame, tracker)
             if type(value) is Fault:
                 return value
@@ -189,24 +202,16 @@ class MakeList(Step):
         return made
 
 
-class MakeMap(Step):
+class MakeMap(_Literal):
     """A map that is not all constants."""
 
-    __slots__ = ("entries", "optional", "parts")
+    __slots__ = ("entries",)
+
+    cost = MAP_COST
 
     def __init__(self, id: int, entries: list[tuple[Step, Step]], optional: frozenset[int]) -> None:
-        self.id = id
+        super().__init__(id, [step for entry in entries for step in entry], optional)
         self.entries = entries
-        self.optional = optional
-        self.parts = [step for entry in entries for step in entry]
-
-    def eval(self, frame: Frame, tracker: Tracker) -> Value:
-        """Return the map; costs 30."""
-        value = self._make(frame, tracker)
-        tracker.take(self.parts)
-        tracker.cost += MAP_COST
-        tracker.push(self.id, value)
-        return value
 
     def _make(self, frame: Frame, tracker: Tracker) -> Value:
         made = Map()
@@ -230,28 +235,20 @@ class MakeMap(Step):
         return made
 
 
-class MakeObject(Step):
+class MakeObject(_Literal):
     """An object of a type whose values expressions construct."""
 
-    __slots__ = ("fields", "make", "optional", "parts", "type_name")
+    __slots__ = ("fields", "make", "type_name")
+
+    cost = OBJECT_COST
 
     def __init__(
         self, id: int, type_name: str, fields: list[tuple[str, Step]], optional: frozenset[int], make: Make
     ) -> None:
-        self.id = id
+        super().__init__(id, [step for _, step in fields], optional)
         self.type_name = type_name
         self.fields = fields
-        self.optional = optional
         self.make = make
-        self.parts = [step for _, step in fields]
-
-    def eval(self, frame: Frame, tracker: Tracker) -> Value:
-        """Return the object; costs 40."""
-        value = self._make(frame, tracker)
-        tracker.take(self.parts)
-        tracker.cost += OBJECT_COST
-        tracker.push(self.id, value)
-        return value
 
     def _make(self, frame: Frame, tracker: Tracker) -> Value:
         made: dict[str, Value] = {}

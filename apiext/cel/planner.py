@@ -1,5 +1,8 @@
 """From a checked expression to its steps, with upstream's shortcuts for constants."""
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 from apiext.cel.ast import Call, Fold, Ident, ListOf, Literal, MapOf, Node, ObjectOf, Select
 from apiext.cel.attributes import (
     QUALIFYING,
@@ -19,7 +22,6 @@ from apiext.cel.checker import Checked
 from apiext.cel.constructed import unknown
 from apiext.cel.evaluation import Constant, Step, constant
 from apiext.cel.go_values import go_type
-from apiext.cel.library.standard import equals
 from apiext.cel.overloads import Implement, Overload
 from apiext.cel.plan import (
     CallStep,
@@ -37,7 +39,7 @@ from apiext.cel.plan import (
     not_equal,
 )
 from apiext.cel.regexes import PatternError, program
-from apiext.cel.values import Broken, Fault, Uint, Value, no_overload, type_name
+from apiext.cel.values import Broken, Fault, Uint, Value, equal, is_unknown, no_overload, type_name
 from apiext.cel.well_known import CONSTANTS
 
 CONVERSIONS = frozenset(
@@ -67,30 +69,24 @@ class _Planner:
         self.base = base
 
     def step(self, node: Node) -> Step:
-        if isinstance(node, Literal):
-            return Constant(node.id, node.value)
-        if isinstance(node, Ident):
-            named = self.checked.constants.get(node.id)
-            if named is not None:
-                if node.name in UNDEFINED or node.name not in self.base.type_names:
-                    raise Unplannable(f"reference to undefined type: {node.name}")
-                return Constant(node.id, named)
-            if node.name in CONSTANTS and self.checked.names.get(node.id) == node.name:
-                return Constant(node.id, CONSTANTS[node.name])
-            if self.checked.types[node.id].kind == "type":
-                raise Unplannable(f"reference to undefined type: {node.name}")  # of a loop's variable, too
-            return Access(node.id, Variable(node.id, node.name))
-        if isinstance(node, Select):
-            return self.select(node)
-        if isinstance(node, Call):
-            return self.call(node)
-        if isinstance(node, ListOf):
-            return self.list_of(node)
-        if isinstance(node, MapOf):
-            return self.map_of(node)
-        if isinstance(node, ObjectOf):
-            return self.object_of(node)
-        assert isinstance(node, Fold)
+        return _STEPS[type(node)](self, node)
+
+    def literal(self, node: Literal) -> Step:
+        return Constant(node.id, node.value)
+
+    def ident(self, node: Ident) -> Step:
+        named = self.checked.constants.get(node.id)
+        if named is not None:
+            if node.name in UNDEFINED or node.name not in self.base.type_names:
+                raise Unplannable(f"reference to undefined type: {node.name}")
+            return Constant(node.id, named)
+        if node.name in CONSTANTS and self.checked.names.get(node.id) == node.name:
+            return Constant(node.id, CONSTANTS[node.name])
+        if self.checked.types[node.id].kind == "type":
+            raise Unplannable(f"reference to undefined type: {node.name}")  # of a loop's variable, too
+        return Access(node.id, Variable(node.id, node.name))
+
+    def fold(self, node: Fold) -> Step:
         over = self.step(node.over)
         init = self.step(node.init)
         condition, step, result = self.step(node.condition), self.step(node.step), self.step(node.result)
@@ -160,7 +156,7 @@ class _Planner:
         overload = single.id if single is not None else ""
         implement: Implement
         if name == "_==_":
-            implement, overload = equals, "equals"
+            implement, overload = equal, "equals"
         elif name == "_!=_":
             implement, overload = not_equal, "not_equals"
         elif single is not None:
@@ -230,6 +226,18 @@ GROW: dict[tuple[str, int], Implement] = {
 }  # fmt: skip
 
 
+_STEPS: Mapping[type[Node], Callable[[_Planner, Any], Step]] = {
+    Literal: _Planner.literal,
+    Ident: _Planner.ident,
+    Select: _Planner.select,
+    Call: _Planner.call,
+    Fold: _Planner.fold,
+    ListOf: _Planner.list_of,
+    MapOf: _Planner.map_of,
+    ObjectOf: _Planner.object_of,
+}
+
+
 def gather(step: Step, accu: str) -> None:
     """Let a loop's step fill its accumulator in place instead of copying it every turn."""
     if isinstance(step, Access) and isinstance(step.attribute, Conditional):
@@ -273,6 +281,8 @@ def patterned(run: Implement) -> Implement:
     """Return the function of a call with a constant pattern; it looks at the text itself."""
 
     def call(text: Value, *rest: Value) -> Value:
+        if is_unknown(text):
+            text = text.raw
         return run(text, *rest) if type(text) is str else no_overload()
 
     return call

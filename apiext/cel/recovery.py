@@ -223,7 +223,7 @@ class _Parser:
         if self.delete_one():
             return self.consume_matched()
         assert state.next is not None
-        if self.kinds[self.at] in self.expected_after(state.next):
+        if self.kinds[self.at] in self.expected_at(state.next):
             if not self.recovering:
                 self.recovering = True
                 self.syntax(self.at, f"missing {self.expecting()} at {self.display(self.at)}")
@@ -325,9 +325,6 @@ class _Parser:
         if EPSILON in following:
             wanted.add(t.EOF)
         return wanted
-
-    def expected_after(self, state: State) -> set[int]:
-        return self.expected_at(state)
 
     def expecting(self) -> str:
         return show_set(self.expected())

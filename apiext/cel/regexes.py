@@ -9,14 +9,19 @@ from apiext.cel.effort import spend
 
 _SMALL, _LARGE = 1024 * 1024, 8 * 1024 * 1024  # bytes of one program and its caches: try the first, then the second
 _REMEMBERED = 10_000  # characters of patterns whose programs are remembered
+_LONGEST = 65_536  # characters of a pattern: RE2 takes quadratic time to read [[: and to make a?
+_MOST_CLASSES = 1_000  # \p and \P in a pattern: RE2 makes each in 26 KB
 _NOWHERE = (-1, -1)
-_TOKEN = re.compile(r"\\Q.*?(?:\\E|\Z)|\\.", re.DOTALL)
-_GROUP = re.compile(r"\\Q.*?(?:\\E|\Z)|\\.|\[\^?\]?(?:\[:\^?[a-z]+:\]|\\.|[^\]\\])*\]|\(\?<[=!]", re.DOTALL)
+_PART = re.compile(
+    r"\\Q.*?(?:\\E|\Z)|\\.|\[\^?\]?(?:\[:\^?[a-z]+:\]|\\.|[^\]\\])*\]?|(\(\?P?<[^>]*>?)|"
+    r"\{((?:0|[1-9][0-9]*)(?:,(?:[1-9][0-9]*)?)?)\}",
+    re.DOTALL,
+)
+_NAMED = re.compile(r"\(\?P?<[A-Za-z0-9_]+>\Z")
+_TOO_LONG = re.compile(r"[0-9]{10}")  # a count that RE2 takes for text
 _COUNT = re.compile(r"(\{([0-9]+)(?:,([0-9]*))?\})\??\Z")
 _MOST_TIMES = 1000  # that a part is repeated by a count
 _REPEATED = ("invalid repeat count", "invalid nested repetition operator")
-_LOOKING_BACK = ("(?<=", "(?<!")
-_GROUP_NAME = re.compile(r"[A-Za-z0-9_]+\Z")
 _GO_TEXTS = {
     "missing ]": "missing closing ]",
     "trailing \\": "trailing backslash at end of expression",
@@ -38,7 +43,7 @@ class PatternError(ValueError):
 
 def program(pattern: str) -> Match:
     """Return the match function of a pattern: (text, from, to) to spans. Raises PatternError."""
-    return _known(pattern) if len(pattern) <= _REMEMBERED else _compiled(pattern)
+    return _known(pattern) if len(pattern) <= _REMEMBERED else _made(pattern)
 
 
 @cache
@@ -52,24 +57,37 @@ def _engine(memory: int) -> tuple[Any, Any, Any]:
     return _re2.RE2, options, _re2.RE2.Anchor.UNANCHORED
 
 
-def _compiled(pattern: str) -> Match:
+def compiled(pattern: str) -> Match:
+    """Return what ``program`` returns, remember nothing, and count it as no part of an evaluation."""
+    if _is_too_large(pattern):
+        raise PatternError("error parsing regexp: expression too large")
     raw = pattern.encode("utf-8", "surrogatepass")
     engine, options, anywhere = _engine(_SMALL)
-    compiled = engine(raw, options)
-    if not compiled.ok() and compiled.error().startswith(b"pattern too large"):
-        compiled = engine(raw, _engine(_LARGE)[1])
-    # RE2 takes two things that Go does not
-    at = next((found.start() for found in _TOKEN.finditer(pattern) if found[0] == "\\C"), -1)
-    if at >= 0:
+    found = engine(raw, options)
+    if not found.ok() and found.error().startswith(b"pattern too large"):
+        found = engine(raw, _engine(_LARGE)[1])
+    at, told = _not_in_go(pattern)
+    if told:
         before = engine(pattern[:at].encode("utf-8", "surrogatepass"), options)
-        if before.ok() or before.error().startswith((b"missing )", b"missing ]")):
-            raise PatternError("error parsing regexp: invalid escape sequence: `\\C`")
-    if not compiled.ok():
-        raise PatternError(f"error parsing regexp: {_refusal(compiled.error().decode('utf-8', 'replace'), pattern)}")
-    for name, _ in compiled.NamedCapturingGroups():
-        if not _GROUP_NAME.match(name.decode("utf-8", "replace")):
-            raise PatternError(f"error parsing regexp: invalid named capture: `(?P<{name.decode()}>`")
-    return partial(compiled.Match, anywhere)
+        if found.ok() or before.ok() or before.error().startswith(b"missing )"):
+            raise PatternError(f"error parsing regexp: {told}")
+    if not found.ok():
+        raise PatternError(f"error parsing regexp: {_refusal(found.error().decode('utf-8', 'replace'), pattern)}")
+    return partial(found.Match, anywhere)
+
+
+def _not_in_go(pattern: str) -> tuple[int, str]:
+    """Return where a pattern has what RE2 may take, but never Go, and Go's words for it; "" when there is none."""
+    for part in _PART.finditer(pattern):
+        if part[0] == "\\C":
+            return part.start(), "invalid escape sequence: `\\C`"
+        if part[1] and not _NAMED.match(part[1]):
+            if part[1] in ("(?<", "(?P<"):
+                return part.start(), f"invalid or unsupported Perl syntax: `{part[1][:3]}`"
+            return part.start(), f"invalid named capture: `{part[1]}`"
+        if part[2] and _TOO_LONG.search(part[2]):
+            return part.start(), f"invalid repeat count: `{part[0]}`"
+    return 0, ""
 
 
 def _refusal(told: str, pattern: str) -> str:
@@ -78,9 +96,6 @@ def _refusal(told: str, pattern: str) -> str:
     if reason.startswith("pattern too large"):
         return "expression too large"
     text = _GO_TEXTS.get(reason, reason)
-    if part in _LOOKING_BACK:  # Go takes it for a name
-        rest = pattern[next((found.start() for found in _GROUP.finditer(pattern) if found[0] == part), 0) :]
-        return f"invalid named capture: `{rest[: rest.find('>') + 1] or rest}`"
     count = _COUNT.search(part) if text in _REPEATED else None
     if count is not None and (text == "invalid repeat count" or _is_too_much(count)):
         return f"invalid repeat count: `{count[1]}`"  # Go looks at it first, and without a question mark
@@ -92,7 +107,21 @@ def _is_too_much(count: re.Match[str]) -> bool:
     return max(least, most) > _MOST_TIMES or 0 <= most < least
 
 
-_known = lru_cache(maxsize=256)(_compiled)
+def _classes(pattern: str) -> int:
+    return pattern.count("\\p") + pattern.count("\\P")
+
+
+def _is_too_large(pattern: str) -> bool:
+    return len(pattern) > _LONGEST or _classes(pattern) > _MOST_CLASSES
+
+
+def _made(pattern: str) -> Match:
+    if not _is_too_large(pattern):
+        spend(len(pattern) ** 2 // 1000 + 300 * _classes(pattern))
+    return compiled(pattern)
+
+
+_known = lru_cache(maxsize=256)(_made)
 
 
 def matches(text: str, pattern: str) -> bool:

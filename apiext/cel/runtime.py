@@ -26,11 +26,6 @@ class Reached(Exception):
         self.cost = cost
 
 
-def reached(limit: Limit, cost: int) -> Reached:
-    """Return what ends an evaluation over its limit."""
-    return Reached(cost)
-
-
 def find(value: Value, key: Value) -> Value:
     """Return an element, entry or field. Raises Odd."""
     if type(key) not in QUALIFYING:
@@ -123,5 +118,5 @@ def interpret(
 
 NAMES: dict[str, Any] = {
     "_Odd": Odd, "_Fault": Fault, "_view": view, "_lookup": find, "_field": find_field, "_elements": all_elements,
-    "_pairs": pairs, "_is_member": is_member, "_reached": reached, "_interpret": interpret,
+    "_pairs": pairs, "_is_member": is_member, "_Reached": Reached, "_interpret": interpret,
 }  # fmt: skip

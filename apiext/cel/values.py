@@ -133,7 +133,7 @@ def key_of(key: Value) -> object:
         raise Broken("runtime error: hash of unhashable type types.Bytes")
     if isinstance(key, Special) and not key.hashed:
         raise Broken(f"runtime error: hash of unhashable type {key.go_type}")
-    if type(key) is list or isinstance(key, (Map,)):
+    if type(key) is list or type(key) is Map:
         return ("other", id(key))
     return key
 
@@ -163,7 +163,7 @@ class View:
     """Typed data of the caller; made and read through ``views``."""
 
     __slots__ = ()
-    is_list = False
+    is_list, is_map = False, True
 
     def __len__(self) -> int:
         raise NotImplementedError
@@ -197,7 +197,7 @@ def type_name(value: Value) -> str:
     known = _NAMES.get(type(value))
     if known is not None:
         return known
-    if isinstance(value, View):
+    if is_list(value) or is_map(value):
         return "list" if value.is_list else "map"
     return str(value.type_name)
 
@@ -209,7 +209,12 @@ def is_list(value: Value) -> bool:
 
 def is_map(value: Value) -> bool:
     """Return whether a value is a map or an object of any make."""
-    return type(value) is Map or (isinstance(value, View) and not value.is_list)
+    return type(value) is Map or (isinstance(value, View) and value.is_map)
+
+
+def is_unknown(value: Value) -> bool:
+    """Return whether a value is data of the caller that no type describes (upstream: unknownPreserved)."""
+    return isinstance(value, View) and not (value.is_list or value.is_map)
 
 
 def elements(value: Value) -> Iterator[Value]:
@@ -230,7 +235,7 @@ def element(value: Value, index: int) -> Value:
 def size(value: Value) -> int | None:
     """Return the size of a value, None when it has none."""
     kind = type(value)
-    if kind in (str, bytes, list, Map) or isinstance(value, View):
+    if kind in (str, bytes, list, Map) or is_list(value) or is_map(value):
         return len(value)
     return value.size() if isinstance(value, Special) else None
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from apiext.cel.base64_url import read_base64
+from apiext.cel.constructed import alike_raw
 from apiext.cel.declared import Declared
 from apiext.cel.dynamic import dynamic
 from apiext.cel.effort import spend
@@ -119,29 +120,37 @@ class Preserved(View):
     """Data that no type describes; it can only be compared."""
 
     __slots__ = ("raw",)
+    is_map = False
     type_name = "unknown"
+    go_type = "*common.unknownPreserved"
 
     def __init__(self, raw: Any) -> None:
         self.raw = raw
 
     def same(self, other: Value) -> bool | Fault:
-        """Compare the data as decoded."""
-        return isinstance(other, Preserved) and bool(self.raw == other.raw)
+        """Compare the data as decoded; numbers of two types differ."""
+        return alike_raw(self.raw, raw_of(other))
 
 
-class ListView(View):
-    """A list of declared elements; the order counts."""
+class DeclaredView(View):
+    """Data of a declared type."""
 
     __slots__ = ("declared", "raw")
-    is_list = True
-    go_type = "*common.unstructuredList"
 
-    def __init__(self, raw: list[Any], declared: Declared) -> None:
+    def __init__(self, raw: Any, declared: Declared) -> None:
         self.raw = raw
         self.declared = declared
 
     def __len__(self) -> int:
         return len(self.raw)
+
+
+class ListView(DeclaredView):
+    """A list of declared elements; the order counts."""
+
+    __slots__ = ()
+    is_list, is_map = True, False
+    go_type = "*common.unstructuredList"
 
     def items(self) -> Iterator[Value]:
         """Yield the elements."""
@@ -261,18 +270,11 @@ def _kind_of_values(value: Value) -> str:
     return element.kind if element is not None else ""
 
 
-class MapView(View):
+class MapView(DeclaredView):
     """A map of declared values."""
 
-    __slots__ = ("declared", "raw")
+    __slots__ = ()
     go_type = "*common.unstructuredMap"
-
-    def __init__(self, raw: dict[str, Any], declared: Declared) -> None:
-        self.raw = raw
-        self.declared = declared
-
-    def __len__(self) -> int:
-        return len(self.raw)
 
     def items(self) -> Iterator[Value]:
         """Yield the keys."""
@@ -310,18 +312,11 @@ class MapView(View):
         return True
 
 
-class ObjectView(View):
+class ObjectView(DeclaredView):
     """An object of declared fields."""
 
-    __slots__ = ("declared", "raw")
+    __slots__ = ()
     go_type = "*common.unstructuredMap"
-
-    def __init__(self, raw: dict[str, Any], declared: Declared) -> None:
-        self.raw = raw
-        self.declared = declared
-
-    def __len__(self) -> int:
-        return len(self.raw)
 
     def items(self) -> Iterator[Value]:
         """Yield the names of declared fields, then a null for each other one, as upstream does."""

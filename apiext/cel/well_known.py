@@ -17,6 +17,11 @@ from apiext.cel.effort import spend
 from apiext.cel.objects import json_within, key_text, present
 from apiext.cel.types import Type
 from apiext.cel.values import (
+    INT_MAX,
+    INT_MIN,
+    SECOND,
+    TIME_MAX,
+    TIME_MIN,
     Duration,
     Fault,
     Map,
@@ -32,8 +37,6 @@ from apiext.cel.values import (
 )
 
 _PREFIX = "google.protobuf."
-_SECOND, _INT_MAX = 10**9, (1 << 63) - 1
-_FIRST, _LAST = -62_135_596_800 * _SECOND, 253_402_300_800 * _SECOND - 1  # nanoseconds of the years 1 to 9999
 CONSTANTS: Mapping[str, int] = {"google.protobuf.NullValue.NULL_VALUE": 0}
 
 _INT32, _UINT32 = (-(1 << 31), (1 << 31) - 1), (0, (1 << 32) - 1)
@@ -146,14 +149,14 @@ def _shape(fields: Mapping[str, _Field], become: Callable[[dict[str, Any]], Valu
 
 
 def _timestamp(found: dict[str, Any]) -> Value:
-    ns = found.get("seconds", 0) * _SECOND + found.get("nanos", 0)
+    ns = found.get("seconds", 0) * SECOND + found.get("nanos", 0)
     # upstream finds out later, if at all
-    return Timestamp(ns) if _FIRST <= ns <= _LAST else Fault("timestamp overflow")
+    return Timestamp(ns) if TIME_MIN <= ns <= TIME_MAX else Fault("timestamp overflow")
 
 
 def _duration(found: dict[str, Any]) -> Value:
-    ns = found.get("seconds", 0) * _SECOND + found.get("nanos", 0)
-    return Duration(max(-_INT_MAX - 1, min(ns, _INT_MAX)))
+    ns = found.get("seconds", 0) * SECOND + found.get("nanos", 0)
+    return Duration(max(INT_MIN, min(ns, INT_MAX)))
 
 
 def _value(found: dict[str, Any]) -> Value:

@@ -1,6 +1,7 @@
 """The rules of aggregated cluster roles: those of all cluster roles that their selectors choose."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ import orjson
 from apiext.auth.authorization import Rule
 from apiext.auth.rbac import document_of, rules_in
 from apiext.auth.roles import CLUSTER_ROLES
-from apiext.auth.user import User
+from apiext.auth.user import service_account
 from apiext.config import AGGREGATION
 from apiext.controllers.loop import Loop
 from apiext.meta.selectors import LabelSelector, SelectorError
@@ -20,10 +21,9 @@ from apiext.storage.store import Entry
 from apiext.verbs import api, ownership
 from apiext.verbs.call import Call, Verbs
 
-USER = User(
-    f"system:serviceaccount:kube-system:{AGGREGATION}",
-    ("system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"),
-)
+log = logging.getLogger(__name__)
+
+USER = service_account("kube-system", AGGREGATION)
 _MOVED_ON = (404, 409)
 
 
@@ -35,6 +35,16 @@ class _Known:
     labels: dict[str, str]
     rules: tuple[Rule, ...]
     selectors: tuple[LabelSelector, ...]
+
+
+def _known(document: Any) -> _Known:
+    metadata = document["metadata"]
+    chosen = (document.get("aggregationRule") or {}).get("clusterRoleSelectors") or ()
+    try:
+        selectors = tuple(map(LabelSelector.from_document, chosen))
+    except SelectorError:
+        selectors = ()  # validation has let nobody write such a one
+    return _Known(metadata.get("uid", ""), metadata.get("labels") or {}, rules_in(document), selectors)
 
 
 class Aggregation:
@@ -83,17 +93,16 @@ class Aggregation:
             self._loop.add(name)
 
     def _take(self, entry: Entry) -> None:
-        document: Any = orjson.loads(entry.raw)
-        metadata = document["metadata"]
-        chosen = (document.get("aggregationRule") or {}).get("clusterRoleSelectors") or ()
+        name = entry.name
+        self._aggregated.discard(name)
         try:
-            selectors = tuple(map(LabelSelector.from_document, chosen))
-        except SelectorError:
-            selectors = ()  # validation has let nobody write such a one
-        self._known[entry.name] = _Known(
-            metadata.get("uid", ""), metadata.get("labels") or {}, rules_in(document), selectors
-        )
-        (self._aggregated.add if selectors else self._aggregated.discard)(entry.name)
+            known = self._known[name] = _known(orjson.loads(entry.raw))
+        except (AttributeError, KeyError, TypeError, ValueError) as fault:  # others have stored it: it has no part here
+            log.warning("the stored cluster role %s cannot be read: %s", name, fault)
+            self._known.pop(name, None)
+        else:
+            if known.selectors:
+                self._aggregated.add(name)
 
     async def _reconcile(self, name: str) -> None:
         await self._may_write()

@@ -8,9 +8,11 @@ import gc
 from time import perf_counter
 
 from apiext import limits
+from apiext.storage.heap import HEAP
 
 _NEVER = 1_000_000
 _NEW = 1  # a generation
+_SIZE = 200  # bytes of an object and of what it alone holds, about
 
 
 def hurry() -> None:
@@ -36,7 +38,7 @@ async def collect_loop(every: float = limits.GC_EVERY) -> None:
         await asyncio.sleep(pause)
         if _looked() - seen >= limits.GC_WORTH:
             began = perf_counter()
-            gc.collect()
+            HEAP.freed(gc.collect() * _SIZE)
             pause = max(every, (perf_counter() - began) / limits.GC_SHARE)
             seen = _looked()
 

@@ -17,7 +17,7 @@ from apiext.crd.definition import (
     CustomResourceDefinition,
     from_document,
 )
-from apiext.crd.encoding import V1BETA1, from_stored_form
+from apiext.crd.encoding import V1BETA1, check_version, from_stored_form
 from apiext.documents.document import View
 from apiext.meta.names import GroupResource
 from apiext.storage.collection import Collection
@@ -150,10 +150,10 @@ class Definitions:
 
     def of(self, entry: Entry) -> Facts | None:
         """Return what is known of a definition in some state; None when it cannot be read."""
-        known = self._facts.get(entry.name)
-        if known is None or known[1] is None:
+        before, facts = self._facts.get(entry.name) or (entry, None)
+        if facts is None:
             return read(entry)
-        return known[1] if known[0] is entry else _again(entry, known[0], known[1]) or read(entry)
+        return facts if before is entry else read(entry, before, facts)
 
     def names(self) -> list[str]:
         """Return the names of all stored definitions."""
@@ -185,9 +185,14 @@ def group_of(name: str) -> str:
     return name.partition(".")[2]
 
 
-def read(entry: Entry) -> Facts | None:
-    """Return the facts of a stored definition in either API version; None when it is not one."""
+def read(entry: Entry, before: Entry | None = None, facts: Facts | None = None) -> Facts | None:
+    """Return the facts of a stored definition in either API version, None when it is not one.
+
+    ``facts`` are those of a state ``before``, which helps where the spec is the same.
+    """
     try:
+        if before is not None and facts is not None and (again := _again(entry, before, facts)) is not None:
+            return again
         return _quickly(entry) or _read(entry, orjson.loads(entry.raw))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         log.warning("the stored definition %s cannot be read: %s", entry.name, error)
@@ -251,6 +256,7 @@ def _read(entry: Entry, document: Any) -> Facts:
 
 
 def _facts(entry: Entry, document: Any, spec: Spec) -> Facts:
+    check_version(document)
     metadata, status = document["metadata"], document.get("status") or {}
     outline = from_document({**document, "spec": spec.outline})
     names = outline.names

@@ -35,12 +35,15 @@ class Establishing:
         self._everywhere = everywhere
 
     def wanted(self, name: str) -> bool:
-        """Whether the condition is due: who sees it can use the resource, so the catalog comes first."""
+        """Whether the condition is due: who sees it can use the resource, so the catalog comes first.
+
+        A built-in resource of that name is served already, and stays.
+        """
         facts = self._definitions.get(name)
         if facts is None or facts.deleting or facts.established or not facts.served:
             return False
         served = self._live.current.resource(facts.resource.group, facts.resource.resource)
-        return served is not None and served.uid == facts.uid
+        return served is not None and (served.builtin or served.uid == facts.uid)
 
     async def reconcile(self, name: str) -> None:
         """Write the condition when it is due; a CA bundle that cannot be used keeps it from being true."""

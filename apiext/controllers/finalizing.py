@@ -12,6 +12,7 @@ from apiext.controllers.statuses import Statuses, say
 from apiext.crd.conditions import condition
 from apiext.crd.definition import FINALIZER, TERMINATING
 from apiext.documents.document import Document, View
+from apiext.meta.fields import aggregate
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.store import Guard, OutOfSpace, StoreError
 
@@ -52,14 +53,17 @@ class Finalizing:
         self.wake_after: Callable[[str, float], None] = lambda _, __: None
 
     def wanted(self, name: str) -> bool:
-        """Whether the definition waits for its objects to go."""
+        """Whether the definition waits for its objects to go, or somebody else has let it go."""
+        return name in self._sweeps or self._waiting(name) is not None
+
+    def _waiting(self, name: str) -> Facts | None:
         facts = self._definitions.get(name)
-        return facts is not None and facts.deleting and FINALIZER in facts.finalizers
+        return facts if facts is not None and facts.deleting and FINALIZER in facts.finalizers else None
 
     async def reconcile(self, name: str) -> None:
         """Bring the deletion as far as it goes now; changes of the objects ask again."""
-        facts = self._definitions.get(name)
-        if facts is None or not self.wanted(name):
+        facts = self._waiting(name)
+        if facts is None:
             self._close(name)
             return
         guard = await self._guards.terminate(name, facts.uid)
@@ -70,7 +74,7 @@ class Finalizing:
         sweep = await self._sweep(facts, guard)
         errors = await sweep.run()
         if errors:
-            await self._say_failed(name, f"could not issue all deletes: {_aggregate(errors)}")
+            await self._say_failed(name, f"could not issue all deletes: {aggregate(list(map(str, errors)))}")
             raise errors[0]
         # What was accepted before the guard changed is in the cache by now, and nothing is accepted after it.
         await self._store.fresh()
@@ -111,6 +115,7 @@ class Finalizing:
         entry = self._definitions.entry(facts.name)
         now = self._definitions.get(facts.name)
         if entry is None or now is None or now.uid != facts.uid or not now.deleting:
+            self._close(facts.name)  # its last change may have come before the sweep, so that nobody asks again
             return
         if set(now.finalizers) - {FINALIZER}:
             await self._statuses.amend(entry, lambda document: self._finished(document, told))
@@ -158,8 +163,3 @@ class Finalizing:
         known = self._sweeps.pop(name, None)
         if known is not None:
             known[2].close()
-
-
-def _aggregate(errors: list[StoreError]) -> str:
-    texts = list(dict.fromkeys(str(error) for error in errors))
-    return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"

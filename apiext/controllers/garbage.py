@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from apiext import limits
-from apiext.auth.user import User
+from apiext.auth.user import service_account
 from apiext.catalog.served import Catalog, ServedResource, ServedVersion
 from apiext.config import GARBAGE_COLLECTOR
 from apiext.controllers.dependents import Dependents, split
@@ -37,6 +37,7 @@ from apiext.meta.options import DeleteOptions
 from apiext.meta.status import StatusError
 from apiext.storage.collection import Collection
 from apiext.storage.store import Entry, Guard, RevisionChanged, StoreError
+from apiext.turn import Turn
 from apiext.verbs.call import Call, Verbs
 from apiext.verbs.delete import delete
 from apiext.verbs.metadata import FOREGROUND, ORPHAN
@@ -44,10 +45,7 @@ from apiext.verbs.metadata import FOREGROUND, ORPHAN
 log = logging.getLogger(__name__)
 
 NAME = GARBAGE_COLLECTOR
-USER = User(
-    "system:serviceaccount:kube-system:generic-garbage-collector",
-    ("system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"),
-)
+USER = service_account("kube-system", "generic-garbage-collector")
 
 
 class Owner(Enum):
@@ -206,7 +204,9 @@ class Garbage:
         if next(self.dependents.holders(owner.uid, owner.key), None) is None:
             await self._edit(owner, without_finalizer(FOREGROUND))
             return
+        turn = Turn()
         for key in self.dependents.of(owner.uid):
+            await turn.give()
             found = self._find(key)
             if found is not None and not found.metadata.get("deletionTimestamp"):
                 self.loop.add(key)
@@ -238,7 +238,9 @@ class Garbage:
                 return
 
     async def _complete(self) -> None:
-        """Wait until every dependent that there is now is known."""
+        """Wait until every dependent that there is now is known, those of definitions to be served yet among them."""
+        await self._verbs.store.fresh()
+        await self._serving.complete()
         for collection in self.dependents.collections():
             await collection.wait_ready()
         await self._verbs.store.fresh()

@@ -130,7 +130,7 @@ class Guards:
         value = orjson.dumps({"generation": generation, "state": state, "uid": uid})
         revision = await self._store.put_key(self.key(name), value, stored.revision if stored is not None else 0)
         # What the catalog says under this revision must include every change before it.
-        await self._store.at_least(revision)
+        await self._store.at_least(revision, self._definitions.collection)
         return Permit(uid, state, generation, revision)
 
 

@@ -151,10 +151,12 @@ class Loop:
         self._failures[key] = count + 1
         pause = min(limits.RETRY_LAST, limits.RETRY_FIRST * 2 ** min(count, 30)) * random.uniform(0.5, 1.0)
         # A store that did not answer or a lost race heals by itself; only what lasts is worth a line.
-        level = logging.DEBUG if isinstance(failure, StoreError) and count < 3 else logging.WARNING
-        log.log(level, "%s of %s failed (%s), again in %.3f s", self._name, key, failure, pause, exc_info=failure)
+        stored = isinstance(failure, StoreError)
+        level = logging.DEBUG if stored and count < 3 else logging.WARNING
+        where = None if stored else failure  # the reason of a storage error is its text
+        log.log(level, "%s of %s failed (%s), again in %.3f s", self._name, key, failure, pause, exc_info=where)
         if not self._stopped and key not in self._ready:
-            self._timers.pop(key, None)
+            self._timers.pop(key, None)  # not cancelled: it may be due sooner
             self.add_after(key, pause)
 
     def _schedule_resync(self) -> None:

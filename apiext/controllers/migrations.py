@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 
 from apiext import limits
-from apiext.auth.user import User
+from apiext.auth.user import service_account
 from apiext.catalog.served import ServedResource, ServedVersion
 from apiext.config import MIGRATOR
 from apiext.controllers.loop import Loop
@@ -38,11 +38,7 @@ from apiext.verbs.call import Call, Verbs
 log = logging.getLogger(__name__)
 
 MIGRATIONS = GroupResource("storagemigration.k8s.io", "storageversionmigrations")
-USER = User(
-    f"system:serviceaccount:kube-system:{MIGRATOR}",
-    ("system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"),
-)
-_DEFINITIONS = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
+USER = service_account("kube-system", MIGRATOR)
 _MANAGER, _RUNNER = "kube-controller-manager", "migration-runner-controller"  # as upstream's writers are called
 _MARK = "StorageMigrating"  # the condition of a definition whose objects are migrated
 _NEEDED = ("update", "patch", "list")
@@ -127,15 +123,15 @@ class Migrations:
         self._take(change.entry, gone=change.kind == "DELETED")
 
     def _take(self, entry: Entry, *, gone: bool = False) -> None:
-        asked = _asked(entry)
-        known = self._asked.setdefault(asked.key, {})
-        known.pop(asked.name, None)
-        if not gone and (asked.running or not asked.ended):
-            known[asked.name] = asked
-        if known:
+        for key, known in list(self._asked.items()):
+            if known.pop(entry.name, None) is not None:
+                self._loop.add(key)
+                if not known:
+                    del self._asked[key]
+        asked = _asked(entry) if not gone else None
+        if asked is not None and (asked.running or not asked.ended):
+            self._asked.setdefault(asked.key, {})[asked.name] = asked
             self._loop.add(asked.key)
-        else:
-            del self._asked[asked.key]
 
     def _served(self, definition: str) -> None:
         if definition in self._asked:
@@ -190,11 +186,12 @@ class Migrations:
 
     async def _run(self, asked: _Asked) -> None:
         """Have everything written again that is older than that."""
-        served, store = self._find(asked), self._verbs.store
+        store = self._verbs.store
+        await store.at_least(int(asked.checkpoint))
+        served = self._find(asked)  # and nothing is waited for until its cache is asked for: that may be a new one
         if served is None:
             await self._missing(asked, f"{_UNHANDLED}: unable to obtain GVR from discovery")
             return
-        await store.at_least(int(asked.checkpoint))
         collection = store.add(served.stored_resource, served.namespaced)
         await collection.wait_ready()
         entry = self._definition(asked)
@@ -336,17 +333,22 @@ class Migrations:
             self._again(asked)
 
 
-def _asked(entry: Entry) -> _Asked:
+def _asked(entry: Entry) -> _Asked | None:
+    """Return what a migration asks for; None when others have stored what is none."""
     document: Any = orjson.loads(entry.raw)
-    status: View = document.get("status") or {}
-    named: View = (document.get("spec") or {}).get("resource") or {}
-    return _Asked(
-        entry,
-        document["metadata"].get("creationTimestamp") or "",
-        GroupResource(named.get("group") or "", named.get("resource") or ""),
-        status.get("resourceVersion") or "",
-        frozenset(it["type"] for it in status.get("conditions") or () if it.get("status") == "True"),
-    )
+    try:
+        status: View = document.get("status") or {}
+        named: View = (document.get("spec") or {}).get("resource") or {}
+        return _Asked(
+            entry,
+            document["metadata"].get("creationTimestamp") or "",
+            GroupResource(named.get("group") or "", named.get("resource") or ""),
+            status.get("resourceVersion") or "",
+            frozenset(it["type"] for it in status.get("conditions") or () if it.get("status") == "True"),
+        )
+    except (AttributeError, KeyError, TypeError, ValueError) as fault:
+        log.warning("the stored migration %s cannot be read: %s", entry.name, fault)
+        return None
 
 
 def _next(asked: Iterable[_Asked]) -> _Asked | None:

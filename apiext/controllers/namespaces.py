@@ -1,7 +1,7 @@
 """Namespaces: those that always exist, and the emptying of those that are being deleted (NSP-003, NSP-005)."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from uuid import uuid4
 
@@ -42,10 +42,19 @@ _FINE: Mapping[str, tuple[str, str, str]] = {
 
 
 class Namespaces:
-    """Empties namespaces that are being deleted: every object of every namespaced resource, then the namespace."""
+    """Empties namespaces that are being deleted: every object of every namespaced resource, then the namespace.
+
+    ``served()`` returns once the catalog has all resources of the definitions in the cache.
+    """
 
     def __init__(
-        self, store: CachedStore, live: LiveCatalog, collection: Collection, clock: Callable[[], str], manager: str
+        self,
+        store: CachedStore,
+        live: LiveCatalog,
+        collection: Collection,
+        clock: Callable[[], str],
+        manager: str,
+        served: Callable[[], Awaitable[None]],
     ) -> None:
         self.collection = collection
         self._store = store
@@ -53,6 +62,7 @@ class Namespaces:
         self._manager = manager
         self._statuses = Statuses(store, live, collection, "v1", manager)
         self._clock = clock
+        self._served = served
         self._sweeps: dict[str, dict[GroupResource, Sweep]] = {}
         self.wake: Callable[[str], None] = lambda _: None
         self.wake_after: Callable[[str, float], None] = lambda _, __: None
@@ -94,6 +104,7 @@ class Namespaces:
             return
         self._sweeps.setdefault(name, {})
         await self._store.fresh()
+        await self._served()
         await self._follow(name)
         sweeps = self._sweeps.get(name, {})
         failures = {resource: errors for resource, sweep in sweeps.items() if (errors := await sweep.run())}
@@ -101,7 +112,7 @@ class Namespaces:
         if not failures and not any(sweep.remaining for sweep in sweeps.values()):
             await self._release(name)
             return
-        told = conditions(sweeps, failures)
+        told = await conditions(sweeps, failures)
         entry = self.collection.get("", name)
         if entry is not None:
             await self._statuses.amend(entry, lambda current: self._told(current, told))
@@ -189,7 +200,7 @@ def namespace(name: str, now: str, manager: str) -> Document:
     }
 
 
-def conditions(
+async def conditions(
     sweeps: Mapping[GroupResource, Sweep], failures: Mapping[GroupResource, list[StoreError]]
 ) -> dict[str, tuple[str, str, str]]:
     """Return (status, reason, message) of the five conditions, in upstream's order and words (NSP-005)."""
@@ -197,7 +208,7 @@ def conditions(
     remaining = {resource: sweep.remaining for resource, sweep in sweeps.items() if sweep.remaining}
     held: Counter[str] = Counter()
     for resource in remaining:
-        held.update(sweeps[resource].finalizers())
+        held.update(await sweeps[resource].finalizers())
     if failures:
         listed = ", ".join(f"{resource}: {errors[0]}" for resource, errors in sorted(failures.items()))
         text = f"Failed to delete all resource types, {len(failures)} remaining: {listed}"

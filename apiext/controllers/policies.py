@@ -72,8 +72,11 @@ class Policies:
 def _new(entry: Entry) -> bool:
     """Tell whether a policy has a generation that its status says nothing of."""
     document: Any = orjson.loads(entry.raw)
-    seen = (document.get("status") or {}).get("observedGeneration") or 0
-    return (document["metadata"].get("generation") or 0) > seen
+    try:
+        seen = (document.get("status") or {}).get("observedGeneration") or 0
+        return int(document["metadata"].get("generation") or 0) > seen
+    except (AttributeError, KeyError, TypeError, ValueError):  # others have stored it: who reads it is told
+        return False
 
 
 class _Kinds:

@@ -4,9 +4,11 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
 from apiext import limits
+from apiext.kms import metrics
+from apiext.kms.provider import Provider, faults_of, start_all, stop_all
 from apiext.storage import sealing_config
 from apiext.storage.ciphers import OPERATIONS, SECONDS
 from apiext.storage.sealing import Sealings
@@ -34,7 +36,7 @@ INFO = Family(
     "The hash of the encryption configuration in use.",
     (_SERVER, "hash"),
 )
-FAMILIES: tuple[Family | HistogramFamily, ...] = (OPERATIONS, SECONDS, RELOADS, RELOADED, INFO)
+FAMILIES: tuple[Family | HistogramFamily, ...] = (OPERATIONS, SECONDS, RELOADS, RELOADED, INFO, *metrics.FAMILIES)
 """What is counted of encryption at rest."""
 _NOBODY = ""  # servers have no identity here
 
@@ -45,28 +47,55 @@ def tell(loaded: Loaded) -> None:
     INFO.slot(_NOBODY, loaded.hash).value = 1
 
 
+Start = Callable[[asyncio.TaskGroup], Awaitable[None]]
+"""Starts what reads and writes values."""
+
+
 class Resealing:
-    """Looks at the file every second; one that cannot be used leaves the last one in use, and is tried again."""
+    """The configuration in use, and the providers of it that ask plug-ins.
+
+    Looks at the file every second, if told to; one that cannot be used leaves the last one in use, and is tried again.
+    """
 
     def __init__(self, path: str, loaded: Loaded, use: Callable[[Sealings], None]) -> None:
         """``loaded`` is what the file said at the start, PLAIN if there is none."""
         if loaded.hash:
             tell(loaded)
         self._path = path
-        self._hash = loaded.hash
+        self._loaded = loaded
         self._use = use
         self._seen: object = None
-        self._task: asyncio.Task[None] | None = None
+        self._group: asyncio.TaskGroup | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._retired: list[Provider] = []
 
-    def start(self, group: asyncio.TaskGroup) -> None:
-        """Look from now on."""
-        self._task = group.create_task(self._run())
+    async def start(self, group: asyncio.TaskGroup, store: Start, *, looking: bool) -> None:
+        """Ask each plug-in once, start the store, and look at the file from then on if that is wanted.
+
+        That a plug-in fails is no reason not to start.
+        """
+        self._group = group
+        await start_all(self._loaded.services, group)
+        await store(group)
+        if looking:
+            self._spawn(self._run())
 
     async def stop(self) -> None:
-        """Look no more."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        """Look no more, and ask no plug-in any more."""
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await stop_all([*self._loaded.services, *self._retired])
+
+    def fault(self) -> str:
+        """Return what is wrong with plug-ins, as ``kms-providers`` tells it."""
+        return faults_of(self._loaded.services)
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        assert self._group is not None
+        task = self._group.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _run(self) -> None:
         looks = 0
@@ -82,17 +111,46 @@ class Resealing:
         """Use what the file says if that is new."""
         try:
             raw = await asyncio.to_thread(sealing_config.read, self._path)
-            if sealing_config.hash_of(raw) == self._hash:
+            if sealing_config.hash_of(raw) == self._loaded.hash:
                 return
             loaded = sealing_config.loaded(raw, self._path)
+            await self._begin(loaded.services)
         except ConfigurationError as error:
             log.error("error processing encryption config file %s: %s", self._path, error)  # noqa: TRY400 - says it all
             _count("failure")
             return
         self._use(loaded.sealings)
-        self._hash = loaded.hash
+        before, self._loaded = self._loaded, loaded
+        if before.services:
+            self._spawn(self._retire(before.services))
         tell(loaded)
         _count("success")
+
+    async def _begin(self, services: Sequence[Provider]) -> None:
+        """Start the providers of a new configuration; raises ConfigurationError unless all become well in time."""
+        if not services:
+            return
+        assert self._group is not None
+        try:
+            async with asyncio.timeout(max(limits.KMS_RELOAD, 2 * sum(service.timeout for service in services))):
+                await start_all(services, self._group)
+                await asyncio.gather(*(service.become_well() for service in services))
+        except TimeoutError as error:
+            fault, self._seen = faults_of(services), None  # it may be well soon
+            await stop_all(services)
+            raise ConfigurationError(
+                f"health check for new transformers failed, polling error context deadline exceeded: {fault}"
+            ) from error
+        except BaseException:
+            await stop_all(services)
+            raise
+
+    async def _retire(self, services: Sequence[Provider]) -> None:
+        """Stop providers once nobody waits for them any more."""
+        self._retired += services
+        await asyncio.sleep(2 * sum(service.timeout for service in services))
+        await stop_all(services)
+        self._retired = [service for service in self._retired if service not in services]
 
 
 def _count(status: str) -> None:

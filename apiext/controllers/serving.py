@@ -8,6 +8,7 @@ from dataclasses import replace
 from apiext import limits
 from apiext.catalog.compile import compile_definition
 from apiext.catalog.served import TERMINATING_VERBS, LiveCatalog, ServedResource, ServedVersion
+from apiext.catalog.viewing import Unreadable
 from apiext.controllers.definitions import Definitions, Facts, shape, streams, trusted
 from apiext.controllers.guards import TERMINATING, Guards, Permit
 from apiext.controllers.loop import Loop
@@ -16,7 +17,7 @@ from apiext.documents.document import View
 from apiext.meta.names import GroupResource
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.history import Change
-from apiext.storage.store import Entry, Guard, StoreError, Unavailable
+from apiext.storage.store import Entry, Guard, NotReady, StoreError, Unavailable
 
 log = logging.getLogger(__name__)
 
@@ -115,7 +116,7 @@ class Serving:
         found = self._live.current.resource(group, resource)
         if found is not None and found.builtin:
             return found
-        await self._store.fresh()
+        await self.fresh()
         name = f"{resource}.{group}"
         try:
             await self._loop.run(name)
@@ -129,12 +130,16 @@ class Serving:
         found = self._guards.cached(f"{resource.resource}.{resource.group}")
         return found is not None and found.revision == resource.guard_revision
 
+    async def fresh(self) -> int:
+        """Have the definitions of this moment in the cache, whatever other resources wait for; returns its revision."""
+        return await self._store.fresh(self._definitions.collection)
+
     async def seen(self, revision: int) -> None:
         """Wait until the catalog reflects every change of definitions up to the revision (design.md §8, 5).
 
         Waits ``limits.FRESH_WAIT`` seconds at most for compiling. Raises FutureRevision.
         """
-        await self._store.at_least(revision)
+        await self._store.at_least(revision, self._definitions.collection)
         try:
             async with asyncio.timeout(limits.FRESH_WAIT):
                 await self._loop.settled()
@@ -144,6 +149,23 @@ class Serving:
     async def settled(self) -> None:
         """Wait until the catalog reflects every definition that the cache has, or its compilation has failed."""
         await self._loop.settled()
+
+    async def complete(self) -> None:
+        """Wait until nothing is missing in the catalog of what is stored: the start is over, and all is settled.
+
+        Raises NotReady while no key opens a definition: nobody knows what objects it has.
+        """
+        await self.wait_synced()
+        definitions = self._definitions.collection
+        await self.fresh()
+        await self.settled()
+        if any(broken.sealed for broken in definitions.broken.values()):
+            raise NotReady(f"no key opens {', '.join(definitions.broken)}, and nobody knows what objects there are")
+
+    @property
+    def has_peers(self) -> bool:
+        """Whether other workers answer at the same port."""
+        return self.peers is not None
 
     async def everywhere(self) -> None:
         """Wait until the other workers, if any, go by the definitions, roles, webhooks … that this one has seen."""
@@ -163,6 +185,8 @@ class Serving:
             await self._follow(name)
         except StoreError:
             raise
+        except Unreadable as error:  # nothing to try again before it changes
+            log.warning("the stored definition %s cannot be served: %s", name, error)
         except Exception:
             self._looked_at(name)  # one definition that cannot be served must not keep the server from being ready
             raise
@@ -178,7 +202,7 @@ class Serving:
             if facts.served and not self._is_compiled(facts) and not self._is_builtin(facts):
                 await self._compile(facts)
             if await self._guards.hold(facts) is None:
-                await self._store.fresh()
+                await self.fresh()
             elif facts is self._definitions.get(name) and self._settle(facts):
                 return
         raise Unavailable(f"the definition {name} keeps changing")
@@ -255,7 +279,7 @@ class Serving:
             guard_revision=permit.revision,
         )
         if before is None or not _looks_the_same(before, after):
-            self._store.add(after.group_resource, after.namespaced)
+            self._store.add(after.group_resource, after.namespaced).outdated = [after.outdated]
             self._live.current = self._live.current.with_resource(after)
         elif before.guard_revision != after.guard_revision or before.generation != after.generation:
             # Discovery cannot tell: keep the catalog's number, and the documents computed from it.
@@ -285,8 +309,10 @@ class Serving:
         self._doubted.pop(name, None)
         resource = _resource_of(name)
         collection = self._store.collection(resource)
-        if self._unlist(name) is not None and collection is not None:
+        served = self._unlist(name)
+        if served is not None and collection is not None:
             await collection.watches_served(limits.LAST_EVENTS)  # the DELETED of the last objects among them
+            self._end_watches(served, None)  # a new definition may be served by now, from the same cache
         if self._resource(resource) is None:
             self._store.drop(resource)
         await self._guards.release(name)

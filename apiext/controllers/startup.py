@@ -44,8 +44,10 @@ class Controllers:
         statuses = Statuses(store, live, definitions.collection, "v1", manager)
         self._definitions = definitions
         self._guards = guards
-        self._namespaces = Namespaces(store, live, store.add(NAMESPACES, namespaced=False), clock, manager)
         self.serving = Serving(store, live, definitions, guards)
+        self._namespaces = Namespaces(
+            store, live, store.add(NAMESPACES, namespaced=False), clock, manager, self.serving.complete
+        )
         if config.worker is not None:
             self.serving.peers = Peers(config.worker, store, self.serving.settled)
         self._establishing = Establishing(live, definitions, statuses, clock, self.serving.everywhere)
@@ -136,8 +138,11 @@ class Controllers:
         return self._defaults is not None and self._defaults.done
 
     def synced(self) -> bool:
-        """Whether all stored definitions are served: the server may be ready (HLT-003)."""
-        return self.serving.synced()
+        """Whether all stored definitions are served: the server may be ready (HLT-003).
+
+        Those that wait for a key management plug-in are not.
+        """
+        return self.serving.synced() and not self._definitions.collection.lacking()
 
     async def wait_synced(self) -> None:
         """Wait until ``synced()``, and ``has_roles()``."""
@@ -147,16 +152,9 @@ class Controllers:
 
     async def stop(self) -> None:
         """Stop all controllers, those that write first; what they left undone is done after the next start."""
-        if self._garbage is not None:
-            await self._garbage.stop()
-        if self._migrations is not None:
-            await self._migrations.stop()
-        if self._policies is not None:
-            await self._policies.stop()
-        if self._aggregation is not None:
-            await self._aggregation.stop()
-        if self._defaults is not None:
-            await self._defaults.stop()
+        for part in (self._garbage, self._migrations, self._policies, self._aggregation, self._defaults):
+            if part is not None:
+                await part.stop()
         for loop in (self._first, *self._loops.values()):
             await loop.stop()
         if self.serving.peers is not None:
@@ -216,6 +214,7 @@ async def start(
             continue
         collection = store.add(served.stored_resource, served.namespaced, decoder)
         collection.ttl = collection.ttl or served.ttl
+        collection.outdated.append(served.outdated)
     controllers = Controllers(store, live, clock, config)
     controllers.serving.serve_builtin(builtin)
     await controllers.start(group, store)

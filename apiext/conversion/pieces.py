@@ -1,33 +1,44 @@
-"""Splits the answer to a review into the texts of its objects, so that never more than one of them is decoded."""
+"""Finds the objects in the text of an answer to a review, so that never more than one of them is decoded."""
 
 import json
 import re
 
+from apiext.catalog.forms import Listed
+
 KEY = b'"convertedObjects"'
-_OPENING = re.compile(KEY + rb'\s*:\s*\[\s*(\{\s*"(?:apiVersion|kind)"\s*:)')
+_TYPE = rb'"(?:apiVersion|kind)"\s*:'
+_TEXT = rb'\s*"[^"\\]*"\s*,\s*'
+_OPENING = re.compile(rb'%b\s*:\s*\[\s*(\{\s*%b(?:%b%b%b"metadata"\s*:\s*)?)' % (KEY, _TYPE, _TEXT, _TYPE, _TEXT))
+_NEAR = 16 * 1024  # bytes that are searched more quickly than all
 
 
-def split(raw: bytes, count: int) -> tuple[bytes, list[bytes]] | None:
-    """Return an answer shortened to the last of its ``count`` objects, and the texts of the objects before that.
+def split(raw: bytes, count: int) -> tuple[bytes, Listed] | None:
+    """Return an answer shortened to the last of its ``count`` objects, and where the objects before that are in it.
 
-    None when the objects cannot be told apart by looking. If the short answer and all texts are JSON, then the whole
-    answer is, and has the same meaning: its list begins where the first text was, and commas are between the texts.
+    None when the objects cannot be told apart by looking: all have to begin like the first, where that can be up to
+    their metadata. If the short answer and all texts are JSON, then the whole answer is, and has the same meaning: its
+    list begins where the first text was, and commas are between the texts.
     """
     place = raw.find(KEY)
     found = _OPENING.match(raw, place) if place >= 0 else None
     if found is None:
         return None
-    opening, begin, end = found[1], found.start(1), found.end(1)
-    spaced = raw[end : end + 1] == b" "  # as Python has it
-    first, *texts = raw.split((b"}, " if spaced else b"},") + opening)
-    if len(texts) != count - 1 or len(first) < end:
+    opening, begin = found[1], found.start(1)
+    comma = b", " if b" " in raw[found.end() - 1 : found.end() + 1] else b","  # as Python has it
+    between = b"}" + comma + opening
+    begins, step = [begin], 1 + len(comma)
+    at = found.end()
+    while len(begins) <= count:
+        place = at
+        at = raw.find(between, place, place + _NEAR)
+        if at < 0 and (at := raw.find(between, place)) < 0:
+            break
+        at += step
+        begins.append(at)
+    if len(begins) != count:
         return None
-    if not texts:
-        return raw, []
-    short = first[:begin] + opening + texts.pop()
-    if short.count(KEY) != 1:
-        return None
-    return short, [first[begin:] + b"}", *[b"%b%b}" % (opening, text) for text in texts]]
+    short = raw[:begin] + raw[begins[-1] :] if count > 1 else raw
+    return (short, Listed(raw, opening, begins, len(comma))) if short.count(KEY) == 1 else None
 
 
 _ARRAY = re.compile(r'"convertedObjects"\s*:\s*\[\s*')

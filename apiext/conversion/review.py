@@ -1,18 +1,20 @@
 """ConversionReviews: how objects are put to a webhook, and what is checked of its answer (VER-004…007)."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import orjson
 
 from apiext.catalog.converted import NeedsConversion
+from apiext.catalog.forms import Listed
 from apiext.conversion import pieces
 from apiext.crd.typed import Field, Json, List, Text
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import encode, json_kind
 from apiext.documents.quotes import go_quote
 from apiext.meta import objectmeta
-from apiext.meta.fields import FieldError
+from apiext.meta.fields import aggregate
 from apiext.webhooks.reviews import STATUS, VERSIONS, decoded, review_types, typed
 
 GROUP = "apiextensions.k8s.io"
@@ -70,17 +72,42 @@ def is_empty(document: View) -> bool:
     return len(document) == 2 and "kind" in document and "apiVersion" in document
 
 
-class Answered:
-    """The objects of an answer, each decoded when it is its turn, and their texts as they were written."""
+class Answered(Sequence[Any]):
+    """The objects of an answer, each decoded when it is asked for.
 
-    __slots__ = ("_objects", "_raw")
+    ``listed`` tells of the texts of all but the last, None when only all together can be decoded.
+    """
 
-    def __init__(self, raw: bytes, objects: Iterable[Any]) -> None:
+    __slots__ = ("_objects", "_raw", "_whole", "listed")
+
+    def __init__(self, raw: bytes, objects: Sequence[Any]) -> None:
+        """``objects`` are all that the answer holds."""
+        self.listed: Listed | None = None
         self._raw = raw
         self._objects = objects
+        self._whole: Callable[[], Sequence[Any]] = tuple
 
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._objects)
+    @classmethod
+    def split(cls, last: Any, listed: Listed, whole: Callable[[], Sequence[Any]]) -> "Answered":
+        """Return objects of which only the last is decoded; ``whole`` decodes all when a text is no JSON."""
+        made = cls(listed.raw, (last,))
+        made.listed, made._whole = listed, whole
+        return made
+
+    def __len__(self) -> int:
+        return len(self.listed.begins if self.listed is not None else self._objects)
+
+    def __getitem__(self, index: Any) -> Any:
+        listed = self.listed
+        if listed is None:
+            return self._objects[index]
+        if index == len(listed.begins) - 1:
+            return self._objects[0]
+        try:
+            return orjson.loads(listed.text(index))
+        except orjson.JSONDecodeError:
+            self._objects, self.listed = self._whole(), None
+            return self._objects[index]
 
     def text(self, index: int) -> str:
         """Return the text of one object; slow."""
@@ -91,31 +118,19 @@ def converted_objects(version: str, uid: str, needs: Sequence[NeedsConversion], 
     """Return what the answer to a review holds for each object asked about, unchecked (VER-005).
 
     Raises ConversionError when the answer as a whole is no success or holds another number of objects; of several
-    objects, the iteration may raise that as well.
+    objects, looking at one may raise that as well.
     """
+    whole = partial(_all_objects, version, uid, needs, raw)
     split = pieces.split(raw, len(needs)) if len(needs) > 1 else None
     if split is not None:
-        short, texts = split
+        short, listed = split
         try:
             last = _objects_of(version, uid, orjson.loads(short))
         except ValueError:  # the whole answer tells best what is wrong with it
             last = []
         if len(last) == 1:
-            return Answered(raw, _one_by_one(version, uid, needs, raw, texts, last[0]))
-    return Answered(raw, _all_objects(version, uid, needs, raw))
-
-
-def _one_by_one(
-    version: str, uid: str, needs: Sequence[NeedsConversion], raw: bytes, texts: Sequence[bytes], last: Any
-) -> Iterator[Any]:
-    for index, text in enumerate(texts):
-        try:
-            given = orjson.loads(text)
-        except orjson.JSONDecodeError:
-            yield from _all_objects(version, uid, needs, raw)[index:]
-            return
-        yield given
-    yield last
+            return Answered.split(last[0], listed, whole)
+    return Answered(raw, whole())
 
 
 def _loaded(raw: bytes) -> Any:
@@ -278,14 +293,8 @@ def _changed(name: str, before: Any, after: Any) -> Document:
     else:
         errors = objectmeta.annotation_errors(after, "metadata.annotation")  # upstream spells the path so
     if errors:
-        raise ValueError(_aggregate(errors))
+        raise ValueError(aggregate(errors))
     return after
-
-
-def _aggregate(errors: Sequence[FieldError]) -> str:
-    """Return errors as Go's aggregate prints them: each once, in brackets when they are several."""
-    texts = list(dict.fromkeys(map(str, errors)))
-    return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
 
 
 def _go_kind(api_version: Any, kind: Any) -> str:

@@ -16,6 +16,7 @@ from apiext.conversion.metrics import Metrics
 from apiext.conversion.review import CALL, INVALID_OBJECT, ConversionError
 from apiext.documents.document import View
 from apiext.storage.store import Entry, Shown, Viewer
+from apiext.turn import Turn
 from apiext.webhooks.errors import CallError
 from apiext.webhooks.target import Target, target_of
 
@@ -23,6 +24,8 @@ log = logging.getLogger(__name__)
 
 STOPPING = "the server is stopping"
 _BREATH = 16  # objects between looks at the clock
+_NEEDS_AT_ONCE = limits.REVIEW_OBJECTS * limits.REVIEWS_AT_ONCE
+_BYTES_AT_ONCE = limits.REVIEW_BYTES * limits.REVIEWS_AT_ONCE
 
 
 class Poster(Protocol):
@@ -91,11 +94,11 @@ class Converter:
         ConversionError, and what the viewer raises.
         """
         found: list[Entry] = []
-        window = _Window()
+        window, turn = _Window(), Turn()
         asked: Callable[[bytes], NeedsConversion | Converted | None] = _unknown
         for number, entry in enumerate(entries):
             if not number % _BREATH:
-                await window.breathe()
+                await turn.give()
             need = asked(entry.raw)
             if need is None:
                 try:
@@ -107,9 +110,9 @@ class Converter:
             if isinstance(need, Converted):
                 found.append(Shown(entry, viewer, b"", need))
                 continue
-            window.add(len(found), need)
+            full = window.add(len(found), need)
             found.append(entry)
-            if window.full:
+            if full:
                 await self._fill(resource, viewer, found, window, request)
         await self._fill(resource, viewer, found, window, request)
         return found
@@ -233,19 +236,28 @@ class Converter:
 
     async def _spread(self, flight: "_Flight", given: review.Answered) -> None:
         """Keep the answer to each need, or what is wrong with it: one bad object is no fault of the others."""
-        pause, alone = _Window(), len(flight.needs) == 1
-        for index, (need, answer) in enumerate(zip(flight.needs, given, strict=True)):
+        turn, needs = Turn(), flight.needs
+        known: Sequence[Converted | None] = ()
+        for index, need in enumerate(needs):
             if not index % _BREATH:
-                await pause.breathe()
-            try:
-                made = need.take(answer)
-                if made is None:
-                    made = need.keep(*review.accepted(need, given, answer, -1 if alone else index))
-                flight.kept[need.key] = made
-            except ConversionError as error:
-                flight.failures[need.key] = error
-            except (ValueError, TypeError) as error:  # what the version's schema cannot take, or JSON too deep
-                flight.failures[need.key] = ConversionError(str(error), INVALID_OBJECT)
+                await turn.give()
+                known = need.recognize(needs[index : index + _BREATH], given.listed, index)
+            made = known[index % _BREATH]
+            if made is None:
+                answer = given[index]
+                try:
+                    made = need.take(answer)
+                    if made is None:
+                        made = need.keep(*review.accepted(need, given, answer, index if len(needs) > 1 else -1))
+                    elif given.listed is not None:
+                        need.learn(given.listed, index)
+                except ConversionError as error:
+                    flight.failures[need.key] = error
+                    continue
+                except (ValueError, TypeError) as error:  # what the version's schema cannot take, or JSON too deep
+                    flight.failures[need.key] = ConversionError(str(error), INVALID_OBJECT)
+                    continue
+            flight.kept[need.key] = made
 
     def _hook(self, resource: ServedResource) -> _Hook:
         """Return the webhook as it is configured now; a changed one starts with nobody waiting and no failures."""
@@ -266,37 +278,26 @@ def _unknown(raw: bytes) -> None:
 
 
 class _Window:
-    """Needs that go out together, where they came from, and when the loop is to have its turn."""
+    """Needs that go out together, and where they came from."""
 
-    __slots__ = ("_began", "_bytes", "_needs", "_places")
+    __slots__ = ("_bytes", "_needs", "_places")
 
     def __init__(self) -> None:
-        self._began = perf_counter()
         self._bytes = 0
         self._needs: list[NeedsConversion] = []
         self._places: list[int] = []
 
-    def add(self, place: int, need: NeedsConversion) -> None:
+    def add(self, place: int, need: NeedsConversion) -> bool:
+        """Put a need in; tell whether that is all that goes out together."""
         self._needs.append(need)
         self._places.append(place)
         self._bytes += len(need.text)
-
-    @property
-    def full(self) -> bool:
-        return (
-            len(self._needs) >= limits.REVIEW_OBJECTS * limits.REVIEWS_AT_ONCE
-            or self._bytes >= limits.REVIEW_BYTES * limits.REVIEWS_AT_ONCE
-        )
+        return len(self._needs) >= _NEEDS_AT_ONCE or self._bytes >= _BYTES_AT_ONCE
 
     def take(self) -> tuple[list[int], list[NeedsConversion]]:
         taken = self._places, self._needs
         self._places, self._needs, self._bytes = [], [], 0
         return taken
-
-    async def breathe(self) -> None:
-        if perf_counter() - self._began > limits.LOOP_BUDGET / 2:
-            await asyncio.sleep(0)
-            self._began = perf_counter()
 
 
 class _Flight:

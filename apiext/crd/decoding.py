@@ -1,10 +1,10 @@
 """Bodies of definition requests as Go's types would hold them (CRD-004, CRD-008, CRD-009)."""
 
 from apiext.crd import defaults, typed, types
-from apiext.documents.document import Document
+from apiext.documents.document import Document, View
 
 
-def decode_v1(document: Document) -> tuple[Document, list[str]]:
+def decode_v1(document: View) -> tuple[Document, list[str]]:
     """Return a v1 body in canonical form with defaults, and the paths of unknown fields in the order of the body.
 
     Raises DecodeError (a ValueError) with Go's text, such as ``json: cannot unmarshal string into Go struct field
@@ -14,7 +14,7 @@ def decode_v1(document: Document) -> tuple[Document, list[str]]:
     return defaults.default_v1(decoded), unknown
 
 
-def decode_v1beta1(document: Document) -> tuple[Document, list[str]]:
+def decode_v1beta1(document: View) -> tuple[Document, list[str]]:
     """Return a v1beta1 body in canonical form with the defaults of v1beta1, and the paths of unknown fields."""
     decoded, unknown = typed.decode(types.V1BETA1, document)
     return defaults.default_v1beta1(decoded), unknown

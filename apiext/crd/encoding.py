@@ -7,9 +7,11 @@ in whose words errors are given, has the same shape, so validation reads the sto
 from collections.abc import Sequence
 from typing import Any
 
-from apiext.crd import defaults, empties, typed, types
+from apiext.crd import empties
+from apiext.crd.decoding import decode_v1, decode_v1beta1
 from apiext.crd.definition import GROUP
 from apiext.documents.document import Document, View
+from apiext.documents.errors import DecodeError
 
 V1 = f"{GROUP}/v1"
 V1BETA1 = f"{GROUP}/v1beta1"
@@ -101,13 +103,19 @@ def _with_columns(version: View, old: str, new: str) -> Document:
     return {**version, "additionalPrinterColumns": renamed}
 
 
+def check_version(document: View) -> None:
+    """Refuse a stored definition of a version that nobody here knows, perhaps one to come; raises DecodeError."""
+    version = document.get("apiVersion")
+    if version not in (V1, V1BETA1):
+        raise DecodeError(f'no kind "CustomResourceDefinition" is registered for version "{version or ""}"')
+
+
 def from_storage(document: View) -> Document:
     """Return the v1 form of a stored definition, be it v1beta1 or v1, with defaults filled in.
 
-    Fields of a wrong type keep what Go's decoder would make of them; raises ValueError when nothing can be made.
+    Fields of a wrong type keep what Go's decoder would make of them; raises DecodeError when nothing can be made.
     """
-    if document.get("apiVersion") == V1:
-        decoded, _ = typed.decode(types.V1, document)
-        return defaults.default_v1(decoded)
-    decoded, _ = typed.decode(types.V1BETA1, document)
-    return from_stored_form(defaults.default_v1beta1(decoded))
+    check_version(document)
+    if document["apiVersion"] == V1:
+        return decode_v1(document)[0]
+    return from_stored_form(decode_v1beta1(document)[0])

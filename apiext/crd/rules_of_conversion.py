@@ -43,17 +43,22 @@ def conversion_errors(conversion: View, path: str, *, recognized: bool, check_bu
         yield required(at_client, "required when strategy is set to Webhook")
     else:
         yield from _client_errors(client, at_client, check_bundle)
-    yield from _review_errors(reviews or (), at_reviews, recognized)
+    yield from review_errors(reviews, at_reviews, recognized=recognized)
 
 
-def _client_errors(client: View, path: str, check_bundle: bool) -> Iterator[FieldError]:
+def address_errors(client: View, path: str) -> Iterator[FieldError]:
+    """Yield what is wrong with where a webhook is: a URL, or a service (CRD-036, VER-009)."""
     url, service = client.get("url"), client.get("service")
     if (url is None) == (service is None):
         yield required(path, "exactly one of url or service is required")
     elif url is not None:
-        yield from url_errors(url, child(path, "url"))
+        yield from _url_errors(url, child(path, "url"))
     else:
-        yield from service_errors(service or {}, child(path, "service"))
+        yield from _service_errors(service or {}, child(path, "service"))
+
+
+def _client_errors(client: View, path: str, check_bundle: bool) -> Iterator[FieldError]:
+    yield from address_errors(client, path)
     bundle = client.get("caBundle")
     if check_bundle and bundle:
         fault = bundle_fault(bundle)
@@ -61,14 +66,22 @@ def _client_errors(client: View, path: str, check_bundle: bool) -> Iterator[Fiel
             yield invalid(child(path, "caBundle"), bundle, f"unable to load root certificates: {fault}")
 
 
-def _review_errors(reviews: Sequence[str], path: str, recognized: bool) -> Iterator[FieldError]:
+def review_errors(
+    reviews: Sequence[str] | None, path: str, missing: str = "", *, recognized: bool
+) -> Iterator[FieldError]:
+    """Yield what is wrong with a webhook's versions of reviews; ``missing`` is told when there are none.
+
+    ``recognized`` asks for one that we speak.
+    """
     if not reviews:
-        yield required(path)
+        yield required(path, missing)
         return
+    seen: set[str] = set()
     for index, review in enumerate(reviews):
-        if review in reviews[:index]:
+        if review in seen:
             yield invalid(item(path, index), review, "duplicate version")
             continue
+        seen.add(review)
         for fault in dns1035_label(review):
             yield invalid(item(path, index), review, fault)
     if recognized and not recognizes(reviews):
@@ -80,7 +93,7 @@ def recognizes(reviews: Sequence[str]) -> bool:
     return any(review in REVIEW_VERSIONS for review in reviews)
 
 
-def url_errors(url: str, path: str) -> Iterator[FieldError]:
+def _url_errors(url: str, path: str) -> Iterator[FieldError]:
     """Yield what is wrong with a webhook's URL (CRD-036); upstream shows the offending part as the value."""
     try:
         parts = urls.parse(url, request=False)
@@ -104,7 +117,7 @@ def _user(given: str) -> str:
     return ":".join(quote_from_bytes(unquote_to_bytes(part), "$&+,;=") for part in given.split(":", 1))
 
 
-def service_errors(service: View, path: str) -> Iterator[FieldError]:
+def _service_errors(service: View, path: str) -> Iterator[FieldError]:
     """Yield what is wrong with a webhook's service reference (VER-009)."""
     # upstream: name and namespace are handed over in each other's place, so errors name the other field
     if not service.get("namespace"):

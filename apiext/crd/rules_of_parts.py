@@ -5,17 +5,7 @@ from typing import Any
 
 from apiext.documents.document import View
 from apiext.documents.go_json import go_json
-from apiext.meta.fields import (
-    INVALID,
-    FieldError,
-    child,
-    duplicate,
-    go_value,
-    invalid,
-    item,
-    required,
-    too_many,
-)
+from apiext.meta.fields import INVALID, FieldError, child, duplicate, go_value, invalid, item, required, too_many
 from apiext.meta.syntax import dns1035_label, lower
 from apiext.schema.field_paths import PathError, follow
 from apiext.schema.structural import Structural

@@ -5,29 +5,23 @@ on, so that the first fault is told (``json: cannot unmarshal …``); a type wit
 """
 
 import base64
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from apiext import limits
+from apiext.cel.base64_url import read_base64
 from apiext.documents.document import Document
-from apiext.documents.encoding import go_float, json_kind
+from apiext.documents.encoding import json_kind
 from apiext.documents.errors import DecodeError
+from apiext.documents.floats import json_float
+from apiext.documents.places import Key, Place, written
 from apiext.meta import time
 
 _EXACT = 2**53  # integers up to here are floats without loss
-_NOT_BASE64 = re.compile(r"[^A-Za-z0-9+/=\r\n]")
+_TO_URL = str.maketrans("+/-_", "-_!!")  # from the usual alphabet of base64 to that of URLs
 ABSENT: Any = object()
 """What a decoder returns for a value that it ignores."""
-
-
-_KEY, _END = ".\0", "\1"  # a key of a map within a path, while we are on the way
-_MAP_KEY = re.compile(f"{re.escape(_KEY)}.*?{_END}", re.DOTALL)
-
-
-def _written(path: str) -> str:
-    """Return a path as it is told."""
-    return path.replace(_KEY, ".").replace(_END, "") if _KEY in path else path
 
 
 class Unknown(str):
@@ -39,10 +33,12 @@ class Unknown(str):
     __slots__ = ("restored",)
     restored: str
 
-    def found_at(self, path: str) -> "Unknown":
-        """Set ``restored``, given the path with marks at keys of maps."""
-        self.restored = _MAP_KEY.sub("", path) if _KEY in path else path
-        return self
+    @classmethod
+    def at(cls, place: Place) -> "Unknown":
+        """Return the path of a place."""
+        found = cls(written(place))
+        found.restored = written(place, keys=False)
+        return found
 
 
 class Mismatch(DecodeError):
@@ -65,17 +61,17 @@ class Decoding:
     unknown: list[str] = field(default_factory=list)
     fault: DecodeError | None = None
     silent: bool = False  # inside a type with its own decoder, which knows no strict mode
-    apart: list[str] = field(default_factory=list)  # paths of values whose types have such decoders
+    apart: list[Place] = field(default_factory=list)  # of values whose types have such decoders
 
     def mismatch(self, value: Any, go: str, form: str, *, shown: str = "") -> None:
         """Remember a value of the wrong type, if it is the first fault; ``form`` as in DecodeError.misfit."""
         if self.fault is None:
             self.fault = Mismatch(shown or json_kind(value), go, self.owner, self.fields).misfit(value, go, form)
 
-    def note(self, path: str) -> None:
-        """Note the path of a field that Go does not know."""
-        if not self.silent:
-            self.unknown.append(Unknown(_written(path)).found_at(path))
+    def note(self, place: Place) -> None:
+        """Note a field that Go does not know; of very many only the first."""
+        if not self.silent and len(self.unknown) < limits.MAX_UNKNOWN:
+            self.unknown.append(Unknown.at(place))
 
 
 class GoType(Protocol):
@@ -89,7 +85,7 @@ class GoType(Protocol):
     def zero(self) -> Any:
         """What an absent field prints as."""
 
-    def decode(self, value: Any, path: str, into: Decoding) -> Any:
+    def decode(self, value: Any, place: Place, into: Decoding) -> Any:
         """Return the value as Go holds it; faults and unknown fields go into the decoding."""
 
 
@@ -100,7 +96,7 @@ class Text:
     go: str = "string"
     zero: Any = ""
 
-    def decode(self, value: Any, path: str, into: Decoding) -> Any:
+    def decode(self, value: Any, place: Place, into: Decoding) -> Any:
         """Return the string."""
         if value.__class__ is str:
             return value
@@ -116,7 +112,7 @@ class Bool:
     go: str = "bool"
     zero: Any = False
 
-    def decode(self, value: Any, path: str, into: Decoding) -> Any:
+    def decode(self, value: Any, place: Place, into: Decoding) -> Any:
         """Return the boolean."""
         if value.__class__ is bool:
             return value
@@ -134,12 +130,12 @@ class Integer:
     high: int = 2**63 - 1
     zero: Any = 0
 
-    def decode(self, value: Any, path: str, into: Decoding) -> Any:
+    def decode(self, value: Any, place: Place, into: Decoding) -> Any:
         """Return the integer; a fraction or a larger one is named in the fault."""
         if value.__class__ is int and self.low <= value <= self.high:
             return value
         if value is not None:
-            shown = str(value) if value.__class__ is int else go_float(value) if value.__class__ is float else ""
+            shown = str(value) if value.__class__ is int else json_float(value) if value.__class__ is float else ""
             into.mismatch(value, self.go, self.go, shown=shown and f"number {shown}")
         return 0
 
@@ -156,7 +152,7 @@ class Float:
     go: str = "float64"
     zero: Any = 0
 
-    def decode(self, value: Any, path: str, into: Decoding) -> Any:
+    def decode(self, value: Any, place: Place, into: Decoding) -> Any:
         """Return the number."""
         if value.__class__ is int:
             return value if -_EXACT <= value <= _EXACT else _as_printed(float(value))
@@ -171,7 +167,7 @@ def _as_printed(value: float) -> int | float:
     """Return a whole number as the integer that it prints as, unless that is beyond int64 and read as a float again."""
     if abs(value) > -_INT64.low:
         return value
-    printed = int(go_float(value))
+    printed = int(json_float(value))
     return printed if _INT64.low <= printed <= _INT64.high else value
 
 
@@ -182,31 +178,22 @@ class Bytes:
     go: str = "[]uint8"
     zero: Any = None
 
-    def decode(self, value: Any, path: str, into: Decoding) -> Any:
+    def decode(self, value: Any, place: Place, into: Decoding) -> Any:
         """Return the base64 text in its standard form."""
         if value is None:
             return None
         if value.__class__ is list:
-            return base64.b64encode(bytes(_BYTE.decode(item, path, into) for item in value)).decode()
+            return base64.b64encode(bytes(_BYTE.decode(item, place, into) for item in value)).decode()
         if value.__class__ is not str:
             into.mismatch(value, self.go, "slice")
             return None
-        compact = value.replace("\r", "").replace("\n", "")
-        try:
-            return base64.b64encode(base64.b64decode(compact, validate=True)).decode()
-        except ValueError:
-            fault = DecodeError(f"illegal base64 data at input byte {_base64_fault(value)}")
-            fault.restored = f"error decoding from json: {fault}"
-            into.fault = into.fault or fault
-            return None
-
-
-def _base64_fault(text: str) -> int:
-    wrong = _NOT_BASE64.search(text)
-    if wrong is not None:
-        return wrong.start()
-    padding = text.find("=")
-    return padding if padding >= 0 else len(text) - len(text) % 4
+        read = read_base64(value.translate(_TO_URL))
+        if isinstance(read, bytes):
+            return base64.b64encode(read).decode()
+        fault = DecodeError(f"illegal base64 data at input byte {read}")
+        fault.restored = f"error decoding from json: {fault}"
+        into.fault = into.fault or fault
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,27 +203,30 @@ class Json:
     go: str = "v1.JSON"
     zero: Any = None
 
-    def decode(self, value: Any, path: str, into: Decoding) -> Any:
+    def decode(self, value: Any, place: Place, into: Decoding) -> Any:
         """Return the value."""
-        into.apart.append(path)
+        into.apart.append(place)
         return value
 
 
 @dataclass(frozen=True, slots=True)
 class Time:
-    """A metav1.Time: RFC 3339 in seconds, null when unset."""
+    """A metav1.Time: RFC 3339 in UTC and seconds, null when unset; ``read`` is another layout's way."""
 
     go: str = "v1.Time"
     zero: Any = None
+    read: Callable[[str], str] = time.normalize
 
-    def decode(self, value: Any, path: str, into: Decoding) -> Any:
+    def decode(self, value: Any, place: Place, into: Decoding) -> Any:
         """Return the time in UTC; raises DecodeError with Go's text."""
         if value is None:
             return None
         if value.__class__ is not str:
-            raise Mismatch(json_kind(value), "string", into.owner, into.fields)
+            fault = Mismatch(json_kind(value), "string", into.owner, into.fields)
+            fault.restored = f"json: cannot unmarshal {fault.found} into Go value of type string"
+            raise fault
         try:
-            return time.normalize(value) or None
+            return self.read(value) or None
         except ValueError as error:
             raise DecodeError(str(error)) from error
 
@@ -253,14 +243,17 @@ class List:
         if not self.go:
             object.__setattr__(self, "go", f"[]{self.item.go}")
 
-    def decode(self, value: Any, path: str, into: Decoding) -> Any:
+    def decode(self, value: Any, place: Place, into: Decoding) -> Any:
         """Return the list with each item decoded; null items become the zero value."""
         if value.__class__ is not list:
             if value is not None:
                 into.mismatch(value, self.go, "slice")
             return None
+        if self.item.__class__ is Json:
+            into.apart.append(place)
+            return value.copy()
         decode = self.item.decode
-        return [decode(item, f"{path}[{index}]", into) for index, item in enumerate(value)]
+        return [decode(item, (place, index), into) for index, item in enumerate(value)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,14 +268,14 @@ class Map:
         if not self.go:
             object.__setattr__(self, "go", f"map[string]{self.item.go}")
 
-    def decode(self, value: Any, path: str, into: Decoding) -> Any:
+    def decode(self, value: Any, place: Place, into: Decoding) -> Any:
         """Return the map with each value decoded."""
         if value.__class__ is not dict:
             if value is not None:
                 into.mismatch(value, self.go, "map")
             return None
         decode = self.item.decode
-        found = {key: decode(item, f"{path}{_KEY}{key}{_END}", into) for key, item in value.items()}
+        found = {key: decode(item, (place, Key(key)), into) for key, item in value.items()}
         if self.item.__class__ is Bytes:  # upstream: an empty text once it is stored
             found = {key: item or "" for key, item in found.items()}
         return found
@@ -334,7 +327,7 @@ class Struct:
         """The struct without anything: what is always printed."""
         return self.finish({})
 
-    def decode(self, value: Any, path: str, into: Decoding) -> Any:
+    def decode(self, value: Any, place: Place, into: Decoding) -> Any:
         """Return the struct with its fields decoded in the order of the body."""
         found: Document = {}
         if value.__class__ is not dict:
@@ -348,7 +341,7 @@ class Struct:
                 found[key] = item
                 continue
             known = fields.get(key)
-            here = f"{path}.{key}" if path else key
+            here = (place, key)
             if known is None:
                 into.note(here)
                 continue
@@ -387,11 +380,11 @@ class Special:
     read: Callable[[Any, Decoding], Any]
     zero: Any = None
 
-    def decode(self, value: Any, path: str, into: Decoding) -> Any:
+    def decode(self, value: Any, place: Place, into: Decoding) -> Any:
         """Return what the type's own decoder makes of the value."""
         if value is None:
             return None
-        into.apart.append(path)
+        into.apart.append(place)
         return self.read(value, into)
 
 
@@ -402,7 +395,7 @@ def nested(type_: GoType, value: Any, into: Decoding) -> Any:
     """
     inner = Decoding(silent=True)
     try:
-        decoded = type_.decode(value, "", inner)
+        decoded = type_.decode(value, None, inner)
         if inner.fault is not None:
             raise inner.fault
     except Mismatch as fault:
@@ -419,7 +412,7 @@ def decode(type_: GoType, value: Any) -> tuple[Any, list[str]]:
     """
     into = Decoding()
     try:
-        decoded = type_.decode(value, "", into)
+        decoded = type_.decode(value, None, into)
     except RecursionError as error:  # nested deeper than any schema may be (limits.MAX_SCHEMA_NESTING)
         raise DecodeError("exceeded max depth") from error
     if into.fault is not None:
@@ -430,5 +423,5 @@ def decode(type_: GoType, value: Any) -> tuple[Any, list[str]]:
 def read_apart(type_: GoType, value: Any) -> list[str]:
     """Return the paths of a body's values whose types have their own decoders, which see no field twice."""
     into = Decoding()
-    type_.decode(value, "", into)
-    return [_written(path) for path in into.apart]
+    type_.decode(value, None, into)
+    return list(map(written, into.apart))

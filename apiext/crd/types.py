@@ -23,6 +23,7 @@ from apiext.crd.typed import (
     nested,
 )
 from apiext.documents.errors import DecodeError
+from apiext.documents.places import Place, written
 from apiext.meta import objectmeta
 
 Taker = Callable[[Any, Decoding], Any]
@@ -55,19 +56,19 @@ class _Metadata:
         """Metadata without anything, for its owner to change."""
         return {}
 
-    def decode(self, value: Any, path: str, into: Decoding) -> Any:
+    def decode(self, value: Any, place: Place, into: Decoding) -> Any:
         """Return the metadata; its fault counts like any other, its unknown fields are noted in their place."""
         if value.__class__ is not dict:
             if value is not None:
                 into.mismatch(value, self.go, "struct")
             return {}
         try:
-            found, unknown = objectmeta.coerce(value, path, "metadata.")
+            found, unknown = objectmeta.coerce(value, written(place), "metadata.")
         except DecodeError as error:
             into.fault = into.fault or error
             return {}
         for name in unknown:
-            into.note(name)
+            into.note((None, name))
         if value.get("managedFields") == []:  # upstream: typed objects keep it until managers are looked at
             found["managedFields"] = []
         return found

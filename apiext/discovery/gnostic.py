@@ -61,6 +61,7 @@ def set_extensions(entries: Any, values: View) -> None:
 
 def set_external_docs(message: Any, value: View) -> None:
     """Set a reference to documentation elsewhere."""
+    message.external_docs.SetInParent()
     message.external_docs.description = value.get("description") or ""
     message.external_docs.url = value.get("url") or ""
 

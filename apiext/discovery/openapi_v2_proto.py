@@ -47,11 +47,6 @@ def document(
     return serialised
 
 
-def read(body: bytes) -> Any:
-    """Return the Document message of its serialised form."""
-    return _document_class().FromString(body)
-
-
 def _path_item(message: Any, item: View) -> None:
     for method in METHODS:
         if method in item:

@@ -40,11 +40,6 @@ def document(paths: Mapping[str, View], schemas: Mapping[str, View]) -> bytes:
     return serialised
 
 
-def read(body: bytes) -> Any:
-    """Return the Document message of its serialised form."""
-    return _document_class().FromString(body)
-
-
 def _path_item(message: Any, item: View) -> None:
     for method in METHODS:
         if method in item:

@@ -23,18 +23,9 @@ def encode(document: View) -> bytes:
     return _PREFIX + raw
 
 
-def read(body: bytes) -> tuple[str, str, Any]:
-    """Return apiVersion, kind and message of an enveloped discovery document."""
-    unknown = _class("Unknown").FromString(body.removeprefix(_PREFIX))
-    return unknown.typeMeta.apiVersion, unknown.typeMeta.kind, _class(unknown.typeMeta.kind).FromString(unknown.raw)
-
-
 @cache
 def _class(name: str) -> Any:
-    try:
-        return message_class("discovery.binpb", f"discovery.{name}")
-    except KeyError as error:
-        raise LookupError(f"{name} is no discovery document") from error
+    return message_class("discovery.binpb", f"discovery.{name}")
 
 
 def _fill(message: Any, values: View) -> None:

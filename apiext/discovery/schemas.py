@@ -160,15 +160,16 @@ def _described_reference(description: str, model: str, v2: bool) -> Document:
     return {"description": description, **target} if v2 else {"description": description, "allOf": [target]}
 
 
-def _published(schema: View, v2: bool) -> Document:
+def _published(schema: View, v2: bool, in_junctor: bool = False) -> Document:
     """Return what is published of a schema: known keywords only, int-or-string spelled out, embedded types added."""
     if v2 and (reference := types.reference_in_v2(schema)) is not None:
         return reference
     found: Document = {key: value for key, value in schema.items() if key in _AS_IS and _counts(key, value)}
-    for key in ("example",) if v2 else ("default", "example"):
-        if schema.get(key) is not None:
-            found[key] = schema[key]
-    _below(found, schema, v2)
+    if not v2 and schema.get("default") is not None:
+        found["default"] = schema["default"]
+    if schema.get("example") not in (None, "", [], {}):
+        found["example"] = schema["example"]
+    _below(found, schema, v2, in_junctor)
     if v2:
         _reduce(found, schema)
     else:
@@ -180,15 +181,17 @@ def _published(schema: View, v2: bool) -> Document:
 
 def _counts(key: str, value: Any) -> bool:
     """Tell whether Go would write the value: empty ones are left out, zeros of pointers are not."""
+    if not value and key == "externalDocs":
+        return value is not None
     return value is not None and (bool(value) or (key in _ZERO_COUNTS and value == 0 and value is not False))
 
 
-def _below(found: Document, schema: View, v2: bool) -> None:
+def _below(found: Document, schema: View, v2: bool, in_junctor: bool) -> None:
     if schema.get("properties"):
-        found["properties"] = {name: _published(below, v2) for name, below in schema["properties"].items()}
+        found["properties"] = {name: _published(below, v2, in_junctor) for name, below in schema["properties"].items()}
     if isinstance(schema.get("items"), dict):
-        found["items"] = _published(schema["items"], v2)
-    values = schema.get("additionalProperties")
+        found["items"] = _published(schema["items"], v2, in_junctor)
+    values = None if in_junctor else schema.get("additionalProperties")  # false there is judged, and not published
     if isinstance(values, dict):
         found["additionalProperties"] = _published(values, v2)
     elif values is not None:
@@ -198,9 +201,9 @@ def _below(found: Document, schema: View, v2: bool) -> None:
     for key in _JUNCTORS:
         branches = schema.get(key)
         if isinstance(branches, dict):
-            found[key] = _published(branches, v2)
+            found[key] = _published(branches, v2, in_junctor=True)
         elif branches:
-            found[key] = [_published(branch, v2) for branch in branches]
+            found[key] = [_published(branch, v2, in_junctor=True) for branch in branches]
 
 
 def _unfold(found: Document) -> None:

@@ -17,11 +17,6 @@ class Tagged:
         """The document in one piece."""
         return b"".join(self.parts)
 
-    @property
-    def hash(self) -> str:
-        """The ETag without its quotes: what a URL has as ``?hash=``."""
-        return self.etag.strip('"')
-
 
 def etag(texts: Iterable[bytes]) -> str:
     """Return an ETag: quoted upper-case hex of the SHA-512 of all texts, one after the other (DIS-107, OAS-001)."""

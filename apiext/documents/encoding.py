@@ -12,8 +12,10 @@ import orjson
 from apiext import limits
 from apiext.documents import yaml_text
 from apiext.documents.document import View
-from apiext.documents.errors import DecodeError, OverflowingNumber
+from apiext.documents.errors import MAX_NOTES, DecodeError, OverflowingNumber
+from apiext.documents.floats import json_float
 from apiext.documents.json_errors import check_depth, syntax_error
+from apiext.documents.places import Place, written
 from apiext.documents.quotes import go_quote
 from apiext.documents.yaml_scalars import integral
 
@@ -25,14 +27,12 @@ __all__ = [
     "encode_in_order",
     "encode_telling",
     "encode_yaml",
-    "go_float",
     "json_kind",
     "pretty",
     "root_members",
 ]
 
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
-_MAX_NOTES = 100  # notes per document (upstream: strict errors kept)
 _COLONS = (b":", b"\\u003a", b"\\u003A")
 _SORTED = orjson.OPT_SORT_KEYS
 _STRICT = orjson.OPT_STRICT_INTEGER
@@ -159,38 +159,9 @@ _KINDS = {
 }
 
 
-def go_float(value: float) -> str:
-    """Return a finite float as Go's encoding/json prints it: 1.0 is 1, 1e21 is 1e+21."""
-    size = abs(value)
-    if size == 0:
-        return "-0" if str(value)[0] == "-" else "0"
-    text = repr(value)
-    if 1e-6 <= size < 1e21:
-        return _without_exponent(text)
-    mantissa, _, exponent = text.partition("e")
-    if not exponent:  # repr writes 1e-05 and below with an exponent, so only larger numbers come here
-        return text
-    return f"{mantissa}e{exponent[0] if exponent[0] in '+-' else '+'}{exponent.lstrip('+-').lstrip('0')}"
-
-
-def _without_exponent(text: str) -> str:
-    if text.endswith(".0"):
-        return text[:-2]
-    mantissa, _, exponent = text.partition("e")
-    if not exponent:
-        return text
-    sign = "-" if mantissa[0] == "-" else ""
-    whole, _, part = mantissa.lstrip("-").partition(".")
-    shift = int(exponent)
-    digits = whole + part
-    if shift < 0:
-        return f"{sign}0.{'0' * (-shift - 1)}{digits}"
-    return sign + digits.ljust(len(whole) + shift, "0")
-
-
 def _go_floats(value: Any) -> Any:
     if value.__class__ is float:
-        return orjson.Fragment(go_float(value))
+        return orjson.Fragment(json_float(value))
     if isinstance(value, dict):
         return {key: _go_floats(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -249,7 +220,7 @@ def _decode_slowly(raw: bytes) -> tuple[Any, list[str]]:
         raise DecodeError(fault or "invalid JSON") from error
     notes: dict[str, None] = {}
     if doubles or "\\u" in text:  # paths of duplicates, and lone surrogates, need a walk
-        document = _assemble(_loads(text, _Pairs), "", notes)
+        document = _assemble(_loads(text, _Pairs), None, notes)
     return document, [f"duplicate field {go_quote(path)}" for path in notes]
 
 
@@ -277,18 +248,18 @@ def _replace_each(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error("apiext.go", _replace_each)
 
 
-def _assemble(value: Any, path: str, notes: dict[str, None]) -> Any:
+def _assemble(value: Any, place: Place, notes: dict[str, None]) -> Any:
     if isinstance(value, _Pairs):
         document: dict[str, Any] = {}
         for key, item in value:
             name = _repaired(key)
-            where = f"{path}.{name}" if path else name
-            if name in document and len(notes) < _MAX_NOTES:
-                notes[where] = None
-            document[name] = _assemble(item, where, notes)
+            here = (place, name)
+            if name in document and len(notes) < MAX_NOTES:
+                notes[written(here)] = None
+            document[name] = _assemble(item, here, notes)
         return document
     if isinstance(value, list):
-        return [_assemble(item, f"{path}[{index}]", notes) for index, item in enumerate(value)]
+        return [_assemble(item, (place, index), notes) for index, item in enumerate(value)]
     return _repaired(value) if isinstance(value, str) else value
 
 

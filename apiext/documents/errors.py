@@ -2,6 +2,7 @@
 
 from typing import Any
 
+MAX_NOTES = 100  # unknown fields, and as many duplicate ones, of a text that are told (upstream: strict errors kept)
 _KINDS = {dict: "map", list: "slice", str: "string", bool: "bool", int: "int64", float: "float64"}
 _RESTORED = {"map": "map from", "slice": "slice from", "struct": "struct from:"}
 

@@ -4,17 +4,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from apiext.documents.encoding import encode_in_order
+from apiext.documents.quotes import html_escaped
 
 Render = Callable[[Any], Any]
-_HTML = (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026"), ("\u2028", "\\u2028"), ("\u2029", "\\u2029"))
 
 
 def go_json(value: Any) -> str:
     """Return compact JSON as Go's encoder writes it: keys in their order, ``<``, ``>`` and ``&`` escaped."""
-    text = encode_in_order(value).decode()
-    for char, escape in _HTML:
-        text = text.replace(char, escape)
-    return text
+    return html_escaped(encode_in_order(value).decode())
 
 
 def _plain(zero: Any) -> Render:

@@ -157,7 +157,7 @@ def _unescape(part: str) -> str:
     return part.replace("~1", "/").replace("~0", "~") if "~" in part else part
 
 
-def _index(items: Sequence[Any], key: str, size: int) -> int:
+def _index(key: str, size: int) -> int:
     """Return an index below ``size``; upstream: negative ones count from the end."""
     if not _INDEX.match(key):
         raise _Refused(_no_number(key))
@@ -174,7 +174,7 @@ def _no_number(key: str) -> str:
 def _get(at: Container, key: str) -> Any:
     if isinstance(at, dict):
         return at.get(key)  # upstream: a missing member reads as null
-    return at[_index(at, key, len(at))]
+    return at[_index(key, len(at))]
 
 
 def _put_new(at: Container, key: str, value: Any) -> None:
@@ -183,7 +183,7 @@ def _put_new(at: Container, key: str, value: Any) -> None:
     elif key == "-":
         at.append(value)
     elif _INDEX.match(key):
-        at.insert(_index(at, key, len(at) + 1), value)
+        at.insert(_index(key, len(at) + 1), value)
     else:
         raise _Refused(f"value was not a proper array index: '{key}': {_no_number(key)}")
 
@@ -193,7 +193,7 @@ def _take(at: Container, key: str) -> Any:
         if key not in at:
             raise _Refused(f"Unable to remove nonexistent key: {key}: missing value")
         return at.pop(key)
-    return at.pop(_index(at, key, len(at)))
+    return at.pop(_index(key, len(at)))
 
 
 def _add(patching: _Patching, operation: Mapping[str, Any]) -> None:
@@ -218,7 +218,7 @@ def _replace(patching: _Patching, operation: Mapping[str, Any]) -> None:
         at[key] = value  # upstream: replacing a missing member adds it
         return
     try:
-        at[_index(at, key, len(at))] = value
+        at[_index(key, len(at))] = value
     except _Refused:
         path = operation["path"]
         raise PatchInvalid(f"replace operation does not apply: doc is missing key: {path}: missing value") from None

@@ -16,7 +16,6 @@ _QUOTED_KEY = re.compile(r"'([^']*)'\Z")
 _SLICE = re.compile(r"(-?[0-9]*)(:-?[0-9]*)?(:-?[0-9]*)?\Z")
 _COMPARISON = re.compile(r"([^!<>=]+)([!<>=]+)(.+)\Z", re.DOTALL)
 _NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]*)?")
-_WORD = re.compile(r"[A-Za-z0-9_]+")
 _TERMINATORS = frozenset(" \t\r\n.,[]$@{}")
 _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     "==": operator.eq,
@@ -33,7 +32,13 @@ class JSONPathError(ValueError):
 
 
 class _NoResult(Exception):
-    """Finding failed where upstream reports an error; the path then finds nothing."""
+    """Finding failed where upstream reports an error; the path then finds nothing.
+
+    ``kept`` tells that the step had values to show for it all the same: to ``[?(…)]`` without an operator, that is one.
+    """
+
+    def __init__(self, kept: bool = True) -> None:
+        self.kept = kept
 
 
 def compile(path: str) -> Find:
@@ -111,6 +116,8 @@ class _Parser:
             elif char in " @$":
                 self._at += 1
                 continue
+            elif char == "}":
+                return  # it ends the path; what follows is text
             else:
                 yield self._literal()
             recursive = False
@@ -139,13 +146,13 @@ class _Parser:
             self._at = number.end()
             text = number.group()
             return _constant(float(text) if "." in text else int(text))
-        word = _WORD.match(self._text, self._at)
-        if word is None:
-            raise JSONPathError(f"unrecognized character in action: {self._text[self._at]!r}")
-        self._at = word.end()
-        if word.group() not in ("true", "false"):
-            raise JSONPathError(f"unrecognized identifier {word.group()}")
-        return _constant(word.group() == "true")
+        start, first = self._at, self._text[self._at]
+        if first != "_" and not first.isalnum():
+            raise JSONPathError(f"unrecognized character in action: {first!r}")
+        while self._at < len(self._text) and self._text[self._at] not in _TERMINATORS:
+            self._at += 1
+        word = self._text[start : self._at]
+        return _constant(word == "true") if word in ("true", "false") else _unknown
 
     def _brackets(self) -> Iterator[Step]:
         end = self._text.find("]", self._at)
@@ -189,9 +196,7 @@ def _condition(text: str) -> Step:
     if comparison is None:
         return _having(list(_Parser(text).steps()))
     left, sign, right = comparison.groups()
-    if sign not in _OPERATORS:
-        raise JSONPathError(f"unrecognized filter operator {sign}")
-    return _comparing(list(_Parser(left).steps()), _OPERATORS[sign], list(_Parser(right).steps()))
+    return _comparing(list(_Parser(left).steps()), _OPERATORS.get(sign), list(_Parser(right).steps()))
 
 
 def _named(name: str) -> Step:
@@ -203,6 +208,11 @@ def _named(name: str) -> Step:
 
 def _constant(value: Any) -> Step:
     return lambda _: [value]
+
+
+def _unknown(values: list[Any]) -> list[Any]:
+    """Fail as upstream does at a word that it does not know: when it runs, not when it is read."""
+    raise _NoResult(bool(values))
 
 
 def _all(values: list[Any]) -> list[Any]:
@@ -237,9 +247,9 @@ def _union(paths: Sequence[Sequence[Step]]) -> Step:
     return lambda values: [found for steps in paths for found in _run(steps, values)]
 
 
-def _lists(values: list[Any]) -> Iterator[list[Any]]:
+def _lists(values: list[Any], *, nulls: bool = False) -> Iterator[list[Any]]:
     for value in values:
-        if value is None:
+        if value is None and not nulls:
             continue
         if not isinstance(value, list):
             raise _NoResult
@@ -259,8 +269,8 @@ def _part(text: str) -> Step:
 
 
 def _bound(text: str) -> int | None:
-    if text == "-":
-        raise JSONPathError("array index - is not a number")
+    if text == "-" or (len(text) > 18 and not -(2**63) <= int(text) < 2**63):
+        raise JSONPathError(f"array index {text} is not a number")
     return int(text) if text else None
 
 
@@ -297,28 +307,47 @@ def _having(steps: Sequence[Step]) -> Step:
     def exists(item: Any) -> bool:
         try:
             return bool(_run(steps, [item]))
-        except _NoResult:
-            return False
+        except _NoResult as failed:
+            return failed.kept
 
-    return lambda values: [item for items in _lists(values) for item in items if exists(item)]
+    return lambda values: [item for items in _lists(values, nulls=True) for item in items if exists(item)]
 
 
-def _comparing(left: Sequence[Step], compare: Callable[[Any, Any], bool], right: Sequence[Step]) -> Step:
-    def passes(item: Any) -> bool:
-        lefts = _run(left, [item])
-        rights = _run(right, [item]) if lefts else []
+def _comparing(left: Sequence[Step], compare: Callable[[Any, Any], bool] | None, right: Sequence[Step]) -> Step:
+    """Return the step that keeps the items of lists that compare so; without a ``compare`` it fails at the first."""
+
+    def passes(item: Any, found: list[Any]) -> bool:
+        lefts = _side(left, item)
+        rights = _side(right, item) if lefts else []
         if not lefts or not rights:
             return False
-        if len(lefts) > 1 or len(rights) > 1:
-            raise _NoResult
         one, other = lefts[0], rights[0]
-        if one.__class__ is not other.__class__ or one.__class__ not in _COMPARABLE:
-            raise _NoResult
+        if compare is None or one.__class__ is not other.__class__ or one.__class__ not in _COMPARABLE:
+            raise _NoResult(bool(found))
         if one.__class__ is bool and compare not in (operator.eq, operator.ne):
-            raise _NoResult
+            raise _NoResult(bool(found))
         return compare(one, other)
 
-    return lambda values: [item for items in _lists(values) for item in items if passes(item)]
+    def step(values: list[Any]) -> list[Any]:
+        found: list[Any] = []
+        for items in _lists(values, nulls=True):
+            for item in items:
+                if passes(item, found):
+                    found.append(item)
+        return found
+
+    return step
+
+
+def _side(steps: Sequence[Step], item: Any) -> list[Any]:
+    """Return the one value of a side of a comparison, if there is one; a second is a failure."""
+    try:
+        found = _run(steps, [item])
+    except _NoResult:
+        raise _NoResult from None
+    if len(found) > 1:
+        raise _NoResult
+    return found
 
 
 _COMPARABLE = frozenset((str, int, float, bool))

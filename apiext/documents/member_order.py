@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import orjson
 
 from apiext.documents.json_errors import without_escaped_quotes
+from apiext.documents.places import short
 from apiext.documents.quotes import go_quote
 
 _TOKEN = re.compile(rb'"[^"]*+"|[\[\]{},]')
@@ -29,21 +30,18 @@ def _paths(raw: bytes) -> Iterator[str]:
     for token in _TOKEN.finditer(without_escaped_quotes(raw)):
         text = raw[token.start() : token.end()]
         if text in (b"{", b"["):
-            holders.append(here)
+            holders.append(f"{holders[-1]}[{keys[-1]}]" if keys and keys[-1] >= 0 else here)
             keys.append(-1 if text == b"{" else 0)
             key_next = text == b"{"
-            here = here if key_next else f"{here}[0]"
         elif text in (b"}", b"]"):
-            here = holders.pop()
+            holders.pop()
             keys.pop()
             key_next = False
         elif text == b",":
             key_next = keys[-1] < 0
-            if not key_next:
-                keys[-1] += 1
-                here = f"{holders[-1]}[{keys[-1]}]"
+            keys[-1] += not key_next
         elif key_next:
-            name = str(orjson.loads(text))
+            name = short(str(orjson.loads(text)))
             here = f"{holders[-1]}.{name}" if holders[-1] else name
             key_next = False
             yield here

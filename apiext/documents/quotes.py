@@ -1,4 +1,4 @@
-"""Texts in double quotes, as Go writes them."""
+"""Texts in double quotes, and what is escaped in them, as Go writes them."""
 
 _ESCAPES = {
     '"': '\\"', "\\": "\\\\", "\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"
@@ -31,3 +31,11 @@ def _time_character(char: str) -> str:
     if " " <= char <= "\x7f":
         return char
     return "".join(f"\\x{byte:02x}" for byte in char.encode(errors="replace"))
+
+
+def html_escaped(text: str) -> str:
+    """Return a JSON text with the characters escaped that Go's encoder escapes besides the rest."""
+    return text.translate(_HTML)
+
+
+_HTML = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"})

@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from apiext.documents.errors import DecodeError
+from apiext.documents.floats import shortest
 from apiext.documents.quotes import go_quote
 
 TAG = "tag:yaml.org,2002:"
@@ -39,7 +40,6 @@ _NOT_FINITE = {
 _BASES = {"x": 16, "o": 8, "b": 2}
 _RESOLVABLE = frozenset(("bool", "int", "float", "null", "timestamp"))
 _NAMES = {type(None): "null", bool: "bool", int: "int", float: "float", str: "str"}
-_EXPONENTS_FROM = 6  # as of %g with the fewest digits
 _LONGEST = 400  # digits of a number that a float may hold
 _INT_MIN, _INT_MAX, _UINT64_END = -(2**63), 2**63 - 1, 2**64
 
@@ -149,7 +149,7 @@ def _short_float(value: float) -> str:
     if short == 0:
         return "-0" if math.copysign(1, value) < 0 else "0"
     shown = (f"{short:.{digits}e}" for digits in range(9))  # nine digits tell all of them apart
-    return _general(Decimal(next(text for text in shown if _single(float(text)) == short)).normalize())
+    return shortest(Decimal(next(text for text in shown if _single(float(text)) == short)).normalize())
 
 
 def _single(value: float) -> float:
@@ -158,21 +158,6 @@ def _single(value: float) -> float:
         return float(struct.unpack("f", struct.pack("f", value))[0])
     except OverflowError:
         return math.copysign(math.inf, value)
-
-
-def go_float(value: float) -> str:
-    """Return a float as Go writes it in YAML: as an integer where it is one, else in the form of %g."""
-    number = Decimal(repr(value)).normalize()
-    if _INT_MIN <= number < _UINT64_END and value.is_integer():
-        return str(int(number))
-    return _general(number)
-
-
-def _general(number: Decimal) -> str:
-    exponent = number.adjusted()
-    if -5 < exponent < _EXPONENTS_FROM:
-        return format(number, "f")
-    return f"{number.scaleb(-exponent):f}e{exponent:+03d}"
 
 
 def is_ambiguous(text: str) -> bool:

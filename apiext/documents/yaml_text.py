@@ -11,14 +11,14 @@ from yaml import cyaml
 
 from apiext import limits
 from apiext.documents.document import View, clone
-from apiext.documents.errors import DecodeError
+from apiext.documents.errors import MAX_NOTES, DecodeError
+from apiext.documents.floats import yaml_float
 from apiext.documents.quotes import go_quote
 from apiext.documents.yaml_scalars import (
     TAG,
     Unsupported,
     as_key,
     as_value,
-    go_float,
     is_ambiguous,
     resolve,
     shown_key,
@@ -29,7 +29,6 @@ from apiext.documents.yaml_scalars import (
 _Parser: Any = cyaml.CParser  # type: ignore[attr-defined]  # not in the stubs
 _FIRST_DIGITS: Any = re.compile(r"[0-9]*")  # match always, so nobody asks for None
 _LAST_DIGITS: Any = re.compile(r"[0-9]*\Z")
-_MAX_NOTES = 100  # notes per document (upstream: strict errors kept)
 _UINT64_END = 2**64
 _UNFOLDED = 2**31 - 1  # characters of a line
 _PLAIN = "="  # a text that upstream does not quote
@@ -68,7 +67,7 @@ def decode_yaml(raw: bytes) -> tuple[Any, list[str]]:
     except RecursionError as error:
         raise DecodeError("yaml: exceeded max depth") from error
     return document, [
-        "\n".join(["yaml: unmarshal errors:", *reader.duplicates[:_MAX_NOTES]])
+        "\n".join(["yaml: unmarshal errors:", *reader.duplicates[:MAX_NOTES]])
     ] if reader.duplicates else []
 
 
@@ -395,7 +394,7 @@ def _represent_str(dumper: Any, text: str) -> Any:
 
 
 def _represent_float(dumper: Any, value: float) -> Any:
-    text = go_float(value)
+    text = yaml_float(value)
     return dumper.represent_scalar(dumper.resolve(yaml.ScalarNode, text, (True, False)), text)
 
 

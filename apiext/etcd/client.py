@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
+from math import inf
 from typing import Any
 
 from apiext.etcd import messages, requests
@@ -97,8 +98,9 @@ class Etcd:
 
     # -- life ----------------------------------------------------------------------------------------------------
 
-    async def start(self) -> None:
-        """Connect; Unavailable or AuthError, with the reason in the text, when that does not work in time."""
+    async def start(self, within: float = inf) -> None:
+        """Connect within so many seconds; Unavailable or AuthError, with the reason in the text, when it cannot."""
+        patience, self._caller.patience = self._caller.patience, min(within, self._caller.patience)
         self._loop = asyncio.get_running_loop()  # kept: which one runs is a question to the system each time
         await self._scope.open()
         self._calls.start()
@@ -110,6 +112,7 @@ class Etcd:
         except BaseException:
             await self.close()
             raise
+        self._caller.patience = patience
         self._scope.spawn(self._pulse())
         self._scope.spawn(self._listen())
 
@@ -167,11 +170,7 @@ class Etcd:
         """Return one key, at a revision or now; Compacted, FutureRevision, Unavailable, AuthError."""
         request = requests.get(key, revision, serializable)
         answer = messages.RangeResponse.FromString(await self._caller.read(messages.RANGE, request))
-        kvs = answer.kvs
-        if not kvs:
-            return None
-        kv = kvs[0]
-        return KeyValue(kv.key, kv.value, kv.mod_revision, kv.create_revision, kv.version)
+        return key_value(answer.kvs[0]) if answer.kvs else None
 
     async def range(
         self,
@@ -219,6 +218,10 @@ class Etcd:
         except EtcdError as error:
             self._head_failed(asking, error)
             return
+        except asyncio.CancelledError:  # the client is closed
+            waiting, self._next = [*asking, *self._next], []
+            self._head_failed(waiting, Closed())
+            raise
         self._answered, self._failed = self._loop.time(), False
         fault = self._lineage.judge(header.cluster_id, header.raft_term, header.revision, floor)
         if fault is not None:
@@ -369,10 +372,6 @@ class Etcd:
         """End a lease and delete its keys."""
         request = messages.LeaseRevokeRequest(ID=lease).SerializeToString()
         await self._caller.read(messages.LEASE_REVOKE, request)
-
-    async def stream_connection(self) -> Transport:
-        """Return the connection for streams (leases keep themselves alive on it)."""
-        return await self._streams.connection(now() + self._caller.patience)
 
     async def alarms(self) -> list[Alarm]:
         """Return the alarms that are raised."""

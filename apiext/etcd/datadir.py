@@ -1,6 +1,7 @@
 """The private child's directory: who holds it, which child runs on it, whether the last one was stopped in order."""
 
 import fcntl
+import json
 import os
 from pathlib import Path
 
@@ -45,7 +46,8 @@ class DataDir:
         except OSError as error:
             holder = os.read(lock, 32).decode("ascii", "replace").strip()
             os.close(lock)
-            raise DirectoryInUse(f"{self.root} is in use by process {holder or 'unknown'}") from error
+            by = f"is in use by process {holder or 'unknown'}"
+            raise DirectoryInUse(f"{self.root} {by}: end that one, or take another directory") from error
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
         self._lock = lock
@@ -96,14 +98,31 @@ class DataDir:
             (self.run / name).unlink(missing_ok=True)
 
     def last_words(self, size: int = 400) -> str:
-        """Return the last line of the child's log, cut to ``size`` characters."""
+        """Return why the child died, cut to ``size`` characters: what it last called fatal, else its last line."""
         try:
             with self.log.open("rb") as file:
                 file.seek(max(0, os.fstat(file.fileno()).st_size - 10_000))
                 lines = file.read().decode("utf-8", "replace").split("\n")
         except OSError:
             return ""
-        return next((line[:size] for line in reversed(lines) if line.strip()), "")
+        said = next((text for line in reversed(lines) if (text := _reason(line))), "")
+        return (said or next((line for line in reversed(lines) if line.strip()), ""))[:size]
+
+
+def _reason(line: str) -> str:
+    """Return what a line of etcd's log says of its end, without the stack; empty for any other line."""
+    if line.startswith("panic: "):
+        return line
+    if not line.startswith('{"level":"'):
+        return ""
+    try:
+        told = json.loads(line)
+    except ValueError:
+        return ""
+    if told.get("level") not in ("fatal", "panic"):
+        return ""
+    rest = [f"{name}: {it}" for name, it in told.items() if name not in ("level", "ts", "caller", "msg", "stacktrace")]
+    return "; ".join([str(told.get("msg")), *rest])
 
 
 def is_running(pid: int) -> bool:

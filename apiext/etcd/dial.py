@@ -1,7 +1,8 @@
-"""How the HTTP/2 transport reaches an endpoint: TCP, TLS, or a unix socket whose path may be long."""
+"""How the HTTP/2 transport reaches an endpoint: TCP, TLS, or a unix socket, by a path that may be long or ``@name``."""
 
 import asyncio
 import os
+import socket
 import ssl
 import tempfile
 from collections.abc import Iterator
@@ -10,16 +11,20 @@ from pathlib import Path
 
 from apiext.etcd.errors import UNAVAILABLE, EtcdError
 from apiext.etcd.h2 import Connection
+from apiext.etcd.h2call import MAX_MESSAGE
 from apiext.etcd.transport import TLS, Endpoint, Spawn, Transport
 
 CONNECT_TIMEOUT = 3.0  # seconds until the server's first frame
 SUN_PATH = 100  # bytes that surely fit into a socket address: 104 to 108 on the systems there are
 
 
-async def dial(endpoint: Endpoint, tls: TLS, _spawn: Spawn) -> Transport:
-    """Connect to an endpoint over HTTP/2; EtcdError with ``sent=False`` when it does not work out."""
+async def dial(endpoint: Endpoint, tls: TLS, _spawn: Spawn, *, largest: int = MAX_MESSAGE) -> Transport:
+    """Connect to an endpoint over HTTP/2; EtcdError with ``sent=False`` when it does not work out.
+
+    ``largest`` is how many bytes an answer may have.
+    """
     loop = asyncio.get_running_loop()
-    connection = Connection(endpoint.authority, endpoint.scheme, loop)
+    connection = Connection(endpoint.authority, endpoint.scheme, loop, largest)
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT):
             await _connect(loop, connection, endpoint, tls)
@@ -45,6 +50,16 @@ def _reason(error: Exception, endpoint: Endpoint) -> str:
 
 
 async def _connect(loop: asyncio.AbstractEventLoop, connection: Connection, endpoint: Endpoint, tls: TLS) -> None:
+    if endpoint.scheme == "unix" and endpoint.path.startswith("@"):
+        unnamed = socket.socket(socket.AF_UNIX)
+        unnamed.setblocking(False)
+        try:
+            await loop.sock_connect(unnamed, f"\0{endpoint.path[1:]}")
+            await loop.create_unix_connection(lambda: connection, sock=unnamed)
+        except BaseException:
+            unnamed.close()
+            raise
+        return
     if endpoint.scheme == "unix":
         with short_path(endpoint.path) as path:
             await loop.create_unix_connection(lambda: connection, path)

@@ -51,8 +51,11 @@ class H2Stream:
 class Connection(asyncio.Protocol):
     """One HTTP/2 connection (the Transport port)."""
 
-    def __init__(self, authority: str, scheme: str, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, authority: str, scheme: str, loop: asyncio.AbstractEventLoop, largest: int = MAX_MESSAGE
+    ) -> None:
         self.loop = loop
+        self._largest = largest
         self.live = True
         self.heard = self.answered = loop.time()
         self.lost: asyncio.Future[None] = loop.create_future()
@@ -259,7 +262,7 @@ class Connection(asyncio.Protocol):
             payload = frames.unpad(payload)
         if call.on_message is None:
             call.collect(payload)
-            if call.size > MAX_MESSAGE:
+            if call.size > self._largest:
                 self.reset(call, EtcdError(RESOURCE_EXHAUSTED, "the answer is too large"))
         else:
             fault = call.feed(payload)

@@ -89,6 +89,7 @@ class EtcdServer:
         self.version = binary.text
         self.development_only = not binary.durable
         self.warnings: list[str] = []
+        self._tell: Callable[[str], None] = log.warning
         self.pid = 0
         self.adopted = False
         self._directory = directory
@@ -99,12 +100,27 @@ class EtcdServer:
         self._stopping = False
 
     @classmethod
-    async def start(cls, data_dir: Path, *, binary: str | None = None) -> "EtcdServer":
-        """Start a child on a directory, or adopt the one that runs there; ServerError, NoBinary, DirectoryInUse."""
+    async def start(
+        cls,
+        data_dir: Path,
+        *,
+        binary: str | None = None,
+        warn: Callable[[str], None] = log.warning,
+        give_up: Callable[[], bool] = lambda: False,
+    ) -> "EtcdServer":
+        """Start a child on a directory, or adopt the one that runs there; ServerError, NoBinary, DirectoryInUse.
+
+        ``warn`` is told what the data may suffer from; ``give_up`` tells that a directory in use is not waited for.
+        """
         directory = DataDir(data_dir)
         server = cls(directory, find_binary(binary))
+        server._tell = warn
         directory.make()
-        await _until(lambda: _locked(directory), LOCK_PATIENCE)
+        try:
+            directory.lock()
+        except DirectoryInUse as used:
+            warn(f"{used}; waiting {LOCK_PATIENCE:g}s for it")
+            await _until(lambda: _locked(directory), LOCK_PATIENCE, give_up)
         try:
             await server._begin()
         except BaseException:
@@ -175,8 +191,11 @@ class EtcdServer:
                 start_new_session=True,  # Ctrl-C is for us: we drain first
             )
         self._child, self.pid, self.adopted = child, child.pid, False
-        directory.remember_child(child.pid)
         self._gone = _exit_of(child.pid, child)
+        try:
+            directory.remember_child(child.pid)
+        except OSError as error:  # on a full disk; it is our child all the same
+            log.error("nobody will find etcd (process %d) if we are killed: %s", child.pid, error)
         deadline = asyncio.get_running_loop().time() + READY_TIMEOUT
         while not await self._answers():
             if child.poll() is not None:
@@ -206,7 +225,7 @@ class EtcdServer:
     def _warn(self, text: str) -> None:
         if text not in self.warnings:
             self.warnings.append(text)
-        log.warning("%s", text)
+            self._tell(text)
 
     # -- watching over it ----------------------------------------------------------------------------------------
 
@@ -247,7 +266,7 @@ def _locked(directory: DataDir) -> bool:
     return True
 
 
-async def _until(done: Callable[[], bool], patience: float) -> bool:
+async def _until(done: Callable[[], bool], patience: float, give_up: Callable[[], bool] = lambda: False) -> bool:
     """Wait until something is so; after ``patience`` seconds return False, or raise what still stands against it."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + patience
@@ -256,7 +275,7 @@ async def _until(done: Callable[[], bool], patience: float) -> bool:
             if done():
                 return True
         except DirectoryInUse:
-            if loop.time() > deadline:
+            if loop.time() > deadline or give_up():
                 raise
         if loop.time() > deadline:
             return False

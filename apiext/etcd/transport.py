@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from apiext.etcd.errors import EtcdError
-from apiext.trust import as_go
+from apiext.trust import as_go, load_pair
 
 
 class Stream(Protocol):
@@ -66,7 +66,7 @@ class TLS:
         """Return a fresh client context that offers HTTP/2."""
         context = as_go(ssl.create_default_context(cafile=self.ca or None))
         if self.cert:
-            context.load_cert_chain(self.cert, self.key or None)
+            load_pair(context, self.cert, self.key or None)
         context.set_alpn_protocols(["h2"])
         return context
 

@@ -8,7 +8,17 @@ from typing import Any, Protocol
 from apiext.etcd import messages
 from apiext.etcd.calls import TRY, is_cut_off
 from apiext.etcd.channel import FIRST_PAUSE, LAST_PAUSE, SHORT_LIFE, Channel, jittered
-from apiext.etcd.errors import DEADLINE_EXCEEDED, UNAVAILABLE, AuthError, Compacted, EtcdError, FarBehind, stale_token
+from apiext.etcd.errors import (
+    DEADLINE_EXCEEDED,
+    PERMISSION_DENIED,
+    UNAUTHENTICATED,
+    UNAVAILABLE,
+    AuthError,
+    Compacted,
+    EtcdError,
+    FarBehind,
+    stale_token,
+)
 from apiext.etcd.transport import Stream, Transport
 from apiext.etcd.values import Batch, KeyValue, WatchEvent, key_value
 
@@ -222,12 +232,12 @@ class Watch:
         if answer.compact_revision or "compacted" in reason:
             self.end(Compacted(oldest=answer.compact_revision))
         elif "permission denied" in reason:
-            self.end(AuthError(7, reason))
+            self.end(AuthError(PERMISSION_DENIED, reason))
         else:
             stream, self._stream = self._stream, None
             if stream is not None:
                 stream.cancel()
-            self._on_over(EtcdError(16 if "auth token" in reason else UNAVAILABLE, reason))
+            self._on_over(EtcdError(UNAUTHENTICATED if "auth token" in reason else UNAVAILABLE, reason))
 
     def _on_events(self, found: Any, fragment: bool) -> None:
         watermark = self.watermark  # servers before 3.5.8 repeat events, and the owner may know some already

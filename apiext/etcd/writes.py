@@ -9,11 +9,13 @@ from apiext.etcd.channel import FIRST_PAUSE, jittered
 from apiext.etcd.errors import (
     FAILED_PRECONDITION,
     INVALID_ARGUMENT,
+    NOT_FOUND,
     OUT_OF_RANGE,
     PERMISSION_DENIED,
     RESOURCE_EXHAUSTED,
     UNAUTHENTICATED,
     UNAVAILABLE,
+    UNIMPLEMENTED,
     EtcdError,
     Unavailable,
     UnknownOutcome,
@@ -23,7 +25,6 @@ from apiext.etcd.errors import (
 from apiext.etcd.transport import Transport
 from apiext.etcd.values import KeyValue, WriteResult, key_value
 
-UNIMPLEMENTED, NOT_FOUND = 12, 5
 # what the server says instead of acting; after anything else a sent write may have happened
 _REFUSALS = frozenset(
     {
@@ -51,6 +52,14 @@ class Attempt:
     expected: int
     began: float  # loop time of the last try
     in_doubt: bool = False  # whether an earlier try may have happened
+
+    def made(self, current: KeyValue) -> bool:
+        """Tell whether it certainly was this write that made the key what it is.
+
+        What is created has a uid of its own. But two updates of one state may have the same bytes, and only one of them
+        happens: who counts must not be told that both did.
+        """
+        return not self.expected and current.value == self.value
 
 
 def read_result(raw: bytes) -> WriteResult:
@@ -119,7 +128,7 @@ class Writer:
 
     def _judge_by_read(self, attempt: Attempt, error: EtcdError, current: KeyValue | None) -> WriteResult | None:
         if current is not None:
-            if current.mod_revision > attempt.expected and current.value == attempt.value:
+            if attempt.made(current):
                 return WriteResult(True, current.mod_revision)
             if current.mod_revision == attempt.expected:
                 return None  # the compare makes a second try safe even when the first is still on its way
@@ -133,7 +142,7 @@ class Writer:
             return result
         if current is not None and current.mod_revision == attempt.expected:
             return result  # a guard has changed: neither this try nor an earlier one can happen any more
-        if current is not None and current.mod_revision > attempt.expected and current.value == attempt.value:
+        if current is not None and attempt.made(current):
             return WriteResult(True, current.mod_revision)
         raise UnknownOutcome(UNAVAILABLE, "the write is in doubt: an answer was lost and the key has changed since")
 

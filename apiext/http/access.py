@@ -12,14 +12,12 @@ from typing import Any
 import orjson
 
 from apiext import limits
-from apiext.audit.events import micro_time
+from apiext.audit.events import dumped, micro_time
 from apiext.audit.threads import Worker
-from apiext.http.exchange import Exchange, Reply, StreamReply
+from apiext.http.exchange import Answer, Exchange, Handler, Reply
 from apiext.http.gate import Gate
 
 FROM_VERBOSITY = 2  # clients.md §9.3; upstream: 3
-Answer = Reply | StreamReply
-Handler = Callable[[Exchange], Awaitable[Answer]]
 
 
 class AccessLog:
@@ -38,7 +36,7 @@ class AccessLog:
         """Take the line of a request that began at ``started`` (loop time) and is over now."""
         took = round((time.monotonic() - started) * 1000, 3)  # the loop's time, but of this moment
         whole = {"time": micro_time(time.time()), **line, "milliseconds": took}
-        text = orjson.dumps(whole, option=orjson.OPT_APPEND_NEWLINE)
+        text = dumped(whole) + b"\n"
         if self._held and self._held + len(text) > limits.ACCESS_HELD:
             self._lost += 1
             return

@@ -4,8 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from apiext.auth.user import User
 from apiext.config import HeaderConfig
-from apiext.http.exchange import Connection, Exchange, Reply
-from apiext.http.filters import Answer, Handler
+from apiext.http.exchange import Answer, Connection, Exchange, Handler, Reply
 from apiext.http.gate import Gate
 from apiext.http.sinks import WatchSink
 from apiext.http.websocket import WebSocketSink
@@ -48,7 +47,7 @@ def announcing(config: HeaderConfig, *, tls: bool) -> Announce | None:
         if exchange.method == "OPTIONS" and len(lines) > len(always):
             return Reply(204, "", headers=lines)
         if lines:
-            exchange.connection = _Announcing(exchange.connection, lines)
+            exchange.connection = _Announcing(exchange.connection, lines, len(lines) > len(always))
         reply = await handler(exchange)
         if isinstance(reply, Reply):
             reply.headers = [*reply.headers, *lines]
@@ -66,8 +65,9 @@ def _of_origin(origin: str, allowed: Sequence[Callable[[str], bool]]) -> Lines:
 class _Announcing:
     """A connection whose watches begin with some headers more; a WebSocket's do not, as upstream's do not."""
 
-    def __init__(self, inner: Connection, lines: Lines) -> None:
+    def __init__(self, inner: Connection, lines: Lines, is_allowed_page: bool) -> None:
         self._inner = inner
+        self.is_allowed_page = is_allowed_page
         self._lines = written(lines)
         self.certificate_user: User | None = inner.certificate_user
         self.is_proxy: bool = inner.is_proxy

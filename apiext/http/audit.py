@@ -2,7 +2,7 @@
 
 import time
 import zlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -18,19 +18,16 @@ from apiext.audit.events import Event, Read, Told, Trail
 from apiext.auth.user import User
 from apiext.documents.encoding import decode_yaml, encode_in_order
 from apiext.http import negotiation, protobuf, refusals
-from apiext.http.exchange import Exchange, Headers, Reply, StreamReply
+from apiext.http.exchange import Answer, Exchange, Handler, Headers, Reply, StreamReply
 from apiext.meta import status
 from apiext.meta.requestinfo import RequestInfo
 from apiext.meta.status import StatusError
-
-Answer = Reply | StreamReply
 
 NOT_STORED = "failed to store audit event"
 _CLOSED = {"metadata": {}, "status": "Success", "message": "Connection closed early", "code": 200}
 _DISCOVERY = frozenset(("api", "apis"))
 _OF_COLLECTIONS = frozenset(("list", "watch", "deletecollection"))
 _URL = "".join(map(chr, range(0x21, 0x7F)))
-_ENCODED = (negotiation.JSON, negotiation.YAML, negotiation.PROTOBUF)
 
 
 def begin(auditor: Auditor, exchange: Exchange, user: User | None) -> Trail | None:
@@ -89,8 +86,9 @@ def _uri(target: str) -> str:
 def source_ips(headers: Headers, peer: str) -> list[str]:
     """Return the addresses that a request is said to have passed, and the one it came from."""
     forwarded, real = headers.get("X-Forwarded-For", ""), headers.get("X-Real-Ip", "")
-    found = [ip for part in forwarded.split(",") if (ip := _ip(part.strip()))] if forwarded else []
-    if real and (ip := _ip(real)) and ip not in found:
+    parts = (part.strip() for part in forwarded.split(",")) if forwarded else ()
+    found = [ip for part in parts if len(part) <= _LONGEST and (ip := _ip(part))]
+    if real and len(real) <= _LONGEST and (ip := _ip(real)) and ip not in found:
         found.append(ip)
     remote = _ip(peer)
     if remote and (not found or found[-1] != remote):
@@ -103,6 +101,9 @@ def _ip(text: str) -> str:
     """Return an address as it is written, empty for what is none."""
     found = _parsed(text) if text and "%" not in text else None
     return str(found) if found is not None else ""
+
+
+_LONGEST = 64  # characters of an address, and more: longer texts are none, and not to be remembered
 
 
 def _parsed(text: str) -> IPv4Address | IPv6Address | None:
@@ -130,7 +131,7 @@ async def refused(auditor: Auditor, exchange: Exchange, error: StatusError) -> N
         await auditor.tell(trail.event(policy.STARTED, time.time(), told, shown))
 
 
-async def follow(auditor: Auditor, handler: Callable[[Exchange], Awaitable[Answer]], exchange: Exchange) -> Answer:
+async def follow(auditor: Auditor, handler: Handler, exchange: Exchange) -> Answer:
     """Answer a request that has a trail, and tell its stages; what is raised is made an answer here."""
     trail = exchange.trail
     assert trail is not None
@@ -218,7 +219,7 @@ _MOST_OF_A_STATUS = 4096  # bytes: what a delete answers is one, or an object
 def _is_object(exchange: Exchange, reply: Reply) -> bool:
     """Whether an answer is an object of the API: upstream logs those, and discovery; not what other handlers write."""
     info = exchange.info
-    if info is None or reply.code in _BODYLESS or reply.content_type.partition(";")[0] not in _ENCODED:
+    if info is None or reply.code in _BODYLESS or reply.content_type.partition(";")[0] not in negotiation.ENCODINGS:
         return False
     return info.is_resource or exchange.path.lstrip("/").partition("/")[0] in _DISCOVERY
 

@@ -33,6 +33,11 @@ class Conditional:
         """Return the headers that tell which document this is."""
         return [("ETag", tag), ("Last-Modified", self._changed(name, tag)[2])]
 
+    def forget(self, gone: Callable[[str], bool]) -> None:
+        """Forget documents that are gone, by name."""
+        for name in [name for name in self._since if gone(name)]:
+            del self._since[name]
+
     def _changed(self, name: str, tag: str) -> tuple[str, int, str]:
         """Return since when a document is what it is, as _since has it; no two states of it have the same second."""
         known = self._since.get(name)

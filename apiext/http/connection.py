@@ -8,8 +8,8 @@ import contextlib
 import logging
 import socket
 import ssl
-from collections.abc import Sequence
-from time import monotonic
+from collections.abc import Iterable, Iterator, Sequence
+from time import monotonic, time
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from aiohttp import web
@@ -19,25 +19,29 @@ from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 from aiohttp.web_protocol import _ErrInfo
 
 from apiext import limits
-from apiext.auth.authentication import user_of_certificate
+from apiext.auth.authentication import user_of_certificate, valid_until
 from apiext.auth.proxies import Proxies
-from apiext.auth.user import User
+from apiext.auth.user import REFUSED, User
 from apiext.http import responses
-from apiext.http.exchange import Exchange, Reply, StreamReply
+from apiext.http.exchange import Exchange, Handler, Reply, StreamReply
+from apiext.http.farewells import Farewells
 from apiext.http.fastpath import FastPath
-from apiext.http.filters import Handler
 from apiext.http.gate import audit_id
-from apiext.http.sinks import WatchSink
+from apiext.http.sinks import UnchunkedSink, WatchSink
 from apiext.http.turns import Request, Turns
 from apiext.http.websocket import WebSocketSink
 from apiext.meta import status
 from apiext.meta.status import StatusError
+from apiext.turn import Turn
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
 log = logging.getLogger(__name__)
 
+_MANY = 100  # fields of a head that is not looked at
+_FIELD = 300  # bytes of memory that a field takes besides its text
+_HEAD_END = b"\r\n\r\n"
 _JOIN_BELOW = 64 * 1024  # bytes of a body that is sent in one piece with its head
 _SLOW_BODY = "Timeout: the body of the request did not arrive in time"
 _USER_TIMEOUT_MS = 30_000  # a peer that acknowledges nothing for so long is dead
@@ -51,6 +55,7 @@ class Service(Protocol):
     compressor: responses.Compressor
     fast: FastPath | None
     proxies: Proxies | None
+    farewells: Farewells
     active: int
 
     def request_done(self) -> None:
@@ -60,8 +65,9 @@ class Service(Protocol):
 class ApiHandler(Turns):
     """A connection. A GET that can be answered at once is answered in ``data_received``; others take aiohttp's way."""
 
+    is_allowed_page = False
     __slots__ = (
-        "_head", "_request", "_service", "_sink", "_sized",
+        "_alone", "_expiry", "_head", "_large", "_request", "_secure", "_service", "_sink", "_sized",
         "certificate_user", "is_proxy", "seen_headers", "seen_plain",
     )  # fmt: skip
 
@@ -70,8 +76,12 @@ class ApiHandler(Turns):
         self._service = service
         self._sink: WatchSink | None = None
         self._sized = False
+        self._secure = False
         self._request: Request | None = None
         self._head = 0  # bytes of a head that is not complete
+        self._large = False  # whether so much came that the last head may be large
+        self._expiry: asyncio.TimerHandle | None = None
+        self._alone = False  # whether the last request had all that came with it
         self.certificate_user: User | None = None
         self.is_proxy = False
         self.seen_headers: object = None
@@ -82,22 +92,38 @@ class ApiHandler(Turns):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Set TCP options, find the client certificate's user, and give the first head its time."""
         super().connection_made(transport)
-        found = transport.get_extra_info("ssl_object")
-        proxies = self._service.proxies
-        if found is not None and proxies is not None:
-            holder = proxies.holder(cast(ssl.SSLObject, found))
-            self.certificate_user, self.is_proxy = holder.user, holder.is_proxy
-        elif found is not None:
-            certificate = cast(ssl.SSLObject, found).getpeercert(True)
-            self.certificate_user = user_of_certificate(certificate) if certificate else None
+        found = cast("ssl.SSLObject | None", transport.get_extra_info("ssl_object"))
+        self._secure = found is not None
+        certificate = found.getpeercert(True) if found is not None else None
+        if found is not None and certificate:
+            self._believe(found, certificate)
         _set_option(transport, socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", _USER_TIMEOUT_MS)
         if self._keepalive_handle is not None:
             self._keepalive_handle.cancel()
         self._next_keepalive_close_time = self._loop.time() + limits.HEAD_TIMEOUT
         self._keepalive_handle = self._loop.call_at(self._next_keepalive_close_time, self._process_keepalive)
 
+    def _believe(self, connection: ssl.SSLObject, certificate: bytes) -> None:
+        """Take note of whom a client's certificate names, for as long as it is valid (upstream: each request asks)."""
+        proxies = self._service.proxies
+        if proxies is not None:
+            holder = proxies.holder(connection)
+            self.certificate_user, self.is_proxy = holder.user, holder.is_proxy
+        else:
+            self.certificate_user = user_of_certificate(certificate)
+        left = max(0.0, valid_until(certificate) - time())
+        self._expiry = self._loop.call_later(left, self._disbelieve)
+
+    def _disbelieve(self) -> None:
+        self.certificate_user, self.is_proxy, self.seen_headers = REFUSED, False, None
+
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Let go of the watch on this connection."""
+        """Let go of all that this connection holds, or soon, as many others are lost with it."""
+        self._service.farewells.put(lambda: self._lost(exc))
+
+    def _lost(self, exc: BaseException | None) -> None:
+        if self._expiry is not None:
+            self._expiry.cancel()
         sink = self._sink
         if sink is not None:
             self._sink = None
@@ -145,8 +171,7 @@ class ApiHandler(Turns):
         fast = self._service.fast
         waiter = self._waiter
         if (
-            fast is None
-            or waiter is None
+            waiter is None
             or waiter.done()
             or self._messages
             or self._payload_parser is not None
@@ -162,23 +187,39 @@ class ApiHandler(Turns):
             messages, upgraded, tail = self._parser.feed_data(data)
         except HttpProcessingError as error:
             messages, upgraded, tail = [(_ErrInfo(400, error, error.message), EMPTY_PAYLOAD)], False, b""
-        self._head = 0 if messages else self._head + len(data)
+        size = self._head + len(data)
+        self._large = size > limits.HEAD_KEPT
+        self._head = 0 if messages else size
         if self._head > limits.MAX_HEAD:
             messages = [(_ErrInfo(431, _HeadTooLongError(), ""), EMPTY_PAYLOAD)]
-        if len(messages) == 1 and not upgraded and self._answered(fast, *messages[0]):
+        if fast is not None and len(messages) == 1 and not upgraded and self._answered(fast, *messages[0]):
             return
+        self._alone = data.find(_HEAD_END) + len(_HEAD_END) == len(data)
         self._queue(messages)
         self._upgraded = upgraded
         if upgraded and tail:
             self._message_tail = tail
 
     def _take(self, data: bytes) -> None:
-        """Do as the parent does, but read the body that a request of a retired connection waits for."""
-        request = self._request
-        waited_for = self._close and request is not None and not request.payload.is_eof()
+        """Do as the parent does, but read the body that a request of a retired connection waits for.
+
+        Who sends a head behind a request that is under way, or trailers behind its body, that have no end, is cut off.
+        """
+        body = self._request.payload if self._request is not None else EMPTY_PAYLOAD
+        self._alone = False
+        before = self._request_count, body.total_bytes
+        waited_for = self._close and not body.is_eof()
         self._close = self._close and not waited_for
         super().data_received(data)
         self._close = self._close or waited_for
+        if self._messages and isinstance(self._messages[-1][0], _ErrInfo) and not body.is_eof():
+            body.set_exception(web.RequestPayloadError("what follows is no body"))  # else it would be waited for
+        whole = (self._request_count, body.total_bytes) != before or self._upgraded
+        size = self._head + len(data)
+        self._large = self._large or size > limits.HEAD_KEPT
+        self._head = 0 if whole else size
+        if self._head > limits.MAX_HEAD:
+            self.force_close()
 
     def _answered(self, fast: FastPath, message: Any, payload: StreamReader) -> bool:
         if (
@@ -186,7 +227,10 @@ class ApiHandler(Turns):
             or message.method != "GET"
             or payload is not EMPTY_PAYLOAD
             or message.should_close
-            or message.version < HttpVersion11
+            or message.upgrade
+            or self._large
+            or len(message.raw_headers) > _MANY
+            or message.version != HttpVersion11
         ):
             return False
         reply = fast.answer(message.path, cast(Any, message.headers), message.raw_headers, self)
@@ -218,6 +262,9 @@ class ApiHandler(Turns):
         service = self._service
         self._request = request
         message = request.message
+        if message.version.major != 1:  # the parser takes 0.9 and 2.0 as well
+            self.refuse(400, None)
+            return False
         exchange = Exchange(message.method, message.path, message.headers, self, self._loop.time())
         service.active += 1
         try:
@@ -227,8 +274,10 @@ class ApiHandler(Turns):
                 if size > limits.GZIP_FROM:
                     await service.compressor.apply(exchange, reply)
                     size = reply.size
+                if self._secure and size > limits.TLS_WRITE:
+                    return await self._send_in_turns(exchange.audit_id, reply, size)
                 kept = self._send(exchange.audit_id, reply, size)
-                if self._paused and size >= _JOIN_BELOW:
+                if self._paused:  # who pipelines requests and does not read gets no more answers
                     await self._drain_helper()
                 return kept
         finally:
@@ -244,13 +293,34 @@ class ApiHandler(Turns):
             self._sink = None
         return reply.stream.clean and not (self._close or request.message.should_close)
 
+    async def _send_in_turns(self, audit: str, reply: Reply, size: int) -> bool:
+        """Write a large answer over TLS, which encrypts all that it is given at once, and holds it."""
+        parts, reply.parts = reply.parts, ()
+        kept = self._send(audit, reply, size)
+        request, transport = self._request, self.transport
+        if transport is None or request is None or request.message.method == "HEAD":
+            return kept
+        turn = Turn()
+        for piece in _pieces(parts):
+            transport.writelines(piece)
+            if self._paused:
+                await self._drain_helper()
+            await turn.give()
+            if self.transport is None or self.transport.is_closing():
+                return False
+        return kept
+
     def _send(self, audit: str, reply: Reply, size: int) -> bool:
         """Write an answer; return whether the connection may go on."""
         request, transport = self._request, self.transport
         if request is None or transport is None or transport.is_closing():
             raise ConnectionResetError("the client is gone")
         message = request.message
-        close = self._close or message.should_close or self._leave_body(request)
+        # the parser drops what came in one piece with a request for an upgrade that it does not know
+        lost = message.upgrade and not self._upgraded and not self._alone
+        faulty = message.chunked and message.version < HttpVersion11  # others may read another end of it
+        ends = lost or faulty or self._is_large(message)
+        close = self._close or message.should_close or self._leave_body(request) or ends
         date = self._service.clock.line()
         head = responses.head(reply, date, audit, close=close, length=size, version=message.version)
         parts = () if message.method == "HEAD" else reply.parts
@@ -263,6 +333,13 @@ class ApiHandler(Turns):
                 self._sized = True
             transport.writelines([head, *parts])
         return not close
+
+    def _is_large(self, message: RawRequestMessage) -> bool:
+        """Whether a head takes so much memory that the parser is not to keep it until the next one comes."""
+        fields = message.raw_headers
+        if not self._large and len(fields) <= _MANY:
+            return False
+        return sum(len(name) + len(value) + _FIELD for name, value in fields) > limits.HEAD_KEPT
 
     def _leave_body(self, request: Request) -> bool:
         """Whether the body stays unread because its client waits for a 100 that it will not get."""
@@ -309,6 +386,8 @@ class ApiHandler(Turns):
             raise ConnectionResetError("the client is gone")
         _set_option(transport, socket.SOL_SOCKET, "SO_SNDBUF", limits.WATCH_SEND_BUFFER)
         transport.set_write_buffer_limits(high=limits.WATCH_HIGH_WATER)
+        if kind is WatchSink and self._request is not None and self._request.message.version < HttpVersion11:
+            kind = UnchunkedSink
         sink = self._sink = kind(transport, head, columns, self._loop.create_future())
         if isinstance(sink, WebSocketSink):
             sink.receive = lambda receiver: self.set_parser(cast(Any, receiver))
@@ -319,7 +398,7 @@ class ApiHandler(Turns):
     def refuse(self, code: int, error: BaseException | None) -> None:
         """Answer what no handler saw: a head that cannot be parsed, or a bug in this module; then close."""
         transport = self.transport
-        if transport is None or isinstance(error, ConnectionError):
+        if transport is None or transport.is_closing() or isinstance(error, ConnectionError):
             raise ConnectionResetError("the client is gone")
         if code >= 500:
             log.error("connection failed", exc_info=error)
@@ -333,6 +412,22 @@ class ApiHandler(Turns):
         """Log a failure, unless it only says that the client went away."""
         if not isinstance(kw.get("exc_info"), ConnectionError):
             log.error(*args, **kw)
+
+
+def _pieces(parts: Iterable[bytes]) -> Iterator[list[bytes | memoryview]]:
+    """Yield the parts in pieces of about limits.TLS_WRITE bytes."""
+    piece: list[bytes | memoryview] = []
+    size = 0
+    for part in parts:
+        for at in range(0, len(part), limits.TLS_WRITE):
+            some = memoryview(part)[at : at + limits.TLS_WRITE]
+            piece.append(some)
+            size += len(some)
+            if size >= limits.TLS_WRITE:
+                yield piece
+                piece, size = [], 0
+    if piece:
+        yield piece
 
 
 class _HeadTooLongError(Exception):
@@ -352,7 +447,7 @@ def _parse_error(code: int, error: BaseException | None) -> StatusError:
 
 
 def _expects_continue(message: RawRequestMessage) -> bool:
-    return message.headers.get("Expect", "").lower() == "100-continue"
+    return message.version >= HttpVersion11 and message.headers.get("Expect", "").lower() == "100-continue"
 
 
 def _bounded(data: bytes, limit: int) -> bytes:

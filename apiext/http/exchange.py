@@ -1,11 +1,12 @@
 """One request and its answer as the core sees them: no type of the HTTP library, no socket."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 from urllib.parse import unquote, unquote_to_bytes
 
+from apiext import limits
 from apiext.audit.events import Trail
 from apiext.auth.user import ANONYMOUS, User
 from apiext.http.sinks import WatchSink
@@ -30,6 +31,7 @@ class Connection(Protocol):
 
     certificate_user: User | None
     is_proxy: bool
+    is_allowed_page: bool  # whether --cors-allowed-origins names where the request comes from
 
     async def read_body(self, limit: int) -> bytes:
         """Return the body; raises StatusError 413 over ``limit`` bytes, 408 when it does not come."""
@@ -67,6 +69,9 @@ class StreamReply:
 
     stream: WatchSink
     code: int = 200
+
+
+Answer = Reply | StreamReply
 
 
 class Labels(NamedTuple):
@@ -145,6 +150,9 @@ class Exchange:
         return values[0] if values else ""
 
 
+Handler = Callable[[Exchange], Awaitable[Answer]]
+
+
 def split_target(target: str) -> tuple[str, Query]:
     """Return the decoded path and the query of a request target; an absolute-form target loses its host.
 
@@ -155,7 +163,7 @@ def split_target(target: str) -> tuple[str, Query]:
         path = _without_host(path)
     if "%" in path:
         path = "" if _NO_ESCAPE.search(path) else unquote(path)
-    return path, _query(text) if text else {}
+    return path, _query(text) if text and text.count("&") < limits.QUERY_PARAMETERS else {}
 
 
 def _query(text: str) -> Query:

@@ -10,10 +10,11 @@ from typing import Protocol
 
 from apiext import limits
 from apiext.auth import impersonation
+from apiext.auth.authentication import BadCredential
 from apiext.auth.authorization import always_allow
 from apiext.auth.user import User
 from apiext.catalog.served import Catalog
-from apiext.http import negotiation, routes
+from apiext.http import negotiation, pages, routes
 from apiext.http.exchange import Headers, Reply
 from apiext.http.gate import Gate, audit_id
 from apiext.http.operations import Operations
@@ -25,6 +26,7 @@ from apiext.storage.store import Entry, Viewer
 from apiext.telemetry import Distribution, Slot
 
 _TAIL = "?resourceVersion=0"
+_LONGEST = 1_024  # characters of a path that may be one of a collection
 _HEAD = b"HTTP/1.1 200 OK\r\nCache-Control: no-cache, private\r\nContent-Type: application/json\r\n%bAudit-Id: "
 
 
@@ -121,21 +123,29 @@ class FastPath:
 
     def _is_plain(self, headers: Headers, caller: Caller) -> bool:
         """Whether requests with these headers are a known user's, and answered with views as they are."""
+        gate = self._gate
         try:
             wanted = negotiation.output(headers.get("Accept", ""), typed=False)
-            user = self._gate.user(headers.get("Authorization", ""), caller.certificate_user, "/apis")
-        except StatusError:
+            # not by the gate, which would count an attempt: each request is one, wherever it is answered
+            user = gate.authenticator.authenticate(headers.get("Authorization", ""), caller.certificate_user)
+        except (StatusError, BadCredential):
+            return False
+        if user is None and not gate.anonymous:
             return False
         pretty = negotiation.wants_pretty((), headers.get("User-Agent", ""))
-        if impersonation.account_of(user.name) is not None:
+        if user is not None and impersonation.account_of(user.name) is not None:
             return False  # its token ends some day
         special = headers.get("Expect", "") or impersonation.is_meant(headers) or caller.is_proxy
         if self._origins and headers.get("Origin", ""):
             return False  # pages of other origins are told more
+        if gate.pages is not None and pages.may_be_read_by_one(headers):
+            return False
         return self.open and wanted.plain and not pretty and not special
 
     def _learn(self, path: str, catalog: Catalog) -> Road | None:
         """Remember where a collection path leads; None for paths that are no collection of plain objects."""
+        if len(path) > _LONGEST:
+            return None
         if len(self._roads) >= limits.ROADS_KEPT:
             self._roads.clear()
         road = self._find(path, catalog)

@@ -14,7 +14,7 @@ from apiext.auth.authentication import EXTRA_SPACE, has_extra_space
 from apiext.auth.authorization import ALLOWED, Attributes, always_allow, denial, is_public
 from apiext.http import audit as auditing
 from apiext.http import refusals, websocket
-from apiext.http.exchange import Exchange, Labels, Reply, StreamReply
+from apiext.http.exchange import Answer, Exchange, Handler, Labels, Reply
 from apiext.http.gate import Gate, audit_id
 from apiext.http.responses import warning_values
 from apiext.meta import requestinfo, status
@@ -22,8 +22,6 @@ from apiext.meta.requestinfo import RequestInfo
 from apiext.meta.status import StatusError
 from apiext.meta.time import parse_duration
 
-Answer = Reply | StreamReply
-Handler = Callable[[Exchange], Awaitable[Answer]]
 Filter = Callable[[Gate, Handler, Exchange], Awaitable[Answer]]
 """Something around the rest of a request; it awaits the handler it is given."""
 Step = Callable[[Gate, Exchange], None]
@@ -105,16 +103,24 @@ def authenticate(gate: Gate, exchange: Exchange) -> None:
     headers = exchange.headers
     if exchange.query and not exchange.long_running:
         _time_given(exchange)
+    if gate.pages is not None:
+        gate.pages(exchange)
+    foreign = exchange.long_running and websocket.is_foreign(exchange)
     if gate.proxies is not None and exchange.connection.is_proxy:
         told = gate.proxies.user(headers.items())
         if told is not None:
+            if foreign:  # nobody knows here what else the proxy was shown
+                raise websocket.no_token(headers.get("Origin", ""))
             gate.telemetry.authentications.slot("success").value += 1
             exchange.user = told
             return
     sent = websocket.authorization(headers) if exchange.long_running else headers.get("Authorization", "")
     if "  " in sent and has_extra_space(sent):
         exchange.warnings.append(EXTRA_SPACE)
-    exchange.user = gate.user(sent, exchange.connection.certificate_user, exchange.path)
+    certificate_user = None if foreign and sent else exchange.connection.certificate_user
+    exchange.user = gate.user(sent, certificate_user, exchange.path)
+    if foreign and not (sent and gate.authenticator.asks):
+        raise websocket.no_token(headers.get("Origin", ""))
 
 
 async def audit(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
@@ -159,7 +165,7 @@ def _guarded(refusal: StatusError) -> StatusError:
 async def bound(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
     """Refuse what is too much at a time, and end what takes over 60 seconds, or over what the client gives it.
 
-    Watches neither count nor end (LIM-001, LIM-002, WRI-024).
+    Watches neither count nor end, and probes are always answered (LIM-001, LIM-002, WRI-024).
     """
     if exchange.long_running:
         return await handler(exchange)
@@ -167,7 +173,7 @@ async def bound(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
     assert info is not None
     kind = info.verb in _MUTATING
     running, most = gate.running, gate.max_mutating if kind else gate.max_inflight  # 0: any number
-    if 0 < most <= running[kind]:
+    if 0 < most <= running[kind] and (info.is_resource or not is_public(exchange.path)):
         nothing = ("",) * 5  # not known yet, and not to be made up by URLs
         gate.telemetry.terminated.slot(exchange.method, *nothing, "apiserver", "429").value += 1
         raise status.too_many_requests(_BUSY)
@@ -191,7 +197,7 @@ async def bound(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
 
 
 async def _promptly(handler: Handler, exchange: Exchange, until: float) -> Answer:
-    exchange.deadline = until
+    exchange.deadline = min(until, exchange.started + limits.REQUEST_DEADLINE)
     try:
         async with asyncio.timeout_at(until):
             return await handler(exchange)

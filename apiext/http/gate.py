@@ -1,6 +1,7 @@
 """What filters share: who may do what, how much runs at a time, until when, and where it is counted."""
 
 import asyncio
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,9 +12,10 @@ from apiext.auth.authorization import Authorizer, is_public
 from apiext.auth.proxies import Proxies
 from apiext.auth.user import ANONYMOUS, User
 from apiext.http.exchange import Labels
+from apiext.http.pages import Judge
 from apiext.meta import status
 from apiext.meta.uids import Uids
-from apiext.telemetry import Distribution, Slot, Telemetry
+from apiext.telemetry import STRETCH, Distribution, Gone, Slot, Telemetry
 
 Counters = tuple[Slot, Distribution, Distribution | None]
 _SIZED = frozenset(("GET", "LIST"))
@@ -78,6 +80,7 @@ class Gate:
     max_mutating: int = limits.MAX_MUTATING_INFLIGHT
     auditor: Auditor | None = None
     proxies: Proxies | None = None
+    pages: Judge | None = None  # refuses what pages in a browser must not do
     deadlines: Deadlines = field(default_factory=Deadlines)
     running: dict[bool, int] = field(default_factory=lambda: {False: 0, True: 0})
     _counters: dict[Any, Counters] = field(default_factory=dict)
@@ -96,6 +99,19 @@ class Gate:
             if not dry_run and verb != "WATCH":  # upstream: those have no objective
                 telemetry.sli_seconds.share(found[1], *labels)
         return found
+
+    def forget(self, gone: Gone) -> Iterator[None]:
+        """Forget where requests for resources that are gone are counted, and what was counted; yields now and then.
+
+        Where comes first: else who counts meanwhile would add to a number that nobody shows.
+        """
+        for number, key in enumerate(tuple(self._counters)):
+            if gone(key[0].group, key[0].resource):
+                self._counters.pop(key, None)
+            if not (number + 1) % STRETCH:
+                yield
+        yield
+        yield from self.telemetry.forget(gone)
 
     def user(self, authorization: str, certificate_user: User | None, path: str) -> User:
         """Return who sends a request; 401 for a wrong credential, or for none where one is needed (AUT-002)."""

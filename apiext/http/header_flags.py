@@ -66,8 +66,8 @@ _CA = "requestheader-client-ca-file"
 
 
 def _listed(text: str) -> tuple[str, ...]:
-    """Return a list as Go's flags read one: a line of CSV."""
-    return tuple(next(csv.reader([text]), [])) if text else ()
+    """Return a list as Go's flags read one: the first line of CSV."""
+    return tuple(next(csv.reader(text.splitlines()), [])) if text else ()
 
 
 def _goaway(text: str) -> list[str]:

@@ -36,17 +36,9 @@ class Health:
             Check("shutdown", lambda: "process is shutting down" if self.shutting_down else "", ("readyz",)),
         ]
 
-    def add(self, check: Check) -> None:
-        """Add a check before the last one."""
-        self._checks.insert(-1, check)
-
     def of(self, endpoint: str) -> list[Check]:
         """Return the checks of an endpoint."""
         return [check for check in self._checks if endpoint in check.endpoints]
-
-    def ready(self) -> bool:
-        """Whether /readyz is true."""
-        return not any(check.probe() for check in self.of("readyz"))
 
     def starting(self) -> bool:
         """Whether definitions are still missing that were stored before, so that a 404 would be wrong (ERR-03)."""

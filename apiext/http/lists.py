@@ -3,7 +3,7 @@
 import asyncio
 import math
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from time import perf_counter, time
+from time import time
 from typing import NamedTuple
 
 import orjson
@@ -27,10 +27,13 @@ from apiext.http.representations import (
     row,
     written,
 )
+from apiext.storage.segments import Segments
 from apiext.storage.store import Entry
+from apiext.turn import Turn
 from apiext.verbs.call import Page
 
 MakeItem = Callable[[Entry], bytes]
+MakeFrame = Callable[[Subject, Page], "Frame"]
 _WITHOUT_FLOATS = frozenset((str, int, bool, type(None)))  # cells that are written as they are
 
 
@@ -48,31 +51,42 @@ async def reply(subject: Subject, page: Page) -> Reply:
     wanted = subject.wanted
     if wanted.kind == PARTIAL:
         OF_LISTS[PARTIAL](subject, (), {})  # raises: a list is no single object
+    make = ROWS.get((wanted.encoding, wanted.kind, wanted.pretty))
+    if make is not None and wanted.kind and page.segments is not None and page.convert is None:
+        return await _formed(subject, page, page.segments, *make)
     entries = page.listed()
     if page.convert is not None:
         entries = await page.convert(entries)
     if wanted.encoding == PROTOBUF:
         return Reply(200, PROTOBUF, await _protobuf(subject, page, entries), compressible=True)
-    make = ROWS.get((wanted.encoding, wanted.kind, wanted.pretty))
     if make is None:
         items = [document async for document in _documents(subject, entries)]
         whole = await asyncio.to_thread(_whole, subject, items, metadata_of(page))
         return Reply(200, wanted.encoding, (whole,), compressible=True)
     make_frame, maker = make
+    finish = FINISHED.get((wanted.encoding, wanted.kind, wanted.pretty))
     frame = make_frame(subject, page)
-    if not entries:
-        return Reply(200, wanted.encoding, (frame.empty,), compressible=True)
-    parts = [frame.head]
-    if page.segments is not None and page.convert is None and wanted.kind:
-        form = (subject.served.view, wanted.kind, wanted.version, subject.include)
-        for piece in await page.segments.formed(form, maker(subject), _valid_until(subject)):
-            parts += (piece, frame.separator)
-    else:
-        finish = FINISHED.get((wanted.encoding, wanted.kind, wanted.pretty))
-        for piece in await joined(entries, maker(subject), frame.separator, finish):
-            parts += (piece, frame.separator)
-    parts[-1] = frame.tail
-    return Reply(200, wanted.encoding, parts, compressible=True)
+    pieces = await joined(entries, maker(subject), frame.separator, finish)
+    return _framed(subject, frame, pieces)
+
+
+async def _formed(
+    subject: Subject, page: Page, segments: Segments, make_frame: MakeFrame, maker: Callable[[Subject], MakeItem]
+) -> Reply:
+    """Return a list of another kind, of which the parts are remembered."""
+    wanted = subject.wanted
+    form = (subject.served.view, wanted.kind, wanted.version, subject.include)
+    pieces = await segments.formed(form, maker(subject), _valid_until(subject)) if segments.count else ()
+    return _framed(subject, make_frame(subject, page), pieces)
+
+
+def _framed(subject: Subject, frame: Frame, pieces: Sequence[bytes]) -> Reply:
+    parts = [frame.head] if pieces else [frame.empty]
+    for piece in pieces:
+        parts += (piece, frame.separator)
+    if pieces:
+        parts[-1] = frame.tail
+    return Reply(200, subject.wanted.encoding, parts, compressible=True)
 
 
 def _valid_until(subject: Subject) -> float:
@@ -90,7 +104,7 @@ async def joined(
 ) -> list[bytes]:
     """Return the items in joined pieces, giving the loop its turn; large ones are finished in a thread."""
     found: list[bytes] = []
-    until = perf_counter() + limits.LOOP_BUDGET / 2
+    turn = Turn()
     for at in range(0, len(entries), limits.SEGMENT):
         items: list[bytes] = []
         for entry in entries[at : at + limits.SEGMENT]:
@@ -98,9 +112,7 @@ async def joined(
             if finish is not None:
                 item = finish(item) if len(item) < limits.OFF_LOOP else await asyncio.to_thread(finish, item)
             items.append(item)
-            if perf_counter() > until:
-                await asyncio.sleep(0)
-                until = perf_counter() + limits.LOOP_BUDGET / 2
+            await turn.give()
         found.append(separator.join(items))
     return found
 
@@ -127,12 +139,10 @@ def brackets(served: ServedVersion, page: Page) -> tuple[bytes, bytes]:
 
 
 async def _documents(subject: Subject, entries: Sequence[Entry]) -> AsyncIterator[Document]:
-    began = perf_counter()
+    turn = Turn()
     for entry in entries:
         yield orjson.loads(entry.shown(subject.served.view))
-        if perf_counter() - began > limits.LOOP_BUDGET / 2:
-            await asyncio.sleep(0)
-            began = perf_counter()
+        await turn.give()
 
 
 # --- the list as it is ---
@@ -284,7 +294,7 @@ def _frame_of(document: View, member: bytes, empty: bytes) -> Frame:
     return Frame(head + b"[", b",", b"]}\n", head + empty + b"}\n")
 
 
-ROWS: Mapping[tuple[str, str, bool], tuple[Callable[[Subject, Page], Frame], Callable[[Subject], MakeItem]]] = {
+ROWS: Mapping[tuple[str, str, bool], tuple[MakeFrame, Callable[[Subject], MakeItem]]] = {
     (JSON, "", False): (_plain_frame, _plain_item),
     (JSON, "", True): (_pretty_frame, _plain_item),
     (YAML, "", False): (_yaml_frame, _plain_item),

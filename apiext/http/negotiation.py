@@ -1,11 +1,13 @@
 """Accept and Content-Type: which encoding and representation a client wants, and what its body is (NEG rows)."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from apiext import limits
+from apiext.discovery.operations import PATCH_TYPES, TYPED_PATCH_TYPES
 from apiext.meta import status
 
 JSON = "application/json"
@@ -29,15 +31,24 @@ TRANSFORMS: Mapping[str, frozenset[str]] = {
 }
 """Kind a client may ask for instead of the object → encodings it exists in (TAB-001, PAR-001)."""
 
-JSON_PATCH = "application/json-patch+json"
-MERGE_PATCH = "application/merge-patch+json"
-STRATEGIC_PATCH = "application/strategic-merge-patch+json"
-APPLY_PATCH = "application/apply-patch+yaml"
-CUSTOM_PATCHES = (JSON_PATCH, MERGE_PATCH, APPLY_PATCH)
-TYPED_PATCHES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
-
-
 _SORTED_BY_INSERTION = 12  # alternatives, as Go sorts them: it matters where the comparison contradicts itself
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _remembered(read: Callable[Concatenate[str, P], T]) -> Callable[Concatenate[str, P], T]:
+    """Remember what short headers mean: what a long one means may take a megabyte. 431 for those that take long."""
+    known: Any = lru_cache(limits.HEADERS_SEEN)(read)
+
+    def find(header: str, /, *more: P.args, **named: P.kwargs) -> T:
+        if len(header) > limits.HEADER_JUDGED:
+            text = f"an Accept or Content-Type header is longer than {limits.HEADER_JUDGED} bytes"
+            raise status.StatusError(431, "BadRequest", text)
+        found: T = (known if len(header) <= limits.HEADER_KEPT else read)(header, *more, **named)
+        return found
+
+    return find
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +86,7 @@ class Clause:
         return self.type == main and self.subtype in {sub, "*"}
 
 
-@lru_cache(limits.HEADERS_SEEN)
+@_remembered
 def parse_accept(header: str) -> tuple[Clause, ...]:
     """Return the alternatives, best first: higher q first, then specific types before wildcards.
 
@@ -130,7 +141,7 @@ def _quality(text: str) -> float:
         return 0.0
 
 
-@lru_cache(limits.HEADERS_SEEN)
+@_remembered
 def negotiate(header: str, offered: tuple[str, ...], transforms: bool = True, tables: bool = True) -> Wanted | None:
     """Return how to answer, None when nothing of what is offered is acceptable.
 
@@ -176,7 +187,7 @@ def output(header: str, *, typed: bool, tables: bool = True) -> Wanted:
 
 def stream(header: str, *, typed: bool) -> Wanted:
     """Return how to write the events of a watch; 406 for YAML (NEG-008)."""
-    wanted = negotiate(header, (JSON, YAML, PROTOBUF) if typed else (JSON, YAML))
+    wanted = negotiate(header, ENCODINGS if typed else (JSON, YAML))
     if wanted is None or wanted.encoding == YAML:
         raise not_acceptable(STREAMS)
     return wanted
@@ -184,10 +195,12 @@ def stream(header: str, *, typed: bool) -> Wanted:
 
 def for_status(header: str) -> Wanted | None:
     """Return how to write a Status, None when the client takes no encoding of it (NEG-007)."""
+    if len(header) > limits.HEADER_JUDGED:
+        return PLAIN
     return negotiate(header, ENCODINGS, transforms=False)
 
 
-@lru_cache(limits.HEADERS_SEEN)
+@_remembered
 def _passes(header: str, offered: tuple[str, ...]) -> bool:
     """Whether a header names one of some media types when its parameters are left aside."""
     return not {part.partition(";")[0].strip(" ") for part in header.split(",")}.isdisjoint(offered)
@@ -224,7 +237,7 @@ def wants_pretty(query_values: Sequence[str], user_agent: str) -> bool:
     return user_agent.startswith(PRETTY_AGENTS)
 
 
-@lru_cache(limits.HEADERS_SEEN)
+@_remembered
 def media_type(header: str) -> str:
     """Return the lower-case media type of a Content-Type; empty for a header that is none, or has bad parameters."""
     base, semicolon, rest = header.partition(";")
@@ -257,7 +270,7 @@ def body_encoding(header: str) -> str:
 
 def patch_type(header: str, *, typed: bool) -> str:
     """Return the media type of a patch; 415 for one that the resource does not take (SRV-012, NEG-008)."""
-    accepted = TYPED_PATCHES if typed else CUSTOM_PATCHES
+    accepted = TYPED_PATCH_TYPES if typed else PATCH_TYPES
     if typed and not _passes(header, accepted):
         raise status.StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
     found = header.partition(";")[0]

@@ -23,6 +23,13 @@ class Operations(Protocol):
     async def settle(self) -> None:
         """Wait until the catalog reflects every definition stored by now."""
 
+    @property
+    def has_peers(self) -> bool:
+        """Whether other workers answer at the same port."""
+
+    async def catch_up(self) -> None:
+        """Wait until the catalog reflects what clients may know from other workers, for some seconds at most."""
+
     def cached(self, resource: GroupResource, namespace: str, name: str) -> Entry | None:
         """Return the object as the cache has it, without waiting; None when the cache cannot say."""
 
@@ -68,6 +75,15 @@ class VerbOperations:
     async def settle(self) -> None:
         """Wait until the catalog reflects every definition stored by now (design.md §8, 5)."""
         await api.settle(self._verbs)
+
+    @property
+    def has_peers(self) -> bool:
+        """Whether other workers answer at the same port."""
+        return self._verbs.definitions.has_peers
+
+    async def catch_up(self) -> None:
+        """Wait until the catalog reflects what clients may know from other workers, for some seconds at most."""
+        await api.catch_up(self._verbs)
 
     def cached(self, resource: GroupResource, namespace: str, name: str) -> Entry | None:
         """Return the object as the cache has it, without waiting (RV-002, "0")."""

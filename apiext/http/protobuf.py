@@ -12,7 +12,7 @@ from apiext.documents.errors import DecodeError, UnfitMessage
 from apiext.documents.quotes import go_quote
 from apiext.http import prototexts
 from apiext.http.messages import descriptor, document, message_class, parse, varint, written
-from apiext.storage.collection import json_object
+from apiext.storage.values import json_object
 
 PREFIX = b"k8s\x00"
 LENGTH = 4

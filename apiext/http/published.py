@@ -1,7 +1,7 @@
 """Documents computed from the catalog: discovery and OpenAPI, with ETags (DIS-101…108, OAS-001, OAS-002)."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -19,7 +19,7 @@ from apiext.http.conditional import Conditional
 from apiext.http.exchange import Exchange, Reply
 from apiext.http.negotiation import ENCODINGS, JSON, PROTOBUF, YAML, Wanted
 from apiext.http.regenerations import Regenerations
-from apiext.telemetry import Telemetry
+from apiext.telemetry import Gone, Telemetry
 
 _HOST = re.compile(r"[0-9A-Za-z!$%&'()*+,\-.:;=\[\]_~]*").fullmatch
 _FOR_EVER = timedelta(days=365)
@@ -42,6 +42,12 @@ class Publisher:
         self._regenerations = Regenerations(telemetry)
         self.builder = Builder()
         self._conditional = Conditional()
+
+    def forget(self, gone: Gone) -> Iterator[None]:
+        """Forget when documents of groups that are gone were made; yields now and then."""
+        for known in (self._conditional, self._regenerations):
+            known.forget(lambda name: gone(_group_of(name), ""))
+            yield
 
     # --- discovery ---
 
@@ -161,6 +167,11 @@ class Publisher:
                 )
                 reply.headers.append(("Content-Encoding", "gzip"))
         return reply
+
+
+def _group_of(name: str) -> str:
+    """Return the group in the name of a document of one version, nothing for other documents."""
+    return name.rpartition("apis/")[2].partition("/")[0] if "apis/" in name else ""
 
 
 # --- the old discovery documents ---

@@ -3,7 +3,7 @@
 import logging
 
 from apiext.catalog.converted import NeedsConversion
-from apiext.catalog.viewing import WrongVersion
+from apiext.catalog.viewing import Unreadable, WrongVersion
 from apiext.http.exchange import Exchange, Reply
 from apiext.http.responses import status_reply
 from apiext.meta import status
@@ -24,12 +24,16 @@ def known(error: Exception) -> StatusError | None:
         return as_status(error)
     if isinstance(error, WrongVersion | NeedsConversion):
         return status.unknown(unreadable(error))
+    if isinstance(error, Unreadable):
+        return status.internal(error.named)
     return None
 
 
 def refusal(exchange: Exchange, error: Exception) -> Reply:
     """Turn what was raised into an answer."""
     found = known(error)
+    if isinstance(error, WrongVersion):  # upstream's text does not say which one it is
+        log.warning("request %s: %s %s: %s", exchange.audit_id, exchange.method, exchange.path, error.named)
     if found is None:  # a bug must not take the connection down
         log.error("request %s failed: %s %s", exchange.audit_id, exchange.method, exchange.path, exc_info=error)
         found = StatusError(500, "InternalError", PANIC)

@@ -38,6 +38,11 @@ class Regenerations:
         for definition, reason in self._differences(path, tag, made_of):
             self._v3.slot(group, version, definition, reason).value += 1
 
+    def forget(self, gone: Callable[[str], bool]) -> None:
+        """Forget documents that are gone, by name."""
+        for name in [name for name in self._made if gone(name)]:
+            del self._made[name]
+
     def _differences(self, name: str, tag: str, made_of: Callable[[], Mapping[str, bytes]]) -> list[tuple[str, str]]:
         before_tag, before = self._made.get(name, ("", {}))
         if before_tag == tag:

@@ -6,6 +6,7 @@ import os
 import ssl
 
 from apiext import limits
+from apiext.trust import load_pair
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +37,8 @@ class Renewal:
         self._seen = found
         try:
             # a pair that does not fit would spoil the context in use
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(*self._files)
-            self._context.load_cert_chain(*self._files)
+            load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), *self._files)
+            load_pair(self._context, *self._files)
         except (OSError, ValueError) as error:
             log.warning(
                 "no usable certificate in %s: %s; the last one is still shown", " and ".join(self._files), error

@@ -12,7 +12,8 @@ from apiext.documents.document import Document
 from apiext.documents.encoding import DecodeError, decode_json, decode_yaml, root_members
 from apiext.documents.errors import OverflowingNumber
 from apiext.http import eventstream, lists, negotiation, protobuf, representations, streams, websocket
-from apiext.http.exchange import Exchange, Reply, StreamReply
+from apiext.http.exchange import Answer, Exchange, Reply, StreamReply
+from apiext.http.making import Making
 from apiext.http.negotiation import JSON, PROTOBUF, YAML, Wanted
 from apiext.http.operations import Operations
 from apiext.http.representations import Subject
@@ -43,7 +44,6 @@ class Target:
     endpoint: Endpoint
 
 
-Answer = Reply | StreamReply
 VerbHandler = Callable[["Resources", Exchange, Target], Awaitable[Answer]]
 
 
@@ -63,6 +63,7 @@ class Resources:
         self.clock = clock
         self.compressor = compressor
         self.min_watch_timeout = min_watch_timeout
+        self.making = Making()
 
     def answer(self, exchange: Exchange, target: Target) -> Awaitable[Answer]:
         """Answer a request whose verb the endpoint has."""
@@ -85,21 +86,32 @@ async def _list(resources: Resources, exchange: Exchange, target: Target) -> Ans
     representations.check_include(subject.wanted, subject.include)
     if subject.wanted.plain and page.segments is not None and not target.served.typed:
         return await _segments(resources, exchange, subject, page.segments, page)
-    return await lists.reply(subject, page)
+    with resources.making.held(page):
+        if page.convert is not None or page.count <= limits.SEGMENT:
+            return await lists.reply(subject, page)
+        async with resources.making.turn:
+            return await lists.reply(subject, page)
 
 
 async def _segments(
     resources: Resources, exchange: Exchange, subject: Subject, segments: Segments, page: Page
 ) -> Reply:
     """Send everything: the segments as they are, or their remembered gzip blocks (http.md 3.4)."""
-    await segments.prepare(page.convert)
+    if page.convert is None and segments.pending > limits.SEGMENT:
+        async with resources.making.turn:  # many ask for the same
+            await segments.prepare()
+    else:
+        await segments.prepare(page.convert)
     head, tail = lists.brackets(subject.served, page)
     if segments.size <= limits.GZIP_FROM:
         return Reply(200, JSON, (head, *segments.parts, tail))
     vary = ("Vary", "Accept-Encoding")
     if not accepts_gzip(exchange.headers.get("Accept-Encoding", "")):
         return Reply(200, JSON, (head, *segments.parts, tail), [vary])
-    parts = await resources.compressor.run(segments.uncompressed, lambda: segments.gzip(head, tail))
+    size = segments.uncompressed
+    if not resources.making.fits(size):
+        return Reply(200, JSON, (head, *segments.parts, tail), [vary])
+    parts = await resources.compressor.run(size, lambda: segments.gzip(head, tail))
     return Reply(200, JSON, parts, [vary, ("Content-Encoding", "gzip")])
 
 
@@ -130,7 +142,7 @@ async def _watch(resources: Resources, exchange: Exchange, target: Target) -> An
     running.value += 1
     sink.done.add_done_callback(lambda _: running.add(-1))
     try:
-        sink.watcher = await resources.operations.watch(_call(exchange, target), frames, sink)
+        sink.follow(await resources.operations.watch(_call(exchange, target), frames, sink))
     except StatusError as error:
         if error.code not in _IN_STREAM:
             sink.discard()
@@ -313,7 +325,9 @@ async def _stored(subject: Subject, entry: Entry, code: int = 200) -> Reply:
 
 
 async def _raw_body(resources: Resources, exchange: Exchange) -> bytes:
-    if exchange.headers.get("Content-Encoding", "identity").strip().lower() not in {"", "identity"}:
+    content = exchange.headers.get("Content-Encoding", "identity").strip().lower()
+    transfer = exchange.headers.get("Transfer-Encoding", "chunked").strip().lower()
+    if content not in {"", "identity"} or transfer != "chunked":  # aiohttp takes "gzip, chunked", and opens neither
         raise status.unsupported_media_type(negotiation.ENCODINGS)
     raw = await exchange.connection.read_body(limits.MAX_BODY)
     labels, info = exchange.labels, exchange.info

@@ -1,17 +1,15 @@
 """Which path is answered by what: resources from the catalog, discovery, OpenAPI, health, version, metrics."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from time import perf_counter
 
 import orjson
 
-from apiext import limits
 from apiext.audit.events import DEPRECATED
+from apiext.auth.authorization import is_public
 from apiext.catalog.served import Catalog, ServedResource, ServedVersion
 from apiext.http import eventstream, health, negotiation, published, responses
-from apiext.http.exchange import Exchange, Labels, Reply, StreamReply
+from apiext.http.exchange import Answer, Exchange, Labels, Reply
 from apiext.http.health import Health
 from apiext.http.negotiation import JSON
 from apiext.http.published import Publisher
@@ -20,8 +18,8 @@ from apiext.meta import status
 from apiext.meta.names import GroupResource
 from apiext.meta.requestinfo import RequestInfo
 from apiext.telemetry import Telemetry
+from apiext.turn import Turn
 
-Answer = Reply | StreamReply
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 ACROSS_NAMESPACES = frozenset(("list", "watch"))
 NOT_ALLOWED = "the server does not allow this method on the requested resource"
@@ -30,6 +28,7 @@ NOT_YET = (
 )
 _BY_NAME = frozenset(("create", "update", "patch"))  # upstream routes these only with, or only without, a name
 _READS = frozenset(("GET", "HEAD"))
+_COMPUTED = frozenset(("", "index.html", "api", "apis", "openapi"))  # first parts of what tells what is served
 _DOTS = frozenset((".", ".."))  # no keys: upstream answers 500
 _METRIC_VERBS = {
     "get": "GET",
@@ -75,10 +74,16 @@ class Routes:
         if exchange.path.startswith("//"):
             return self._nowhere(catalog)
         parts = exchange.path.strip("/").split("/")
+        operations = self.resources.operations
+        if operations.has_peers and parts[0] in _COMPUTED:
+            await operations.catch_up()
+            catalog = operations.catalog.current
         fixed, built = FIXED.get(parts[0]), BUILT.get(parts[0])
         reply = fixed(self, exchange, parts, catalog) if fixed is not None else None
         if built is not None:
             reply = await built(self, exchange, parts, catalog)
+        if reply is None and exchange.user.is_anonymous and is_public(exchange.path):
+            return responses.page_not_found()  # strangers need not know what is served
         return reply if reply is not None else self._nowhere(catalog)
 
     # --- resources ---
@@ -155,12 +160,10 @@ class Routes:
         if exchange.path != "/metrics":
             return None
         found: list[str] = []
-        until = perf_counter() + limits.LOOP_BUDGET / 2
+        turn = Turn()
         for line in self.telemetry.lines():
             found.append(line)
-            if perf_counter() > until:
-                await asyncio.sleep(0)
-                until = perf_counter() + limits.LOOP_BUDGET / 2
+            await turn.give()
         return Reply(200, METRICS_TYPE, ("\n".join((*found, "")).encode(),), compressible=True)
 
     def _slis(self) -> str:
@@ -251,7 +254,8 @@ def find(catalog: Catalog, info: RequestInfo, warnings: list[str] | None = None)
     """
     resource = catalog.resource(info.group, info.resource)
     served = resource.versions.get(info.version) if resource is not None else None
-    if resource is None or served is None or not _in_scope(served, info, resource):
+    none = info.verb == "proxy" and _is_own(catalog, info)  # only custom resources have such paths
+    if none or resource is None or served is None or not _in_scope(served, info, resource):
         if _is_own(catalog, info):
             raise status.resource_not_found()
         return responses.page_not_found()
@@ -276,9 +280,7 @@ def _is_own(catalog: Catalog, info: RequestInfo) -> bool:
 
 def _in_scope(served: ServedVersion, info: RequestInfo, resource: ServedResource) -> bool:
     if not served.namespaced:
-        # upstream: what follows namespaces is always one, so custom resources of that name have no path for one object
-        space = info.prefix == "apis" and info.resource == "namespaces" and info.name
-        return info.namespace is None and not space
+        return info.namespace is None
     if info.namespace in _DOTS and info.verb != "create":
         return False
     return info.namespace is not None or (info.verb in ACROSS_NAMESPACES)

@@ -16,12 +16,15 @@ from apiext.auth.authentication import Authenticator
 from apiext.auth.authorization import Authorizer
 from apiext.auth.proxies import Proxies
 from apiext.config import NO_HEADERS, HeaderConfig
-from apiext.http import responses
+from apiext.http import pages, responses
 from apiext.http.access import AccessLog, logging_to
 from apiext.http.announcing import announcing, secure, written
 from apiext.http.connection import ApiHandler
+from apiext.http.exchange import Handler
+from apiext.http.farewells import Farewells
 from apiext.http.fastpath import FastPath
-from apiext.http.filters import Handler, compose, filters
+from apiext.http.filters import compose, filters
+from apiext.http.forgetting import Forgetting
 from apiext.http.gate import Gate
 from apiext.http.health import Health, version_document
 from apiext.http.operations import Operations
@@ -29,7 +32,7 @@ from apiext.http.renewal import Renewal
 from apiext.http.resources import Resources
 from apiext.http.routes import Routes
 from apiext.telemetry import Telemetry
-from apiext.trust import as_go
+from apiext.trust import as_go, load_pair
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +72,7 @@ def tls_context(certificate: str, key: str) -> ssl.SSLContext:
     context = as_go(ssl.create_default_context(ssl.Purpose.CLIENT_AUTH))
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
-    context.load_cert_chain(certificate, key)
+    load_pair(context, certificate, key)
     return context
 
 
@@ -112,6 +115,7 @@ class HttpServer:
         self.telemetry = telemetry
         self.clock = responses.SecondClock()
         self.compressor = responses.Compressor()
+        self.farewells = Farewells()
         self.active = 0
         self.port = 0
         gate = Gate(
@@ -124,6 +128,7 @@ class HttpServer:
             settings.max_mutating,
             auditor,
             settings.proxies,
+            None if authenticator.asks else pages.judge(settings.headers.cors_origins),
         )
         resources = Resources(operations, telemetry, self.clock, self.compressor, settings.min_watch_timeout)
         routes = Routes(resources, health, telemetry, version_document(settings.version))
@@ -144,6 +149,7 @@ class HttpServer:
         )
         self._gate = gate
         self._publisher = routes.publisher
+        self._forgetting = Forgetting(operations.catalog, (gate.forget, routes.publisher.forget))
         self._operations = operations
         self._listener: _Listener | None = None
         self._server: asyncio.Server | None = None
@@ -198,6 +204,7 @@ class HttpServer:
         if settings.tls is not None and all(settings.certificate):
             self._renewal = Renewal(settings.tls, *settings.certificate)
             self._renewal.start()
+        self._forgetting.start()
 
     def request_done(self) -> None:
         """Take note that a request has its answer."""
@@ -218,6 +225,7 @@ class HttpServer:
             return
         await asyncio.sleep(_TAKE)
         server.close()
+        self._forgetting.stop()
         if self._renewal is not None:
             self._renewal.stop()
         new = [connection for connection in self.connections if connection.is_new]

@@ -23,6 +23,17 @@ def with_columns(data: bytes, columns: bytes) -> bytes:
     return chunk(first.replace(NO_COLUMNS, columns, 1)) + others
 
 
+def unchunked(data: bytes) -> bytes:
+    """Return framed events without their framing."""
+    found, at = [], 0
+    while at < len(data):
+        start = data.index(b"\r\n", at) + 2
+        end = start + int(data[at : start - 2], 16)
+        found.append(data[start:end])
+        at = end + 2
+    return b"".join(found)
+
+
 class Transport(Protocol):
     """What a sink needs of the connection below it."""
 
@@ -67,6 +78,13 @@ class WatchSink:
     def started(self) -> bool:
         """Whether the head was sent."""
         return not self._head
+
+    def follow(self, watcher: Watching) -> None:
+        """Take the watcher that writes here; it is let go at once if the client has gone while the watch was opened."""
+        if self.closed:
+            watcher.close()
+        else:
+            self.watcher = watcher
 
     def write(self, data: bytes) -> None:
         """Send framed events."""
@@ -151,3 +169,25 @@ class WatchSink:
             watcher.close()
         if not self.done.done():
             self.done.set_result(None)
+
+
+class UnchunkedSink(WatchSink):
+    """Carries a watch to a client of HTTP/1.0, which knows no chunks: it ends with its connection (RFC 9112, 6.1)."""
+
+    __slots__ = ()
+
+    def __init__(self, transport: Transport, head: bytes, columns: bytes, done: asyncio.Future[None]) -> None:
+        closing = head.replace(b"Transfer-Encoding: chunked", b"Connection: close")
+        super().__init__(transport, closing, columns, done)
+
+    def write(self, data: bytes) -> None:
+        """Send framed events without their framing."""
+        if self._columns and data:
+            data = self._with_columns(data)
+        columns, self._columns = self._columns, b""  # they are in, or do not belong here
+        super().write(unchunked(data))
+        self._columns = columns
+
+    def _finished(self) -> bool:
+        """Say nothing: the connection cannot be used again."""
+        return False

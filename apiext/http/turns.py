@@ -140,7 +140,9 @@ class Turns(web.RequestHandler):
                     await asyncio.sleep(0)  # it may have brought the next piece at once
         except TimeoutError:
             pass
-        except Exception as error:  # the body is no valid one
+        except web.RequestPayloadError:
+            self.force_close()
+        except Exception as error:
             self.log_exception("Unhandled exception", exc_info=error)
             self.force_close()
         if not payload.is_eof() and not self._force_close:

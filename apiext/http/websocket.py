@@ -2,10 +2,10 @@
 
 import asyncio
 import hashlib
+import re
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
 from collections.abc import Callable
-from urllib.parse import urlsplit
 
 from apiext import limits
 from apiext.http.exchange import Exchange, Headers
@@ -14,8 +14,9 @@ from apiext.http.streams import Form
 from apiext.meta import status
 from apiext.meta.status import StatusError
 
-TEXT, BINARY, CLOSE, PING, PONG = 0x1, 0x2, 0x8, 0x9, 0xA
-NORMAL, PROTOCOL_ERROR, TOO_BIG = 1000, 1002, 1009
+CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
+NORMAL, PROTOCOL_ERROR, NO_TEXT, TOO_BIG = 1000, 1002, 1007, 1009
+_UNSENT = (1004, 1005, 1006, 1015)  # codes that stand in no frame
 BEARER = "base64url.bearer.authorization.k8s.io."
 KNOWN_PROTOCOLS = ("binary.k8s.io", "base64.binary.k8s.io")
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
@@ -23,6 +24,7 @@ _FINAL = 0x80
 _MASKED = 0x80
 _CONTROL = 0x8
 _CONTROL_SIZE = 125
+_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+").fullmatch
 
 # --- the handshake ---
 
@@ -36,18 +38,30 @@ def is_asked(exchange: Exchange) -> bool:
 
 
 def check(headers: Headers) -> None:
-    """Refuse what is no proper handshake (400), and pages of other origins that bring no token (403).
-
-    Scripts of any page may open a WebSocket anywhere, and the browser adds its client certificate: only a token
-    that the script itself knows shows that it may.
-    """
+    """Refuse what is no proper handshake (400)."""
     if headers.get("Sec-WebSocket-Version") != "13":
         raise status.bad_request("websocket: the Sec-WebSocket-Version must be 13")
     if _size_of_key(headers.get("Sec-WebSocket-Key", "").strip()) != 16:
         raise status.bad_request("websocket: the Sec-WebSocket-Key must be 16 bytes in base64")
-    origin = headers.get("Origin", "")
-    if origin and not authorization(headers) and urlsplit(origin).netloc.lower() != headers.get("Host", "").lower():
-        raise StatusError(403, "Forbidden", f"forbidden: a WebSocket from the origin {origin} needs a bearer token")
+    if not all(map(_TOKEN, _protocols(headers))):
+        raise status.bad_request("websocket: the Sec-WebSocket-Protocol must be a list of tokens")
+
+
+def is_foreign(exchange: Exchange) -> bool:
+    """Tell whether a page of another origin, which nobody allowed to call, asks for a WebSocket.
+
+    Scripts of any page may open one anywhere, and the browser adds its client certificate: only a token that the
+    script itself knows shows that it may.
+    """
+    origin = exchange.headers.get("Origin", "")
+    if not origin or exchange.connection.is_allowed_page or not is_asked(exchange):
+        return False
+    return origin.lower().partition("://")[2] != exchange.headers.get("Host", "").lower()
+
+
+def no_token(origin: str) -> StatusError:
+    """Return the 403 of a page of another origin that shows nothing but what the browser lends it."""
+    return StatusError(403, "Forbidden", f"forbidden: a WebSocket from the origin {origin} needs a bearer token")
 
 
 def _size_of_key(key: str) -> int:
@@ -74,7 +88,8 @@ def authorization(headers: Headers) -> str:
 
 
 def _protocols(headers: Headers) -> list[str]:
-    return [it for part in headers.get("Sec-WebSocket-Protocol", "").split(",") if (it := part.strip())]
+    offered = headers.get("Sec-WebSocket-Protocol", "").split(",", limits.WEBSOCKET_PROTOCOLS)
+    return [it for part in offered if (it := part.strip())]  # a last one with a comma is none
 
 
 def head(headers: Headers, date: bytes, audit_id: str) -> bytes:
@@ -186,13 +201,14 @@ class WebSocketSink(WatchSink):
 class Receiver:
     """Reads the frames of a client: pings are answered, a close ends the watch, the rest is skipped unread."""
 
-    __slots__ = ("_buffer", "_received", "_sink", "_skip")
+    __slots__ = ("_buffer", "_received", "_sink", "_skip", "_within")
 
     def __init__(self, sink: WebSocketSink) -> None:
         self._sink = sink
         self._buffer = b""
         self._skip = 0
         self._received = 0
+        self._within = False  # a message of several frames
 
     def feed_data(self, data: bytes) -> tuple[bool, bytes]:
         """Take bytes of the connection; the pair is what the HTTP library wants to hear."""
@@ -218,8 +234,12 @@ class Receiver:
         if data[0] & 0x70 or not data[1] & _MASKED:  # no extension was agreed on; clients must mask
             self._sink.hang_up(PROTOCOL_ERROR)
             return False
+        final = bool(data[0] & _FINAL)
         if opcode & _CONTROL:
-            return self._control(opcode, size, final=bool(data[0] & _FINAL))
+            return self._control(opcode, size, final=final)
+        if opcode > BINARY or self._within is not (opcode == CONTINUATION):
+            self._sink.hang_up(PROTOCOL_ERROR)
+            return False
         if size > _CONTROL_SIZE:
             at = 4 if size == 126 else 10
             if len(data) < at:
@@ -230,6 +250,7 @@ class Receiver:
             self._sink.hang_up(TOO_BIG)
             return False
         end = at + 4 + size
+        self._within = not final
         self._buffer = data[end:]
         self._skip = max(0, end - len(data))
         return True
@@ -249,8 +270,14 @@ class Receiver:
 
 
 def _on_close(sink: WebSocketSink, payload: bytes) -> None:
-    code = int.from_bytes(payload[:2], "big") if len(payload) >= 2 else NORMAL
-    sink.hang_up(code if 1000 <= code < 5000 and code not in (1005, 1006) else PROTOCOL_ERROR)
+    code = int.from_bytes(payload[:2], "big") if payload else NORMAL
+    if len(payload) == 1 or not 1000 <= code < 5000 or code in _UNSENT:
+        code = PROTOCOL_ERROR
+    try:
+        payload[2:].decode()
+    except UnicodeDecodeError:
+        code = NO_TEXT
+    sink.hang_up(code)
 
 
 CONTROLS: dict[int, Callable[[WebSocketSink, bytes], None]] = {

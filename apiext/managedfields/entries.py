@@ -1,6 +1,6 @@
 """metadata.managedFields: its entries as sets by manager, read and written in upstream's order (SSA-002…005)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -77,6 +77,14 @@ def decode(entries: Sequence[View] | None) -> Managers:
     return found
 
 
+def readable(entries: Sequence[View] | None) -> Managers:
+    """Return what each manager owns, nobody anything when that cannot be read."""
+    try:
+        return decode(entries)
+    except EntryError:
+        return {}
+
+
 def is_reset(entries: Any) -> bool:
     """Tell whether somebody asks to forget all managers: an empty list, or one empty entry (SSA-007)."""
     return entries in ([], [{}])
@@ -123,16 +131,8 @@ def capped(managers: Managers) -> Managers:
         bucket = Manager(_ANCIENT, UPDATE, version)
         merged = found.pop(bucket) if bucket in found else found.pop(first[version])
         found.pop(manager, None)
-        found[bucket] = Owned(version, union_of((owned.fields, merged.fields)), owned.time)
+        found[bucket] = Owned(version, union(owned.fields, merged.fields), owned.time)
         left -= 1
-    return found
-
-
-def union_of(sets: Iterable[FieldSet]) -> FieldSet:
-    """Return the union of sets."""
-    found: FieldSet = {}
-    for fields in sets:
-        found = union(found, fields)
     return found
 
 

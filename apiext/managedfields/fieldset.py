@@ -4,7 +4,7 @@ A node is a dictionary: ``{}`` is a member without children, ``{".": {}, …}`` 
 only leads to members below. The root is no member; the empty set is ``{}``. Sets are values: no function changes one.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from apiext.managedfields.path import SELF
@@ -127,11 +127,6 @@ def includes(paths: FieldSet, others: FieldSet) -> bool:
     return True
 
 
-def insert(paths: FieldSet, path: Sequence[str]) -> FieldSet:
-    """Return the set with one more path."""
-    return union(paths, of([path]))
-
-
 def of(paths: Sequence[Sequence[str]]) -> dict[str, Any]:
     """Return the set of these paths."""
     root: dict[str, Any] = {}
@@ -150,25 +145,3 @@ def of(paths: Sequence[Sequence[str]]) -> dict[str, Any]:
         if path and not fresh and node:
             node[SELF] = {}
     return root
-
-
-def paths(tree: FieldSet, prefix: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Yield every path of the set, parents before children."""
-    for element, node in tree.items():
-        if element == SELF:
-            continue
-        here = (*prefix, element)
-        if is_member(node):
-            yield here
-        yield from paths(node, here)
-
-
-def leaves(tree: FieldSet) -> FieldSet:
-    """Return the paths that have no member below them (upstream: Set.Leaves)."""
-    result: dict[str, Any] = {}
-    for element, node in tree.items():
-        if element == SELF:
-            continue
-        below = leaves(node)
-        result[element] = below
-    return result

@@ -1,10 +1,10 @@
-"""FieldsV1 on the wire: reading what clients send with bounds, writing it in upstream's order (SSA-002)."""
+"""FieldsV1 on the wire: reads what clients send, with bounds; a set is written as it is (SSA-002)."""
 
 from typing import Any
 
 from apiext import limits
 from apiext.managedfields.fieldset import FieldSet
-from apiext.managedfields.path import SELF, ElementError, check, order
+from apiext.managedfields.path import SELF, ElementError, check
 
 MAX_DEPTH = 240  # levels of a set: with what is around it, JSON writers end at 254 (upstream has no bound)
 
@@ -55,13 +55,3 @@ def is_too_deep(paths: FieldSet, levels: int = MAX_DEPTH) -> bool:
         if levels < 1 or is_too_deep(below, levels - 1):
             return True
     return False
-
-
-def encode(paths: FieldSet) -> dict[str, Any]:
-    """Return the fieldsV1 of a set: ``.`` first, then fields, keys, values, indices, each sorted."""
-    result: dict[str, Any] = {}
-    if SELF in paths:
-        result[SELF] = {}
-    for element in sorted((name for name in paths if name != SELF), key=order):
-        result[element] = encode(paths[element])
-    return result

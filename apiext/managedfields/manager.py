@@ -1,11 +1,12 @@
 """Field ownership of one write: from what is stored and what is wanted to the managedFields to store (SSA-001…016)."""
 
-import re
 from dataclasses import dataclass, replace
 from typing import Any
 
+from apiext import limits
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import DecodeError, decode_json, encode
+from apiext.documents.quotes import html_escaped
 from apiext.managedfields import entries, recurring, typed, updater
 from apiext.managedfields.comparison import compare
 from apiext.managedfields.entries import APPLY, UPDATE, EntryError, Manager, Managers, Owned, manager_of
@@ -14,11 +15,11 @@ from apiext.managedfields.fieldsv1 import is_too_deep
 from apiext.managedfields.recurring import NEVER_OWNED, TOO_DEEP
 from apiext.managedfields.typed import TypeFault, check
 from apiext.managedfields.updater import Conflicts, MissingVersion, Versions, Write
+from apiext.meta import objectmeta
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _KUBECTL = "kubectl"
 _BEFORE_APPLY = "before-first-apply"
-_MAX_ANNOTATIONS = 256 * 1024  # bytes of all annotations
 
 
 class ApplyError(Exception):
@@ -68,21 +69,15 @@ def _before(writer: Writer, live: View, new: View) -> Managers:
         given = _entries_of(new)
         if entries.is_reset(given):
             return {}
-        managers = _readable(given)
+        managers = entries.readable(given)
         if managers:
             return managers
-    return _readable(_entries_of(live))
+    return entries.readable(_entries_of(live))
 
 
 def _entries_of(document: View) -> Any:
-    return (document.get("metadata") or {}).get("managedFields")
-
-
-def _readable(given: Any) -> Managers:
-    try:
-        return entries.decode(given) if given else {}
-    except EntryError:
-        return {}
+    metadata = document.get("metadata")
+    return metadata.get("managedFields") if isinstance(metadata, dict) else None
 
 
 def _bare(document: View) -> Document:
@@ -159,12 +154,22 @@ def _first(writer: Writer, live: View, empty: View) -> Managers:
         raise ApplyError(f"failed to create manager for existing fields: {error}") from error
 
 
+def _brings_entries(given: Any) -> bool:
+    """Tell whether these are managedFields that can be read; upstream takes others for none."""
+    if not isinstance(given, list) or not all(isinstance(entry, dict) for entry in given):
+        return False
+    try:
+        objectmeta.coerce({"managedFields": given})
+    except DecodeError:
+        return False
+    return True
+
+
 def _applied(
     writer: Writer, live: View, patch: View, managers: Managers, *, force: bool
 ) -> tuple[Document | None, Managers]:
     """Return the merged object, None when it is the live one, and the managers."""
-    given = _entries_of_patch(patch)
-    if isinstance(given, list) and all(isinstance(entry, dict) for entry in given):
+    if _brings_entries(_entries_of(patch)):
         raise BadApply("metadata.managedFields must be nil")
     of_type = writer.versions.type_of(writer.api_version)
     try:
@@ -188,11 +193,6 @@ def _applied(
     if owned is not None and fields:
         managers[manager] = Owned(writer.api_version, fields, owned.time if new is None else writer.now)
     return new, managers
-
-
-def _entries_of_patch(patch: View) -> Any:
-    metadata = patch.get("metadata")
-    return metadata.get("managedFields") if isinstance(metadata, dict) else None
 
 
 def _allow_own(writer: Writer, live: View, conflicts: Conflicts) -> None:
@@ -229,15 +229,10 @@ def _with_last_applied(annotations: View, patch: View) -> Document:
     metadata = dict(patch.get("metadata") or {})
     if isinstance(metadata.get("annotations"), dict):
         metadata["annotations"] = {name: item for name, item in metadata["annotations"].items() if name != LAST_APPLIED}
-    text = encode({**patch, "metadata": metadata}).decode()
-    text = _HTML.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"
-    found = {**annotations, LAST_APPLIED: text}
-    if sum(len(f"{name}{item}".encode()) for name, item in found.items()) > _MAX_ANNOTATIONS:
+    found = {**annotations, LAST_APPLIED: html_escaped(encode({**patch, "metadata": metadata}).decode()) + "\n"}
+    if sum(len(f"{name}{item}".encode()) for name, item in found.items()) > limits.MAX_ANNOTATIONS:
         del found[LAST_APPLIED]
     return found
-
-
-_HTML = re.compile("[<>&\u2028\u2029]")  # what Go's JSON escapes besides the rest
 
 
 def go_name(document: View) -> str:

@@ -1,9 +1,9 @@
 """Putting an applied object into the live one, and taking fields out again (SSA-009; upstream: Merge, RemoveItems)."""
 
+from collections import Counter
 from typing import Any
 
 from apiext.managedfields.fieldset import FieldSet, is_member
-from apiext.managedfields.path import SELF
 from apiext.managedfields.types import (
     MISSING,
     NOTHING,
@@ -51,8 +51,8 @@ def _merge_maps(of: MapType, live: dict[str, Any], applied: dict[str, Any]) -> A
 def _merge_lists(of: ListType, live: list[Any], applied: list[Any]) -> list[Any]:
     """Return the items of both: shared ones once, in the order applied; the rest of the live ones where they were."""
     left, right = [item_element(of, item) for item in live], [item_element(of, item) for item in applied]
-    repeated = {element for element in left if left.count(element) > 1} if len(set(left)) != len(left) else ()
-    before = {element: None if element in repeated else item for element, item in zip(left, live, strict=True)}
+    times = Counter(left)
+    before = {element: item if times[element] == 1 else None for element, item in zip(left, live, strict=True)}
     after = dict(zip(right, applied, strict=True))
     shared = iter([element for element in right if element in before])
     wanted = next(shared, None)
@@ -115,8 +115,3 @@ def _remove_items(of: ListType, value: list[Any], gone: FieldSet) -> list[Any] |
         elif not is_member(node):
             found.append(remove(of.item, item, node))
     return found or None
-
-
-def anything(paths: FieldSet) -> bool:
-    """Tell whether a set has any member."""
-    return any(element != SELF for element in paths)

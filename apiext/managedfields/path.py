@@ -11,8 +11,8 @@ from typing import Any
 import orjson
 
 from apiext.documents.encoding import encode
-from apiext.documents.quotes import go_quote
-from apiext.meta.fields import go_float
+from apiext.documents.floats import go_float
+from apiext.documents.quotes import go_quote, html_escaped
 
 SELF = "."
 
@@ -41,15 +41,17 @@ def _undefined(_: Any) -> dict[str, Any]:
 
 
 def _json(item: Any) -> str:
-    """Return JSON as Go writes it: keys sorted, whole floats as integers, HTML escaped."""
+    """Return JSON as upstream's library writes it: keys sorted, whole floats as integers, HTML escaped, ``1e-07``."""
     text = orjson.dumps(item, _undefined, orjson.OPT_SORT_KEYS).decode()
     if _UNLIKE.search(text):
-        text = _HTML.sub(lambda match: f"\\u{ord(match[0]):04x}", encode(orjson.loads(text)).decode())
+        text = html_escaped(encode(orjson.loads(text)).decode())
+        if "e-" in text:
+            text = _SMALL.sub(lambda found: found[1] or f"{found[2]}0{found[3]}", text)
     return text
 
 
-_HTML = re.compile("[<>&\u2028\u2029]")
 _UNLIKE = re.compile("[0-9][.eE]|[<>&\u2028\u2029]")  # where Go's JSON may look otherwise
+_SMALL = re.compile(r'("(?:[^"\\]|\\.)*")|([0-9]e-)([0-9])(?![0-9])')  # a text, or a number with a short exponent
 
 
 def index(position: int) -> str:
@@ -62,24 +64,25 @@ class ElementError(ValueError):
 
 
 def check(element: str) -> str:
-    """Return the element in its canonical form; ElementError for anything else (B-13)."""
+    """Return the element in its canonical form; ElementError for anything else."""
     kind, text = element[:2], element[2:]
     if kind == "f:":
         return element
-    if kind == "i:" and text.lstrip("-").isdigit():
-        return element
+    if kind == "i:" and _INDEX.match(text):
+        return index(int(text))
     if kind in ("v:", "k:"):
         try:
             decoded = orjson.loads(text)
-        except ValueError as error:
+            if kind == "v:":
+                return value(decoded)
+            if isinstance(decoded, dict):
+                return key(decoded)
+        except (ValueError, TypeError) as error:  # no JSON, or nested deeper than orjson writes
             raise ElementError(f"invalid path element {element!r}") from error
-        if kind == "v:":
-            return value(decoded)
-        if isinstance(decoded, dict):
-            return key(decoded)
     raise ElementError(f"unsupported element: {element!r}")
 
 
+_INDEX = re.compile(r"[+-]?[0-9]{1,18}\Z")
 _ORDER = {"f:": 0, "k:": 1, "v:": 2, "i:": 3}
 
 

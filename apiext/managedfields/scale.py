@@ -5,7 +5,7 @@ from typing import Any
 
 from apiext.documents.document import Document
 from apiext.managedfields import entries
-from apiext.managedfields.entries import UPDATE, EntryError, Manager, Managers, Owned
+from apiext.managedfields.entries import UPDATE, Manager, Managers, Owned
 from apiext.managedfields.fieldset import contains, difference, of
 
 Paths = Mapping[str, Sequence[str]]
@@ -17,7 +17,7 @@ _REPLICAS = ("f:spec", "f:replicas")
 
 def shown(given: Any, paths: Paths) -> list[Document]:
     """Return the managedFields of the Scale of an object that has these (upstream: ScaleHandler.ToSubresource)."""
-    owners = {who: owned for who, owned in _readable(given).items() if _has_replicas(owned, paths)}
+    owners = {who: owned for who, owned in entries.readable(given).items() if _has_replicas(owned, paths)}
     return entries.encode(
         {_in_scale(who): Owned(API_VERSION, of([_REPLICAS]), owned.time) for who, owned in owners.items()}
     )
@@ -29,7 +29,7 @@ def put_back(given: Any, of_scale: Any, paths: Paths, api_version: str) -> list[
     Entries of unknown versions are gone; those of the Scale are put in ``api_version``, without a time unless their
     manager had one in the object (upstream: ScaleHandler.ToParent).
     """
-    above, owners = _readable(given), _readable(of_scale)
+    above, owners = entries.readable(given), entries.readable(of_scale)
     kept: Managers = {}
     for who, owned in above.items():
         if owned.api_version not in paths:
@@ -62,10 +62,3 @@ def _has_replicas(owned: Owned, paths: Paths) -> bool:
 
 def _elements(names: Sequence[str]) -> list[str]:
     return [f"f:{name}" for name in names]
-
-
-def _readable(given: Any) -> Managers:
-    try:
-        return entries.decode(given)
-    except EntryError:
-        return {}

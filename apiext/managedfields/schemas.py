@@ -4,17 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from apiext.documents.document import View
-from apiext.managedfields.types import (
-    ATOMIC,
-    BOOLEAN,
-    DEDUCED,
-    NUMERIC,
-    STRING,
-    UNTYPED,
-    ListType,
-    MapType,
-    Type,
-)
+from apiext.managedfields.types import ATOMIC, BOOLEAN, DEDUCED, NUMERIC, STRING, UNTYPED, ListType, MapType, Type
 
 PRESERVE = "x-kubernetes-preserve-unknown-fields"
 _SCALARS = {"integer": NUMERIC, "number": NUMERIC, "boolean": BOOLEAN}

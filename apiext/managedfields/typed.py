@@ -5,6 +5,7 @@ from functools import lru_cache
 from typing import Any
 
 from apiext import limits
+from apiext.documents.places import short
 from apiext.documents.quotes import go_quote
 from apiext.managedfields import path
 from apiext.managedfields.fieldset import FieldSet, is_member
@@ -92,7 +93,10 @@ def _map_faults(of: MapType, value: dict[str, Any], duplicates: bool, checked: d
             continue
         faults = _faults(member, item, duplicates, other)
         if faults:
-            found.extend((f".{name}{where}", text) for where, text in faults)
+            shown = short(name)
+            found.extend((f".{shown}{where}", text) for where, text in faults)
+            if len(found) > limits.MAX_FIELD_ERRORS:
+                break
     return found
 
 
@@ -134,8 +138,10 @@ def _list_faults(of: ListType, value: list[Any], duplicates: bool) -> Faults:
             seen.add(element)
         faults = _faults(of.item, item, duplicates)
         if faults:
-            prefix = path.shown((element,))
+            prefix = short(path.shown((element,)))
             found.extend((prefix + where, text) for where, text in faults)
+        if len(found) > limits.MAX_FIELD_ERRORS:
+            break
     return found
 
 

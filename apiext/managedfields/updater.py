@@ -73,14 +73,6 @@ def converted(versions: Versions, document: View, api_version: str, doing: str =
     return found
 
 
-def update(write: Write, live: View, new: View, managers: Managers) -> tuple[Managers, Losses]:
-    """Return the managers after a write that is no apply, the writer as it was, and what all others have lost.
-
-    The new object fits its type; raises TypeFault when the live one does not.
-    """
-    return after(write, live, new, managers, compared(write, live, new))
-
-
 def compared(write: Write, live: View, new: View) -> Comparison:
     """Return what a write changes; the new object fits its type, TypeFault when the live one does not."""
     seen = compare(write.type, live, new)
@@ -91,7 +83,10 @@ def compared(write: Write, live: View, new: View) -> Comparison:
 
 
 def after(write: Write, live: View, new: View, managers: Managers, seen: Comparison) -> tuple[Managers, Losses]:
-    """Return what ``update`` does, for a write that changes what was ``seen``."""
+    """Return the managers after a write that is no apply, the writer as it was, and what all others have lost.
+
+    ``seen`` is what ``compared`` says of the write.
+    """
     losses = _losses(_ownable(write, seen))
     if managers:  # a new object has none
         managers = _taken(write, live, new, _reconciled(write.versions, live, managers), losses)

@@ -3,15 +3,14 @@
 A path is its rendered text (``spec.versions[0].name``); the empty path renders as ``<nil>``.
 """
 
-import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 
 from apiext.documents.encoding import encode
-from apiext.documents.quotes import go_quote
+from apiext.documents.floats import go_float
+from apiext.documents.places import short
+from apiext.documents.quotes import go_quote, html_escaped
 
 REQUIRED = "FieldValueRequired"
 INVALID = "FieldValueInvalid"
@@ -21,7 +20,6 @@ FORBIDDEN = "FieldValueForbidden"
 TOO_LONG = "FieldValueTooLong"
 TOO_MANY = "FieldValueTooMany"
 TYPE_INVALID = "FieldValueTypeInvalid"
-NOT_FOUND = "FieldValueNotFound"
 INTERNAL = "InternalError"
 
 
@@ -39,12 +37,13 @@ class FieldError:
 
 def child(path: str, name: str) -> str:
     """Return the path of a named member."""
+    name = short(name)
     return f"{path}.{name}" if path else name
 
 
-def item(path: str, key: object) -> str:
+def item(path: str, key: str | int) -> str:
     """Return the path of a list index or a map key."""
-    return f"{path}[{key}]"
+    return f"{path}[{key if key.__class__ is int else short(str(key))}]"
 
 
 def required(path: str, detail: str = "") -> FieldError:
@@ -57,9 +56,9 @@ def invalid(path: str, value: Any, detail: str) -> FieldError:
     return FieldError(INVALID, path, f"Invalid value: {go_value(value)}: {detail}")
 
 
-def invalid_omit(path: str, detail: str, reason: str = INVALID) -> FieldError:
+def invalid_omit(path: str, detail: str) -> FieldError:
     """Return the error of a malformed value that is not shown (upstream's OmitValueType)."""
-    return FieldError(reason, path, f"Invalid value: {detail}")
+    return FieldError(INVALID, path, f"Invalid value: {detail}")
 
 
 def type_invalid(path: str, value: Any, detail: str) -> FieldError:
@@ -106,33 +105,6 @@ def aggregate(errors: Sequence[FieldError | str]) -> str:
     return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
 
 
-_ESCAPES = {
-    '"': '\\"',
-    "\\": "\\\\",
-    "\a": "\\a",
-    "\b": "\\b",
-    "\f": "\\f",
-    "\n": "\\n",
-    "\r": "\\r",
-    "\t": "\\t",
-    "\v": "\\v",
-}
-
-
-def go_float(value: float) -> str:
-    """Return a float as Go's %v prints it."""
-    if math.isinf(value):
-        return "+Inf" if value > 0 else "-Inf"
-    if math.isnan(value):
-        return "NaN"
-    if value == 0:
-        return "-0" if math.copysign(1, value) < 0 else "0"
-    exponent = Decimal(repr(value)).adjusted()
-    if -5 < exponent < 6:
-        return _plain(value)
-    return f"{_shortest(value)}e{'-' if exponent < 0 else '+'}{abs(exponent):02d}"
-
-
 def go_print(value: Any) -> str:
     """Return a JSON value as Go's %v prints it."""
     if isinstance(value, bool):
@@ -144,19 +116,6 @@ def go_print(value: Any) -> str:
     if isinstance(value, list):
         return f"[{' '.join(map(go_print, value))}]"
     return "<nil>" if value is None else str(value)
-
-
-def _plain(value: float) -> str:
-    text = repr(value)
-    if "e" in text:
-        text = format(Decimal(text), "f")
-    return text[:-2] if text.endswith(".0") else text
-
-
-def _shortest(value: float) -> str:
-    digits = repr(value).partition("e")[0].replace(".", "").lstrip("-").lstrip("0").rstrip("0") or "0"
-    sign = "-" if value < 0 else ""
-    return sign + (digits if len(digits) == 1 else f"{digits[0]}.{digits[1:]}")
 
 
 class Named(str):
@@ -181,7 +140,4 @@ def go_value(value: Any) -> str:
         text = encode(value).decode()
     except TypeError:  # nested deeper than orjson goes
         return "(nested too deeply to show)"
-    return _HTML.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
-
-
-_HTML = re.compile("[<>&\u2028\u2029]")  # what Go's JSON escapes besides the rest
+    return html_escaped(text)

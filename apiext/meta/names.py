@@ -11,9 +11,6 @@ class GroupVersion:
     group: str
     version: str
 
-    def __str__(self) -> str:
-        return f"{self.group}/{self.version}" if self.group else self.version
-
 
 @dataclass(frozen=True, slots=True, order=True)
 class GroupResource:

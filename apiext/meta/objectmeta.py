@@ -25,18 +25,6 @@ from apiext.meta.syntax import (
     qualified_name,
 )
 
-__all__ = [
-    "coerce",
-    "dns1123_label",
-    "dns1123_subdomain",
-    "path_segment",
-    "qualified_name",
-    "repair",
-    "validate",
-    "validate_update",
-    "warnings",
-]
-
 NameValidator = Callable[[str], list[str]]
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
 
@@ -330,22 +318,20 @@ def prefix_errors(metadata: View, name_validator: NameValidator, path: str = "me
     return [invalid(f"{path}.generateName", prefix, fault) for fault in faults]
 
 
-def validate_update(
-    new: View, old: View, namespaced: bool, path: str = "metadata", *, needs_version: bool = False, of_kind: bool = True
-) -> list[FieldError]:
+def validate_update(new: View, old: View, namespaced: bool, *, of_kind: bool = True) -> list[FieldError]:
     """Return what is wrong with changed metadata (WRI-003, WRI-004).
 
     upstream: the rules of a change run twice (once for all resources, once for the kind), so each appears twice, unless
-    the object is not ``of_kind``. ``needs_version`` also asks for a resourceVersion.
+    the object is not ``of_kind``.
     """
-    changed = _change_errors(new, old, path, needs_version=needs_version)
-    found = validate(new, namespaced, path_segment, path)
+    changed = _change_errors(new, old)
+    found = validate(new, namespaced, path_segment)
     if found:
-        changed += _common_errors(new, path, finalizers=False)
+        changed += _common_errors(new, "metadata", finalizers=False)
     return found + changed + (changed if of_kind else [])
 
 
-def warnings(new: View, old: View | None, path: str = "metadata") -> list[str]:
+def warnings(new: View, old: View | None) -> list[str]:
     """Return warnings about finalizers that were not there before (VAL-015)."""
     finalizers = new.get("finalizers")
     if not finalizers:
@@ -357,7 +343,7 @@ def warnings(new: View, old: View | None, path: str = "metadata") -> list[str]:
             continue
         including = " including a path (/)" if "." in name else ""
         found[
-            f"{path}.finalizers: {go_quote(name)}: prefer a domain-qualified finalizer name{including} to avoid "
+            f"metadata.finalizers: {go_quote(name)}: prefer a domain-qualified finalizer name{including} to avoid "
             "accidental conflicts with other finalizer writers"
         ] = None
     return list(found)
@@ -480,21 +466,19 @@ _MAX_SUBRESOURCE = 256  # bytes (upstream: MaxSubresourceNameLength)
 _IMMUTABLE = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
 
 
-def _change_errors(new: View, old: View, path: str, *, needs_version: bool) -> list[FieldError]:
+def _change_errors(new: View, old: View) -> list[FieldError]:
     found: list[FieldError] = []
     if old.get("deletionTimestamp"):
         extra = sorted(set(new.get("finalizers") or ()) - set(old.get("finalizers") or ()))
         if extra:
             listed = ", ".join(go_quote(name) for name in extra)
             text = "no new finalizers can be added if the object is being deleted, found new finalizers []string"
-            found.append(forbidden(f"{path}.finalizers", f"{text}{{{listed}}}"))
-    if needs_version and not new.get("resourceVersion"):
-        found.append(invalid(f"{path}.resourceVersion", "", "must be specified for an update"))
+            found.append(forbidden("metadata.finalizers", f"{text}{{{listed}}}"))
     if new.get("generation", 0) < old.get("generation", 0):
-        found.append(invalid(f"{path}.generation", new.get("generation", 0), "must not be decremented"))
+        found.append(invalid("metadata.generation", new.get("generation", 0), "must not be decremented"))
     for name in _IMMUTABLE:
         if new.get(name) != old.get(name):
             value = new.get(name, "" if name in ("name", "namespace", "uid") else None)
             shown = Named(value) if name == "uid" else value
-            found.append(invalid(f"{path}.{name}", shown, "field is immutable"))
+            found.append(invalid(f"metadata.{name}", shown, "field is immutable"))
     return found

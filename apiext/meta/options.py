@@ -22,7 +22,8 @@ class OptionsError(ValueError):
     """Options that cannot be read; the message is for the client (400)."""
 
 
-def _first(query: Query, name: str) -> str:
+def first(query: Query, name: str) -> str:
+    """Return the first value of a parameter, empty when it is absent."""
     values = query.get(name)
     return values[0] if values else ""
 
@@ -143,18 +144,6 @@ _LIST_OPTIONS: tuple[tuple[str, str, Callable[[str], Any]], ...] = (  # paramete
 
 
 @dataclass(frozen=True, slots=True)
-class GetOptions:
-    """Options of get."""
-
-    resource_version: str = ""
-
-    @classmethod
-    def parse(cls, query: Query) -> "GetOptions":
-        """Return the options of a query."""
-        return cls(_first(query, "resourceVersion"))
-
-
-@dataclass(frozen=True, slots=True)
 class WriteOptions:
     """Options of create, update and patch; ``name`` is CreateOptions, UpdateOptions or PatchOptions."""
 
@@ -177,13 +166,11 @@ class WriteOptions:
     @classmethod
     def parse(cls, name: str, query: Query) -> "WriteOptions":
         """Return the options of a query."""
-        if not query:
-            return cls(name)
         return cls(
             name,
             tuple(query.get("dryRun", ())),
-            _first(query, "fieldManager"),
-            _first(query, "fieldValidation"),
+            first(query, "fieldManager"),
+            first(query, "fieldValidation"),
             _bool(query, "force") if name == "PatchOptions" else None,
         )
 
@@ -259,14 +246,12 @@ class DeleteOptions:
     @classmethod
     def parse(cls, query: Query) -> "DeleteOptions":
         """Return the options of a query; raises OptionsError for numbers that are none."""
-        if not query:
-            return _NO_DELETE_OPTIONS
         policy = query.get("propagationPolicy")
         return cls(
             dry_run_values=tuple(query.get("dryRun", ())),
             grace_period_seconds=_int(query, "gracePeriodSeconds"),
-            uid=_first(query, "uid") or None,
-            resource_version=_first(query, "resourceVersion") or None,
+            uid=first(query, "uid") or None,
+            resource_version=first(query, "resourceVersion") or None,
             orphan_dependents=_bool(query, "orphanDependents"),
             propagation_policy=policy[0] if policy else None,
             ignore_store_read_error=truth(query.get("ignoreStoreReadErrorWithClusterBreakingPotential")),
@@ -313,10 +298,7 @@ class DeleteOptions:
         return found + _dry_run_errors(self.dry_run_values)
 
 
-_NO_DELETE_OPTIONS = DeleteOptions()
 _TOP = ("DeleteOptions", "")
-
-
 _WITHIN = ("Preconditions", "preconditions.")
 _Members = Mapping[str, tuple[str, type, str]]  # member → option, type, Go's type
 _MEMBERS: _Members = {

@@ -14,6 +14,7 @@ _VERBS = {
     "PATCH": "patch",
     "DELETE": "delete",
 }
+_VERBS_IN_PATHS = frozenset(("watch", "proxy"))
 _NAMESPACE_SUBRESOURCES = frozenset(("status", "finalize"))
 _FALSE = frozenset(("false", "0"))
 
@@ -21,10 +22,10 @@ _FALSE = frozenset(("false", "0"))
 class RequestInfo(NamedTuple):
     """A parsed URL.
 
-    ``verb`` of a resource request is get, list, watch, create, update, patch, delete, deletecollection or empty (a
-    method without meaning); of any other request it is the method in lower case. ``namespace`` is None when the path
-    names none or an empty one, also for the resource ``namespaces`` itself. ``name`` of a list or watch is
-    set when a field selector demands it. ``rest`` is what follows the subresource.
+    ``verb`` of a resource request is get, list, watch, create, update, patch, delete, deletecollection, proxy (which
+    nothing here knows) or empty (a method without meaning); of any other request it is the method in lower case.
+    ``namespace`` is None when the path names none or an empty one, also for the resource ``namespaces`` itself.
+    ``name`` of a list or watch is set when a field selector demands it. ``rest`` is what follows the subresource.
     """
 
     is_resource: bool
@@ -50,16 +51,18 @@ def parse(method: str, path: str, query: Mapping[str, Sequence[str]]) -> Request
     group = parts[1] if first == 3 else ""
     version = parts[first - 1]
     verb = _VERBS.get(method, "")
-    if parts[first] == "watch" and len(parts) > first + 1:  # upstream: the old watch paths still work (RV-015)
-        verb = "watch"
+    if parts[first] in _VERBS_IN_PATHS:  # upstream: the old watch paths still work (RV-015)
+        if len(parts) == first + 1:
+            return RequestInfo(False, method.lower(), path=path)
+        verb = parts[first]
         first += 1
-    elif parts[first] == "watch":
-        return RequestInfo(False, method.lower(), path=path)
     namespace: str | None = None
-    if parts[first] == "namespaces" and len(parts) > first + 2 and parts[first + 2] not in _NAMESPACE_SUBRESOURCES:
-        namespace = parts[first + 1] or None
-        first += 2
-    size = len(parts) - first
+    if parts[first] == "namespaces" and len(parts) > first + 1:
+        inside = len(parts) > first + 2 and parts[first + 2] not in _NAMESPACE_SUBRESOURCES
+        if inside or prefix == "apis":  # upstream: what follows namespaces is always one
+            namespace = parts[first + 1] or None
+        first += 2 * inside
+    size = min(len(parts) - first, 2) if verb == "proxy" else len(parts) - first
     name = parts[first + 1] if size > 1 else ""
     if not name and verb in ("get", "delete"):
         verb, name = _collection(verb, query)

@@ -246,11 +246,6 @@ class FieldSelector:
 
     terms: tuple[tuple[str, str, str], ...] = ()
 
-    @property
-    def empty(self) -> bool:
-        """Tell whether the selector selects everything."""
-        return not self.terms
-
     def exact(self, field: str) -> str | None:
         """Return the value that a field must equal, or None."""
         for name, operator, value in self.terms:

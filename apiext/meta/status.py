@@ -184,9 +184,9 @@ def too_large_resource_version(asked: int, current: int) -> StatusError:
     return timeout(f"Too large resource version: {asked}, current: {current}", 1, [cause])
 
 
-def too_many_requests(message: str, retry_after: int = 1) -> StatusError:
+def too_many_requests(message: str) -> StatusError:
     """429 with a Retry-After (ERR-20, LIM-001)."""
-    return StatusError(429, "TooManyRequests", message, {"retryAfterSeconds": retry_after})
+    return StatusError(429, "TooManyRequests", message, {"retryAfterSeconds": 1})
 
 
 def unavailable(message: str) -> StatusError:

@@ -9,7 +9,7 @@ from typing import NoReturn
 from apiext import limits
 from apiext.documents.quotes import time_quote
 
-LAYOUT = "2006-01-02T15:04:05Z07:00"
+_LAYOUT, _MICRO_LAYOUT = "2006-01-02T15:04:05Z07:00", "2006-01-02T15:04:05.000000Z07:00"
 _ZULU = re.compile(
     r"(?!0000)[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z"
 ).fullmatch
@@ -104,6 +104,19 @@ def _normal(text: str) -> str:
     return "" if text == "0001-01-01T00:00:00Z" else text
 
 
+def normalize_micros(text: str) -> str:
+    """Return an RFC 3339 text with six digits of a second in UTC, as ``normalize`` does."""
+    try:
+        moment = parse(text, micros=True)
+    except ValueError as error:
+        raise ValueError(str(error).replace(_LAYOUT, _MICRO_LAYOUT)) from error
+    try:
+        text = moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+    except OverflowError as error:  # an offset that leaves the years that can be written
+        raise ValueError("Time.MarshalJSON: year outside of range [0,9999]") from error
+    return "" if text == "0001-01-01T00:00:00.000000Z" else text
+
+
 def _offset(zone: re.Match[str]) -> timezone:
     if zone.group() == "Z":
         return UTC
@@ -114,7 +127,7 @@ def _offset(zone: re.Match[str]) -> timezone:
 
 def _refuse(text: str, rest: str, layout: str) -> NoReturn:
     raise ValueError(
-        f"parsing time {time_quote(text)} as {time_quote(LAYOUT)}: "
+        f"parsing time {time_quote(text)} as {time_quote(_LAYOUT)}: "
         f"cannot parse {time_quote(rest)} as {time_quote(layout)}"
     )
 

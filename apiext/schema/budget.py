@@ -1,4 +1,4 @@
-"""Bounds on the work that one object may cause: bytes added by defaults, steps taken by junctors (B-09)."""
+"""Bounds on the work that one object may cause: bytes added by defaults, steps taken by junctors."""
 
 import threading
 

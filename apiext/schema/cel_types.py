@@ -27,7 +27,7 @@ class Types:
         if node.int_or_string:
             most = node.max_length * _MULTIBYTE if node.max_length is not None else REQUEST - 2
             return self._made(Declared("int_or_string", max_elements=most, nullable=node.nullable), 1)
-        read = _READ.get("object" if root else node.type)
+        read = _READ.get(node.type)
         return read(self, node, name, root) if read is not None else None
 
     def _made(self, declared: Declared, least: int) -> Declared:

@@ -8,7 +8,7 @@ from apiext.meta import objectmeta
 from apiext.meta.fields import FieldError, child, invalid, item, required
 from apiext.meta.names import parse_group_version
 from apiext.meta.syntax import dns1035_label, lower, path_segment
-from apiext.schema.structural import Structural
+from apiext.schema.structural import Structural, anywhere
 
 
 class CoerceError(ValueError):
@@ -22,20 +22,8 @@ class CoerceError(ValueError):
 _KIND_TEXT = "may have mixed case, but should otherwise match: "
 
 
-def matters(node: Structural | None) -> bool:
-    """Tell whether an embedded resource is declared at or below a node."""
-    if node is None:
-        return False
-    found = node.compiled.get("embedded")
-    if found is None:
-        found = node.embedded or matters(node.items) or matters(node.map_values)
-        if not found:
-            for below in node.properties.values():
-                if matters(below):
-                    found = True
-                    break
-        node.compiled["embedded"] = found
-    return bool(found)
+matters = anywhere("embedded", lambda node: node.embedded)
+"""Tells whether an embedded resource is declared at or below a node."""
 
 
 def coerce(

@@ -10,27 +10,15 @@ from apiext.schema import coerce, report
 from apiext.schema.budget import STEPS, OverBudget
 from apiext.schema.prune import pruner
 from apiext.schema.rules import OBJECT_BUDGET, Run, scope_of
-from apiext.schema.structural import META_FIELDS, Structural
+from apiext.schema.structural import META_FIELDS, Structural, anywhere
 from apiext.schema.validate import passes
 
 Around = Callable[[Any], Document]
 """Builds the fake object that surrounds a value of embedded metadata (DEF-003)."""
 
 
-def matters(node: Structural | None) -> bool:
-    """Tell whether there is a default at or below a node; those of map values are not checked, as upstream."""
-    if node is None:
-        return False
-    found = node.compiled.get("has defaults")
-    if found is None:
-        found = node.default is not None or matters(node.items)
-        if not found:
-            for below in node.properties.values():
-                if matters(below):
-                    found = True
-                    break
-        node.compiled["has defaults"] = found
-    return bool(found)
+matters = anywhere("has defaults", lambda node: node.default is not None, values=False)
+"""Tells whether there is a default at or below a node; those of map values are not checked, as upstream."""
 
 
 def errors(root: Structural, path: str, *, pruned: bool = True) -> list[FieldError]:

@@ -10,7 +10,6 @@ from apiext.schema.patterns import searcher
 INTEGER_FORMATS = frozenset(("int32", "int64"))
 NUMBER_FORMATS = frozenset(("float", "double"))
 
-_DIGITS = "0123456789"
 _NO_DIGITS = bytes(sorted(frozenset(range(256)) - frozenset(b"0123456789")))
 _ISBN_NOISE = re.compile(r"[\t\n\f\r -]+")
 _DURATION_PART = re.compile(r"(?<![0-9])([0-9]++)[\t\n\f\r ]*+([A-Za-zµ]++)")  # linear: no run is tried twice

@@ -4,18 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from apiext.documents.document import View
-from apiext.documents.go_json import (
-    FLAG,
-    POINTER,
-    TEXT,
-    Render,
-    by_name,
-    go_json,
-    in_order,
-    many,
-    optional,
-    struct,
-)
+from apiext.documents.go_json import FLAG, POINTER, TEXT, Render, by_name, go_json, in_order, many, optional, struct
 
 
 def internal_schema(schema: View) -> dict[str, Any]:

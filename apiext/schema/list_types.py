@@ -4,26 +4,15 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 from apiext.documents.encoding import encode
+from apiext.documents.places import short
 from apiext.meta.fields import FieldError, duplicate, invalid
-from apiext.schema.structural import Structural
+from apiext.schema.structural import Structural, anywhere
 
 _UNSET = object()
 
 
-def matters(node: Structural | None) -> bool:
-    """Tell whether a list of type set or map is declared at or below a node."""
-    if node is None:
-        return False
-    found = node.compiled.get("list types")
-    if found is None:
-        found = node.list_type in ("set", "map") or matters(node.items) or matters(node.map_values)
-        if not found:
-            for child in node.properties.values():
-                if matters(child):
-                    found = True
-                    break
-        node.compiled["list types"] = found
-    return bool(found)
+matters = anywhere("list types", lambda node: node.list_type in ("set", "map"))
+"""Tells whether a list of type set or map is declared at or below a node."""
 
 
 def errors(node: Structural, value: Any, path: str = "") -> Iterator[FieldError]:
@@ -35,7 +24,7 @@ def errors(node: Structural, value: Any, path: str = "") -> Iterator[FieldError]
         for name, item in value.items():
             if isinstance(item, (dict, list)):
                 if of_maps is not None:
-                    yield from errors(of_maps, item, f"{path}[{name}]")
+                    yield from errors(of_maps, item, f"{path}[{short(name)}]")
                 child = node.properties.get(name)
                 if child is not None:
                     yield from errors(child, item, f"{path}.{name}" if path else name)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from apiext.documents.document import clone
+from apiext.documents.places import short
 from apiext.schema.budget import DEFAULTS
 from apiext.schema.default import Default, ready
 from apiext.schema.nulls import drops_null
@@ -80,7 +81,8 @@ def _make(node: Structural, keep: bool, root: bool) -> Normalizer:
             elif item.__class__ not in _SCALARS:
                 paths = child(item)
                 if paths:
-                    removed = gathered(removed, [f".{key}{path}" for path in paths])
+                    name = short(key)
+                    removed = gathered(removed, [f".{name}{path}" for path in paths])
         if unknown is not None or gone is not None:
             removed = _lose(value, removed, unknown or [], gone or [])
         if defaults:
@@ -107,7 +109,7 @@ def _lose(value: Any, removed: list[str] | None, unknown: list[str], gone: list[
         del value[key]
     for key in gone:
         del value[key]
-    return gathered(removed, [f".{key}" for key in first_names(unknown)]) if unknown else removed
+    return gathered(removed, [f".{short(key)}" for key in first_names(unknown)]) if unknown else removed
 
 
 _DROP = object()

@@ -5,7 +5,8 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from apiext.meta.fields import FieldError, go_float, invalid
+from apiext.documents.floats import go_float
+from apiext.meta.fields import FieldError, invalid
 from apiext.schema.structural import Structural
 
 _MIN_INT64 = -(2**63)
@@ -31,13 +32,11 @@ def to_float(value: float) -> float:
 
 
 def is_json_integer(value: float) -> bool:
-    """Tell whether a float counts as an integer (VAL-004): integral up to 2^53, with a tiny tolerance."""
+    """Tell whether a float counts as an integer (VAL-004): integral up to 2^53, or a billionth above a positive one."""
     if not -_SAFE <= value <= _SAFE:
         return False
-    near = float(round(value)) if abs(value) < 4.5e15 else value
-    if value == near:
-        return True
-    return near != 0 and abs(value - near) < 1e-9 * abs(near)
+    cut = float(int(value))
+    return value == cut or (cut > 0 and (value - cut) / (value + cut) < 1e-9)
 
 
 def _number_type(node: Structural) -> tuple[str, str]:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from apiext import limits
+from apiext.documents.places import short
 from apiext.schema.structural import META_FIELDS, Structural
 
 Pruner = Callable[[Any], list[str] | None]
@@ -17,7 +18,7 @@ def prune_unknown(value: Any) -> list[str] | None:
     while stack:
         path, found = stack.pop()
         if found.__class__ is dict:
-            removed = gathered(removed, [f"{path}.{key}" for key in first_names(found)])
+            removed = gathered(removed, [f"{path}.{short(key)}" for key in first_names(found)])
             found.clear()
         else:
             stack.extend(
@@ -122,11 +123,12 @@ def _make(node: Structural, keep: bool, meta: bool) -> Pruner:
             elif item.__class__ is dict or item.__class__ is list:
                 paths = child(item)
                 if paths:
-                    removed = gathered(removed, [f".{key}{path}" for path in paths])
+                    name = short(key)
+                    removed = gathered(removed, [f".{name}{path}" for path in paths])
         if unknown is not None:
             for key in unknown:
                 del value[key]
-            removed = gathered(removed, [f".{key}" for key in first_names(unknown)])
+            removed = gathered(removed, [f".{short(key)}" for key in first_names(unknown)])
         return removed
 
     return walk

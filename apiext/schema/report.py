@@ -7,7 +7,8 @@ that were made there. Outside junctors, parts that pass are not looked at again.
 from typing import Any
 
 from apiext import limits
-from apiext.documents.encoding import go_float
+from apiext.documents.floats import json_float
+from apiext.documents.places import short
 from apiext.documents.quotes import go_quote
 from apiext.meta.fields import INVALID, FieldError, go_value, invalid, not_supported, required, too_many, type_invalid
 from apiext.schema import numbers, strings, validate
@@ -144,10 +145,10 @@ class Reporter:
             if child is not None:
                 below = f"{path}.{name}" if path else name
             elif node.additional is False:
-                found.add(invalid(field, name, f"{path}.{name} in body is a forbidden property"))
+                found.add(invalid(field, name, f"{path}.{short(name)} in body is a forbidden property"))
                 continue
             elif of_maps is not None:
-                child, below = of_maps, f"{path}.{name}"
+                child, below = of_maps, f"{path}.{short(name)}"
             else:
                 continue
             old = None if link is None or (not path and name in _TYPE_META) else link.member(name)
@@ -218,7 +219,7 @@ def _wrong_type(field: str, path: str, wanted: str, met: str) -> FieldError:
 
 def go_json(value: Any) -> str:
     """Return an enumeration's item that is no text, as JSON."""
-    return go_float(value) if isinstance(value, float) else go_value(value)
+    return json_float(value) if isinstance(value, float) else go_value(value)
 
 
 def errors(node: Structural, value: Any, base: str = "", link: Link | None = None) -> list[FieldError]:

@@ -19,7 +19,7 @@ from apiext.schema.cel_types import ROOT_NAME, Types
 from apiext.schema.field_paths import PathError, follow
 from apiext.schema.patience import COMPILING, VISITING, Patience, current
 from apiext.schema.ratchet import Link, keys_of
-from apiext.schema.structural import Rule, Structural
+from apiext.schema.structural import Rule, Structural, anywhere
 from apiext.schema.timing import compilations, evaluations
 
 OBJECT_BUDGET = 10_000_000  # units of all rules of one object (upstream: RuntimeCELCostBudget)
@@ -71,20 +71,8 @@ class Compiled:
     field: str = ""
 
 
-def has_rules(node: Structural | None) -> bool:
-    """Tell whether there is a rule at or below a node."""
-    if node is None:
-        return False
-    found = node.compiled.get("has rules")
-    if found is None:
-        found = bool(node.rules) or has_rules(node.items) or has_rules(node.map_values)
-        if not found:
-            for below in node.properties.values():
-                if has_rules(below):
-                    found = True
-                    break
-        node.compiled["has rules"] = found
-    return bool(found)
+has_rules = anywhere("has rules", lambda node: node.rules)
+"""Tells whether there is a rule at or below a node."""
 
 
 class Scope:

@@ -8,7 +8,7 @@ from apiext.cel.declared import Declared
 from apiext.cel.environment import Program
 from apiext.cel.estimate import Estimator
 from apiext.cel.ranges import MOST, ONE, CallCost, Part, Range, add
-from apiext.documents.encoding import encode_in_order
+from apiext.documents.go_json import go_json
 from apiext.meta.fields import INTERNAL, INVALID, FieldError, child, forbidden, invalid, item
 from apiext.schema.cel_types import REQUEST
 from apiext.schema.options import STRICT, Options
@@ -17,7 +17,7 @@ from apiext.schema.structural import Rule, Structural
 
 RULE_LIMIT = 10_000_000  # units of one expression on one object, at most (upstream: StaticEstimatedCostLimit)
 SCHEMA_LIMIT = 100_000_000  # units of all rules on one object, at most (upstream: StaticEstimatedCRDCostLimit)
-_CORRELATED = ("", "granular", "atomic")  # map types whose members are those of the old map
+_CORRELATED = (None, "granular", "atomic")  # map types whose members are those of the old map
 _LISTED = 4  # expressions blamed for the total
 _HINT = (
     "(try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and strings are"
@@ -95,12 +95,12 @@ class _Place:
         scope, node = self.scope, self.scope.node
         most = _most_parts(node)
         times = None if self.times is None or most is None else min(self.times * most, MOST)
-        apart = self.apart or ("" if node.map_type in _CORRELATED else self.path)
+        apart = self.apart
         if scope.values is not None:
             yield _Place(scope.values, child(self.path, "additionalProperties"), times, apart, self)
-        base = child(self.path, "properties")
+        base, named = child(self.path, "properties"), apart or ("" if node.map_type in _CORRELATED else self.path)
         for name, below in scope.properties.items():
-            yield _Place(below, item(base, name), times, apart, self)
+            yield _Place(below, item(base, name), times, named, self)
         if scope.items is not None:
             apart = apart or (self.path if node.list_type != "map" else "")
             yield _Place(scope.items, child(self.path, "items"), times, apart, self)
@@ -265,7 +265,4 @@ def _of_rule(path: str, rule: Rule, detail: str) -> FieldError:
         "FieldPath": rule.field_path,
         "OptionalOldSelf": rule.optional_old_self,
     }
-    text = encode_in_order(shown).decode()
-    for char in "<>&\u2028\u2029":
-        text = text.replace(char, f"\\u{ord(char):04x}")
-    return FieldError(INVALID, path, f"Invalid value: {text}: {detail}")
+    return FieldError(INVALID, path, f"Invalid value: {go_json(shown)}: {detail}")

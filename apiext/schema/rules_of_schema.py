@@ -14,45 +14,17 @@ from apiext.schema.parse import parse
 from apiext.schema.rules_of_structure import unsupported
 from apiext.schema.structural import META_FIELDS, Structural
 
-_SUSPECT = frozenset(
-    (
-        "default",
-        "id",
-        "additionalItems",
-        "patternProperties",
-        "definitions",
-        "dependencies",
-        "$ref",
-        "uniqueItems",
-        "additionalProperties",
-        "items",
-        "x-kubernetes-preserve-unknown-fields",
-        "x-kubernetes-embedded-resource",
-        "x-kubernetes-map-type",
-        "x-kubernetes-list-type",
-        "x-kubernetes-list-map-keys",
-        "x-kubernetes-validations",
-    )
-)
+_SUSPECT = frozenset((
+    "default", "id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref", "uniqueItems",
+    "additionalProperties", "items", "x-kubernetes-preserve-unknown-fields", "x-kubernetes-embedded-resource",
+    "x-kubernetes-map-type", "x-kubernetes-list-type", "x-kubernetes-list-map-keys", "x-kubernetes-validations",
+))  # fmt: skip
 """Keywords that can break a rule by themselves; a node without them and with a known type breaks none."""
 
-_LEAF = frozenset(
-    (
-        "type",
-        "description",
-        "title",
-        "format",
-        "nullable",
-        "example",
-        "enum",
-        "maximum",
-        "minimum",
-        "maxLength",
-        "minLength",
-        "pattern",
-        "required",
-    )
-)
+_LEAF = frozenset((
+    "type", "description", "title", "format", "nullable", "example", "enum", "maximum", "minimum", "maxLength",
+    "minLength", "pattern", "required",
+))  # fmt: skip
 """Keywords of the schemas that are passed over at once: nothing inside, nothing to break."""
 
 _FINE_TYPES = frozenset(("", None, *TYPES))

@@ -17,35 +17,12 @@ _EMPTY_TYPE = {
     "field": "must not be empty for specified object fields",
 }
 _INT_OR_STRING = [{"type": "integer"}, {"type": "string"}]
-_PLAIN = frozenset(
-    (
-        "type",
-        "description",
-        "title",
-        "format",
-        "nullable",
-        "default",
-        "example",
-        "enum",
-        "maximum",
-        "minimum",
-        "exclusiveMaximum",
-        "exclusiveMinimum",
-        "multipleOf",
-        "maxLength",
-        "minLength",
-        "maxItems",
-        "minItems",
-        "maxProperties",
-        "minProperties",
-        "required",
-        "externalDocs",
-        "x-kubernetes-list-type",
-        "x-kubernetes-list-map-keys",
-        "x-kubernetes-map-type",
-        "x-kubernetes-validations",
-    )
-)
+_PLAIN = frozenset((
+    "type", "description", "title", "format", "nullable", "default", "example", "enum", "maximum", "minimum",
+    "exclusiveMaximum", "exclusiveMinimum", "multipleOf", "maxLength", "minLength", "maxItems", "minItems",
+    "maxProperties", "minProperties", "required", "externalDocs", "x-kubernetes-list-type",
+    "x-kubernetes-list-map-keys", "x-kubernetes-map-type", "x-kubernetes-validations",
+))  # fmt: skip
 """Keywords that break no rule of structure outside junctors, given a type other than array."""
 
 
@@ -129,17 +106,10 @@ def _metadata(node: View, path: str, level: str) -> Iterator[FieldError]:
 
 
 _METADATA = frozenset(("type", "default", "properties"))
-_HELD = frozenset(
-    (
-        "items",
-        "not",
-        "externalDocs",
-        "required",
-        "x-kubernetes-list-map-keys",
-        "x-kubernetes-list-type",
-        "x-kubernetes-map-type",
-    )
-)
+_HELD = frozenset((
+    "items", "not", "example", "externalDocs", "required", "x-kubernetes-list-map-keys", "x-kubernetes-list-type",
+    "x-kubernetes-map-type", "x-kubernetes-validations",
+))  # fmt: skip
 
 
 def _told(name: str, value: Any) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from apiext.schema.prune import members
+from apiext.schema.prune import FEW, members
 from apiext.schema.structural import Structural
 
 Test = Callable[[Any], bool]
@@ -48,13 +48,18 @@ def _make(node: Structural, root: bool) -> Test:
             return types <= _VALUES and all(items(it) for it in value if it.__class__ is dict or it.__class__ is list)
         if closed and not knows(value):
             return False
-        types = set(map(type, value.values()))
-        if types <= _SCALARS:
-            return True
-        if not types <= _VALUES:
-            return False
+        if len(value) > FEW:
+            types = set(map(type, value.values()))
+            if types <= _SCALARS:
+                return True
+            if not types <= _VALUES:
+                return False
         for name, item in value.items():
-            if (item.__class__ is dict or item.__class__ is list) and not test_of(name, extra)(item):
+            kind = item.__class__
+            if kind is dict or kind is list:
+                if not test_of(name, extra)(item):
+                    return False
+            elif kind not in _SCALARS:
                 return False
         return True
 

@@ -1,7 +1,7 @@
-"""The structural form of a schema: one frozen node per value, equal subtrees shared (design.md §4)."""
+"""The structural form of a schema: one frozen node per value, equal subtrees shared."""
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, Union
@@ -40,7 +40,7 @@ class Structural:
     embedded: bool = False
     list_type: str = ""
     list_keys: tuple[str, ...] = ()
-    map_type: str = ""
+    map_type: str | None = None
     properties: Mapping[str, "Structural"] = field(default_factory=lambda: EMPTY)
     additional: Union["Structural", bool, None] = None
     items: Union["Structural", None] = None
@@ -116,3 +116,28 @@ def _key(name: str, value: Any) -> Any:
     if isinstance(value, Mapping):
         return tuple((member, id(part)) for member, part in value.items())
     return value
+
+
+def anywhere(
+    mark: str, here: Callable[[Structural], object], *, values: bool = True
+) -> Callable[[Structural | None], bool]:
+    """Return what tells whether a node, or one below it, is such a one; each keeps its answer under a mark.
+
+    ``values`` tells whether those of maps count.
+    """
+
+    def among(node: Structural | None) -> bool:
+        if node is None:
+            return False
+        found = node.compiled.get(mark)
+        if found is None:
+            found = bool(here(node)) or among(node.items) or (values and among(node.map_values))
+            if not found:
+                for below in node.properties.values():
+                    if among(below):
+                        found = True
+                        break
+            node.compiled[mark] = found
+        return bool(found)
+
+    return among

@@ -11,6 +11,7 @@ from apiext.storage.collection import Collection
 from apiext.storage.etcd_store import translated
 from apiext.storage.history import Change
 from apiext.storage.keys import split_relative
+from apiext.storage.sealing import Lacking
 from apiext.storage.store import Compacted, Entry, Unavailable
 
 _STALL = 10.0  # seconds without any word from etcd
@@ -97,7 +98,7 @@ class _Reader:
         late, self._late = self._late, []
         for batch in late:
             values = list(self._values(batch))
-            await self.col.open_ahead(values)
+            await self.col.prepare(values)
             self._read(batch)
             for _, value in values:
                 self.col.close_again(value)
@@ -152,9 +153,12 @@ class _Reader:
     def _entry(self, key: str, kv: KeyValue | None) -> Entry | None:
         try:
             return None if kv is None else self.col.entry_of(key, kv.mod_revision, kv.value)
+        except Lacking as lack:  # it may open later, so a watch must not go on without it
+            self._fail(Unavailable(str(lack)))
+            return None
         except ValueError:
             return None  # skipped, as in the root watch (ETC-006)
 
     def _add(self, change: Change) -> None:
         self.changes.append(change)
-        self._size += len(change.entry.raw)
+        self._size += change.entry.size

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Coroutine
 from time import perf_counter
+from typing import Any
 
 from apiext import limits
 from apiext.etcd.client import Etcd, WatchHandle, prefix_end
@@ -12,9 +13,8 @@ from apiext.meta.names import GroupResource
 from apiext.storage.backfill import backfill
 from apiext.storage.collection import Collection, Decoder, Slice
 from apiext.storage.compaction import Compactor
-from apiext.storage.etcd_store import EtcdStore, State, key_outcome, refusal
+from apiext.storage.etcd_store import EtcdStore, key_outcome, refusal
 from apiext.storage.fanout import Watcher
-from apiext.storage.history import Change
 from apiext.storage.inlet import Inlet
 from apiext.storage.keys import Keys, bounds, relative
 from apiext.storage.progress import Progress
@@ -24,9 +24,11 @@ from apiext.storage.store import (
     Entry,
     FutureRevision,
     Guard,
+    Passing,
     StoreError,
     Unavailable,
 )
+from apiext.storage.waiting import Waiting, caught_up
 from apiext.storage.watching import Sink, WatchGroup
 from apiext.telemetry import HistogramFamily
 
@@ -65,7 +67,8 @@ class CachedStore:
         self._pump = Pump()
         self._compactor = Compactor(etcd, quota)
         self._collections: dict[str, Collection] = {}
-        self._inlet = Inlet(keys.root, self._collections, self._progress, self._spawn)
+        self._behind: set[Collection] = set()  # those in which changes wait for a key
+        self._inlet = Inlet(keys.root, self._collections, self._progress, self.spawn)
         self._root: WatchHandle | None = None
         self._group: asyncio.TaskGroup | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -86,7 +89,7 @@ class CachedStore:
         self._open(head)
         self._valid.set()
         for col in self._collections.values():
-            self._spawn(self._fill(col))
+            self.spawn(self._fill(col))
         self._timer = asyncio.get_running_loop().call_later(limits.BOOKMARK_EVERY, self._tick)
 
     async def stop(self) -> None:
@@ -128,11 +131,11 @@ class CachedStore:
             self.drop(resource)
         prefix = self.keys.collection(resource)
         col = Collection(resource, namespaced, prefix, decoder, self._progress, self._pump)
-        col.sealing = self._sealings.of(resource)
+        col.keep(self._sealings.of(resource), Waiting(col, self, self._behind), self._progress)
         self._inlet.sealed |= col.sealing is not None
         self._collections[path] = col
         if self._group is not None:
-            self._spawn(self._fill(col))
+            self.spawn(self._fill(col))
         return col
 
     def collection(self, resource: GroupResource) -> Collection | None:
@@ -149,18 +152,20 @@ class CachedStore:
         """Keep values in other ways from now on; where others can be opened now, all are read again (RV-019)."""
         self._sealings = sealings
         for col in self._collections.values():
-            changed = col.reseal(sealings.of(col.resource))
+            sealing = sealings.of(col.resource)
+            changed = col.reseal(sealing, Waiting(col, self, self._behind), self._progress)
             self._inlet.sealed |= col.sealing is not None
             if changed:
-                col.ready = False
-                self._spawn(self._fill(col))
+                col.unready()
+                self.spawn(self._fill(col))
 
     # -- reading
 
-    async def fresh(self) -> int:
+    async def fresh(self, reading: Collection | None = None) -> int:
         """Wait until the cache shows everything that was written before this call; returns its revision then.
 
-        Raises Unavailable when etcd does not answer, or the cache does not follow within limits.FRESH_WAIT.
+        ``reading`` is the collection that this is about, None: all. Raises Unavailable when etcd does not answer, or
+        the cache does not follow within limits.FRESH_WAIT.
         """
         while True:
             epoch = await self._whole()
@@ -170,13 +175,17 @@ class CachedStore:
             if self._progress.revision < head and not await self._progress.reach(head):
                 raise Unavailable(f"the cache is at revision {self.revision} and the store at {head}")
             if epoch == self._epoch:
+                if self._behind or (reading is not None and not reading.ready):
+                    await caught_up(self._behind, reading)
                 return self._progress.revision
 
-    async def at_least(self, revision: int) -> None:
+    async def at_least(self, revision: int, reading: Collection | None = None) -> None:
         """Wait until the cache has reached a revision; FutureRevision after limits.FRESH_WAIT (RV-002)."""
         await self._whole()
         if not await self._progress.reach(revision):
             raise FutureRevision(revision, self.revision)
+        if self._behind or (reading is not None and not reading.ready):
+            await caught_up(self._behind, reading)
 
     async def current(self, col: Collection, namespace: str, name: str) -> Entry | None:
         """Read one object from etcd, linearizably; Malformed, Unavailable."""
@@ -200,7 +209,7 @@ class CachedStore:
 
         Raises Compacted, FutureRevision (after waiting as at_least), Malformed, Unavailable.
         """
-        await self.at_least(revision)
+        await self.at_least(revision, col)
         if col.unchanged_since(revision):
             await self._store.get(_NOBODY, revision)  # the cache would not know that the revision was compacted
             if col.unchanged_since(revision):
@@ -216,23 +225,16 @@ class CachedStore:
         return Slice(state.entries, revision, state.remaining, state.following)
 
     async def watch(
-        self,
-        col: Collection,
-        group: WatchGroup,
-        start: int | None,
-        sink: Sink,
-        *,
-        initial: bool = False,
-        bookmarks: bool = False,
-        announce: bool | None = None,
+        self, col: Collection, group: WatchGroup, start: int, sink: Sink, *, bookmarks: bool = False
     ) -> Watcher:
-        """Open a watch as Collection.watch does, from any revision that etcd retains; Compacted, Unavailable."""
-        if start is not None and not initial:
-            await self.history(col, start)
-        return col.watch(group, start, sink, initial=initial, bookmarks=bookmarks, announce=announce)
+        """Open a watch after any revision that etcd retains, as Collection.watch does; Compacted, Unavailable."""
+        await self.history(col, start)
+        return col.watch(group, start, sink, bookmarks=bookmarks)
 
     async def history(self, col: Collection, start: int) -> None:
         """Make the changes after a revision known to the collection, reading etcd's history if need be."""
+        if self._behind:
+            await caught_up(self._behind, col)
         if start < col.history.floor:
             await backfill(self.etcd, col, self.keys.root, start, self._touch)
 
@@ -293,6 +295,12 @@ class CachedStore:
         namespace, _, name = key.rpartition("/")
         return Entry(namespace, name, revision, b"{}")
 
+    async def read_again(self, col: Collection) -> None:
+        """Fill a collection anew, which ends its watches, unless that is under way: a second fill forgets changes."""
+        if col.ready:
+            col.unready()
+            await self._fill(col)
+
     async def get_key(self, key: str) -> tuple[bytes, int] | None:
         """Return the value and revision of a key outside of collections, such as a guard."""
         kv = await self._store.get(key)
@@ -346,7 +354,7 @@ class CachedStore:
         entry = col.known(key)
         if entry is not None and entry.revision == result.revision:
             return entry
-        return Entry(*name, result.revision, raw)
+        return Passing(*name, result.revision, raw)
 
     def _took(self, operation: str, col: Collection, began: float) -> None:
         if self._seconds is not None:
@@ -382,7 +390,7 @@ class CachedStore:
         log.error("the watch of the store ended, everything is read again: %s", error)
         self._epoch += 1
         self._valid.clear()
-        self._spawn(self._refill())
+        self.spawn(self._refill())
 
     async def _refill(self) -> None:
         """Read all filled collections at one revision, and go on from there."""
@@ -391,14 +399,18 @@ class CachedStore:
             try:
                 head = await self._store.head()
                 filled = [col for col in self._collections.values() if col.ready]
-                states = [await self._store.read(col, col.prefix, head) for col in filled]
+                states = [await self._store.whole(col, head) for col in filled]
                 break
             except StoreError as error:
                 log.warning("the store could not be read again: %s", error)
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LAST_PAUSE)
         self._inlet.forget()
-        changes = [_load(col, state, head) for col, state in zip(filled, states, strict=True) if not col.dropped]
+        changes = [
+            (col, col.load(state, broken, head))
+            for col, (state, broken, _) in zip(filled, states, strict=True)
+            if not col.dropped
+        ]
         self._progress.restart(head)
         self._touched = 0
         self._open(head)
@@ -414,14 +426,14 @@ class CachedStore:
             epoch = self._epoch
             try:
                 async with self._filling:
+                    col.unready()  # a re-fill may have made it so: changes are to be kept from here on
                     col.early.clear()
-                    began = perf_counter()
-                    state = await self._store.read(col, col.prefix, 0)
+                    sealing, began = col.sealing, perf_counter()
+                    state, broken, revision = await self._store.whole(col, 0)
                     self._took("list", col, began)
-                reached = await self._progress.reach(state.revision)
-                if reached and epoch == self._epoch and not col.dropped:
-                    loaded, differences = _load(col, state, state.revision)
-                    loaded.announce(differences)
+                reached = await self._progress.reach(revision)
+                if reached and epoch == self._epoch and sealing is col.sealing and not col.dropped:
+                    col.announce(col.load(state, broken, revision))
                     return
             except StoreError as error:
                 log.warning("%s could not be read: %s", col.resource, error)
@@ -443,7 +455,7 @@ class CachedStore:
     def _nudge(self, revision: int, times: int) -> None:
         if not self._asking and self._valid.is_set():
             self._asking = True
-            self._spawn(self._ask(revision, times))
+            self.spawn(self._ask(revision, times))
 
     async def _ask(self, revision: int, times: int) -> None:
         """Make the root watch tell that it has come to a revision, if that revision has happened."""
@@ -464,9 +476,9 @@ class CachedStore:
             return  # the last one has not been seen yet
         try:
             kv = await self._store.get(self.keys.progress)
-            self._touched = (
-                await self._store.put(self.keys.progress, b"{}\n", kv.mod_revision if kv else 0, None)
-            ).revision
+            result = await self._store.put(self.keys.progress, b"{}\n", kv.mod_revision if kv else 0, None)
+            if result.ok:  # else another server's may be from before what is waited for: the next ask tries again
+                self._touched = result.revision
         except StoreError as error:
             log.warning("no progress of the watch: %s", error)
 
@@ -475,12 +487,9 @@ class CachedStore:
             col.tick()
         self._timer = asyncio.get_running_loop().call_later(limits.BOOKMARK_EVERY, self._tick)
 
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run what takes longer than a turn of the loop."""
         assert self._group is not None
         task = self._group.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def _load(col: Collection, state: State, revision: int) -> tuple[Collection, list[Change]]:
-    return col, col.load(state.entries, state.broken, revision)

@@ -5,28 +5,27 @@ into what AES-GCM authenticates, so a value that was copied to another key canno
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Protocol
 
-from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers import Cipher
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
-from cryptography.hazmat.primitives.ciphers.modes import CBC, GCM
+from cryptography.hazmat.primitives.ciphers.modes import CBC
 
+from apiext.kms.provider import Provider as Service
 from apiext.meta import fields
 from apiext.meta.names import GroupResource
-from apiext.storage import secretbox
-from apiext.storage.sealing import ENCRYPTED, NOT_ENCRYPTED, PLAIN, Sealing, Secret, Unsealable
+from apiext.storage import envelopes, secretbox
+from apiext.storage.envelopes import Enveloped, OfProvider
+from apiext.storage.gcm import SHORT, Gcm, in_pieces
+from apiext.storage.sealing import ENCRYPTED, NOT_ENCRYPTED, PLAIN, Lacking, Sealing, Secret, Unsealable
 from apiext.telemetry import Family, HistogramFamily
 
 IDENTITY, AES_CBC, AES_GCM, SECRETBOX = "identity", "aescbc", "aesgcm", "secretbox"
-_SHORT = "the stored data was shorter than the required size"
 _NO_PREFIX = "no matching prefix found"
-_BLOCK, _GCM_NONCE, _GCM_TAG = 16, 12, 16
-_PIECE = 64 * 1024  # bytes encrypted while no other thread can run
+_BLOCK = 16
 _NO_KEY = {
     AES_CBC: "no matching key was found for the provided AES transformer",
     AES_GCM: "no matching key was found for the provided AES transformer",
@@ -53,10 +52,11 @@ class MaskedError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """A way of sealing and its keys; identity has none."""
+    """A way of sealing and its keys; identity has none, and of ``kms`` they are a service's."""
 
     kind: str
     keys: tuple[Secret, ...] = ()
+    service: Service | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +70,12 @@ class Rule:
 class _Part(Protocol):
     """A cipher with its key, or a choice of several."""
 
-    secret: Secret
+    @property
+    def secret(self) -> Secret:
+        """What seals values from now on."""
 
     def seal(self, plain: bytes, key: bytes) -> bytes:
-        """Return what is stored of a value under a key of etcd."""
+        """Return what is stored of a value under a key of etcd; raises Unsealable."""
 
     def open(self, data: bytes, key: bytes) -> tuple[bytes, Secret]:
         """Return the value of what is stored, and by which key it was sealed; raises Unsealable."""
@@ -91,40 +93,13 @@ class _Identity:
         return data, PLAIN
 
 
-def _in_pieces(turn: Callable[[bytes], bytes], data: bytes) -> Iterator[bytes]:
-    return (turn(data[at : at + _PIECE]) for at in range(0, len(data), _PIECE))
-
-
-class _AesGcm:
-    """Nonce, then what was encrypted with its tag."""
-
+class _AesGcm(Gcm):
     def __init__(self, secret: Secret) -> None:
+        super().__init__(secret.value)
         self.secret = secret
-        self._cipher = AESGCM(secret.value)
-        self._aes = AES(secret.value)
-
-    def seal(self, plain: bytes, key: bytes) -> bytes:
-        nonce = os.urandom(_GCM_NONCE)
-        if len(plain) <= _PIECE:
-            return nonce + self._cipher.encrypt(nonce, plain, key)
-        cipher = Cipher(self._aes, GCM(nonce)).encryptor()
-        cipher.authenticate_additional_data(key)
-        return b"".join((nonce, *_in_pieces(cipher.update, plain), cipher.finalize(), cipher.tag))
 
     def open(self, data: bytes, key: bytes) -> tuple[bytes, Secret]:
-        if len(data) < _GCM_NONCE:
-            raise Unsealable(_SHORT)
-        try:
-            return self._decrypted(data[:_GCM_NONCE], data[_GCM_NONCE:], key), self.secret
-        except InvalidTag as error:
-            raise Unsealable("cipher: message authentication failed") from error
-
-    def _decrypted(self, nonce: bytes, sealed: bytes, key: bytes) -> bytes:
-        if len(sealed) <= _PIECE:
-            return self._cipher.decrypt(nonce, sealed, key)
-        cipher = Cipher(self._aes, GCM(nonce, sealed[-_GCM_TAG:])).decryptor()
-        cipher.authenticate_additional_data(key)
-        return b"".join((*_in_pieces(cipher.update, sealed[:-_GCM_TAG]), cipher.finalize()))
+        return self.opened(data, key), self.secret
 
 
 class _AesCbc:
@@ -137,16 +112,16 @@ class _AesCbc:
     def seal(self, plain: bytes, key: bytes) -> bytes:
         vector, lacking = os.urandom(_BLOCK), _BLOCK - len(plain) % _BLOCK
         cipher = Cipher(self._cipher, CBC(vector)).encryptor()
-        sealed = [vector, *_in_pieces(cipher.update, plain), cipher.update(bytes((lacking,)) * lacking)]
+        sealed = [vector, *in_pieces(cipher.update, plain), cipher.update(bytes((lacking,)) * lacking)]
         return b"".join((*sealed, cipher.finalize()))
 
     def open(self, data: bytes, key: bytes) -> tuple[bytes, Secret]:
         if len(data) < _BLOCK:
-            raise Unsealable(_SHORT)
+            raise Unsealable(SHORT)
         if len(data) % _BLOCK:
             raise Unsealable("the stored data is not a multiple of the block size")
         cipher = Cipher(self._cipher, CBC(data[:_BLOCK])).decryptor()
-        padded = b"".join((*_in_pieces(cipher.update, data[_BLOCK:]), cipher.finalize()))
+        padded = b"".join((*in_pieces(cipher.update, data[_BLOCK:]), cipher.finalize()))
         size = padded[-1] if padded else 0
         if not 0 < size <= len(padded):
             raise Unsealable("invalid PKCS7 data (empty or not padded)")
@@ -167,7 +142,7 @@ class _Secretbox:
 
     def open(self, data: bytes, key: bytes) -> tuple[bytes, Secret]:
         if len(data) < secretbox.NONCE + secretbox.TAG:
-            raise Unsealable(_SHORT)
+            raise Unsealable(SHORT)
         plain = secretbox.unseal(self.secret.value, data[: secretbox.NONCE], data[secretbox.NONCE :])
         if plain is None:
             raise Unsealable("output array was not large enough for encryption")
@@ -184,52 +159,62 @@ class _Choice:
         self._resource = resource
         self._parts = tuple(parts)
         self._none = none
-        self.secret = self._parts[0][1].secret
+
+    @property
+    def secret(self) -> Secret:
+        return self._parts[0][1].secret
 
     def seal(self, plain: bytes, key: bytes) -> bytes:
         began = perf_counter()
         prefix, part = self._parts[0]
-        sealed = prefix + part.seal(plain, key)
+        try:
+            sealed = prefix + part.seal(plain, key)
+        except Unsealable as fault:
+            self._count("to_storage", prefix.decode(), 0, fault.status)
+            raise
         self._count("to_storage", prefix.decode(), began)
         return sealed
 
     def open(self, data: bytes, key: bytes) -> tuple[bytes, Secret]:
         began = perf_counter()
         faults: list[str] = []
+        lacking: Lacking | None = None
         for prefix, part in self._parts:
             if not data.startswith(prefix):
                 continue
             try:
                 opened = part.open(data[len(prefix) :], key)
             except Unsealable as fault:
+                if isinstance(fault, Lacking):
+                    if not fault.tried:
+                        raise
+                    lacking = fault
                 if prefix:  # without one it is the identity, which says only that another must open it
                     faults.append(str(fault))
-                    self._count("from_storage", prefix.decode(), 0)
+                    self._count("from_storage", prefix.decode(), 0, fault.status)
                 continue
             self._count("from_storage", prefix.decode() or IDENTITY, began)
             return opened
+        if lacking is not None:
+            raise lacking
         if not faults:
             self._count("from_storage", "unknown", 0)
         raise Unsealable(fields.aggregate(faults) if faults else self._none)
 
-    def _count(self, what: str, prefix: str, began: float) -> None:
+    def _count(self, what: str, prefix: str, began: float, status: str = Unsealable.status) -> None:
         """Count a turn that began then, 0 for one that failed."""
-        OPERATIONS.slot(self._resource, what, prefix, "OK" if began else "unknown-non-grpc").value += 1
+        OPERATIONS.slot(self._resource, what, prefix, "OK" if began else status).value += 1
         if began:
             SECONDS.observe(perf_counter() - began, what, prefix)
 
 
-class CipherSealing:
-    """How the values of one resource are kept."""
-
+class _Sealing:
     def __init__(self, resource: GroupResource, providers: Sequence[Provider]) -> None:
         label = str(resource)
         self._choice = _Choice(label, [_part(label, provider) for provider in providers], _NO_PREFIX)
-        self.secret = self._choice.secret
-        self.secrets = frozenset(secret for provider in providers for secret in provider.keys or (PLAIN,))
 
     def seal(self, key: str, plain: bytes) -> bytes:
-        """Return what is to be stored under a key of etcd."""
+        """Return what is to be stored under a key of etcd; raises Unsealable."""
         return self._choice.seal(plain, key.encode())
 
     def open(self, key: str, value: bytes) -> tuple[bytes, Secret]:
@@ -237,7 +222,71 @@ class CipherSealing:
         return self._choice.open(value, key.encode())
 
 
+class CipherSealing(_Sealing):
+    """How the values of one resource are kept, by keys of the configuration."""
+
+    waits = False
+
+    def __init__(self, resource: GroupResource, providers: Sequence[Provider]) -> None:
+        super().__init__(resource, providers)
+        self.secret = self._choice.secret
+        self.secrets = frozenset(_secrets_of(providers))
+
+    async def fetch(self, values: Iterable[bytes]) -> None:
+        """Nobody has to be asked."""
+
+    def well(self) -> bool:
+        """Return True: all keys are there."""
+        return True
+
+
+class ServiceSealing(_Sealing):
+    """How the values of one resource are kept, by keys of plug-ins among others."""
+
+    waits = True
+
+    def __init__(self, resource: GroupResource, providers: Sequence[Provider]) -> None:
+        super().__init__(resource, providers)
+        self._enveloped = [(prefix, part) for prefix, part in map(_enveloped, providers) if part is not None]
+        services = [OfProvider(part.provider.name) for _, part in self._enveloped]
+        self.secrets: Container[Secret] = _Any([frozenset(_secrets_of(providers)), *services])
+
+    @property
+    def secret(self) -> Secret:
+        """What seals values from now on: a plug-in may change it."""
+        return self._choice.secret
+
+    async def fetch(self, values: Iterable[bytes]) -> None:
+        """Ask plug-ins for the keys that these values lack."""
+        await envelopes.fetch(self._enveloped, values)
+
+    def well(self) -> bool:
+        """Whether a plug-in answers as it should."""
+        return not all(part.provider.fault for _, part in self._enveloped)
+
+
+class _Any:
+    def __init__(self, containers: Sequence[Container[Secret]]) -> None:
+        self._containers = containers
+
+    def __contains__(self, secret: object) -> bool:
+        return any(secret in container for container in self._containers)
+
+
+def _secrets_of(providers: Sequence[Provider]) -> Iterable[Secret]:
+    return (secret for provider in providers if provider.service is None for secret in provider.keys or (PLAIN,))
+
+
+def _enveloped(provider: Provider) -> tuple[bytes, Enveloped | None]:
+    if provider.service is None:
+        return b"", None
+    return b"k8s:enc:kms:v2:%b:" % provider.service.name.encode(), Enveloped(provider.service)
+
+
 def _part(resource: str, provider: Provider) -> tuple[bytes, _Part]:
+    prefix, part = _enveloped(provider)
+    if part is not None:
+        return prefix, part
     if provider.kind == IDENTITY:
         return b"", _Identity()
     cipher = _CIPHERS[provider.kind]
@@ -260,7 +309,9 @@ class CipherSealings:
             return None
         for rule in (resource, GroupResource(resource.group, "*"), _ANY):
             if rule in self._providers:
-                return CipherSealing(resource, self._providers[rule])
+                providers = self._providers[rule]
+                kind = ServiceSealing if any(provider.service for provider in providers) else CipherSealing
+                return kind(resource, providers)
         return None
 
 

@@ -4,26 +4,23 @@ import asyncio
 import logging
 from bisect import bisect_left
 from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from sys import intern
-from typing import Any, NamedTuple
-
-import orjson
+from typing import NamedTuple
 
 from apiext import limits
-from apiext.documents import cbor
-from apiext.documents.encoding import encode
 from apiext.meta.names import GroupResource
 from apiext.storage.fanout import Fanout, Watcher
 from apiext.storage.history import Change, History
 from apiext.storage.indexes import Indexes, Term, pick
 from apiext.storage.keys import bounds, relative, split_relative
-from apiext.storage.progress import Progress
+from apiext.storage.progress import Reached
 from apiext.storage.pump import Pump
 from apiext.storage.sealing import (
     ENCRYPTED,
     NOT_ENCRYPTED,
     PLAIN,
+    Lacking,
     Opened,
     SealedEntry,
     Sealing,
@@ -33,7 +30,9 @@ from apiext.storage.sealing import (
 )
 from apiext.storage.segments import Segments
 from apiext.storage.snapshot import Piece, Snapshot, batches, pieces_of
-from apiext.storage.store import Entry, FutureRevision, Malformed, NotReady, Sealed, Viewer
+from apiext.storage.store import Entry, FutureRevision, Malformed, NotReady, NotSealed, Sealed, Viewer
+from apiext.storage.values import Broken, differences, entry_of, json_object, secret_of
+from apiext.storage.waiting import EarlyChange, Waiting
 from apiext.storage.watching import Sink, WatchGroup
 
 log = logging.getLogger(__name__)
@@ -54,26 +53,6 @@ class Slice(NamedTuple):
     next: str
 
 
-@dataclass(frozen=True, slots=True)
-class Broken:
-    """A stored value that is not a JSON object, and the last state that watchers saw."""
-
-    revision: int
-    reason: str
-    last: Entry | None
-    sealed: bool = False
-
-
-def json_object(value: bytes) -> bytes:
-    """Return the value if it is a JSON object, its JSON if it is one in CBOR; ValueError says why not."""
-    if value.startswith(cbor.SELF_DESCRIBED):
-        value = encode(cbor.decode(value)) + b"\n"
-    document: Any = orjson.loads(value)
-    if not isinstance(document, dict):
-        raise ValueError("the value is not a JSON object")  # noqa: TRY004 - what decoders raise
-    return value
-
-
 class Collection:
     """The state of one resource at the cache's revision, once ``ready``; reading never waits, before it is NotReady."""
 
@@ -83,30 +62,33 @@ class Collection:
         namespaced: bool,
         prefix: str,
         decoder: Decoder | None,
-        progress: Progress,
+        progress: Reached,
         pump: Pump,
     ) -> None:
         self.resource = resource
         self.namespaced = namespaced
         self.prefix = prefix
         self.ready = False
+        self.taking = False  # whether changes are shown as they come
         self.dropped = False
         self.history = History(0)
         self.fanout = Fanout(self.history, progress, pump)
         self.decode: Decoder = decoder or json_object
         self.sealing: Sealing | None = None
+        self.waiting: Waiting | None = None
         self.sealed: dict[str, tuple[bytes, Secret]] = {}
         self.ahead: dict[int, Opened] = {}
         self.ttl = 0  # seconds that an object lives after its last write, 0 for ever
         self.broken: dict[str, Broken] = {}
         self.pending: dict[str, bytes] = {}
-        self.early: list[tuple[str, int, bytes | None]] = []
+        self.early: list[EarlyChange] = []
         self.backfilling = asyncio.Lock()
         self._filled = asyncio.Event()
-        self._progress = progress
+        self._progress: Reached = progress
         self._state = Snapshot()
         self._indexes = Indexes(lambda: self._state.index)
         self._floor = 0
+        self.outdated: list[Callable[[bytes], None]] = []  # told of stored bytes that are no object any more
         self._listeners: list[Callable[[Change], None]] = []
         self._listed = 2
 
@@ -249,7 +231,7 @@ class Collection:
         ``start`` is ignored. ``announce``: a bookmark that marks the end of those, as ``bookmarks`` when None
         (RV-009, RV-012, RV-013). ``selected``: the initial ones if ``select`` found them already; Compacted, too.
         """
-        self._readable("\0", "\0")
+        self._readable(*bounds(group.namespace) if initial else ("\0", "\0"))  # who begins with it must see all of it
         history = self.history
         if start is not None and not initial and start > self.revision:
             raise FutureRevision(start, self.revision)
@@ -292,28 +274,48 @@ class Collection:
         cached = self._state.index.get(key)
         if cached is not None and cached.revision == revision and cached.raw == value:
             return cached
-        return _entry(key, revision, value if self.pending.get(key) == value else self.decode(value))
+        return entry_of(key, revision, value if self.pending.get(key) == value else self.decode(value))
 
-    def reseal(self, sealing: Sealing | None) -> bool:
+    def keep(self, sealing: Sealing | None, waiting: Waiting | None, progress: Reached) -> None:
+        """Keep values in a way from now on; with one that waits for plug-ins the collection may be behind the store."""
+        self.sealing = sealing
+        if sealing is not None and sealing.waits:
+            self.waiting = self.waiting or waiting
+        elif self.waiting is not None:
+            self.waiting.release()
+            self.waiting = None
+        self._progress = self.fanout.progress = self.waiting or progress
+
+    def reseal(self, sealing: Sealing | None, waiting: Waiting | None, progress: Reached) -> bool:
         """Keep values in another way from now on; tell whether they must be read again, as not all can be as before."""
-        before, self.sealing = self.sealing, sealing
+        before, held = self.sealing, self.ready and not self.taking
+        self.keep(sealing, waiting, progress)
         if not self.ready or (before is None and sealing is None):
             return False
         known = sealing.secrets if sealing is not None else frozenset((PLAIN,))
-        return bool(self.broken) or any(_secret_of(entry) not in known for entry in self._state.index.values())
+        return held or bool(self.broken) or any(secret_of(entry) not in known for entry in self._state.index.values())
 
     async def seal(self, sealing: Sealing, key: str, raw: bytes) -> bytes:
         """Return what is stored of an object; until ``sealed`` forgets it, it need not be opened again."""
         inline = len(raw) <= limits.SEAL_INLINE
-        place = self.prefix + key
-        stored = sealing.seal(place, raw) if inline else await asyncio.to_thread(sealing.seal, place, raw)
-        self.sealed[key] = stored, sealing.secret
+        place, secret = self.prefix + key, sealing.secret
+        try:
+            stored = sealing.seal(place, raw) if inline else await asyncio.to_thread(sealing.seal, place, raw)
+        except Unsealable as fault:
+            raise NotSealed(str(fault)) from fault
+        self.sealed[key] = stored, secret
         return stored
 
     async def entry_opened(self, key: str, revision: int, value: bytes) -> Entry:
-        """Return the entry of a stored value, which may be large. Raises ValueError."""
-        await self.open_ahead([(key, value)])
+        """Return the entry of a stored value, which may be large, or lack its key. Raises ValueError."""
+        await self.prepare([(key, value)])
         return self.entry_of(key, revision, value)
+
+    async def prepare(self, values: Sequence[tuple[str, bytes]]) -> None:
+        """Have the keys of values, if they can be had, and open values in a thread if they are large together."""
+        if self.waiting is not None and self.sealing is not None:
+            await self.sealing.fetch([value for _, value in values])
+        await self.open_ahead(values)
 
     async def open_ahead(self, values: Sequence[tuple[str, bytes]]) -> None:
         """Open values in a thread if they are large together, so that reading them next takes no time."""
@@ -321,8 +323,8 @@ class Collection:
         if sealing is None or sum(len(value) for _, value in values) <= limits.SEAL_INLINE:
             return
         others = [it for it in values if it[0] not in self.sealed or self.sealed[it[0]][0] != it[1]]
-        for one in await asyncio.to_thread(opened, sealing, self.prefix, others, self.decode):
-            self.ahead[id(one.value)] = one
+        found = await asyncio.to_thread(opened, sealing, self.prefix, others, self.decode)
+        self.ahead |= {id(one.value): one for one in found if sealing is self.sealing}
 
     def close_again(self, value: bytes) -> None:
         """Forget what was opened ahead: nobody will read it."""
@@ -348,12 +350,12 @@ class Collection:
 
     def stale(self, entry: Entry) -> bool:
         """Tell whether an entry was sealed by another key than what is written now: a write must not be left out."""
-        return self.sealing is not None and _secret_of(entry) != self.sealing.secret
+        return self.sealing is not None and secret_of(entry) != self.sealing.secret
 
     def broken_value(self, revision: int, value: bytes, error: ValueError, last: Entry | None = None) -> Broken:
         """Return what is known of a value that ``entry_of`` cannot read."""
         if isinstance(error, Unsealable):
-            return Broken(revision, str(error), last, sealed=True)
+            return Broken(revision, str(error), last, sealed=True, lacking=isinstance(error, Lacking))
         if self.sealing is None and value.startswith(ENCRYPTED):
             return Broken(revision, NOT_ENCRYPTED, last, sealed=True)
         return Broken(revision, str(error), last)
@@ -370,12 +372,19 @@ class Collection:
 
     def apply(self, key: str, revision: int, value: bytes | None) -> None:
         """Take a change from the root watch; value None is a deletion."""
-        if not self.ready:
+        if not self.taking:
             self.early.append((key, revision, value))
         elif revision > self._floor and (place := split_relative(key, self.namespaced)):
             self._apply(key, place, revision, value)
 
-    def _apply(self, key: str, place: tuple[str, str], revision: int, value: bytes | None) -> None:
+    def take(self, key: str, revision: int, value: bytes | None) -> None:
+        """Take a change that has waited for its key."""
+        if revision > self._floor and (place := split_relative(key, self.namespaced)):
+            self._apply(key, place, revision, value, waited=True)
+
+    def _apply(
+        self, key: str, place: tuple[str, str], revision: int, value: bytes | None, *, waited: bool = False
+    ) -> None:
         state, broken = self._state, self.broken.get(key)
         previous = broken.last if broken else state.index.get(key)
         self._indexes.mark(key)
@@ -393,7 +402,10 @@ class Collection:
             else:
                 entry = self._opened(self.sealing, key, revision, value)
         except ValueError as error:
-            self._break(key, self.broken_value(revision, value, error, previous))
+            if isinstance(error, Lacking) and not error.tried and not waited and self.waiting is not None:
+                self.waiting.hold((key, revision, value))
+            else:
+                self._break(key, self.broken_value(revision, value, error, previous))
             return
         if broken is not None:
             del self.broken[key]
@@ -401,12 +413,22 @@ class Collection:
         self._publish(Change("ADDED" if previous is None else "MODIFIED", entry, previous, revision))
 
     def _break(self, key: str, broken: Broken) -> None:
-        log.warning("%s %s at revision %d cannot be read: %s", self.resource, key, broken.revision, broken.reason)
         self._state.remove(key)
         self.broken[key] = broken
+        if broken.lacking and self.waiting is not None:
+            self.waiting.lack(key, broken.reason)
+        else:
+            log.warning("%s %s at revision %d cannot be read: %s", self.resource, key, broken.revision, broken.reason)
+
+    def lacking(self) -> list[str]:
+        """Return the keys of values that cannot be read because a plug-in does not open their keys."""
+        return [key for key, broken in self.broken.items() if broken.lacking]
 
     def _publish(self, change: Change) -> None:
         self.fanout.publish(change)
+        if change.previous is not None:
+            for forget in self.outdated:
+                forget(change.previous.raw)
         if self._listeners:
             self._tell(change)
 
@@ -417,22 +439,26 @@ class Collection:
             except Exception:  # outermost: a listener's fault must not cost the others their events
                 log.exception("a listener of %s failed", self.resource)
 
-    def load(self, entries: list[Entry], broken: dict[str, Broken], revision: int) -> list[Change]:
+    def load(self, entries: Snapshot | list[Entry], broken: dict[str, Broken], revision: int) -> list[Change]:
         """Become exactly this state at the revision, ending watches with 410; ``announce`` what is returned."""
         before = dict(self._state.index) if self._listeners or self.broken else {}
         for key, old in self.broken.items():
             if old.last is not None:
                 before[key] = old.last
         self.fanout.end(None, revision)
+        if self.waiting is not None:
+            self.waiting.release()
         self.history.reset(revision)
         self._floor = revision
-        self._state = Snapshot((relative(entry.namespace, entry.name), entry) for entry in entries)
+        if not isinstance(entries, Snapshot):
+            entries = Snapshot((relative(entry.namespace, entry.name), entry) for entry in entries)
+        self._state = entries
         self._indexes.clear()
         self.broken = {}
         for key, bad in broken.items():
             self._break(key, replace(bad, last=before.get(key)))
-        self.ready = True
-        return _differences(before, self._state.index, self.broken, revision) if self._listeners else []
+        self.ready = self.taking = True
+        return differences(before, self._state.index, self.broken, revision) if self._listeners else []
 
     def announce(self, changes: list[Change]) -> None:
         """Tell subscribers what a load changed, then take what the root watch brought meanwhile."""
@@ -443,12 +469,25 @@ class Collection:
             self.apply(key, revision, value)
         self._filled.set()
 
+    def unready(self) -> None:
+        """The collection is about to be filled again: changes are kept for it from here on.
+
+        Who reads waits for that, and watches end: a bookmark must not pass what is kept.
+        """
+        if self.ready:
+            self._filled.clear()
+            self.fanout.end(None, self.revision)
+        self.ready = self.taking = False
+        if self.waiting is not None:
+            self.waiting.release()
+
     def unload(self) -> None:
         """The collection is dropped: end its watches, let waiters go."""
         self.dropped = True
-        self.ready = False
-        self.early = []
         self.end_watches()
+        self.unready()
+        self.early = []
+        self.history.reset(self.history.floor)
         self._filled.set()
 
     def tick(self) -> None:
@@ -459,27 +498,3 @@ class Collection:
         if self._listed == 0:
             for chunk in self._state.chunks():
                 chunk.forget()
-
-
-def _secret_of(entry: Entry) -> Secret:
-    return entry.secret if isinstance(entry, SealedEntry) else PLAIN
-
-
-def _entry(key: str, revision: int, raw: bytes) -> Entry:
-    namespace, _, name = key.rpartition("/")
-    return Entry(intern(namespace), name, revision, raw)
-
-
-def _differences(
-    before: dict[str, Entry], after: dict[str, Entry], broken: dict[str, Broken], revision: int
-) -> list[Change]:
-    found = [
-        Change("DELETED", entry.with_revision(revision), entry, revision)
-        for key, entry in before.items()
-        if key not in after and key not in broken
-    ]
-    for key, entry in after.items():
-        old = before.get(key)
-        if old is None or old.revision != entry.revision or old.raw != entry.raw:
-            found.append(Change("ADDED" if old is None else "MODIFIED", entry, old, entry.revision))
-    return sorted(found, key=lambda change: change.revision)

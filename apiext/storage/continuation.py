@@ -31,9 +31,9 @@ class Continuation(NamedTuple):
     revision: int
 
 
-def encode(start: str, revision: int) -> str:
-    """Return the token of a page (RV-005)."""
-    text = orjson.dumps({"v": _VERSION, "rv": revision, "start": f"/{start}"})
+def encode(start: str, revision: int, *, cached: bool = True) -> str:
+    """Return the token of a page (RV-005); upstream's cache and upstream's store begin keys in two ways."""
+    text = orjson.dumps({"v": _VERSION, "rv": revision, "start": f"/{start}" if cached else start})
     return base64.urlsafe_b64encode(text).rstrip(b"=").decode()
 
 

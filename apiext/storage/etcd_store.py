@@ -9,9 +9,11 @@ from apiext.etcd.client import Etcd, prefix_end
 from apiext.etcd.requests import GUARDS_KEPT
 from apiext.etcd.values import KeyValue, RangeResult, WriteResult
 from apiext.storage import metrics
-from apiext.storage.collection import Broken, Collection
+from apiext.storage.collection import Collection
 from apiext.storage.keys import split_relative
 from apiext.storage.leases import Leases
+from apiext.storage.room import Room
+from apiext.storage.snapshot import Snapshot
 from apiext.storage.store import (
     Compacted,
     Entry,
@@ -27,11 +29,14 @@ from apiext.storage.store import (
     Unavailable,
     UnknownOutcome,
 )
+from apiext.storage.values import Broken
 
 _PAGE_BYTES = 4 * 1024 * 1024  # bytes of a page when values are large
 _SLICE_BYTES = 512 * 1024  # bytes of values that are checked at a stretch
 _NO_LEASE = "requested lease not found"  # etcd's words
-_FIRST_PAGE = 50  # objects of a first page, whose sizes nobody knows yet
+_FIRST_PAGE = 16  # objects of a first page, whose sizes nobody knows yet
+_OVERHEAD = 430  # bytes that an object takes in a cache besides its value
+_NO_ROOM = "the server has too little memory left"
 
 _KINDS: tuple[tuple[type[errors.EtcdError], type[StoreError]], ...] = (
     (errors.TooLarge, TooLarge),
@@ -69,8 +74,10 @@ class State:
 class EtcdStore:
     """Objects read from and written to etcd, without a cache."""
 
-    def __init__(self, etcd: Etcd) -> None:
+    def __init__(self, etcd: Etcd, room: Room | None = None) -> None:
+        """``room`` is the memory there is for what is read and written; by default that of this process."""
         self.etcd = etcd
+        self._room = room or Room()
         self._leases = Leases(etcd)
 
     async def put(
@@ -78,8 +85,11 @@ class EtcdStore:
     ) -> WriteResult:
         """Write a value if the key has the revision expected (0: is absent) and both guards hold.
 
-        ``ttl`` is how many seconds it lives at least, 0 for ever.
+        ``ttl`` is how many seconds it lives at least, 0 for ever. Raises Overloaded for what is new or large and does
+        not fit into memory any more.
         """
+        if (not expected or len(raw) > limits.OFF_LOOP) and not self._room.fits(len(raw)):
+            raise Overloaded(_NO_ROOM)
         guards = _guards(guard, also)
         try:
             if not ttl:
@@ -120,7 +130,8 @@ class EtcdStore:
     async def read(self, col: Collection, prefix: str, revision: int, *, start: str = "", limit: int = 0) -> State:
         """Read the keys below a prefix, a collection's or a namespace's, in pages at one revision (0: now).
 
-        ``start`` is relative to the prefix; ``limit`` 0 reads all. Raises Compacted, FutureRevision, Unavailable.
+        ``start`` is relative to the prefix; ``limit`` 0 reads all. Raises Compacted, FutureRevision, Unavailable, which
+        Overloaded is: what is still to come would not fit into memory.
         """
         state = State()
         state.revision = revision
@@ -136,12 +147,20 @@ class EtcdStore:
                 break
             low = page.kvs[-1].key + b"\0"
             average = sum(len(kv.value) for kv in page.kvs) // seen + 1
-            size = max(1, min(limits.ETCD_PAGE, left, 2 * size, _PAGE_BYTES // average))
+            coming = page.count - seen if not limit else min(left, page.count - seen)
+            if not self._room.fits(coming * (average + _OVERHEAD)):
+                raise Overloaded(f"{_NO_ROOM} for {coming:,} objects of {average:,} bytes")
+            size = max(1, min(limits.ETCD_PAGE, left, 4 * size, _PAGE_BYTES // average))
         if page.more:
             state.remaining = page.count - seen
             state.following = page.kvs[-1].key.decode()[len(prefix) :] + "\0"
         metrics.listed(col.resource, len(state.entries), len(state.broken))
         return state
+
+    async def whole(self, col: Collection, revision: int) -> tuple[Snapshot, dict[str, Broken], int]:
+        """Read a collection at a revision (0: now): its state, what of it cannot be read, and the revision."""
+        found = await self.read(col, col.prefix, revision)
+        return await Snapshot.made(found.entries), found.broken, found.revision
 
     async def _page(self, low: bytes, end: bytes, size: int, revision: int) -> RangeResult:
         try:
@@ -157,9 +176,19 @@ def _guards(*held: Guard | None) -> tuple[tuple[bytes, int], ...]:
 
 
 async def _take(col: Collection, page: RangeResult, state: State) -> None:
-    cut, taken = len(col.prefix), 0
     if col.sealing is not None:
-        await col.open_ahead([(kv.key[cut:].decode("utf-8", "replace"), kv.value) for kv in page.kvs])
+        cut = len(col.prefix)
+        await col.prepare([(kv.key[cut:].decode("utf-8", "replace"), kv.value) for kv in page.kvs])
+    try:
+        await _take_opened(col, page, state)
+    finally:
+        if col.ahead:  # who reads may be gone, and not every key is an object's
+            for kv in page.kvs:
+                col.close_again(kv.value)
+
+
+async def _take_opened(col: Collection, page: RangeResult, state: State) -> None:
+    cut, taken = len(col.prefix), 0
     for kv in page.kvs:
         key = kv.key[cut:].decode("utf-8", "replace")
         if not split_relative(key, col.namespaced):

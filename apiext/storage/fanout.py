@@ -6,9 +6,10 @@ from collections import deque
 from collections.abc import Container, Hashable, Iterable
 
 from apiext import limits
+from apiext.storage.beginnings import Beginnings
 from apiext.storage.history import Change, History
 from apiext.storage.indexes import Dimension, Term
-from apiext.storage.progress import Progress
+from apiext.storage.progress import Reached
 from apiext.storage.pump import Pump
 from apiext.storage.snapshot import Piece
 from apiext.storage.staging import Staging
@@ -117,7 +118,7 @@ class Group:
         self._blocks: dict[int, tuple[int, bytes]] = {}
         self._data = b""
         self._due = False
-        self._initial: dict[tuple[int, int, int], tuple[Piece, bytes]] = {}
+        self._initial = Beginnings()
         self._ready: deque[Watcher] = deque()
         self._staging = Staging(spec.stage, lambda: fanout.pump.add(self), self._abort) if spec.stage else None
         self._start = 0
@@ -179,6 +180,12 @@ class Group:
         if not self._synced:
             return bool(self._waiting)
         return self._due or self.cursor < self._fanout.history.end
+
+    @property
+    def oldest(self) -> int:
+        """The position before which all members were served."""
+        behind = (watcher.cursor for watcher in self.members if not watcher.synced)
+        return min((self._start if self._todo else self.cursor, *behind))
 
     def step(self, budget: int) -> int:
         """Go on with the pass, open the next, or serve one watcher that is behind."""
@@ -336,7 +343,7 @@ class Group:
         if data is None:
             data = self.spec.expired(self.revision_of(watcher), oldest or self._fanout.history.floor)
         self.leave(watcher)
-        watcher.sink.end(data)
+        self._fanout.pump.end(watcher.sink, data)
 
     # -- frames
 
@@ -380,18 +387,16 @@ class Group:
 
     def initial(self, piece: Piece) -> bytes | None:
         """Return the ADDED frames of a piece of the state, made once for all who begin at that state; None: wait."""
-        key = (id(piece.chunk), piece.start, piece.stop)
-        known = self._initial.get(key)
-        if known is None:
-            selects = self.spec.selects
-            entries: list[Entry] | None = piece.chunk.entries[piece.start : piece.stop]
-            if self._staging is not None:
-                entries = self._staging.shown(entries or ())
-            if entries is None:
-                return None
-            data = self.added(entries if selects is None else filter(selects, entries))
-            known = self._initial[key] = (piece, data)  # the piece keeps the id from being used again
-        return known[1]
+        known = self._initial.find(piece)
+        if known is not None:
+            return known
+        selects = self.spec.selects
+        entries: list[Entry] | None = piece.chunk.entries[piece.start : piece.stop]
+        if self._staging is not None:
+            entries = self._staging.shown(entries or ())
+        if entries is None:
+            return None
+        return self._initial.keep(piece, self.added(entries if selects is None else filter(selects, entries)))
 
     def added(self, entries: Iterable[Entry]) -> bytes:
         """Return the ADDED frames of entries."""
@@ -420,7 +425,7 @@ def _elsewhere(route: Term, change: Change, values: _Values) -> bool:
 class Fanout:
     """All groups of one collection."""
 
-    def __init__(self, history: History, progress: Progress, pump: Pump) -> None:
+    def __init__(self, history: History, progress: Reached, pump: Pump) -> None:
         self.history = history
         self.progress = progress
         self.pump = pump
@@ -465,6 +470,7 @@ class Fanout:
     def bookmarks(self) -> None:
         """Let every group write its periodic bookmark."""
         self.history.relax()
+        self.history.age(min((group.oldest for group in self._groups.values()), default=self.history.end))
         for group in self._groups.values():
             group.bookmark_soon()
 

@@ -6,6 +6,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from apiext import limits
+from apiext.storage.heap import HEAP
 from apiext.storage.store import Compacted, Entry
 
 _REVISION = attrgetter("revision")
@@ -37,6 +38,8 @@ class History:
         "_changes",
         "_extra",
         "_extra_bytes",
+        "_old",
+        "_older",
         "_young",
         "end",
         "first",
@@ -50,6 +53,8 @@ class History:
         self._base = 0
         self._extra = 0
         self._extra_bytes = 0
+        self._old = 0
+        self._older = 0
         self._young = False
         self.first = 0
         self.end = 0
@@ -59,7 +64,7 @@ class History:
     def append(self, change: Change) -> None:
         """Add the newest change and drop what is over the bounds."""
         self._changes.append(change)
-        self._bytes += len(change.entry.raw) + _OVERHEAD
+        self._bytes += change.entry.size + _OVERHEAD
         self.end += 1
         if self._over():
             self._trim()
@@ -67,7 +72,7 @@ class History:
     def prepend(self, changes: Sequence[Change], floor: int) -> None:
         """Put older changes before the first; they make all changes after ``floor`` known until ``relax``."""
         self._drop_dead()
-        size = sum(len(change.entry.raw) + _OVERHEAD for change in changes)
+        size = sum(change.entry.size + _OVERHEAD for change in changes)
         self._changes[:0] = changes
         self._young = True
         self._extra += len(changes)
@@ -85,8 +90,23 @@ class History:
             self._extra = self._extra_bytes = 0
             self._trim()
 
+    def age(self, wanted: int) -> None:
+        """Drop what was there two calls ago, before a position, and not among the last limits.EVENTS_KEPT.
+
+        Who asks for it is told by etcd, until that has forgotten it, too.
+        """
+        old = min(self._older, wanted, self.end - limits.EVENTS_KEPT)
+        self._older, self._old = self._old, self.end
+        if old > self.first and not self.held and not self._extra:
+            before = self._bytes
+            self._drop(old)
+            self._drop_dead()
+            HEAP.freed(before - self._bytes)
+
     def reset(self, floor: int) -> None:
         """Forget all changes: what happened before ``floor`` is not known any more."""
+        HEAP.freed(self._bytes)
+        self._drop(self.end)
         self._changes.clear()
         self._bytes = self._extra = self._extra_bytes = 0
         self._base = self.first = self.end
@@ -116,14 +136,23 @@ class History:
 
     def _trim(self) -> None:
         while not self.held and self.first < self.end - 1 and self._over():
-            at = self.first - self._base
-            gone, self._changes[at] = self._changes[at], None
-            assert gone is not None
-            self._bytes -= len(gone.entry.raw) + _OVERHEAD
-            self.floor = gone.revision
-            self.first += 1
+            self._drop(self.first + 1)
         if self.first - self._base > max(1024, (self.end - self._base) // 2):
             self._drop_dead()
+
+    def _drop(self, stop: int) -> None:
+        """Drop the changes before a position, and the views of states that are no object any more."""
+        changes, base = self._changes, self._base
+        for at in range(self.first - base, stop - base):
+            gone, changes[at] = changes[at], None
+            assert gone is not None
+            self._bytes -= gone.entry.size + _OVERHEAD
+            self.floor = gone.revision
+            if gone.previous is not None:
+                gone.previous.forget()
+            if gone.kind == "DELETED":
+                gone.entry.forget()
+        self.first = stop
 
     def _drop_dead(self) -> None:
         dead = self.first - self._base

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from apiext import limits
+from apiext.etcd.errors import EtcdError
 
 
 class Granter(Protocol):
@@ -28,19 +29,30 @@ class Leases:
         self._etcd = etcd
         self._leases: dict[int, _Lease] = {}
         self._granting = asyncio.Lock()
+        self._failed: tuple[float, EtcdError | None] = 0.0, None  # loop time and error of the last grant that failed
 
     async def lease(self, ttl: int) -> int:
-        """Return the lease for an object that is to live ``ttl`` seconds, 0 for one that stays; raises EtcdError."""
-        if not ttl:
-            return 0
+        """Return the lease for an object that is to live ``ttl`` seconds; raises EtcdError."""
+        loop = asyncio.get_running_loop()
+        asked = loop.time()
         async with self._granting:
-            now = asyncio.get_running_loop().time()
+            now = loop.time()
+            when, error = self._failed
+            if error is not None and when > asked:
+                raise error.with_traceback(None)  # others waited for an answer before us: we do not wait again
             known = self._leases.get(ttl)
             if known is None or known.until < now or not known.left:
-                granted = await self._etcd.lease_grant(ttl + limits.LEASE_SHARED)
+                granted = await self._granted(ttl + limits.LEASE_SHARED)
                 known = self._leases[ttl] = _Lease(granted, now + limits.LEASE_SHARED, limits.LEASE_OBJECTS)
             known.left -= 1
             return known.id
+
+    async def _granted(self, ttl: int) -> int:
+        try:
+            return await self._etcd.lease_grant(ttl)
+        except EtcdError as error:
+            self._failed = asyncio.get_running_loop().time(), error
+            raise
 
     def forget(self, lease: int) -> None:
         """Never give out a lease again, since etcd does not know it."""

@@ -4,8 +4,17 @@ import asyncio
 from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
+from typing import Protocol
 
 from apiext import limits
+
+
+class Reached(Protocol):
+    """How far something has come."""
+
+    @property
+    def revision(self) -> int:
+        """The revision that it is at."""
 
 
 class Progress:

@@ -30,14 +30,70 @@ class Work(Protocol):
         """A step raised: give up what it was about; returns whether those whom it was for are told why."""
 
 
+class Stream(Protocol):
+    """What can be ended."""
+
+    def end(self, data: bytes) -> None:
+        """Send the bytes and end the stream."""
+
+
+def _end(stream: Stream, data: bytes) -> None:
+    try:
+        stream.end(data)
+    except Exception:  # outermost: it must not keep the others from their events
+        log.exception("a watch could not be ended")
+
+
+class _Endings:
+    """Streams that end soon, as many others end with them."""
+
+    __slots__ = ("left", "queued")
+
+    def __init__(self) -> None:
+        self.left: deque[tuple[Stream, bytes]] = deque()
+        self.queued = False
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.left)
+
+    def step(self, budget: int) -> int:
+        ended = min(budget, len(self.left))
+        for _ in range(ended):
+            _end(*self.left.popleft())
+        return ended
+
+    def rest(self) -> None:
+        pass
+
+    def fail(self, error: Exception) -> bool:
+        return False
+
+
 class Pump:
     """A queue of work, served in turn: limits.PUMP_SLICE writes or half limits.LOOP_BUDGET per turn of the loop."""
 
-    __slots__ = ("_queue", "_scheduled")
+    __slots__ = ("_ended", "_endings", "_queue", "_scheduled")
 
     def __init__(self) -> None:
         self._queue: deque[Work] = deque()
         self._scheduled = False
+        self._ended = 0  # streams in this turn of the loop
+        self._endings = _Endings()
+
+    def end(self, stream: Stream, data: bytes) -> None:
+        """End a stream: at once, but of many in one turn of the loop those beyond limits.PUMP_SLICE soon."""
+        if not self._ended:
+            asyncio.get_running_loop().call_soon(self._begin)
+        self._ended += 1
+        if self._ended <= limits.PUMP_SLICE:
+            _end(stream, data)
+        else:
+            self._endings.left.append((stream, data))
+            self.add(self._endings)
+
+    def _begin(self) -> None:
+        self._ended = 0
 
     def add(self, work: Work) -> None:
         """Do the work soon."""

@@ -10,10 +10,10 @@ Source = Literal["cache", "fresh", "at_least", "exact"]
 
 
 class BadRevision(ValueError):
-    """A resourceVersion that is no number; the text is upstream's inner one (400)."""
+    """A resourceVersion that is no number of 64 bits; the text is upstream's inner one (400)."""
 
-    def __init__(self, text: str) -> None:
-        super().__init__(f"strconv.ParseUint: parsing {go_quote(text)}: invalid syntax")
+    def __init__(self, text: str, why: str = "invalid syntax") -> None:
+        super().__init__(f"strconv.ParseUint: parsing {go_quote(text)}: {why}")
 
 
 class RevisionWithToken(ValueError):
@@ -80,12 +80,5 @@ def parse_revision(text: str) -> int:
         raise BadRevision(text)
     number = int(text) if len(text) <= 20 else 2**64
     if number >= 2**64:
-        raise OutOfRange(text)
+        raise BadRevision(text, "value out of range")
     return number
-
-
-class OutOfRange(BadRevision):
-    """A resourceVersion beyond 64 bits."""
-
-    def __init__(self, text: str) -> None:
-        ValueError.__init__(self, f'strconv.ParseUint: parsing "{text}": value out of range')

@@ -4,7 +4,7 @@ Entries in memory hold plain bytes. Of an entry whose resource is sealed it is r
 that would change nothing changes that, if it is not the first one any more.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -16,7 +16,19 @@ NOT_ENCRYPTED = "identity transformer tried to read encrypted data"
 
 
 class Unsealable(ValueError):
-    """A stored value that no key opens; the text is upstream's."""
+    """A stored value that no key opens, or a value that no key seals; the text is upstream's."""
+
+    status = "unknown-non-grpc"
+    """What metrics say of it."""
+
+
+class Lacking(Unsealable):
+    """A stored value whose key a plug-in has; ``tried`` tells whether that was asked in vain, lately."""
+
+    def __init__(self, text: str, status: str, tried: bool) -> None:
+        super().__init__(text)
+        self.status = status
+        self.tried = tried
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +55,31 @@ class SealedEntry(Entry):
 
 
 class Sealing(Protocol):
-    """How the values of one resource are kept: ``secret`` is what seals them from now on, ``secrets`` open them."""
+    """How the values of one resource are kept."""
 
-    secret: Secret
-    secrets: frozenset[Secret]
+    @property
+    def secret(self) -> Secret:
+        """What seals values from now on."""
+
+    @property
+    def secrets(self) -> Container[Secret]:
+        """What opens values."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether a plug-in may have to be asked, so that ``open`` may raise Lacking."""
 
     def seal(self, key: str, plain: bytes) -> bytes:
-        """Return what is to be stored under a key of etcd."""
+        """Return what is to be stored under a key of etcd; raises Unsealable."""
 
     def open(self, key: str, value: bytes) -> tuple[bytes, Secret]:
         """Return what a stored value holds and by which key it was sealed; raises Unsealable."""
+
+    async def fetch(self, values: Iterable[bytes]) -> None:
+        """Ask plug-ins for the keys that these values lack, if ``waits``."""
+
+    def well(self) -> bool:
+        """Whether a plug-in, if there is any, answers as it should."""
 
 
 class Sealings(Protocol):

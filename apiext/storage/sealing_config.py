@@ -12,9 +12,12 @@ import orjson
 
 from apiext.documents.errors import DecodeError
 from apiext.documents.yaml_text import decode_yaml
+from apiext.kms.provider import Provider as Service
 from apiext.meta import fields
 from apiext.meta.fields import FieldError
 from apiext.meta.names import GroupResource
+from apiext.meta.time import parse_duration
+from apiext.storage import kms_config
 from apiext.storage.ciphers import (
     AES_CBC,
     AES_GCM,
@@ -26,13 +29,9 @@ from apiext.storage.ciphers import (
     Rule,
     group_resource,
 )
+from apiext.storage.envelopes import KMS
 from apiext.storage.sealing import Sealings, Secret, Unsealed
 
-KMS = "kms"
-NO_KMS = (
-    "resources[{rule}].providers[{number}].kms: key management services are not asked here: "
-    "use aescbc, aesgcm, secretbox or identity"
-)
 _GROUP_VERSION = "apiserver.config.k8s.io/v1"
 _KIND = "EncryptionConfiguration"
 _KINDS = {
@@ -61,11 +60,16 @@ _STRUCTS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "ProviderConfiguration": {
         AES_GCM: ("v1.AESConfiguration", "AESConfiguration"), AES_CBC: ("v1.AESConfiguration", "AESConfiguration"),
         SECRETBOX: ("v1.SecretboxConfiguration", "SecretboxConfiguration"),
-        IDENTITY: ("v1.IdentityConfiguration", "IdentityConfiguration"), KMS: ("v1.KMSConfiguration", ""),
+        IDENTITY: ("v1.IdentityConfiguration", "IdentityConfiguration"),
+        KMS: ("v1.KMSConfiguration", "KMSConfiguration"),
     },
     "AESConfiguration": {"keys": ("[]v1.Key", "Key")},
     "SecretboxConfiguration": {"keys": ("[]v1.Key", "Key")},
     "IdentityConfiguration": {},
+    "KMSConfiguration": {
+        "apiVersion": ("string", ""), "name": ("string", ""), "cachesize": ("int32", ""), "endpoint": ("string", ""),
+        "timeout": ("v1.Duration", ""),
+    },
     "Key": {"name": ("string", ""), "secret": ("string", "")},
 }  # fmt: skip
 _NAMES = {str: "string", bool: "bool", int: "number", float: "number", dict: "object", list: "array"}
@@ -77,10 +81,11 @@ class ConfigurationError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a file says, and the hash of its content."""
+    """What a file says, the hash of its content, and the providers that have to be started."""
 
     sealings: Sealings
     hash: str
+    services: tuple[Service, ...] = ()
 
 
 PLAIN = Loaded(Unsealed(), "")
@@ -96,7 +101,8 @@ def loaded(raw: bytes, path: str) -> Loaded:
     """Return what the content of a file says; raises ConfigurationError."""
     rules = parse(raw, path)
     try:
-        return Loaded(CipherSealings(rules), hash_of(raw))
+        services = [it.service for rule in rules for it in rule.providers if it.service is not None]
+        return Loaded(CipherSealings(rules), hash_of(raw), tuple(services))
     except MaskedError as error:
         raise ConfigurationError(f"error while building transformers: {error}") from error
 
@@ -183,12 +189,31 @@ def _unknown(value: Mapping[str, Any], struct: str, path: str, go: str) -> Itera
 
 
 def _of_type(value: Any, kind: str, struct: str, place: str) -> Any:
-    wanted = list if kind.startswith("[]") else str if kind == "string" else dict
     if value is None:
-        return [] if wanted is list else None
+        return [] if kind.startswith("[]") else None
+    if kind == "v1.Duration":
+        return _duration(value, struct, place)
+    if kind == "int32":
+        return _int32(value, struct, place)
+    wanted = list if kind.startswith("[]") else str if kind == "string" else dict
     if not isinstance(value, wanted):
         found = _NAMES[type(value)]
         raise DecodeError(f"json: cannot unmarshal {found} into Go struct field {struct}.{place} of type {kind}")
+    return value
+
+
+def _duration(value: Any, struct: str, place: str) -> str:
+    if not isinstance(value, str):
+        found = _NAMES[type(value)]
+        raise DecodeError(f"json: cannot unmarshal {found} into Go struct field {struct}.{place} of type string")
+    parse_duration(value)
+    return value
+
+
+def _int32(value: Any, struct: str, place: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not -(2**31) <= value < 2**31:
+        found = f"number {value}" if isinstance(value, int | float) and value is not True else _NAMES[type(value)]
+        raise DecodeError(f"json: cannot unmarshal {found} into Go struct field {struct}.{place} of type int32")
     return value
 
 
@@ -199,11 +224,12 @@ def _judged(document: Mapping[str, Any]) -> Iterator[FieldError]:
     rules = document.get("resources") or []
     if not rules:
         yield fields.required("resources", "at least one resources is required")
+    names: list[str] = []
     for number, rule in enumerate(rules):
-        yield from _judge_rule(rule or {}, f"resources[{number}]")
+        yield from _judge_rule(rule or {}, f"resources[{number}]", names)
 
 
-def _judge_rule(rule: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def _judge_rule(rule: Mapping[str, Any], path: str, names: list[str]) -> Iterator[FieldError]:
     resources, providers = _texts(rule), rule.get("providers") or []
     place = f"{path}.resources"
     if not resources:
@@ -216,7 +242,7 @@ def _judge_rule(rule: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     if not providers:
         yield fields.required(place, f"at least one {place} is required")
     for number, provider in enumerate(providers):
-        yield from _judge_provider(provider or {}, f"{place}[{number}]")
+        yield from _judge_provider(provider or {}, f"{place}[{number}]", names)
 
 
 def _texts(rule: Mapping[str, Any]) -> list[str]:
@@ -263,7 +289,7 @@ def _misnamed(name: str) -> str:
     return ""
 
 
-def _judge_provider(provider: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def _judge_provider(provider: Mapping[str, Any], path: str, names: list[str]) -> Iterator[FieldError]:
     kinds = [kind for kind in _FOUND_ORDER if provider.get(kind) is not None]
     if not kinds:
         why = "provider does not contain any of the expected providers: KMS, AESGCM, AESCBC, Secretbox, Identity"
@@ -271,7 +297,10 @@ def _judge_provider(provider: Mapping[str, Any], path: str) -> Iterator[FieldErr
     if len(kinds) > 1:
         why = "more than one provider specified in a single element, should split into different list elements"
         yield _odd(provider, path, why)
-    if kinds and kinds[0] in _SIZES and KMS not in kinds:
+    if KMS in kinds:
+        yield from kms_config.judge(provider[KMS], f"{path}.kms", names)
+        names.append(provider[KMS].get("name") or "")
+    elif kinds and kinds[0] in _SIZES:
         yield from _judge_keys(provider[kinds[0]], f"{path}.{kinds[0]}.keys", _SIZES[kinds[0]])
 
 
@@ -282,6 +311,8 @@ def _odd(provider: Mapping[str, Any], path: str, why: str) -> FieldError:
 
 
 def _shown(value: Mapping[str, Any] | None, kind: str) -> Any:
+    if value is not None and kind == KMS:
+        return kms_config.shown(value)
     if value is None or kind not in _SIZES:
         return None if value is None else {}
     return {"Keys": [{"Name": (key or {}).get("name", ""), "Secret": _REDACTED} for key in value.get("keys") or []]}
@@ -321,15 +352,17 @@ def _secret(text: str) -> bytes:
 
 
 def _rules(document: Mapping[str, Any]) -> Iterator[Rule]:
-    for at, rule in enumerate(document["resources"]):
-        providers = [_provider(provider, at, number) for number, provider in enumerate(rule["providers"])]
-        yield Rule(tuple(_texts(rule)), tuple(providers))
+    for rule in document["resources"]:
+        yield Rule(tuple(_texts(rule)), tuple(map(_provider, rule["providers"])))
 
 
-def _provider(provider: Mapping[str, Any], rule: int, number: int) -> Provider:
+def _provider(provider: Mapping[str, Any]) -> Provider:
     kind = next(kind for kind in _FOUND_ORDER if provider.get(kind) is not None)
     if kind == KMS:
-        raise ConfigurationError(f"error while building transformers: {NO_KMS.format(rule=rule, number=number)}")
+        try:
+            return Provider(kind, service=kms_config.provider(provider[KMS]))
+        except ValueError as error:
+            raise ConfigurationError(f"error while building transformers: {error}") from error
     if kind == IDENTITY:
         return Provider(kind)
     keys = (Secret(kind, key["name"], _secret(key["secret"])) for key in provider[kind]["keys"])

@@ -1,16 +1,18 @@
 """The bytes of a list: views joined per chunk, and deflate blocks that add up to one gzip member (http.md 3.4)."""
 
-import asyncio
 from array import array
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from itertools import accumulate
-from time import perf_counter, time
+from time import time
 
 from isal import isal_zlib
 
 from apiext import limits
+from apiext.storage.heap import HEAP
+from apiext.storage.shelf import Shelf
 from apiext.storage.snapshot import Chunk, Piece
-from apiext.storage.store import Entry, Viewer
+from apiext.storage.store import Entry, Viewer, shelve
+from apiext.turn import Turn
 
 _GZIP_HEAD = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
 _GZIP_END = b"\x03\x00"
@@ -45,7 +47,7 @@ class Segments:
         return sum(
             stop - start
             for chunk, start, stop in self._pieces[len(self._joined) :]
-            if chunk.viewer is not self._viewer and (chunk.base is None or chunk.base.viewer is not self._viewer)
+            if not chunk.shows(self._viewer) and (chunk.base is None or not chunk.base.shows(self._viewer))
         )
 
     async def prepare(self, convert: Convert | None = None) -> None:
@@ -53,15 +55,13 @@ class Segments:
 
         ``convert`` returns entries in a form that the viewer shows at once; it is awaited for those that need a view.
         """
-        began = perf_counter()
+        turn = Turn()
         while len(self._joined) < len(self._pieces):
             if convert is not None:
                 await self._convert(convert)
                 continue
             self._joined.append(_join(self._pieces[len(self._joined)], self._viewer))
-            if perf_counter() - began > limits.LOOP_BUDGET / 2:
-                await asyncio.sleep(0)
-                began = perf_counter()
+            await turn.give()
 
     async def _convert(self, convert: Convert) -> None:
         """Make the views of the next pieces out of converted entries."""
@@ -70,20 +70,18 @@ class Segments:
         size = 0
         for piece in self._pieces[len(self._joined) :]:
             lacking = _lacking(piece, self._viewer)
-            size += sum(len(entry.raw) for entry in lacking)
+            size += sum(entry.size for entry in lacking)
             if pieces and size > limits.CONVERTED_AT_ONCE:
                 break
             pieces.append(piece)
             wanted += lacking
         shown = dict(zip(wanted, await convert(wanted), strict=True)) if wanted else {}
-        began = perf_counter()
+        turn = Turn()
         for piece in pieces:
             if not shown.keys() >= set(_lacking(piece, self._viewer)):
                 return  # another list took the chunk's bytes away meanwhile
             self._joined.append(_join(piece, self._viewer, shown))
-            if perf_counter() - began > limits.LOOP_BUDGET / 2:
-                await asyncio.sleep(0)
-                began = perf_counter()
+            await turn.give()
 
     async def formed(self, form: Hashable, make: Callable[[Entry], bytes], until: float) -> list[bytes]:
         """Return the entries as ``make`` writes them, joined by commas in pieces, giving the loop its turn.
@@ -91,7 +89,7 @@ class Segments:
         Chunks remember them by ``form`` until the time given, in seconds of the epoch.
         """
         found: list[bytes] = []
-        began = perf_counter()
+        turn = Turn()
         for chunk, start, stop in self._pieces:
             known = chunk.forms.get(form)
             if known is None or known[0] < time():
@@ -99,9 +97,7 @@ class Segments:
                 items: list[bytes] = []
                 for entry in chunk.entries if whole else chunk.entries[start:stop]:
                     items.append(make(entry))
-                    if perf_counter() - began > limits.LOOP_BUDGET / 2:
-                        await asyncio.sleep(0)
-                        began = perf_counter()
+                    await turn.give()
                 known = (until, b",".join(items), _ends(items))
                 if not whole:
                     found.append(known[1])
@@ -167,7 +163,7 @@ class Segments:
 def _lacking(piece: Piece, viewer: Viewer) -> list[Entry]:
     """Return the entries whose views have to be made to join a piece."""
     chunk, start, stop = piece
-    if chunk.viewer is viewer:
+    if chunk.shows(viewer):
         return []
     entries, base = chunk.entries, chunk.base
     if 2 * (stop - start) < len(chunk.keys):
@@ -199,7 +195,11 @@ def _views(entries: Sequence[Entry], viewer: Viewer, converted: Mapping[Entry, E
 
 def _fill(chunk: Chunk, viewer: Viewer, converted: Mapping[Entry, Entry]) -> None:
     """Join a chunk, taking from its base's bytes what is common at both ends."""
-    entries, base = chunk.entries, chunk.base
+    entries, base, shelf = chunk.entries, chunk.base, chunk.shelf
+    if shelf is not None and shelf.viewer is viewer:
+        chunk.joined, chunk.ends, chunk.viewer = shelf.text, shelf.ends, viewer
+        chunk.block = chunk.base = None
+        return
     if base is not None and base.viewer is viewer and base.ends is not None:
         left, right = _common(entries, base.entries)
         views = _cut(base, 0, left)
@@ -207,10 +207,16 @@ def _fill(chunk: Chunk, viewer: Viewer, converted: Mapping[Entry, Entry]) -> Non
         views += _cut(base, len(base.entries) - right, len(base.entries))
     else:
         views = _views(entries, viewer, converted)
-    chunk.joined = b",".join(views)
+    # of a single view a copy, too: what orjson writes holds a multiple of its length for as long as it is kept
+    chunk.joined = b",".join(views) if len(views) > 1 else b"%b" % views[0]
     chunk.ends = _ends(views)
     chunk.viewer = viewer
     chunk.block = chunk.base = None
+    if not converted:
+        shelf = Shelf(viewer, chunk.keys, chunk.joined, chunk.ends)
+        HEAP.freed(shelve(shelf, entries, views))
+        if shelf.left:
+            chunk.shelf = shelf
 
 
 def _ends(items: Sequence[bytes]) -> "array[int]":

@@ -8,14 +8,16 @@ from typing import NamedTuple
 
 from apiext import limits
 from apiext.storage.keys import relative
+from apiext.storage.shelf import Shelf
 from apiext.storage.store import Entry, Viewer
+from apiext.turn import Turn
 
 _SPLIT = 2 * limits.SEGMENT
 _MERGE = limits.SEGMENT // 4
 
 
 def _size(entry: Entry) -> int:
-    return len(entry.raw)
+    return entry.size
 
 
 class Chunk:
@@ -24,17 +26,20 @@ class Chunk:
     ``lent``: readers may hold it, so its entries stay as they are. Until then changes are made in place, since a copy
     touches every entry.
 
+    ``size`` are the stored bytes, -1 when nobody counted them. ``shelf`` is where the bytes of the entries lie, if so.
     ``joined`` are the views of ``viewer`` joined by commas, ``ends`` the offset behind each view. ``block`` is
     (joined, deflate block, crc32). ``base`` is the chunk this one came from, as long as its bytes may be of use.
     ``forms`` are the entries in other forms: by form until when (seconds of the epoch), joined, and the ends.
     """
 
-    __slots__ = ("base", "block", "ends", "entries", "forms", "joined", "keys", "lent", "viewer")
+    __slots__ = ("base", "block", "ends", "entries", "forms", "joined", "keys", "lent", "shelf", "size", "viewer")
 
-    def __init__(self, keys: list[str], entries: list[Entry], base: "Chunk | None" = None) -> None:
+    def __init__(self, keys: list[str], entries: list[Entry], base: "Chunk | None" = None, size: int = -1) -> None:
         self.keys = keys
         self.entries = entries
         self.lent = False
+        self.size = size
+        self.shelf: Shelf | None = None
         self.viewer: Viewer | None = None
         self.joined = b""
         self.ends: array[int] | None = None
@@ -46,15 +51,38 @@ class Chunk:
         """Return the chunk whose bytes a changed copy of this one may reuse."""
         return self if self.ends is not None else self.base
 
+    def shows(self, viewer: Viewer) -> bool:
+        """Tell whether the views are there, joined."""
+        return self.viewer is viewer or (self.shelf is not None and self.shelf.viewer is viewer)
+
     def shares(self) -> Iterator[tuple[int, int]]:
         """Return the bounds of parts of at most limits.SEGMENT_BYTES, or of one entry."""
         start = size = 0
         for at, entry in enumerate(self.entries):
-            size += len(entry.raw)
+            size += entry.size
             if size > limits.SEGMENT_BYTES and at > start:
                 yield start, at
-                start, size = at, len(entry.raw)
+                start, size = at, entry.size
         yield start, len(self.entries)
+
+    def counted(self) -> int:
+        """Return how many stored bytes the entries have."""
+        if self.size < 0:
+            self.size = sum(map(_size, self.entries))
+        return self.size
+
+    def replaced(self, previous: Entry | None, size: int) -> None:
+        """Take note that an entry gave way to one of this size; give a shelf up of which little is left."""
+        if previous is None:
+            was = 0
+        else:
+            shelf = previous.unshelve()
+            if shelf is not None and not shelf.is_worth_it:
+                for entry in self.entries:
+                    entry.unshelve(shelf)
+            was = previous.size
+        if self.size >= 0:
+            self.size += size - was
 
     def forget(self) -> None:
         """Drop everything that can be made again."""
@@ -88,6 +116,13 @@ def pieces_of(entries: Sequence[Entry]) -> list[Piece]:
     return [Piece(Chunk([relative(it.namespace, it.name) for it in batch], batch), 0, len(batch)) for batch in batches]
 
 
+def _cut(entries: Iterable[tuple[str, Entry]]) -> Iterator[list[tuple[str, Entry]]]:
+    """Yield limits.SEGMENT entries at a time."""
+    items = iter(entries)
+    while batch := list(islice(items, limits.SEGMENT)):
+        yield batch
+
+
 class Snapshot:
     """Entries by key, in key order. Keys are those within the collection; text order is etcd's byte order."""
 
@@ -95,12 +130,25 @@ class Snapshot:
 
     def __init__(self, entries: Iterable[tuple[str, Entry]] = ()) -> None:
         """Take (key, entry) in key order."""
-        self.index: dict[str, Entry] = dict(entries)
+        self.index: dict[str, Entry] = {}
         self._chunks: list[Chunk] = []
-        items = iter(self.index.items())
-        while batch := list(islice(items, limits.SEGMENT)):
-            self._chunks.append(Chunk([key for key, _ in batch], [entry for _, entry in batch]))
-        self._lasts = [chunk.keys[-1] for chunk in self._chunks]
+        self._lasts: list[str] = []
+        for batch in _cut(entries):
+            self._append(batch)
+
+    @classmethod
+    async def made(cls, entries: Iterable[Entry]) -> "Snapshot":
+        """Return the state of entries in key order, which may be many: others have their turns meanwhile."""
+        found, turn = cls(), Turn()
+        for batch in _cut((relative(entry.namespace, entry.name), entry) for entry in entries):
+            found._append(batch)
+            await turn.give()
+        return found
+
+    def _append(self, batch: list[tuple[str, Entry]]) -> None:
+        self.index.update(batch)
+        self._chunks.append(Chunk([key for key, _ in batch], [entry for _, entry in batch]))
+        self._lasts.append(batch[-1][0])
 
     def __len__(self) -> int:
         return len(self.index)
@@ -117,6 +165,7 @@ class Snapshot:
         chunk = self._own(number)
         keys, entries = chunk.keys, chunk.entries
         at = bisect_left(keys, key)
+        chunk.replaced(previous, entry.size)
         if previous is not None:
             entries[at] = entry
             return previous
@@ -138,6 +187,7 @@ class Snapshot:
         keys, entries = chunk.keys, chunk.entries
         at = bisect_left(keys, key)
         del keys[at], entries[at]
+        chunk.replaced(previous, 0)
         if not keys:
             del self._chunks[number], self._lasts[number]
         elif len(keys) < _MERGE and len(self._chunks) > 1:
@@ -150,17 +200,13 @@ class Snapshot:
         """Return a chunk that may be changed: a copy of one that readers may hold."""
         chunk = self._chunks[number]
         if chunk.lent:
-            chunk = self._chunks[number] = Chunk(chunk.keys.copy(), chunk.entries.copy(), chunk.heir())
+            chunk = self._chunks[number] = Chunk(chunk.keys.copy(), chunk.entries.copy(), chunk.heir(), chunk.size)
         return chunk
 
     def pieces(self, low: str = "", high: str = "") -> list[Piece]:
         """Lend what lies from ``low`` up to, not including, ``high`` ("": no end)."""
         found = self._between(low, high)
-        heavy = [
-            chunk
-            for chunk, _, _ in found
-            if not chunk.lent and sum(map(_size, chunk.entries)) > 2 * limits.SEGMENT_BYTES
-        ]
+        heavy = [chunk for chunk, _, _ in found if not chunk.lent and chunk.counted() > 2 * limits.SEGMENT_BYTES]
         if heavy:
             for chunk in heavy:
                 self._part(chunk)

@@ -3,14 +3,16 @@
 Keys are etcd keys as text; a revision is etcd's mod_revision, which is the resourceVersion.
 """
 
-from collections import deque
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import orjson
 
 from apiext import limits
 from apiext.documents.encoding import encode
+from apiext.storage.keys import relative
+from apiext.storage.shelf import Shelf, can_be_shelved
 
 Viewer = Callable[[bytes, int], bytes]
 """(stored bytes, revision) → the JSON that a client of one served version sees, without a newline.
@@ -25,17 +27,34 @@ _DEAR = 16 * 1024  # bytes that take longer to copy than to find
 
 
 class Entry:
-    """One object at the revision that wrote it: stored bytes, and what was derived from them lazily."""
+    """One object at the revision that wrote it: stored bytes, and what was derived from them lazily.
 
-    __slots__ = ("_labels", "_seen", "name", "namespace", "raw", "revision")  # one more would be 16 bytes of memory
+    Once it was listed its bytes mostly lie in a shelf, and are cut out of it when somebody wants them.
+    """
+
+    __slots__ = ("_labels", "_raw", "_seen", "name", "namespace", "revision")  # one more would be 16 bytes of memory
 
     def __init__(self, namespace: str, name: str, revision: int, raw: bytes) -> None:
         self.namespace = namespace
         self.name = name
         self.revision = revision
-        self.raw = raw
+        self._raw: bytes | Shelf = raw
         self._seen: tuple[Viewer, bytes] | None = None
         self._labels: dict[str, str] | None = None
+
+    @property
+    def raw(self) -> bytes:
+        """The stored bytes."""
+        raw = self._raw
+        return raw if isinstance(raw, bytes) else raw.stored(relative(self.namespace, self.name), self.revision)
+
+    @property
+    def size(self) -> int:
+        """How many they are."""
+        raw = self._raw
+        if isinstance(raw, bytes):
+            return len(raw)
+        return raw.size(relative(self.namespace, self.name), self.revision)
 
     def view(self, viewer: Viewer) -> bytes:
         """Return the entry as the viewer's version shows it; the last version asked for is remembered.
@@ -45,7 +64,12 @@ class Entry:
         seen = self._seen
         if seen is not None and seen[0] is viewer:
             return seen[1]
-        raw, revision = self.raw, self.revision
+        raw, revision = self._raw, self.revision
+        if not isinstance(raw, bytes):
+            key = relative(self.namespace, self.name)
+            if raw.viewer is viewer:
+                return raw.view(key)
+            raw = raw.stored(key, revision)
         view = viewer(raw, revision)
         if len(raw) > _DEAR or not _spliced(raw, view, revision):
             self.remember(viewer, view)
@@ -60,11 +84,29 @@ class Entry:
     def shown(self, viewer: Viewer) -> bytes:
         """Return the view without remembering it: a list keeps its bytes joined."""
         seen = self._seen
-        return seen[1] if seen is not None and seen[0] is viewer else viewer(self.raw, self.revision)
+        if seen is not None and seen[0] is viewer:
+            return seen[1]
+        raw = self._raw
+        if isinstance(raw, bytes):
+            return viewer(raw, self.revision)
+        if raw.viewer is viewer:
+            return raw.view(relative(self.namespace, self.name))
+        return viewer(self.raw, self.revision)
+
+    def unshelve(self, of: Shelf | None = None) -> Shelf | None:
+        """Have bytes of its own again; returns the shelf that they lay in, if any, and if it is the one asked for."""
+        raw = self._raw
+        if isinstance(raw, bytes) or (of is not None and of is not raw):
+            return None
+        self._raw = self.raw
+        raw.left -= 1
+        return raw
 
     def forget(self) -> None:
         """Drop the remembered view."""
-        self._seen = None
+        if self._seen is not None:
+            self._seen = None
+            _WARM.drop(self)
 
     @property
     def labels(self) -> dict[str, str]:
@@ -75,11 +117,40 @@ class Entry:
 
     def with_revision(self, revision: int) -> "Entry":
         """Return the same state under another revision (the DELETED event, RV-011)."""
-        return Entry(self.namespace, self.name, revision, self.raw)
+        return Passing(self.namespace, self.name, revision, self.raw)
 
     def decoded(self, decode: Callable[[bytes, int], dict[str, Any]]) -> dict[str, Any]:
         """Return the object as the decoder of a version makes it."""
         return decode(self.raw, self.revision)
+
+
+class Passing(Entry):
+    """An entry that no collection holds, such as an answer or the last state of what is gone: its view goes with it."""
+
+    __slots__ = ()
+
+    def remember(self, viewer: Viewer, view: bytes) -> None:
+        """Keep a view as long as the entry is there."""
+        self._seen = viewer, b"%b" % view
+
+
+def shelve(shelf: Shelf, entries: Sequence[Entry], views: Sequence[bytes]) -> int:
+    """Let entries have their bytes in the shelf of their views, if they can be cut out again; returns bytes freed."""
+    viewer, count, freed = shelf.viewer, 0, 0
+    for entry, view in zip(entries, views, strict=True):
+        raw = entry._raw
+        if isinstance(raw, Shelf) and raw.viewer is viewer:
+            entry._raw = shelf
+            count += 1
+        elif can_be_shelved(entry.raw, view, entry.revision):
+            entry._raw = shelf
+            count += 1
+            freed += len(view)
+            seen = entry._seen
+            if seen is not None and seen[0] is viewer:
+                entry.forget()
+    shelf.left = count
+    return freed
 
 
 def _spliced(raw: bytes, view: bytes, revision: int) -> bool:
@@ -105,7 +176,7 @@ class Shown(Entry):
 
     def __init__(self, entry: Entry, viewer: Viewer, view: bytes, made: Made | None = None) -> None:
         """``made`` is the view if it is to be written when it is wanted; then ``view`` is empty."""
-        self.namespace, self.name, self.revision, self.raw = entry.namespace, entry.name, entry.revision, entry.raw
+        self.namespace, self.name, self.revision, self._raw = entry.namespace, entry.name, entry.revision, entry._raw
         self._seen = self._labels = None
         self._viewer, self._view, self._made = viewer, view, made
 
@@ -148,16 +219,20 @@ class _WarmViews:
     """The entries that remember a view, oldest first; together at most limits.VIEW_BYTES."""
 
     def __init__(self) -> None:
-        self._entries: deque[tuple[Entry, int]] = deque()
+        self._entries: OrderedDict[Entry, int] = OrderedDict()
         self._bytes = 0
 
     def keep(self, entry: Entry, size: int) -> None:
-        self._entries.append((entry, size))
+        self.drop(entry)
+        self._entries[entry] = size
         self._bytes += size
-        while self._bytes > limits.VIEW_BYTES:
-            old, freed = self._entries.popleft()
+        while self._bytes > limits.VIEW_BYTES and self._entries:
+            old, freed = self._entries.popitem(last=False)
             self._bytes -= freed
-            old.forget()
+            old._seen = None
+
+    def drop(self, entry: Entry) -> None:
+        self._bytes -= self._entries.pop(entry, 0)
 
 
 _WARM = _WarmViews()
@@ -235,6 +310,9 @@ class Malformed(StoreError):
         self.reason = reason
         self.revision = revision
 
+    def __str__(self) -> str:
+        return f"{self.key} cannot be read: {self.reason}"
+
 
 class Sealed(Malformed):
     """A stored value that no key opens; ``listed``: it was met among others, so its key has to be told (OPS-003)."""
@@ -258,6 +336,10 @@ class Unavailable(StoreError):
 
 class Overloaded(Unavailable):
     """etcd has more to do than it takes on; nothing was written."""
+
+
+class NotSealed(Unavailable):
+    """A value could not be sealed, so it was not written (OPS-003)."""
 
 
 class NotReady(Unavailable):

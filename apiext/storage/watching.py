@@ -15,8 +15,6 @@ class Sink(Protocol):
 
     paused: bool
     """Set while the transport has too much waiting."""
-    closed: bool
-    """Set when nothing can be written any more."""
 
     def write(self, data: bytes) -> None:
         """Send the bytes."""

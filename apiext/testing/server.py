@@ -20,6 +20,7 @@ from apiext.testing.documents import Manifest, Source
 from apiext.testing.inventory import DEFINITIONS, Resource
 from apiext.tools.access import Access, from_kubeconfig
 from apiext.tools.api import Answer, Api
+from apiext.tools.envtest import source_directory
 
 MANAGER = "apiext-testing"
 _STOP_WITHIN = 10.0  # seconds until a server that does not end is killed
@@ -52,7 +53,7 @@ class Server:
         self._kept: frozenset[str] = frozenset()
         self._api: Api | None = None
         self._log = Path(os.devnull)
-        self.url = url.rstrip("/")
+        self._running = self.url = url.rstrip("/")
         self.kubeconfig = Path(os.devnull)
         self.token = ""
         self.ca_file = ""
@@ -70,7 +71,7 @@ class Server:
         """Start the server and wait until it is ready; raises ServerNotReady."""
         directory = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="apiext-")))
         try:
-            access = self._serve(directory) if not self.url else self._join(directory)
+            access = self._join(directory) if self._running else self._serve(directory)
             self._api = Api(access, MANAGER)
             self._kept = frozenset(inventory.objects(self._api))
         except BaseException:
@@ -86,11 +87,13 @@ class Server:
         ready, self._log = directory / "ready.json", directory / "server.log"
         command = [
             sys.executable, "-I", "-S", "-c", DIE_WITH_PARENT, str(os.getpid()),
-            sys.executable, "-m", "apiext", "serve", "--port=0", f"--data-dir={directory / 'data'}",
+            sys.executable, "-P", "-m", "apiext", "serve", "--port=0", f"--data-dir={directory / 'data'}",
             f"--ready-file={ready}", *self._flags,
         ]  # fmt: skip
         with self._log.open("wb") as log:
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=_environment()
+            )
         late = time.monotonic() + limits.TOOL_PATIENCE
         while not ready.exists():
             if self._process.poll() is not None or time.monotonic() > late:
@@ -194,6 +197,14 @@ class Server:
         if self._api is None:
             raise ServerNotReady("the server is not running")
         return self._api
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment in which the server finds this package, wherever the tests run."""
+    home, given = source_directory(), os.environ.get("PYTHONPATH", "")
+    if home is None:
+        return dict(os.environ)
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(home), given)))}
 
 
 def _kubeconfig(url: str) -> Mapping[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from apiext.trust import as_go
+from apiext.trust import as_go, load_pair
 
 INSECURE = "http://127.0.0.1:8080"  # where a server with --insecure listens, and kubectl without a kubeconfig looks
 
@@ -67,7 +67,7 @@ def from_kubeconfig(file: Path, context: str = "") -> Access:
     """Return the access that a context of a kubeconfig describes; raises AccessError."""
     try:
         document = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
+    except (OSError, UnicodeError, yaml.YAMLError) as error:
         raise AccessError(f"{file}: {error}") from error
     if not isinstance(document, dict):
         raise AccessError(f"{file} is no kubeconfig")
@@ -88,7 +88,8 @@ def from_kubeconfig(file: Path, context: str = "") -> Access:
 
 
 def _named(document: Mapping[str, Any], file: Path, many: str, one: str, name: object) -> Mapping[str, Any]:
-    for entry in document.get(many) or ():
+    entries = document.get(many)
+    for entry in entries if isinstance(entries, list) else ():
         if isinstance(entry, dict) and entry.get("name") == name and isinstance(entry.get(one), dict):
             found: Mapping[str, Any] = entry[one]
             return found
@@ -100,7 +101,10 @@ def _holds(holder: Mapping[str, Any], key: str) -> bool:
 
 
 def _text(file: Path, path: object) -> str:
-    return (file.parent / str(path)).read_text(encoding="utf-8").strip() if path else ""
+    try:
+        return (file.parent / str(path)).read_text(encoding="utf-8").strip() if path else ""
+    except (OSError, UnicodeError) as error:
+        raise AccessError(f"{file}: {error}") from error
 
 
 def _tls(
@@ -135,4 +139,4 @@ def _load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
     with tempfile.NamedTemporaryFile() as pair:  # readable by its owner only; ssl takes files, not bytes
         pair.write(certificate + b"\n" + key)
         pair.flush()
-        context.load_cert_chain(pair.name)
+        load_pair(context, pair.name)

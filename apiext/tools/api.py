@@ -83,7 +83,7 @@ class Api:
             try:
                 answer, asked = self._once(method, target, data, {**self._headers, **headers})
             except _BROKEN as error:
-                self._hang_up()
+                self.close()
                 if time.monotonic() > late or not self._answered:
                     raise Unreachable(f"{self.url} does not answer: {error}") from error
                 asked = 0.0
@@ -116,9 +116,6 @@ class Api:
 
     def close(self) -> None:
         """Hang up the connection of this thread."""
-        self._hang_up()
-
-    def _hang_up(self) -> None:
         kept: http.client.HTTPConnection | None = getattr(self._kept, "connection", None)
         if kept is not None:
             kept.close()

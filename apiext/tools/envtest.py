@@ -1,4 +1,4 @@
-"""``apiext envtest-assets``: a directory for KUBEBUILDER_ASSETS with this server in it (clients.md §7.1)."""
+"""``apiext envtest-assets``: a directory for KUBEBUILDER_ASSETS with this server in it."""
 
 import argparse
 import os
@@ -22,7 +22,7 @@ for flag in "$@"; do
         --version | --version=*) echo "Kubernetes v{version}"; exit 0 ;;
     esac
 done
-{path}exec {python} -m apiext serve "$@"
+{path}exec {python} -P -m apiext serve "$@"
 """
 
 
@@ -57,10 +57,16 @@ def _write_launcher(path: Path) -> None:
     temporary.replace(path)  # a suite that is starting sees the old one or the new one
 
 
+def source_directory() -> Path | None:
+    """Return what must be on PYTHONPATH for others to find the package; None when it is installed."""
+    home = Path(apiext.__file__).parents[1]
+    return None if home.name in ("site-packages", "dist-packages") else home
+
+
 def _import_path() -> str:
     """Return what the launcher must say for Python to find the package when it is run from its sources."""
-    home = Path(apiext.__file__).parents[1]
-    if home.name in ("site-packages", "dist-packages"):
+    home = source_directory()
+    if home is None:
         return ""
     return f'export PYTHONPATH={shlex.quote(str(home))}"${{PYTHONPATH:+:$PYTHONPATH}}"\n'
 

@@ -80,7 +80,7 @@ def removed(known: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 def change(file: Path, name: str, given: Mapping[str, Any] | None, *, switch: bool) -> None:
     """Merge into a file, or take out of it (``given`` is None), under client-go's lock; raises KubeconfigError."""
-    file = file.resolve()  # a link stays one
+    file = file.resolve() if file.is_symlink() else file  # a link stays one
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = _locked(file.with_name(f"{file.name}.lock"))
@@ -134,7 +134,9 @@ def parser() -> argparse.ArgumentParser:
         ("remove", "take it out again"),
     ):
         command = commands.add_parser(name, help=text, description=text.capitalize() + ".")
-        command.add_argument("--data-dir", default="", metavar="DIR", help="data directory of the server")
+        command.add_argument(
+            "--data-dir", default="", metavar="DIR", help="data directory of the server (default: that of serve)"
+        )
         if name == "print":
             command.add_argument("--user", default="", help="name of a user, who gets a certificate")
             command.add_argument("--groups", default="", metavar="A,B", help="groups of that user")

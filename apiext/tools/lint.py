@@ -76,8 +76,7 @@ def judge(document: Document, duplicates: Sequence[str], mode: str = "Warn") -> 
 
 def _judged(served: ServedVersion, decoded: Document, told: list[str]) -> Verdict:
     new = served.endpoints[""].prepare(decoded, None)
-    rule = served.name_messages or objectmeta.dns1123_subdomain
-    errors = [*objectmeta.validate(new["metadata"], served.namespaced, rule), *served.validate(new, None)]
+    errors = objectmeta.validate(new["metadata"], served.namespaced, served.name_messages) + served.validate(new, None)
     broken, notes = served.rules(new, None, errors)
     errors += broken
     return Verdict(errors, told + notes + ([] if errors else served.warnings(new, None)))

@@ -12,7 +12,7 @@ from apiext.documents.document import Document
 from apiext.meta import status
 from apiext.meta.fields import FieldError
 from apiext.meta.names import GroupKind
-from apiext.meta.options import DeleteOptions, GetOptions, ListOptions, OptionsError, WriteOptions
+from apiext.meta.options import DeleteOptions, ListOptions, OptionsError, WriteOptions, first
 from apiext.storage.fanout import Watcher
 from apiext.storage.store import Entry, StoreError
 from apiext.storage.watching import Sink
@@ -27,18 +27,28 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 _JSON, _YAML = "application/json", "application/yaml"
-JSON_PATCHES = tuple(changes.PATCHES)
 
 
 async def settle(verbs: Verbs) -> None:
     """Wait until the catalog reflects every definition stored by now: before a 404 for an unknown resource.
 
-    Order by revision, not by time (design.md §8); a store that does not answer leaves the catalog as it is.
+    Order by revision, not by time; a store that does not answer leaves the catalog as it is.
     """
     try:
-        await verbs.definitions.seen(await verbs.store.fresh())
+        await verbs.definitions.seen(await verbs.definitions.fresh())
     except StoreError:
         return
+
+
+async def catch_up(verbs: Verbs) -> None:
+    """Wait until the catalog reflects what clients may know from other workers, limits.FRESH_WAIT seconds at most.
+
+    Without etcd nobody learns anything new: the catalog stays as it is.
+    """
+    if verbs.store.connected:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limits.FRESH_WAIT):
+                await settle(verbs)
 
 
 async def _served(verbs: Verbs, call: Call, outcome: Outcome) -> Outcome:
@@ -62,7 +72,7 @@ async def _served(verbs: Verbs, call: Call, outcome: Outcome) -> Outcome:
 
 def get(verbs: Verbs, call: Call) -> Coroutine[Any, Any, Entry]:
     """Return one object; 404 when there is none."""
-    return read.get(verbs, call, GetOptions.parse(call.query).resource_version)
+    return read.get(verbs, call, first(call.query, "resourceVersion"))
 
 
 def list_objects(verbs: Verbs, call: Call) -> Coroutine[Any, Any, Page]:
@@ -128,21 +138,16 @@ async def update(verbs: Verbs, call: Call, body: Body) -> Outcome:
 
 
 async def patch(verbs: Verbs, call: Call, media_type: str, raw: bytes) -> Outcome:
-    """Patch the object, or the part that the endpoint shows; 415 for patch types it does not have."""
+    """Patch the object, or the part that the endpoint shows; ``media_type`` is one that its resource takes."""
     converting.enable(verbs, call)
     if media_type == ownership.MEDIA_TYPE:
         return await _apply(verbs, call, raw)
-    maker = changes.PATCHES.get(media_type)
-    if media_type == changes.STRATEGIC and call.served.typed:
-        maker = changes.strategic_change
-    if maker is None:
-        raise status.unsupported_media_type(accepted_patches(call))
     wanted = write_options(call, "PatchOptions")
     if call.trail is not None:
         call.trail.patched(raw)
     call.size = len(raw)
     try:
-        made = await _made(_JSON, maker, call, raw, decoding.mode(wanted))
+        made = await _made(_JSON, changes.PATCHES[media_type], call, raw, decoding.mode(wanted))
     except status.StatusError as fault:
         made = changes.refused(fault)
     change = write.Update(call, made, wanted, unconditional=_unconditional(call))
@@ -169,12 +174,6 @@ async def _made(encoding: str, make: Callable[[Call, bytes, *Ts], T], call: Call
     return await asyncio.to_thread(make, call, raw, *more)
 
 
-def accepted_patches(call: Call) -> tuple[str, ...]:
-    """Return the patch types of the resource, in upstream's order (SRV-012)."""
-    strategic = (changes.STRATEGIC,) if call.served.typed else ()
-    return (*changes.PATCHES, *strategic, ownership.MEDIA_TYPE)
-
-
 async def delete(verbs: Verbs, call: Call, document: Document | None) -> Outcome:
     """Delete one object; ``document`` are the DeleteOptions of the body, None when there is no body (WRI-020)."""
     converting.enable(verbs, call)
@@ -194,7 +193,7 @@ async def delete_collection(verbs: Verbs, call: Call, document: Document | None)
     gone = await deletes.delete_each(verbs, call, entries, wanted)
     if call.served.typed:
         await verbs.definitions.everywhere()
-    return Outcome(200, document=deletes.as_list(call, [document for _, document in gone], page))
+    return Outcome(200, document=deletes.as_list(call, gone, page))
 
 
 def list_options(call: Call) -> ListOptions:
@@ -215,9 +214,7 @@ def write_options(call: Call, name: str, *, apply: bool = False) -> WriteOptions
     if not call.query and not apply:
         return _USUAL[name]
     found = WriteOptions.parse(name, call.query)
-    errors = found.errors(apply=apply)
-    if errors:
-        _refuse(found.kind, errors)
+    _refuse(found.kind, found.errors(apply=apply))
     return found
 
 

@@ -99,6 +99,15 @@ class Page:
     remaining: int | None = None
     convert: Callable[[Sequence[Entry]], Awaitable[Sequence[Entry]]] | None = None
 
+    @property
+    def count(self) -> int:
+        """How many objects are on it."""
+        return self.segments.count if self.segments is not None else len(self.entries or ())
+
+    def size(self) -> int:
+        """Return how many bytes they have as they are stored."""
+        return sum(entry.size for entry in self.listed())
+
     def listed(self) -> Sequence[Entry]:
         """Return the entries in key order."""
         if self.entries is not None:
@@ -115,8 +124,15 @@ class Definitions(Protocol):
     def holds(self, resource: ServedResource) -> bool:
         """Tell whether the guard that the cache has is the one that this value was made under."""
 
+    async def fresh(self) -> int:
+        """Have the definitions of this moment in the cache; returns its revision."""
+
     async def seen(self, revision: int) -> None:
         """Wait until the catalog reflects every change of definitions up to the revision."""
+
+    @property
+    def has_peers(self) -> bool:
+        """Whether other workers answer at the same port."""
 
     async def everywhere(self) -> None:
         """Wait until the other workers, if any, go by the configuration that this one has seen."""

@@ -1,4 +1,4 @@
-"""Change makers: each kind of write as a function from what is shown to what is wanted (design.md §1)."""
+"""Change makers: each kind of write as a function from what is shown to what is wanted."""
 
 from collections.abc import Callable, Mapping
 
@@ -138,11 +138,11 @@ def strategic_change(call: Call, raw: bytes, validation: str) -> Change:
 
 
 MERGE_KEYS = {"metadata.finalizers": "", "metadata.ownerReferences": "uid"}  # struct tags of ObjectMeta
-STRATEGIC = "application/strategic-merge-patch+json"
 
 PATCHES: Mapping[str, PatchMaker] = {
     "application/json-patch+json": json_patch_change,
     "application/merge-patch+json": merge_patch_change,
+    "application/strategic-merge-patch+json": strategic_change,
 }
 
 _DECODING = "error decoding patch: "

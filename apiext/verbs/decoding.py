@@ -1,10 +1,10 @@
 """From a decoded body to a normalised object, with what the client asked to be told about its fields (WRI-013)."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from apiext.documents.document import Document
-from apiext.documents.errors import DecodeError
+from apiext.documents.errors import MAX_NOTES, DecodeError
+from apiext.documents.go_json import in_order
 from apiext.documents.json_errors import as_written
 from apiext.documents.member_order import in_order_of_members
 from apiext.documents.quotes import go_quote
@@ -33,20 +33,26 @@ async def normalize_body(call: Call, body: Body, validation: str) -> Document:
     except ValueError as error:
         told = str(error) if body.media_type == identity.YAML or not _typed(call) else as_written(body.raw, str(error))
         raise identity.cannot_be_handled(call, body.document, told) from error
-    duplicates = body.duplicates
-    if duplicates and _typed(call):  # upstream: Go types do not look into what they do not know, nor what reads itself
-        places = [(path, '".[') for path in unknown]
-        places += [(path, ".[") for path in call.served.read_apart(body.document)]
-        lost = tuple(f"duplicate field {go_quote(path)[:-1]}{end}" for path, ends in places for end in ends)
-        duplicates = [note for note in duplicates if not note.startswith(lost)]
-    notes = [*duplicates, *unknown_notes(call, unknown)]
-    if duplicates and unknown and _typed(call) and body.media_type != identity.YAML:
-        notes = in_order_of_members(body.raw, notes)
+    notes = unknown_notes(call, unknown)
+    if body.duplicates:
+        notes = await threads.run(call, _with_duplicates, call, body, unknown, notes)
     if notes and validation == STRICT:
         raise identity.strict_error(call, body.document, notes)
     if validation == WARN:
         warn(call, notes)
     return document
+
+
+def _with_duplicates(call: Call, body: Body, unknown: Sequence[str], notes: list[str]) -> list[str]:
+    """Return the notes about a body that has duplicate fields."""
+    if not _typed(call):
+        return [*body.duplicates, *notes]
+    # upstream: Go types do not look into what they do not know, nor what reads itself
+    places = [(path, '".[') for path in unknown]
+    places += [(path, ".[") for path in call.served.read_apart(body.document)]
+    lost = tuple(f"duplicate field {go_quote(path)[:-1]}{end}" for path, ends in places for end in ends)
+    found = [*(note for note in body.duplicates if not note.startswith(lost)), *notes]
+    return in_order_of_members(body.raw, found) if body.media_type != identity.YAML and notes else found
 
 
 def _typed(call: Call) -> bool:
@@ -56,13 +62,10 @@ def _typed(call: Call) -> bool:
 
 def _in_go_order(call: Call, body: Body) -> Document:
     """Return a body in the order in which upstream looks at it: YAML for a Go type is read by way of sorted JSON."""
-    return _sorted(body.document) if body.media_type == identity.YAML and _typed(call) else body.document
-
-
-def _sorted(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _sorted(value[name]) for name in sorted(value)}
-    return [_sorted(item) for item in value] if isinstance(value, list) else value
+    if body.media_type != identity.YAML or not _typed(call):
+        return body.document
+    document: Document = in_order(body.document)
+    return document
 
 
 def warn(call: Call, notes: Sequence[str]) -> None:
@@ -102,7 +105,7 @@ def normalize_patched(
         document, unknown = _normalize(call, patched)
     except ValueError as error:
         raise _bad_patch(quoted(), str(error)) from error
-    _report(call, [*patch_notes, *unknown_notes(call, unknown)], validation, quoted)
+    _report(call, [*patch_notes, *_notes_of_text(call, unknown, quoted)], validation, quoted)
     if validation == WARN:
         call.warnings += identity.unknown_in_other_version(call, document, str(document.get("apiVersion", "")))
     identity.settle_names(call, document)
@@ -145,9 +148,21 @@ def _report(call: Call, notes: Sequence[str], validation: str, quoted: Callable[
 
 
 def unknown_notes(call: Call, unknown: Sequence[str]) -> list[str]:
-    """Return notes about unknown fields; upstream: only the decoder of Go types escapes what it puts in quotes."""
-    quote = go_quote if _typed(call) else '"{}"'.format
-    return [f"unknown field {quote(path)}" for path in unknown]
+    """Return notes about unknown fields.
+
+    upstream: only the decoder of Go types escapes what it puts in quotes, and it ends with the hundredth
+    """
+    if _typed(call):
+        return [f"unknown field {go_quote(path)}" for path in unknown[:MAX_NOTES]]
+    return [f'unknown field "{path}"' for path in unknown]
+
+
+def _notes_of_text(call: Call, unknown: Sequence[str], quoted: Callable[[], str]) -> list[str]:
+    """Return notes about what a patch made, of a Go type in the order of the text that upstream reads again."""
+    if len(unknown) < 2 or not _typed(call):
+        return unknown_notes(call, unknown)
+    notes = [f"unknown field {go_quote(path)}" for path in unknown]
+    return in_order_of_members(quoted().encode(errors="replace"), notes)[:MAX_NOTES]
 
 
 def _normalize(call: Call, document: Document) -> tuple[Document, list[str]]:

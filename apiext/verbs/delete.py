@@ -1,12 +1,9 @@
 """Deletes: preconditions, finalizers, propagation, resources that go in their own way, whole collections."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from time import perf_counter
 
-from apiext import limits
-from apiext.admission.attributes import Attributes, Traces
+from apiext.admission.attributes import NAMESPACES
 from apiext.crd import conditions
 from apiext.documents.document import Document, View
 from apiext.meta import status
@@ -14,14 +11,14 @@ from apiext.meta.names import GroupResource
 from apiext.meta.options import DeleteOptions
 from apiext.storage.collection import Collection
 from apiext.storage.store import Entry, Guard, GuardChanged, RevisionChanged, StoreError
+from apiext.turn import Turn
 from apiext.verbs import converting, identity, metadata, threads
 from apiext.verbs.call import Call, Outcome, Page, Verbs
 from apiext.verbs.errors import as_status, of_store, translated
 from apiext.verbs.guarded import check_deadline, guard_of, refresh
-from apiext.verbs.write import collection_of
+from apiext.verbs.write import attributes_of, collection_of
 
 DEFINITIONS = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
-NAMESPACES = GroupResource("", "namespaces")
 CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
 
 
@@ -62,27 +59,10 @@ async def _attempt(verbs: Verbs, call: Call, collection: Collection, entry: Entr
         check_preconditions(call, old, options)
     # upstream: definitions and namespaces are deleted as the ones that they were found to be
     told = options if marker is _mark or options.uid else replace(options, uid=old["metadata"].get("uid"))
-    await verbs.admission.review_delete(
-        Attributes(
-            "DELETE",
-            call.served.group_resource,
-            call.served.version,
-            call.served.group_kind,
-            "",
-            call.namespace,
-            "" if call.verb == "deletecollection" else entry.name,  # upstream: there plug-ins are told no names
-            call.user,
-            options.dry_run,
-            None,
-            old,
-            told,
-            call.served,
-            call.resource,
-            call.deadline,
-            Traces(call.warnings, call.annotations),
-            len(entry.raw),
-        )
-    )
+    attributes = attributes_of(call, "DELETE", told, None, old)
+    if call.verb == "deletecollection":  # upstream: there plug-ins are told no names
+        attributes.name = ""
+    await verbs.admission.review_delete(attributes)
     kept, guard = await marker(verbs, call, old, options)
     if kept is None:
         return await _remove(verbs, call, collection, entry, old, options)
@@ -228,16 +208,12 @@ async def _mark_namespace(verbs: Verbs, call: Call, document: Document, options:
 MARKERS: Mapping[GroupResource, Marker] = {DEFINITIONS: _mark_definition, NAMESPACES: _mark_namespace}
 
 
-async def delete_each(
-    verbs: Verbs, call: Call, entries: Sequence[Entry], options: DeleteOptions
-) -> list[tuple[Entry, Document]]:
+async def delete_each(verbs: Verbs, call: Call, entries: Sequence[Entry], options: DeleteOptions) -> list[Document]:
     """Delete the entries one by one, also if some went meanwhile; return what they were (WRI-021)."""
-    gone: list[tuple[Entry, Document]] = []
-    until = perf_counter() + limits.LOOP_BUDGET
+    gone: list[Document] = []
+    turn = Turn()
     for entry in entries:
-        if perf_counter() > until:  # a dry run may wait for nothing
-            await asyncio.sleep(0)
-            until = perf_counter() + limits.LOOP_BUDGET
+        await turn.give()  # a dry run may wait for nothing
         one = Call(
             "deletecollection", call.served, call.resource, call.endpoint, entry.namespace or None, entry.name,
             call.query, call.user, call.manager, call.deadline, call.warnings, call.trail,
@@ -248,7 +224,7 @@ async def delete_each(
         except status.StatusError as error:
             if error.code != 404:  # upstream: what is gone by now was listed all the same
                 raise
-        gone.append((entry, entry.decoded(call.served.decode)))
+        gone.append(entry.decoded(call.served.decode))
     return gone
 
 

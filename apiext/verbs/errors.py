@@ -30,7 +30,7 @@ _TRANSLATED = _Translated()
 
 
 def translated() -> _Translated:
-    """Turn what the store raises inside a ``with`` into what the client reads (design.md §7)."""
+    """Turn what the store raises inside a ``with`` into what the client reads."""
     return _TRANSLATED
 
 
@@ -48,6 +48,8 @@ def as_status(error: store.StoreError) -> status.StatusError:
     if isinstance(error, store.Sealed):
         where = f"unable to transform key {go_quote(error.key)}: " if error.listed else ""
         return status.internal(f"{where}{error.reason}")
+    if isinstance(error, store.NotSealed):
+        return status.internal(str(error))
     if isinstance(error, store.Malformed):
         return status.internal(f"unable to read {error.key}: {error.reason}")
     if isinstance(error, store.TooLarge):

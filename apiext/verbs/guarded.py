@@ -44,5 +44,5 @@ async def holds(verbs: Verbs, call: Call) -> bool:
     if not call.resource.guard_key:
         return True
     with translated():
-        await verbs.store.fresh()
+        await verbs.definitions.fresh()
     return verbs.definitions.holds(call.resource)

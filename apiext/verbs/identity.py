@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from apiext.catalog.served import Endpoint, ServedVersion
+from apiext.crd.definition import GROUP
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import DecodeError, decode_yaml, json_kind, root_members
 from apiext.documents.errors import OverflowingNumber, UnfitMessage
@@ -19,8 +20,11 @@ _TYPE_META = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind
 _SCALE = "Scale"
 _TYPE_NAMES = {"apiversion": "apiVersion", "kind": "kind"}
 _TYPE_TWICE = frozenset(f'duplicate field "{name}"' for name in _TYPE_NAMES.values())
-_IN_EVERY_VERSION = frozenset(
-    ("Status", "APIVersions", "APIGroupList", "APIGroup", "APIResourceList", "CreateOptions", "UpdateOptions")
+_OF_NO_VERSION = frozenset(("Status", "APIVersions", "APIGroupList", "APIGroup", "APIResourceList"))
+_IN_EVERY_VERSION = _OF_NO_VERSION | {"CreateOptions", "UpdateOptions"}
+_BESIDE_DEFINITIONS = frozenset(("CustomResourceDefinitionList", "ConversionReview"))
+_OPTIONS = frozenset(
+    (*(f"{verb}Options" for verb in ("Create", "Delete", "Get", "List", "Patch", "Update")), "WatchEvent")
 )
 _INTERNAL = "__internal"
 _SHOWN = {name: f"v1.{name}" for name in ("Table", "TableOptions", "PartialObjectMetadata")}
@@ -168,7 +172,18 @@ def not_registered(call: Call, document: View) -> str:
     known = version in (own, _INTERNAL, *call.resource.versions) or bool(group and kind in _ELDER.get(version, ()))
     if known and given_kind == kind and group == own_group:
         return ""
+    if own_group == GROUP and (other := _beside_definitions(given_kind, group, version)):
+        return f"converting ({other}) to (apiextensions.{kind}): unknown conversion"
     return _unregistered(given_kind, given_version)
+
+
+def _beside_definitions(kind: str, group: str, version: str) -> str:
+    """Return the Go type of another kind that upstream's scheme of definitions has, else an empty text."""
+    if kind in _OF_NO_VERSION:
+        return f"v1.{kind}"
+    if group != GROUP or version not in ("v1", "v1beta1"):
+        return ""
+    return f"{version}.{kind}" if kind in _BESIDE_DEFINITIONS else f"v1.{kind}" if kind in _OPTIONS else ""
 
 
 def _unregistered(kind: str, api_version: str) -> str:

@@ -10,7 +10,7 @@ from apiext.admission.metrics import Metrics
 from apiext.admission.plugins import plugins
 from apiext.admission.versions import Convert, plain_conversion
 from apiext.auth.authorization import Attributes, Authorizer
-from apiext.auth.user import User, authenticated
+from apiext.auth.user import ACCOUNT_PREFIX, User, service_account
 from apiext.catalog.converted import Converted, NeedsConversion
 from apiext.catalog.served import LiveCatalog, ServedResource
 from apiext.cel.library.authorization import Question
@@ -20,8 +20,6 @@ from apiext.documents.encoding import encode
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.store import Entry
 from apiext.verbs.converting import explained
-
-_ACCOUNTS = "system:serviceaccount:"
 
 
 def chain(
@@ -93,8 +91,8 @@ def _may(authorizer: Authorizer, user: Requester, asked: Question) -> tuple[bool
     """Return what an expression is told about a user, or about the service account that it names."""
     who = user if isinstance(user, User) else User(user.name, tuple(user.groups), user.uid)
     if asked.user:
-        namespace = asked.user.removeprefix(_ACCOUNTS).partition(":")[0]
-        who = authenticated(asked.user, ("system:serviceaccounts", f"system:serviceaccounts:{namespace}"))
+        namespace, _, name = asked.user.removeprefix(ACCOUNT_PREFIX).partition(":")
+        who = service_account(namespace, name)
     if asked.path:
         decision = authorizer(Attributes(who, asked.verb, asked.path, at_path=True))
     else:

@@ -203,7 +203,7 @@ def check_admitted(call: Call, before: View, after: Document) -> None:
         call.warnings.append(f"{_INVALID_AFTER_ADMISSION}{error}")
 
 
-def settle(new: Document, old: View) -> None:
+def settle(served: ServedVersion, new: Document, old: View) -> None:
     """Keep the old times when nothing but times has changed, so that nothing is written (WRI-006, SSA-015)."""
     after, before = new["metadata"].get("managedFields"), old["metadata"].get("managedFields")
     if not after or not before:
@@ -212,11 +212,20 @@ def settle(new: Document, old: View) -> None:
         new["metadata"].get("generation") == old["metadata"].get("generation")
         and new.get("status") == old.get("status")
         and _bare(new["metadata"]) == _bare(old["metadata"])
-        and all(new.get(name) == old.get(name) for name in {**new, **old} if name != "metadata")
+        and _alike(served, new, old)
         and after != before
         and entries.same_but_for_times(after, before)
     ):
         new["metadata"]["managedFields"] = before
+
+
+def _alike(served: ServedVersion, new: View, old: View) -> bool:
+    """Tell whether two objects of one generation differ in metadata only; an empty list of a definition is none."""
+    if all(new.get(name) == old.get(name) for name in {**new, **old} if name != "metadata"):
+        return True
+    if not served.typed or "generation" not in old["metadata"]:
+        return False
+    return served.encode({**new, "metadata": {}}) == served.encode({**old, "metadata": {}})
 
 
 def _bare(metadata: View) -> Document:

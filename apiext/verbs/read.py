@@ -1,18 +1,16 @@
-"""Get and list: where to read, at what revision, which part (design.md §6, RV rows)."""
+"""Get and list: where to read, at what revision, which part (RV rows)."""
 
-import asyncio
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from apiext import limits
 from apiext.documents.quotes import go_quote
 from apiext.meta import status
 from apiext.meta.options import ListOptions
 from apiext.storage import continuation, readplan
 from apiext.storage.collection import Collection
 from apiext.storage.readplan import ListAsk, ReadPlan
-from apiext.storage.store import Compacted, Entry, NotReady
+from apiext.storage.store import Compacted, Entry
+from apiext.storage.waiting import filled
 from apiext.verbs import converting, identity, threads
 from apiext.verbs.call import Call, Page, Verbs
 from apiext.verbs.errors import translated
@@ -35,9 +33,9 @@ async def get(verbs: Verbs, call: Call, resource_version: str) -> Entry:
         if not collection.ready or call.served.cold():
             await _prepare(call, collection)
         if resource_version == "":
-            await verbs.store.fresh()
+            await verbs.store.fresh(collection)
         elif resource_version != "0":
-            await verbs.store.at_least(parse_revision(resource_version))
+            await verbs.store.at_least(parse_revision(resource_version), collection)
     found = collection.get(call.namespace or "", call.name)
     if found is None:
         raise status.not_found(call.served.group_resource, call.name)
@@ -89,22 +87,13 @@ async def _prepare(call: Call, collection: Collection) -> None:
     await threads.prepare(call)
 
 
-async def filled(collection: Collection) -> None:
-    """Wait a while until the collection is filled: who would have to wait longer is told to come again (RV-019)."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(limits.FRESH_WAIT):
-            await collection.wait_ready()
-    if not collection.ready:
-        raise NotReady(f"{collection.resource} is not in the cache")
-
-
 async def _fresh(verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan, selection: Selection) -> Page:
-    await verbs.store.fresh()
+    await verbs.store.fresh(collection)
     return await _cut(verbs, call, collection, plan, selection)
 
 
 async def _at_least(verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan, selection: Selection) -> Page:
-    await verbs.store.at_least(plan.revision)
+    await verbs.store.at_least(plan.revision, collection)
     return await _cut(verbs, call, collection, plan, selection)
 
 
@@ -125,14 +114,15 @@ async def _exact(verbs: Verbs, call: Call, collection: Collection, plan: ReadPla
         start, remaining = part.next, part.remaining
         if not start or (plan.limit and len(found) >= plan.limit):
             break
-    token = continuation.encode(start, plan.revision) if start else ""
+    cached = plan.revision >= call.resource.guard_revision  # a changed definition has a new cache
+    token = continuation.encode(start, plan.revision, cached=cached) if start else ""
     return Page(plan.revision, entries=found, token=token, remaining=_shown(remaining, token, selection))
 
 
 def _expired_continue(plan: ReadPlan) -> status.StatusError:
     """410 with a token that goes on at the newest revision (RV-007)."""
     error = status.expired(CONTINUE_EXPIRED)
-    error.continue_token = continuation.encode(plan.after, -1)
+    error.continue_token = continuation.encode(plan.after, -1, cached=False)
     return error
 
 

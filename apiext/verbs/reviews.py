@@ -1,7 +1,8 @@
 """Questions about users and what they may do: answered by whoever authorizes requests, never stored."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import orjson
@@ -10,10 +11,13 @@ from apiext.auth.authentication import BadCredential, bearer_token
 from apiext.auth.authorization import Attributes, rules_of
 from apiext.auth.rbac import document_of
 from apiext.auth.tokens import Account
-from apiext.auth.user import User
+from apiext.auth.user import CREDENTIAL_ID, User
+from apiext.catalog.builtin.admission_rules import field_requirement_errors, label_requirement_errors
 from apiext.documents.document import Document, View
-from apiext.meta import status
-from apiext.meta.fields import FieldError, invalid
+from apiext.documents.encoding import encode_in_order
+from apiext.documents.go_json import in_order
+from apiext.meta import objectmeta, status
+from apiext.meta.fields import FieldError, invalid, required
 from apiext.meta.names import GroupKind, GroupResource
 from apiext.meta.options import WriteOptions
 from apiext.meta.time import render
@@ -47,19 +51,20 @@ async def answer(verbs: Verbs, call: Call, body: Body, options: WriteOptions) ->
 
 async def _self_access(verbs: Verbs, call: Call, document: Document) -> Document:
     spec = document["spec"]
-    _refuse(call, [*_metadata(document), *_attributes(spec)])
+    _refuse(call, [*_attributes(spec), *_limits(spec), *_metadata(document)])
     return _judged(verbs, call.user, spec)
 
 
 async def _access(verbs: Verbs, call: Call, document: Document) -> Document:
     spec = document["spec"]
-    _refuse(call, [*_metadata(document), *_attributes(spec), *_subject(spec)])
+    _refuse(call, [*_attributes(spec), *_subject(spec), *_limits(spec), *_metadata(document)])
     return _judged(verbs, _user(spec), spec)
 
 
 async def _local_access(verbs: Verbs, call: Call, document: Document) -> Document:
     spec = document["spec"]
-    errors = [*_metadata(document), *_attributes(spec), *_subject(spec)]
+    local = _metadata(document, " except for namespace")
+    errors = [*_attributes(spec), *_subject(spec), *_limits(spec), *local]
     asked = spec.get("resourceAttributes")
     if asked is not None and asked.get("namespace", "") != call.namespace:
         where = "spec.resourceAttributes.namespace"
@@ -97,9 +102,12 @@ def _refuse(call: Call, errors: list[FieldError]) -> None:
         raise status.invalid(GroupKind(call.served.group, ""), "", errors)  # upstream: of no kind
 
 
-def _metadata(document: View) -> list[FieldError]:
+def _metadata(document: View, unless: str = "") -> list[FieldError]:
     given = document["metadata"]
-    return [invalid("metadata", given, "must be empty")] if given.keys() - _KEPT else []
+    if not given.keys() - _KEPT:
+        return []
+    shown = orjson.Fragment(encode_in_order(objectmeta.in_go_order(in_order(given))))
+    return [invalid("metadata", shown, f"must be empty{unless}")]
 
 
 def _attributes(spec: View) -> list[FieldError]:
@@ -110,6 +118,30 @@ def _attributes(spec: View) -> list[FieldError]:
     if resource is None and other is None:
         return [invalid("spec.resourceAttributes", None, _ONE_OF_BOTH)]
     return []
+
+
+def _limits(spec: View) -> list[FieldError]:
+    """Return what is wrong with the selectors of resourceAttributes."""
+    asked, errors = spec.get("resourceAttributes") or {}, []
+    for name, judge in _SELECTORS.items():
+        selector, path = asked.get(name), f"spec.resourceAttributes.{name}"
+        if selector is None:
+            continue
+        raw, requirements = selector.get("rawSelector", ""), selector.get("requirements") or ()
+        if raw and requirements:
+            errors.append(invalid(f"{path}.rawSelector", raw, "may not specified at the same time as requirements"))
+        if not raw and not requirements:
+            text = f"when {path} is specified, requirements or rawSelector is required"
+            errors.append(required(f"{path}.requirements", text))
+        for index, requirement in enumerate(requirements):
+            errors += judge(requirement, f"{path}.requirements[{index}]")
+    return errors
+
+
+_SELECTORS: Mapping[str, Callable[[View, str], Iterable[FieldError]]] = {
+    "fieldSelector": field_requirement_errors,
+    "labelSelector": partial(label_requirement_errors, operators=False),
+}
 
 
 def _shown(attributes: View) -> Document:
@@ -193,13 +225,10 @@ async def _token_request(verbs: Verbs, call: Call, document: Document) -> Docume
     entry = await read.get(verbs, call, "")
     spec = document["spec"]
     seconds = spec["expirationSeconds"]
-    errors: list[FieldError] = []
-    if seconds < _LEAST_SECONDS:
-        errors.append(invalid(_SECONDS, seconds, "may not specify a duration less than 10 minutes"))
-    elif seconds > _MOST_SECONDS:
-        errors.append(invalid(_SECONDS, seconds, "may not specify a duration larger than 2^32 seconds"))
-    if errors:
-        raise status.invalid(_TOKEN_REQUEST, "", errors)
+    if not _LEAST_SECONDS <= seconds <= _MOST_SECONDS:
+        bound = "less than 10 minutes" if seconds < _LEAST_SECONDS else "larger than 2^32 seconds"
+        fault = invalid(_SECONDS, seconds, f"may not specify a duration {bound}")
+        raise status.invalid(_TOKEN_REQUEST, "", [fault])
     if spec.get("boundObjectRef") is not None:  # there are no pods here, and of other kinds upstream says the same
         bound = spec["boundObjectRef"]
         group, _, version = bound.get("apiVersion", "").rpartition("/")
@@ -210,7 +239,7 @@ async def _token_request(verbs: Verbs, call: Call, document: Document) -> Docume
     token, until = verbs.accounts.issue(account, seconds, spec.get("audiences") or ())
     ends = render(datetime.fromtimestamp(until, UTC))
     if call.trail is not None and (known := verbs.accounts.user(token)) is not None:
-        call.trail.annotations[ISSUED] = ",".join(dict(known[0].extra).get(CREDENTIAL, ()))
+        call.trail.annotations[ISSUED] = ",".join(dict(known[0].extra).get(CREDENTIAL_ID, ()))
     return {
         "metadata": {
             "name": call.name,
@@ -228,7 +257,6 @@ async def _token_request(verbs: Verbs, call: Call, document: Document) -> Docume
 
 
 _SECONDS = "spec.expirationSeconds"
-CREDENTIAL = "authentication.kubernetes.io/credential-id"
 ISSUED = "authentication.kubernetes.io/issued-credential-id"  # the annotation that tells of a new token
 
 REVIEWS: Mapping[str, Answer] = {

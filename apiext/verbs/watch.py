@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
-from apiext.catalog.viewing import WrongVersion
+from apiext.catalog.viewing import Unreadable, WrongVersion
 from apiext.meta import status
 from apiext.meta.options import ListOptions
 from apiext.meta.status import StatusError
@@ -13,11 +13,12 @@ from apiext.storage.collection import Collection
 from apiext.storage.fanout import Watcher
 from apiext.storage.staging import Stage
 from apiext.storage.store import Compacted, Entry
+from apiext.storage.waiting import filled
 from apiext.storage.watching import Sink, WatchGroup
 from apiext.verbs import converting, threads
 from apiext.verbs.call import Call, Verbs
 from apiext.verbs.errors import translated
-from apiext.verbs.read import filled, parse_revision
+from apiext.verbs.read import parse_revision
 from apiext.verbs.selection import Selection, selected
 from apiext.verbs.write import collection_of
 
@@ -90,8 +91,10 @@ async def open_watch(verbs: Verbs, call: Call, options: ListOptions, frames: Fra
 
 
 def _fault(frames: Frames, error: Exception) -> bytes:
-    """Return the ERROR for an object of a version that the definition does not have, stored by somebody else."""
-    return frames.failed(status.unknown(str(error))) if isinstance(error, WrongVersion) else b""
+    """Return the ERROR for an object that cannot be shown, stored by somebody else."""
+    if isinstance(error, WrongVersion):
+        return frames.failed(status.unknown(error.named))
+    return frames.failed(status.internal(error.named)) if isinstance(error, Unreadable) else b""
 
 
 async def _convert_some(
@@ -106,7 +109,7 @@ async def _convert_some(
 async def _opened(
     verbs: Verbs, options: ListOptions, collection: Collection, wanted: tuple[WatchGroup, Selection], sink: Sink
 ) -> Watcher:
-    start, bookmarks = await _start(verbs, options), options.allow_watch_bookmarks
+    start, bookmarks = await _start(verbs, options, collection), options.allow_watch_bookmarks
     group, selection = wanted
     if start is None:
         initial = options.send_initial_events is not False
@@ -123,16 +126,16 @@ async def _opened(
     return await verbs.store.watch(collection, group, start, sink, bookmarks=bookmarks)
 
 
-async def _start(verbs: Verbs, options: ListOptions) -> int | None:
+async def _start(verbs: Verbs, options: ListOptions, collection: Collection) -> int | None:
     """Return the revision to resume after; None to begin with the state as it is."""
     text = options.resource_version
     if text in ("", "0"):
         if text == "":
-            await verbs.store.fresh()
+            await verbs.store.fresh(collection)
         return None
     revision = parse_revision(text)
     if options.send_initial_events:
-        await verbs.store.at_least(revision)
+        await verbs.store.at_least(revision, collection)
         return None
     return revision or None
 

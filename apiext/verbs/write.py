@@ -1,4 +1,4 @@
-"""The one write loop: read, change, judge, commit, and again when somebody came between (design.md §5)."""
+"""The one write loop: read, change, judge, commit, and again when somebody came between."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,10 +7,10 @@ from functools import lru_cache
 from apiext import limits
 from apiext.admission.attributes import NAMESPACES, Attributes, Traces
 from apiext.catalog import viewing
-from apiext.catalog.served import ServedVersion
+from apiext.catalog.accessors import AccessorError
 from apiext.documents.document import Document, View
 from apiext.meta import fields, objectmeta, status
-from apiext.meta.options import WriteOptions
+from apiext.meta.options import DeleteOptions, WriteOptions
 from apiext.storage.collection import Collection
 from apiext.storage.keys import Keys
 from apiext.storage.readplan import parse_revision
@@ -54,7 +54,7 @@ async def create(verbs: Verbs, call: Call, document: Document, options: WriteOpt
     try:
         return await _store_new(verbs, call, document, options)
     except KeyExists as taken:
-        raise _taken(call, taken.current.name, taken.current, prefixed) from taken
+        raise _taken(call, taken.current, prefixed) from taken
 
 
 def _generated(document: View) -> bool:
@@ -64,16 +64,17 @@ def _generated(document: View) -> bool:
 async def _store_new(verbs: Verbs, call: Call, document: Document, options: WriteOptions) -> Outcome:
     """Admit, fill in, judge and store an object that has its owners; raises KeyExists."""
     collection = collection_of(verbs, call)
-    attributes = _attributes(call, "CREATE", options, document, None)
+    attributes = attributes_of(call, "CREATE", options, document, None)
     new = await _prepared(verbs, call, document, attributes)
     generated = _generated(new)
-    attempts = _attempts(generated)
+    attempts = limits.CREATE_NAME_ATTEMPTS if generated else 1
     while True:
         if call.resource.terminating:
             raise status.forbidden(call.served.group_resource, new["metadata"].get("name", ""), TERMINATING)
         attempts -= 1
         if generated:
             new["metadata"]["name"] = metadata.generate_name(new["metadata"]["generateName"])
+            new = call.served.named(new)
         await threads.run(call, _judge, call, new, None)
         escalation.may_create(verbs, call)
         attributes.new, attributes.name = new, call.name or str(new["metadata"].get("name", ""))
@@ -83,7 +84,7 @@ async def _store_new(verbs: Verbs, call: Call, document: Document, options: Writ
         except GuardChanged as changed:
             attempts += 1
             await _look_again(verbs, call, changed)
-            attributes = _attributes(call, "CREATE", options, new, None)
+            attributes = attributes_of(call, "CREATE", options, new, None)
         except KeyExists:
             if attempts == 0:
                 raise
@@ -95,7 +96,7 @@ async def _look_again(verbs: Verbs, call: Call, changed: GuardChanged) -> None:
         await refresh(verbs, call)
         raise OutdatedError from changed
     with translated():
-        await verbs.store.fresh()
+        await verbs.store.fresh(verbs.store.collection(NAMESPACES))
     check_deadline(verbs, call)
 
 
@@ -109,10 +110,6 @@ def _premise(verbs: Verbs, attributes: Attributes) -> Guard | None:
 @lru_cache(limits.NAMESPACES_SEEN)
 def _namespace_guard(keys: Keys, name: str, revision: int) -> Guard:
     return Guard(keys.object(NAMESPACES, "", name), revision)
-
-
-def _attempts(generated: bool) -> int:
-    return limits.CREATE_NAME_ATTEMPTS if generated else 1
 
 
 async def _prepared(verbs: Verbs, call: Call, document: Document, attributes: Attributes) -> Document:
@@ -175,10 +172,10 @@ def _read_back(call: Call, new: Document, resource_version: object = None) -> Do
     return shown
 
 
-def _taken(call: Call, name: str, current: Entry, prefixed: bool) -> status.StatusError:
+def _taken(call: Call, current: Entry, prefixed: bool) -> status.StatusError:
     """409 for a name that is taken; ``prefixed``: the object has a generateName, whoever chose the name."""
     refuse = status.generate_name_conflict if prefixed else status.already_exists
-    error = refuse(call.served.group_resource, name)
+    error = refuse(call.served.group_resource, current.name)
     if current.raw and (viewing.parse(current.raw).get("metadata") or {}).get("deletionTimestamp"):
         error.message = f"object is being deleted: {error.message}"  # WRI-022
     return error
@@ -254,17 +251,16 @@ async def _attempt(verbs: Verbs, wanted: Update, collection: Collection, entry: 
     call.size = max(call.size, len(entry.raw))
     old, before, asked = await threads.run(call, _asked, verbs, wanted, entry)
     new = await _desired(verbs, wanted, old, (before, asked), entry.revision)
-    code = 200
     if old["metadata"].get("deletionTimestamp") and not metadata.finalizers(new) and _may_go(new):
         return await _remove(verbs, wanted, collection, entry, new)
     raw = await threads.encoded(call, new)
     shown = await threads.run(call, _read_back, call, new) if call.endpoint.kind or wanted.options.dry_run else new
     if raw == entry.raw and not collection.stale(entry):  # upstream: a no-op write keeps its resourceVersion
-        raise _StaleError(_answer(call, code, entry, shown, wanted.options.dry_run))
+        raise _StaleError(_answer(call, entry, shown, wanted.options.dry_run))
     if wanted.options.dry_run:
-        return Outcome(code, document=_shown(call, shown, entry.revision))
+        return Outcome(200, document=_shown(call, shown, entry.revision))
     stored = await _stored(verbs, wanted, collection, (entry, raw), new)
-    return _answer(call, code, stored, shown, dry_run=False)
+    return _answer(call, stored, shown, dry_run=False)
 
 
 async def _stored(
@@ -308,10 +304,10 @@ async def _remove(verbs: Verbs, wanted: Update, collection: Collection, entry: E
     return Outcome(200, document=_shown(call, new, entry.revision))
 
 
-def _answer(call: Call, code: int, entry: Entry, new: Document, dry_run: bool) -> Outcome:
+def _answer(call: Call, entry: Entry, new: Document, dry_run: bool) -> Outcome:
     if dry_run or call.endpoint.kind:
-        return Outcome(code, document=_shown(call, new, entry.revision))
-    return Outcome(code, entry=entry)
+        return Outcome(200, document=_shown(call, new, entry.revision))
+    return Outcome(200, entry=entry)
 
 
 def _shown(call: Call, new: Document, revision: int) -> Document:
@@ -339,12 +335,12 @@ def _asked(verbs: Verbs, wanted: Update, entry: Entry) -> tuple[Document, View, 
 async def _desired(
     verbs: Verbs, wanted: Update, old: Document, change: tuple[View, Document], revision: int
 ) -> Document:
-    """Return the object to store: admitted, put back, filled in, judged (design.md §5 steps 10–14)."""
+    """Return the object to store: admitted, put back, filled in, judged."""
     call, (shown_before, shown) = wanted.call, change
     owned = shown
     attributes = None
     if not verbs.admission.still("admit", "UPDATE", call.served.group_resource):
-        attributes = _attributes(call, "UPDATE", wanted.options, shown, shown_before)
+        attributes = attributes_of(call, "UPDATE", wanted.options, shown, shown_before)
         shown = await verbs.admission.mutate(attributes, shown)
         ownership.check_admitted(call, owned, shown)
     if verbs.policy is not None:
@@ -353,7 +349,7 @@ async def _desired(
     warn_of_owners(call, shown)
     new = await threads.run(call, _decided, wanted, old, shown)
     if attributes is not None or not verbs.admission.still("validate", "UPDATE", call.served.group_resource):
-        attributes = attributes or _attributes(call, "UPDATE", wanted.options, shown, shown_before)
+        attributes = attributes or attributes_of(call, "UPDATE", wanted.options, shown, shown_before)
         attributes.new = call.endpoint.project(new)
         if call.endpoint.kind:
             attributes.old = call.endpoint.project(old)  # upstream: only who may change a Scale sees its owners
@@ -378,6 +374,8 @@ def _put_back(wanted: Update, old: View, shown: Document) -> Document:
     call = wanted.call
     try:
         new = call.endpoint.embed(old, shown)
+    except AccessorError as error:
+        raise status.unknown(str(error)) from error
     except ValueError as error:
         raise status.bad_request(str(error)) from error
     new["metadata"] = dict(new["metadata"])
@@ -385,7 +383,7 @@ def _put_back(wanted: Update, old: View, shown: Document) -> Document:
     if call.endpoint.kind:
         ownership.put_back(call, old, shown, new)
     new = call.endpoint.prepare(new, old)
-    ownership.settle(new, old)
+    ownership.settle(call.served, new, old)
     new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]  # rules compare metadata and all
     return new
 
@@ -451,18 +449,13 @@ def _judge(call: Call, new: Document, old: View | None) -> None:
 def _values(call: Call, new: View, old: View | None) -> list[fields.FieldError]:
     served = call.served
     if old is None:
-        errors = objectmeta.validate(new["metadata"], served.namespaced, _name_rule(served))
+        errors = objectmeta.validate(new["metadata"], served.namespaced, served.name_messages)
     else:
         errors = objectmeta.validate_update(new["metadata"], old["metadata"], served.namespaced)
         if served.judges_prefix and not call.endpoint.name:
-            errors = objectmeta.prefix_errors(new["metadata"], _name_rule(served)) + errors
+            errors = objectmeta.prefix_errors(new["metadata"], served.name_messages) + errors
     judge = served.validate_status if call.endpoint.name == "status" else served.validate
     return [*errors, *judge(new, old)]
-
-
-def _name_rule(served: ServedVersion) -> Callable[[str], list[str]]:
-    rule = served.name_messages
-    return objectmeta.dns1123_subdomain if rule is None else rule
 
 
 def warn_of_owners(call: Call, document: Document, admitted: bool = True) -> None:
@@ -477,7 +470,10 @@ def warn_of_owners(call: Call, document: Document, admitted: bool = True) -> Non
         )
 
 
-def _attributes(call: Call, operation: str, options: WriteOptions, new: View | None, old: View | None) -> Attributes:
+def attributes_of(
+    call: Call, operation: str, options: WriteOptions | DeleteOptions, new: View | None, old: View | None
+) -> Attributes:
+    """Return a write as admission sees it."""
     served = call.served
     name = call.name or str(((new or {}).get("metadata") or {}).get("name", ""))
     return Attributes(

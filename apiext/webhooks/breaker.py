@@ -6,9 +6,15 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 
 from apiext import limits
-from apiext.webhooks.errors import CallError, CircuitOpen, Refused
+from apiext.webhooks.errors import CallError, CircuitOpen, Refused, TimedOut
 
 Clock = Callable[[], float]
+
+
+class Cut(float):
+    """Seconds that a request has left, fewer than the webhook may take: that they are over is no fault of it."""
+
+    __slots__ = ()
 
 
 class Breaker:
@@ -31,10 +37,10 @@ class Breaker:
         """Whether calls are refused at the moment, but for a trial now and then."""
         return self._failures >= limits.WEBHOOK_FAILURES
 
-    async def run(self, call: Callable[[], Awaitable[bytes]], deadline: float) -> bytes:
+    async def run(self, call: Callable[[], Awaitable[bytes]], deadline: float, *, cut: bool = False) -> bytes:
         """Make the call when there is room; raises CircuitOpen, TimeoutError without room, or what the call raises.
 
-        ``deadline`` is a time of the running loop.
+        ``deadline`` is a time of the running loop, ``cut`` if the owner may take longer: then its end says nothing.
         """
         self._admit()
         await self._enter(deadline)
@@ -45,7 +51,8 @@ class Breaker:
             self._failures = 0  # somebody answers there
             raise
         except CallError as error:
-            self._count(error, self._clock() - began)
+            if not (cut and isinstance(error, TimedOut)):
+                self._count(error, self._clock() - began)
             raise
         finally:
             self._room.release()

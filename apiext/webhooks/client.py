@@ -4,16 +4,16 @@ import asyncio
 import json
 import math
 import os
-import socket
 import ssl
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from apiext import limits
-from apiext.webhooks.breaker import Breakers
+from apiext.webhooks.breaker import Breakers, Cut
 from apiext.webhooks.credentials import ANONYMOUS, Credentials, Users
 from apiext.webhooks.errors import Broken, CallError, Refused, TimedOut, TooLarge, Unreachable
+from apiext.webhooks.names import Names
 from apiext.webhooks.proxy import Proxy, proxy_of, tunnel
 from apiext.webhooks.resolver import Resolver
 from apiext.webhooks.target import Target
@@ -48,13 +48,14 @@ class _Pool:
 class Client:
     """Calls webhooks. One value per server; connections are kept between calls and never follow a redirect."""
 
-    __slots__ = ("_breakers", "_contexts", "_pools", "_proxy", "_resolver", "_swept")
+    __slots__ = ("_breakers", "_contexts", "_names", "_pools", "_proxy", "_resolver", "_swept")
 
     def __init__(self, resolver: Resolver | None = None, environment: Mapping[str, str] = os.environ) -> None:
         """``environment`` may name a proxy (HTTPS_PROXY, NO_PROXY); services that the resolver maps need none."""
         self._resolver = resolver or Resolver()
         self._proxy = proxy_of(environment)
         self._contexts = Contexts()
+        self._names = Names()
         self._breakers = Breakers()
         self._pools: dict[tuple[Target, Credentials], _Pool] = {}
         self._swept = 0.0
@@ -80,7 +81,9 @@ class Client:
         deadline = asyncio.get_running_loop().time() + timeout
         call = _Call(target, url, body, most, deadline, user, empty)
         try:
-            return await self._breakers.of(owner or target.url).run(lambda: self._call(call), deadline)
+            return await self._breakers.of(owner or target.url).run(
+                lambda: self._call(call), deadline, cut=isinstance(timeout, Cut)
+            )
         except TimeoutError as error:
             raise TimedOut(f"{call.prefix}{_DEADLINE}") from error
 
@@ -90,6 +93,7 @@ class Client:
             for connection in pool.idle:
                 connection.close()
         self._pools.clear()
+        self._names.close()
         await asyncio.sleep(0)  # aborted transports end in the next turn
 
     async def _call(self, call: "_Call") -> bytes:
@@ -174,7 +178,7 @@ class Client:
         elif context is not None and self._proxy is not None and self._proxy.serves(host):
             return await _through(self._proxy, target, context)
         failure: CallError | None = None
-        for address in await _addresses(host, port):
+        for address in await self._names.find(host):
             try:
                 return await _dial(address, port, context, target.server_name)
             except (OSError, ssl.SSLError) as error:
@@ -229,15 +233,6 @@ class _Call:
             "\r\n",
         )
         return "\r\n".join(lines).encode("ascii")
-
-
-async def _addresses(host: str, port: int) -> list[str]:
-    """Return the addresses of a host in the order to try; raises Unreachable."""
-    try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (socket.gaierror, UnicodeError) as error:
-        raise Unreachable(f"dial tcp: lookup {host}: no such host") from error
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
 async def _through(proxy: Proxy, target: Target, context: ssl.SSLContext) -> Connection:

@@ -69,10 +69,9 @@ class Users:
 
     def __init__(self, path: Path) -> None:
         document = read(path)
-        users = {str(entry.get("name")): entry.get("user") or {} for entry in entries(path, document, "users")}
+        users = named(path, document, "users", "user")
         self._known = {name: _user(path, name, user) for name, user in users.items()}
-        contexts = {entry.get("name"): entry.get("context") or {} for entry in entries(path, document, "contexts")}
-        current = contexts.get(document.get("current-context")) or {}
+        current = named(path, document, "contexts", "context").get(str(document.get("current-context"))) or {}
         self._default = self._known.get(str(current.get("user")), ANONYMOUS)
 
     @property
@@ -124,7 +123,7 @@ def read(path: Path, *kinds: str) -> Mapping[str, Any]:
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeError, yaml.YAMLError) as error:
-        raise CredentialsError(f"{path}: {error}") from error
+        raise CredentialsError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
     if not isinstance(document, dict):
         raise CredentialsError(f"{path}: expected a mapping")
     if kinds:
@@ -146,6 +145,16 @@ def entries(path: Path, document: Mapping[str, Any], name: str) -> list[Mapping[
     return found
 
 
+def named(path: Path, document: Mapping[str, Any], name: str, member: str) -> dict[str, Mapping[str, Any]]:
+    """Return what the entries of a kubeconfig's list hold, by their names; raises CredentialsError."""
+    found = {}
+    for entry in entries(path, document, name):
+        held = found[str(entry.get("name"))] = entry.get(member) or {}
+        if not isinstance(held, dict):
+            raise CredentialsError(f"{path}: {name}: expected a mapping for {member} of {entry.get('name')}")
+    return found
+
+
 def _user(path: Path, name: str, user: Mapping[str, Any]) -> Credentials:
     where = f"{path}: user {name}"
     for foreign in _FOREIGN:
@@ -155,7 +164,7 @@ def _user(path: Path, name: str, user: Mapping[str, Any]) -> Credentials:
     login = user.get("username") or user.get("password")
     if login and (token or file):
         raise CredentialsError(f"{where}: username/password or bearer token may be set, but not both")
-    lines = [*_impersonation(user)]
+    lines = [*_impersonation(where, user)]
     if login:
         pair = f"{user.get('username') or ''}:{user.get('password') or ''}"
         lines.append(f"Authorization: Basic {base64.b64encode(pair.encode()).decode()}")
@@ -167,15 +176,20 @@ def _user(path: Path, name: str, user: Mapping[str, Any]) -> Credentials:
     return Credentials(tuple(lines), _certificate(path, where, user), path.parent / str(file) if file else None)
 
 
-def _impersonation(user: Mapping[str, Any]) -> Iterator[str]:
+def _impersonation(where: str, user: Mapping[str, Any]) -> Iterator[str]:
     if not user.get("as"):
         return
+    groups, extra = user.get("as-groups") or [], user.get("as-user-extra") or {}
+    if not isinstance(groups, list):
+        raise CredentialsError(f"{where}: as-groups: expected a list")
+    if not isinstance(extra, dict) or not all(isinstance(values, list) for values in extra.values()):
+        raise CredentialsError(f"{where}: as-user-extra: expected a mapping of lists")
     yield f"Impersonate-User: {user['as']}"
     if user.get("as-uid"):
         yield f"Impersonate-Uid: {user['as-uid']}"
-    for group in user.get("as-groups") or ():
+    for group in groups:
         yield f"Impersonate-Group: {group}"
-    for key, values in (user.get("as-user-extra") or {}).items():
+    for key, values in extra.items():
         for value in values:
             yield f"Impersonate-Extra-{key}: {value}"
 

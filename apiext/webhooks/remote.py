@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from apiext.webhooks.credentials import ANONYMOUS, Credentials, CredentialsError, Users, entries, read
+from apiext.webhooks.credentials import ANONYMOUS, Credentials, CredentialsError, Users, named, read
 from apiext.webhooks.errors import BadTarget
 from apiext.webhooks.target import Target, target_at
 
@@ -25,12 +25,10 @@ class Remote:
 def remote_of(path: Path) -> Remote:
     """Return the cluster and the user of a kubeconfig's current context; raises CredentialsError."""
     document = read(path)
-    clusters = {entry.get("name"): entry.get("cluster") or {} for entry in entries(path, document, "clusters")}
-    contexts = {entry.get("name"): entry.get("context") or {} for entry in entries(path, document, "contexts")}
-    context = contexts.get(document.get("current-context"))
+    context = named(path, document, "contexts", "context").get(str(document.get("current-context")))
     if context is None:
         raise CredentialsError(f"{path}: current-context: there is no context {document.get('current-context')!r}")
-    cluster = clusters.get(context.get("cluster"))
+    cluster = named(path, document, "clusters", "cluster").get(str(context.get("cluster")))
     if not cluster or not cluster.get("server"):
         raise CredentialsError(f"{path}: there is no server of a cluster {context.get('cluster')!r}")
     for foreign in _FOREIGN:

@@ -52,7 +52,7 @@ def read_map(path: Path) -> dict[str, Address]:
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeError, yaml.YAMLError) as error:
-        raise ResolverError(f"{path}: {error}") from error
+        raise ResolverError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
     if document is None:
         return {}
     if not isinstance(document, dict):

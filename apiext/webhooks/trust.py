@@ -6,7 +6,7 @@ import tempfile
 from collections import OrderedDict
 
 from apiext import limits
-from apiext.trust import as_go
+from apiext.trust import as_go, load_pair
 from apiext.webhooks.errors import Unreachable, Untrusted
 
 _VERIFY_TEXTS = {  # OpenSSL's verify codes
@@ -24,29 +24,43 @@ _VERIFY_TEXTS = {  # OpenSSL's verify codes
 
 Certificate = tuple[bytes, bytes]
 """A client certificate and its key as PEM."""
+_Key = tuple[bytes, Certificate | None]
 
 
 class Contexts:
     """TLS client contexts by CA bundle and client certificate; no bundle means the system's roots."""
 
-    __slots__ = ("_made",)
+    __slots__ = ("_made", "_making")
 
     def __init__(self) -> None:
-        self._made: OrderedDict[tuple[bytes, Certificate | None], ssl.SSLContext] = OrderedDict()
+        self._made: OrderedDict[_Key, ssl.SSLContext] = OrderedDict()
+        self._making: dict[_Key, asyncio.Future[ssl.SSLContext]] = {}
 
     async def of(self, ca: bytes, certificate: Certificate | None = None) -> ssl.SSLContext:
         """Return the context that trusts this bundle; raises Untrusted for what holds no certificates."""
-        found = self._made.get((ca, certificate))
+        key = ca, certificate
+        found = self._made.get(key)
         if found is not None:
             return found
         if ca and certificate is None:
-            found = context_of(ca)
-        else:  # hundreds of system roots take milliseconds, and a certificate goes through a file
-            found = await asyncio.get_running_loop().run_in_executor(None, context_of, ca, certificate)
-        self._made[ca, certificate] = found
+            return self._keep(key, context_of(ca))
+        making = self._making.get(key)
+        if making is None:  # hundreds of system roots take milliseconds, and a certificate goes through a file
+            making = asyncio.get_running_loop().run_in_executor(None, context_of, ca, certificate)
+            self._making[key] = making
+            making.add_done_callback(lambda done: self._over(key, done))
+        return await asyncio.shield(making)
+
+    def _over(self, key: "_Key", done: asyncio.Future[ssl.SSLContext]) -> None:
+        del self._making[key]
+        if not done.cancelled() and done.exception() is None:
+            self._keep(key, done.result())
+
+    def _keep(self, key: "_Key", made: ssl.SSLContext) -> ssl.SSLContext:
+        self._made[key] = made
         if len(self._made) > limits.WEBHOOK_CONTEXTS:
             self._made.popitem(last=False)
-        return found
+        return made
 
 
 def context_of(ca: bytes, certificate: Certificate | None = None) -> ssl.SSLContext:
@@ -72,7 +86,7 @@ def _show(context: ssl.SSLContext, certificate: Certificate) -> None:
         file.write(b"\n".join(certificate))
         file.flush()
         try:
-            context.load_cert_chain(file.name)
+            load_pair(context, file.name)
         except (ssl.SSLError, ValueError) as error:
             raise Untrusted("tls: failed to find any PEM data in certificate input", 500) from error
 

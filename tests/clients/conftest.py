@@ -12,12 +12,12 @@ import yaml
 
 from tests.clients import kubectl
 from tests.clients.kubectl import Kubectl
-from tests.clients.matrix import pytest_runtest_makereport, pytest_terminal_summary
+from tests.clients.matrix import pytest_runtest_makereport
 from tests.support.http_client import DEFINITIONS, Client
 from tests.support.processes import Server, running_server
 from tests.support.waiting import until
 
-__all__ = ["pytest_runtest_makereport", "pytest_terminal_summary"]  # the table of client families
+__all__ = ["pytest_runtest_makereport"]  # for the table of client families
 
 KUBECTLS = kubectl.found()
 STORIES = ("crontabs.stable.example.com", "shirts.stable.example.com")

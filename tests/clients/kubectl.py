@@ -65,8 +65,8 @@ class Kubectl:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment it runs in."""
-        return {**os.environ, "HOME": str(self.home), "KUBECONFIG": self.kubeconfig}
+        """The environment it runs in; what lives for a moment needs no garbage collector, which takes a fifth of it."""
+        return {**os.environ, "HOME": str(self.home), "KUBECONFIG": self.kubeconfig, "GOGC": "off"}
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Start a command that goes on, such as a watch."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Generator
 
 import pytest
 
 MODULES = {"test_python_client": "kubernetes (official Python client)"}
 """Families of modules whose tests have no mark of their own."""
 
-_shown = pytest.StashKey[dict[str, Counter[str]]]()
-_why = pytest.StashKey[dict[str, str]]()
+_FAMILY = "client family"
 
 
 def family_of(item: pytest.Item) -> str:
@@ -24,33 +24,48 @@ def family_of(item: pytest.Item) -> str:
     return MODULES.get(item.module.__name__.rpartition(".")[2], "") if isinstance(item, pytest.Function) else ""
 
 
-@pytest.hookimpl
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
-    """Note how a story ended."""
-    family = family_of(item)
-    if not family:
-        return
-    counts = item.config.stash.setdefault(_shown, {}).setdefault(family, Counter())
-    if call.excinfo is None:
-        counts["passed"] += call.when == "call"
-    elif call.excinfo.errisinstance(pytest.skip.Exception):
-        counts["left out"] += 1
-        item.config.stash.setdefault(_why, {})[family] = str(call.excinfo.value)
-    else:
-        counts["failed"] += 1
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Let a report carry the family of its story, to the process that sums up."""
+    report = yield
+    report.user_properties.append((_FAMILY, family_of(item)))
+    return report
 
 
-@pytest.hookimpl
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Print the table."""
-    shown = config.stash.get(_shown, {})
-    if not shown:
-        return
-    width = max(map(len, shown))
-    terminalreporter.write_line("client families:")
-    for family, counts in sorted(shown.items()):
-        told = ", ".join(
-            f"{counts[outcome]} {outcome}" for outcome in ("passed", "failed", "left out") if counts[outcome]
-        )
-        why = config.stash.get(_why, {}).get(family, "")
-        terminalreporter.write_line(f"  {family:{width}}  {told}{f' ({why})' if why else ''}")
+class Families:
+    """A pytest plugin: counts how stories ended, prints the table."""
+
+    def __init__(self) -> None:
+        """Start with none."""
+        self._shown: dict[str, Counter[str]] = {}
+        self._why: dict[str, str] = {}
+
+    @pytest.hookimpl
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note how a story ended."""
+        family = dict(report.user_properties).get(_FAMILY)
+        if not family:
+            return
+        counts = self._shown.setdefault(str(family), Counter())
+        if report.passed:
+            counts["passed"] += report.when == "call"
+        elif report.skipped:
+            counts["left out"] += 1
+            if isinstance(report.longrepr, tuple):
+                self._why[str(family)] = report.longrepr[2].removeprefix("Skipped: ")
+        else:
+            counts["failed"] += 1
+
+    @pytest.hookimpl
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Print the table."""
+        if not self._shown:
+            return
+        width = max(map(len, self._shown))
+        terminalreporter.write_line("client families:")
+        for family, counts in sorted(self._shown.items()):
+            told = ", ".join(
+                f"{counts[outcome]} {outcome}" for outcome in ("passed", "failed", "left out") if counts[outcome]
+            )
+            why = self._why.get(family, "")
+            terminalreporter.write_line(f"  {family:{width}}  {told}{f' ({why})' if why else ''}")

@@ -1,4 +1,4 @@
-"""Go clients: a manager of controller-runtime, the typed clientset of definitions, Helm's library."""
+"""Go clients: managers of controller-runtime, the typed clientset of definitions, Helm's library, Flux's."""
 
 from __future__ import annotations
 
@@ -15,6 +15,16 @@ from tests.support.processes import Server
 from tests.support.waiting import until
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+EXTRAS = (
+    "installed, caches filled", "converted and reconciled", "selected by fields", "only metadata", "scaled",
+    "applied in the other version", "typed client", "informers without types", "watched until a condition",
+    "discovered", "removed with what they own", "done",
+)  # fmt: skip
+FLUX = (
+    "applied in stages", "nothing drifts", "drift is told", "drift is corrected, and who made it forgotten",
+    "a field of others is let alone", "what is immutable is refused", "or made anew", "what is invalid is told",
+    "what is not ready is named", "ready by kstatus", "applied in another version", "pruned", "and gone", "done",
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -36,6 +46,23 @@ def test_a_manager_leads_informs_and_applies(secure: Client, environment: dict[s
         assert f"\n{step}\n" in f"\n{said}", said[-4000:]
     lease = secure.get(f"{LEASES}/story").expect(200)
     assert lease["spec"]["holderIdentity"] == "", "the lease was not released"
+
+
+@pytest.mark.client("controller-runtime manager")
+@pytest.mark.rows("KUB-006", "RV-013", "SSA-001", "NEG-002", "DIS-101", "OAS-001", "RV-010", "WRI-018")
+def test_what_operators_have_beyond_a_first_manager(environment: dict[str, str], tmp_path: Path) -> None:
+    program = toolchain.go_build("go_envtest", "./extras")
+    said = toolchain.succeed([program], tmp_path, 60, environment)
+    assert [line for line in said.splitlines() if line in EXTRAS] == list(EXTRAS), said[-4000:]
+
+
+@pytest.mark.long  # its modules take minutes to build for the first time
+@pytest.mark.client("Flux's ResourceManager")
+@pytest.mark.rows("KUB-006", "SSA-001", "NEG-002", "CND-004", "NSP-005", "WRI-018")
+def test_flux_applies_tells_drift_and_prunes(environment: dict[str, str], tmp_path: Path) -> None:
+    program = toolchain.go_build("go_flux")
+    said = toolchain.succeed([program], tmp_path, 60, environment)
+    assert [line for line in said.splitlines() if line in FLUX] == list(FLUX), said[-4000:]
 
 
 @pytest.mark.client("apiextensions clientset (protobuf)")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
@@ -70,7 +71,8 @@ def go_build(module: str, package: str = ".", *, test: bool = False, linked: str
     place.mkdir(parents=True, exist_ok=True)
     binary = place / (f"{name}.test" if test else name)
     how = ("test", "-c") if test else ("build",)
-    built = _go(directory, *how, f"-ldflags={linked}", "-o", str(binary), package)
+    # without its paths a program is the same in every checkout, so that one which is there is not built again
+    built = _go(directory, *how, "-trimpath", f"-ldflags={linked}", "-o", str(binary), package)
     assert built.returncode == 0, built.stdout[-6000:]
     return str(binary)
 
@@ -125,11 +127,18 @@ def cargo_build(project: str) -> str:
     if cargo is None:
         pytest.skip("Cargo is not on this machine")
     place = CACHE / project
-    shutil.copytree(HERE / project, place, dirs_exist_ok=True)  # the versions that Cargo chooses are noted there
+    # the versions that Cargo chooses are noted there, and by its times it tells what has to be built again
+    shutil.copytree(HERE / project, place, copy_function=_renew, dirs_exist_ok=True)
     built = run([cargo, "build"], place, BUILD_WITHIN)
     if built.returncode:
         _skip_without_network("the crates", built.stdout)
     return str(place / "target" / "debug" / project.replace("_", "-"))
+
+
+def _renew(source: str, target: str) -> None:
+    """Copy a file unless it is there as it is."""
+    if not Path(target).exists() or Path(target).read_bytes() != Path(source).read_bytes():
+        shutil.copyfile(source, target)
 
 
 @functools.cache
@@ -138,9 +147,11 @@ def java_command(project: str, module: str) -> list[str]:
     maven, javac, java = (shutil.which(it) for it in ("mvn", "javac", "java"))
     if maven is None or javac is None or java is None:
         pytest.skip("Maven and a JDK are not on this machine")
-    place = CACHE / project
+    poms = sorted((HERE / project).rglob("pom.xml"))
+    sources = sorted((HERE / project / module / "src").rglob("*.java"))
+    place = CACHE / project / _digest(poms)
     libraries = place / module
-    if not _are_there(libraries, HERE / project / "pom.xml", HERE / project / module / "pom.xml"):
+    if not _are_there(libraries):
         command = [
             maven,
             "-q",
@@ -152,19 +163,26 @@ def java_command(project: str, module: str) -> list[str]:
         resolved = run(command, HERE / project, BUILD_WITHIN)
         if resolved.returncode:
             _skip_without_network("the Java libraries", resolved.stdout)
-    classes, path = str(place / f"{module}.classes"), libraries.read_text(encoding="utf-8").strip()
-    shutil.rmtree(classes, ignore_errors=True)
-    sources = sorted(str(it) for it in (HERE / project / module / "src").rglob("*.java"))
-    command = [javac, "--release", "17", "-proc:none", "-nowarn", "-d", classes, "-cp", path, *sources]
-    compiled = run(command, HERE / project, BUILD_WITHIN)
-    if compiled.returncode:
-        _skip_without_network("the Java libraries", compiled.stdout)
+    path = libraries.read_text(encoding="utf-8").strip()
+    classes = place / f"{module}.classes-{_digest(sources)}"
+    if not classes.exists():
+        half = f"{classes}.{os.getpid()}"
+        command = [javac, "--release", "17", "-proc:none", "-nowarn", "-d", half, "-cp", path, *map(str, sources)]
+        compiled = run(command, HERE / project, BUILD_WITHIN)
+        if compiled.returncode:
+            _skip_without_network("the Java libraries", compiled.stdout)
+        Path(half).rename(classes)
     return [java, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", f"{classes}{os.pathsep}{path}"]
 
 
-def _are_there(libraries: Path, *poms: Path) -> bool:
-    """Tell whether Maven has named a module's libraries since its poms were written, and they are still there."""
-    if not libraries.exists() or libraries.stat().st_mtime < max(it.stat().st_mtime for it in poms):
+def _digest(files: Iterable[Path]) -> str:
+    """Return what names the contents of some files."""
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
+
+
+def _are_there(libraries: Path) -> bool:
+    """Tell whether Maven has named a module's libraries, and they are still there."""
+    if not libraries.exists():
         return False
     return all(Path(it).exists() for it in libraries.read_text(encoding="utf-8").strip().split(os.pathsep))
 

@@ -54,6 +54,8 @@ MATCHES = [
     ("by an expression", {}, {"namespaceSelector": {"matchExpressions": [{"key": "nope", "operator": "Exists"}]}},
      False),
     ("on a condition", {}, {"matchConditions": [{"name": "a", "expression": "object.spec.color == 'red'"}]}, True),
+    ("on a condition about others", {"resources": ["gadgets"]},
+     {"matchConditions": [{"name": "a", "expression": "true"}]}, False),
     ("on no condition", {}, {"matchConditions": [{"name": "a", "expression": "request.dryRun"}]}, False),
     ("on a user", {}, {"matchConditions": [{"name": "a", "expression": "'system:masters' in request.userInfo.groups"}]},
      True),

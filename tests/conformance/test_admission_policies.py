@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.admission import BINDINGS, POLICIES, document, rule, settled, soon, stored
+from tests.support.admission import BINDINGS, MUTATING, POLICIES, VALIDATING, document, rule, settled, soon, stored
 from tests.support.definitions import Resource, serve
 from tests.support.http_client import Client
 from tests.support.waiting import until
@@ -308,3 +308,21 @@ def test_types_of_a_rule_without_a_group_are_those_of_any(api: Client, widgets: 
     lines = warning["warning"].splitlines()
     kinds = [line.partition(": ")[0] for line in lines if "undefined field 'nope'" in line]
     assert kinds == ["/v1, Kind=Event", "/v1, Kind=Secret", "events.k8s.io/v1, Kind=Event"]
+
+
+def test_policies_judge_webhook_configurations_and_not_each_other(api: Client, widgets: Resource) -> None:
+    name = f"judged-{secrets.token_hex(4)}"
+    every = {
+        "operations": ["*"],
+        "apiGroups": ["admissionregistration.k8s.io"],
+        "apiVersions": ["*"],
+        "resources": ["*"],
+    }
+    mine = {"name": "mine", "expression": f"object.metadata.name == '{name}'"}
+    judging = {"matchConstraints": {"resourceRules": [every]}, "matchConditions": [mine]}
+    with policy(api, widgets, {"expression": "false", "message": "never"}, **judging):
+        for path in (VALIDATING, MUTATING):
+            refused = api.post(path, document(path, name), dryRun="All").expect(422)
+            assert refused["message"].endswith("denied request: never")
+        spec = {"matchConstraints": judging["matchConstraints"], "validations": [{"expression": "true"}]}
+        api.post(POLICIES, document(POLICIES, name, spec=spec), dryRun="All").expect(201)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support import admission_webhook as hooks
 from tests.support.admission import MUTATING, VALIDATING, configured, rule, settled, webhook
-from tests.support.admission_webhook import Webhook, allow, deny, patch, running_webhook
+from tests.support.admission_webhook import Webhook, allow, deny, page, patch, running_webhook
 from tests.support.definitions import Resource, definition, fresh_group, serve
 from tests.support.http_client import APPLY, DEFINITIONS, JSON_PATCH, Client
 from tests.support.waiting import until
@@ -417,12 +417,17 @@ def test_calls_are_counted(api: Client, hook: Webhook, widgets: Resource) -> Non
     hook.answer = deny("no", code=409)
     with configured(api, VALIDATING, webhook(name, hook.client_config(), rule(widgets))):
         api.post(widgets.path(), widgets.make("a")).expect(409)
+        hook.answer = lambda _: page(503, b"later")
+        api.post(widgets.path(), widgets.make("a")).expect(500)
     prefix = "apiserver_admission_"
     labels = {"name": f"{name}.example.com", "type": "validating", "operation": "CREATE"}
     assert counted(api, f"{prefix}webhook_request_total", **labels, code="409", rejected="true") == 1
+    assert counted(api, f"{prefix}webhook_request_total", **labels, code="503", rejected="true") == 1
+    called = {"error_type": "calling_webhook_error", "rejection_code": "503"}
+    assert counted(api, f"{prefix}webhook_rejection_count", **labels, **called) == 1
     no_error = {"error_type": "no_error", "rejection_code": "409"}
     assert counted(api, f"{prefix}webhook_rejection_count", **labels, **no_error) == 1
-    assert counted(api, f"{prefix}webhook_admission_duration_seconds_count", **labels, rejected="true") == 1
+    assert counted(api, f"{prefix}webhook_admission_duration_seconds_count", **labels, rejected="true") == 2
     step = {"type": "validate", "operation": "CREATE", "rejected": "true"}
     assert counted(api, f"{prefix}step_admission_duration_seconds_count", **step)
     plugin = {"name": "ValidatingAdmissionWebhook", **step}

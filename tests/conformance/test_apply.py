@@ -284,3 +284,50 @@ def test_items_that_are_twice_in_the_store_are_tolerated(api: Client) -> None:
     assert after["spec"]["ports"] == made["spec"]["ports"]
     both = apply(widgets, "twice", "n", {"ports": [{**twice, "name": "one"}]}, force="true")
     assert [port.get("name") for port in both.expect(200)["spec"]["ports"]] == ["one"]
+
+
+TWICE = "{color: red, color: blue}"
+
+
+@pytest.mark.rows("WRI-013", "SSA-001")
+@pytest.mark.parametrize(
+    ("spec", "validation", "code", "warned"),
+    [
+        ("{color: blue}", "", 201, False),
+        (TWICE, "", 201, True),
+        (TWICE, "Warn", 201, True),
+        (TWICE, "Ignore", 201, False),
+        (TWICE, "Strict", 400, False),
+    ],
+)
+def test_keys_that_are_there_twice_are_told(api: Client, spec: str, validation: str, code: int, warned: bool) -> None:
+    widgets = serve(api)
+    body = f"apiVersion: {widgets.group}/v1\nkind: Widget\nmetadata: {{name: a}}\nspec: {spec}\n".encode()
+    asked = {"fieldManager": "m", **({"fieldValidation": validation} if validation else {})}
+    answer = widgets.api.patch(widgets.path("a"), body, APPLY, **asked)
+    assert answer.status == code
+    assert ["already set in map" in text for text in answer.warnings] == ([True] if warned else [])
+    assert ('key \\"color\\" already set in map' in answer.text) is (code == 400)
+
+
+@pytest.mark.rows("SSA-001", "ERR-04")
+@pytest.mark.parametrize("there", [True, False])
+def test_a_configuration_that_cannot_be_read_is_refused(api: Client, there: bool) -> None:
+    widgets = serve(api)
+    if there:
+        widgets.create("a")
+    refused = widgets.api.patch(widgets.path("a"), b"{", APPLY, fieldManager="m").expect(400)
+    assert refused["message"].startswith("error decoding YAML: error converting YAML to JSON: ")
+
+
+@pytest.mark.rows("SSA-016")
+def test_the_annotation_of_kubectl_follows_what_it_applies(api: Client) -> None:
+    widgets, last = serve(api), "kubectl.kubernetes.io/last-applied-configuration"
+    first = widgets.make("a", color="red")
+    annotated = {**first, "metadata": {**first["metadata"], "annotations": {last: json.dumps(first)}}}
+    api.post(widgets.path(), annotated, fieldManager="kubectl-client-side-apply").expect(201)
+    second = widgets.make("a", color="blue")
+    second["metadata"]["annotations"] = {"a": "b"}
+    found = api.patch(widgets.path("a"), second, APPLY, fieldManager="kubectl").expect(200)
+    assert found["metadata"]["annotations"]["a"] == "b"
+    assert json.loads(found["metadata"]["annotations"][last]) == second

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from tests.support.cases import Case, case_name, read
 from tests.support.definitions import definition, establish, fresh_group
 from tests.support.http_client import DEFINITIONS, JSON_PATCH, MERGE, Client
+from tests.support.waiting import until
 
 STRATEGIC = "application/strategic-merge-patch+json"
 CASES = [Case(row) for row in read(Path(__file__).with_name("bad_schema_rows.yaml"))]
@@ -84,6 +86,18 @@ def test_who_owns_an_empty_list_of_columns(api: Client, versions: int) -> None:
     assert found["metadata"]["generation"] == 1
 
 
+@pytest.mark.rows("WRI-006", "SSA-015")
+def test_an_empty_list_that_was_none_is_not_written(api: Client) -> None:
+    made = establish(api, definition(fresh_group()))
+    owned = max(it["time"] for it in made["metadata"]["managedFields"])
+    until(lambda: time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()) > owned, "a later second")  # a write shows it
+    of_schema = ("required", "enum", "allOf", "x-kubernetes-validations")
+    for part in ("selectableFields", "additionalPrinterColumns", *(f"schema/openAPIV3Schema/{it}" for it in of_schema)):
+        patch = [{"op": "add", "path": f"/spec/versions/0/{part}", "value": []}]
+        found = api.patch(f"{DEFINITIONS}/{made['metadata']['name']}", patch, JSON_PATCH).expect(200)
+        assert found["metadata"] == made["metadata"], part
+
+
 @pytest.mark.rows("WRI-013", "ERR-11")
 @pytest.mark.parametrize(
     ("properties", "told"),
@@ -111,3 +125,18 @@ def test_a_strategic_merge_patch_that_makes_an_odd_schema(api: Client, propertie
     patch = {"spec": {"versions": [{**version, "schema": {"openAPIV3Schema": {"properties": properties}}}]}}
     refused = api.patch(path, patch, STRATEGIC, fieldValidation="Strict").expect(422)["message"]
     assert refused.endswith(told)
+
+
+@pytest.mark.rows("CEL-001")
+def test_a_root_without_a_type_cannot_have_rules(api: Client) -> None:
+    group = fresh_group()
+    root: dict[str, Any] = {"properties": {"spec": {"type": "object"}}, "x-kubernetes-preserve-unknown-fields": True}
+    body = definition(group, schema={"openAPIV3Schema": root})
+    assert api.post(f"{DEFINITIONS}?dryRun=All", body).status == 201
+    root["x-kubernetes-validations"] = [{"rule": "self.metadata.name != 'x'"}]
+    answer = api.post(f"{DEFINITIONS}?dryRun=All", body)
+    assert answer.status == 422, answer.text
+    text = "failed to construct type information for x-kubernetes-validations rules: unable to convert structural"
+    causes = answer.json["details"]["causes"]
+    assert [cause["field"] for cause in causes] == ["spec.validation.openAPIV3Schema.x-kubernetes-validations"]
+    assert text in causes[0]["message"]

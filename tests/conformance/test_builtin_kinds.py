@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.http_client import APPLY, JSON_PATCH, MERGE, TABLE, Client
+from tests.support.http_client import APPLY, DEFINITIONS, JSON_PATCH, MERGE, TABLE, Client
 from tests.support.processes import Server
 from tests.support.waiting import until
 
@@ -115,6 +115,40 @@ def test_apply(api: Client, kind: dict[str, Any]) -> None:
     api.delete(path).expect(200)
 
 
+HOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+KEYLESS: list[tuple[str, str, dict[str, Any], int, str]] = [
+    (HOOKS, "ValidatingWebhookConfiguration", {"webhooks": [{"timeoutSeconds": 4}]}, 422,
+     "webhooks[0].name: Required value"),
+    (HOOKS, "ValidatingWebhookConfiguration", {"webhooks": [{"timeoutSeconds": 4}, {}]}, 500,
+     '.webhooks: duplicate entries for key [name=""]'),
+    (DEFINITIONS, "CustomResourceDefinition",
+     {"spec": {"group": "example.com", "scope": "Cluster", "names": {"plural": "keyless", "kind": "Keyless"},
+               "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {
+                   "type": "object", "x-kubernetes-validations": [{"message": "x"}]}}}]}}, 422,
+     "x-kubernetes-validations[0].rule: Required value: rule is not specified"),
+    ("/api/v1/namespaces/default/services", "Service", {"spec": {"ports": [{"name": "a"}]}}, 422,
+     "spec.ports[0].port: Invalid value: 0: must be between 1 and 65535, inclusive"),
+    ("/api/v1/namespaces/default/serviceaccounts", "ServiceAccount", {"secrets": [{"namespace": "a"}]}, 500,
+     '.secrets: element 0: associative list with keys has an element that omits all key fields ["name"]'),
+]  # fmt: skip
+
+
+@pytest.mark.rows("SSA-010", "SSA-012")
+@pytest.mark.parametrize(
+    ("path", "kind", "fields", "code", "says"), KEYLESS, ids=[f"{it[1]}-{it[3]}" for it in KEYLESS]
+)
+def test_keys_that_go_always_shows_are_empty_when_left_out(
+    api: Client, path: str, kind: str, fields: dict[str, Any], code: int, says: str
+) -> None:
+    parts = path.split("/")
+    version = "/".join(parts[2:4]) if parts[1] == "apis" else parts[2]
+    name = f"keyless{'.example.com' if path == DEFINITIONS else ''}"
+    body = {"apiVersion": version, "kind": kind, "metadata": {"name": name}, **fields}
+    place = f"{path}/{name}?fieldManager=one&dryRun=All"
+    refused = api.request("PATCH", place, body, {"Content-Type": APPLY}).expect(code)
+    assert says in refused["message"]
+
+
 @EACH
 @pytest.mark.rows("NEG-002", "NEG-003")
 def test_protobuf_there_and_back(api: Client, kind: dict[str, Any], made: Any, place: str) -> None:
@@ -154,6 +188,15 @@ def test_unknown_fields(api: Client, kind: dict[str, Any]) -> None:
     assert warned.warnings == ['299 - "unknown field \\"nobodyKnows\\""']
     refused = api.post(f"{kind['path']}?dryRun=All&fieldValidation=Strict", body).expect(400)
     assert 'strict decoding error: unknown field "nobodyKnows"' in refused["message"]
+
+
+@pytest.mark.rows("WRI-013")
+def test_of_unknown_fields_a_hundred_are_told(api: Client) -> None:
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
+    body |= {f"u{number:03}": 1 for number in range(150)}
+    told = api.post("/api/v1/namespaces/default/configmaps?fieldValidation=Strict", body).expect(400)["message"]
+    assert told.count("unknown field") == 100
+    assert told.endswith('unknown field "u099"')
 
 
 @pytest.mark.parametrize("kind", [pytest.param(kind, id=kind["kind"]) for kind in KINDS if "merged" in kind])
@@ -423,3 +466,18 @@ def test_large_objects_in_protobuf(api: Client) -> None:
     assert int.from_bytes(stream.raw[:4], "big") == len(stream.raw) - 4
     assert stream.raw.endswith(shown.raw), "the event holds what a GET answers"
     api.delete(f"{path}/{name}").expect(200)
+
+
+@pytest.mark.rows("SSA-019", "WRI-007")
+@pytest.mark.parametrize("way", [APPLY, STRATEGIC])
+def test_a_time_that_is_no_text_is_told_by_its_own_reader(api: Client, way: str) -> None:
+    name = f"k-{secrets.token_hex(4)}"
+    leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+    api.post(leases, {"metadata": {"name": name}}).expect(201)
+    head = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}}
+    body = {**(head if way == APPLY else {}), "spec": {"renewTime": 5}}
+    query = "?fieldManager=one" if way == APPLY else ""
+    refused = api.request("PATCH", f"{leases}/{name}{query}", body, {"Content-Type": way})
+    assert refused.status == (500 if way == APPLY else 422)
+    assert refused.json["message"].endswith(": json: cannot unmarshal number into Go value of type string")
+    api.delete(f"{leases}/{name}").expect(200)

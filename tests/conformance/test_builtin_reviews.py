@@ -56,6 +56,23 @@ WRONG = [
      'spec.resourceAttributes.namespace: Invalid value: "default": must match metadata.namespace'),
     ("namespaces/default/localsubjectaccessreviews", "LocalSubjectAccessReview",
      {"nonResourceAttributes": {"path": "/x"}, "user": "a"}, 422, "disallowed on this kind of request"),
+    ("selfsubjectaccessreviews", "SelfSubjectAccessReview",
+     {"resourceAttributes": {"fieldSelector": {"rawSelector": "a=b", "requirements": [{"key": "a", "operator": "X"}]}}},
+     422, 'is invalid: spec.resourceAttributes.fieldSelector.rawSelector: Invalid value: "a=b": may not specified at'
+     " the same time as requirements"),
+    ("subjectaccessreviews", "SubjectAccessReview", {"user": "a", "resourceAttributes": {"labelSelector": {}}}, 422,
+     "is invalid: spec.resourceAttributes.labelSelector.requirements: Required value: when"
+     " spec.resourceAttributes.labelSelector is specified, requirements or rawSelector is required"),
+    ("selfsubjectaccessreviews", "SelfSubjectAccessReview", {"resourceAttributes": {"fieldSelector": {"requirements": [
+        {"key": "", "operator": "Exists", "values": ["x"]}, {"key": "a b", "operator": "NotIn"}]}}}, 422,
+     "is invalid: [spec.resourceAttributes.fieldSelector.requirements[0].key: Required value: must be specified,"
+     " spec.resourceAttributes.fieldSelector.requirements[0].values: Forbidden: may not be specified when `operator` is"
+     " 'Exists' or 'DoesNotExist', spec.resourceAttributes.fieldSelector.requirements[1].values: Required value: must"
+     " be specified when `operator` is 'In' or 'NotIn']"),
+    ("subjectaccessreviews", "SubjectAccessReview", {"resourceAttributes": {"labelSelector": {"requirements": [
+        {"key": "a/b/c", "operator": "Nope"}, {"key": "a", "operator": "In", "values": ["b c"]}]}}}, 422,
+     'is invalid: [spec.user: Invalid value: "": at least one of user or group must be specified,'
+     ' spec.resourceAttributes.labelSelector.requirements[0].key: Invalid value: "a/b/c": a valid label key must'),
     ("selfsubjectrulesreviews", "SelfSubjectRulesReview", {}, 400, "no namespace on request"),
     ("selfsubjectaccessreviews", "SelfSubjectAccessReview", {"resourceAttributes": 1}, 400,
      "json: cannot unmarshal number into Go struct field SelfSubjectAccessReviewSpec.spec.resourceAttributes"),
@@ -96,6 +113,13 @@ def test_nothing_of_a_review_is_stored(api: Client) -> None:
     refused = api.post(path, named).expect(422)
     assert refused["message"].startswith('.authorization.k8s.io "" is invalid: metadata: Invalid value: {')
     assert "kind" not in refused["details"]  # upstream: of no kind
+    own = refused["message"].partition("Invalid value: ")[2]
+    assert own.startswith('{"name":"a","managedFields":[{"manager":"')
+    assert own.endswith('"fieldsV1":{"f:spec":{"f:resourceAttributes":{".":{},"f:namespace":{},"f:resource":{},'
+                        '"f:verb":{}}}}}]}: must be empty')  # fmt: skip
+    local = {**named, "kind": "LocalSubjectAccessReview", "spec": {"resourceAttributes": ASKED, "user": "a"}}
+    refused = api.post(f"{AUTHORIZATION}/namespaces/default/localsubjectaccessreviews", local).expect(422)
+    assert refused["message"].endswith(": must be empty except for namespace")
     entry = {it["name"]: it for it in api.get(AUTHORIZATION).expect(200)["resources"]}["selfsubjectaccessreviews"]
     assert entry["verbs"] == ["create"]
 

@@ -112,3 +112,17 @@ def test_what_a_headless_service_gives_up(api: Client) -> None:
     other = api.patch(place, {"spec": {**elsewhere, "ipFamilies": ["IPv6"]}}, MERGE).expect(422)
     assert [cause["field"] for cause in other["details"]["causes"]] == ["spec.ipFamilies"]
     api.delete(place).expect(200)
+
+
+@pytest.mark.rows("DEC-002", "WRI-014")
+def test_a_service_that_is_no_longer_reached_from_outside_loses_its_ports_there(api: Client) -> None:
+    port = 30_000 + secrets.randbelow(2_768)
+    body = {"metadata": {"name": f"s-{secrets.token_hex(4)}"}}
+    path = f"{SERVICES}/{body['metadata']['name']}"
+    given = {"type": "NodePort", "selector": {"a": "b"}, "ports": [{"port": 1, "nodePort": port}]}
+    api.post(SERVICES, {**body, "spec": given}).expect(201)
+    other = [{"port": 1, "protocol": "TCP", "nodePort": port - 1 if port > 30_000 else port + 1}]
+    api.patch(path, {"spec": {"type": "ClusterIP", "ports": other}}, MERGE).expect(422)
+    found = api.patch(path, {"spec": {"type": "ClusterIP"}}, MERGE).expect(200)["spec"]
+    assert ["nodePort" in port for port in found["ports"]] == [False]
+    api.delete(path).expect(200)

@@ -71,6 +71,14 @@ def test_a_definition_with_a_bundle_of_no_use_is_not_established(api: Client, bu
     assert established(api, wanted, "InitialNamesAccepted")["status"] == "True"
 
 
+@pytest.mark.rows("CRD-037", "CND-004")
+def test_a_field_of_that_name_is_no_bundle(api: Client) -> None:
+    schema = {"type": "object", "properties": {"caBundle": {"type": "string"}}}
+    wanted = definition(fresh_group(), schema={"openAPIV3Schema": schema})
+    api.post(DEFINITIONS, wanted).expect(201)
+    assert established(api, wanted, "InitialNamesAccepted")["status"] == "True"
+
+
 # upstream: a blank bundle is none
 @pytest.mark.rows("CRD-037", "CND-005")
 def test_a_blank_bundle_is_none_when_the_webhook_is_called(api: Client) -> None:

@@ -79,6 +79,22 @@ def test_the_approval_comes_after_names_and_establishment(api: Client) -> None:
     assert kinds == ["NamesAccepted", "Established", "KubernetesAPIApprovalPolicyConformant"]
 
 
+@pytest.mark.rows("CND-004", "CND-010")
+def test_a_definition_of_a_built_in_resource_is_established_and_takes_nothing_along(api: Client) -> None:
+    leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+    name = fresh_group()
+    lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}}
+    api.post(leases, lease).expect(201)
+    wanted = named("coordination.k8s.io", "leases", kind="Lease")
+    wanted["metadata"]["annotations"] = {"api-approved.kubernetes.io": "unapproved, a test"}
+    api.post(DEFINITIONS, wanted).expect(201)
+    path = f"{DEFINITIONS}/{wanted['metadata']['name']}"
+    told(api, wanted, "Established", "InitialNamesAccepted")
+    api.delete(path).expect(200)
+    until(lambda: api.get(path).status == 404, "the definition is gone")
+    api.delete(f"{leases}/{name}").expect(200)
+
+
 @pytest.mark.rows("DEL-001", "DEL-002", "ERR-06")
 def test_preconditions_of_every_delete_of_a_definition_are_told_alike(api: Client) -> None:
     widgets = serve(api)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.definitions import Resource, serve
-from tests.support.http_client import MERGE, Client
+from tests.support.http_client import DEFINITIONS, MERGE, Client
 from tests.support.waiting import until
 
 
@@ -169,3 +169,14 @@ def test_what_is_to_go_is_judged_before_how(widgets: Resource, query: Any, body:
     headers = {"Content-Type": "application/json"}
     answer = widgets.api.request("DELETE", widgets.path(), body, headers, **query)
     assert text in answer.expect(code)["message"]
+
+
+@pytest.mark.rows("WRI-012", "DEL-001")
+def test_a_definition_that_seems_to_be_deleted_goes_on(api: Client) -> None:
+    widgets = serve(api)
+    path = f"{DEFINITIONS}/widgets.{widgets.group}"
+    before = api.get(path).expect(200)
+    told = api.delete(path, dryRun="All").expect(200)
+    assert told["metadata"]["deletionTimestamp"]
+    widgets.create("a")
+    assert api.get(path).expect(200) == before

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import json
 import threading
+from typing import Any
 
 import pytest
 
 from tests.support.definitions import Resource, serve
-from tests.support.http_client import Client
+from tests.support.http_client import DEFINITIONS, MERGE, Client
+from tests.support.waiting import until
 
 
 def walk(api: Client, widgets: Resource, limit: int, **query: str) -> list[str]:
@@ -89,6 +92,26 @@ def test_an_exact_revision_shows_the_past(api: Client) -> None:
     assert past["metadata"]["resourceVersion"] == then
     future = api.get(widgets.path(), resourceVersion="9999999999", resourceVersionMatch="NotOlderThan").expect(504)
     assert future["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"
+
+
+@pytest.mark.rows("RV-005")
+def test_pages_of_before_a_change_of_the_definition_have_keys_as_the_store_has_them(api: Client) -> None:
+    def begins(token: str) -> Any:
+        return json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))["start"]
+
+    widgets = serve(api)
+    for name in "abc":
+        widgets.create(name)
+    first = api.get(widgets.path(), limit=1).expect(200)["metadata"]
+    assert begins(first["continue"]) == "/a\0"
+    crd = f"{DEFINITIONS}/widgets.{widgets.group}"
+    api.patch(crd, {"spec": {"names": {"shortNames": ["wg"]}}}, MERGE).expect(200)
+    until(lambda: "wg" in str(api.get(f"/apis/{widgets.group}/v1").json), "the short name is there")
+    second = api.get(widgets.path(), limit=1, **{"continue": first["continue"]}).expect(200)["metadata"]
+    assert begins(second["continue"]) == "b\0"
+    third = api.get(widgets.path(), **{"continue": second["continue"]}).expect(200)
+    assert [item["metadata"]["name"] for item in third["items"]] == ["c"]
+    assert begins(api.get(widgets.path(), limit=1).expect(200)["metadata"]["continue"]) == "/a\0"
 
 
 @pytest.mark.rows("RV-003", "RV-005")

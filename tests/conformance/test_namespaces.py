@@ -58,6 +58,19 @@ def test_a_namespace_gets_its_defaults(api: Client) -> None:
     assert {"namespaces/status", "namespaces/finalize"} <= resources.keys()
 
 
+@pytest.mark.rows("NSP-002", "WRI-002")
+@pytest.mark.parametrize("query", [{}, {"dryRun": "All"}])
+def test_a_generated_name_is_the_label_too(api: Client, query: dict[str, str]) -> None:
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"generateName": "ns-", "labels": {"a": "b"}}}
+    made = api.post(NAMESPACES, body, **query).expect(201)["metadata"]
+    assert made["labels"] == {"a": "b", "kubernetes.io/metadata.name": made["name"]}
+    (owner,) = made["managedFields"]  # who asked for it owns what was asked for
+    assert owner["fieldsV1"]["f:metadata"]["f:labels"] == {".": {}, "f:a": {}}
+    if not query:
+        assert api.get(f"{NAMESPACES}/{made['name']}").expect(200)["metadata"] == made
+        api.delete(f"{NAMESPACES}/{made['name']}").expect(200)
+
+
 @pytest.mark.rows("NSP-005", "WRI-018", "ERR-06")
 def test_how_a_namespace_is_deleted(api: Client) -> None:
     place = f"{NAMESPACES}/{fresh(api)}"

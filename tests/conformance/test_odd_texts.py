@@ -83,6 +83,24 @@ def test_kinds_and_versions_are_quoted(api: Client, text: str, quoted: str) -> N
     )
 
 
+OTHER_KINDS = (
+    ("apiextensions.k8s.io/v1", "CustomResourceDefinitionList", "v1.CustomResourceDefinitionList"),
+    ("apiextensions.k8s.io/v1beta1", "ConversionReview", "v1beta1.ConversionReview"),
+    ("apiextensions.k8s.io/v1beta1", "DeleteOptions", "v1.DeleteOptions"),
+    ("v1", "Status", "v1.Status"),
+)
+
+
+@pytest.mark.rows("ERR-11", "DEC-002")
+@pytest.mark.parametrize(("version", "kind", "known"), OTHER_KINDS)
+def test_other_kinds_beside_definitions_cannot_be_converted(api: Client, version: str, kind: str, known: str) -> None:
+    told = api.post(DEFINITIONS, {"apiVersion": version, "kind": kind}).expect(400)["message"]
+    assert told == (
+        f'{kind} in version "{version.rpartition("/")[2]}" cannot be handled as a CustomResourceDefinition: '
+        f"converting ({known}) to (apiextensions.CustomResourceDefinition): unknown conversion"
+    )
+
+
 @pytest.mark.rows("ERR-11", "DEC-001")
 @pytest.mark.parametrize(
     "number", ["1.50", "1e2", "1E+2", "0.1e1", "9223372036854775808", "-123456789012345678901234567890.5", "1.5e300"]

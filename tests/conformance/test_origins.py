@@ -117,11 +117,79 @@ def test_origins_on_one_connection_are_told_apart(told_server: Server) -> None:
     assert seen == [None, "https://good.example", None, "http://other.example", None]
 
 
+@pytest.fixture(scope="module")
+def plain_server(tmp_path_factory: pytest.TempPathFactory, own_etcd: Etcd) -> Iterator[Server]:
+    """A server without authentication, where the pages of one origin may write."""
+    flags = [
+        "--insecure", "--port=0", f"--etcd-servers={own_etcd.url}", "--etcd-prefix=/origins-plain",
+        "--strict-transport-security-directives=preload", "--cors-allowed-origins=//good\\.example(:|$)",
+    ]  # fmt: skip
+    with running_server(flags, tmp_path_factory.mktemp("plain")) as server:
+        yield server
+
+
 @pytest.mark.rows("LIM-005")
-def test_without_tls_nothing_is_said_about_it(tmp_path_factory: pytest.TempPathFactory, own_etcd: Etcd) -> None:
-    flags = ["--insecure", "--port=0", f"--etcd-servers={own_etcd.url}", "--etcd-prefix=/origins-plain"]
-    hsts = "--strict-transport-security-directives=preload"
-    with running_server([*flags, hsts], tmp_path_factory.mktemp("plain")) as server:
-        answer = Client(server.url).get(NAMESPACE, {"Origin": "https://good.example"})
-        assert "strict-transport-security" not in answer.headers
-        assert told(answer.headers) == {}
+def test_without_tls_nothing_is_said_about_it(plain_server: Server) -> None:
+    answer = Client(plain_server.url).get(NAMESPACE, {"Origin": "https://evil"})
+    assert "strict-transport-security" not in answer.headers
+    assert told(answer.headers) == {}
+
+
+def from_page(site: str, **headers: str) -> dict[str, str]:
+    """Return what a browser adds where it trusts the way: to loopback addresses, and over TLS."""
+    return {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "cors", "Accept-Language": "en", **headers}
+
+
+NAMED = {"Host": "evil.example:8080"}
+STORED, REFUSED = 400, 403  # a body that is none got as far as its decoder
+
+
+@pytest.mark.rows("LIM-005")
+@pytest.mark.parametrize(
+    ("method", "headers", "status"),
+    [
+        # programs
+        ("POST", {}, STORED),
+        ("POST", NAMED, STORED),
+        ("GET", NAMED, 200),
+        ("GET", {**NAMED, "Accept-Language": "*", "Sec-Fetch-Mode": "cors"}, 200),
+        # the server's own pages, also through a proxy that asks under another name
+        ("POST", from_page("same-origin", Origin="{url}"), STORED),
+        ("POST", from_page("same-origin", Origin="https://ui.example", **NAMED), STORED),
+        ("POST", from_page("none"), STORED),
+        ("POST", {"Origin": "{url}"}, STORED),
+        ("POST", {"Origin": "http://localhost:1", "Host": "localhost:1"}, STORED),
+        ("GET", {"Host": "[::1]:80", "Accept-Language": "en"}, 200),
+        ("GET", from_page("same-origin", **NAMED), 200),
+        # pages that may
+        ("POST", from_page("cross-site", Origin="https://good.example"), STORED),
+        ("POST", {"Origin": "http://good.example:8080"}, STORED),
+        ("GET", {"Host": "good.example", "Accept-Language": "en"}, 200),
+        # pages that may not write
+        ("POST", {"Origin": "http://evil.example"}, REFUSED),
+        ("POST", {"Origin": "null"}, REFUSED),
+        ("POST", from_page("cross-site", Origin="http://evil.example"), REFUSED),
+        ("POST", from_page("same-site", Origin="http://localhost:3000"), REFUSED),
+        ("POST", from_page("cross-site"), REFUSED),
+        ("DELETE", {"Origin": "http://evil.example"}, REFUSED),
+        # what they read no browser shows them ...
+        ("GET", from_page("cross-site"), 200),
+        ("GET", {"Origin": "http://evil.example", "Accept-Language": "en"}, 200),
+        # ... unless a name of theirs has become that of this machine
+        ("GET", {**NAMED, "Accept-Language": "en"}, REFUSED),
+        ("GET", {**NAMED, "Accept-Language": ""}, REFUSED),
+        ("GET", {"Host": "127.0.0.1.evil.example", "Accept-Language": "en"}, REFUSED),
+        ("POST", {**NAMED, "Origin": "http://evil.example:8080"}, REFUSED),
+    ],
+)
+def test_pages_without_authentication(plain_server: Server, method: str, headers: dict[str, str], status: int) -> None:
+    sent = {name: value.format(url=plain_server.url) for name, value in headers.items()}
+    api = Client(plain_server.url)
+    for path in (
+        ("/api/v1/namespaces", f"{NAMESPACE}?resourceVersion=0") if method == "GET" else ("/api/v1/namespaces",)
+    ):
+        answer = api.request(method, path, b"{" if method == "POST" else None, sent)  # without a Content-Type
+        assert answer.status == status
+        if status == REFUSED:
+            assert "--cors-allowed-origins" in answer.json["message"]
+    assert api.get("/readyz", sent).status == 200

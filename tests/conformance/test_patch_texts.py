@@ -54,6 +54,17 @@ def test_a_patch_that_is_refused(api: Client, widgets: Resource, case: dict[str,
     assert text == case["says"]
 
 
+@pytest.mark.rows("WRI-007", "WRI-013")
+def test_unknown_fields_of_a_scale_are_told_in_the_order_of_what_was_made(api: Client) -> None:
+    scale = {"scale": {"specReplicasPath": ".spec.n", "statusReplicasPath": ".status.n"}}
+    widgets = serve(api, subresources=scale)
+    widgets.create("a")
+    patch = b'{"zz": 1, "spec": {"replicas": 4, "q": 1}}'
+    quoted, text = told(api, widgets.path("a") + "/scale", "application/merge-patch+json", patch)
+    assert '"spec":{"q":1,"replicas":4}' in quoted
+    assert text == 'strict decoding error: unknown field "spec.q", unknown field "zz"'
+
+
 NO_OBJECT = (
     "couldn't get version/kind; json parse error: json: cannot unmarshal array into Go value of type "
     'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'

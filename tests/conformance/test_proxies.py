@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.conformance.test_tls import handshake
 from tests.support.client_certificates import CN, ORG, UID, ClientAuthority, Subject, dialling
 from tests.support.http_client import Client
 from tests.support.processes import SERVE, Etcd, Server, running_server
@@ -149,6 +150,14 @@ def test_a_cached_read_through_a_proxy_is_its_users(fleet: Fleet) -> None:
     tls = dialling(fleet.authorities["proxies"].issue(FRONT))
     assert Client(fleet.server.url, {"X-Remote-User": "bob"}, tls).get(path).status == 200
     assert Client(fleet.server.url, {}, tls).get(path).status == 401
+
+
+@pytest.mark.differs("a page of any origin may use what its browser lends it")
+@pytest.mark.parametrize(("origin", "code"), [("https://elsewhere.example.com", 403), ("", 101)])
+def test_a_page_of_another_origin_opens_no_websocket_through_a_proxy(fleet: Fleet, origin: str, code: int) -> None:
+    tls = dialling(fleet.authorities["proxies"].issue(FRONT))
+    headers = {"X-Remote-User": "bob", "Origin": origin or fleet.server.url, "Authorization": "Bearer anything"}
+    assert handshake(fleet.server, tls, headers) == code
 
 
 @pytest.mark.rows("AUT-001")

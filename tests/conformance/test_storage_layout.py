@@ -85,6 +85,7 @@ def test_an_object_of_a_version_to_come_ends_watches_with_the_reason(
     widgets = serve(api)
     widgets.create("a")
     text = f"request to convert CR from an invalid group/version: {widgets.group}/v99"
+    named = f"unable to read default/late: {text}"
     head = {"apiVersion": f"{widgets.group}/v99", "kind": widgets.kind}
     since = api.get(widgets.path()).expect(200)["metadata"]["resourceVersion"]
     with (
@@ -95,14 +96,14 @@ def test_an_object_of_a_version_to_come_ends_watches_with_the_reason(
         put(
             own_etcd,
             f"{PREFIX}/{widgets.group}/widgets/default/late",
-            json.dumps({**head, "metadata": {"name": "late"}}),
+            json.dumps({**head, "metadata": {"name": "late", "namespace": "default"}}),
         )
         ended = watch.next("ERROR")["object"]
-        assert (ended["code"], ended["message"]) == (500, text)
+        assert (ended["code"], ended["message"]) == (500, named)
         api.patch(widgets.path("a"), {"spec": {"color": "red"}}).expect(200)
         assert other.next("MODIFIED")["object"]["spec"]["color"] == "red"
     with api.watch(widgets.path()) as watch:
-        assert watch.next("ERROR")["object"]["message"] == text
+        assert watch.next("ERROR")["object"]["message"] == named
     for path in (widgets.path(), widgets.path("late")):
         assert api.get(path).expect(500)["message"] == text
     assert "Traceback" not in layout.log_tail()

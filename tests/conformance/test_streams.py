@@ -15,7 +15,7 @@ from urllib.parse import urlencode, urlsplit
 import aiohttp
 import pytest
 
-from tests.support.definitions import Resource, serve
+from tests.support.definitions import Resource, fresh_group, serve
 from tests.support.http_client import MERGE, TABLE, Client
 from tests.support.waiting import until
 
@@ -102,6 +102,55 @@ def test_the_last_event_id_resumes_without_gap_or_repetition(api: Client) -> Non
     # a browser keeps its URL: the query of the first request comes again
     with Events(api, widgets.path(), last, resourceVersion="0", sendInitialEvents="true") as events:
         assert [events.next()["object"]["spec"]["color"] for _ in range(4)] == ["c2", "c3", "c4", "c5"]
+
+
+def lines(raw: bytes) -> list[bytes]:
+    """Return the lines of a watch in JSON that have come to their ends."""
+    return raw.split(b"\n")[:-1]
+
+
+def messages(raw: bytes) -> list[bytes]:
+    """Return the messages of a watch in protobuf, each behind its length, that have come to their ends."""
+    found = []
+    while raw and len(raw) >= (end := 4 + int.from_bytes(raw[:4], "big")):
+        found.append(raw[4:end])
+        raw = raw[end:]
+    return found
+
+
+PLAIN = {"application/json": lines, TABLE: lines, "application/vnd.kubernetes.protobuf": messages}
+
+
+@pytest.mark.rows("RV-010")
+@pytest.mark.parametrize("accept", PLAIN)
+def test_clients_of_http_1_0_know_no_chunks(api: Client, accept: str) -> None:
+    """RFC 9112, 6.1: where there are none, an answer of no known length ends with its connection."""
+    path, label = "/api/v1/namespaces/default/configmaps", fresh_group()
+    for name in "ab":
+        made = {"metadata": {"name": f"{name}.{label}", "labels": {"of": label}}}
+        api.post(path, {"apiVersion": "v1", "kind": "ConfigMap", **made}).expect(201)
+    parts = urlsplit(api.url)
+
+    def asked(seconds: str) -> socket.socket:
+        query = {"watch": "true", "labelSelector": f"of={label}", "resourceVersion": "0", "timeoutSeconds": seconds}
+        line = socket.create_connection((parts.hostname, parts.port), timeout=20)
+        fields = f"Host: x\r\nConnection: keep-alive\r\nAccept: {accept};stream=watch\r\n"
+        line.sendall(f"GET {path}?{urlencode(query)} HTTP/1.0\r\n{fields}\r\n".encode())
+        return line
+
+    with asked("30") as line:
+        seen = body = b""
+        while len(events := PLAIN[accept](body)) < 2:
+            seen += line.recv(65536)
+            head, _, body = seen.partition(b"\r\n\r\n")
+    assert b"chunked" not in head
+    assert b"keep-alive" not in head.lower()
+    first, second = events
+    assert f"a.{label}".encode() in first
+    assert f"b.{label}".encode() in second
+    with asked("-1") as line:
+        seen = b"".join(iter(lambda: line.recv(65536), b""))
+    assert not seen.endswith(b"\r\n0\r\n\r\n")
 
 
 @pytest.mark.differs(NO_EVENTS)
@@ -299,17 +348,23 @@ STRICTER = pytest.mark.differs("WebSockets of any origin, and of that alone")
         ({"Sec_WebSocket_Version": None}, 400),
         pytest.param({"Sec_WebSocket_Key": "short"}, 400, marks=pytest.mark.differs("no key is looked into")),
         ({"Sec_WebSocket_Key": None}, 400),
+        pytest.param({"Sec_WebSocket_Protocol": "caf\u00e9"}, 400, marks=pytest.mark.differs("any bytes are taken")),
+        ({"Sec_WebSocket_Protocol": "a," * 500 + "a"}, 400),
         pytest.param({"Origin": "http://elsewhere.example.com"}, 403, marks=STRICTER),
         ({"Origin": "null"}, 403),
         ({"Origin": ORIGIN}, 101),
         pytest.param({"Origin": None}, 101, marks=STRICTER),
         ({"Connection": "keep-alive, Upgrade"}, 101),
-        pytest.param(
-            {"Origin": "http://elsewhere.example.com", "Authorization": "Bearer anything"}, 101, marks=STRICTER
+        pytest.param(  # nobody asks here who somebody is
+            {"Origin": "http://elsewhere.example.com", "Authorization": "Bearer anything"}, 403, marks=STRICTER
         ),
+        ({"Origin": "http://["}, 403),
     ],
-    ids=["version", "no version", "key", "no key", "origin", "null origin", "own origin", "no origin", "list", "token"],
-)
+    ids=[
+        "version", "no version", "key", "no key", "protocol", "protocols", "origin", "null origin", "own origin",
+        "no origin", "list", "token", "bad origin",
+    ],
+)  # fmt: skip
 def test_handshakes(api: Client, changes: dict[str, str | None], code: int) -> None:
     widgets = serve(api)
     with Raw(api, f"{widgets.path()}?watch=true", handshake(**changes)) as line:
@@ -358,11 +413,21 @@ def frame(first: int, payload: bytes, *, masked: bool = True, size: bytes | None
         pytest.param(frame(0x09, b"half a ping"), 1002, marks=FORGIVING),
         pytest.param(frame(0x8B, b"no such control"), 1002, marks=FORGIVING),
         pytest.param(frame(0x89, b"", size=b"\x7e\x01\x00"), 1002, marks=FORGIVING),
+        pytest.param(frame(0x83, b"no such data"), 1002, marks=FORGIVING),
+        pytest.param(frame(0x80, b"the end of nothing"), 1002, marks=FORGIVING),
+        pytest.param(frame(0x01, b"half") + frame(0x80, b"whole") + frame(0x02, b"half") + frame(0x81, b"other"), 1002,
+                     marks=FORGIVING),
+        pytest.param(frame(0x88, b"x"), 1002, marks=FORGIVING),
+        pytest.param(frame(0x88, (1015).to_bytes(2, "big")), 1002, marks=FORGIVING),
+        pytest.param(frame(0x88, (1000).to_bytes(2, "big") + b"\xff"), 1007, marks=FORGIVING),
         pytest.param(frame(0x82, b"", size=b"\x7f" + (1 << 40).to_bytes(8, "big")), 1009, marks=FORGIVING),
         pytest.param(frame(0x82, b"x" * 60_000, size=b"\x7e" + (60_000).to_bytes(2, "big")) * 2, 1009, marks=FORGIVING),
     ],
-    ids=["close", "own code", "bad code", "unmasked", "extension", "fragment", "opcode", "long", "huge", "many"],
-)
+    ids=[
+        "close", "own code", "bad code", "unmasked", "extension", "fragment", "opcode", "long", "data opcode", "end",
+        "mixed", "half a code", "no code", "no text", "huge", "many",
+    ],
+)  # fmt: skip
 def test_what_a_client_may_not_send_ends_the_watch(api: Client, sent: bytes, code: int) -> None:
     widgets = serve(api)
     with Raw(api, f"{widgets.path()}?watch=true", handshake()) as line:

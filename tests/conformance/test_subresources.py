@@ -128,6 +128,28 @@ def test_replicas_are_there_and_make_sense(crontabs: Resource) -> None:
     assert api.get(at(crontabs, "scale")).expect(200)["spec"] == {"replicas": 1}
 
 
+@pytest.mark.rows("SRV-008", "SRV-009")
+def test_replicas_below_a_null_cannot_be_set(api: Client) -> None:
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    scale = {"specReplicasPath": ".spec.a.b.replicas", "statusReplicasPath": ".status.replicas"}
+    widgets = serve(api, schema={"openAPIV3Schema": anything}, subresources={"scale": scale})
+    widgets.create("x", a={"b": None})
+    refused = api.patch(f"{widgets.path('x')}/scale", {"spec": {"replicas": -1}}, MERGE).expect(500)
+    assert refused["message"] == "value cannot be set because .spec.a.b is not a map[string]interface{}"
+    assert "reason" not in refused
+    widgets.create("y", a={})
+    api.patch(f"{widgets.path('y')}/scale", {"spec": {"replicas": 2}}, MERGE).expect(200)
+
+
+@pytest.mark.rows("SRV-008", "ERR-11")
+def test_a_scale_of_former_times(crontabs: Resource) -> None:
+    create(crontabs, replicas=3)
+    for version in ("extensions/v1beta1", "apps/v1beta1", "apps/v1beta2"):
+        body = {"apiVersion": version, "spec": {"replicas": 4}}
+        refused = crontabs.api.patch(at(crontabs, "scale"), body, MERGE).expect(422)["message"]
+        assert refused.endswith(f"converting ({version.rpartition('/')[2]}.Scale) to (v1.Scale): unknown conversion")
+
+
 @pytest.mark.rows("SRV-004", "SRV-005", "SRV-006", "DIS-10")
 def test_the_status_and_the_rest_do_not_touch_each_other(crontabs: Resource) -> None:
     api = crontabs.api

@@ -70,6 +70,9 @@ PATHS = {
     '.spec.items[?(@.type=="B")].name': "two", '.spec.items[?(@.type=="C")].name': None,
     ".spec.items[?(@.size>1)].name": "two", ".spec.items[?(@.on)].name": "one", "..b": "deep",
     ".spec.a": '{"b":"deep"}', ".spec['a','x.y']": '{"b":"deep"}', ".metadata.labels.l": "label",
+    ".spec['$a']": None, ".spec.a$b": None, ".spec.a$true": "true",
+    ".spec.items[?(@.size=2)].name": None, ".spec.items[?(@.name[0])].name": "one", ".spec.list[0]}.x": "1",
+    ".spec.list[9223372036854775807]": None,
 }  # fmt: skip
 SPEC = {
     "a": {"b": "deep"}, "x.y": "dotted", "list": [1, 2, 3],

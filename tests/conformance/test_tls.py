@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import http.client
 import re
 import ssl
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -178,6 +180,14 @@ def test_health_and_version_are_open(secure: Server, trust: ssl.SSLContext, path
     assert Client(secure.url, {}, trust).get(path).status == 200
 
 
+@pytest.mark.rows("AUT-002")
+@pytest.mark.parametrize("path", ["/healthz/", "/healthz/nope", "/livez//", "/readyz/nope", "/version/nope"])
+def test_strangers_are_not_told_what_is_served(secure: Server, trust: ssl.SSLContext, path: str) -> None:
+    answer = Client(secure.url, {}, trust).get(path)
+    assert answer.status in {401, 403, 404}
+    assert "/apis" not in answer.text
+
+
 @pytest.mark.rows("AUT-001")
 def test_tokens_of_the_file_count(secure: Server, trust: ssl.SSLContext) -> None:
     Client(secure.url, {"Authorization": "Bearer sesame"}, trust).get("/apis").expect(200)
@@ -188,6 +198,34 @@ def test_client_certificates_count(secure: Server, trust: ssl.SSLContext, author
     certificate, key = authority.issue("admin", "system:masters")
     trust.load_cert_chain(certificate, key)
     Client(secure.url, {}, trust).get("/api/v1/namespaces/default").expect(200)
+
+
+@pytest.mark.differs("a page of any origin may use what its browser lends it")
+@pytest.mark.parametrize(("sent", "code"), [("", 403), ("Bearer anything", 401), ("Bearer sesame", 101)])
+def test_a_page_of_another_origin_is_known_by_its_token_alone(
+    secure: Server, trust: ssl.SSLContext, authority: Authority, sent: str, code: int
+) -> None:
+    trust.load_cert_chain(*authority.issue("admin", "system:masters"))
+    headers = {"Origin": "https://elsewhere.example.com", **({"Authorization": sent} if sent else {})}
+    assert handshake(secure, trust, headers) == code
+    assert handshake(secure, trust, {"Origin": secure.url}) == 101
+
+
+def handshake(server: Server, trust: ssl.SSLContext, headers: dict[str, str]) -> int:
+    asked = {
+        "Host": urlsplit(server.url).netloc,
+        "Connection": "Upgrade",
+        "Upgrade": "websocket",
+        "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+        **headers,
+    }
+    line = http.client.HTTPSConnection(asked["Host"], context=trust, timeout=10)
+    try:
+        line.request("GET", "/api/v1/namespaces?watch=true&timeoutSeconds=1", headers=asked)
+        return line.getresponse().status
+    finally:
+        line.close()
 
 
 def test_a_foreign_certificate_does_not(secure: Server, trust: ssl.SSLContext, tmp_path: Path) -> None:

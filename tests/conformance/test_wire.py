@@ -87,6 +87,16 @@ def test_a_watch_until_before_now_ends_at_once(api: Client) -> None:
     assert api.get(widgets.path() + "?watch=true&timeoutSeconds=-1").status == 200
 
 
+@pytest.mark.parametrize(("more", "count"), [(9_999, 1), (10_000, 2)])
+def test_a_query_of_many_parameters_is_none(api: Client, more: int, count: int) -> None:
+    widgets = serve(api)
+    for name in "ab":
+        widgets.create(name)
+    # upstream: Go's net/url leaves all of them out from there on
+    listed = api.get(f"{widgets.path()}?limit=1{'&a' * more}").expect(200)
+    assert len(listed["items"]) == count
+
+
 @pytest.mark.rows("PAR-001")
 def test_a_watch_of_lists_ends_at_once(api: Client) -> None:
     widgets = serve(api)
@@ -183,3 +193,15 @@ def test_a_revision_of_a_write_is_a_number(api: Client) -> None:
         body = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "a"}, "spec": {"replicas": 3}}
         body["metadata"] = {"name": "a", "resourceVersion": text}
         api.put(widgets.path("a") + "/scale?dryRun=All", body).expect(code)
+
+
+@pytest.mark.rows("SRV-001")
+def test_custom_resources_called_namespaces_lie_in_the_namespace_of_their_name(api: Client) -> None:
+    spaces = serve(api, "namespaces")
+    path = f"/apis/{spaces.group}/v1/namespaces/default"
+    made = api.post(path, spaces.make("default")).expect(201)
+    assert (made["metadata"]["name"], made["metadata"]["namespace"]) == ("default", "default")
+    assert api.get(path).expect(200) == made == api.get(spaces.path("default")).expect(200)
+    assert api.get(f"{path}/status").expect(404)["details"]["kind"] == "namespaces"
+    assert len(api.get(f"/apis/{spaces.group}/v1/namespaces").expect(200)["items"]) == 1
+    api.delete(path).expect(200)

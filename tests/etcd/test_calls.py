@@ -11,7 +11,6 @@ import pytest
 from apiext.etcd import errors
 from apiext.etcd.client import Batch, Etcd, WatchHandle, prefix_end
 from apiext.etcd.errors import EtcdError
-from apiext.etcd.lease import KeptLease
 from tests.etcd.conftest import RealEtcd
 from tests.etcd.witness import witness
 
@@ -220,18 +219,6 @@ async def test_leases(client: Etcd, prefix: bytes) -> None:
     lease = await client.lease_grant(60)
     await client.create(prefix + b"k", b"", lease=lease)
     await client.lease_revoke(lease)
-    assert await client.get(prefix + b"k") is None
-
-
-async def test_kept_lease(client: Etcd, prefix: bytes) -> None:
-    async with asyncio.TaskGroup() as group:
-        kept = KeptLease(client, 2)
-        task = group.create_task(kept.run())
-        await kept.granted.wait()
-        await client.create(prefix + b"k", b"", lease=kept.id)
-        await asyncio.sleep(3.5)
-        assert await client.get(prefix + b"k") is not None
-        task.cancel()
     assert await client.get(prefix + b"k") is None
 
 

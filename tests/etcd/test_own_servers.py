@@ -205,6 +205,18 @@ def test_no_request_is_logged_otherwise(tmp_path: Path) -> None:
     assert "/readyz" not in server.log.read_text()
 
 
+def test_a_server_can_be_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("json", "logging", "apiext"):  # no part of the server, though tests run here
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('the wrong one')\n")
+    monkeypatch.chdir(tmp_path)
+    server = Server()
+    for _ in range(2):
+        with server:
+            assert server.apply(configmap("mine"))
+            pid = server._process.pid if server._process is not None else 0
+    assert not _runs(pid)
+
+
 @only_linux
 def test_a_server_dies_with_the_tests_that_started_it() -> None:
     code = (

@@ -17,7 +17,7 @@ from tests.support.admission_webhook import Raw, Webhook, document, page, runnin
 from tests.support.definitions import Resource, serve
 from tests.support.http_client import Client
 from tests.support.processes import Server, free_port
-from tests.support.waiting import busy
+from tests.support.waiting import prompt
 
 START = 'Internal error occurred: failed calling webhook "v.example.com": '
 CALL = f"{START}failed to call webhook: "
@@ -221,7 +221,8 @@ def test_a_hanging_webhook_is_left_after_its_time(api: Client, hook: Webhook, wi
         found = api.post(widgets.path(), widgets.make("a")).expect(500)
         took = time.monotonic() - began
     assert found["message"].endswith('?timeout=1s": context deadline exceeded')
-    assert 0.9 < took < 3 * busy()
+    assert took > 0.9
+    prompt(took, 3)
 
 
 @pytest.mark.rows("ADM-011")
@@ -235,7 +236,8 @@ def test_a_request_ends_in_its_own_time(api: Client, hook: Webhook, widgets: Res
         took = time.monotonic() - began
     assert found["reason"] == "Timeout"
     assert found["message"].startswith("Timeout: request did not complete within requested timeout")
-    assert 0.9 < took < 3 * busy()
+    assert took > 0.9
+    prompt(took, 3)
     api.get(widgets.path("a")).expect(404)
 
 
@@ -292,7 +294,7 @@ def test_strange_answers(api: Client, hook: Webhook, widgets: Resource, response
     with configured(api, VALIDATING, webhook("v", hook.client_config(), rule(widgets))):
         began = time.monotonic()
         answer = api.post(widgets.path(), widgets.make("a"))
-        assert time.monotonic() - began < 5 * busy()
+        prompt(time.monotonic() - began, 5)
     assert answer.status == 201 or answer.json["message"], answer.text
     assert answer.status == 201 or "v.example.com" in answer.json["message"]
     assert api.get("/livez").status == 200
@@ -318,4 +320,4 @@ def test_one_hanging_webhook_hurts_only_its_own_writes(api: Client, server: Serv
         for thread in threads:
             thread.join()
     assert stuck == [500] * 20
-    assert sorted(times)[-2] < 0.5 * busy(), times
+    prompt(sorted(times)[-2], 0.5)

@@ -28,7 +28,7 @@ from tests.support.conversion_webhook import (
 from tests.support.definitions import establish, fresh_group, serve
 from tests.support.http_client import DEFINITIONS, Client
 from tests.support.processes import Server, running_server, start_server, stop
-from tests.support.waiting import busy, until
+from tests.support.waiting import prompt, until
 
 HELD = ["example.com/hold"]
 
@@ -105,7 +105,7 @@ class Neighbour:
         assert not self.wrong
         took = sorted(self.took)
         assert len(took) > 20
-        assert took[int(len(took) * 0.98)] < max(within * busy(), 5 * self.usual), took[-20:]
+        prompt(took[int(len(took) * 0.98)], max(within, 5 * self.usual), "others")
 
 
 @pytest.mark.rows("VER-008")
@@ -126,16 +126,15 @@ def test_a_webhook_that_hangs_holds_up_nobody_else(api: Client, hook: Webhook) -
     refused = [text for text in texts if text == "100 requests are waiting for its answers already"]
     assert len(late) + len(refused) == len(names)
     assert len(late) == 100
-    assert 29 < took < 50
+    assert took > 29
+    prompt(took, 50)
 
     again = api.get(f"{tabs.path('v1', names[0])}?timeout=1s")
     assert again.status in (500, 504)
     assert tabs.get("v1beta1", names[0])["hostPort"] == "o000:1"
     hook.released.set()
     hook.answer = answer(crontab)
-    back = time.monotonic()
-    until(lambda: api.get(tabs.path("v1", names[1])).status == 200, "the webhook is asked again", within=5)
-    assert time.monotonic() - back < 2.5 * busy()
+    until(lambda: api.get(tabs.path("v1", names[1])).status == 200, "the webhook is asked again", within=2.5)
 
 
 @pytest.mark.rows("VER-008")
@@ -146,7 +145,7 @@ def test_a_request_does_not_wait_longer_than_it_wants_to(api: Client, hook: Webh
     began = time.monotonic()
     found = api.get(f"{tabs.path('v1', 'a')}?timeout=1s")
     assert (found.status, found.json["reason"]) == (504, "Timeout")
-    assert time.monotonic() - began < 2 * busy()
+    prompt(time.monotonic() - began, 2)
     assert tabs.get("v1", "a")["host"] == "a"  # the call went on, and who came later got its answer
     assert len(hook.requests()) == 1
     made = {"apiVersion": f"{tabs.group}/v1", "kind": "CronTab", "metadata": {"name": "b"}, "host": "b"}
@@ -154,7 +153,7 @@ def test_a_request_does_not_wait_longer_than_it_wants_to(api: Client, hook: Webh
         began = time.monotonic()
         found = api.request(method, f"{tabs.path('v1', path)}?timeout=1s", body)
         assert (found.status, found.json["reason"]) == (504, "Timeout")
-        assert time.monotonic() - began < 2 * busy()
+        prompt(time.monotonic() - began, 2)
     assert [it["hostPort"] for it in api.get(tabs.path("v1beta1")).expect(200)["items"]] == ["a:1"]
 
 
@@ -288,7 +287,7 @@ def test_a_server_stops_while_a_webhook_hangs(tmp_path: Path, hook: Webhook) -> 
             began = time.monotonic()
             assert server.process is not None
             assert stop(server.process) == 0
-            assert time.monotonic() - began < 10
+            prompt(time.monotonic() - began, 10)
             assert pending.exception() is not None or pending.result().status >= 500
 
 

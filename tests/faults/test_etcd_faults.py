@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import shutil
 import signal
+import socket
+import socketserver
 import subprocess
+import threading
+import time
 import urllib.error
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,8 +22,17 @@ from tests.faults.workload import Load
 from tests.support import etcd_reader
 from tests.support.definitions import Resource, serve
 from tests.support.http_client import Client
-from tests.support.processes import Etcd, Server, etcd_binary, running_etcd, running_server, stop
-from tests.support.waiting import busy, pause, until
+from tests.support.processes import (
+    SERVE,
+    Etcd,
+    Server,
+    etcd_binary,
+    running_etcd,
+    running_server,
+    start_process,
+    stop,
+)
+from tests.support.waiting import pause, prompt, until
 
 WRITERS, WATCHERS = 6, 3
 SCHEMA = {"type": "object", "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}}
@@ -168,10 +182,54 @@ def test_readiness_tells_of_a_silent_etcd(tmp_path: Path) -> None:
     ):
         etcd.process.send_signal(signal.SIGSTOP)
         try:
-            until(lambda: not ready(server), "it is told, though nobody asks anything else", 5 * busy())
+            until(lambda: not ready(server), "it is told, though nobody asks anything else", within=5)
         finally:
             etcd.process.send_signal(signal.SIGCONT)
-        until(lambda: ready(server), "it is ready again", 5 * busy())
+        until(lambda: ready(server), "it is ready again", within=5)
+
+
+@contextlib.contextmanager
+def drying_up(etcd: Etcd, size: int) -> Iterator[str]:
+    """Yield the URL of a line to etcd that ends to bring anything after so many bytes."""
+    left = [size]
+
+    def copy(source: socket.socket, target: socket.socket, *, counted: bool) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(1000):
+                left[0] -= len(data) * counted
+                if left[0] > 0 or not counted:
+                    target.sendall(data)
+
+    class Line(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with socket.create_connection(("127.0.0.1", int(etcd.url.rpartition(":")[2]))) as there:
+                back = threading.Thread(target=copy, args=(there, self.request), kwargs={"counted": True}, daemon=True)
+                back.start()
+                copy(self.request, there, counted=False)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Line) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+def test_a_start_that_waits_for_a_silent_etcd_can_be_ended(tmp_path: Path) -> None:
+    ready, log = tmp_path / "ready", tmp_path / "log"
+    with running_etcd(tmp_path / "etcd") as etcd, drying_up(etcd, 1500) as url, log.open("wb") as out:
+        flags = [f"--etcd-servers={url}", f"--data-dir={tmp_path / 'server'}", f"--ready-file={ready}"]
+        server = start_process([*SERVE, "--insecure", "--port=0", *flags], out)
+        try:
+            until(lambda: b"leaving an etcd connection" in log.read_bytes(), "etcd is silent")
+            assert not ready.exists()
+            server.send_signal(signal.SIGTERM)
+            began = time.monotonic()
+            assert server.wait(30) == 4
+            prompt(time.monotonic() - began, 5, "the end of the start")
+            assert b"stopped before " in log.read_bytes()
+        finally:
+            server.kill()
+            server.wait()
 
 
 @pytest.mark.rows("RV-017", "RV-009", "WRI-005", "ETC-005")

@@ -17,7 +17,7 @@ from tests.support import etcd_reader
 from tests.support.definitions import Resource, definition, establish, fresh_group, serve
 from tests.support.http_client import DEFINITIONS, JSON_PATCH, Client
 from tests.support.processes import Server, running_etcd, running_server
-from tests.support.waiting import busy, pause, until
+from tests.support.waiting import pause, until
 
 SCHEMA = {"type": "object", "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}}
 ROUNDS = 2
@@ -74,7 +74,7 @@ def _old_definitions_do_not_count(asleep: Server, awake: Client, seconds: float)
     group = fresh_group()
     for plural in ("widgets", "gadgets"):
         establish(awake, definition(group, plural))
-    until(lambda: Client(asleep.url).get(f"/apis/{group}/v1/gadgets").status == 200, "both serve it", 5 * busy())
+    until(lambda: Client(asleep.url).get(f"/apis/{group}/v1/gadgets").status == 200, "both serve it", within=5)
     body = '{"apiVersion":"%s/v1","kind":"%s","metadata":{"name":"late"},"spec":{"color":"red"}}'
     places = {kind: f"/apis/{group}/v1/namespaces/default/{kind.lower()}s" for kind in ("Widget", "Gadget")}
     colour = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/color/maxLength"
@@ -84,8 +84,8 @@ def _old_definitions_do_not_count(asleep: Server, awake: Client, seconds: float)
         changed = [{"op": "add", "path": colour, "value": 2}]
         awake.patch(f"{DEFINITIONS}/widgets.{group}", changed, JSON_PATCH).expect(200)
         awake.delete(f"{DEFINITIONS}/gadgets.{group}").expect(200)
-        until(lambda: awake.get(places["Gadget"]).status == 404, "the definition is gone", 10 * busy())
-        until(lambda: awake.post(places["Widget"], body % (group, "Widget")).status == 422, "it tells", 5 * busy())
+        until(lambda: awake.get(places["Gadget"]).status == 404, "the definition is gone", within=10)
+        until(lambda: awake.post(places["Widget"], body % (group, "Widget")).status == 422, "it tells", within=5)
         return sent
 
     (widget, told), (gadget, _) = _frozen(asleep, meanwhile, seconds)
@@ -105,7 +105,7 @@ def test_a_server_that_stood_still_has_missed_nothing(tmp_path: Path) -> None:
             api = Client(awake.url)
             seen, of_asleep, of_awake = (serve(api, schema={"openAPIV3Schema": SCHEMA}) for _ in range(3))
             seen.create("seen")
-            until(lambda: Client(asleep.url).get(of_asleep.path()).status == 200, "both serve it", 5 * busy())
+            until(lambda: Client(asleep.url).get(of_asleep.path()).status == 200, "both serve it", within=5)
             since = etcd_reader.head(etcd)
             loads = [
                 (Load(server.url, widgets.path(), f"{widgets.group}/v1", widgets.kind, seed=5), widgets)

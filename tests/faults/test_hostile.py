@@ -18,7 +18,7 @@ from tests.support.definitions import Resource, definition, serve
 from tests.support.http_client import APPLY, DEFINITIONS, TABLE, Client
 from tests.support.processes import Server, running_server
 from tests.support.strain import memory, slowness, spent
-from tests.support.waiting import busy, pause, until
+from tests.support.waiting import busy, pause, prompt, until
 
 STRATEGIC = "application/strategic-merge-patch+json"
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
@@ -33,6 +33,14 @@ SCHEMA = {
                 "host": {"type": "string", "format": "hostname"},
                 "time": {"type": "string", "format": "duration"},
                 "any": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+                "objects": {
+                    "type": "object",
+                    "additionalProperties": {"type": "object", "properties": {"a": {"type": "string"}}},
+                },
+                "lists": {
+                    "type": "object",
+                    "additionalProperties": {"type": "array", "items": {"type": "string"}},
+                },
             },
         }
     },
@@ -86,6 +94,35 @@ def retained(api: Client, _: Resource) -> int:
     return api.patch(f"{CONFIG_MAPS}/large", {"data": {"$retainKeys": [*keys], **keys}}, STRATEGIC).status
 
 
+def applied(api: Client, widgets: Resource) -> int:
+    """Apply many items of a wrong type below a long name."""
+    body = widgets.make("a", lists={LONG: [1] * 5_000})
+    return api.patch(widgets.path("a"), body, APPLY, fieldManager="m").status
+
+
+def twice(api: Client, widgets: Resource) -> int:
+    """Send a member twice, and many items below a long name."""
+    text = json.dumps(widgets.make("a", any={LONG * 10: [1] * 500_000})).replace('"kind"', '"kind":"x","kind"', 1)
+    return api.post(f"{widgets.path()}?dryRun=All", text, {"Content-Type": "application/json"}).status
+
+
+def service(**spec: Any) -> Send:
+    """Return what creates a service, or seems to."""
+    body = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "hostile"}, "spec": spec}
+    return lambda api, _: api.post("/api/v1/namespaces/default/services", body, dryRun="All").status
+
+
+def hooked(api: Client, _: Resource) -> int:
+    """Create a webhook of many versions, or seem to."""
+    hook = {"name": "a.b.c", "admissionReviewVersions": [f"v{number}" for number in range(60_000)]}
+    body = {"apiVersion": f"{HOOKS}/v1", "kind": "ValidatingWebhookConfiguration", "metadata": {"name": "a"}}
+    path = f"/apis/{HOOKS}/v1/validatingwebhookconfigurations"
+    return api.post(path, {**body, "webhooks": [hook]}, dryRun="All").status
+
+
+LONG = "k" * 100_000  # a name
+HOOKS = "admissionregistration.k8s.io"
+PORTS = [{"name": f"p{number}", "port": number, "nodePort": number} for number in range(1, 50_000)]
 KEYS = [f"k{number}" for number in range(30_000)]
 COSTLY: dict[str, tuple[Send, int]] = {
     "wrong members": (dry(lambda it: it.make("a", map=dict.fromkeys(KEYS, 1))), 422),
@@ -114,6 +151,21 @@ COSTLY: dict[str, tuple[Send, int]] = {
     ),
     "versions": (defined({"type": "object"}, 15_000), 422),
     "retained": (retained, 200),
+    "unknown below a long name": (dry(lambda it: it.make("a", objects={LONG: dict.fromkeys(KEYS[:3_000], 1)})), 201),
+    "wrong below a long name": (dry(lambda it: it.make("a", lists={LONG * 10: [""] * 400_000 + [1]})), 422),
+    "applied below a long name": (applied, 500),
+    "twice above a long name": (twice, 201),
+    "enumeration of a long name": (
+        defined({"type": "object", "properties": {LONG: {"type": "integer", "enum": [0] * 5_000}}}),
+        201,
+    ),
+    "keywords of a long name": (
+        defined({"type": "object", "properties": {LONG: {"type": "string", **dict.fromkeys(KEYS[:3_000], 1)}}}),
+        201,
+    ),
+    "ports": (service(type="NodePort", ports=PORTS), 201),
+    "families": (service(ipFamilies=["IPv4"] * 300_000), 422),
+    "review versions": (hooked, 422),
 }
 """What was quadratic, or held the interpreter, and the code that it is answered with."""
 
@@ -126,7 +178,7 @@ def test_one_request_takes_seconds_of_nobody(server: Server, widgets: Resource, 
     assert send(widgets.api, widgets) == code
     took, grown = spent(server) - took, memory(server, "VmHWM") - had
     print(f"{took:.2f} s of CPU, {grown:.0f} MiB")
-    assert took < 6.0 * max(slow, slowness()[0])
+    prompt(took, 6.0 * max(slow, slowness()[0]), "CPU")
     assert grown < 250
 
 
@@ -243,7 +295,7 @@ def test_others_are_answered_meanwhile(server: Server, widgets: Resource, name: 
         print(f"others waited {waited:.3f} s")
         if waited < 0.25 * max(load, busy()):
             return
-    pytest.fail(f"others waited {waited:.3f} s")
+    prompt(waited, 0.25, "others waited")
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["in one piece", "in pieces"])
@@ -273,7 +325,6 @@ def test_a_thread_that_computes_keeps_no_server_from_its_end(tmp_path: Path) -> 
         for line in lines:
             line.sendall(head.encode() + body)
         pause(0.5)
-        load = busy()
         began = time.monotonic()
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(60) == 0
@@ -281,4 +332,4 @@ def test_a_thread_that_computes_keeps_no_server_from_its_end(tmp_path: Path) -> 
         for line in lines:
             line.close()
         print(f"ended after {took:.1f} s")
-        assert took < 10 * max(load, busy())
+        prompt(took, 10)

@@ -11,7 +11,7 @@ from tests.support import etcd_reader
 from tests.support.definitions import Resource, condition, serve
 from tests.support.http_client import DEFINITIONS, Client
 from tests.support.processes import Etcd, Server, running_etcd, start_server, stop
-from tests.support.waiting import busy, until
+from tests.support.waiting import until
 
 COUNT, HELD, WRITERS = 500, 3, 4
 SCHEMA = {"type": "object", "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}}
@@ -68,18 +68,18 @@ def begun(etcd: Etcd, widgets: Resource, namespace: str) -> None:
 
 def wait_until_gone(api: Client, path: str) -> None:
     """Wait until an object is not there any more."""
-    until(lambda: api.get(path).status == 404, f"{path} has gone", 15 * busy())
+    until(lambda: api.get(path).status == 404, f"{path} has gone", within=15)
 
 
 def released(api: Client, widgets: Resource, namespace: str, etcd: Etcd) -> None:
     """Wait until only the held ones are left, and let them go."""
     prefix = f"/registry/{widgets.group}/widgets/{namespace}/"
-    until(lambda: len(etcd_reader.state(etcd, prefix)) == HELD, "all that may go have gone", 30 * busy())
+    until(lambda: len(etcd_reader.state(etcd, prefix)) == HELD, "all that may go have gone", within=30)
     for number in range(HELD):
         held = api.get(widgets.path(f"w{number}", namespace)).expect(200)
         assert held["metadata"]["deletionTimestamp"]
         api.patch(widgets.path(f"w{number}", namespace), {"metadata": {"finalizers": None}}).expect(200)
-    until(lambda: not etcd_reader.state(etcd, prefix), "the last have gone", 15 * busy())
+    until(lambda: not etcd_reader.state(etcd, prefix), "the last have gone", within=15)
 
 
 def test_deletions_go_on_after_a_kill(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from tests.support.definitions import Resource, serve
 from tests.support.http_client import Client
 from tests.support.processes import Etcd, Server, running_etcd, running_server
 from tests.support.strain import memory
-from tests.support.waiting import busy, until
+from tests.support.waiting import prompt, until
 
 SCHEMA = {"type": "object", "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}}
 WATCHERS, WRITERS = 800, 8
@@ -158,7 +158,7 @@ def test_a_server_that_ends_leaves_nobody_in_the_dark(etcd: Etcd, tmp_path: Path
             thread.join(30)
     told = [_names_until_the_end(line) for line in watching]
     print(f"{len(seen.acknowledged)} writes, {len(seen.reset)} reset; the server ended in {took:.1f} s")
-    assert took < 10 * busy()
+    prompt(took, 10)
     assert not seen.wrong, seen.wrong[:5]
     assert seen.refused == WRITERS
     assert all(whole for _, whole in told), f"{sum(not whole for _, whole in told)} streams have no end"

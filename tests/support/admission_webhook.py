@@ -23,6 +23,7 @@ Review = dict[str, Any]
 Exchange = BaseHTTPRequestHandler
 Answer = Callable[[Review], "Review | Raw"]
 """request part of a review → response part (its uid is filled in), or what to do with the connection."""
+START_WITHIN = 40.0
 
 
 class Raw:
@@ -210,11 +211,12 @@ def in_another_process(**answers: Answer) -> Iterator[Callable[[str], dict[str, 
     process = multiprocessing.get_context("fork").Process(target=_serve, args=(answers, theirs), daemon=True)
     process.start()
     try:
+        assert ours.poll(START_WITHIN), "the webhook's process says nothing"
         whole: dict[str, Any] = ours.recv()
         yield lambda path: {**whole, "url": f"{whole['url']}{path}"}
     finally:
         process.kill()
-        process.join()
+        process.join(START_WITHIN)
 
 
 def _serve(answers: dict[str, Answer], told: Connection) -> None:

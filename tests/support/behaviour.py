@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 _LISTED = Path(__file__).with_name("rows.yaml")
-_shown, _broken = pytest.StashKey[set[str]](), pytest.StashKey[set[str]]()
+_ROWS = "behaviour rows"
 
 
 @cache
@@ -34,10 +34,10 @@ def rows_of(item: pytest.Item) -> Iterator[str]:
 class BehaviourRows:
     """A pytest plugin: notes the rows of each test, prints how many hold."""
 
-    @pytest.hookimpl
-    def pytest_configure(self, config: pytest.Config) -> None:
+    def __init__(self) -> None:
         """Start with nothing shown."""
-        config.stash[_shown], config.stash[_broken] = set(), set()
+        self._shown: set[str] = set()
+        self._broken: set[str] = set()
 
     @pytest.hookimpl
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -46,20 +46,26 @@ class BehaviourRows:
             if unknown := set(rows_of(item)) - all_rows():
                 raise pytest.UsageError(f"{item.nodeid} is marked with rows that do not exist: {sorted(unknown)}")
 
-    @pytest.hookimpl
-    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> None:
-        """Note the rows of a test that ran: shown when it passed, broken when anything of it failed."""
-        rows = set(rows_of(item))
-        if call.excinfo is None:
-            if call.when == "call":
-                item.config.stash[_shown].update(rows)
-        elif not call.excinfo.errisinstance(pytest.skip.Exception):
-            item.config.stash[_broken].update(rows)
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Let a report carry the rows of its test, to the process that sums up."""
+        report = yield
+        report.user_properties.append((_ROWS, list(rows_of(item))))
+        return report
 
     @pytest.hookimpl
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note the rows of a test that ran: shown when it passed, broken when anything of it failed."""
+        rows = dict(report.user_properties).get(_ROWS, [])
+        if report.failed or hasattr(report, "wasxfail"):
+            self._broken.update(rows)
+        elif report.passed and report.when == "call":
+            self._shown.update(rows)
+
+    @pytest.hookimpl
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print how many rows passing tests show."""
-        holding = config.stash[_shown] - config.stash[_broken]
+        holding = self._shown - self._broken
         terminalreporter.write_line(f"behaviour: {len(holding)} of {len(all_rows())}")
         if terminalreporter.verbosity > 0:
             terminalreporter.write_line("not shown: " + " ".join(sorted(all_rows() - holding)))

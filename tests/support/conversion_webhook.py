@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.admission_webhook import (
+    START_WITHIN,
     Answer,
     Raw,
     Review,
@@ -229,16 +230,18 @@ def in_another_process(convert: Convert = renamed) -> Iterator[tuple[dict[str, A
         process = multiprocessing.Process(target=_serve, args=(Path(directory), convert, theirs), daemon=True)
         process.start()
         try:
+            assert ours.poll(START_WITHIN), "the webhook's process says nothing"
             config: dict[str, Any] = ours.recv()
 
             def count() -> int:
                 ours.send("count")
+                assert ours.poll(START_WITHIN), "the webhook's process says nothing more"
                 return int(ours.recv())
 
             yield config, count
         finally:
             process.kill()
-            process.join()
+            process.join(START_WITHIN)
 
 
 def _serve(directory: Path, convert: Convert, told: Connection) -> None:

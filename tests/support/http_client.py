@@ -108,7 +108,7 @@ class Client:
                 sent["Content-Type"] = "application/json"
         connection = self._connect(timeout)
         try:
-            connection.putrequest(method, path, skip_accept_encoding=True)
+            connection.putrequest(method, path, skip_host="Host" in sent, skip_accept_encoding=True)
             for name, value in sent.items():
                 connection.putheader(name, value)
             if body is not None and "Transfer-Encoding" not in sent:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.support.http_client import Client
 from tests.support.processes import Server
+from tests.support.waiting import prompt
 
 QUIET = 0.053  # seconds of the spin below on a machine that nobody else uses
 CALM = 1.0  # seconds that /readyz may take meanwhile
@@ -70,6 +71,6 @@ def strained(server: Server, *, cpu: float = 1.0, mib: float = 50.0) -> Iterator
     slow, late = map(max, zip(begun, slowness(), strict=True))
     asking = 0.002 * len(waits)  # of the CPU is ours
     print(f"{took:.2f} s of CPU ({slow:.1f} times slower than quiet), {grown:.1f} MiB, {max(waits):.3f} s")
-    assert took < cpu * slow + asking, f"{took:.2f} s of CPU on a machine {slow:.1f} times slower than quiet"
+    prompt(took, cpu * slow + asking, f"CPU on a machine {slow:.1f} times slower than quiet")
     assert grown < mib, f"{grown:.1f} MiB"
-    assert max(waits) < CALM * late, f"others waited {max(waits):.2f} s"
+    prompt(max(waits), CALM * late, "others waited")

@@ -1,4 +1,4 @@
-"""Knows how to make certificates for webhooks under test: good, expired, foreign, for other names."""
+"""Knows how to make certificates for servers under test: good, expired, foreign, for other names."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ def authority(common: str = "webhook-test-ca") -> TestAuthority:
     return TestAuthority(certificate, key)
 
 
-def server_context(
+def server_file(
     ca: TestAuthority, directory: Path, names: tuple[str, ...] = ("localhost", "127.0.0.1"), *, expired: bool = False
-) -> ssl.SSLContext:
-    """Return the context of a server whose certificate is for ``names``; expired: yesterday was its last day."""
+) -> Path:
+    """Return a file with key and certificate of a server for ``names``; expired: yesterday was its last day."""
     key = ec.generate_private_key(ec.SECP256R1())
     now = datetime.now(UTC)
     end = now - timedelta(days=1) if expired else now + timedelta(days=5)
@@ -82,8 +82,15 @@ def server_context(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     pem.write_bytes(private + certificate.public_bytes(serialization.Encoding.PEM))
+    return pem
+
+
+def server_context(
+    ca: TestAuthority, directory: Path, names: tuple[str, ...] = ("localhost", "127.0.0.1"), *, expired: bool = False
+) -> ssl.SSLContext:
+    """Return the context of such a server."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(pem)
+    context.load_cert_chain(server_file(ca, directory, names, expired=expired))
     return context
 
 

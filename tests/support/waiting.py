@@ -1,4 +1,4 @@
-"""Knows how a test waits: for a condition, with a bound, never for a time."""
+"""Knows how a test waits: for a condition, with a bound, never for a time; and what is late by the clock."""
 
 from __future__ import annotations
 
@@ -9,20 +9,35 @@ from collections.abc import Callable
 from typing import TypeVar
 
 Found = TypeVar("Found")
+PATIENCE = 30.0  # seconds after which what did not come never comes
 
 _never = threading.Event()
 
 
-def until(condition: Callable[[], Found | None], what: str, within: float = 30.0, every: float = 0.02) -> Found:
-    """Return the first true value of ``condition``; AssertionError naming ``what`` after ``within`` seconds."""
-    deadline = time.monotonic() + within
-    while True:
-        found = condition()
-        if found:
-            return found
-        if time.monotonic() > deadline:
-            raise AssertionError(f"{what}: not within {within:g} s (last seen: {found!r})")
+class TooLate(AssertionError):
+    """What was wanted came, but late by the clock: such a test is run once more (docs/decisions/0028)."""
+
+
+def until(condition: Callable[[], Found | None], what: str, within: float = PATIENCE, every: float = 0.02) -> Found:
+    """Return the first true value of ``condition``; ``within`` 0 seconds means: of the first look.
+
+    TooLate when it takes more seconds, AssertionError when there is none with all PATIENCE either.
+    """
+    began = time.monotonic()
+    if found := condition():
+        return found
+    while within and time.monotonic() - began <= max(PATIENCE, within) * busy():
         _never.wait(every)
+        if found := condition():
+            prompt(time.monotonic() - began, within + every, what)
+            return found
+    raise AssertionError(f"{what}: not within {time.monotonic() - began:.0f} s (last seen: {found!r})")
+
+
+def prompt(took: float, limit: float, what: str = "it") -> None:
+    """Raise TooLate when ``took`` seconds are more than the ``limit`` on a machine as busy as this one."""
+    if took > limit * (crowd := busy()):
+        raise TooLate(f"{what}: {took:.3f} s, the limit is {limit:g} s x {crowd:.1f} for the busy machine")
 
 
 def pause(seconds: float) -> None:

@@ -1,12 +1,14 @@
 """The command line: flags of the real server, environment twins, the order of sources (command-line.md)."""
 
+import os
+import pwd
 import re
 from pathlib import Path
 
 import pytest
 
 from apiext import cli
-from apiext.config import ConfigError
+from apiext.config import ConfigError, default_data_dir
 
 UPSTREAM = [
     "etcd-servers",
@@ -121,12 +123,20 @@ def test_the_order_is_flag_then_environment_then_file_then_default(tmp_path: Pat
         ["--etcd-certfile=x"],
         ["--etcd-keyfile=x"],
         ["--tls-cert-file=x"],
+        ["--token=a b"],
+        ["--token=a\r"],
         ["--enable-admission-plugins=A,B", "--disable-admission-plugins=C,B"],
     ],
 )
 def test_what_cannot_be_meant_is_refused(arguments: list[str], tmp_path: Path) -> None:
     with pytest.raises((ConfigError, SystemExit)):
         parse(f"--data-dir={tmp_path}", *arguments)
+
+
+def test_a_password_in_a_url_is_refused_and_not_said(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="by --etcd-user") as told:
+        parse(f"--data-dir={tmp_path}", "--etcd-servers=http://root:sesame@etcd:2379")
+    assert "sesame" not in str(told.value)
 
 
 @pytest.mark.rows("OPS-001")
@@ -139,7 +149,7 @@ def test_verbosity_has_one_dash_too(typed: tuple[str, ...], tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("typed", "wanted"),
     [
-        (["--watch-cache", "--anonymous-auth"], {"anonymous_auth": True}),
+        (["--watch-cache", "--anonymous-auth", "--authorization-mode=RBAC"], {"anonymous_auth": True}),
         (["--anonymous-auth=false"], {"anonymous_auth": False}),
         (["--insecure", "--bind-address=127.0.0.9"], {"bind_address": "127.0.0.9", "port": 8080}),
         (["--insecure", "--bind-address=::1", "--port=0"], {"bind_address": "::1", "port": 0}),
@@ -157,6 +167,48 @@ def test_values(typed: list[str], wanted: dict[str, object], tmp_path: Path) -> 
     assert ({name: getattr(config, name) for name in wanted}, warnings) == (wanted, [])
 
 
+@pytest.mark.rows("AUT-001")
+@pytest.mark.parametrize("mode", [[], ["--authorization-mode=AlwaysAllow"], ["--authorization-mode=RBAC,AlwaysAllow"]])
+def test_one_is_told_that_strangers_may_do_everything(mode: list[str], tmp_path: Path) -> None:
+    config, warnings = parse(f"--data-dir={tmp_path}", "--anonymous-auth=true", *mode)
+    assert config.anonymous_auth
+    assert [text.endswith("strangers may do everything (see --authorization-mode=RBAC)") for text in warnings] == [True]
+
+
+def test_a_wrong_value_that_nobody_typed_says_where_it_is(tmp_path: Path) -> None:
+    def fault(*typed: str, **environment: str) -> str:
+        with pytest.raises(ConfigError) as raised:
+            cli.parse_serve([f"--data-dir={tmp_path}", *typed], environment, print)
+        return str(raised.value)
+
+    injected = "tcp://10.0.0.1:6443"
+    why = f"--port {injected}: expected a whole number"
+    assert fault(APIEXT_PORT=injected) == f"{why} (from APIEXT_PORT in the environment)"
+    assert fault(APIEXT_SECURE_PORT=injected) == f"{why} (from APIEXT_SECURE_PORT in the environment)"
+    assert fault(f"--port={injected}", APIEXT_PORT="1") == why
+    file = tmp_path / "config.yaml"
+    file.write_text("port: 70000")
+    assert fault(f"--config={file}").endswith(f"use 0 for a free one, or 1 to 65535 (from {file})")
+
+
+def test_a_relative_directory_below_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(ConfigError, match="--data-dir here: the current directory is gone, name the whole path"):
+        cli.parse_serve(["--data-dir=here"], {}, print)
+
+
+def test_the_usual_data_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert default_data_dir({"XDG_DATA_HOME": "/x", "HOME": "/h"}) == "/x/apiext"
+    assert default_data_dir({"XDG_DATA_HOME": "", "HOME": "/h"}) == "/h/.local/share/apiext"
+    monkeypatch.setattr(os, "getuid", lambda: 0)
+    home = pwd.getpwuid(0).pw_dir
+    assert default_data_dir({}) == default_data_dir({"HOME": ""}) == f"{home}/.local/share/apiext"
+    monkeypatch.setattr(os, "getuid", lambda: 2_000_000_001)  # nobody has it
+    assert default_data_dir({}) == "/var/lib/.local/share/apiext"
+
+
 def test_a_flag_without_meaning_is_told_of_once(tmp_path: Path) -> None:
     given = ("--feature-gates", "A=true", "--feature-gates=B=false", "--profiling", "--allow-privileged=true")
     _, warnings = parse(f"--data-dir={tmp_path}", *given)
@@ -170,6 +222,15 @@ def test_a_wrong_flag_is_told_in_two_lines(capsys: pytest.CaptureFixture[str]) -
     told = capsys.readouterr().err.splitlines()
     assert (ended.value.code, len(told)) == (2, 2)
     assert told[-1] == "apiext serve: error: unrecognized argument: --no-such-flag"
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("--secure-prot=1", "secure-port"), ("-port", "port"), ("--datadir", "data-dir")]
+)
+def test_a_flag_that_is_spelled_nearly_so_is_named(typed: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(typed)
+    assert capsys.readouterr().err.endswith(f"unrecognized argument: {typed}; did you mean --{meant}?\n")
 
 
 def test_lists_add_up(tmp_path: Path) -> None:
@@ -217,8 +278,8 @@ def outcome(*arguments: str, **environment: str) -> object:
 
 @pytest.mark.parametrize("flag", [name for flag in cli.FLAGS for name in (flag.name, *flag.aliases)])
 def test_each_flag_has_an_environment_twin(flag: str) -> None:
-    given = outcome(f"--{flag}=7")
-    assert given == outcome(**{"APIEXT_" + flag.upper().replace("-", "_"): "7"})
+    given, twin = outcome(f"--{flag}=7"), "APIEXT_" + flag.upper().replace("-", "_")
+    assert outcome(**{twin: "7"}) in (given, f"{given} (from {twin} in the environment)")
     assert given != outcome()
 
 
@@ -270,6 +331,14 @@ def test_the_printed_configuration_is_a_file_that_means_the_same(arguments: list
     printed.write_text(cli.shown(given, {}, pytest.fail))
     assert cli.parse_serve([f"--config={printed}"], {}, pytest.fail) == cli.parse_serve(given, {}, pytest.fail)
     assert cli.shown([f"--config={printed}"], {}, pytest.fail).count(f"  # {printed}") == len(cli.FLAGS)
+
+
+@pytest.mark.parametrize("content", [b"\xff", b"port: [", b"- port", b"nope: 1"])
+def test_a_file_that_cannot_be_read_is_told_with_its_flag(content: bytes, tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_bytes(content)
+    with pytest.raises(ConfigError, match=f"--config {file}: "):
+        parse(f"--config={file}")
 
 
 def test_the_printed_configuration_says_where_values_come_from(tmp_path: Path) -> None:

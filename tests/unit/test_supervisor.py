@@ -1,14 +1,22 @@
-import multiprocessing
+import asyncio
+import logging
+import os
+import signal
 import socket
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from apiext import cli, launch, supervisor
+from apiext import cli, launch, limits, supervisor
+from apiext.auth import kubeconfig
 from apiext.board import GONE, Board
-from apiext.config import Config, ConfigError, Worker
+from apiext.config import Config, ConfigError, EtcdConfig, Worker
+from tests.support.shared import ROOT
 from tests.unit.test_cli import parse
 
 
@@ -18,8 +26,8 @@ def listening() -> Iterator[socket.socket]:
         yield found
 
 
-def config(**more: object) -> Config:
-    return Config(Path("unused"), workers=2, **{"port": 0, **more})  # type: ignore[arg-type]
+def config(data_dir: Path = Path("unused"), **more: object) -> Config:
+    return Config(data_dir, workers=2, **{"port": 0, **more})  # type: ignore[arg-type]
 
 
 def test_a_reserved_port_is_for_those_who_share_it() -> None:
@@ -87,9 +95,8 @@ def test_workers_share_a_board() -> None:
     board = Board.make(3)
     assert board.least() == GONE
     board.put(1, 70)
-    child = multiprocessing.get_context("fork").Process(target=lambda: Board(board.descriptor, 3).put(3, 50))
-    child.start()
-    child.join()
+    code = f"from apiext.board import Board; Board({board.descriptor}, 3).put(3, 50)"
+    subprocess.run([sys.executable, "-c", code], pass_fds=[board.descriptor], cwd=ROOT, check=True, timeout=30)
     assert board.least() == 50
     board.put(3, GONE)
     assert board.least() == 70
@@ -118,6 +125,50 @@ def test_the_number_of_workers(
     assert parse(f"--data-dir={tmp_path}", f"--workers={text}")[0].workers == workers
 
 
+def test_a_ready_file_is_written_through_nobodys_link(tmp_path: Path) -> None:
+    ready, other = tmp_path / "ready.json", tmp_path / "other"
+    other.write_text("mine")
+    (tmp_path / f".ready.json.{os.getpid()}").symlink_to(other)
+    launch.write_atomically(ready, "{}\n", 0o600)
+    assert (ready.read_text(), ready.stat().st_mode & 0o777) == ("{}\n", 0o600)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["other", "ready.json"]
+    assert other.read_text() == "mine"
+
+
+def test_who_does_not_read_the_log_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "LOG_LINES", 10)
+    monkeypatch.setattr(limits, "LOG_FLUSH", 5.0)
+    read, seen = threading.Event(), list[str]()
+
+    def write(line: str) -> None:
+        read.wait(20)
+        seen.append(line)
+
+    handler = launch.Beside(write)
+    for number in range(30):
+        handler.handle(logging.makeLogRecord({"msg": f"line {number}"}))
+    assert not seen
+    read.set()
+    handler.flush()
+    handler.handle(logging.makeLogRecord({"msg": "the last"}))
+    handler.flush()
+    kept = len(seen) - 2
+    assert seen == [*(f"line {number}" for number in range(kept)), f"{30 - kept} lines are missing here", "the last"]
+    assert 10 <= kept <= 11
+
+
+def test_what_is_no_file_is_written_to_and_stays(tmp_path: Path) -> None:
+    place = tmp_path / "pipe"
+    os.mkfifo(place)
+    reader = os.open(place, os.O_RDONLY | os.O_NONBLOCK)
+    launch.prepare(config(tmp_path, ready_file=str(place)))
+    launch.write_atomically(place, "{}\n", 0o600)
+    kubeconfig.write(place, kubeconfig.Access("http://x"))
+    assert os.read(reader, 10_000).startswith(b"{}\napiVersion: v1\n")
+    os.close(reader)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["pipe"]
+
+
 @pytest.mark.parametrize("text", ["0", "-1", "65", "many", "1.5"])
 def test_a_number_of_workers_that_cannot_be(text: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=f"--workers {text}: "):
@@ -129,3 +180,13 @@ def test_workers_need_linux(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert parse(f"--data-dir={tmp_path}", "--workers=auto")[0].workers == 1
     with pytest.raises(ConfigError, match="needs Linux"):
         parse(f"--data-dir={tmp_path}", "--workers=2")
+
+
+async def test_who_is_told_to_end_before_there_are_workers_ends(tmp_path: Path, listening: socket.socket) -> None:
+    given = config(tmp_path, port=listening.getsockname()[1], etcd=EtcdConfig(("http://127.0.0.1:1",)))
+    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+        task = group.create_task(supervisor.Supervisor(given, print).serve())
+        await asyncio.sleep(0)  # the port is taken: it waits
+        listening.close()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert await task == 0

@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 import yaml
+from cryptography.hazmat.primitives import serialization
 
 from apiext.auth import certificates
 from apiext.etcd.transport import TLS
 from apiext.http.server import ask_clients, tls_context
 from apiext.tools import access
+from apiext.webhooks.errors import Untrusted
 from apiext.webhooks.trust import context_of
 from tests.support import tls
 
@@ -63,3 +65,16 @@ def test_incomplete_certificates_are_taken(make: Make, tmp_path: Path, monkeypat
     assert context is not None
     assert not context.verify_flags & ssl.VERIFY_X509_STRICT
     assert context.verify_flags & ssl.VERIFY_X509_PARTIAL_CHAIN
+
+
+def test_a_key_under_a_pass_phrase_is_refused_and_nobody_asked(tmp_path: Path) -> None:
+    authority = certificates.load_authority(tmp_path)
+    phrase = serialization.BestAvailableEncryption(b"secret")
+    pem = authority.key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, phrase)
+    (tmp_path / "sealed.key").write_bytes(pem)
+    files = str(tmp_path / "ca.crt"), str(tmp_path / "sealed.key")
+    for make in (tls_context, lambda *pair: TLS("", *pair).context()):
+        with pytest.raises(ValueError, match="its key wants a pass phrase"):
+            make(*files)
+    with pytest.raises(Untrusted):
+        context_of(b"", ((tmp_path / "ca.crt").read_bytes(), pem))

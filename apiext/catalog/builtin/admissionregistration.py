@@ -15,12 +15,12 @@ from apiext.catalog.builtin.admission_rules import (
     rule_errors,
     selector_errors,
 )
-from apiext.crd.rules_of_conversion import service_errors, url_errors
+from apiext.crd.rules_of_conversion import REVIEW_VERSIONS, address_errors, recognizes, review_errors
 from apiext.documents.document import View
 from apiext.meta.fields import FieldError, child, duplicate, invalid, item, required
-from apiext.meta.syntax import dns1035_label, dns1123_subdomain
+from apiext.meta.syntax import dns1123_subdomain
 
-REVIEW_VERSIONS = ("v1", "v1beta1")
+_NO_VERSIONS = f"must specify one of {', '.join(REVIEW_VERSIONS)}"
 _STATIC = ".static.k8s.io"
 _NO_SIDE_EFFECTS = ("None", "NoneOnDryRun")
 _SIDE_EFFECTS = ("None", "NoneOnDryRun", "Some", "Unknown")
@@ -84,9 +84,8 @@ def _configuration_errors(new: View, old: View | None, *, mutating: bool) -> Ite
         yield from _hook_errors(hook, path, mutating=mutating, harmless=harmless, values=values)
         if not unchanged:
             yield from condition_errors(hook.get("matchConditions"), child(path, "matchConditions"), known)
-        yield from _version_errors(
-            hook.get("admissionReviewVersions"), child(path, "admissionReviewVersions"), recognized
-        )
+        versions, at = hook.get("admissionReviewVersions"), child(path, "admissionReviewVersions")
+        yield from review_errors(versions, at, _NO_VERSIONS, recognized=recognized)
         name = hook.get("name") or ""
         if unique and name:
             if name in names:
@@ -96,7 +95,7 @@ def _configuration_errors(new: View, old: View | None, *, mutating: bool) -> Ite
 
 def _recognized(hook: View) -> bool:
     versions = hook.get("admissionReviewVersions") or ()
-    return not versions or any(version in REVIEW_VERSIONS for version in versions)
+    return not versions or recognizes(versions)
 
 
 def _bad_selectors(hook: View) -> bool:
@@ -120,7 +119,7 @@ def _hook_errors(hook: View, path: str, *, mutating: bool, harmless: bool, value
         yield from selector_errors(hook.get(name), child(path, name), values=values)
     if mutating:
         yield from one_of(hook, path, "reinvocationPolicy", mutations.REINVOCATION_POLICIES)
-    yield from _client_errors(hook.get("clientConfig") or {}, child(path, "clientConfig"))
+    yield from address_errors(hook.get("clientConfig") or {}, child(path, "clientConfig"))
 
 
 def _name_errors(name: str, path: str) -> Iterator[FieldError]:
@@ -130,28 +129,3 @@ def _name_errors(name: str, path: str) -> Iterator[FieldError]:
         yield invalid(path, name, ",".join(faults))
     elif name.count(".") < 2:
         yield invalid(path, name, "should be a domain with at least three segments separated by dots")
-
-
-def _client_errors(client: View, path: str) -> Iterator[FieldError]:
-    url, service = client.get("url"), client.get("service")
-    if (url is None) == (service is None):
-        yield required(path, "exactly one of url or service is required")
-    elif url is not None:
-        yield from url_errors(url, child(path, "url"))
-    else:
-        yield from service_errors(service or {}, child(path, "service"))
-
-
-def _version_errors(versions: Sequence[str] | None, path: str, recognized: bool) -> Iterator[FieldError]:
-    listed = ", ".join(REVIEW_VERSIONS)
-    if not versions:
-        yield required(path, f"must specify one of {listed}")
-        return
-    for index, version in enumerate(versions):
-        if version in versions[:index]:
-            yield invalid(item(path, index), version, "duplicate version")
-            continue
-        for fault in dns1035_label(version):
-            yield invalid(item(path, index), version, fault)
-    if recognized and not any(version in REVIEW_VERSIONS for version in versions):
-        yield invalid(path, list(versions), f"must include at least one of {listed}")

@@ -10,14 +10,7 @@ from apiext.documents.document import Document, View
 from apiext.documents.errors import DecodeError
 from apiext.documents.json_errors import check_depth, syntax_error
 from apiext.meta import syntax
-from apiext.meta.fields import (
-    FieldError,
-    forbidden,
-    invalid,
-    item,
-    required,
-    too_long,
-)
+from apiext.meta.fields import FieldError, forbidden, invalid, item, required, too_long
 
 IMMUTABLE = "field is immutable when `immutable` is set"
 _ACCOUNT = "kubernetes.io/service-account.name"

@@ -137,6 +137,7 @@ def _version(
         view=codec.view,
         decode=codec.decode,
         encode=_printed(codec.encode),
+        outdated=codec.outdated,
         normalize=decode,
         endpoints=_ENDPOINTS,
         columns=(NAME, CREATED_AT),

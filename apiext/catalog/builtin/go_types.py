@@ -15,14 +15,14 @@ from typing import Any
 
 import yaml
 
-from apiext.catalog.builtin.scalars import IntOrText, MicroTime, Quantity
+from apiext.catalog.builtin.scalars import IntOrText, Quantity
 from apiext.crd.typed import INT32, Bool, Bytes, Field, Float, GoType, Integer, Json, List, Map, Struct, Text, Time
 from apiext.crd.types import METADATA
 from apiext.documents.document import Document, clone
+from apiext.meta import time
 
 Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml is ten times faster; wheels have it
 _SHARED = "meta"
-_META = ("kind", "apiVersion", "metadata")
 
 SCALARS: Mapping[str, GoType] = {
     "string": Text(),
@@ -33,11 +33,12 @@ SCALARS: Mapping[str, GoType] = {
     "bytes": Bytes(),
     "json": Json(go="runtime.RawExtension"),
     "Time": Time(),
-    "MicroTime": MicroTime(),
+    "MicroTime": Time("v1.MicroTime", read=time.normalize_micros),  # with exactly six digits of a second
     "IntOrString": IntOrText(),
     "Quantity": Quantity(),
     "ObjectMeta": METADATA,
 }
+_PACKAGES = {"UID": "types"}  # of texts with names of their own, where it is not v1
 _SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     "string": {"type": "string"},
     "bool": {"type": "boolean"},
@@ -123,7 +124,7 @@ class Types:
             return SCALARS[name]
         row = self._table[name]
         if isinstance(row, str):
-            return replace(SCALARS[row.split()[0]], go=f"v1.{name}")  # type: ignore[type-var]  # all of them are dataclasses
+            return replace(SCALARS[row.split()[0]], go=f"{_PACKAGES.get(name, 'v1')}.{name}")  # type: ignore[type-var]  # all of them are dataclasses
         return self.struct(name)
 
     # --- OpenAPI ---
@@ -150,6 +151,7 @@ class Types:
             found["description"] = description
         if found.get("type") == "array":
             found |= _list_type(semantics or {})
+            _default_keys(found)
         elif (semantics or {}).get("atomic"):
             found["x-kubernetes-map-type"] = "atomic"
         return found
@@ -234,3 +236,11 @@ def _list_type(semantics: Mapping[str, Any]) -> Document:
     if "merge" in semantics:
         found["x-kubernetes-patch-strategy"] = "merge"
     return found
+
+
+def _default_keys(found: Document) -> None:
+    """Note the zero values of a list's keys that Go always shows: an item without such a key has that one."""
+    for key in found.get("x-kubernetes-list-map-keys", ()):
+        shown = found["items"]["properties"][key]
+        if key in found["items"].get("required", ()):
+            shown.setdefault("default", "" if shown["type"] == "string" else 0)

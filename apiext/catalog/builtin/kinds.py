@@ -103,7 +103,7 @@ def kinds(
     ``enabled(group_version, default)`` knows better than the row. ``event_ttl`` are the seconds that objects stay
     which go by themselves.
     """
-    return [resource(row, event_ttl=event_ttl) for row in rows() if enabled(row.group_version, not row.on_request)]
+    return [resource(row, event_ttl=event_ttl) for row in rows() if enabled(row.api_version, not row.on_request)]
 
 
 def resource(row: Row, read: Callable[[str], Types] = types_of, event_ttl: int = limits.EVENT_TTL) -> ServedResource:
@@ -139,6 +139,7 @@ def _version(kind: _Kind) -> ServedVersion:
         view=codec.view,
         decode=codec.decode,
         encode=codec.encode,
+        outdated=codec.outdated,
         normalize=kind.normalize,
         endpoints=_endpoints(kind, verbs),
         columns=columns_of(row),
@@ -158,7 +159,7 @@ def _version(kind: _Kind) -> ServedVersion:
         merge_keys=LazyMapping(lambda: kind.types.merge_keys(row.kind)),
         empty=LazyMapping(kind.empty),
         complete=lambda document: kind.normalize(document)[0],
-        name_messages=getattr(syntax, row.names) if row.names else None,
+        name_messages=getattr(syntax, row.names),
         storage_version_hash=_storage_hash(row),
         stored_as=GroupResource(row.stored_as["group"], row.stored_as["resource"]) if row.stored_as else None,
         **_hooks(row),

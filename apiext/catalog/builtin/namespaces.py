@@ -83,7 +83,7 @@ def _prepare(new: Document, old: View | None) -> Document:
     if FINALIZER not in finalizers:
         finalizers.append(FINALIZER)
     new["spec"], new["status"] = {"finalizers": finalizers}, {"phase": "Active"}
-    return default(new)  # a generated name is known only now
+    return default(new)
 
 
 def _keeping(part: str) -> Any:
@@ -140,6 +140,7 @@ def _v1() -> ServedVersion:
         view=codec.view,
         decode=codec.decode,
         encode=codec.encode,
+        outdated=codec.outdated,
         normalize=_decode,
         endpoints=_ENDPOINTS,
         columns=(
@@ -165,6 +166,7 @@ def _v1() -> ServedVersion:
         merge_keys={"status.conditions": "type"},
         empty={**typed.decode(TYPE, {})[0], "apiVersion": "v1", "kind": KIND},
         complete=lambda document: _decode(document)[0],
+        named=default,
         name_messages=dns1123_label,
         storage_version_hash=storage_version_hash("", "v1", KIND),
     )

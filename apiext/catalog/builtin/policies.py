@@ -107,11 +107,13 @@ def binding_errors(new: View) -> Iterator[FieldError]:
 
 
 def _action_errors(actions: Sequence[str], path: str) -> Iterator[FieldError]:
+    seen: set[str] = set()
     for index, action in enumerate(actions):
         if action not in _ACTIONS:
             yield not_supported(item(path, index), action, _ACTIONS)
-        if action in actions[:index]:
+        if action in seen:
             yield duplicate(item(path, index), action)
+        seen.add(action)
     if "Deny" in actions and "Warn" in actions:
         text = (
             "must not contain both Deny and Warn (repeating the same validation failure information in the API "

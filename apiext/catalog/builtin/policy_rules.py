@@ -158,10 +158,12 @@ def match_errors(match: View, path: str) -> Iterator[FieldError]:
 
 
 def _name_errors(names: Sequence[str], path: str) -> Iterator[FieldError]:
+    seen: set[str] = set()
     for index, name in enumerate(names):
         yield from (invalid(item(path, index), name, fault) for fault in path_segment(name))
-        if name in names[:index]:
+        if name in seen:
             yield duplicate(item(path, index), name)
+        seen.add(name)
 
 
 def _param_ref_errors(ref: View, path: str) -> Iterator[FieldError]:

@@ -26,4 +26,4 @@ def builtin_resources(
 
 def api_versions() -> set[str]:
     """Return the group-versions that can be turned off; the core group's is ``v1``."""
-    return {row.group_version for row in rows()}
+    return {row.api_version for row in rows()}

@@ -40,7 +40,7 @@ class Row:
     validate_status: str = ""
     columns: Sequence[Any] = ("name", "age")
     select: Sequence[Any] = ()
-    names: str = ""
+    names: str = "dns1123_subdomain"
     defaults: str = ""
     prepare: str = ""
     validate: str = ""
@@ -54,13 +54,8 @@ class Row:
 
     @property
     def api_version(self) -> str:
-        """The apiVersion of its objects."""
+        """The apiVersion of its objects, which is also what --runtime-config calls it by."""
         return f"{self.group}/{self.version}" if self.group else self.version
-
-    @property
-    def group_version(self) -> str:
-        """What --runtime-config calls it by."""
-        return self.api_version
 
 
 @cache

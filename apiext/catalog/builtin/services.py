@@ -225,12 +225,13 @@ def _family_errors(spec: View) -> list[FieldError]:
     if spec.get("type") == "ExternalName":
         return []
     families, policy = spec.get("ipFamilies") or [], spec.get("ipFamilyPolicy", "SingleStack")
-    errors = []
+    errors, seen = [], set[str]()
     for index, family in enumerate(families):
         if family not in _FAMILIES:
             errors.append(not_supported(item("spec.ipFamilies", index), family, tuple(_FAMILIES)))
-        if family in families[:index]:
+        if family in seen:
             errors.append(duplicate(item("spec.ipFamilies", index), family))
+        seen.add(family)
     if policy not in _FAMILY_POLICIES:
         errors.append(not_supported("spec.ipFamilyPolicy", policy, _FAMILY_POLICIES))
     if not errors and policy == "SingleStack" and len(families) > 1:
@@ -310,13 +311,16 @@ def _taken_twice(ports: Sequence[View]) -> FieldError | None:
     Ports of one number may share one, for UDP and TCP.
     """
     got: dict[int, int] = {}
+    taken: set[int] = set()
     for index, port in enumerate(ports):
         number, wanted = port.get("port", 0), port.get("nodePort", 0)
         if not wanted or got.get(number) == wanted:
             continue
-        if wanted in got.values():
+        if wanted in taken:
             return invalid(f"{item('spec.ports', index)}.nodePort", wanted, "provided port is already allocated")
-        got.setdefault(number, wanted)
+        if number not in got:
+            got[number] = wanted
+            taken.add(wanted)
     return None
 
 

@@ -189,19 +189,10 @@ def _distinct(values: Value) -> Value:
 
 
 def _each(function: str, id: str, signature: str, run: Implement) -> list[Overload]:
-    """Return a row per comparable type; NAME in the id and TYPE in the signature stand for it."""
+    """Return a row per comparable type; TYPE in id and signature stand for it, NAME for its full name."""
     return [
-        row(function, id.replace("NAME", name), signature.replace("TYPE", name), run,
-            *(_EXAMPLES.get(function, ()) if name == "int" else ()))
-        for name in _COMPARABLE
-    ]  # fmt: skip
-
-
-def _each_sorted(function: str, id: str, signature: str, run: Implement) -> list[Overload]:
-    """Return a row per comparable type, its id with the type's full name."""
-    return [
-        row(function, id.replace("NAME", _TYPE_NAMES.get(name, name)), signature.replace("TYPE", name), run,
-            *(_EXAMPLES.get(function, ()) if name == "int" else ()))
+        row(function, id.replace("TYPE", name).replace("NAME", _TYPE_NAMES.get(name, name)),
+            signature.replace("TYPE", name), run, *(_EXAMPLES[function] if name == "int" else ()))
         for name in _COMPARABLE
     ]  # fmt: skip
 
@@ -217,10 +208,10 @@ def _summed() -> list[Overload]:
 KUBERNETES = Library(
     "kubernetes.lists",
     (
-        *_each("isSorted", "list_NAME_is_sorted_bool", ".list(TYPE) -> bool", _is_sorted),
+        *_each("isSorted", "list_TYPE_is_sorted_bool", ".list(TYPE) -> bool", _is_sorted),
         *_summed(),
-        *_each("max", "list_NAME_max_NAME", ".list(TYPE) -> TYPE", _extreme("max", -1)),
-        *_each("min", "list_NAME_min_NAME", ".list(TYPE) -> TYPE", _extreme("min", 1)),
+        *_each("max", "list_TYPE_max_TYPE", ".list(TYPE) -> TYPE", _extreme("max", -1)),
+        *_each("min", "list_TYPE_min_TYPE", ".list(TYPE) -> TYPE", _extreme("min", 1)),
         row("indexOf", "list_a_index_of_int", ".list(A), A -> int", _index_of, "[1, 2, 2].indexOf(2) == 1"),
         row("lastIndexOf", "list_a_last_index_of_int", ".list(A), A -> int", _last_index_of,
             "[1, 2, 2].lastIndexOf(2) == 2"),
@@ -239,9 +230,8 @@ EXTENSION = Library(
         row("flatten", "list_flatten", ".list(list(T)) -> list(T)", _flatten, "[[1], [2, 3]].flatten() == [1, 2, 3]"),
         row("flatten", "list_flatten_int", ".list(dyn), int -> list(dyn)", _flatten,
             "[[1], [2]].flatten(1) == [1, 2]"),
-        *_each_sorted("sort", "list_NAME_sort", ".list(TYPE) -> list(TYPE)", _sort),
-        *_each_sorted("@sortByAssociatedKeys", "list_NAME_sortByAssociatedKeys", ".list(A), list(TYPE) -> list(A)",
-                      _sort_by),
+        *_each("sort", "list_NAME_sort", ".list(TYPE) -> list(TYPE)", _sort),
+        *_each("@sortByAssociatedKeys", "list_NAME_sortByAssociatedKeys", ".list(A), list(TYPE) -> list(A)", _sort_by),
         row("lists.range", "lists_range", "int -> list(int)", _range, "lists.range(3) == [0, 1, 2]"),
         row("reverse", "list_reverse", ".list(T) -> list(T)", _reverse, "[1, 2].reverse() == [2, 1]"),
         row("distinct", "list_distinct", ".list(T) -> list(T)", _distinct, "[1, 2, 1].distinct() == [1, 2]"),

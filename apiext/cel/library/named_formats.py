@@ -37,7 +37,7 @@ _NAME_TEXT = (
     f"used for validation is '{_QUALIFIED}')"
 )
 _QUALIFIED_TEXT = (
-    f"a qualified name {_NAME_TEXT} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+    f"a valid label key {_NAME_TEXT} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
 )
 _VALUE_TEXT = (
     f"a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', {_ENDS} (e.g. "
@@ -64,8 +64,8 @@ def _label(text: str) -> list[str]:
     return faults
 
 
-def _subdomain(text: str) -> list[str]:
-    return _long(text, 253, "characters") + ([] if _is_subdomain(text) else [_SUBDOMAIN_TEXT])
+def _subdomain(text: str, unit: str = "characters") -> list[str]:
+    return _long(text, 253, unit) + ([] if _is_subdomain(text) else [_SUBDOMAIN_TEXT])
 
 
 def _label_1035(text: str) -> list[str]:
@@ -78,7 +78,8 @@ def _qualified(text: str) -> list[str]:
         return [_QUALIFIED_TEXT]
     faults = []
     if slash:
-        faults = [f"prefix part {fault}" for fault in (_subdomain(prefix) if prefix else ["must be non-empty"])]
+        wrong = _subdomain(prefix, "bytes") if prefix else ["must be non-empty"]
+        faults = [f"prefix part {fault}" for fault in wrong]
     faults += ["name part must be non-empty"] if not name else [f"name part {why}" for why in _long(name, 63, "bytes")]
     return faults if _is_qualified(name) else [*faults, f"name part {_NAME_TEXT}"]
 

@@ -26,7 +26,7 @@ class Ip(Special):
         self.address = address
 
     def __str__(self) -> str:
-        return write(self.address)
+        return str(self.address)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Ip) and self.address == other.address
@@ -55,7 +55,7 @@ class Network(Special):
         self.bits = bits
 
     def __str__(self) -> str:
-        return f"{write(self.address)}/{self.bits}"
+        return f"{self.address}/{self.bits}"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Network) and (self.address, self.bits) == (other.address, other.bits)
@@ -72,12 +72,6 @@ class Network(Special):
     def size(self) -> int | None:
         """Return the bytes that the prefix touches."""
         return -(-self.bits // 8)
-
-
-def write(address: Address) -> str:
-    """Return an address as Go writes it."""
-    mapped = _mapped(address)
-    return str(address) if mapped is None else f"::ffff:{mapped}"
 
 
 def _mapped(address: Address) -> "ipaddress.IPv4Address | None":
@@ -121,21 +115,9 @@ def _read_network(text: str) -> Network | Fault:
     return Network(address, int(bits))
 
 
-def _is_ip(text: str) -> Value:
-    return type(_read_ip(text)) is Ip
-
-
-def _is_network(text: str) -> Value:
-    return type(_read_network(text)) is Network
-
-
 def _is_canonical(text: str) -> Value:
     found = _read_ip(text)
-    return found if type(found) is Fault else write(found.address) == text  # type: ignore[union-attr]
-
-
-def _family(ip: Ip) -> Value:
-    return ip.address.version
+    return found if type(found) is Fault else str(found) == text
 
 
 def _is_global_unicast(ip: Ip) -> Value:
@@ -150,26 +132,6 @@ def _is_link_local_multicast(ip: Ip) -> Value:
     if a.version == 4:
         return int(a) >> 8 == 0xE00000
     return int(a) >> 112 & 0xFF0F == 0xFF02
-
-
-def _is_link_local_unicast(ip: Ip) -> Value:
-    return ip.address.is_link_local
-
-
-def _is_unspecified(ip: Ip) -> Value:
-    return ip.address.is_unspecified
-
-
-def _is_loopback(ip: Ip) -> Value:
-    return ip.address.is_loopback
-
-
-def _ip_text(ip: Ip) -> Value:
-    return write(ip.address)
-
-
-def _network_text(network: Network) -> Value:
-    return str(network)
 
 
 def _prefix(address: Address, bits: int) -> int:
@@ -199,14 +161,6 @@ def _contains_network_text(network: Network, text: str) -> Value:
     return _contains_network(network, _read_network(text))
 
 
-def _network_ip(network: Network) -> Value:
-    return Ip(network.address)
-
-
-def _prefix_length(network: Network) -> Value:
-    return network.bits
-
-
 def _masked(network: Network) -> Value:
     keep = network.address.max_prefixlen - network.bits
     return Network(type(network.address)(int(network.address) >> keep << keep), network.bits)
@@ -216,18 +170,21 @@ ADDRESSES = Library(
     "kubernetes.net.ip",
     (
         row("ip", "string_to_ip", "string -> ip", _read_ip, "ip('127.0.0.1').family() == 4"),
-        row("family", "ip_family", ".ip -> int", _family, "ip('::1').family() == 6"),
+        row("family", "ip_family", ".ip -> int", lambda ip: ip.address.version, "ip('::1').family() == 6"),
         row("ip.isCanonical", "ip_is_canonical", "string -> bool", _is_canonical, "!ip.isCanonical('::0')"),
-        row("isUnspecified", "ip_is_unspecified", ".ip -> bool", _is_unspecified, "ip('::').isUnspecified()"),
-        row("isLoopback", "ip_is_loopback", ".ip -> bool", _is_loopback, "ip('127.0.0.1').isLoopback()"),
+        row("isUnspecified", "ip_is_unspecified", ".ip -> bool", lambda ip: ip.address.is_unspecified,
+            "ip('::').isUnspecified()"),
+        row("isLoopback", "ip_is_loopback", ".ip -> bool", lambda ip: ip.address.is_loopback,
+            "ip('127.0.0.1').isLoopback()"),
         row("isLinkLocalMulticast", "ip_is_link_local_multicast", ".ip -> bool", _is_link_local_multicast,
             "ip('224.0.0.1').isLinkLocalMulticast()"),
-        row("isLinkLocalUnicast", "ip_is_link_local_unicast", ".ip -> bool", _is_link_local_unicast,
+        row("isLinkLocalUnicast", "ip_is_link_local_unicast", ".ip -> bool", lambda ip: ip.address.is_link_local,
             "ip('fe80::1').isLinkLocalUnicast()"),
         row("isGlobalUnicast", "ip_is_global_unicast", ".ip -> bool", _is_global_unicast,
             "ip('192.168.0.1').isGlobalUnicast()"),
-        row("isIP", "is_ip", "string -> bool", _is_ip, "isIP('::1')", "!isIP('1.2.3')"),
-        row("string", "ip_to_string", "ip -> string", _ip_text, "string(ip('::0')) == '::'"),
+        row("isIP", "is_ip", "string -> bool", lambda text: type(_read_ip(text)) is Ip, "isIP('::1')",
+            "!isIP('1.2.3')"),
+        row("string", "ip_to_string", "ip -> string", str, "string(ip('::0')) == '::'"),
     ),
     since=(1, 30),
     types=(IP,),
@@ -244,11 +201,14 @@ NETWORKS = Library(
             "cidr('10.0.0.0/8').containsCIDR('10.1.0.0/16')"),
         row("containsCIDR", "cidr_contains_cidr", ".cidr, cidr -> bool", _contains_network,
             "!cidr('10.0.0.0/16').containsCIDR(cidr('10.0.0.0/8'))"),
-        row("ip", "cidr_ip", ".cidr -> ip", _network_ip, "cidr('10.1.0.0/8').ip() == ip('10.1.0.0')"),
-        row("prefixLength", "cidr_prefix_length", ".cidr -> int", _prefix_length, "cidr('::/64').prefixLength() == 64"),
+        row("ip", "cidr_ip", ".cidr -> ip", lambda network: Ip(network.address),
+            "cidr('10.1.0.0/8').ip() == ip('10.1.0.0')"),
+        row("prefixLength", "cidr_prefix_length", ".cidr -> int", lambda network: network.bits,
+            "cidr('::/64').prefixLength() == 64"),
         row("masked", "cidr_masked", ".cidr -> cidr", _masked, "cidr('10.1.0.0/8').masked() == cidr('10.0.0.0/8')"),
-        row("isCIDR", "is_cidr", "string -> bool", _is_network, "isCIDR('10.0.0.0/8')", "!isCIDR('10.0.0.0/33')"),
-        row("string", "cidr_to_string", "cidr -> string", _network_text, "string(cidr('::0/8')) == '::/8'"),
+        row("isCIDR", "is_cidr", "string -> bool", lambda text: type(_read_network(text)) is Network,
+            "isCIDR('10.0.0.0/8')", "!isCIDR('10.0.0.0/33')"),
+        row("string", "cidr_to_string", "cidr -> string", str, "string(cidr('::0/8')) == '::/8'"),
     ),
     since=(1, 30),
     types=(CIDR, IP),

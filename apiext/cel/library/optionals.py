@@ -4,22 +4,7 @@ from apiext.cel.constructed import Open
 from apiext.cel.dynamic import DynamicList, DynamicMap
 from apiext.cel.macros import OPTIONAL, TWO_VARIABLES
 from apiext.cel.overloads import Library, planned, row
-from apiext.cel.values import (
-    NONE,
-    Duration,
-    Fault,
-    Map,
-    Optional,
-    Timestamp,
-    Uint,
-    Value,
-    element,
-    elements,
-)
-
-
-def _of(value: Value) -> Value:
-    return Optional(True, value)
+from apiext.cel.values import NONE, Duration, Fault, Map, Optional, Timestamp, Uint, Value, element, elements
 
 
 def _is_zero(value: Value) -> bool:
@@ -39,16 +24,8 @@ def _of_non_zero(value: Value) -> Value:
     return NONE if _is_zero(value) else Optional(True, value)
 
 
-def _none() -> Value:
-    return NONE
-
-
 def _value(value: Optional) -> Value:
     return value.value if value.present else Fault("optional.none() dereference")
-
-
-def _has_value(value: Optional) -> Value:
-    return value.present
 
 
 def _first(values: Value) -> Value:
@@ -72,12 +49,14 @@ def _unwrap(values: Value) -> Value:
 LIBRARY = Library(
     "optional",
     (
-        row("optional.of", "optional_of", "V -> optional(V)", _of, "optional.of(1).value() == 1"),
+        row("optional.of", "optional_of", "V -> optional(V)", lambda value: Optional(True, value),
+            "optional.of(1).value() == 1"),
         row("optional.ofNonZeroValue", "optional_ofNonZeroValue", "V -> optional(V)", _of_non_zero,
             "!optional.ofNonZeroValue('').hasValue()"),
-        row("optional.none", "optional_none", "-> optional(V)", _none, "!optional.none().hasValue()"),
+        row("optional.none", "optional_none", "-> optional(V)", lambda: NONE, "!optional.none().hasValue()"),
         row("value", "optional_value", ".optional(V) -> V", _value, "optional.of('a').value() == 'a'"),
-        row("hasValue", "optional_hasValue", ".optional(V) -> bool", _has_value, "optional.of(1).hasValue()"),
+        row("hasValue", "optional_hasValue", ".optional(V) -> bool", lambda value: value.present,
+            "optional.of(1).hasValue()"),
         row("or", "optional_or_optional", ".optional(V), optional(V) -> optional(V)", planned,
             "optional.none().or(optional.of(1)).value() == 1"),
         row("orValue", "optional_orValue_value", ".optional(V), V -> V", planned,

@@ -98,26 +98,6 @@ def _long(number: int, exponent: int, negative: bool, binary: bool) -> Quantity:
     return Quantity(-number if negative else number, exponent, short=False)
 
 
-def _is_quantity(text: str) -> Value:
-    return type(parse(text)) is Quantity
-
-
-def _sign(quantity: Quantity) -> Value:
-    return (quantity.number > 0) - (quantity.number < 0)
-
-
-def _is_greater(one: Quantity, other: Quantity) -> Value:
-    return _order(one, other) > 0
-
-
-def _is_less(one: Quantity, other: Quantity) -> Value:
-    return _order(one, other) < 0
-
-
-def _compare(one: Quantity, other: Quantity) -> Value:
-    return _order(one, other)
-
-
 def _as_float(quantity: Quantity) -> Value:
     try:
         base = float(quantity.number)
@@ -143,10 +123,6 @@ def _as_int(quantity: Quantity) -> int | None:
     return number if _fits(number) else None
 
 
-def _is_integer(quantity: Quantity) -> Value:
-    return _as_int(quantity) is not None
-
-
 def _as_integer(quantity: Quantity) -> Value:
     number = _as_int(quantity)
     return Fault("cannot convert value to integer") if number is None else number
@@ -163,10 +139,6 @@ def _add(one: Quantity, other: Quantity) -> Quantity:
     return Quantity(first + second, exponent, short=short, made=True)
 
 
-def _add_int(one: Quantity, other: int) -> Value:
-    return _add(one, Quantity(other))
-
-
 def _sub(one: Quantity, other: Quantity) -> Value:
     if other.short and other.number == INT_MIN:  # its negative is itself in Go, where the sum fits
         wrapped = _add(one, other)
@@ -175,34 +147,34 @@ def _sub(one: Quantity, other: Quantity) -> Value:
     return _add(one, Quantity(-other.number, other.exponent, short=other.short))
 
 
-def _sub_int(one: Quantity, other: int) -> Value:
-    return _sub(one, Quantity(other))
-
-
 LIBRARY = Library(
     "kubernetes.quantity",
     (
         row("quantity", "string_to_quantity", "string -> quantity", parse, "quantity('1Ki') == quantity('1024')"),
-        row("isQuantity", "is_quantity_string", "string -> bool", _is_quantity, "isQuantity('1.3G')",
-            "!isQuantity('1,3G')"),
-        row("sign", "quantity_sign", "quantity -> int", _sign, "sign(quantity('-1')) == -1"),
-        row("isGreaterThan", "quantity_is_greater_than", ".quantity, quantity -> bool", _is_greater,
+        row("isQuantity", "is_quantity_string", "string -> bool", lambda text: type(parse(text)) is Quantity,
+            "isQuantity('1.3G')", "!isQuantity('1,3G')"),
+        row("sign", "quantity_sign", "quantity -> int", lambda one: (one.number > 0) - (one.number < 0),
+            "sign(quantity('-1')) == -1"),
+        row("isGreaterThan", "quantity_is_greater_than", ".quantity, quantity -> bool",
+            lambda one, other: _order(one, other) > 0,
             "quantity('150Mi').isGreaterThan(quantity('100Mi'))"),
-        row("isLessThan", "quantity_is_less_than", ".quantity, quantity -> bool", _is_less,
+        row("isLessThan", "quantity_is_less_than", ".quantity, quantity -> bool",
+            lambda one, other: _order(one, other) < 0,
             "quantity('50M').isLessThan(quantity('100M'))"),
-        row("compareTo", "quantity_compare_to", ".quantity, quantity -> int", _compare,
+        row("compareTo", "quantity_compare_to", ".quantity, quantity -> int", _order,
             "quantity('200M').compareTo(quantity('0.2G')) == 0"),
         row("asApproximateFloat", "quantity_get_float", ".quantity -> double", _as_float,
             "quantity('50.5').asApproximateFloat() == 50.5"),
         row("asInteger", "quantity_get_int", ".quantity -> int", _as_integer, "quantity('50k').asInteger() == 50000"),
-        row("isInteger", "quantity_is_integer", ".quantity -> bool", _is_integer, "!quantity('50.5').isInteger()"),
+        row("isInteger", "quantity_is_integer", ".quantity -> bool", lambda one: _as_int(one) is not None,
+            "!quantity('50.5').isInteger()"),
         row("add", "quantity_add", ".quantity, quantity -> quantity", _add,
             "quantity('50k').add(quantity('20')) == quantity('50020')"),
-        row("add", "quantity_add_int", ".quantity, int -> quantity", _add_int,
+        row("add", "quantity_add_int", ".quantity, int -> quantity", lambda one, other: _add(one, Quantity(other)),
             "quantity('50k').add(20) == quantity('50020')"),
         row("sub", "quantity_sub", ".quantity, quantity -> quantity", _sub,
             "quantity('50k').sub(quantity('20')) == quantity('49980')"),
-        row("sub", "quantity_sub_int", ".quantity, int -> quantity", _sub_int,
+        row("sub", "quantity_sub_int", ".quantity, int -> quantity", lambda one, other: _sub(one, Quantity(other)),
             "quantity('50k').sub(-20) == quantity('50020')"),
     ),
     since=(1, 28),

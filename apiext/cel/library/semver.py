@@ -120,29 +120,9 @@ def _is_semver(text: str, tolerant: bool = False) -> Value:
     return type(_parse(text, tolerant)) is Version
 
 
-def _is_greater(one: Version, other: Version) -> Value:
-    return order(one, other) == 1
-
-
-def _is_less(one: Version, other: Version) -> Value:
-    return order(one, other) == -1
-
-
 def _as_int(number: int) -> int:
     """Return an unsigned number as Go takes it for an int."""
     return number - (1 << 64) if number > INT_MAX else number
-
-
-def _major(version: Version) -> Value:
-    return _as_int(version.numbers[0])
-
-
-def _minor(version: Version) -> Value:
-    return _as_int(version.numbers[1])
-
-
-def _patch(version: Version) -> Value:
-    return _as_int(version.numbers[2])
 
 
 LIBRARY = Library(
@@ -152,15 +132,19 @@ LIBRARY = Library(
         row("semver", "string_bool_to_semver", "string, bool -> semver", _parse, "semver('v1.02', true).minor() == 2"),
         row("isSemver", "is_semver_string", "string -> bool", _is_semver, "isSemver('1.0.0')", "!isSemver('1.0')"),
         row("isSemver", "is_semver_string_bool", "string, bool -> bool", _is_semver, "isSemver('v1.0', true)"),
-        row("isGreaterThan", "semver_is_greater_than", ".semver, semver -> bool", _is_greater,
+        row("isGreaterThan", "semver_is_greater_than", ".semver, semver -> bool",
+            lambda one, other: order(one, other) > 0,
             "semver('1.0.0').isGreaterThan(semver('1.0.0-rc.1'))"),
-        row("isLessThan", "semver_is_less_than", ".semver, semver -> bool", _is_less,
+        row("isLessThan", "semver_is_less_than", ".semver, semver -> bool", lambda one, other: order(one, other) < 0,
             "semver('1.0.0-1').isLessThan(semver('1.0.0-a'))"),
         row("compareTo", "semver_compare_to", ".semver, semver -> int", order,
             "semver('1.2.3').compareTo(semver('1.2.3+build')) == 0"),
-        row("major", "semver_major", ".semver -> int", _major, "semver('4.5.6').major() == 4"),
-        row("minor", "semver_minor", ".semver -> int", _minor, "semver('4.5.6').minor() == 5"),
-        row("patch", "semver_patch", ".semver -> int", _patch, "semver('4.5.6').patch() == 6"),
+        row("major", "semver_major", ".semver -> int", lambda version: _as_int(version.numbers[0]),
+            "semver('4.5.6').major() == 4"),
+        row("minor", "semver_minor", ".semver -> int", lambda version: _as_int(version.numbers[1]),
+            "semver('4.5.6').minor() == 5"),
+        row("patch", "semver_patch", ".semver -> int", lambda version: _as_int(version.numbers[2]),
+            "semver('4.5.6').patch() == 6"),
     ),
     since=(1, 33),
 )  # fmt: skip

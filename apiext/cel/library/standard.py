@@ -47,11 +47,6 @@ def _comparisons(function: str, name: str, run: Callable[[Value, Value], Value])
     ]
 
 
-def equals(one: Value, other: Value) -> Value:
-    """Return whether two values are equal."""
-    return equal(one, other)
-
-
 def contains(value: Value, container: Value) -> Value:
     """Return whether a list has an element or a map a key; a fault is only in no list that an expression made."""
     if type(value) is Fault:
@@ -59,7 +54,7 @@ def contains(value: Value, container: Value) -> Value:
     if is_list(container):
         spend(len(container))
     if type(container) is list:
-        return any(equal(inner, value) is True for inner in container)
+        return any(equal(value, inner) is True for inner in container)
     if type(container) is Joined:
         one = contains(value, container.one)
         other = False if one is True else contains(value, container.other)
@@ -255,7 +250,7 @@ def _rest() -> list[Overload]:
         row("_||_", "logical_or", "bool, bool -> bool", planned, "1 / 0 == 1 || true"),
         row("!_", "logical_not", "bool -> bool", a.negation, "!false"),
         row("@not_strictly_false", "not_strictly_false", "bool -> bool", a.not_strictly_false),
-        row("_==_", "equals", "A, A -> bool", equals, "[1, 2] == [1, 2]", "{'a': 1} == {'a': 1}"),
+        row("_==_", "equals", "A, A -> bool", equal, "[1, 2] == [1, 2]", "{'a': 1} == {'a': 1}"),
         row("_!=_", "not_equals", "A, A -> bool", planned, "'a' != 'b'"),
         row("_[_]", "index_list", "list(A), int -> A", planned, "[1, 2][1] == 2"),
         row("_[_]", "index_map", "map(A, B), A -> B", planned, "{'k': 'v'}['k'] == 'v'"),

@@ -87,18 +87,6 @@ def _quote(text: str) -> Value:
     return '"' + "".join(_QUOTED.get(char, char) for char in text) + '"'
 
 
-def _lower(text: str) -> Value:
-    return text.translate(_UPPER)
-
-
-def _upper(text: str) -> Value:
-    return text.translate(_LOWER)
-
-
-def _trim(text: str) -> Value:
-    return text.strip(_SPACE)
-
-
 LIBRARY = Library(
     "strings",
     (
@@ -111,7 +99,8 @@ LIBRARY = Library(
             "'hello'.lastIndexOf('l') == 3"),
         row("lastIndexOf", "string_last_index_of_string_int", ".string, string, int -> int", _last_index_of,
             "'hello'.lastIndexOf('l', 2) == 2"),
-        row("lowerAscii", "string_lower_ascii", ".string -> string", _lower, "'TacoÀ'.lowerAscii() == 'tacoÀ'"),
+        row("lowerAscii", "string_lower_ascii", ".string -> string", lambda text: text.translate(_UPPER),
+            "'TacoÀ'.lowerAscii() == 'tacoÀ'"),
         row("replace", "string_replace_string_string", ".string, string, string -> string", _replace,
             "'aaa'.replace('a', 'b') == 'bbb'"),
         row("replace", "string_replace_string_string_int", ".string, string, string, int -> string", _replace,
@@ -124,8 +113,9 @@ LIBRARY = Library(
             "'tacocat'.substring(4) == 'cat'"),
         row("substring", "string_substring_int_int", ".string, int, int -> string", _substring,
             "'tacocat'.substring(0, 4) == 'taco'"),
-        row("trim", "string_trim", ".string -> string", _trim, "'  a\\t'.trim() == 'a'"),
-        row("upperAscii", "string_upper_ascii", ".string -> string", _upper, "'tacoé'.upperAscii() == 'TACOé'"),
+        row("trim", "string_trim", ".string -> string", lambda text: text.strip(_SPACE), "'  a\\t'.trim() == 'a'"),
+        row("upperAscii", "string_upper_ascii", ".string -> string", lambda text: text.translate(_LOWER),
+            "'tacoé'.upperAscii() == 'TACOé'"),
         row("format", "string_format", ".string, list(dyn) -> string", format_text,
             "'%s=%d'.format(['a', 1]) == 'a=1'", "'%.2f'.format([1.5]) == '1.50'"),
         row("strings.quote", "strings_quote", "string -> string", _quote, "strings.quote('a\\n') == '\"a\\\\n\"'"),

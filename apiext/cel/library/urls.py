@@ -204,18 +204,6 @@ def refusal(text: str) -> str:
     return ""
 
 
-def _is_url(text: str) -> Value:
-    return not refusal(text)
-
-
-def _scheme(url: Url) -> Value:
-    return url.scheme
-
-
-def _host(url: Url) -> Value:
-    return url.host
-
-
 def _split_port(host: str) -> tuple[str, str]:
     colon = host.rfind(":")
     port = ""
@@ -224,14 +212,6 @@ def _split_port(host: str) -> tuple[str, str]:
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     return host, port
-
-
-def _hostname(url: Url) -> Value:
-    return _split_port(url.host)[0]
-
-
-def _port(url: Url) -> Value:
-    return _split_port(url.host)[1]
 
 
 def _escaped_path(url: Url) -> Value:
@@ -260,15 +240,18 @@ LIBRARY = Library(
     "kubernetes.urls",
     (
         row("url", "string_to_url", "string -> url", _url, "url('https://a/b').getHost() == 'a'"),
-        row("getScheme", "url_get_scheme", ".url -> string", _scheme, "url('/path').getScheme() == ''"),
-        row("getHost", "url_get_host", ".url -> string", _host, "url('https://[::1]:80/').getHost() == '[::1]:80'"),
-        row("getHostname", "url_get_hostname", ".url -> string", _hostname,
+        row("getScheme", "url_get_scheme", ".url -> string", lambda url: url.scheme, "url('/path').getScheme() == ''"),
+        row("getHost", "url_get_host", ".url -> string", lambda url: url.host,
+            "url('https://[::1]:80/').getHost() == '[::1]:80'"),
+        row("getHostname", "url_get_hostname", ".url -> string", lambda url: _split_port(url.host)[0],
             "url('https://[::1]:80/').getHostname() == '::1'"),
-        row("getPort", "url_get_port", ".url -> string", _port, "url('https://example.com:80/').getPort() == '80'"),
+        row("getPort", "url_get_port", ".url -> string", lambda url: _split_port(url.host)[1],
+            "url('https://example.com:80/').getPort() == '80'"),
         row("getEscapedPath", "url_get_escaped_path", ".url -> string", _escaped_path,
             "url('https://example.com/path with spaces/').getEscapedPath() == '/path%20with%20spaces/'"),
         row("getQuery", "url_get_query", ".url -> map(string, list(string))", _query,
             "url('https://a/?k=1&k=2').getQuery() == {'k': ['1', '2']}"),
-        row("isURL", "is_url_string", "string -> bool", _is_url, "isURL('https://a:80/')", "!isURL('../relative')"),
+        row("isURL", "is_url_string", "string -> bool", lambda text: not refusal(text), "isURL('https://a:80/')",
+            "!isURL('../relative')"),
     ),
 )  # fmt: skip

@@ -7,8 +7,12 @@ from typing import Any
 
 import pytest
 
+from apiext.admission import mutations, validations
+from apiext.admission.hooks import compile_hooks
+from apiext.admission.policy import compile_binding
 from apiext.catalog.builtin.kinds import kinds
 from apiext.catalog.served import ServedVersion
+from apiext.documents.document import Document
 from apiext.meta import syntax
 from apiext.meta.fields import FieldError
 from tests.support.admission import BINDINGS, MUTATING, POLICIES, VALIDATING, document
@@ -88,6 +92,15 @@ def test_names_are_unique() -> None:
 
 
 @pytest.mark.rows("ADM-006")
+@pytest.mark.rows("ETC-006")
+def test_what_others_stored_without_a_name_is_compiled() -> None:
+    odd: Document = {"metadata": {}, "webhooks": None, "spec": None}
+    assert compile_hooks(odd) == []
+    assert [policy.name for policy in validations.compile_policy(odd)] == [""]
+    assert [policy.name for policy in mutations.compile_policy(odd)] == [""]
+    assert [binding.name for binding in compile_binding(odd)] == [""]
+
+
 def test_at_most_64_conditions() -> None:
     conditions = [{"name": f"c{number}", "expression": "true"} for number in range(65)]
     (error,) = judged(MUTATING, {"webhooks": [{**WEBHOOK, "matchConditions": conditions}]})

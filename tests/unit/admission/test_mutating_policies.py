@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any, cast
 
 import pytest
 
+from apiext import limits
 from apiext.admission.attributes import Attributes
 from apiext.admission.calls import Surroundings
 from apiext.admission.chain import Chain
@@ -69,10 +71,16 @@ class Configured:
 
     def store(self, name: str, *mutations: dict[str, Any], **spec: Any) -> None:
         spec = {"matchConstraints": {"resourceRules": [RULE]}, "mutations": list(mutations), **spec}
-        for resource, content in ((MUTATING_POLICIES, spec), (MUTATING_BINDINGS, {"policyName": name})):
-            self.revision += 1
-            value = json.dumps({"metadata": {"name": name}, "spec": content}).encode()
-            self.collections[resource].apply(name, self.revision, value)
+        self._put(MUTATING_POLICIES, name, spec)
+        self.bind(name, name)
+
+    def bind(self, name: str, policy: str) -> None:
+        self._put(MUTATING_BINDINGS, name, {"policyName": policy})
+
+    def _put(self, resource: GroupResource, name: str, spec: dict[str, Any]) -> None:
+        self.revision += 1
+        value = json.dumps({"metadata": {"name": name}, "spec": spec}).encode()
+        self.collections[resource].apply(name, self.revision, value)
 
     def attributes(self, new: View | None, subresource: str = "", **more: Any) -> Attributes:
         served, known = self.definition.versions["v1"], {"definition": self.definition, **more}
@@ -98,6 +106,33 @@ async def test_idle_until_there_is_a_policy(configured: Configured) -> None:
     assert configured.plugin.idle
     configured.store("p", COLOR)
     assert not configured.plugin.idle
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+async def test_many_bindings_leave_others_their_turns(
+    configured: Configured, elsewhere: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "LOOP_BUDGET", 0.0)
+    configured.store("p", COLOR)
+    for number in range(300):
+        if elsewhere:
+            configured.store(f"p{number}", COLOR, matchConstraints={"resourceRules": [{**RULE, "resources": ["no"]}]})
+        else:
+            configured.bind(f"b{number}", "p")
+    await configured.create()  # everything is compiled
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(others())
+        await configured.create()
+        task.cancel()
+    assert turns > 300
 
 
 async def test_what_is_not_meant_is_not_touched(configured: Configured) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from apiext import limits
 from apiext.admission.attributes import Attributes, Traces
 from apiext.admission.calls import Surroundings
 from apiext.admission.chain import Chain
@@ -23,9 +26,11 @@ from apiext.meta.status import StatusError
 from apiext.storage.collection import Collection
 from apiext.storage.progress import Progress
 from apiext.storage.pump import Pump
+from apiext.storage.store import Entry
 from apiext.webhooks.client import Client
 from tests.support import admission_webhook as hooks
 from tests.support.admission import webhook
+from tests.support.processes import free_port
 from tests.unit.catalog import samples
 
 RULE = {"operations": ["*"], "apiGroups": ["example.com"], "apiVersions": ["v1"], "resources": ["widgets"]}
@@ -72,14 +77,14 @@ class Configured:
         value = None if webhooks == (None,) else json.dumps(content).encode()
         self.collections[resource].apply(name, self.revision, value)
 
-    async def create(self, *, dry_run: bool = False, **spec: Any) -> tuple[Document, Traces]:
+    async def create(self, *, dry_run: bool = False, left: float = 0.0, **spec: Any) -> tuple[Document, Traces]:
         definition = samples.resource()
         served = definition.versions["v1"]
         new, _ = served.normalize(samples.widget(spec=spec))
         told = WriteOptions("CreateOptions", field_manager="me")
         attributes = Attributes(
             "CREATE", served.group_resource, "v1", served.group_kind, "", "n", "x", ALICE, dry_run,
-            new, None, told, served, definition,
+            new, None, told, served, definition, left and asyncio.get_running_loop().time() + left,
         )  # fmt: skip
         found = await self.chain.mutate(attributes, new)
         await self.chain.review(attributes)
@@ -159,6 +164,47 @@ async def test_configurations_are_compiled_once_for_each_revision(configured: Co
     assert len(hook.reviews) == 8
 
 
+@pytest.mark.rows("ADM-002")
+async def test_a_store_that_went_back_in_time_has_other_configurations(
+    configured: Configured, hook: hooks.Webhook
+) -> None:
+    configured.store(VALIDATING, "v", webhook("v", hook.client_config("/1"), RULE))
+    await configured.create()
+    content = {"metadata": {"name": "v"}, "webhooks": [webhook("v", hook.client_config("/2"), RULE)]}
+    collection, entry = configured.collections[VALIDATING], Entry("", "v", 2, json.dumps(content).encode())
+    collection.announce(collection.load([entry], {}, 2))
+    await configured.create()
+    assert [path.split("?")[0] for path in hook.paths] == ["/1", "/2"]
+
+
+@pytest.mark.parametrize("resource", [MUTATING, VALIDATING], ids=str)
+@pytest.mark.parametrize("meant", [False, True])
+async def test_many_webhooks_leave_others_their_turns(
+    configured: Configured, resource: GroupResource, meant: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "LOOP_BUDGET", 0.0)
+    rule = RULE if meant else {**RULE, "resources": ["others"]}
+    conditions = [{"name": str(number), "expression": f"object.kind != 'K{number}'"} for number in range(10)]
+    conditions.append({"name": "no", "expression": "false"})
+    nowhere = {"url": "https://127.0.0.1:1/"}
+    each = [webhook(f"v{number}", nowhere, rule, matchConditions=conditions) for number in range(20)]
+    configured.store(resource, "v", *each)
+    await configured.create()  # everything is compiled
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(others())
+        await configured.create()
+        task.cancel()
+    assert turns >= (200 if meant else 20)
+
+
 @pytest.mark.rows("ADM-011")
 async def test_a_configuration_that_names_no_place(configured: Configured) -> None:
     configured.store(VALIDATING, "v", webhook("v", {}, RULE))
@@ -166,6 +212,45 @@ async def test_a_configuration_that_names_no_place(configured: Configured) -> No
         await configured.create()
     text = "could not get REST client: webhook configuration must have either service or URL"
     assert caught.value.message == f'Internal error occurred: failed calling webhook "v.example.com": {text}'
+
+
+@pytest.mark.rows("ADM-008", "ADM-011")
+async def test_requests_with_little_time_say_nothing_about_a_webhook(
+    configured: Configured, hook: hooks.Webhook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "WEBHOOK_SLOW_FAILURE", 0.02)
+    answer = hook.answer
+
+    def slowly(request: Any) -> Any:
+        time.sleep(0.15)
+        return answer(request)
+
+    hook.answer = slowly
+    configured.store(VALIDATING, "v", webhook("v", hook.client_config(), RULE))
+    for _ in range(limits.WEBHOOK_FAILURES):
+        with pytest.raises(StatusError) as caught:
+            await configured.create(left=0.05)
+        assert caught.value.code == 504
+    await configured.create()  # who has the time is answered
+
+
+@pytest.mark.rows("ADM-008", "ADM-011")
+async def test_a_dead_place_harms_none_of_the_same_names(
+    configured: Configured, hook: hooks.Webhook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that mutate and those that judge often have the same names, and a configuration may be mended."""
+    monkeypatch.setattr(limits, "WEBHOOK_SLOW_FAILURE", 0.0)
+    monkeypatch.setattr(limits, "WEBHOOK_PROBE_EVERY", 60.0)
+    dead = {"url": f"https://127.0.0.1:{free_port()}/"}
+    configured.store(MUTATING, "c", webhook("v", hook.client_config(), RULE))
+    configured.store(VALIDATING, "c", webhook("v", dead, RULE))
+    for _ in range(limits.WEBHOOK_FAILURES):
+        with pytest.raises(StatusError, match="connection refused"):
+            await configured.create()
+    with pytest.raises(StatusError, match="not asked again yet"):  # by what answers elsewhere it is not thought alive
+        await configured.create()
+    configured.store(VALIDATING, "c", webhook("v", hook.client_config(), RULE))
+    await configured.create()
 
 
 @pytest.mark.rows("ADM-012")

@@ -49,6 +49,19 @@ async def test_a_whole_batch_goes_at_once_and_a_smaller_one_when_it_is_time() ->
     assert taken.batches == [(10.0, 3), (40.0, 1)]
 
 
+async def test_who_waits_for_no_time_does_nothing_as_long_as_nothing_comes() -> None:
+    taken = Taken()
+    async with asyncio.TaskGroup() as group:
+        batches = Batches(AuditDelivery(mode="batch", max_batch=3, max_wait=0.0), taken, Counters())
+        batches.start(group)
+        await asyncio.sleep(10)
+        for _ in range(2):
+            batches.put(event())
+        await asyncio.sleep(10)
+        await batches.stop()
+    assert taken.batches == [(10.0, 2)]
+
+
 async def test_the_end_does_not_wait_for_a_batch() -> None:
     taken = Taken()
     async with asyncio.TaskGroup() as group:
@@ -85,6 +98,18 @@ async def test_who_does_not_take_them_holds_the_end_only_for_a_while() -> None:
         await batches.stop()
         assert asyncio.get_running_loop().time() - began == pytest.approx(limits.AUDIT_FLUSH, abs=0.1)
     assert counters.errors.slot("buffered").value == 5
+
+
+async def test_what_nobody_has_taken_at_the_end_is_counted() -> None:
+    counters = Counters()
+    async with asyncio.TaskGroup() as group:
+        batches = Batches(WEBHOOK, Taken(1000), counters, 2)
+        batches.start(group)
+        for _ in range(8):
+            batches.put(event())
+        await asyncio.sleep(1)
+        await batches.stop()
+    assert counters.errors.slot("buffered").value == 8
 
 
 async def test_a_throttle_lets_a_burst_pass_and_then_so_many_a_second() -> None:

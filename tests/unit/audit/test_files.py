@@ -50,6 +50,19 @@ def test_a_file_is_made_with_its_directory_for_its_owner_only(path: Path) -> Non
     assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
 
 
+def test_what_is_no_file_is_never_put_aside(tmp_path: Path) -> None:
+    place = tmp_path / "pipe"
+    os.mkfifo(place)
+    reader = os.open(place, os.O_RDONLY | os.O_NONBLOCK)
+    file = LogFile(place, Rotation(size=10))
+    for _ in range(3):
+        file.write([b"0123456789\n"])
+    file.close()
+    assert os.read(reader, 100) == b"0123456789\n" * 3
+    os.close(reader)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["pipe"]
+
+
 def test_what_is_there_is_kept(path: Path, clock: Clock) -> None:
     for _ in range(2):
         file = LogFile(path, Rotation(size=100), clock)

@@ -84,6 +84,8 @@ def test_token_file(tmp_path: Path) -> None:
 def test_token_file_with_a_bad_line() -> None:
     with pytest.raises(TokenFileError, match="line 2: expected at least 3 columns, found 2"):
         parse_token_file(["a,b,c", "a,b"])
+    with pytest.raises(TokenFileError, match="line 2: field larger than"):
+        parse_token_file(["a,b,c", "a," + "b" * 200_000])
 
 
 @given(st.text(), st.text())

@@ -51,6 +51,8 @@ def test_headers_name_a_user() -> None:
             ("system:serviceaccounts", "system:serviceaccounts:ns", "system:authenticated"),
         ),
         ("system:serviceaccount:ns", ("system:authenticated",)),
+        ("system:serviceaccount:N s:sa", ("system:authenticated",)),
+        ("system:serviceaccount:ns:s_a", ("system:authenticated",)),
     ],
 )
 def test_groups_that_go_without_saying(name: str, groups: tuple[str, ...]) -> None:
@@ -79,7 +81,13 @@ def test_which_headers_ask_for_it(header: str, meant: bool) -> None:
     named: Any = CIMultiDict({f"Impersonate-{header}": "x"})
     empty: Any = CIMultiDict({f"Impersonate-{header}": ""})
     assert impersonation.is_meant(named) is meant
-    assert not impersonation.is_meant(empty)
+    assert impersonation.is_meant(empty) is (header == "Group")  # upstream: an empty group is one
+
+
+@pytest.mark.parametrize(("sent", "key"), [("a%41", "aA"), ("A%2Fb", "a/b"), ("a%41%zz", "a%41%zz"), ("a%4", "a%4")])
+def test_keys_of_extras_are_unescaped_or_left_alone(sent: str, key: str) -> None:
+    wanted = impersonation.parse([("Impersonate-User", "joe"), (f"Impersonate-Extra-{sent}", "v")])
+    assert wanted.extra == ((key, ("v",)),)
 
 
 def test_of_several_users_the_first_is_meant() -> None:

@@ -66,7 +66,7 @@ def definition(*versions: dict[str, Any], **spec: Any) -> Document:
 
 def resource(*versions: dict[str, Any], **spec: Any) -> ServedResource:
     """Return the compiled definition; the first version is the storage version."""
-    return compile_definition(definition(*versions, **spec), guard_key="/guards/w", guard_revision=7)
+    return compile_definition(definition(*versions, **spec))
 
 
 def widget(uid: str = "8c9f7a64-4f0e-4d3a-9a55-1a2b3c4d5e6f", **parts: Any) -> Document:

@@ -139,7 +139,6 @@ def test_rules_of_namespaces() -> None:
     assert [str(error) for error in namespace.validate(bad, None)] == [
         'spec.finalizers: Invalid value: "foo": name is neither a standard finalizer name nor is it fully qualified'
     ]
-    assert namespace.name_messages is not None
     assert namespace.name_messages("a.b") != []
     texts = [
         str(error)

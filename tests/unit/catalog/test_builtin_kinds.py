@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import orjson
 import pytest
 import yaml
 from hypothesis import given
@@ -16,8 +17,9 @@ from apiext.catalog.builtin import rows as rows_module
 from apiext.catalog.builtin.go_types import SCALARS, Types, read_yaml, split, types_of
 from apiext.catalog.builtin.kinds import kinds, resource
 from apiext.catalog.builtin.rows import Row, function, rows
-from apiext.catalog.builtin.scalars import IntOrText, MicroTime, Quantity
+from apiext.catalog.builtin.scalars import IntOrText, Quantity
 from apiext.catalog.served import ServedVersion
+from apiext.catalog.viewing import Unreadable
 from apiext.crd.typed import Decoding
 from apiext.documents.errors import DecodeError
 from apiext.http import protobuf
@@ -157,6 +159,22 @@ def test_an_object_survives_normalising_protobuf_and_the_store(made: tuple[Row, 
     assert version.view(raw, 7) == other.view(raw, 7), "who wrote it and who did not show the same bytes"
 
 
+@pytest.mark.rows("RV-020")
+@pytest.mark.parametrize(
+    ("api_version", "kind", "says"),
+    [
+        ("v1", "Else", 'no kind "Else" is registered for version "v1"'),
+        ("v7", "ConfigMap", 'no kind "ConfigMap" is registered for version "v7"'),
+        (7, "ConfigMap", 'no kind "ConfigMap" is registered for version "7"'),
+        (None, None, 'no kind "" is registered for version ""'),
+    ],
+)
+def test_what_is_no_object_of_its_kind_cannot_be_read(api_version: Any, kind: Any, says: str) -> None:
+    raw = orjson.dumps({"apiVersion": api_version, "kind": kind, "metadata": {"name": "a"}})
+    with pytest.raises(Unreadable, match=says):
+        VERSIONS["v1", "ConfigMap"].decode(raw, 1)
+
+
 @pytest.mark.rows("RV-001")
 def test_events_are_one_object_in_two_versions() -> None:
     old, new = VERSIONS["v1", "Event"], VERSIONS["events.k8s.io/v1", "Event"]
@@ -171,22 +189,23 @@ def test_events_are_one_object_in_two_versions() -> None:
 
 # --- scalars ---
 
+MICRO_TIME = SCALARS["MicroTime"]
 SCALAR_CASES = [
-    (MicroTime(), "2026-11-21T04:05:11.724683+01:00", "2026-11-21T03:05:11.724683Z"),
-    (MicroTime(), None, None),
-    (MicroTime(), "0001-01-01T00:00:00.000000Z", None),
-    (MicroTime(), "0800-01-01T00:00:00.000001Z", "0800-01-01T00:00:00.000001Z"),
-    (MicroTime(), "9999-12-31T23:59:59.000000-05:00", "Time.MarshalJSON: year outside of range [0,9999]"),
-    (MicroTime(), "2026-11-21T04:05:11Z", 'parsing time "2026-11-21T04:05:11Z" as "2006-01-02T15:04:05.000000Z07:00": '
+    (MICRO_TIME, "2026-11-21T04:05:11.724683+01:00", "2026-11-21T03:05:11.724683Z"),
+    (MICRO_TIME, None, None),
+    (MICRO_TIME, "0001-01-01T00:00:00.000000Z", None),
+    (MICRO_TIME, "0800-01-01T00:00:00.000001Z", "0800-01-01T00:00:00.000001Z"),
+    (MICRO_TIME, "9999-12-31T23:59:59.000000-05:00", "Time.MarshalJSON: year outside of range [0,9999]"),
+    (MICRO_TIME, "2026-11-21T04:05:11Z", 'parsing time "2026-11-21T04:05:11Z" as "2006-01-02T15:04:05.000000Z07:00": '
      'cannot parse "Z" as ".000000"'),
-    (MicroTime(), "2026-11-21T04:05:11.0000009Z", 'parsing time "2026-11-21T04:05:11.0000009Z" as '
+    (MICRO_TIME, "2026-11-21T04:05:11.0000009Z", 'parsing time "2026-11-21T04:05:11.0000009Z" as '
      '"2006-01-02T15:04:05.000000Z07:00": cannot parse "9Z" as "Z07:00"'),
-    (MicroTime(), "2026-11-21T04:05:11.12345xZ", 'parsing time "2026-11-21T04:05:11.12345xZ" as '
+    (MICRO_TIME, "2026-11-21T04:05:11.12345xZ", 'parsing time "2026-11-21T04:05:11.12345xZ" as '
      '"2006-01-02T15:04:05.000000Z07:00": cannot parse ".12345xZ" as ".000000"'),
-    (MicroTime(), "2026-11-21T04:05:11,123456Z", "2026-11-21T04:05:11.123456Z"),
-    (MicroTime(), "yesterday", 'parsing time "yesterday" as "2006-01-02T15:04:05.000000Z07:00": '
+    (MICRO_TIME, "2026-11-21T04:05:11,123456Z", "2026-11-21T04:05:11.123456Z"),
+    (MICRO_TIME, "yesterday", 'parsing time "yesterday" as "2006-01-02T15:04:05.000000Z07:00": '
      'cannot parse "yesterday" as "2006"'),
-    (MicroTime(), 5, "json: cannot unmarshal number into Go value of type string"),
+    (MICRO_TIME, 5, "json: cannot unmarshal number into Go value of type string"),
     (IntOrText(), 80, 80),
     (IntOrText(), "http", "http"),
     (IntOrText(), 2**31, "json: cannot unmarshal number into Go value of type int32"),
@@ -202,7 +221,7 @@ SCALAR_CASES = [
 def test_scalars(scalar: Any, given_value: Any, wanted: Any) -> None:
     into = Decoding()
     try:
-        found = scalar.decode(given_value, "", into)
+        found = scalar.decode(given_value, None, into)
     except DecodeError as error:
         found = str(error)
     assert (str(into.fault) if into.fault else found) == wanted

@@ -24,7 +24,7 @@ def test_a_resource() -> None:
     )
     assert (served.group, served.resource, served.namespaced) == ("example.com", "widgets", True)
     assert (served.storage_version, list(served.versions), list(served.all_versions)) == ("v1", ["v1"], ["v1", "v2"])
-    assert (served.guard_key, served.guard_revision, served.established) == ("/guards/w", 7, True)
+    assert served.established
     one = served.versions["v1"]
     assert (one.kind, one.list_kind, one.singular, one.short_names, one.categories) == (
         "Widget",

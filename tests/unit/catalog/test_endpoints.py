@@ -120,6 +120,7 @@ def test_bodies_of_scales() -> None:
         ({"spec": []}, "cannot unmarshal array into Go struct field Scale.spec of type v1.ScaleSpec"),
         ({"kind": "Widget"}, 'no kind "Widget" is registered for version "autoscaling/v1" in scheme'),
         ({"apiVersion": "v1"}, 'no kind "Scale" is registered for version "v1" in scheme'),
+        ({"apiVersion": "apps/v1beta2"}, "converting (v1beta2.Scale) to (v1.Scale): unknown conversion"),
     ],
 )
 def test_bodies_that_are_no_scale(body: dict[str, Any], said: str) -> None:
@@ -134,8 +135,12 @@ def test_nested_values() -> None:
     with pytest.raises(AccessorError, match=r"\.a\.b\.c accessor error: 1.5 is of the type float64, expected int64"):
         nested(document, ("a", "b", "c"), int)
     assert with_nested(document, ("a", "d"), 2) == {"a": {"b": {"c": 1.5}, "d": 2}}
-    with pytest.raises(AccessorError, match=r"value cannot be set because .a.b is not a map"):
-        with_nested({"a": 1}, ("a", "b"), 2)
+    with pytest.raises(AccessorError, match=r"value cannot be set because \.a\.b is not a map"):
+        with_nested({"a": {"b": None}}, ("a", "b", "c"), 2)
+    deepest = with_nested({}, ("a",) * 250, 2)
+    assert nested(deepest, ("a",) * 250, int) == 2
+    with pytest.raises(ValueError, match=r"^value cannot be set because it is nested deeper than 250 levels$"):
+        with_nested({}, ("a",) * 2000, 2)
 
 
 @pytest.mark.parametrize(

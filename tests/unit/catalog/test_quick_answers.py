@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import tracemalloc
 from collections.abc import Callable
 from typing import Any
+from weakref import ref
 
 import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apiext.catalog.converted import Converted, NeedsConversion
+from apiext.catalog.converted import Conversions, Converted, NeedsConversion
+from apiext.catalog.forms import Listed
 from apiext.catalog.served import ServedResource
 from apiext.conversion import review
 from apiext.conversion.review import Answered, ConversionError
 from apiext.documents.document import clone
+from apiext.schema.budget import OverBudget
 from apiext.storage.store import Entry
 from tests.unit.catalog.samples import CLOSED, OPEN, resource, version, widget
 
@@ -209,8 +213,8 @@ def remembered(view: bytes) -> Entry:
 @pytest.mark.parametrize(
     "keep",
     [
-        pytest.param(lambda raw: Converted(raw, 20), id="cut"),
-        pytest.param(Converted, id="whole"),
+        pytest.param(lambda raw: Converted.cut(raw, 20), id="cut"),
+        pytest.param(Converted.cut, id="whole"),
         pytest.param(remembered, id="a view"),
     ],
 )
@@ -239,3 +243,161 @@ def test_others_are_asked_about_alike() -> None:
     assert first.another(raws[1]) is kept
     for unseen in (b'{"apiVersion":"example.com/v2","kind":"Widget"}', b'{"kind":"Widget"}', b"[]", b""):
         assert first.another(unseen) is None
+
+
+def in_go(document: Any) -> Any:
+    """Return a document with metadata in the order of Go's type: names come first."""
+    metadata = document.get("metadata")
+    if not isinstance(metadata, dict):
+        return document
+    first = {name: metadata[name] for name in ("name", "namespace", "uid", "generation") if name in metadata}
+    return {**document, "metadata": {**first, **metadata}}
+
+
+WRITERS: dict[str, Callable[[Any], bytes]] = {
+    "sorted": lambda answer: orjson.dumps(answer, option=orjson.OPT_SORT_KEYS),
+    "as it came": orjson.dumps,
+    "in Python": lambda answer: json.dumps(answer).encode(),
+    "in Go": orjson.dumps,
+}
+
+
+def review_of(asked: list[NeedsConversion], converted: list[Any], writer: str) -> Answered:
+    """Return an answer that brings objects, as a webhook writes them."""
+    objects = [*map(in_go, converted)] if writer == "in Go" else converted
+    response = {"uid": "u", "convertedObjects": objects, "result": {"status": "Success"}}
+    kind = {"kind": review.KIND, "apiVersion": f"{review.GROUP}/v1"}
+    return review.converted_objects("v1", "u", asked, WRITERS[writer]({**kind, "response": response}))
+
+
+def stored(number: int, spec: Any = None, **metadata: Any) -> bytes:
+    """Return a stored widget that has much in common with others."""
+    managed = {
+        "manager": "m",
+        "operation": "Update",
+        "time": f"2026-11-23T05:41:{number:02}Z",
+        "fieldsV1": {"f:spec": {}},
+    }
+    metadata = {"name": f"w{number:03}", "creationTimestamp": managed["time"], "managedFields": [managed], **metadata}
+    uid = f"8c9f7a64-4f0e-4d3a-9a55-{number:012}"
+    document = widget(uid, metadata=metadata, spec=spec or {"color": "blue"})
+    return orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
+
+
+def recognized(of: ServedResource, raws: list[bytes], convert: Callable[[int, Any], Any], writer: str) -> Any:
+    """Return what is made of answers by their texts after the first was learned from, and what they held."""
+    view = of.versions["v1"].view
+    for raw in raws:
+        view(raw, 7)  # so that it is known where the resourceVersion goes
+    asked = [question(of, raw) for raw in raws]
+    converted = [
+        convert(number, {**orjson.loads(need.text), "apiVersion": "example.com/v2"})
+        for number, need in enumerate(asked)
+    ]
+    given = review_of(asked, converted, writer)
+    if given.listed is None or asked[0].take(given[0]) is None:
+        return [None] * len(asked), given
+    asked[0].learn(given.listed, 0)
+    return [None, *asked[1].recognize(asked[1:], given.listed, 1)], given
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+@pytest.mark.parametrize(
+    "labels", [{}, {"app": "x"}, {"app": "x", "of": 'a "b" \\ c'}, {"%b": "é"}, {"app": "1"}], ids=str
+)
+def test_metadata_are_known_by_their_form(writer: str, labels: dict[str, str]) -> None:
+    of, other = served("v1", TYPED), served("v1", TYPED)
+    raws = [stored(number, **({"labels": labels} if labels else {})) for number in range(5)]
+    made, given = recognized(of, raws, lambda number, answer: {**answer, "spec": {"size": number}}, writer)
+    escaped = writer == "in Python" and not "".join(labels.values()).isascii()
+    assert [one is None for one in made] == [True, *[escaped] * 3, True]
+    for raw, one, answer in zip(raws, made, given, strict=True):
+        kept = judged(question(other, raw), answer)
+        assert isinstance(kept, Converted)
+        assert one is None or (one.at(12), one.size) == (kept.at(12), kept.size)
+
+
+def after_one(of: ServedResource) -> tuple[list[NeedsConversion], Listed]:
+    """Return questions and the texts of what was answered, after the first was learned from."""
+    asked = [question(of, raw) for raw in map(stored, range(4)) if of.versions["v1"].view(raw, 7)]
+    given = review_of(asked, [{**orjson.loads(need.text), "apiVersion": "example.com/v2"} for need in asked], "sorted")
+    assert given.listed is not None
+    assert asked[0].take(given[0]) is not None
+    asked[0].learn(given.listed, 0)
+    return asked, given.listed
+
+
+def test_an_object_that_is_no_json_is_looked_into() -> None:
+    asked, listed = after_one(served("v1", TYPED))
+    begin, end = listed.begins[1:3]
+    broken = listed.raw[begin:end].replace(b'"color":', b'"color"+')
+    listed = listed._replace(raw=listed.raw[:begin] + broken + listed.raw[end:])
+    assert [one is None for one in asked[1].recognize(asked[1:], listed, 1)] == [True, False, True]
+
+
+def test_an_object_that_takes_too_many_defaults_is_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, listed = after_one(served("v2", TYPED))
+
+    def default(*_: object) -> bool:
+        raise OverBudget("too many")
+
+    monkeypatch.setattr("apiext.schema.compile.CompiledSchema.default", default)
+    assert asked[1].recognize(asked[1:], listed, 1) == [None, None, None]
+
+
+_changes = st.sampled_from(
+    (
+        {}, {}, {}, {"generation": 2}, {"labels": {"app": "y"}}, {"labels": {"app": "x", "b": "c"}}, {"name": "w999"},
+        {"uid": "8c9f7a64-4f0e-4d3a-9a55-000000000099"}, {"zone": "z"}, {"labels": None}, {"annotations": {"a": "b"}},
+        {"managedFields": []},
+    )
+)  # fmt: skip
+_parts = st.fixed_dictionaries(
+    {},
+    optional={
+        "spec": _specs | _values,
+        "status": _values,
+        "kind": st.just("Gadget"),
+        "apiVersion": st.just("example.com/v1"),
+        "data": st.just({"k": "v"}),
+        "metadata": _values,
+    },
+)
+
+
+@given(st.sampled_from(sorted(WRITERS)), st.lists(st.tuples(_changes, _changes, _parts), min_size=2, max_size=5))
+def test_what_is_recognized_is_what_would_be_judged(writer: str, rows: list[tuple[Any, Any, Any]]) -> None:
+    of, other = served("v1", TYPED), served("v1", TYPED)
+    raws = [stored(0, labels={"app": "x"}), stored(1, labels={"app": "x"})]
+    raws += [stored(number, **{"labels": {"app": "x"}, **change}) for number, (change, _, _) in enumerate(rows, 2)]
+
+    def convert(number: int, answer: Any) -> Any:
+        if number < 2 or number == len(raws) - 1:
+            return answer
+        _, change, parts = rows[number - 2]
+        return {**answer, "metadata": {**answer["metadata"], **change}, **parts}
+
+    made, given = recognized(of, raws, convert, writer)
+    assert made[1] is not None or given.listed is None
+    for index, (raw, one) in enumerate(zip(raws, made, strict=True)):
+        if one is not None:
+            kept = judged(question(other, raw), given[index])
+            assert isinstance(kept, Converted), kept
+            assert (one.at(12), one.size) == (kept.at(12), kept.size)
+            assert of.versions["v2"].view(raw, 9) == other.versions["v2"].view(raw, 9)
+
+
+class Held(Converted):
+    """An answer of which one can tell whether anybody has it."""
+
+    __slots__ = ("__weakref__",)
+
+
+def test_answers_go_with_the_definition_they_are_for() -> None:
+    conversions, made = Conversions(), Held(b"", b'{"spec":{}}')
+    held = ref(conversions.keep(b"{}", made))
+    assert conversions.find(b"{}") is made
+    del made
+    assert held() is not None
+    del conversions
+    assert held() is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import Any
 
 import orjson
@@ -10,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apiext.catalog.viewing import Splices, parse, place_of, splice
+from apiext.catalog.converted import place_of
+from apiext.catalog.viewing import Splices, parse, splice
 from apiext.documents.document import clone
 from tests.unit.catalog.samples import CLOSED, OPEN, resource, version, widget
 
@@ -165,3 +167,16 @@ def test_splices_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [splices.knows(raw) for raw in raws] == [False, True, True]
     assert splices.view(raws[1], 4) == b'{"metadata":{"name":"1","resourceVersion":"4","uid":"u"}}'
     assert splices.view(raws[0], 4) is None
+
+
+def test_splices_of_what_was_overwritten_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("apiext.limits.SPLICES_OUTDATED", 2)
+    splices = Splices()
+    raws = [b'{"metadata":{"name":"%d","uid":"u"}}' % number for number in range(100)]
+    for before, raw in pairwise(raws):
+        splices.note(raw, "u")
+        splices.outdated(before)
+    assert [number for number, raw in enumerate(raws) if splices.knows(raw)] == [97, 98, 99]
+    assert len(splices._order) < 10
+    splices.outdated(b"never seen")
+    assert splices.knows(raws[97])

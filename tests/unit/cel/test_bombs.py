@@ -18,14 +18,14 @@ from tests.support.cases import Case, case_name, load
 pytestmark = pytest.mark.rows("CEL-010", "CEL-011")
 TEXT = Declared("string", max_elements=4000)
 FIELDS = {
-    **dict.fromkeys(("s", "p", "d"), TEXT),
+    **dict.fromkeys(("s", "p", "d", "c"), TEXT),
     "l": Declared("list", element=Declared("int"), max_elements=1000),
     "w": Declared("list", element=TEXT, max_elements=1000),
     "m": Declared("map", element=TEXT, max_elements=1000),
 }
 ENV = Environment({"self": Declared("object", "T", FIELDS, FIELDS)})
 DATA: dict[str, Any] = {
-    "s": "ab" * 2000, "p": "(a|b)*a(a|b){12}", "d": "9" * 4000, "l": list(range(1000)),
+    "s": "ab" * 2000, "p": "(a|b)*a(a|b){12}", "c": r"\pL" * 900, "d": "9" * 4000, "l": list(range(1000)),
     "w": [f"x{number}" * 100 for number in range(1000)], "m": {f"k{number}": "v" * 100 for number in range(1000)},
 }  # fmt: skip
 OVER = "operation cancelled: actual cost limit exceeded"

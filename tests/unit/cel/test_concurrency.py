@@ -16,6 +16,7 @@ from apiext.cel.environment import Environment, Program
 from apiext.schema.compile import CompiledSchema, compile_schema
 
 THREADS = 4
+WITHIN = 60.0
 TEXTS = sorted({example for library in LIBRARIES for row in library.rows for example in row.examples})
 ITEM = {"name": Declared("string", max_elements=40), "size": Declared("int")}
 FIELDS = {
@@ -65,17 +66,17 @@ def _eager() -> Iterator[None]:
 
 def together(work: Any) -> list[Any]:
     """Return what the work returns in each of some threads that begin at the same time."""
-    begin, found = threading.Barrier(THREADS), [None] * THREADS
+    begin, found = threading.Barrier(THREADS, timeout=WITHIN), [None] * THREADS
 
     def one(number: int) -> None:
         begin.wait()
         found[number] = work()
 
-    threads = [threading.Thread(target=one, args=(number,)) for number in range(THREADS)]
+    threads = [threading.Thread(target=one, args=(number,), daemon=True) for number in range(THREADS)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(WITHIN)
     return found
 
 

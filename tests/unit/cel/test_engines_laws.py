@@ -11,9 +11,8 @@ from apiext.cel.base import base
 from apiext.cel.declared import Declared
 from apiext.cel.environment import Environment, Evaluation, Program
 from apiext.cel.evaluation import Limit
-from apiext.cel.parser import parse_text
-from apiext.cel.printer import text_of
 from apiext.cel.values import type_name
+from tests.unit.cel.printer import parse_text, text_of
 from tests.unit.cel.spec_values import same
 from tests.unit.cel.test_syntax import shape
 

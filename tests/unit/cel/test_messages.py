@@ -22,7 +22,7 @@ FIELDS = {
     "p": Declared("int_or_string", max_elements=50), "t": Declared("timestamp", format="date-time"),
     "day": Declared("timestamp", format="date"), "dur": Declared("duration"),
 }  # fmt: skip
-ENV = Environment({"self": Declared("object", "T", FIELDS, FIELDS)})
+ENV = Environment({"self": Declared("object", "T", FIELDS, {**FIELDS, "any": Declared("preserved")})})
 CASES_DIR = Path(__file__).parent / "cases"
 CASES = [Case(row) for row in read(CASES_DIR / "messages.yaml")]
 SAY = frozenset(("Fault", "FormatError", "Refused", "_Refused", "PatternError", "Broken"))

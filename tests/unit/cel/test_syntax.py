@@ -9,10 +9,9 @@ import pytest
 
 from apiext.cel.ast import Entry, Node
 from apiext.cel.base import base
-from apiext.cel.parser import parse_text
-from apiext.cel.printer import text_of
 from tests.support.cases import Case, case_name, load
 from tests.support.shared import shared
+from tests.unit.cel.printer import parse_text, text_of
 
 pytestmark = pytest.mark.rows("CEL-001")
 MACROS = base().macros

@@ -30,6 +30,7 @@ from tests.support.fake_etcd import FakeEtcd
 CONFIG = Config(Path("unused"), compaction_interval=0.0)
 NOW = "2026-01-02T03:04:05Z"
 PREFIX = "/registry"
+SYNCED_WITHIN = 60.0
 
 
 @dataclass(slots=True)
@@ -156,7 +157,8 @@ async def server(etcd: FakeEtcd, *, wait: bool = True) -> AsyncIterator[Server]:
         await store.start(group)
         controllers = await start(group, store, live, lambda: NOW, builtin_resources(), config=CONFIG)
         if wait:
-            await controllers.wait_synced()
+            async with asyncio.timeout(SYNCED_WITHIN):
+                await controllers.wait_synced()
         try:
             yield Server(store, live, controllers)
         finally:

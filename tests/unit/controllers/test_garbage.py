@@ -2,13 +2,16 @@
 
 import asyncio
 
+import orjson
 import pytest
 
+from apiext import limits
 from apiext.admission.attributes import Attributes
 from apiext.admission.chain import Chain
 from apiext.cli import parse_serve
 from apiext.config import GARBAGE_COLLECTOR
 from apiext.controllers.references import without_finalizer, without_owners
+from apiext.controllers.serving import Serving
 from apiext.documents.document import Document
 from apiext.verbs.call import Verbs
 from tests.support.fake_etcd import FakeEtcd
@@ -357,6 +360,75 @@ def test_the_flag(flag: str, runs: bool, warned: int) -> None:
     assert config.runs(GARBAGE_COLLECTOR) is runs
     assert len(warnings) == warned
     assert parse_serve([], {}, warnings.append).runs(GARBAGE_COLLECTOR)
+
+
+async def test_who_holds_an_owner_is_woken_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "LOOP_BUDGET", 0.0)
+    async with world() as it:
+        owner = widget("owner")
+        await it.put(owner)
+        for number in range(40):
+            await it.put(owned(widget(f"w{number}", finalizers=("example.com/hold",)), owner, block=True))
+        await it.mark(owner, "foregroundDeletion", "example.com/hold")
+        await it.quiet()
+        (leaving,) = it.garbage.dependents._leaving.values()
+        turns = 0
+        async with asyncio.TaskGroup() as group:
+            work = group.create_task(it.garbage.reconcile(leaving.key))
+            while not work.done():
+                await asyncio.sleep(0)
+                turns += 1
+        assert turns > 40
+
+
+# -- what this server learns late
+
+
+async def test_an_owner_made_anew_while_the_store_was_read_again_is_another_one() -> None:
+    etcd = FakeEtcd()
+    async with world(etcd) as it:
+        owner = widget("owner")
+        child = owned(widget("child"), owner)
+        await it.put(owner)
+        await it.put(child)
+        await it.mark(owner, "foregroundDeletion", "example.com/hold")
+        await it.quiet()
+        await until(lambda: it.find(child) is None)
+        await it.put(child)
+        await it.quiet()
+        etcd.hold()
+        key = f"{PREFIX}/example.com/widgets/d/owner"
+        etcd.remove(key)
+        etcd.put(key, orjson.dumps(widget("owner")))
+        etcd.forget_before(etcd.revision)
+        etcd.release()
+        await until(lambda: it.find(child) is None)
+        await until(lambda: it.garbage.loop.idle)
+        assert it.garbage.dependents.everything() == []
+
+
+async def test_dependents_of_a_kind_that_is_not_served_yet_are_orphaned_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    etcd, follow = FakeEtcd(), Serving._follow
+    async with world(etcd) as it, server(etcd) as other:
+
+        async def slowly(self: Serving, name: str) -> None:
+            await asyncio.sleep(0.1 * (self is it.one.controllers.serving))
+            await follow(self, name)
+
+        monkeypatch.setattr(limits, "COMPILE_AT_ONCE", 0)
+        monkeypatch.setattr(Serving, "_follow", slowly)
+        owner = widget("owner")
+        await it.put(owner)
+        await other.define(crd("things", "late.com"))
+        served = await other.established("things.late.com")
+        thing = {**owned(widget("thing"), owner), "apiVersion": "late.com/v1", "kind": "Thing"}
+        await other.put(served, thing)
+        await it.mark(owner, "orphan")
+        await until(lambda: it.find(owner) is None)
+        await until(lambda: it.one.served("things.late.com"))
+        await it.quiet()
+        (kept,) = etcd.state(f"{PREFIX}/late.com/things/").values()
+        assert "ownerReferences" not in orjson.loads(kept[1])["metadata"]
 
 
 # -- the index

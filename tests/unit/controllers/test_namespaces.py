@@ -1,13 +1,18 @@
 """Namespaces that always exist, and the emptying of those that are being deleted."""
 
+import asyncio
 from contextlib import AsyncExitStack
 
 import orjson
 import pytest
 
+from apiext import limits
+from apiext.controllers.instances import Sweep
 from apiext.controllers.namespaces import ALWAYS, NAMESPACES
+from apiext.controllers.serving import Serving
 from apiext.documents.document import Document
 from apiext.meta.names import GroupResource
+from apiext.storage.store import NotReady
 from tests.support.fake_etcd import FakeEtcd
 from tests.unit.controllers.harness import PREFIX, Server, conditions, crd, server, until, widget
 
@@ -57,6 +62,45 @@ async def test_a_deleted_namespace_takes_its_objects_along_and_no_others() -> No
         await until(lambda: stored(one, "d") is None)
         assert list(etcd.state(f"{PREFIX}/example.com/")) == [f"{PREFIX}/example.com/widgets/e/kept"]
         assert not etcd.state(f"{PREFIX}/other.com/gadgets/")
+
+
+@pytest.mark.rows("NSP-005", "OPS-003")
+async def test_a_namespace_stays_while_a_definition_is_sealed() -> None:
+    etcd = FakeEtcd()
+    async with server(etcd) as one:
+        await one.define(crd())
+        await one.put(await one.established("widgets.example.com"), widget("w"))
+        await one.define_namespace("d")
+    definition = f"{PREFIX}/apiextensions.k8s.io/customresourcedefinitions/widgets.example.com"
+    (_, value), objects = etcd.state(definition)[definition], etcd.state(f"{PREFIX}/example.com/")
+    etcd.put(definition, b"k8s:enc:kms:v2:p:sealed")
+    async with server(etcd) as one:  # its plug-in is not there, or its key is not in the configuration
+        await one.delete_namespace("d")
+        await asyncio.sleep(0.2)
+        assert stored(one, "d") is not None
+        assert etcd.state(f"{PREFIX}/example.com/") == objects
+        etcd.put(definition, value)
+        await until(lambda: stored(one, "d") is None)
+        assert not etcd.state(f"{PREFIX}/example.com/")
+
+
+async def test_who_holds_many_objects_is_counted_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "LOOP_BUDGET", 0.0)
+    async with server(FakeEtcd()) as one:
+        await one.define(crd())
+        served = await one.established("widgets.example.com")
+        for number in range(40):
+            await one.put(served, widget(f"w{number}", finalizers=("example.com/keep",) * (number % 2)))
+        sweep = Sweep(one.store, one.collection(WIDGETS), "d", guard=lambda: None, clock=str, wake=lambda: None)
+        turns = 0
+        async with asyncio.TaskGroup() as group:
+            counting = group.create_task(sweep.finalizers())
+            while not counting.done():
+                await asyncio.sleep(0)
+                turns += 1
+        assert counting.result() == {"example.com/keep": 20}
+        assert turns > 40
+        sweep.close()
 
 
 @pytest.mark.rows("NSP-005")
@@ -174,3 +218,50 @@ async def test_objects_created_while_the_namespace_goes_are_deleted_too() -> Non
         await one.put(served, widget("late"))
         await until(lambda: one.collection(WIDGETS).get("d", "late") is None)
         assert stored(one, "d") is not None
+
+
+async def test_what_is_being_read_again_is_not_known_to_be_empty() -> None:
+    async with server(FakeEtcd()) as one:
+        await one.define(crd())
+        served = await one.established("widgets.example.com")
+        col = one.collection(WIDGETS)
+        sweep = Sweep(one.store, col, "d", guard=lambda: None, clock=str, wake=lambda: None)
+        assert sweep.remaining == 0
+        col.unready()  # as when keys of encryption change
+        await one.put(served, widget("new"))
+        await one.store.fresh()
+        with pytest.raises(NotReady):
+            assert sweep.remaining
+        await one.store._fill(col)
+        assert sweep.remaining == 1
+
+
+@pytest.mark.parametrize("restarted", [True, False])
+async def test_what_is_not_served_yet_holds_its_namespace(monkeypatch: pytest.MonkeyPatch, restarted: bool) -> None:
+    etcd, follow, late = FakeEtcd(), Serving._follow, list[Serving]()
+
+    async def slowly(self: Serving, name: str) -> None:
+        await asyncio.sleep(0.05 * (self in late or restarted))
+        await follow(self, name)
+
+    monkeypatch.setattr(limits, "COMPILE_AT_ONCE", 0)
+    async with AsyncExitStack() as stack:
+        one = await stack.enter_async_context(server(etcd))
+        other = one if restarted else await stack.enter_async_context(server(etcd))
+        if not restarted:
+            late.append(other.controllers.serving)
+            await one.controllers._loops["namespaces"].stop()  # the other one is left to it
+            monkeypatch.setattr(Serving, "_follow", slowly)
+        await one.define_namespace("d")
+        await one.define(crd())
+        served = await one.established("widgets.example.com")
+        await one.put(served, widget("held", finalizers=("example.com/keep",)))
+        await one.delete_namespace("d")
+        if restarted:
+            await until(lambda: one.controllers._loops["namespaces"].idle)
+            await stack.aclose()
+            monkeypatch.setattr(Serving, "_follow", slowly)
+            other = await stack.enter_async_context(server(etcd))
+        await until(lambda: other.served("widgets.example.com"))
+        await until(lambda: other.controllers._loops["namespaces"].idle)
+        assert stored(other, "d") is not None

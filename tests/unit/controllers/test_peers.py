@@ -5,13 +5,16 @@ from contextlib import AsyncExitStack
 import pytest
 
 from apiext import limits
+from apiext.admission.chain import Chain
 from apiext.board import GONE, Board
 from apiext.config import Worker
 from apiext.controllers.peers import Peers
 from apiext.controllers.serving import Serving
+from apiext.verbs import api
+from apiext.verbs.call import Verbs
 from apiext.verbs.reviews import ACCOUNTS
 from tests.support.fake_etcd import FakeEtcd
-from tests.unit.controllers.harness import Server, conditions, crd, server, until
+from tests.unit.controllers.harness import NOW, Server, conditions, crd, server, until
 
 NAME = "widgets.example.com"
 
@@ -19,7 +22,8 @@ NAME = "widgets.example.com"
 class Two:
     """Two workers of one server."""
 
-    def __init__(self, board: Board, one: Server, two: Server) -> None:
+    def __init__(self, etcd: FakeEtcd, board: Board, one: Server, two: Server) -> None:
+        self.etcd = etcd
         self.board = board
         self.one = one
         self.two = two
@@ -42,7 +46,7 @@ async def workers() -> AsyncIterator[Two]:
             group = await stack.enter_async_context(asyncio.TaskGroup())
             await peers.join(group)
             found.append(one)
-        yield Two(board, *found)
+        yield Two(etcd, board, *found)
 
 
 async def test_who_has_joined_is_waited_for(workers: Two) -> None:
@@ -84,6 +88,39 @@ async def test_a_definition_is_established_when_all_serve_it(workers: Two, monke
     assert workers.two.served(NAME) is not None
 
 
+def verbs_of(worker: Server) -> Verbs:
+    return Verbs(worker.live, worker.store, Chain(), worker.controllers.serving, lambda: NOW, lambda: 0.0)
+
+
+async def test_who_lags_catches_up_before_it_tells_what_is_served(
+    workers: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two, etcd = workers.one, workers.two, workers.etcd
+    verbs = verbs_of(two)
+    assert verbs.definitions.has_peers
+    await one.define(crd())
+    await one.established(NAME)
+    await two.established(NAME)
+    etcd.hold()
+    made = await one.change(NAME, lambda definition: definition["metadata"].update(labels={"a": "b"}))
+    assert one.store.revision == made.revision, "a worker knows its own writes before the watch tells them"
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(api.catch_up(verbs))
+        await asyncio.sleep(0.05)
+        assert two.store.revision < made.revision
+        assert not waiting.done()
+        etcd.release()
+    assert two.store.revision >= made.revision
+    monkeypatch.setattr(limits, "FRESH_WAIT", 0.05)
+    etcd.hold()
+    etcd.put("/registry/apiext/other", b"{}")
+    await asyncio.wait_for(api.catch_up(verbs), 20)
+    etcd.answering = False
+    etcd.calls.clear()
+    await api.catch_up(verbs)
+    assert not etcd.calls, "who knows that etcd is silent does not ask it"
+
+
 async def test_nobody_waits_for_ever_nor_for_who_is_gone(
     workers: Two, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -103,4 +140,5 @@ async def test_nobody_waits_for_ever_nor_for_who_is_gone(
 async def test_a_server_without_workers_waits_for_nobody() -> None:
     async with server(FakeEtcd()) as alone:
         await alone.controllers.serving.everywhere()
+        assert not alone.controllers.serving.has_peers
         await alone.controllers.join(None)  # type: ignore[arg-type]  # there is nothing to start

@@ -1,16 +1,28 @@
 """What controllers do when the world is not well: etcd fails, values cannot be read, history is lost."""
 
 import asyncio
+from dataclasses import replace
+from functools import partial
 
 import orjson
 import pytest
 
 from apiext import limits
+from apiext.admission.chain import Chain
+from apiext.admission.hooks import POLICIES
+from apiext.auth.authorization import Attributes
+from apiext.auth.roles import CLUSTER_ROLES, Roles
+from apiext.auth.user import User
+from apiext.catalog.builtin.resources import builtin_resources
+from apiext.controllers.migrations import MIGRATIONS
 from apiext.etcd import errors
 from apiext.etcd.values import WriteResult
 from apiext.meta.names import GroupResource
+from apiext.storage.collection import Collection
+from apiext.verbs.call import Verbs
 from tests.support.fake_etcd import FakeEtcd, Guards
-from tests.unit.controllers.harness import PREFIX, conditions, crd, server, until, widget
+from tests.support.sinks import RecordingSink, watch_group
+from tests.unit.controllers.harness import CONFIG, NOW, PREFIX, Server, conditions, crd, server, until, widget
 
 NAME = "widgets.example.com"
 WIDGETS = GroupResource("example.com", "widgets")
@@ -70,6 +82,64 @@ async def test_a_cleanup_that_takes_too_long_says_so() -> None:
         await one.gone(NAME)
 
 
+@pytest.mark.rows("CND-009")
+async def test_who_was_slower_to_let_a_definition_go_follows_its_objects_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    etcd = FakeEtcd()
+    async with server(etcd) as one, server(etcd) as other:
+        await one.define(crd())
+        served = await one.established(NAME)
+        await one.put(served, widget("held", finalizers=("example.com/keep",)))
+        await one.delete_definition(NAME)
+        sweeps = [each.controllers._finalizing._sweeps for each in (one, other)]
+        await until(lambda: all(NAME in each for each in sweeps))
+        fresh = other.store.fresh
+
+        async def late() -> int:
+            await one.gone(NAME)
+            return await fresh()
+
+        monkeypatch.setattr(other.store, "fresh", late)
+        held = one.collection(WIDGETS).get("d", "held")
+        while held is None or b"deletionTimestamp" not in held.raw:
+            await asyncio.sleep(0)
+            held = one.collection(WIDGETS).get("d", "held")
+        await one.store.delete(one.collection(WIDGETS), "d", "held", held.revision)
+        await one.gone(NAME)
+        await other.gone(NAME)
+        await until(lambda: not any(sweeps))
+
+
+@pytest.mark.rows("CND-009")
+async def test_a_definition_that_goes_while_its_cleanup_begins_is_followed_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    etcd = FakeEtcd()
+    async with server(etcd) as one:
+        await one.define(crd())
+        await one.put(await one.established(NAME), widget("held", finalizers=("example.com/keep",)))
+        await one.delete_definition(NAME)
+        await until(lambda: conditions(one.definition(NAME))["Terminating"][1] == "InstanceDeletionInProgress")
+        await until(lambda: one.controllers._loops["finalizing"].idle)
+    wait_ready, followed = Collection.wait_ready, list[Server]()
+
+    async def late(col: Collection) -> None:
+        await wait_ready(col)
+        if col.resource == WIDGETS:
+            await until(lambda: followed)
+            etcd.remove(f"{PREFIX}/example.com/widgets/d/held")
+            etcd.remove(f"{PREFIX}/apiextensions.k8s.io/customresourcedefinitions/{NAME}")
+            await until(lambda: followed[0].definition(NAME) is None)
+
+    monkeypatch.setattr(Collection, "wait_ready", late)
+    async with server(etcd) as other:
+        followed.append(other)
+        await other.gone(NAME)
+        await until(lambda: other.controllers._loops["finalizing"].idle)
+        assert not other.controllers._finalizing._sweeps
+
+
 @pytest.mark.rows("CND-009", "ETC-006")
 async def test_an_object_that_cannot_be_read_is_not_left_behind() -> None:
     etcd = FakeEtcd()
@@ -84,6 +154,85 @@ async def test_an_object_that_cannot_be_read_is_not_left_behind() -> None:
         assert one.collection(WIDGETS).readable() == []
         etcd.remove(f"{PREFIX}/example.com/widgets/d/bad")
         await one.gone(NAME)
+
+
+async def test_a_migration_keeps_no_cache_of_what_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    etcd = FakeEtcd()
+    builtin = partial(builtin_resources, enabled=lambda version, default: True)
+    monkeypatch.setattr("tests.unit.controllers.harness.builtin_resources", builtin)
+    async with server(etcd) as one, asyncio.TaskGroup() as group:
+        await one.define(crd())
+        await one.established(NAME)
+        verbs = Verbs(one.live, one.store, Chain([]), one.controllers.serving, lambda: NOW, lambda: 0.0)
+        one.controllers.migrate(group, verbs)
+        at_least = one.store.at_least
+
+        async def late(revision: int, *more: Collection) -> None:
+            if revision == 1:  # the checkpoint: the definition goes as the migration runs
+                monkeypatch.setattr(one.store, "at_least", at_least)
+                await one.delete_definition(NAME)
+                await one.gone(NAME)
+                await until(lambda: one.store.collection(WIDGETS) is None)
+            await at_least(revision, *more)
+
+        monkeypatch.setattr(one.store, "at_least", late)
+        document = {
+            "apiVersion": f"{MIGRATIONS.group}/v1beta1",
+            "kind": "StorageVersionMigration",
+            "metadata": {"name": "asked", "creationTimestamp": NOW},
+            "spec": {"resource": {"group": WIDGETS.group, "resource": WIDGETS.resource}},
+            "status": {"resourceVersion": "1", "conditions": [{"type": "Running", "status": "True"}]},
+        }
+        etcd.put(f"{PREFIX}/{MIGRATIONS.group}/{MIGRATIONS.resource}/asked", orjson.dumps(document))
+        await one.gone(NAME)
+        await until(lambda: one.controllers._migrations._loop.idle)
+        assert one.store.collection(WIDGETS) is None
+        await one.controllers.stop()
+
+
+ODD = ('{"kind":"K"}', '{"metadata":[]}', '{"metadata":{"name":1},"rules":3,"aggregationRule":4,"spec":5,"status":[]}')
+
+
+@pytest.mark.rows("ETC-006")
+@pytest.mark.parametrize("odd", ODD)
+async def test_an_odd_object_of_others_keeps_nobody_from_starting(odd: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    etcd = FakeEtcd()
+    for resource in (CLUSTER_ROLES, POLICIES, MIGRATIONS):
+        etcd.put(f"{PREFIX}/{resource.group}/{resource.resource}/odd", odd.encode())
+    builtin = partial(builtin_resources, enabled=lambda version, default: True)
+    monkeypatch.setattr("tests.unit.controllers.harness.builtin_resources", builtin)
+    async with server(etcd) as one, asyncio.TaskGroup() as group:
+        verbs = Verbs(one.live, one.store, Chain([]), one.controllers.serving, lambda: NOW, lambda: 0.0)
+        one.controllers.keep_roles(group, verbs, CONFIG)
+        one.controllers.check_policies(group, one.store, one.live, "v1")
+        one.controllers.migrate(group, verbs)
+        for name, role in {
+            "whole": {"aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"part": "yes"}}]}},
+            "part": {"rules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]},
+        }.items():
+            metadata = {"name": name, "uid": name, "labels": {name: "yes"}}
+            document = {"apiVersion": f"{CLUSTER_ROLES.group}/v1", "kind": "ClusterRole", "metadata": metadata, **role}
+            etcd.put(f"{PREFIX}/{CLUSTER_ROLES.group}/clusterroles/{name}", orjson.dumps(document))
+        policy = {"apiVersion": f"{POLICIES.group}/v1", "kind": "ValidatingAdmissionPolicy"}
+        metadata = {"name": "policy", "generation": 1}
+        etcd.put(
+            f"{PREFIX}/{POLICIES.group}/{POLICIES.resource}/policy", orjson.dumps({**policy, "metadata": metadata})
+        )
+        asked = {"spec": {"resource": {"group": "nobody.com", "resource": "things"}}}
+        metadata = {"name": "asked", "creationTimestamp": "2020-01-01T00:00:00Z"}
+        document = {"apiVersion": f"{MIGRATIONS.group}/v1beta1", "kind": "StorageVersionMigration", **asked}
+        etcd.put(
+            f"{PREFIX}/{MIGRATIONS.group}/{MIGRATIONS.resource}/asked", orjson.dumps({**document, "metadata": metadata})
+        )
+
+        def raw(resource: GroupResource, name: str) -> bytes:
+            entry = one.collection(resource).get("", name)
+            return entry.raw if entry is not None else b""
+
+        await until(lambda: b"pods" in raw(CLUSTER_ROLES, "whole"))
+        await until(lambda: b"observedGeneration" in raw(POLICIES, "policy"))
+        await until(lambda: b"does not exist" in raw(MIGRATIONS, "asked"))
+        await one.controllers.stop()
 
 
 async def test_what_happened_while_history_was_lost_is_followed() -> None:
@@ -121,3 +270,65 @@ async def test_a_store_that_goes_and_comes_back_is_followed() -> None:
         assert one.served(NAME) is None
         etcd.down = False
         await one.established(NAME)
+
+
+@pytest.mark.rows("SRV-015", "DEL-005")
+async def test_watches_end_with_their_definition_though_it_is_made_anew_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    etcd = FakeEtcd()
+    async with server(etcd) as one, server(etcd) as other:
+        await one.define(crd())
+        for each in (one, other):
+            await each.established(NAME)
+        sink, col = RecordingSink(), one.collection(WIDGETS)
+        col.watch(replace(watch_group(), version="v1"), None, sink)
+
+        async def anew(self: Collection, patience: float) -> None:
+            if self is col:
+                await until(lambda: one.served(NAME))
+
+        monkeypatch.setattr(Collection, "watches_served", anew)
+        await other.delete_definition(NAME)
+        await other.gone(NAME)
+        await other.define(crd())
+        await other.established(NAME)
+        await until(lambda: one.served(NAME))
+        await until(lambda: one.controllers.serving._loop.idle)
+        assert sink.ended
+
+
+@pytest.mark.rows("ETC-006", "AUT-001")
+@pytest.mark.parametrize("odd", ['{"rules":3}', '{"rules":[{"verbs":7}]}'])
+async def test_a_role_that_others_made_unreadable_grants_nothing(odd: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def role(name: str) -> bytes:
+        rules = [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]
+        return orjson.dumps({"kind": "ClusterRole", "metadata": {"name": name}, "rules": rules})
+
+    def bound(name: str) -> bytes:
+        reference = {"apiGroup": CLUSTER_ROLES.group, "kind": "ClusterRole", "name": name}
+        subject = {"apiGroup": CLUSTER_ROLES.group, "kind": "User", "name": f"friend of {name}"}
+        return orjson.dumps({"metadata": {"name": name}, "roleRef": reference, "subjects": [subject]})
+
+    def allowed(name: str) -> bool:
+        user = User(f"friend of {name}")
+        return roles.policy(Attributes(user, "get", "", version="v1", resource="pods", name="a")).allowed
+
+    etcd = FakeEtcd()
+    root = f"{PREFIX}/{CLUSTER_ROLES.group}"
+    etcd.put(f"{root}/clusterroles/odd", odd.encode())
+    for name in ("good", "fades"):
+        etcd.put(f"{root}/clusterroles/{name}", role(name))
+        etcd.put(f"{root}/clusterrolebindings/{name}", bound(name))
+    etcd.put(f"{root}/clusterrolebindings/odd", b'{"subjects":5}')
+    builtin = partial(builtin_resources, enabled=lambda version, default: True)
+    monkeypatch.setattr("tests.unit.controllers.harness.builtin_resources", builtin)
+    async with server(etcd) as one:
+        roles = Roles()
+        roles.follow(one.store)
+        await roles.wait_ready()
+        assert allowed("good")
+        assert allowed("fades")
+        etcd.put(f"{root}/clusterroles/fades", odd.encode())
+        await until(lambda: not allowed("fades"))
+        assert allowed("good")

@@ -59,8 +59,17 @@ def test_plain_objects_are_told_apart(write: Any) -> None:
     objects = [{**TYPE, "spec": {"n": number}} for number in range(4)]
     split = pieces.split(write(answered(objects)), 4)
     assert split is not None
-    assert [orjson.loads(text) for text in split[1]] == objects[:3]
+    assert [orjson.loads(split[1].text(number)) for number in range(3)] == objects[:3]
     assert orjson.loads(split[0]) == answered(objects[3:])
+
+
+@pytest.mark.parametrize("write", WRITERS[:2])
+def test_objects_in_objects_are_told_from_their_own_metadata(write: Any) -> None:
+    owners = [{**TYPE, "name": "a"}, {**TYPE, "name": "b"}]
+    objects = [{**TYPE, "metadata": {"name": f"o{number}", "ownerReferences": owners}} for number in range(3)]
+    split = pieces.split(write(answered(objects)), 3)
+    assert split is not None
+    assert [orjson.loads(split[1].text(number)) for number in range(2)] == objects[:2]
 
 
 @pytest.mark.parametrize(

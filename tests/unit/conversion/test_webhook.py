@@ -205,7 +205,7 @@ async def test_few_wait_for_one_webhook(converter: Converter, hook: Webhook, mon
         arrived.set()
 
     converter.prepare(of, of.versions["v2"].view, wanted, then)
-    await asyncio.wait_for(arrived.wait(), 5)
+    await asyncio.wait_for(arrived.wait(), 20)
     assert [isinstance(entry, Shown) for entry in told[0]] == [True] * 4
 
 
@@ -244,8 +244,9 @@ async def test_a_stop_tells_those_who_wait(hook: Webhook) -> None:
         converter = Converter(client)
         converter.start(group)
         waiting = group.create_task(_error(shown(converter, served(hook), entries(1))))
-        while not hook.requests():  # noqa: ASYNC110 - the other side is a thread
-            await asyncio.sleep(0.01)
+        async with asyncio.timeout(10):
+            while not hook.requests():  # noqa: ASYNC110 - the other side is a thread
+                await asyncio.sleep(0.01)
         late = group.create_task(_error(shown(converter, served(hook), entries(1, start=5))))
         await asyncio.sleep(0)  # it has asked, and the call had no turn yet
         await converter.stop()

@@ -1,8 +1,13 @@
-"""Reads OpenAPI messages back to JSON, from their field names and nothing else."""
+"""Reads messages of discovery, and OpenAPI messages back to JSON, from their field names and nothing else."""
 
+from functools import cache
 from typing import Any
 
 import yaml
+
+from apiext.discovery.gnostic import message_class
+
+_class = cache(message_class)
 
 PLAIN = {
     "multiple_of": "multipleOf", "exclusive_maximum": "exclusiveMaximum", "exclusive_minimum": "exclusiveMinimum",
@@ -21,6 +26,18 @@ ZEROS = {
     "minProperties",
 }
 """Zeros that messages cannot hold."""
+
+
+def open_api(version: str, body: bytes) -> Any:
+    """The Document message of an OpenAPI document; the version is v2 or v3."""
+    return _class(f"openapi_{version}.binpb", f"openapi.{version}.Document").FromString(body)
+
+
+def discovery(body: bytes) -> tuple[str, str, Any]:
+    """The apiVersion, kind and message of an enveloped discovery document."""
+    unknown = _class("discovery.binpb", "discovery.Unknown").FromString(body.removeprefix(b"k8s\0"))
+    kind = unknown.typeMeta.kind
+    return unknown.typeMeta.apiVersion, kind, _class("discovery.binpb", f"discovery.{kind}").FromString(unknown.raw)
 
 
 def named(entries: Any, read: Any) -> dict[str, Any]:

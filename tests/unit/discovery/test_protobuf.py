@@ -9,6 +9,7 @@ import pytest
 from apiext.catalog.builtin.resources import builtin_resources
 from apiext.catalog.served import Catalog
 from apiext.discovery import aggregated, groups, protobuf
+from tests.unit.discovery import messages
 from tests.unit.discovery.served import GADGETS, GROUP, WIDGETS, catalog
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
@@ -57,7 +58,7 @@ def test_legacy_documents_say_the_same(served: Catalog) -> None:
     ]
     for document in documents:
         assert document is not None
-        api_version, kind, message = protobuf.read(protobuf.encode(document))
+        api_version, kind, message = messages.discovery(protobuf.encode(document))
         assert (api_version, kind) == (document.pop("apiVersion", ""), document.pop("kind"))
         assert as_json(message) == bare(document)
 
@@ -67,7 +68,7 @@ def test_legacy_documents_say_the_same(served: Catalog) -> None:
 def test_the_aggregated_document_says_the_same(served: Catalog, core: bool) -> None:
     found = aggregated.document(served, core=core, encoding=PROTOBUF)
     json = orjson.loads(aggregated.document(served, core=core).body)
-    api_version, kind, message = protobuf.read(found.body)
+    api_version, kind, message = messages.discovery(found.body)
     assert (api_version, kind) == (json.pop("apiVersion"), json.pop("kind"))
     assert as_json(message) == bare(json)
     assert found.etag == aggregated.document(served, core=core).etag
@@ -89,5 +90,5 @@ def test_bytes_are_those_that_go_writes() -> None:
 
 
 def test_other_kinds_are_none() -> None:
-    with pytest.raises(LookupError, match="Pod is no discovery document"):
+    with pytest.raises(LookupError, match=r"discovery\.Pod"):
         protobuf.encode({"kind": "Pod"})

@@ -9,9 +9,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apiext.discovery import openapi_v2, openapi_v2_proto, openapi_v3, openapi_v3_proto
+from apiext.discovery import openapi_v2, openapi_v3
 from apiext.documents.yaml_text import yaml_in_order
-from tests.unit.discovery.messages import v2_schemas, v3_schemas
+from tests.unit.discovery.messages import open_api, v2_schemas, v3_schemas
 from tests.unit.discovery.served import GROUP, catalog, definition
 
 PATH, VERSION, NAME = f"apis/{GROUP}/v1", "1.36", "com.example.stable.v1.A"
@@ -128,11 +128,11 @@ def walk(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def test_the_protobuf_forms_say_what_the_json_forms_say(schema: dict[str, Any]) -> None:
     found = served(schema)
     v2 = orjson.loads(openapi_v2.document(found, VERSION).body)["definitions"]
-    assert v2_schemas(openapi_v2_proto.read(openapi_v2.protobuf(found, VERSION).body))[NAME] == v2[NAME]
+    assert v2_schemas(open_api("v2", openapi_v2.protobuf(found, VERSION).body))[NAME] == v2[NAME]
     v3, protobuf = openapi_v3.document(found, PATH, VERSION), openapi_v3.protobuf(found, PATH, VERSION)
     assert v3 is not None
     assert protobuf is not None
-    assert v3_schemas(openapi_v3_proto.read(protobuf.body)) == orjson.loads(v3.body)["components"]["schemas"]
+    assert v3_schemas(open_api("v3", protobuf.body)) == orjson.loads(v3.body)["components"]["schemas"]
 
 
 @pytest.mark.rows("OAS-009")
@@ -159,7 +159,7 @@ def test_defaults_in_protobuf(default: Any, which: str | None) -> None:
     }
     found = openapi_v3.protobuf(served({**forms[type(default)], "default": default}), PATH, VERSION)
     assert found is not None
-    schemas = openapi_v3_proto.read(found.body).components.schemas.additional_properties
+    schemas = open_api("v3", found.body).components.schemas.additional_properties
     at: Any = next(entry.value for entry in schemas if entry.name == NAME)
     for name in ("spec", "x"):
         at = next(entry.value for entry in at.schema.properties.additional_properties if entry.name == name)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apiext.documents import cbor
-from apiext.storage.collection import json_object
+from apiext.storage.values import json_object
 
 pytestmark = pytest.mark.rows("NEG-009")
 

@@ -8,7 +8,7 @@ import pytest
 from apiext.documents import json_patch, jsonpath, merge_patch
 from apiext.documents.document import clone
 from tests.support.cases import Case, case_name, load
-from tests.support.waiting import busy
+from tests.support.waiting import prompt
 
 
 @pytest.mark.rows("WRI-007")
@@ -56,7 +56,7 @@ def test_patches_do_not_nest_without_end() -> None:
     wrapping = [{"op": "copy", "from": "/a", "path": "/a/a"}] * 600
     with pytest.raises(json_patch.PatchInvalid):
         json_patch.apply({"a": {}}, wrapping)
-    assert time.perf_counter() - before < 5 * busy()
+    prompt(time.perf_counter() - before, 5)
 
 
 @pytest.mark.rows("WRI-013")
@@ -101,4 +101,4 @@ def test_paths_that_multiply_find_nothing() -> None:
         document = {"a": document, "b": [1, 2, 3]}
     before = time.perf_counter()
     assert jsonpath.compile("...*...*...*...*")(document) == []
-    assert time.perf_counter() - before < 5 * busy()
+    prompt(time.perf_counter() - before, 5)

@@ -70,6 +70,18 @@ def test_the_one_asked_for(search: Path) -> None:
         find_binary(str(fake(search / "other", "hello")))
 
 
+def test_the_one_asked_for_by_its_name_alone(search: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = fake(search / "b", "etcd Version: 3.5.9")
+    here = fake(search / "here", "etcd Version: 3.6.1").rename(search / "here" / "newer")
+    monkeypatch.chdir(search / "here")
+    assert find_binary("etcd").path == wanted
+    for name in ("newer", "./newer", "../here/newer"):
+        assert find_binary(name).path.samefile(here)
+        assert find_binary(name).path.is_absolute()
+    with pytest.raises(NoBinary, match="nothing does not run: No such file or directory"):
+        find_binary("nothing")
+
+
 FLAGS = {
     (3, 4, 20): ("--snapshot-count=10000", None),
     (3, 5, 9): ("--snapshot-count=10000", "--experimental-watch-progress-notify-interval=5s"),
@@ -153,6 +165,10 @@ def test_last_words(held: DataDir) -> None:
     assert held.last_words() == ""
     held.log.write_text("x" * 50_000 + "\nfatal: " + "y" * 1000 + "\n\n")
     assert held.last_words(10) == "fatal: yyy"
+    held.log.write_text('{"level":"fatal","ts":"1","msg":"no way","error":"too new","stacktrace":"a"}\n\tmain.go:7\n')
+    assert held.last_words() == "no way; error: too new"
+    held.log.write_text("panic: freepages: failed to get all reachable pages\n\ngoroutine 1:\n\tdb.go:75 +0x12b\n")
+    assert held.last_words() == "panic: freepages: failed to get all reachable pages"
 
 
 def test_sockets_are_cleared(held: DataDir) -> None:

@@ -83,8 +83,9 @@ IN_DOUBT = {
     "create that happened": ("create", True, None, WriteResult(True, 3)),
     "create that did not": ("create", False, None, None),
     "create, and another's value is there": ("create", False, lambda mini: mini.put(b"/new", b"theirs"), None),
-    "update that happened": ("update", True, None, WriteResult(True, 3)),
+    "update that happened": ("update", True, None, None),
     "update that did not is sent again": ("update", False, None, WriteResult(True, 3)),
+    "update that another made with the same value": ("update", False, lambda mini: mini.put(b"/k", b"mine"), None),
     "update, and then another's": ("update", True, lambda mini: mini.put(b"/k", b"theirs"), None),
     "update, and then a deletion": ("update", True, lambda mini: mini.delete(b"/k"), None),
     "deletion that happened": ("delete", True, None, None),
@@ -123,8 +124,11 @@ async def test_answer_lost_twice() -> None:
     mini = Mini()
     mini.put(b"/k", b"old")
     async with client(mini) as etcd:
-        mini.faults += [Fault(messages.TXN, LOST), Fault(messages.TXN, LOST, applied=True)]
+        mini.faults += [Fault(messages.TXN, LOST), Fault(messages.TXN, LOST)]
         assert await etcd.update(b"/k", b"mine", 2) == WriteResult(True, 3)
+        mini.faults += [Fault(messages.TXN, LOST), Fault(messages.TXN, LOST, applied=True)]
+        with pytest.raises(UnknownOutcome):
+            await etcd.update(b"/k", b"mine", 3)
 
 
 async def test_twin_that_happens_late() -> None:
@@ -137,7 +141,8 @@ async def test_twin_that_happens_late() -> None:
             Fault(messages.TXN, LOST),
             Fault(messages.TXN, UNSENT, then=lambda: mini.call(messages.TXN, late)),
         ]
-        assert await etcd.update(b"/k", b"mine", 2) == WriteResult(True, 3)
+        with pytest.raises(UnknownOutcome):  # it may have been another's with the same value
+            await etcd.update(b"/k", b"mine", 2)
 
 
 async def test_guard_changed_after_a_lost_answer() -> None:
@@ -353,6 +358,20 @@ async def test_probe_that_fails_tells_all() -> None:
         assert [type(answer) for answer in answers] == [errors.Unavailable] * 3
         mini.down.clear()
         assert await etcd.head_revision() == 1
+
+
+async def test_who_asks_a_client_that_closes_is_told() -> None:
+    mini = Mini()
+    async with client(mini) as etcd:
+        mini.faults.append(Fault(messages.RANGE))
+        asking = asyncio.gather(etcd.head_revision(), return_exceptions=True)
+        await asyncio.sleep(0.1)
+        waiting = asyncio.gather(etcd.head_revision(), return_exceptions=True)
+        await asyncio.sleep(0)
+        await etcd.close()
+        async with asyncio.timeout(10):
+            found = [*await asking, *await waiting]
+    assert [type(error) for error in found] == [errors.Closed] * 2
 
 
 async def test_silence_is_noticed_though_nobody_asks() -> None:

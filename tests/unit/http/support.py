@@ -96,6 +96,7 @@ class Shelf:
     calls: list[Call] = field(default_factory=list)
     bodies: list[Any] = field(default_factory=list)
     revision: int = 10
+    has_peers: bool = False
     gate: asyncio.Event | None = None
     fails: BaseException | None = None
     opening: asyncio.Event = field(default_factory=asyncio.Event)
@@ -118,6 +119,9 @@ class Shelf:
 
     async def settle(self) -> None:
         """Everything stored is served."""
+
+    async def catch_up(self) -> None:
+        """Nobody knows more."""
 
     def cached(self, resource: GroupResource, namespace: str, name: str) -> Entry | None:
         """Return what is on the shelf."""
@@ -274,7 +278,7 @@ class Client:
 
     async def head(self) -> tuple[int, dict[str, str]]:
         """Read status line and headers."""
-        raw = await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), 5)
+        raw = await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), 20)
         first, *lines = raw.decode("latin-1").split("\r\n")[:-2]
         pairs = [line.split(": ", 1) for line in lines]
         headers: dict[str, str] = {}
@@ -288,11 +292,11 @@ class Client:
         if headers.get("Transfer-Encoding") == "chunked":
             return Answer(code, headers, b"".join([piece async for piece in self.chunks()]))
         length = 0 if method == "HEAD" or code == 304 else int(headers["Content-Length"])
-        return Answer(code, headers, await asyncio.wait_for(self.reader.readexactly(length), 5))
+        return Answer(code, headers, await asyncio.wait_for(self.reader.readexactly(length), 20))
 
     async def chunk(self) -> bytes:
         """Read one chunk; empty is the end."""
-        size = int(await asyncio.wait_for(self.reader.readline(), 5), 16)
+        size = int(await asyncio.wait_for(self.reader.readline(), 20), 16)
         data = await self.reader.readexactly(size + 2)
         return data[:-2]
 
@@ -321,7 +325,7 @@ async def connected(server: HttpServer, tls: Any = None) -> AsyncIterator[Client
 
 async def until(condition: Callable[[], bool]) -> None:
     """Let the loop run until a condition holds."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while not condition():  # noqa: ASYNC110 - a turn of the loop, not a time
             await asyncio.sleep(0)
 

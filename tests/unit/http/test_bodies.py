@@ -170,7 +170,7 @@ async def test_old_clients() -> None:
         assert (await client.receive()).headers["Connection"] == "keep-alive"
         client.writer.write(f"{head}\r\n".encode())
         assert (await client.receive()).headers["Connection"] == "close"
-        assert await asyncio.wait_for(client.reader.read(), 5) == b""
+        assert await asyncio.wait_for(client.reader.read(), 20) == b""
 
 
 @pytest.mark.rows("SRV-017")

@@ -171,6 +171,16 @@ def test_a_token_may_come_as_a_subprotocol(given: dict[str, str], authorization:
     assert websocket.authorization(given) == authorization
 
 
+@pytest.mark.parametrize("offered", [b"\xff", b"a b", b"b,\xc3\xa9", b"a,(b)"])
+@on_uvloop
+async def test_a_subprotocol_is_a_token(offered: bytes) -> None:
+    async with serving(Shelf()) as server, connected(server) as client:
+        lines = [f"GET {WATCH} HTTP/1.1", "Host: x", *(f"{name}: {value}" for name, value in UPGRADE.items())]
+        head = "\r\n".join(lines).encode() + b"\r\nSec-WebSocket-Protocol: " + offered + b"\r\n\r\n"
+        client.writer.write(head)
+        assert (await client.receive()).code == 400
+
+
 @pytest.mark.rows("AUT-001", "ERR-19")
 @on_uvloop
 async def test_a_browser_shows_its_token_in_the_handshake() -> None:

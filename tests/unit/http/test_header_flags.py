@@ -33,6 +33,7 @@ def test_lists_are_lines_of_csv() -> None:
     )
     assert found.cors_origins == ("//a\\.b(:|$)", "//c{1,2}:")
     assert found.hsts == ("max-age=1", "preload")
+    assert read(cors_allowed_origins="//a:\n//b:").cors_origins == ("//a:",)  # upstream: the first line
 
 
 @pytest.mark.rows("LIM-005")

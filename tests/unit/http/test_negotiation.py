@@ -150,3 +150,10 @@ def test_any_header_is_read(header: str) -> None:
     qualities = [clause.quality for clause in found if "*" not in (clause.type, clause.subtype)]
     if len(qualities) == len(found):  # a wildcard may come after what is specific and worth less
         assert qualities == sorted(qualities, reverse=True)
+
+
+def test_what_long_headers_mean_is_not_remembered() -> None:
+    for header, kept in (("a/b," * 10, True), ("a/b," * 1000, False)):
+        found = negotiation.parse_accept(header)
+        assert found == negotiation.parse_accept(header)
+        assert (found is negotiation.parse_accept(header)) is kept

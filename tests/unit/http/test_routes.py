@@ -12,6 +12,7 @@ from apiext.discovery.openapi_v2 import PROTOBUF as V2_PROTOBUF
 from apiext.http import published
 from tests.unit.http.support import (
     COLLECTION,
+    NAMESPACES,
     Client,
     Shelf,
     catalog,
@@ -50,6 +51,31 @@ async def test_what_another_server_has_just_defined_is_served() -> None:
 
     async with serving(Behind(LiveCatalog(Catalog()))) as server, connected(server) as client:
         assert (await client.ask("GET", COLLECTION)).json["kind"] == "WidgetList"
+
+
+@pytest.mark.rows("DIS-101", "DIS-106", "OAS-002")
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [
+        ("/apis", "example.com"),
+        ("/apis/example.com", "example.com/v1"),
+        ("/apis/example.com/v1", "widgets"),
+        ("/openapi/v2", "/apis/example.com/v1/"),
+        ("/openapi/v3", "apis/example.com/v1"),
+        ("/", "/apis/example.com/v1"),
+    ],
+)
+@on_uvloop
+async def test_what_another_worker_has_told_of_is_shown(path: str, shown: str) -> None:
+    class Behind(Shelf):
+        async def catch_up(self) -> None:
+            self.catalog.current = catalog()
+
+    before = Catalog().with_resource(resource(NAMESPACES, builtin=True))
+    async with serving(Behind(LiveCatalog(before))) as server, connected(server) as client:
+        assert shown not in (await client.ask("GET", path)).body.decode()
+    async with serving(Behind(LiveCatalog(before), has_peers=True)) as server, connected(server) as client:
+        assert shown in (await client.ask("GET", path)).body.decode()
 
 
 @pytest.mark.rows("DIS-106", "DIS-107")

@@ -109,6 +109,9 @@ async def test_tokens(fast: bool) -> None:
             assert (await client.ask("GET", path)).code == 200
         assert (await client.ask("GET", "/metrics")).code == 401
         assert (await client.ask("GET", "/healthz", Authorization="Bearer wrong")).code == 401
+        attempts = server.telemetry.authentications
+        counts = [attempts.slot(kind).value for kind in ("success", "failure", "error")]
+        assert counts == [5, 3, 2], "each request is one attempt"
 
 
 @pytest.mark.rows("ERR-18")
@@ -199,40 +202,7 @@ async def test_expect_continue() -> None:
             client.send("POST", "/apis/none.example.com/v1/x", Expect="100-continue", Content_Length="99")
             answer = await client.receive()
             assert (answer.code, answer.headers["Connection"]) == (404, "close")
-            assert await asyncio.wait_for(client.reader.read(), 5) == b""
-
-
-@pytest.mark.parametrize(
-    "raw",
-    [
-        b"GET / HTTP/1.1\r\n\r\n",
-        b"GET / HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n",
-        b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n",
-        b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: +3\r\n\r\nabc",
-        b"GET / HTTP/1.1\r\nHost : x\r\n\r\n",
-        b"nonsense\r\n\r\n",
-        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-    ],
-)
-@FAST
-@on_uvloop
-async def test_what_is_no_request(raw: bytes, fast: bool) -> None:
-    async with serving(Shelf(), fast_path=fast) as server, connected(server) as client:
-        client.writer.write(raw)
-        answer = await client.receive()
-        assert (answer.code, answer.json["reason"]) == (400, "BadRequest")
-        assert answer.json["kind"] == "Status"
-        assert answer.headers["Connection"] == "close"
-        assert await asyncio.wait_for(client.reader.read(), 5) == b""
-
-
-@on_uvloop
-async def test_long_heads() -> None:
-    async with serving(Shelf()) as server:
-        async with connected(server) as client:
-            assert (await client.ask("GET", "/healthz", Authorization="Bearer " + "x" * 60_000)).code == 200
-        async with connected(server) as client:
-            assert (await client.ask("GET", "/healthz", Authorization="Bearer " + "x" * 70_000)).code == 431
+            assert await asyncio.wait_for(client.reader.read(), 20) == b""
 
 
 @on_uvloop
@@ -255,6 +225,8 @@ async def test_too_many_at_a_time() -> None:
         assert (refused.code, refused.headers["Retry-After"]) == (429, "1")
         assert refused.json["message"] == "Too many requests, please try again later."
         assert (await second.ask("POST", "/apis/none/v1/x")).code == 404  # writes have their own limit
+        for probe in ("/livez", "/readyz/ping", "/healthz?verbose"):  # who is busy is not dead
+            assert (await second.ask("GET", probe)).code == 200
         assert shelf.gate is not None
         shelf.gate.set()
         assert (await first.receive()).code == 200
@@ -276,13 +248,21 @@ async def test_deadline(query: str, settings: dict[str, float]) -> None:
 
 
 @pytest.mark.rows("WRI-024")
-@pytest.mark.parametrize(("seconds", "wanted"), [(5.0, 5.0), (600.0, limits.REQUEST_DEADLINE)])
+@pytest.mark.parametrize(
+    ("seconds", "query", "wanted"),
+    [
+        (5.0, "", 5.0),
+        (600.0, "", limits.REQUEST_DEADLINE),
+        (60.0, "?timeout=5s", 5.0),
+        (60.0, "?timeout=50s", limits.REQUEST_DEADLINE),
+    ],
+)
 @on_uvloop
-async def test_a_write_may_try_until_the_earlier_end(seconds: float, wanted: float) -> None:
+async def test_a_write_may_try_until_the_earlier_end(seconds: float, query: str, wanted: float) -> None:
     shelf = Shelf()
     async with serving(shelf, request_timeout=seconds) as server, connected(server) as client:
         before = asyncio.get_running_loop().time()
-        await client.ask("GET", COLLECTION)
+        await client.ask("GET", COLLECTION + query)
         assert before + wanted <= shelf.calls[0].deadline <= asyncio.get_running_loop().time() + wanted
 
 
@@ -311,7 +291,10 @@ async def test_bugs_are_logged_and_answered(caplog: pytest.LogCaptureFixture) ->
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        (WrongVersion("request to convert CR from x/v1"), "request to convert CR from x/v1"),
+        (
+            WrongVersion("request to convert CR from x/v1", {"metadata": {"namespace": "d", "name": "a"}}),
+            "request to convert CR from x/v1",
+        ),
         (
             NeedsConversion(b'{"apiVersion":"x/v1","kind":"K"}', "x/v2", "", lambda answer, metadata: None),
             "conversion webhook for x/v1, Kind=K failed: its answer was not kept",
@@ -375,7 +358,7 @@ async def test_shutdown_finishes_what_is_under_way() -> None:
             shelf.gate.set()
             answer = await client.receive()
         assert (answer.code, answer.headers["Connection"]) == (200, "close")
-        assert await asyncio.wait_for(idle.reader.read(), 5) == b""
+        assert await asyncio.wait_for(idle.reader.read(), 20) == b""
 
 
 @pytest.mark.rows("LIM-003")
@@ -389,7 +372,7 @@ async def test_shutdown_serves_who_has_just_come() -> None:
             group.create_task(server.wait_closed())
             await until(lambda: not server.accepting)
             assert (await client.ask("GET", f"{COLLECTION}/a")).code == 200
-        assert await asyncio.wait_for(client.reader.read(), 5) == b""
+        assert await asyncio.wait_for(client.reader.read(), 20) == b""
 
 
 @pytest.mark.rows("LIM-003", "RV-010")
@@ -401,5 +384,5 @@ async def test_shutdown_ends_watches_properly() -> None:
         assert (await client.head())[0] == 200
         await server.wait_closed()
         assert await client.chunk() == b""
-        assert await asyncio.wait_for(client.reader.read(), 5) == b""
+        assert await asyncio.wait_for(client.reader.read(), 20) == b""
     assert not shelf.watches

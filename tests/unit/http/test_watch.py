@@ -67,6 +67,21 @@ async def test_timeout_ends_the_stream_properly() -> None:
 
 
 @on_uvloop
+async def test_a_client_that_goes_before_its_watch_is_open_leaves_nothing() -> None:
+    shelf = Shelf(gate=asyncio.Event())
+    async with serving(shelf) as server:
+        async with connected(server) as client:
+            client.send("GET", WATCH)
+            await until(lambda: bool(shelf.calls))
+        await until(lambda: server.connections[0].transport is None)
+        assert shelf.gate is not None
+        shelf.gate.set()
+        await shelf.opening.wait()
+        await until(lambda: not server.active)
+        assert not shelf.watches
+
+
+@on_uvloop
 async def test_a_watch_may_be_the_last_of_its_connection() -> None:
     shelf = Shelf()
     async with serving(shelf) as server, connected(server) as client:
@@ -75,7 +90,7 @@ async def test_a_watch_may_be_the_last_of_its_connection() -> None:
         await until(lambda: bool(shelf.watches))
         shelf.watches[0].sink.end(b"")
         assert await client.chunk() == b""
-        assert await asyncio.wait_for(client.reader.read(), 5) == b""
+        assert await asyncio.wait_for(client.reader.read(), 20) == b""
 
 
 @pytest.mark.rows("TAB-005")

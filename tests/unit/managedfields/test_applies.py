@@ -6,6 +6,9 @@ import pytest
 
 from apiext.managedfields import path
 from apiext.managedfields.manager import ApplyError
+from apiext.managedfields.merging import merge
+from apiext.managedfields.schemas import list_of
+from apiext.managedfields.types import STRING, Type
 from apiext.managedfields.updater import Conflicts
 from tests.support import cases
 from tests.unit.managedfields.support import applied, configuration, owners_of, updated
@@ -43,3 +46,9 @@ def test_case(case: cases.Case) -> None:
         assert found["spec"] == case.spec
     if case.owners is not None:
         assert owners_of(found) == case.owners
+
+
+def test_long_lists_in_which_items_are_repeated_merge_in_one_pass() -> None:
+    of = list_of(Type(STRING), is_set=True)
+    live = [str(number) for number in range(100_000)]  # what no work for each pair would end with
+    assert merge(of, [*live, "0"], ["new"]) == [*live, "0", "new"]

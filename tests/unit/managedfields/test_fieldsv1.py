@@ -26,3 +26,9 @@ def test_elements_of_a_kind_that_is_not_known_are_dropped() -> None:
     assert fieldsv1.decode({"f:a": {"f:b": {}, "x:c": {"f:d": {}}}, "y:": 5}) == {"f:a": {"f:b": {}}}
     assert fieldsv1.decode({"f:a": {"x:c": {}}, "f:b": None}) == {"f:a": {}, "f:b": {}}
     assert fieldsv1.decode({"x:y": {}}) == {}
+
+
+def test_elements_are_read_as_they_would_be_written() -> None:
+    assert fieldsv1.decode({"f:a": {"i:007": {}, "v:1e2": {}, 'k:{"b":1.0,"a":"x"}': {}}}) == {
+        "f:a": {"i:7": {}, "v:100": {}, 'k:{"a":"x","b":1}': {}}
+    }

@@ -8,10 +8,12 @@ from hypothesis import strategies as st
 
 from apiext.documents.document import Document, View
 from apiext.managedfields import manager, recurring, typed, updater
+from apiext.managedfields.comparison import compare
 from apiext.managedfields.entries import UPDATE, manager_of
 from apiext.managedfields.fieldset import union
 from apiext.managedfields.schemas import merge_type
 from apiext.managedfields.typed import TypeFault, check
+from apiext.managedfields.types import equal
 from apiext.managedfields.updater import Write
 from tests.unit.managedfields.support import BASE, NOW, SCHEMA, TYPE, OneVersion, applied, owners_of, updated, writer
 from tests.unit.managedfields.test_apply_laws import NAMES, NUMBERS, SPECS
@@ -59,10 +61,10 @@ def test_a_stored_object_that_does_not_fit_is_noticed(before: Any, after: View, 
     live = {**BASE, "spec": {**after, **before} if same else before}
     write = Write(OneVersion(), "g/v1", TYPE, manager_of("m", UPDATE, "g/v1", ""))
     if fits(live):
-        updater.update(write, live, {**BASE, "spec": after}, {})
+        updater.compared(write, live, {**BASE, "spec": after})
     else:
         with pytest.raises(ValueError):  # noqa: PT011 (of a list without names the comparison tells first)
-            updater.update(write, live, {**BASE, "spec": after}, {})
+            updater.compared(write, live, {**BASE, "spec": after})
 
 
 class OneWay(OneVersion):
@@ -161,3 +163,66 @@ def test_like_updates_are_worked_out_once_and_share_nothing() -> None:
     assert second == [{**first[0], "time": LATER}]
     second[0]["fieldsV1"].clear()
     assert track(NOW, 7) == first
+
+
+def _pairs(*values: int) -> list[View]:
+    return [{"k": 1, "v": value} for value in values]
+
+
+ONCE: View = {"f:v": {}, "f:k": {}, ".": {}}
+WHOLE: View = {}
+
+
+@pytest.mark.parametrize(
+    ("field", "before", "after", "removed", "modified", "added"),
+    [
+        ("set", [1], [1, 1], {"v:1": {}}, {}, {"v:1": {}}),
+        ("set", [1, 1], [1], {"v:1": {}}, {}, {"v:1": {}}),
+        ("set", [1, 1], [], {"v:1": {}}, {}, {}),
+        ("set", [], [1, 1], {}, {}, {"v:1": {}}),
+        ("set", [1, 1], [1, 1], {}, {}, {}),
+        ("items", _pairs(1, 2), _pairs(1, 3), {}, {'k:{"k":1}': WHOLE}, {}),
+        ("items", _pairs(1), _pairs(1, 2), {'k:{"k":1}': ONCE}, {}, {'k:{"k":1}': WHOLE}),
+        ("items", _pairs(1, 2), _pairs(1), {'k:{"k":1}': WHOLE}, {}, {'k:{"k":1}': ONCE}),
+        ("items", _pairs(1, 2), _pairs(), {'k:{"k":1}': WHOLE}, {}, {}),
+        ("map", {"p": 1}, {}, {"f:p": {}}, {}, {}),
+        ("map", None, {"p": 1}, {}, {}, {"f:p": {}}),
+    ],
+)
+def test_elements_that_are_there_twice_come_and_go_as_one(
+    field: str, before: Any, after: Any, removed: View, modified: View, added: View
+) -> None:
+    found = compare(TYPE, {"spec": {field: before}}, {"spec": {field: after}})
+    wanted = [{"f:spec": {f"f:{field}": below}} if below else {} for below in (removed, modified, added)]
+    assert [found.removed, found.modified, found.added] == wanted
+
+
+@pytest.mark.parametrize(
+    ("field", "before", "after", "removed"),
+    [("map", None, {}, {}), ("map", {}, None, {}), ("free", {"a": {}}, [1], {"f:spec": {"f:free": {"f:a": {}}}})],
+)
+def test_a_value_of_another_sort_is_modified(field: str, before: Any, after: Any, removed: View) -> None:
+    found = compare(TYPE, {"spec": {field: before}}, {"spec": {field: after}})
+    assert (found.removed, found.modified, found.added) == (removed, {"f:spec": {f"f:{field}": {}}}, {})
+
+
+def test_what_is_one_value_is_equal() -> None:
+    both: list[Any] = [1, "text", {"a": [None, True]}]
+    assert equal(both, both)
+    assert equal([1, "text"], [1, "text"])
+    assert not equal([1], [True])
+
+
+@pytest.mark.parametrize("above", ["f:map", "f:list"])
+def test_what_became_atomic_is_owned_as_one_wherever_it_is(above: str) -> None:
+    one = {"type": "object", "x-kubernetes-map-type": "atomic", "additionalProperties": {"type": "integer"}}
+    item = {"type": "object", "properties": {"k": {"type": "integer"}, "one": one}}
+    keyed = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"]}
+    of = merge_type({
+        "type": "object",
+        "properties": {
+            "map": {"type": "object", "additionalProperties": item}, "list": {"type": "array", **keyed, "items": item},
+        },
+    })  # fmt: skip
+    element = "f:x" if above == "f:map" else 'k:{"k":1}'
+    assert typed.reconciled({above: {element: {"f:one": {"f:p": {}}}}}, of) == {above: {element: {"f:one": {}}}}

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apiext import limits
-from apiext.meta.options import DeleteOptions, GetOptions, ListOptions, OptionsError, WriteOptions
+from apiext.meta.options import DeleteOptions, ListOptions, OptionsError, WriteOptions
 from apiext.meta.requestinfo import parse, truth
 from apiext.meta.selectors import FieldSelector, LabelSelector, SelectorError
 from tests.support.cases import Case, case_name, load
-from tests.support.waiting import busy
+from tests.support.waiting import prompt
 
 
 @pytest.mark.rows("SRV-001", "AUT-004", "RV-015", "RV-016", "SEL-006")
@@ -48,7 +48,6 @@ def test_field_selectors(case: Case) -> None:
         return
     selector = FieldSelector.parse(case.text)
     assert selector.terms == tuple(tuple(term) for term in case.terms)
-    assert selector.empty == (not case.terms)
 
 
 def test_a_selector_document_selects_as_its_text_does() -> None:
@@ -140,7 +139,7 @@ def test_selectors_are_bounded() -> None:
             LabelSelector.parse(text)
         with pytest.raises(SelectorError, match=str(limits.MAX_LINE)):
             FieldSelector.parse(text)
-    assert time.perf_counter() - before < 2 * busy()
+    prompt(time.perf_counter() - before, 2)
 
 
 @pytest.mark.rows("RV-004", "RV-014")
@@ -173,7 +172,6 @@ def test_list_options_are_read() -> None:
     assert ListOptions.parse(query) == ListOptions("a=b", "c=d", True, True, "5", "Exact", 7, 9, "t", False)
     assert ListOptions.parse({}) == ListOptions()
     assert ListOptions.parse({"limit": ["-1"]}).limit == 0
-    assert GetOptions.parse({"resourceVersion": ["5"]}) == GetOptions("5")
     assert [truth(values) for values in (None, [], ["0"], ["FALSE"], ["x"], [""])] == [
         False,
         False,

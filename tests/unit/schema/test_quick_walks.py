@@ -12,6 +12,7 @@ from apiext.documents.document import clone
 from apiext.schema import nulls, prune, validate
 from apiext.schema.compile import compile_schema
 from apiext.schema.parse import parse
+from tests.unit.schema.strategies import DOCUMENTS, ROOTS
 
 NAMES = [f"p{number}" for number in range(6)]
 SCHEMA: dict[str, Any] = {
@@ -57,3 +58,27 @@ def test_what_is_remembered_of_like_objects_is_so(specs: list[dict[str, Any]]) -
             node = parse(SCHEMA)
             found.append([validate.passes(node, {"spec": spec}) for spec in (*specs, *specs)])
     assert found[0] == found[1]
+
+
+def one_walk_and_three(schema: dict[str, Any], document: dict[str, Any]) -> list[tuple[list[str], dict[str, Any]]]:
+    """Return what is unknown and what becomes of a document, both ways."""
+    shape = compile_schema(schema)
+    three, one = clone(document), clone(document)
+    unknown = shape.prune(three)
+    shape.drop_nulls(three)
+    shape.default(three)
+    return [(shape.normalize(one), one), (unknown, three)]
+
+
+@given(ROOTS, DOCUMENTS)
+def test_one_walk_does_what_three_do(schema: dict[str, Any], document: dict[str, Any]) -> None:
+    one, three = one_walk_and_three(schema, document)
+    assert one == three
+
+
+def test_one_walk_keeps_what_is_below_a_list_that_keeps_all() -> None:
+    items = {"type": "object", "properties": {"a": {"type": "string"}}}
+    kept = {"type": "array", "x-kubernetes-preserve-unknown-fields": True, "items": items}
+    document = {"spec": [{"a": "x", "zz": {"y": 1}}]}
+    found = one_walk_and_three({"type": "object", "properties": {"spec": kept}}, document)
+    assert found == [([], document)] * 2

@@ -9,6 +9,7 @@ import pytest
 
 from apiext.cel.environment import PER_CALL_LIMIT
 from apiext.meta.fields import FieldError
+from apiext.schema.cel_types import REQUEST, Types
 from apiext.schema.compile import compile_schema
 from apiext.schema.definitions import definition_errors, ratchets, rule_warnings
 from apiext.schema.options import STRICT
@@ -151,3 +152,12 @@ def test_code_is_generated_for_rules_that_run() -> None:
     programs = [(made.program, made.message) for made in compiled]
     assert [program is not None and program.generated for program, _ in programs] == [True, False, True]
     assert [message is not None and message.generated for _, message in programs] == [False, False, False]
+
+
+@pytest.mark.rows("CEL-013")
+@pytest.mark.parametrize(("limits", "most"), [({"maxLength": 7}, 28), ({}, REQUEST - 2)])
+def test_a_number_or_text_is_as_long_as_its_text_may_be(limits: dict[str, Any], most: int) -> None:
+    node = parse({"x-kubernetes-int-or-string": True, **limits})
+    declared = Types().declare(node)
+    assert declared is not None
+    assert declared.max_elements == most

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -131,6 +132,13 @@ def test_formats(case: Case) -> None:
 def test_patterns(case: Case) -> None:
     expected = f"error parsing regexp: {case.refusal}" if case.refusal else ""
     assert patterns.refusal(case.pattern) == expected
+
+
+@pytest.mark.parametrize("part", ["[[:a", r"\pL"])
+def test_patterns_that_would_take_seconds_or_gigabytes(part: str) -> None:
+    began = time.process_time()
+    assert patterns.refusal(part * 60_000) == "error parsing regexp: expression too large"
+    assert time.process_time() - began < 1
 
 
 @pytest.mark.rows("CEL-018", "CRD-034", "SCH-013")

@@ -60,6 +60,7 @@ def test_a_settled_object_needs_nothing(schema: dict[str, Any], document: dict[s
         ({"type": "object", "additionalProperties": True}, {"any": {"x": 1}}, False),
         ({"type": "array", "items": {"type": "object", "properties": {"a": TEXT}}}, [{"a": "x"}, {}, "z"], True),
         ({"type": "array", "items": {"type": "object", "properties": {"a": TEXT}}}, [{"a": "x"}, {"b": 1}], False),
+        ({"type": "array", "items": {"type": "object", "properties": {"a": TEXT}}}, ["x", 1, True, {"b": 1}], False),
         ({"type": "array", "items": TEXT}, ["x", 0.5], False),
         ({"type": "object", "x-kubernetes-preserve-unknown-fields": True}, {"any": "x"}, True),
         ({"type": "object", "x-kubernetes-preserve-unknown-fields": True}, {"any": {"x": 1.0}}, False),
@@ -74,3 +75,17 @@ def test_what_is_settled_at_a_glance(schema: dict[str, Any], value: Any, settled
     legacy = compile_schema({"type": "object", "properties": {"spec": schema}}, preserve_unknown_fields=True)
     legacy.prepare(quickly=True)
     assert not legacy.settled({"spec": value})
+
+
+@pytest.mark.rows("NUL-001")
+@pytest.mark.parametrize("place", ["a", "b", "c"])
+def test_a_null_that_goes_is_told_wherever_it_was(place: str) -> None:
+    inner = {"type": "object", "properties": {"x": TEXT}}
+    shape = compile_schema({"type": "object", "properties": {"spec": {"type": "array", "items": {
+        "type": "object", "properties": dict.fromkeys("abc", inner)}}}})  # fmt: skip
+    document: dict[str, Any] = {"spec": [{name: {"x": "y"} for name in "abc"} for _ in range(3)]}
+    assert not shape.drop_nulls(document)
+    for at in range(3):
+        document["spec"][at][place]["x"] = None
+        assert shape.drop_nulls(document)
+        assert document["spec"][at][place] == {}

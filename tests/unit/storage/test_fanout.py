@@ -1,6 +1,7 @@
 """Watchers of one collection: shared frames, slices, laggards, bookmarks."""
 
 import asyncio
+from itertools import pairwise
 
 import pytest
 
@@ -76,6 +77,17 @@ async def test_a_frame_is_made_once_for_all_and_a_pass_is_one_write(feed: Feed) 
         assert sink.events == [Seen("ADDED", "a", 11), Seen("ADDED", "b", 12), Seen("MODIFIED", "a", 13)]
 
 
+@pytest.mark.rows("RV-010")
+async def test_only_so_many_bytes_are_joined(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "PUMP_BLOCK", 100)
+    sink = RecordingSink()
+    feed.col.watch(watch_group(frame=lambda kind, entry: line(kind, "x" * 60, entry.revision), key="wide"), None, sink)
+    await turns()
+    feed.put("n/a", "n/b", "n/c", "n/d")
+    await turns()
+    assert ([seen.revision for seen in sink.events], sink.writes) == ([11, 12, 13, 14], 2)
+
+
 @pytest.mark.rows("RV-018")
 async def test_a_pass_is_sliced(feed: Feed) -> None:
     sinks = [RecordingSink() for _ in range(3 * limits.PUMP_SLICE)]
@@ -90,6 +102,30 @@ async def test_a_pass_is_sliced(feed: Feed) -> None:
     steps = [after - before for before, after in zip([0, *served], served, strict=False)]
     assert max(steps) <= limits.PUMP_SLICE
     assert served[-1] == len(sinks)
+
+
+@pytest.mark.rows("SRV-015")
+async def test_many_watches_end_in_slices(feed: Feed) -> None:
+    sinks = [RecordingSink() for _ in range(3 * limits.PUMP_SLICE)]
+    watchers = [feed.col.watch(GROUP, None, sink) for sink in sinks]
+    await turns(200)
+    feed.put("n/a")  # nobody is told of it any more
+    feed.col.end_watches(b"")
+    assert all(watcher.ended for watcher in watchers)
+    assert feed.col.watchers == 0
+    ended = []
+    for _ in range(8):
+        ended.append(sum(sink.ended for sink in sinks))
+        await asyncio.sleep(0)
+    assert ended[0] == limits.PUMP_SLICE
+    steps = [after - before for before, after in pairwise(ended)]
+    assert max(steps) <= limits.PUMP_SLICE
+    assert ended[-1] == len(sinks)
+    assert not any(sink.seen for sink in sinks)
+    last = RecordingSink()
+    feed.col.watch(GROUP, None, last)
+    feed.col.end_watches()
+    assert last.ended  # a few end at once
 
 
 async def test_events_that_come_during_a_pass_form_the_next(feed: Feed) -> None:
@@ -270,6 +306,30 @@ async def test_a_frame_that_cannot_be_made_ends_its_group_only(feed: Feed, caplo
     assert bad.ended
     assert good.events == [Seen("ADDED", "n/a", 11)]
     assert "no frame" in caplog.text
+
+
+async def test_a_stream_that_cannot_be_ended_does_not_stop_the_others(
+    feed: Feed, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Wrong(RecordingSink):
+        def write(self, data: bytes) -> None:
+            raise ValueError("not written")
+
+        def end(self, data: bytes) -> None:
+            raise ValueError("not ended")
+
+    other = RecordingSink()
+    feed.col.watch(GROUP, None, Wrong())
+    feed.col.watch(watch_group(key="other"), None, other)
+    await turns()
+    for name in ("n/a", "n/b"):
+        feed.put(name)
+        await turns()
+    assert [seen.key for seen in other.seen] == ["n/a", "n/b"]
+    feed.col.watch(GROUP, None, Wrong())
+    feed.col.end_watches()
+    assert other.ended
+    assert "not ended" in caplog.text
 
 
 async def test_a_listener_that_fails_does_not_stop_the_others(feed: Feed, caplog: pytest.LogCaptureFixture) -> None:

@@ -37,7 +37,7 @@ class Client:
         self.group = random.choice(GROUPS)
         self.sink = RecordingSink()
         self.initial = random.random() < 0.3
-        self.after = feed.revision if self.initial else random.randint(10, feed.revision)
+        self.after = feed.revision if self.initial else random.randint(max(10, feed.col.history.floor), feed.revision)
         self.state = {
             f"{entry.namespace}/{entry.name}": entry.revision
             for entry in feed.col.entries(self.group.namespace)
@@ -113,4 +113,5 @@ def test_every_change_is_seen_once_in_order(seed: int, bounds: tuple[int, int]) 
         patch.setattr(limits, "PUMP_SLICE", bounds[0])
         patch.setattr(limits, "PUMP_BLOCK", bounds[1])
         patch.setattr(limits, "BOOKMARK_FIRST", 0)
+        patch.setattr(limits, "EVENTS_KEPT", 5)
         asyncio.run(story(seed))

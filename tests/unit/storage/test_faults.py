@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from apiext import limits
+from apiext.etcd.values import KeyValue
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.collection import Collection
 from apiext.storage.history import Change
@@ -141,6 +142,25 @@ async def test_a_read_is_refused_rather_than_stale(rig: Rig) -> None:
     rig.etcd.down = True
     with pytest.raises(Unavailable):
         await rig.store.fresh()
+
+
+async def test_a_sign_of_life_that_another_server_wrote_first_is_written_again(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.etcd.progress_requests_ok = False
+    get, found = rig.etcd.get, list[KeyValue | None]()
+
+    async def overtaken(key: bytes, *, revision: int = 0, serializable: bool = False) -> KeyValue | None:
+        found.append(await get(key, revision=revision))
+        if len(found) == 1:
+            rig.etcd.put(key.decode(), b"{}\n")
+            rig.etcd.put("/elsewhere", b"1")
+        return found[-1]
+
+    monkeypatch.setattr(rig.etcd, "get", overtaken)
+    rig.etcd.put("/elsewhere", b"0")
+    await rig.store.fresh()
+    assert await rig.store.fresh() == rig.etcd.revision
 
 
 async def test_a_write_that_happened_is_no_failure_though_the_cache_does_not_follow(rig: Rig) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Container, Iterable
 from dataclasses import dataclass, field
 
 import pytest
@@ -32,13 +32,14 @@ class Witness:
     waiting: threading.Event = field(default_factory=threading.Event)
     turns: dict[int, int] = field(default_factory=dict)
     turn: int = 0
+    waits = False
 
     @property
     def secret(self) -> Secret:
         return self.inner.secret
 
     @property
-    def secrets(self) -> frozenset[Secret]:
+    def secrets(self) -> Container[Secret]:
         return self.inner.secrets
 
     def seal(self, key: str, plain: bytes) -> bytes:
@@ -48,6 +49,12 @@ class Witness:
     def open(self, key: str, value: bytes) -> tuple[bytes, Secret]:
         self._saw(value)
         return self.inner.open(key, value)
+
+    async def fetch(self, values: Iterable[bytes]) -> None:
+        await self.inner.fetch(values)
+
+    def well(self) -> bool:
+        return self.inner.well()
 
     def _saw(self, value: bytes) -> None:
         if threading.current_thread() is threading.main_thread():

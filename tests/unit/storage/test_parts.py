@@ -5,10 +5,14 @@ import asyncio
 import pytest
 
 from apiext import limits
+from apiext.etcd.errors import UNAVAILABLE, Unavailable
 from apiext.meta.names import GroupResource
+from apiext.storage.beginnings import Beginnings
 from apiext.storage.history import Change, History
 from apiext.storage.keys import Keys, bounds, split_relative
+from apiext.storage.leases import Leases
 from apiext.storage.progress import Progress
+from apiext.storage.snapshot import Snapshot
 from apiext.storage.store import Compacted, Entry
 
 
@@ -112,6 +116,34 @@ def test_history_grows_backwards_for_a_while(monkeypatch: pytest.MonkeyPatch) ->
     assert history.at(history.position(50)).revision == 51
 
 
+def test_a_history_forgets_what_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "EVENTS_KEPT", 3)
+    history = History(0)
+    for revision in range(1, 11):
+        history.append(change(revision))
+    history.age(history.end)
+    history.append(change(11))
+    history.age(history.end)
+    assert history.floor == 0, "there are watchers that are a minute late"
+    history.age(4)
+    assert history.floor == 4, "somebody has yet to be told the rest"
+    assert history.at(history.position(4)).revision == 5
+    history.age(history.end)
+    assert (history.floor, history.end - history.first) == (8, 3)
+    history.prepend([change(revision) for revision in range(1, 9)], 0)
+    history.age(history.end)
+    assert history.floor == 0, "it has just been fetched"
+    history.relax()
+    history.relax()
+    history.held = True
+    history.age(history.end)
+    assert history.floor == 0
+    history.held = False
+    history.age(history.end)
+    assert history.floor == 8
+    assert history.unchanged_since(11)
+
+
 def test_a_history_that_is_held_keeps_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "EVENT_RING", 3)
     history = History(0)
@@ -158,3 +190,36 @@ async def test_a_closed_progress_lets_everybody_go() -> None:
         await asyncio.sleep(0)
         progress.close()
     assert not wait.result()
+
+
+class Silent:
+    """An etcd that grants no leases, and takes its time to say so."""
+
+    async def lease_grant(self, ttl: int) -> int:
+        await asyncio.sleep(10)
+        raise Unavailable(UNAVAILABLE, "etcd does not answer")
+
+
+@pytest.mark.looptime
+async def test_who_waits_for_a_lease_that_cannot_be_had_is_told_with_the_others() -> None:
+    leases, loop = Leases(Silent()), asyncio.get_running_loop()
+    began = loop.time()
+    found = await asyncio.gather(*(leases.lease(60) for _ in range(20)), return_exceptions=True)
+    assert {str(error) for error in found} == {"etcd does not answer (gRPC status 14)"}
+    assert loop.time() - began == pytest.approx(10)
+    with pytest.raises(Unavailable):  # who comes later asks again
+        await leases.lease(60)
+    assert loop.time() - began == pytest.approx(20)
+
+
+def test_first_events_are_remembered_as_far_as_they_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "INITIAL_BYTES", 250)
+    pieces = Snapshot((f"n/o{at:04}", Entry("n", f"o{at:04}", at, b"{}")) for at in range(500)).pieces()
+    beginnings = Beginnings()
+    for number, piece in enumerate(pieces):
+        assert beginnings.find(piece) is None
+        assert beginnings.keep(piece, b"%d" % number * 100) == b"%d" % number * 100
+    assert [beginnings.find(piece) for piece in pieces] == [None, None, None, b"3" * 100, b"4" * 100]
+    assert beginnings.find(pieces[4]._replace(start=1)) is None
+    beginnings.clear()
+    assert beginnings.find(pieces[4]) is None

@@ -47,6 +47,10 @@ def test_a_token_is_upstreams_json() -> None:
     assert "=" not in token
     text = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
     assert text == b'{"v":"meta.k8s.io/v1","rv":7,"start":"/ns/a\\u0000"}'
+    token = continuation.encode("ns/a\0", -1, cached=False)
+    text = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
+    assert text == b'{"v":"meta.k8s.io/v1","rv":-1,"start":"ns/a\\u0000"}'
+    assert continuation.decode(token).start == "ns/a\0"
 
 
 @given(st.from_regex(r"[a-z0-9.-]{0,5}[a-z0-9](/[a-z0-9]([a-z0-9.-]{0,5}[a-z0-9])?)?", fullmatch=True), st.integers(1))

@@ -5,9 +5,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from apiext.etcd.errors import UNAVAILABLE, StoreReplaced
 from apiext.storage.ciphers import AES_CBC, AES_GCM, IDENTITY, SECRETBOX, CipherSealings, Provider, Rule
 from apiext.storage.sealing import Sealings, Secret
-from apiext.storage.store import KeyExists, Sealed
+from apiext.storage.store import KeyExists, NotReady, Sealed
 from tests.support.fake_world import FakeWorld
 from tests.support.sinks import RecordingSink, watch_group
 from tests.support.store_contract import THINGS, StoreContract, body
@@ -152,6 +153,73 @@ async def test_a_key_that_comes_back_opens_what_it_sealed(world: SealedWorld) ->
     store.reseal(sealings(kind, "c", "b"))
     await asyncio.sleep(1)
     assert [entry.raw for entry in col.entries()] == [body(n=1)]
+
+
+@pytest.mark.rows("OPS-003", "RV-017")
+async def test_no_bookmark_passes_what_came_while_values_are_read_again(world: SealedWorld) -> None:
+    store = world.store
+    col = store.add(THINGS, True)
+    await col.wait_ready()
+    made = await store.create(col, "d", "a", body(n=1))
+    kind = made.secret.kind  # type: ignore[attr-defined]
+    sink = RecordingSink()
+    watcher = col.watch(watch_group(), None, sink, bookmarks=True)
+    world.etcd.down = True
+    store.reseal(sealings(kind, "c"))
+    unseen = world.etcd.put(f"{PREFIX}d/b", body(n=2))
+    await asyncio.sleep(1)
+    assert store.revision == unseen
+    watcher.bookmark_now()
+    assert all(seen.revision < unseen for seen in sink.seen)
+    newer = world.etcd.put(f"{PREFIX}d/a", body(n=3))
+    await store.at_least(newer)
+    with pytest.raises(NotReady):
+        col.entries()
+    ready = world.group.create_task(col.wait_ready())
+    await asyncio.sleep(0)
+    assert not ready.done()
+    world.etcd.down = False
+    await ready
+    assert [entry.revision for entry in col.entries()] == [newer, unseen]
+    assert sink.ended
+
+
+async def reads(world: SealedWorld, count: int) -> None:
+    """Wait until so many pages more are asked for: those of two hundred objects are three."""
+    count += world.etcd.calls.count("range")
+    while world.etcd.calls.count("range") < count:  # noqa: ASYNC110 - it is about turns of the loop
+        await asyncio.sleep(0)
+
+
+@pytest.mark.rows("OPS-003", "RV-019")
+async def test_keys_that_change_while_a_collection_is_read_count_for_all_of_it(world: SealedWorld) -> None:
+    store = world.store
+    col = store.add(THINGS, True)
+    await col.wait_ready()
+    made = [await store.create(col, "d", f"a{number}", body(n=1)) for number in range(200)]
+    kind = made[0].secret.kind  # type: ignore[attr-defined]
+    store.reseal(sealings(kind, "c", identity=False))
+    await reads(world, 2)
+    store.reseal(sealings(kind, "c", "b"))
+    await asyncio.sleep(10)
+    assert len(col.entries()) == 200
+
+
+@pytest.mark.rows("OPS-003", "RV-019")
+async def test_keys_that_change_while_everything_is_read_again_cost_no_event(world: SealedWorld) -> None:
+    store = world.store
+    col = store.add(THINGS, True)
+    await col.wait_ready()
+    made = [await store.create(col, "d", f"a{number}", body(n=1)) for number in range(200)]
+    await store.at_least(world.etcd.put(f"{PREFIX}d/bad", b"k8s:enc:zzz"))  # it is tried again with each new key
+    for watch in list(world.etcd.watches):
+        watch.end(StoreReplaced(UNAVAILABLE, "the store was replaced"))
+    await reads(world, 2)
+    store.reseal(sealings(made[0].secret.kind, "c", "b"))  # type: ignore[attr-defined]
+    await reads(world, 3)
+    revision = world.etcd.put(f"{PREFIX}d/late", body(n=2))
+    await asyncio.sleep(10)
+    assert (await store.fresh(), len(col.readable())) == (revision, 201)
 
 
 async def test_without_keys_sealed_values_are_told_as_such() -> None:

@@ -1,9 +1,10 @@
 """Laws of the sorted state and of list bytes: both equal the naive way."""
 
-import gzip
+import asyncio
 import math
 import time
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Sequence
 from random import Random
 
 import pytest
@@ -97,7 +98,9 @@ def test_segments_are_the_views_joined(seed: int, names: int) -> None:
         assert segments.pending == 0
         if random.random() < 0.5:
             packed = b"".join(segments.gzip(b'{"items":[', b"]}\n"))
-            assert gzip.decompress(packed) == b'{"items":[' + naive + b"]}\n"
+            unpacking = zlib.decompressobj(zlib.MAX_WBITS | 16)
+            assert unpacking.decompress(packed) == b'{"items":[' + naive + b"]}\n"
+            assert (unpacking.eof, unpacking.unused_data) == (True, b""), "one member, and nothing behind it"
             whole = [piece for piece in snapshot.pieces(low, high) if piece.whole]
             assert (segments.uncompressed < len(naive)) if whole else (segments.uncompressed <= len(naive))
 
@@ -143,6 +146,23 @@ def test_one_change_makes_one_view() -> None:
     assert b",499,new,newer,501,503," in text
     assert len(made) <= 1000 + 4
     assert b",499,500,501,502," in b"".join(Segments(kept, counting).parts)  # what was asked for before
+
+
+@pytest.mark.parametrize("most", [limits.CONVERTED_AT_ONCE, 500])
+async def test_as_many_are_converted_at_once_as_may_be(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "CONVERTED_AT_ONCE", most)
+    entries = [(f"n/o{number:04}", Entry("n", f"o{number:04}", number, b"%d" % number)) for number in range(1000)]
+    asked: list[int] = []
+
+    async def convert(wanted: Sequence[Entry]) -> Sequence[Entry]:
+        asked.append(len(wanted))
+        return wanted
+
+    segments = Segments(Snapshot(entries).pieces(), view)
+    await segments.prepare(convert)
+    assert sum(asked) == 1000
+    assert (len(asked) == 1) is (most > 500)
+    assert segments.pending == 0
 
 
 async def test_other_forms_are_remembered_by_chunk() -> None:
@@ -208,3 +228,19 @@ def test_a_snapshot_merges_what_became_small() -> None:
             snapshot.remove(f"o{number:05}")
     assert len(snapshot) == 100
     assert len(list(snapshot.chunks())) <= 8
+
+
+async def test_a_large_state_is_made_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "LOOP_BUDGET", 0)  # each part is a turn then, however fast a machine is
+    entries = [Entry("n", f"o{number:05}", number, b"1") for number in range(1000)]
+    turns = 0
+    async with asyncio.TaskGroup() as group:
+        making = group.create_task(Snapshot.made(entries))
+        while not making.done():
+            turns += 1
+            await asyncio.sleep(0)
+    made, naive = making.result(), Snapshot((f"n/{entry.name}", entry) for entry in entries)
+    assert turns >= 1000 // limits.SEGMENT
+    assert made.index == naive.index
+    assert [chunk.keys for chunk in made.chunks()] == [chunk.keys for chunk in naive.chunks()]
+    assert made.last() == naive.last() == "n/o00999"

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from weakref import ref
+
 import pytest
 
+from apiext import limits
+from apiext.storage.history import Change, History
 from apiext.storage.store import Entry
 
 RAW = (
@@ -28,3 +32,56 @@ def test_a_view_of_another_version_is_remembered(version: bytes, made: int) -> N
     entry = Entry("default", "a", 7, RAW)
     assert entry.view(viewer) == entry.view(viewer)
     assert len(calls) == made  # a splice is as quickly done again
+
+
+class Held(Entry):
+    """An entry of which one can tell whether anybody has it."""
+
+    __slots__ = ("__weakref__",)
+
+
+def renamed(raw: bytes, revision: int) -> bytes:
+    return shown(raw, revision).replace(b"/v1", b"/v2")
+
+
+def test_states_that_are_gone_are_held_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "EVENT_RING", 2)
+    history, held = History(0), list[ref[Entry]]()
+    previous: Entry | None = None
+    for revision in range(1, 8):
+        entry = Held("default", "a", revision, RAW)
+        entry.view(renamed)
+        held.append(ref(entry))
+        history.append(Change("MODIFIED" if previous else "ADDED", entry, previous, revision))
+        previous = entry
+    last = Held("default", "a", 8, RAW)
+    last.view(renamed)
+    held.append(ref(last))
+    history.append(Change("DELETED", last, previous, 8))
+    del entry, previous, last
+    assert [number for number, each in enumerate(held, 1) if each() is not None] == [6, 7, 8]
+    history.reset(8)
+    assert not any(each() for each in held)
+
+
+def test_who_showed_what_nobody_holds_is_not_kept() -> None:
+    def viewer(raw: bytes, revision: int) -> bytes:
+        return renamed(raw, revision)
+
+    entry, kept = Entry("default", "a", 7, RAW), ref(viewer)
+    gone = entry.with_revision(8)
+    assert gone.view(viewer) == gone.view(viewer) == renamed(RAW, 8)  # the last event of a watch
+    del gone, viewer
+    assert kept() is None
+
+
+def test_views_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "VIEW_BYTES", 3 * len(renamed(RAW, 1)))
+    entries = [Entry("default", "a", revision, RAW) for revision in range(1, 6)]
+    for entry in entries:
+        entry.view(renamed)
+        entry.remember(renamed, entry.view(renamed))
+    assert [entry._seen is not None for entry in entries] == [False, False, True, True, True]
+    entries[3].forget()
+    entries[0].view(renamed)
+    assert [entry._seen is not None for entry in entries] == [True, False, True, False, True]

@@ -74,6 +74,7 @@ def test_credentials_of_a_kubeconfig(tmp_path: Path) -> None:
     [
         ({"server": "ftp://x"}, None, "has no http or https server"),
         ({"server": "https://s"}, {"exec": {"command": "x"}}, "logs in by a plug-in"),
+        ({"server": "https://s"}, {"tokenFile": "missing"}, "No such file"),
         ({"server": "https://s", "certificate-authority-data": "!"}, None, "cannot be used"),
         ({"server": "https://s", "certificate-authority": "missing.pem"}, None, "cannot be used"),
     ],
@@ -89,8 +90,8 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     for context, words in (("other", "there is no context named 'other'"), ("empty", "there is no cluster named")):
         with pytest.raises(access.AccessError, match=words):
             access.from_kubeconfig(file, context)
-    for text in ("a: [", "5", ""):
-        file.write_text(text)
+    for text in (b"a: [", b"5", b"", b"\xff", b"contexts: 5"):
+        file.write_bytes(text)
         with pytest.raises(access.AccessError):
             access.from_kubeconfig(file)
     with pytest.raises(access.AccessError, match="No such file"):

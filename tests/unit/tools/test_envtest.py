@@ -37,6 +37,17 @@ def test_it_holds_a_launcher_and_links(tmp_path: Path, bin_dir: Path) -> None:
     assert told.stdout == f"Kubernetes v{KUBERNETES_VERSION}\n"
 
 
+def test_what_lies_where_a_suite_runs_is_no_part_of_the_server(tmp_path: Path, bin_dir: Path) -> None:
+    directory, suite = tmp_path / "assets", tmp_path / "suite"
+    envtest.write(directory, str(bin_dir / "etcd"), search=str(bin_dir))
+    suite.mkdir()
+    for name in ("json", "logging", "apiext"):
+        (suite / f"{name}.py").write_text("raise SystemExit('the wrong one')\n")
+    command = [directory / "kube-apiserver", "--help"]
+    told = subprocess.run(command, cwd=suite, capture_output=True, text=True, check=False)
+    assert (told.returncode, told.stderr) == (0, "")
+
+
 def test_a_missing_kubectl_is_told_and_not_linked(tmp_path: Path, bin_dir: Path) -> None:
     directory = tmp_path / "assets"
     envtest.write(directory, str(bin_dir / "etcd"), search=str(bin_dir))

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
 import re
+import socket
 import subprocess
+import sys
+import threading
 
 import pytest
 
@@ -12,20 +18,82 @@ from apiext import cli
 
 
 def test_the_usage_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert program.main(["help"]) == 0
-    usage = capsys.readouterr().out
+    assert program.main(["help"]) == program.main(["--help"]) == 0
+    usage, again = capsys.readouterr().out.split("usage: ")[1:]
+    assert usage == again
     named = {line.split()[0] for line in usage.splitlines() if line.startswith("  ") and line[2] != " "}
     assert named == program.COMMANDS.keys()
     assert program.main(["frobnicate"]) == 2
     assert "there is no command frobnicate" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["serve", "migrate", "crd", "envtest-assets", "config", "completion", "check"])
+@pytest.mark.parametrize("command", sorted(program.COMMANDS))
 def test_each_command_has_a_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        program.main([command, "--help"])
-    assert ended.value.code == 0
-    assert capsys.readouterr().out.startswith(f"usage: apiext {command} [-h]")
+    for asked in ([command, "--help"], ["help", command]):
+        with pytest.raises(SystemExit) as ended:
+            program.main(asked)
+        assert ended.value.code == 0
+        assert capsys.readouterr().out.startswith(f"usage: apiext {command} [-h]")
+
+
+def test_versions(capsys: pytest.CaptureFixture[str]) -> None:
+    assert program.main(["version"]) == program.main(["version", "-o", "json"]) == 0
+    text, document = capsys.readouterr().out.splitlines()
+    assert text == f"apiext {json.loads(document)['version']}"
+    for wrong in (["nonsense"], ["-o", "yaml"]):
+        with pytest.raises(SystemExit) as ended:
+            program.main(["version", *wrong])
+        assert ended.value.code == 2
+
+
+@pytest.mark.parametrize("command", [["config", "print"], ["completion", "bash"], ["help"]])
+def test_who_has_read_enough_hears_no_more(command: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as unread:
+        done = subprocess.run(
+            [sys.executable, "-u", "-m", "apiext", *command],
+            stdout=unread,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (cli.EXIT_UNREAD, "")
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "says"),
+    [
+        (["--cafile=/nowhere/ca"], 2, "--cafile /nowhere/ca: No such file or directory"),
+        (["--url=a:1"], 2, "--url must begin with http:// or https://"),
+        (["--timeout=-1"], 2, "--timeout is more than 0"),
+        (["--timeout=nan"], 2, "--timeout is more than 0"),
+        (["--url=http://a:b"], 1, "http://a:b is not ready: nonnumeric port: 'b'"),
+        (["--url=http://127.0.0.1:{port}"], 1, "http://127.0.0.1:{port} is not ready: hello"),
+        (["--url=https://127.0.0.1:{port}"], 1, "https://127.0.0.1:{port} is not ready: "),
+    ],
+)
+def test_a_check_says_what_is_wrong(flags: list[str], code: int, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def greet() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                caller, _ = listener.accept()
+                with caller:
+                    caller.recv(1000)
+                    caller.sendall(b"hello\r\n\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        greeter = threading.Thread(target=greet)
+        greeter.start()
+        port = listener.getsockname()[1]
+        try:
+            found = program.main(["check", *(flag.format(port=port) for flag in flags)])
+        except SystemExit as ended:
+            found = int(ended.code or 0)
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            greeter.join(10)
+    assert (found, says.format(port=port) in capsys.readouterr().err) == (code, True)
 
 
 def test_a_shell_completes_commands_and_flags(capsys: pytest.CaptureFixture[str]) -> None:

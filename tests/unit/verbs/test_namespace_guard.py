@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from apiext.admission.attributes import Attributes
+from apiext.admission.attributes import NAMESPACES, Attributes
 from apiext.admission.chain import Chain
-from apiext.admission.lifecycle import NAMESPACES, NamespaceLifecycle
+from apiext.admission.lifecycle import NamespaceLifecycle
 from apiext.auth.user import ANONYMOUS
 from apiext.documents.document import Document, View
 from apiext.meta.names import GroupKind, GroupResource

@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
+from apiext.catalog.builtin.definitions import definitions_resource
 from apiext.documents.document import Document
 from apiext.meta.status import StatusError
 from apiext.verbs import api, ownership
@@ -188,7 +189,7 @@ def test_times_alone_are_no_change(spec: Document, kept: bool) -> None:
     entry = {"manager": "m", "operation": "Update", "apiVersion": "example.com/v1", "fieldsV1": {"f:spec": {}}}
     old = widget("a", spec={"n": 1}, metadata={"managedFields": [{**entry, "time": "2020-01-01T00:00:00Z"}]})
     new = widget("a", spec=spec, metadata={"managedFields": [{**entry, "time": NOW}]})
-    ownership.settle(new, old)
+    ownership.settle(definitions_resource(v1beta1=False).versions["v1"], new, old)
     assert (new["metadata"]["managedFields"] == old["metadata"]["managedFields"]) is kept
 
 

@@ -19,7 +19,7 @@ from apiext.meta.status import StatusError
 from apiext.verbs import decoding, threads
 from apiext.verbs.call import Call
 from tests.support.definitions import definition
-from tests.support.waiting import busy
+from tests.support.waiting import prompt
 
 pytestmark = pytest.mark.rows("CEL-011")
 NUMBERS = {"type": "array", "items": {"type": "integer"}}
@@ -113,10 +113,11 @@ def test_the_limit_of_a_call_is_the_same_in_both_places() -> None:
 
 
 def endless(call: Call, started: threading.Event, ended: threading.Event) -> None:
-    """Evaluate rules until somebody stops it."""
+    """Evaluate rules until somebody stops it, or the test has failed long ago."""
     started.set()
+    late = time.monotonic() + 10
     try:
-        while True:
+        while time.monotonic() < late:
             call.served.rules({"spec": [1] * 200}, None, [])
     finally:
         ended.set()
@@ -177,7 +178,7 @@ def test_the_loop_goes_on_meanwhile() -> None:
     finally:
         sys.setswitchinterval(before)
     usual = sorted(gaps)[len(gaps) * 9 // 10]
-    assert usual < 0.02 * busy(), "the budget is 5 ms, on a machine that nobody else uses"
+    prompt(usual, 0.02, "the budget is 5 ms, on a machine that nobody else uses")
     assert len(gaps) > 20
 
 

@@ -82,6 +82,27 @@ async def test_what_is_not_filled_after_a_while_is_to_be_asked_for_again(monkeyp
             api.open_watch(client.verbs, client.call("watch"), frames(), RecordingSink()),
         ):
             with pytest.raises(StatusError) as refused:
-                await asyncio.wait_for(read, 5)
+                await asyncio.wait_for(read, 20)
             told = refused.value
             assert (told.code, told.message, told.retry_after) == (429, "storage is (re)initializing", 1)
+
+
+@pytest.mark.rows("RV-019")
+@pytest.mark.parametrize("asked", ["", "1"])
+async def test_what_is_read_again_meanwhile_is_waited_for(asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with server(FakeEtcd()) as one:
+        await one.define(crd())
+        await one.established(NAME)
+        client = Client(one)
+        collection = client.verbs.store.collection(GroupResource("example.com", "widgets"))
+        assert collection is not None
+        whole = client.verbs.store._whole
+
+        async def wait() -> int:  # keys of encryption change just now
+            collection.unready()
+            return await whole()
+
+        monkeypatch.setattr(client.verbs.store, "_whole", wait)
+        monkeypatch.setattr(limits, "FRESH_WAIT", 0.01)
+        with pytest.raises(StatusError, match="storage is"):
+            await api.get(client.verbs, client.call("get", "a", {"resourceVersion": [asked]}))

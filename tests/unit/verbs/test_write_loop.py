@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
+from apiext import limits
+from apiext.meta.names import GroupResource
 from apiext.meta.status import StatusError
 from apiext.storage.cached_store import CachedStore
-from apiext.storage.store import Entry, RevisionChanged, UnknownOutcome
+from apiext.storage.store import Entry, NotReady, RevisionChanged, UnknownOutcome
+from apiext.storage.waiting import Waiting
 from apiext.verbs import api
 from tests.support.fake_etcd import FakeEtcd
 from tests.unit.controllers.harness import server
@@ -39,6 +42,26 @@ async def test_a_stale_resource_version_conflicts_and_a_patch_without_one_goes_o
             await client.update(first)
         assert (conflict.value.code, conflict.value.reason) == (409, "Conflict")
         assert client.shown(await client.patch("a", {"spec": {"m": 1}}))["spec"] == {"n": 2, "m": 1}
+
+
+@pytest.mark.rows("OPS-003")
+async def test_what_waits_for_a_key_holds_up_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with served(FakeEtcd()) as client:
+        made = stored((await client.create("a", spec={"n": 1})).entry)
+        store = client.server.store
+        secrets = store.add(GroupResource("", "secrets"), namespaced=True)
+        await secrets.wait_ready()
+        secrets.waiting = waiting = Waiting(secrets, store, store._behind)
+        monkeypatch.setattr(waiting, "_catch_up", lambda turn: asyncio.sleep(0))
+        monkeypatch.setattr(limits, "FRESH_WAIT", 0.01)
+        waiting.hold(("d/a", made.revision + 1, b"sealed"))
+        with pytest.raises(NotReady):
+            await store.fresh()
+        assert stored((await client.patch("a", {})).entry).revision == made.revision  # by the newest definition
+        assert await client.verbs.definitions.refresh("example.com", "widgets") is not None
+        await client.verbs.definitions.begin_deletion("widgets.example.com", "d1")
+        await api.settle(client.verbs)
+        waiting.release()
 
 
 @pytest.mark.rows("WRI-005", "RV-017")

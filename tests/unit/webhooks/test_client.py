@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import socket
+import threading
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -18,10 +20,11 @@ from apiext.webhooks.breaker import Breaker
 from apiext.webhooks.client import Client
 from apiext.webhooks.resolver import Resolver
 from apiext.webhooks.target import Target, target_of
+from apiext.webhooks.trust import Contexts
 from tests.support import admission_webhook as hooks
 from tests.support import tls
 from tests.support.processes import free_port
-from tests.support.waiting import busy
+from tests.support.waiting import prompt
 
 REVIEW = b'{"apiVersion":"v1","kind":"Test","request":{"uid":"1"}}'
 
@@ -70,6 +73,44 @@ async def test_a_connection_that_ended_while_idle_costs_no_failure(tmp_path: Pat
             await client.post(target, REVIEW, 5)
 
 
+async def test_what_the_system_trusts_is_read_once_for_all_who_wait() -> None:
+    contexts = Contexts()
+    async with asyncio.TaskGroup() as group:
+        gone = group.create_task(contexts.of(b""))
+        others = [group.create_task(contexts.of(b"")) for _ in range(10)]
+        await asyncio.sleep(0)
+        gone.cancel()
+    assert len({id(task.result()) for task in others}) == 1
+    assert await contexts.of(b"") is others[0].result()
+
+
+@pytest.mark.rows("VER-009")
+async def test_a_name_that_nobody_resolves_holds_up_no_other(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, answered = list[str](), threading.Event()
+
+    def lookup(host: str, port: int, *_: Any, **__: Any) -> Any:
+        asked.append(host)
+        if host == "hung.test":
+            answered.wait(20)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", lookup)
+    try:
+        async with asyncio.TaskGroup() as group:
+            hung = target_of({"url": "https://hung.test/"})
+            first = group.create_task(client.post(hung, REVIEW, 20, owner="hung"))
+            waiting = [group.create_task(client.post(hung, REVIEW, 20, owner="hung")) for _ in range(40)]
+            await asyncio.sleep(0.05)
+            first.cancel()  # the others go on waiting for what it asked
+            with pytest.raises(errors.Unreachable, match="connection refused"):
+                await client.post(target_of({"url": f"https://ok.test:{free_port()}/"}), REVIEW, 5)
+            assert asked == ["hung.test", "ok.test"]
+            for task in waiting:
+                task.cancel()
+    finally:
+        answered.set()
+
+
 async def test_a_refused_connection(client: Client) -> None:
     port = free_port()
     target = target_of({"url": f"https://127.0.0.1:{port}/x"})
@@ -91,7 +132,7 @@ async def test_a_hanging_webhook_is_left_at_the_deadline(tmp_path: Path, client:
         began = time.monotonic()
         with pytest.raises(errors.TimedOut, match=r'\?timeout=1s": context deadline exceeded$'):
             await client.post(target, REVIEW, 0.2)
-        assert time.monotonic() - began < 2 * busy()
+        prompt(time.monotonic() - began, 2)
 
 
 async def test_a_slow_body_is_left_at_the_deadline(tmp_path: Path, client: Client) -> None:
@@ -293,7 +334,7 @@ async def test_a_slow_failing_owner_is_left_alone_for_a_while(
 
 
 async def _eventually(client: Client, target: Target) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while True:
             with contextlib.suppress(errors.CircuitOpen):
                 await client.post(target, REVIEW, 5, owner="one")

@@ -96,6 +96,10 @@ func main() {
 	case err := <-ended:
 		must(fmt.Errorf("ended before it was elected: %w", err))
 	}
+	if len(os.Args) > 1 && os.Args[1] == "outlast" { // it goes on whatever the server does, and ends if it may not lead
+		must(<-ended)
+		return
+	}
 	story(ctx, manager.GetClient(), manager.GetAPIReader())
 	stop()
 	must(<-ended)

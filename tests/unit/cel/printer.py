@@ -1,8 +1,13 @@
-"""Expressions as text again: what is printed parses to the same nodes."""
+"""Expressions as nodes and as text again: what is printed parses to the same nodes."""
+
+from __future__ import annotations
 
 from collections.abc import Callable
 
 from apiext.cel.ast import Call, Entry, Ident, ListOf, Literal, MapOf, Node, ObjectOf, Parsed, Select
+from apiext.cel.builder import Macros
+from apiext.cel.parser import parse
+from apiext.cel.source import Issues, Source
 from apiext.cel.values import Scalar, Uint
 
 _BINARY = {
@@ -15,6 +20,12 @@ _UNARY, _MEMBER = 6, 7
 _ESCAPES = {
     "\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v", "\\": "\\\\", '"': '\\"'
 }  # fmt: skip
+
+
+def parse_text(text: str, macros: Macros) -> tuple[Parsed | None, Issues]:
+    """Return a parsed expression or None, and what was wrong."""
+    issues = Issues(Source(text))
+    return parse(text, macros, issues), issues
 
 
 def text_of(parsed: Parsed) -> str:

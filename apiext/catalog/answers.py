@@ -1,0 +1,213 @@
+"""What a conversion webhook answers about the objects of one version: questions, and what is kept of the answers."""
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import orjson
+
+from apiext.catalog.converted import PLACE, Conversions, Converted, NeedsConversion, place_of
+from apiext.catalog.forms import Forms, Listed
+from apiext.documents.document import Document
+from apiext.documents.encoding import encode as encode_json
+from apiext.schema.structural import META_FIELDS
+
+if TYPE_CHECKING:
+    from apiext.catalog.viewing import Storage, Text
+
+
+class Question(NeedsConversion):
+    """What a version asks about bytes that are stored in another one."""
+
+    __slots__ = ("answers", "place", "raw")
+
+    def __init__(self, answers: "Answers", text: bytes, place: int, raw: bytes) -> None:
+        self.text, self.api_version, self.key = text, answers.api_version, (answers.known, hash(raw))
+        self.answers, self.raw, self.place, self._document = answers, raw, place, None
+        self.args = answers.told
+
+    def keep(self, answer: Document, metadata: bytes) -> Converted:
+        return self.answers.keep(answer, metadata, self.raw)
+
+    def take(self, answer: Any) -> Converted | None:
+        return self.answers.take(answer, self.text, self.raw)
+
+    def recognize(
+        self, needs: Sequence[NeedsConversion], listed: Listed | None, index: int
+    ) -> Sequence[Converted | None]:
+        alike = [need for need in needs if isinstance(need, Question) and need.answers is self.answers]
+        if listed is None or len(alike) < len(needs):
+            return [None] * len(needs)
+        return self.answers.recognize(alike, listed, index)
+
+    def learn(self, listed: Listed, index: int) -> None:
+        self.answers.learn(self, listed, index)
+
+    def another(self, raw: bytes) -> NeedsConversion | Converted | None:
+        return self.answers.known.find(raw) or self.answers.question(raw)
+
+
+class Answers:
+    """What the conversion webhook answered about objects read in a version, and about objects written in it.
+
+    ``known`` are those that were read, in ``api_version``; ``told`` is what questions about them say. ``lacking`` tells
+    that an object read in the written version lacked defaults of it: then what is written may, too.
+    """
+
+    def __init__(self, storage: "Storage", version: str) -> None:
+        self.api_version = f"{storage.group}/{version}"
+        self.told = (self.api_version,)
+        self.known = Conversions()
+        self.lacking = False
+        self._storage = storage
+        self._version = version
+        self._is_written = version == storage.written
+        self._shape = storage.shapes[version]
+        self._written = Conversions()
+        self._stored = re.compile(rb'\{"apiVersion":"%b/(\w+)"' % re.escape(storage.group.encode()))
+        self._source: tuple[bytes, Text] | None = None  # beginning and text of what was asked last
+        self._forms = Forms()
+        self._heads = b"", b"", ""  # what came before metadata in the last text asked about and answered, and the kind
+
+    def ask_quickly(self, raw: bytes, revision: int) -> None:
+        question = self.question(raw) if revision else None
+        if question is not None:
+            raise question
+
+    def question(self, raw: bytes) -> Question | None:
+        """Return the question about an object of another version; None if that is not to be seen without parsing."""
+        source = self._source
+        if source is None or not raw.startswith(source[0]):
+            found = self._stored.match(raw)
+            version = found[1].decode() if found is not None else self._version
+            if found is None or version == self._version or version not in self._storage.texts:
+                return None
+            source = self._source = found[0], self._storage.texts[version]
+        return Question(self, *source[1](raw), raw)
+
+    def read(self, document: Document, raw: bytes) -> NoReturn:
+        """Ask for an object that is stored in another version, and as that version shows it."""
+        del document["metadata"]["resourceVersion"]
+        raise Question(self, encode_json(document), -1, raw)
+
+    def take(self, answer: Any, text: bytes, raw: bytes) -> Converted | None:
+        """Keep an answer with the kind and metadata of the text asked about, the rest as the schema leaves it.
+
+        None when it is not plainly so: then it has to be judged, and ``keep`` makes the same of it, or refuses it.
+        """
+        if answer.__class__ is not dict or answer.get("apiVersion") != self.api_version:
+            return None
+        kind, metadata = answer.get("kind"), answer.get("metadata")
+        if metadata.__class__ is not dict or not self._shape().settled(answer):
+            return None
+        same = orjson.dumps(metadata, option=orjson.OPT_SORT_KEYS)
+        asked, shown, known = self._heads
+        if not asked or kind != known or not text.startswith(asked):
+            found = PLACE.match(text)
+            if found is None or found["kind"].decode() != kind:
+                return None
+            asked, shown = found[0], f'{{"apiVersion":"{self.api_version}","kind":"{kind}","metadata":'.encode()
+            if kind != known:
+                self._forms = Forms()  # they were learned from answers of that kind
+            self._heads = asked, shown, kind
+        place = same.rfind(b'"uid":"')
+        if place < 0 or same.find(b'"', place + 7) != len(same) - 2 or not text.startswith(same, len(asked)):
+            return None
+        answer["metadata"] = orjson.Fragment(same)
+        made = orjson.dumps(answer, option=orjson.OPT_SORT_KEYS)
+        answer["metadata"] = metadata
+        if not made.startswith(shown):
+            return None
+        if self._is_written and not self.lacking:
+            self.lacking = self._shape().default(answer)
+        return self.known.keep(raw, Converted.cut(made, len(shown) + place))
+
+    def recognize(self, questions: Sequence[Question], listed: Listed, index: int) -> Sequence[Converted | None]:
+        """Keep answers by their texts as ``take`` would, where the form of their metadata is known; None: take them."""
+        (asked, shown, _), (raw, opening, begins, gap) = self._heads, listed
+        shape, start, inside = self._shape(), len(asked), len(opening)
+        settled, form_of = shape.settled, self._forms.of(opening)
+        found: list[Converted | None] = [None] * len(questions)
+        places = zip(questions, begins[index:], begins[index + 1 :], strict=False)  # where the last ends is not known
+        for number, (question, begin, following) in enumerate(places):
+            text, place = question.text, question.place
+            form = form_of(place - start)
+            if form is None or not text.startswith(asked):
+                continue
+            rest = form.rest(text, start, raw, begin + inside)
+            try:
+                answer = orjson.loads(b"{%b" % raw[rest : following - gap]) if rest else {}
+                if not answer or min(answer) <= "metadata" or not settled(answer):
+                    continue
+                made = orjson.dumps(answer, option=orjson.OPT_SORT_KEYS)
+                if self._is_written and not self.lacking:
+                    self.lacking = shape.default(answer)
+            except (ValueError, TypeError):  # who takes it tells what is wrong
+                continue
+            tail = b"%b,%b" % (text[place : start + form.size], made[1:])
+            found[number] = self.known.keep(question.raw, Converted(shown + text[start:place], tail))
+        self._forms.paid(len(found) - found.count(None))
+        return found
+
+    def learn(self, question: Question, listed: Listed, index: int) -> None:
+        """Learn the form of metadata from an answer that was taken."""
+        text, place, start = question.text, question.place, len(self._heads[0])
+        end = text.find(b'"}', place) + 2
+        if place > start and end > place:
+            self._forms.learn(place - start, text[start:end], listed, index)
+
+    def keep(self, answer: Document, metadata: bytes, raw: bytes) -> Converted:
+        """Keep an answer that was accepted, pruned and coerced; ``metadata`` as NeedsConversion has it."""
+        known: Document = answer["metadata"]
+        known.pop("resourceVersion", None)
+        made = self.known.keep(raw, Converted.cut(*_encoded(answer, metadata, self._storage, self._version)))
+        answer["metadata"] = known
+        if self._is_written and not self.lacking:
+            self.lacking = self._shape().default(answer)
+        return made
+
+    def write(self, stored: Document) -> bytes:
+        """Return an object in the version that is written, or ask for it."""
+        asked = encode_json(stored)
+        known = self._written.find(asked)
+        if known is not None:
+            return known.raw
+        storage = self._storage
+
+        def keep(answer: Document, metadata: bytes) -> Converted:
+            text, _ = _encoded(answer, metadata, storage, storage.written)
+            return self._written.keep(asked, Converted.cut(text + b"\n"))
+
+        raise NeedsConversion(asked, f"{storage.group}/{storage.written}", (self._written, hash(asked)), keep)
+
+
+def _encoded(answer: Document, metadata: bytes, storage: "Storage", version: str) -> tuple[bytes, int]:
+    """Return what a webhook answered as this version takes it, and where a resourceVersion goes (-1: unknown).
+
+    ``metadata`` are those of the answer as text, empty when that is not known; they are not written again.
+    """
+    shape, head = storage.shapes[version](), b""
+    uid = answer["metadata"].get("uid")
+    if metadata:
+        answer["metadata"] = orjson.Fragment(metadata)
+        api_version, kind = answer["apiVersion"], answer["kind"]
+        head = f'{{"apiVersion":"{api_version}","kind":"{kind}","metadata":'.encode() + metadata
+    shape.prune(answer)
+    shape.coerce_embedded(answer)
+    text = _after(head, answer)
+    if text.find(b":null", len(head) if text.startswith(head) else 0) >= 0:  # most answers have no nulls to look for
+        shape.drop_nulls(answer)
+        text = _after(head, answer)
+    end = f'"uid":"{uid}"}}'.encode()
+    place = len(head) - len(end) if uid and head.endswith(end) and text.startswith(head) else place_of(text, uid)
+    return text, place
+
+
+def _after(head: bytes, answer: Document) -> bytes:
+    """Return an answer as text; ``head`` are its type and metadata as text, empty when that is not known."""
+    if not head:
+        return encode_json(answer)
+    rest = {name: value for name, value in answer.items() if name not in META_FIELDS}
+    if not rest:
+        return head + b"}"
+    return b"%b,%b" % (head, encode_json(rest)[1:]) if min(rest) > "metadata" else encode_json(answer)

@@ -1,0 +1,42 @@
+"""Floats as Go prints them: in JSON, with %v, and in YAML, which are three ways."""
+
+import math
+from decimal import Decimal
+
+_INT_MIN, _UINT64_END = -(2**63), 2**64
+_EXPONENTS_FROM = 6  # as of %g with the fewest digits
+
+
+def json_float(value: float) -> str:
+    """Return a finite float as Go's encoding/json prints it: 1.0 is 1, 1e21 is 1e+21."""
+    size = abs(value)
+    if size == 0:
+        return "-0" if str(value)[0] == "-" else "0"
+    text = repr(value)
+    if 1e-6 <= size < 1e21:
+        return (format(Decimal(text), "f") if "e" in text else text).removesuffix(".0")
+    mantissa, _, exponent = text.partition("e")
+    return f"{mantissa}e{int(exponent):+d}"
+
+
+def go_float(value: float) -> str:
+    """Return a float as Go's %v prints it."""
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    return "NaN" if math.isnan(value) else shortest(Decimal(repr(value)).normalize())
+
+
+def yaml_float(value: float) -> str:
+    """Return a float as Go writes it in YAML: as an integer where it is one, else in the form of %g."""
+    number = Decimal(repr(value)).normalize()
+    if _INT_MIN <= number < _UINT64_END and value.is_integer():
+        return str(int(number))
+    return shortest(number)
+
+
+def shortest(number: Decimal) -> str:
+    """Return a normalised number as Go's %g prints it with the fewest digits."""
+    exponent = number.adjusted()
+    if -5 < exponent < _EXPONENTS_FROM:
+        return format(number, "f")
+    return f"{number.scaleb(-exponent):f}e{exponent:+03d}"

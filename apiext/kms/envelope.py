@@ -1,0 +1,137 @@
+"""What is stored of a value that a plug-in's key sealed, to the byte as upstream has it, and what it must be like."""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from apiext import limits
+from apiext.kms.messages import EncryptedObject
+from apiext.meta import fields
+from apiext.meta.syntax import dns1123_label, dns1123_subdomain
+
+KEY, SEED = 0, 1
+"""What a plug-in opens: the key of AES-GCM itself, or a seed that each value's own key is made of."""
+
+_DATA = b"\x0a"  # the tag of the first field, as Go writes it: what follows its bytes is the same for many values
+MALFORMED = "proto: cannot parse invalid wire-format data"
+
+
+class Unfit(ValueError):
+    """What is stored, or what a plug-in said, breaks the rules; the text is upstream's."""
+
+
+class Envelope(NamedTuple):
+    """A stored value taken apart; ``digest`` is the same for all values under one key."""
+
+    data: bytes
+    kind: int
+    key_id: str
+    source: bytes
+    annotations: Mapping[str, bytes]
+    digest: bytes
+
+
+def tail(kind: int, key_id: str, source: bytes, annotations: Mapping[str, bytes]) -> bytes:
+    """Return what follows the data of each value under a key."""
+    message = EncryptedObject(keyID=key_id, encryptedDEKSource=source, encryptedDEKSourceType=kind)
+    message.annotations.update(annotations)
+    return bytes(message.SerializeToString(deterministic=True))
+
+
+def digest_of(rest: bytes) -> bytes:
+    """Return what tells a key by what follows the data."""
+    return hashlib.sha256(rest).digest()
+
+
+def packed(data: bytes, rest: bytes) -> bytes:
+    """Return what is stored of encrypted data: the data, and its key's tail."""
+    size, head = len(data), bytearray(_DATA)
+    while size > 127:
+        head.append(size & 127 | 128)
+        size >>= 7
+    head.append(size)
+    return b"".join((head, data, rest))
+
+
+def split(raw: bytes) -> tuple[bytes, bytes] | None:
+    """Return the data and the tail of what is stored, without a look at the tail; None where it is not in front."""
+    if raw[:1] != _DATA:
+        return None
+    size, shift, at = 0, 0, 1
+    for byte in raw[1:6]:
+        at += 1
+        size |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            return (raw[at : at + size], raw[at + size :]) if 0 < size <= len(raw) - at else None
+    return None
+
+
+def unpacked(raw: bytes) -> Envelope:
+    """Return what is stored, taken apart and judged; raises Unfit."""
+    try:
+        message = EncryptedObject.FromString(raw)
+    except DecodeError as error:
+        raise Unfit(MALFORMED) from error
+    found = Envelope(
+        message.encryptedData,
+        message.encryptedDEKSourceType,
+        message.keyID,
+        message.encryptedDEKSource,
+        dict(message.annotations),
+        b"",
+    )
+    if not found.data and found.kind in (KEY, SEED):
+        raise Unfit("encrypted data is empty")
+    judge(found.kind, found.key_id, found.source, found.annotations)
+    return found._replace(digest=digest_of(tail(found.kind, found.key_id, found.source, found.annotations)))
+
+
+def judge(kind: int, key_id: str, source: bytes, annotations: Mapping[str, bytes]) -> None:
+    """Raise Unfit where a key as a plug-in sealed it is not as it must be."""
+    if kind not in (KEY, SEED):
+        raise Unfit(f"unknown encryptedDEKSourceType: {kind}")
+    why = "failed to validate encrypted DEK source: encrypted DEK source is"
+    if not source:
+        raise Unfit(f"{why} empty")
+    if len(source) > limits.KMS_SOURCE:
+        raise Unfit(f"{why} {len(source)} bytes, which exceeds the max size of {limits.KMS_SOURCE}")
+    if fault := key_id_fault(key_id)[1]:
+        raise Unfit(f"failed to validate key id: {fault}")
+    if faults := list(dict.fromkeys(_annotation_faults(annotations))):
+        raise Unfit(f"failed to validate annotations: {fields.aggregate(faults)}")
+
+
+def key_id_fault(key_id: str) -> tuple[str, str]:
+    """Return upstream's word and text of what is wrong with the name of a key; empty texts for nothing."""
+    size = len(key_id.encode())
+    if not size:
+        return "empty", "keyID is empty"
+    if size > limits.KMS_KEY_ID:
+        return "too_long", f"keyID is {size} bytes, which exceeds the max size of {limits.KMS_KEY_ID}"
+    return "", ""
+
+
+def _annotation_faults(annotations: Mapping[str, bytes]) -> list[str]:
+    faults = [str(fault) for name in sorted(annotations) for fault in _domain_faults(name)]
+    size = sum(len(name.encode()) + len(value) for name, value in annotations.items())
+    if size > limits.KMS_ANNOTATIONS:
+        faults.append(f"total size of annotations is {size}, which exceeds the max size of {limits.KMS_ANNOTATIONS}")
+    return faults
+
+
+def _domain_faults(name: str) -> list[Any]:
+    """Return what is wrong with a fully qualified domain name."""
+    if not name:
+        return [fields.required("annotations")]
+    name = name.removesuffix(".")
+    if faults := dns1123_subdomain(name):
+        return [fields.invalid("annotations", name, ",".join(faults))]
+    labels = name.split(".")
+    if len(labels) < 2:
+        why = "should be a domain with at least two segments separated by dots"
+        return [fields.invalid("annotations", name, why)]
+    judged = ((label, dns1123_label(label)) for label in labels)
+    return [fields.invalid("annotations", label, ",".join(faults)) for label, faults in judged if faults]

@@ -1,0 +1,33 @@
+"""The messages of plug-ins and of sealed values: classes from a private descriptor pool."""
+
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+
+def _pool() -> descriptor_pool.DescriptorPool:
+    # private: the package is called v2, as others' may be
+    pool = descriptor_pool.DescriptorPool()
+    raw = (Path(__file__).parent / "pb" / "kms.binpb").read_bytes()
+    for file in descriptor_pb2.FileDescriptorSet.FromString(raw).file:
+        pool.Add(file)
+    return pool
+
+
+POOL = _pool()
+
+
+def message_class(name: str) -> Any:
+    """Return the class of a message."""
+    return message_factory.GetMessageClass(POOL.FindMessageTypeByName(f"v2.{name}"))
+
+
+StatusRequest, StatusResponse = message_class("StatusRequest"), message_class("StatusResponse")
+EncryptRequest, EncryptResponse = message_class("EncryptRequest"), message_class("EncryptResponse")
+DecryptRequest, DecryptResponse = message_class("DecryptRequest"), message_class("DecryptResponse")
+EncryptedObject = message_class("EncryptedObject")
+
+STATUS = "/v2.KeyManagementService/Status"
+ENCRYPT = "/v2.KeyManagementService/Encrypt"
+DECRYPT = "/v2.KeyManagementService/Decrypt"

@@ -1,0 +1,90 @@
+"""What is counted of plug-ins and their keys, under upstream's names (MTR-001)."""
+
+import hashlib
+import time
+
+from apiext import limits
+from apiext.telemetry import Family, HistogramFamily, Slot
+
+FROM_STORAGE, TO_STORAGE = "from_storage", "to_storage"
+_SERVER = "apiserver_id_hash"
+_NOBODY = ""  # servers have no identity here
+_USE = ("transformation_type", "provider_name", "key_id_hash", _SERVER)
+
+
+class Recent(Family):
+    """A family that shows the latest limits.KMS_LABELS label sets only: plug-ins choose the names of their keys."""
+
+    def slot(self, *values: str) -> Slot:
+        """Return the number for these label values; the one that was not asked for longest goes for a new one."""
+        found = self._slots.pop(values, None) or Slot()
+        self._slots[values] = found
+        if len(self._slots) > limits.KMS_LABELS:
+            del self._slots[next(iter(self._slots))]
+        return found
+
+
+USED = Recent(
+    "apiserver_envelope_encryption_key_id_hash_total",
+    "counter",
+    "Number of times that a key of a plug-in was used, by what for, provider, and key.",
+    _USE,
+)
+USED_AT = Recent(
+    "apiserver_envelope_encryption_key_id_hash_last_timestamp_seconds",
+    "gauge",
+    "Time at which a key of a plug-in was used last.",
+    _USE,
+)
+TOLD_AT = Recent(
+    "apiserver_envelope_encryption_key_id_hash_status_last_timestamp_seconds",
+    "gauge",
+    "Time at which the status of a plug-in named a key last.",
+    ("provider_name", "key_id_hash", _SERVER),
+)
+INVALID = Family(
+    "apiserver_envelope_encryption_invalid_key_id_from_status_total",
+    "counter",
+    "Number of times that the status of a plug-in named a key by what is no name, by fault.",
+    ("provider_name", "error"),
+)
+KEYS = Family(
+    "apiserver_envelope_encryption_dek_source_cache_size",
+    "gauge",
+    "Number of keys kept in memory that a plug-in opened: about as many have to be opened after a restart.",
+    ("provider_name",),
+)
+CALLS = HistogramFamily(
+    "apiserver_envelope_encryption_kms_operations_latency_seconds",
+    "Duration in seconds of calls of plug-ins, by gRPC status.",
+    ("provider_name", "method_name", "grpc_status_code"),
+    [1e-4 * 2**power for power in range(20)],
+)
+MISSES = Family(
+    "apiserver_storage_envelope_transformation_cache_misses_total",
+    "counter",
+    "Number of times that a plug-in had to be asked for a key.",
+)
+MADE = HistogramFamily(
+    "apiserver_storage_data_key_generation_duration_seconds",
+    "Latencies in seconds of making keys.",
+    (),
+    [5e-6 * 2**power for power in range(14)],
+)
+FAMILIES: tuple[Family | HistogramFamily, ...] = (USED, USED_AT, TOLD_AT, INVALID, KEYS, CALLS, MISSES, MADE)
+
+
+def hash_of(text: str) -> str:
+    """Return the hash of a key's name, as logs and metrics show it; of nothing, nothing."""
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}" if text else ""
+
+
+def used(what: str, provider: str, key_hash: str) -> None:
+    """Count a use of a key."""
+    USED.slot(what, provider, key_hash, _NOBODY).value += 1
+    USED_AT.slot(what, provider, key_hash, _NOBODY).value = round(time.time(), 3)
+
+
+def told(provider: str, key_id: str) -> None:
+    """Remember when a status named a key."""
+    TOLD_AT.slot(provider, hash_of(key_id), _NOBODY).value = round(time.time(), 3)

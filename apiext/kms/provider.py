@@ -1,0 +1,382 @@
+"""A KMS provider: the key that seals from now on, the keys that others sealed with, and how the plug-in is."""
+
+import asyncio
+import logging
+import os
+import threading
+import time
+import uuid
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, Protocol
+
+from apiext import limits
+from apiext.kms import metrics
+from apiext.kms.envelope import KEY, SEED, Envelope, Unfit, digest_of, judge, key_id_fault, split, tail, unpacked
+from apiext.kms.plugin import Plugin, PluginError
+from apiext.meta import fields
+
+log = logging.getLogger(__name__)
+
+_VERSIONS = ("v2", "v2beta1")
+_KEY_SIZES = (16, 24, 32)
+_SEED_SIZE = 32
+_NO_STATE = "got unexpected nil transformer"
+_NON_GRPC = "unknown-non-grpc"
+_NIL = "<nil>"
+_ZERO = "0001-01-01T00:00:00Z"
+_KEEPING = threading.Lock()  # large values are opened in threads
+
+
+class Unusable(Exception):
+    """A key cannot be had; ``status`` is the word of metrics, ``tried`` whether asking again at once is of no use."""
+
+    def __init__(self, text: str, status: str = _NON_GRPC, *, tried: bool = True) -> None:
+        super().__init__(text)
+        self.status = status
+        self.tried = tried
+
+
+class Asked(Protocol):
+    """What a provider needs of its plug-in."""
+
+    timeout: float
+
+    async def status(self) -> Any:
+        """Return the StatusResponse; raises PluginError, as all calls do."""
+
+    async def encrypt(self, uid: str, plain: bytes) -> Any:
+        """Return the EncryptResponse for a new key."""
+
+    async def decrypt(self, uid: str, source: bytes, key_id: str, annotations: Mapping[str, bytes]) -> bytes:
+        """Return the key that the plug-in sealed."""
+
+    async def close(self) -> None:
+        """Close the connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A key that the plug-in opened, the name of the plug-in's own key, and its hash."""
+
+    kind: int
+    key: bytes = field(repr=False)
+    key_id: str
+    key_hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """The seed that seals until a time, and what is stored of it with each value."""
+
+    seed: bytes = field(repr=False)
+    key_id: str
+    key_hash: str
+    tail: bytes
+    until: float
+
+
+class _Refused(NamedTuple):
+    until: float
+    fault: Unusable
+
+
+class Provider:
+    """What there is of one ``kms`` provider while a configuration is used. All is looked at without waiting."""
+
+    def __init__(
+        self,
+        name: str,
+        plugin: Asked,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.name = name
+        self.timeout = plugin.timeout
+        self.fault = "not asked yet"
+        self.current: Writing | None = None
+        self._plugin = plugin
+        self._clock = clock
+        self._version = ""
+        self._good_until = float("-inf")
+        self._checking = asyncio.Lock()
+        self._calls = asyncio.Semaphore(limits.KMS_CALLS)
+        self._group: asyncio.TaskGroup | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._asking: dict[bytes, asyncio.Task[None]] = {}
+        self._opened: dict[bytes, Opened] = {}
+        self._aliases: dict[bytes, Opened] = {}
+        self._refused: dict[bytes, _Refused] = {}
+        self._down: _Refused | None = None
+
+    # -- life
+
+    async def start(self, group: asyncio.TaskGroup) -> None:
+        """Ask the plug-in once, within its timeout, and again and again from then on: that it fails is not fatal."""
+        self._group = group
+        await self.check()
+        self._spawn(self._live())
+
+    async def stop(self) -> None:
+        """Ask no more."""
+        self._group = None
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._plugin.close()
+
+    async def become_well(self) -> None:
+        """Ask until the plug-in is well."""
+        while self.fault:
+            await asyncio.sleep(limits.KMS_TTL_ILL)
+            await self.check()
+
+    def probe(self) -> str:
+        """Return what is wrong with the plug-in, as it was told last; what is old is asked for anew."""
+        if self._group is not None and self._clock() >= self._good_until and not self._checking.locked():
+            self._spawn(self.check())
+        return self.fault
+
+    async def check(self) -> None:
+        """Ask for the status, unless it was told lately, and make a new key where the plug-in has one."""
+        async with self._checking:
+            if self._clock() < self._good_until:
+                return
+            try:
+                fault = await self._ask_status()
+            except Exception as error:  # outermost: the next turn comes
+                log.exception("the KMS provider %s could not be asked", self.name)
+                fault = str(error) or type(error).__name__
+            if fault != self.fault:
+                (log.warning if fault else log.info)("KMS provider %s: %s", self.name, fault or "well")
+            self.fault = fault
+            self._good_until = self._clock() + (limits.KMS_TTL_ILL if fault else limits.KMS_TTL)
+            if not fault:
+                self._down = None
+
+    async def _live(self) -> None:
+        while True:
+            await asyncio.sleep(limits.KMS_POLL_ILL if self.fault else limits.KMS_POLL)
+            await self.check()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        assert self._group is not None
+        task = self._group.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    # -- the status, and the key that seals
+
+    async def _ask_status(self) -> str:
+        try:
+            answer = await self._plugin.status()
+        except PluginError as error:
+            return f"failed to perform status section of the healthz check for KMS Provider {self.name}, error: {error}"
+        faults = []
+        if answer.healthz != "ok":
+            faults.append(f"got unexpected healthz status: {answer.healthz[: limits.KMS_TEXT]}")
+        version = answer.version[: limits.KMS_TEXT]
+        if version not in _VERSIONS:
+            faults.append(f"expected KMSv2 API version v2, got {version}")
+        else:
+            self._version = self._version or version
+            if self._version != version:
+                faults.append(
+                    "KMSv2 API version should not change after the initial status response version "
+                    f"{self._version}, got {version}"
+                )
+        word, why = key_id_fault(answer.key_id)
+        if why:
+            metrics.INVALID.slot(self.name, word).value += 1
+            hashed = metrics.hash_of(answer.key_id)
+            faults.append(f'got invalid KMSv2 KeyID hash "{hashed}": {why}')
+        else:
+            metrics.told(self.name, answer.key_id)
+            if fault := await self._keep_up(answer.key_id):
+                faults.append(fault)
+        return f"kmsv2 Provider {self.name} is not healthy, error: {fields.aggregate(faults)}" if faults else ""
+
+    async def _keep_up(self, key_id: str) -> str:
+        """Seal by the plug-in's key from now on, or longer than so far; return what is wrong.
+
+        The time is that of the question, so it is an upper bound. Where no new key can be had, the last one seals
+        until its time is over.
+        """
+        until = self._clock() + limits.KMS_WRITES
+        before = self.current
+        if before is not None and before.key_id == key_id:
+            self.current = Writing(before.seed, before.key_id, before.key_hash, before.tail, until)
+            return ""
+        uid, told, fault = str(uuid.uuid4()), "", _NIL
+        began = time.perf_counter()
+        seed = os.urandom(_SEED_SIZE)
+        metrics.MADE.observe(time.perf_counter() - began)
+        try:
+            answer = await self._plugin.encrypt(uid, seed)
+            source, annotations = bytes(answer.ciphertext), dict(answer.annotations)
+            judge(SEED, answer.key_id, source, annotations)
+            told = answer.key_id
+        except PluginError as error:
+            fault = f"failed to encrypt DEK, error: {error}"
+        except Unfit as error:
+            fault = str(error)
+        if fault == _NIL and told == key_id:
+            hashed, rest = metrics.hash_of(key_id), tail(SEED, key_id, source, annotations)
+            self._keep(digest_of(rest), Opened(SEED, seed, key_id, hashed))
+            self.current = Writing(seed, key_id, hashed, rest, until)
+            log.info("KMS provider %s seals by a new key, of the plug-in's key %s", self.name, hashed)
+            return ""
+        return (
+            f'failed to rotate DEK uid="{uid}", useSeed=true, errState={_NIL if before else _NO_STATE}, '
+            f'errGen={fault}, statusKeyIDHash="{metrics.hash_of(key_id)}", encryptKeyIDHash="{metrics.hash_of(told)}", '
+            f'stateKeyIDHash="{before.key_hash if before else ""}", '
+            f"expirationTimestamp={self._time(before.until) if before else _ZERO}"
+        )
+
+    def writing(self) -> Writing:
+        """Return what seals now; raises Unusable. Called by any thread."""
+        current = self.current
+        if current is None:
+            raise Unusable(_NO_STATE)
+        if (now := self._clock()) > current.until:
+            raise Unusable(
+                f'encryptedDEKSource with keyID hash "{current.key_hash}" expired at {self._time(current.until)} '
+                f"(current time is {self._time(now)})"
+            )
+        return current
+
+    def _time(self, moment: float) -> str:
+        """Return a time of the clock as Go prints it."""
+        at = datetime.fromtimestamp(time.time() + moment - self._clock(), UTC).astimezone()
+        text = at.isoformat(timespec="seconds")
+        return f"{text[:-6]}Z" if text.endswith("+00:00") else text
+
+    # -- the keys of what is stored
+
+    def opened(self, raw: bytes) -> tuple[bytes, Opened]:
+        """Return the encrypted data of a stored value and its key; raises Unusable. Called by any thread."""
+        parts = split(raw)
+        found = self._aliases.get(digest_of(parts[1])) if parts is not None else None
+        if parts is not None and found is not None:
+            return parts[0], found
+        envelope = self._unpacked(raw)
+        if self.current is None:
+            raise Unusable(_NO_STATE)
+        found = self._opened.get(envelope.digest)
+        if found is None:
+            raise self._missing(envelope.digest)
+        if parts is not None and parts[0] == envelope.data:
+            _put(self._aliases, digest_of(parts[1]), found)
+        return envelope.data, found
+
+    async def fetch(self, values: Iterable[bytes]) -> None:
+        """Ask for the keys that stored values lack; what is refused is remembered for limits.KMS_TTL_ILL seconds."""
+        lacking = {it.digest: it for raw in values if (it := self._lacks(raw)) is not None}
+        if lacking and self._group is not None:
+            await asyncio.wait([self._ask(envelope) for envelope in lacking.values()])
+
+    def _lacks(self, raw: bytes) -> Envelope | None:
+        """Return what has to be asked for so that a value can be opened, None where nothing helps or is needed."""
+        parts = split(raw)
+        if self.current is None or (parts is not None and digest_of(parts[1]) in self._aliases):
+            return None
+        try:
+            envelope = self._unpacked(raw)
+        except Unusable:
+            return None
+        missing = envelope.digest not in self._opened and not self._missing(envelope.digest).tried
+        return envelope if missing else None
+
+    def _unpacked(self, raw: bytes) -> Envelope:
+        try:
+            return unpacked(raw)
+        except Unfit as error:
+            raise Unusable(str(error)) from error
+
+    def _missing(self, digest: bytes) -> Unusable:
+        refused, now = self._refused.get(digest) or self._down, self._clock()
+        if refused is not None and now < refused.until:
+            return Unusable(str(refused.fault), refused.fault.status)
+        return Unusable("failed to decrypt DEK, error: the plug-in was not asked yet", tried=False)
+
+    def _ask(self, envelope: Envelope) -> asyncio.Task[None]:
+        """Return the call for a key, one for all who want it: who goes away does not end it."""
+        known = self._asking.get(envelope.digest)
+        if known is None:
+            known = self._asking[envelope.digest] = self._spawn(self._decrypt(envelope))
+        return known
+
+    async def _decrypt(self, envelope: Envelope) -> None:
+        digest = envelope.digest
+        try:
+            async with self._calls:
+                if self._missing(digest).tried:
+                    return  # the plug-in was found to be gone meanwhile
+                metrics.MISSES.slot().value += 1
+                uid = str(uuid.uuid4())
+                key = await self._plugin.decrypt(uid, envelope.source, envelope.key_id, envelope.annotations)
+            _judge_key(envelope.kind, key)
+        except PluginError as error:
+            self._refuse(digest, Unusable(f"failed to decrypt DEK, error: {error}", error.status), error.reached)
+        except Unusable as error:
+            self._refuse(digest, error, reached=True)
+        except Exception as error:  # outermost: who waits goes on, with what it has
+            log.exception("the KMS provider %s could not be asked", self.name)
+            self._refuse(digest, Unusable(f"failed to decrypt DEK, error: {error}"), reached=True)
+        else:
+            self._refused.pop(digest, None)
+            self._keep(digest, Opened(envelope.kind, key, envelope.key_id, metrics.hash_of(envelope.key_id)))
+        finally:
+            self._asking.pop(digest, None)
+
+    def _refuse(self, digest: bytes, fault: Unusable, reached: bool) -> None:
+        refused = _Refused(self._clock() + limits.KMS_TTL_ILL, fault)
+        _put(self._refused, digest, refused)
+        if not reached:
+            self._down = refused
+            self._good_until = self._clock()  # who asks for its health hears of it
+
+    def _keep(self, digest: bytes, found: Opened) -> None:
+        _put(self._opened, digest, found)
+        _put(self._aliases, digest, found)
+        metrics.KEYS.slot(self.name).value = len(self._opened)
+
+
+def _judge_key(kind: int, key: bytes) -> None:
+    if kind == SEED and len(key) < _SEED_SIZE:
+        raise Unusable(f"invalid seed length {len(key)} used for key generation")
+    if kind == KEY and len(key) not in _KEY_SIZES:
+        raise Unusable(f"crypto/aes: invalid key size {len(key)}")
+
+
+def _put(kept: dict[bytes, Any], digest: bytes, value: Any) -> None:
+    """Keep the latest limits.KMS_KEYS."""
+    with _KEEPING:
+        kept[digest] = value
+        if len(kept) > limits.KMS_KEYS:
+            del kept[next(iter(kept))]
+
+
+def service(name: str, endpoint: str, timeout: float) -> Provider:
+    """Return a provider whose plug-in listens at an endpoint; seconds are those of each call."""
+    return Provider(name, Plugin(name, endpoint, timeout))
+
+
+def faults_of(providers: Iterable[Provider]) -> str:
+    """Return what is wrong with all plug-ins, as /readyz/kms-providers tells it."""
+    found = ((number, provider.probe()) for number, provider in enumerate(providers))
+    faults = [f"kms-provider-{number}: {fault}" for number, fault in found if fault]
+    return fields.aggregate(faults) if faults else ""
+
+
+async def start_all(providers: Iterable[Provider], group: asyncio.TaskGroup) -> None:
+    """Start providers at once: none waits for another's plug-in."""
+    await asyncio.gather(*(provider.start(group) for provider in providers))
+
+
+async def stop_all(providers: Iterable[Provider]) -> None:
+    """Stop providers."""
+    for provider in providers:
+        await provider.stop()

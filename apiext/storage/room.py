@@ -1,0 +1,89 @@
+"""How much memory is left where a control group bounds it: the kernel kills who takes more (reliability F-25)."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+
+from apiext import limits
+
+_OWN = Path("/proc/self/cgroup")
+_MOUNT = Path("/sys/fs/cgroup")
+_NO_BOUND = 1 << 50
+_CACHED = (b"inactive_file", b"active_file")  # pages of files: the kernel takes them back first
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Where a control group tells of its memory; ``prefix`` is before the names in ``stat`` that mean all below it."""
+
+    limit: Path
+    usage: Path
+    stat: Path
+    prefix: bytes
+
+    def left(self) -> tuple[int, int] | None:
+        """Return the bound and how much of it nobody uses, None if there is none."""
+        try:
+            limit = int(self.limit.read_bytes())
+            used = int(self.usage.read_bytes())
+            lines = dict(line.split(maxsplit=1) for line in self.stat.read_bytes().splitlines())
+            cached = sum(int(lines.get(self.prefix + name, b"0")) for name in _CACHED)
+        except (OSError, ValueError):  # "max", or a group without memory
+            return None
+        return (limit, limit - max(0, used - cached)) if limit < _NO_BOUND else None
+
+
+def own_groups(own: Path = _OWN, mount: Path = _MOUNT) -> list[Files]:
+    """Return the groups that bound the memory of this process, its own and those around it."""
+    try:
+        lines = own.read_text().splitlines()
+    except OSError:
+        return []
+    found: list[Files] = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            root, limit, usage, prefix = mount, "memory.max", "memory.current", b""
+        elif "memory" in controllers.split(","):
+            root, limit, usage, prefix = mount / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", b"total_"
+        else:
+            continue
+        inner = root / path.lstrip("/")
+        for group in (inner, *inner.parents):
+            if not group.is_relative_to(root):
+                break
+            found.append(Files(group / limit, group / usage, group / "memory.stat", prefix))
+    return [files for files in found if files.left() is not None]
+
+
+class Room:
+    """Tells whether something more fits into memory; anything does where nothing bounds it."""
+
+    __slots__ = ("_groups", "_left", "_seen")
+
+    def __init__(self, groups: list[Files] | None = None) -> None:
+        self._groups = own_groups() if groups is None else groups
+        self._seen = 0.0
+        self._left = 0
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether there is a bound at all."""
+        return bool(self._groups)
+
+    def fits(self, size: int) -> bool:
+        """Tell whether so many bytes may be kept besides what is there."""
+        if not self._groups:
+            return True
+        now = monotonic()
+        if now - self._seen > limits.MEMORY_LOOK_EVERY:
+            self._seen = now
+            self._left = min((self._spare(files) for files in self._groups), default=size)
+        return size <= self._left
+
+    def _spare(self, files: Files) -> int:
+        found = files.left()
+        if found is None:  # the bound was lifted
+            return _NO_BOUND
+        limit, left = found
+        return left - min(limits.MEMORY_RESERVE, limit // 8)

@@ -1,0 +1,69 @@
+"""What is made of stored values: entries, what is known of those that cannot be read, and what a fill changed."""
+
+from dataclasses import dataclass
+from sys import intern
+from typing import Any
+
+import orjson
+
+from apiext.documents import cbor
+from apiext.documents.encoding import encode
+from apiext.storage.history import Change
+from apiext.storage.sealing import PLAIN, SealedEntry, Secret
+from apiext.storage.store import Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A stored value that is not a JSON object, or lacks its key, and the last state that watchers saw."""
+
+    revision: int
+    reason: str
+    last: Entry | None
+    sealed: bool = False
+    lacking: bool = False
+
+
+def json_object(value: bytes) -> bytes:
+    """Return the value if it is a JSON object, its JSON if it is one in CBOR; ValueError says why not."""
+    if value.startswith(cbor.SELF_DESCRIBED):
+        value = encode(cbor.decode(value)) + b"\n"
+    document: Any = orjson.loads(value)
+    if not isinstance(document, dict):
+        raise ValueError("the value is not a JSON object")  # noqa: TRY004 - what decoders raise
+    return value
+
+
+def secret_of(entry: Entry) -> Secret:
+    """Return the key by which an entry's value was sealed."""
+    return entry.secret if isinstance(entry, SealedEntry) else PLAIN
+
+
+def entry_of(key: str, revision: int, raw: bytes) -> Entry:
+    """Return the entry of a key within a collection."""
+    namespace, _, name = key.rpartition("/")
+    return Entry(intern(namespace), name, revision, raw)
+
+
+def _uid_of(entry: Entry) -> Any:
+    metadata = orjson.loads(entry.raw).get("metadata")
+    return metadata.get("uid") if isinstance(metadata, dict) else None
+
+
+def differences(
+    before: dict[str, Entry], after: dict[str, Entry], broken: dict[str, Broken], revision: int
+) -> list[Change]:
+    """Return what became of entries, in the order of revisions; what was made anew went before."""
+    found = [
+        Change("DELETED", entry.with_revision(revision), entry, revision)
+        for key, entry in before.items()
+        if key not in after and key not in broken
+    ]
+    for key, entry in after.items():
+        old = before.get(key)
+        if old is not None and old.revision != entry.revision and _uid_of(old) != _uid_of(entry):
+            found.append(Change("DELETED", old.with_revision(entry.revision), old, entry.revision))
+            old = None
+        if old is None or old.revision != entry.revision or old.raw != entry.raw:
+            found.append(Change("ADDED" if old is None else "MODIFIED", entry, old, entry.revision))
+    return sorted(found, key=lambda change: change.revision)

@@ -1,0 +1,21 @@
+"""How long work may stay on the loop: what has much to do gives the others their turn now and then."""
+
+import asyncio
+from time import perf_counter
+
+from apiext import limits
+
+
+class Turn:
+    """The turn of one piece of work, half limits.LOOP_BUDGET long: others wait for a whole one at most."""
+
+    __slots__ = ("_until",)
+
+    def __init__(self) -> None:
+        self._until = perf_counter() + limits.LOOP_BUDGET / 2
+
+    async def give(self) -> None:
+        """Give the loop to others if the turn is over, and begin the next."""
+        if perf_counter() > self._until:
+            await asyncio.sleep(0)
+            self._until = perf_counter() + limits.LOOP_BUDGET / 2

@@ -1,0 +1,15 @@
+"""The official client's own informer, of config maps; it says what comes and goes."""
+
+from __future__ import annotations
+
+import threading
+
+from kubernetes import client, config
+from kubernetes.informer import SharedInformer
+
+config.load_kube_config()
+informer = SharedInformer(client.CoreV1Api().list_namespaced_config_map, namespace="default")
+informer.add_event_handler("ADDED", lambda it: print(f"+{it.metadata.name}", flush=True))
+informer.add_event_handler("DELETED", lambda it: print(f"-{it.metadata.name}", flush=True))
+informer.start()
+threading.Event().wait()

@@ -1,0 +1,232 @@
+"""Disks that are slow or full, under etcd and the server itself: it stays up, nothing acknowledged is lost (F-09)."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.faults import slow_disk
+from tests.faults.checkers import violations
+from tests.faults.small_disk import Disk, small_disk
+from tests.faults.workload import Load
+from tests.support import etcd_reader
+from tests.support.definitions import Resource, serve
+from tests.support.http_client import Client
+from tests.support.processes import (
+    ROOT,
+    SERVE,
+    Etcd,
+    Server,
+    etcd_binary,
+    free_port,
+    running_etcd,
+    running_server,
+    stop,
+)
+from tests.support.waiting import pause, until
+
+OWN = ["--insecure", "--port=0"]
+SCHEMA = {"type": "object", "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}}
+READY_WITHIN = 20.0  # seconds after a disk is well again
+ROOM = 160  # MiB: etcd takes twice 64 for its log ahead of time
+UNKNOWN = "Timeout: the outcome of the write is unknown: the store did not say whether it happened"
+
+
+def script(place: Path, *lines: str) -> str:
+    """Write a shell script that runs etcd in some other way; return its path."""
+    asked = f'[ "$1" != --version ] || exec {etcd_binary()} "$@"'
+    place.write_text("\n".join(("#!/bin/sh", asked, *lines, "")))
+    place.chmod(0o755)
+    return str(place)
+
+
+def alive(api: Client) -> bool:
+    """Tell whether the server is, whatever etcd does."""
+    return api.get("/livez?exclude=etcd").status == 200
+
+
+def ready(api: Client) -> bool:
+    """Tell whether the server says that it is ready."""
+    return api.get("/readyz").status == 200
+
+
+@contextlib.contextmanager
+def loaded(server: Server, etcd: Etcd, widgets: Resource) -> Iterator[Load]:
+    """Put load on a server meanwhile; look at the end that everything holds."""
+    since = etcd_reader.head(etcd)
+    load = Load(server.url, widgets.path(), f"{widgets.group}/v1", widgets.kind, seed=9)
+    load.start(6, 3)
+    yield load
+    load.finish()
+    kept = etcd_reader.history(etcd, f"/registry/{widgets.group}/widgets/", since + 1)
+    found = violations(load.history, kept)
+    assert not found, f"{len(found)} violations:\n" + "\n".join(found[:20])
+    print(f"{len(load.history.writes)} acknowledged writes, {load.history.unknown} unknown")
+
+
+# ---------------------------------------------------------------------- slow
+
+
+@pytest.fixture
+def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file that says how long each fsync of etcd takes."""
+    file = tmp_path / "seconds"
+    tried = subprocess.run([sys.executable, slow_disk.__file__, str(file), "true"], capture_output=True, check=False)
+    if tried.returncode:
+        why = tried.stderr.decode().strip().rpartition("\n")[2]
+        print(f"no slow disk here: {why}")
+        pytest.skip(f"no slow disk here, which seccomp's user notification makes: {why}")
+    line = f'exec {sys.executable} {slow_disk.__file__} {file} {etcd_binary()} "$@"'
+    monkeypatch.setenv("ETCD_BINARY", script(tmp_path / "slow-etcd", line))
+    return file
+
+
+def told(api: Client, probes: Resource, answers: list[tuple[int, str]], over: threading.Event) -> None:
+    """Create one object after the other, and note what was said."""
+    while not over.is_set():
+        answer = api.request("POST", probes.path(), probes.make(f"p{len(answers)}"), timeout=60)
+        answers.append((answer.status, "" if answer.status == 201 else answer.json["message"]))
+        pause(0.05)
+
+
+@pytest.mark.rows("RV-017", "RV-009", "WRI-005", "ETC-005")
+@pytest.mark.parametrize(
+    "phases",
+    [
+        ((0.05, 2.0), (0.4, 5.0), (20.0, 0.0)),
+        pytest.param(((0.2, 30), (1, 30), (3, 60), (30, 0)) * 2, marks=pytest.mark.long),
+    ],
+    ids=["short", "long"],
+)
+def test_an_etcd_whose_disk_is_slow(tmp_path: Path, slow: Path, phases: Sequence[tuple[float, float]]) -> None:
+    """A phase is the seconds of each fsync, and its own; without any it lasts until a write is told to be in doubt."""
+    with (
+        running_etcd(tmp_path / "etcd") as etcd,
+        running_server([*OWN, f"--etcd-servers={etcd.url}"], tmp_path / "server") as server,
+    ):
+        api = Client(server.url)
+        widgets = serve(api, schema={"openAPIV3Schema": SCHEMA})
+        probes = serve(api, "probes")
+        answers: list[tuple[int, str]] = []
+        over = threading.Event()
+        prober = threading.Thread(target=told, args=(api, probes, answers, over))
+        with loaded(server, etcd, widgets) as load:
+            prober.start()
+            for seconds, lasting in phases:
+                began, had = len(load.history.writes), len(answers)
+                slow.write_text(str(seconds))
+                if lasting:
+                    pause(lasting)
+                    assert len(load.history.writes) > began, f"no write at {seconds} s for each fsync"
+                else:
+                    until(lambda had=had: 504 in dict(answers[had:]), "a write is told to be in doubt", 40)
+                    assert not ready(api)
+                assert alive(api)
+                slow.write_text("0")
+                until(lambda: ready(api), "ready again", READY_WITHIN)
+            over.set()
+            prober.join()
+        assert {code for code, _ in answers} <= {201, 503, 504}, answers
+        assert {text for code, text in answers if code == 504} == {UNKNOWN}
+        assert "Traceback" not in server.log_tail()
+
+
+# ---------------------------------------------------------------------- full
+
+
+def refused(*flags: str) -> str:
+    """Run a server that cannot start; return what it said last."""
+    ended = subprocess.run(
+        [*SERVE, *flags], cwd=ROOT, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, timeout=60
+    )
+    assert (ended.returncode, "Traceback" in ended.stderr) == (1, False), ended.stderr
+    return ended.stderr.splitlines()[-1]
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    """A small disk."""
+    with small_disk(tmp_path / "disk", ROOM) as made:
+        yield made
+
+
+def test_a_start_on_a_full_disk(disk: Disk, own_etcd: Etcd, tmp_path: Path) -> None:
+    elsewhere = [f"--etcd-servers={own_etcd.url}", f"--etcd-prefix=/{tmp_path.name}"]
+    disk.fill()
+    for flags in (
+        [*OWN, f"--data-dir={disk.path}/data"],
+        ["--port=0", f"--data-dir={disk.path}/data", *elsewhere],
+        [*OWN, f"--data-dir={tmp_path}/data", f"--ready-file={disk.path}/ready", *elsewhere],
+    ):
+        said = refused(*flags)
+        assert said == "apiext: No space left on device: look at --data-dir, --ready-file and --audit-log-path"
+    disk.free()
+    with running_server(OWN, disk.path / "data") as server:
+        serve(Client(server.url)).create("a")
+
+
+def test_a_full_disk_of_the_server_alone(disk: Disk, own_etcd: Etcd, tmp_path: Path) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n")
+    flags = [
+        *OWN, f"--etcd-servers={own_etcd.url}", f"--etcd-prefix=/{tmp_path.name}", "--v=3",
+        f"--audit-policy-file={policy}", f"--audit-log-path={disk.path}/audit.log",
+    ]  # fmt: skip
+    with running_server(flags, disk.path / "server") as server:
+        api = Client(server.url)
+        widgets = serve(api)
+        with api.watch(widgets.path(), resourceVersion=0) as watch:
+            for state in ("before", "full", "after"):
+                disk.fill() if state == "full" else None
+                for number in range(20):
+                    widgets.create(f"{state}-{number}")
+                    assert watch.next("ADDED")["object"]["metadata"]["name"] == f"{state}-{number}"
+                api.delete(widgets.path(f"{state}-0")).expect(200)
+                assert watch.next("DELETED")["object"]["metadata"]["name"] == f"{state}-0"
+                assert ready(api)
+                disk.free() if state == "full" else None
+        assert server.process is not None
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(15) == 0
+        lines = (disk.path / "audit.log").read_text().splitlines()
+        assert any(json.loads(line).get("objectRef", {}).get("name") == "after-0" for line in lines)
+        assert "after-0" in server.log_tail(), "requests are logged again"
+
+
+@pytest.mark.rows("RV-017", "RV-009", "WRI-005", "ETC-005")
+def test_a_full_disk_of_the_private_etcd(disk: Disk, tmp_path: Path) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    line = f'exec {etcd_binary()} "$@" --listen-client-urls=unix://etcd.sock:0,{url}'  # for our own reader, too
+    flags = [*OWN, f"--etcd-binary={script(tmp_path / 'etcd', line)}"]
+    with running_server(flags, disk.path / "server") as server:
+        assert server.process is not None
+        api = Client(server.url)
+        widgets = serve(api, schema={"openAPIV3Schema": SCHEMA})
+        etcd = Etcd(server.process, url, tmp_path)
+        with loaded(server, etcd, widgets) as load:
+            pause(1.0)
+            disk.fill()
+            until(lambda: not ready(api), "it is told", within=30)
+            began = time.monotonic()
+            while time.monotonic() - began < 3.0:
+                assert alive(api)
+                pause(0.1)
+            had = len(load.history.writes)
+            disk.free()
+            until(lambda: ready(api), "ready again", READY_WITHIN)
+            until(lambda: len(load.history.writes) > had, "writes go on", READY_WITHIN)
+        log = (disk.path / "server" / "server.log").read_text()
+        assert "Traceback" not in log
+        assert "died with code None" not in log, "it started an etcd and lost sight of it"
+        assert stop(server.process) == 0
+    with running_server(flags, disk.path / "server") as server:
+        assert Client(server.url).get(widgets.path()).status == 200

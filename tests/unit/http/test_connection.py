@@ -1,0 +1,245 @@
+"""Connections: what is sent over them that a parser, a proxy or memory could stumble over."""
+
+import asyncio
+import ssl
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from apiext import limits
+from apiext.auth import certificates
+from apiext.auth.authentication import Credentials
+from apiext.auth.user import authenticated
+from apiext.http.farewells import Farewells
+from apiext.http.server import ask_clients, tls_context
+from tests.unit.http.support import COLLECTION, Shelf, connected, on_uvloop, serving
+
+FAST = pytest.mark.parametrize("fast", [True, False], ids=["fast", "ordinary"])
+ONE = f"{COLLECTION}/a?resourceVersion=0"
+
+
+@pytest.mark.parametrize("query", ["?resourceVersion=0", ""])
+@FAST
+@on_uvloop
+async def test_who_reads_no_answers_gets_no_more_of_them(fast: bool, query: str) -> None:
+    shelf = Shelf()
+    shelf.put("a", x="x" * 20_000)
+    async with serving(shelf, fast_path=fast) as server, connected(server) as client:
+        client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        for _ in range(15):
+            client.writer.write(f"GET {COLLECTION}/a{query} HTTP/1.1\r\nHost: x\r\n\r\n".encode() * 100)
+            await asyncio.sleep(0.01)
+        (connection,) = server.connections
+        assert connection.transport is not None
+        assert connection.transport.get_write_buffer_size() < 500_000
+        client.writer.transport.resume_reading()  # type: ignore[attr-defined]
+        for _ in range(1500):
+            assert (await client.receive()).code == 200
+
+
+@pytest.mark.parametrize("wanted", ["h2c", "websocket"])
+@FAST
+@on_uvloop
+async def test_nothing_behind_a_declined_upgrade_is_lost(wanted: str, fast: bool) -> None:
+    shelf = Shelf()
+    shelf.put("a")
+    async with serving(shelf, fast_path=fast) as server:
+        async with connected(server) as client:
+            client.send("GET", ONE, Connection="Upgrade", Upgrade=wanted)
+            assert "Connection" not in (await client.receive()).headers
+            client.send("GET", ONE, Connection="Upgrade", Upgrade=wanted)
+            client.send("GET", "/livez")
+            first = await client.receive()
+            if first.headers.get("Connection") == "close":  # who asks again does not wait for what was dropped
+                assert await asyncio.wait_for(client.reader.read(), 20) == b""
+            else:
+                assert (await client.receive()).body == b"ok"
+        async with connected(server) as client:
+            client.send("POST", COLLECTION, b'{"metadata": {"name": "b"}}', Connection="Upgrade", Upgrade=wanted)
+            client.send("GET", "/livez")
+            first = await client.receive()
+            assert first.code == 201
+            assert first.headers.get("Connection") == "close" or (await client.receive()).body == b"ok"
+
+
+@pytest.mark.rows("AUT-001")
+@FAST
+@on_uvloop
+async def test_a_certificate_that_runs_out_counts_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fast: bool
+) -> None:
+    authority = certificates.load_authority(tmp_path)
+    pair = certificates.load_serving(tmp_path, authority, certificates.serving_names("127.0.0.1"))
+    context, ca = tls_context(str(pair.certificate), str(pair.key)), str(tmp_path / "ca.crt")
+    ask_clients(context, ca)
+    pem, key = certificates.issue_client(authority, "alice")
+    (tmp_path / "client.pem").write_bytes(pem + key)
+    ours = ssl.create_default_context(cafile=ca)
+    ours.load_cert_chain(tmp_path / "client.pem")
+    shelf = Shelf()
+    shelf.put("a")
+    soon = time.time() + 0.3
+    monkeypatch.setattr("apiext.http.connection.valid_until", lambda certificate: soon)
+    authenticator = Credentials({"sesame": authenticated("bob")})
+    async with (
+        serving(shelf, authenticator=authenticator, tls=context, fast_path=fast) as server,
+        connected(server, ours) as client,
+    ):
+        assert (await client.ask("GET", ONE)).code == 200
+        await asyncio.sleep(soon - time.time() + 0.05)
+        assert (await client.ask("GET", ONE)).code == 401
+        assert (await client.ask("GET", ONE, Authorization="Bearer sesame")).code == 200
+
+
+@pytest.mark.parametrize("path", [COLLECTION, "/apis/none.example.com/v1/x"])
+@on_uvloop
+async def test_a_body_that_goes_wrong_is_told_of_at_once(path: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with serving(Shelf()) as server, connected(server) as client:
+        client.send("POST", path, Transfer_Encoding="chunked")
+        client.writer.write(b"2\r\n{}\r\n")
+        await asyncio.sleep(0.01)
+        client.writer.write(b"no size\r\n")
+        assert (await client.receive()).code == (400 if path == COLLECTION else 404)
+        assert await asyncio.wait_for(client.reader.read(), 20) == b""
+    assert not caplog.records, "it is the client's fault"
+
+
+@on_uvloop
+async def test_bodies_of_http_1_0() -> None:
+    """RFC 9110, 10.1.1: nobody waits for a 100 there; RFC 9112, 6.1: who sends chunks must not send more."""
+    body = b'{"metadata": {"name": "a"}}'
+    head = f"POST {COLLECTION} HTTP/1.0\r\nConnection: keep-alive\r\n".encode()
+    async with serving(Shelf()) as server:
+        async with connected(server) as client:
+            client.writer.write(head + b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(body))
+            await asyncio.sleep(0.01)
+            client.writer.write(body)
+            answer = await client.receive()
+            assert (answer.code, answer.headers["Connection"]) == (201, "keep-alive")
+        async with connected(server) as client:
+            client.writer.write(head + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(body), body))
+            answer = await client.receive()
+            assert (answer.code, answer.headers["Connection"]) == (201, "close")
+            assert await asyncio.wait_for(client.reader.read(), 20) == b""
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: +3\r\n\r\nabc",
+        b"GET / HTTP/1.1\r\nHost : x\r\n\r\n",
+        b"nonsense\r\n\r\n",
+        b"GET /livez\r\n\r\n",
+        b"GET /livez HTTP/2.0\r\nHost: x\r\n\r\n",
+        f"GET {COLLECTION}/a?resourceVersion=0 HTTP/2.0\r\nHost: x\r\n\r\n".encode(),
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    ],
+)
+@FAST
+@on_uvloop
+async def test_what_is_no_request(raw: bytes, fast: bool) -> None:
+    shelf = Shelf()
+    shelf.put("a")
+    async with serving(shelf, fast_path=fast) as server, connected(server) as client:
+        client.writer.write(raw)
+        answer = await client.receive()
+        assert (answer.code, answer.json["reason"]) == (400, "BadRequest")
+        assert answer.json["kind"] == "Status"
+        assert answer.headers["Connection"] == "close"
+        assert await asyncio.wait_for(client.reader.read(), 20) == b""
+
+
+@on_uvloop
+async def test_many_connections_are_lost_in_turns() -> None:
+    farewells, gone = Farewells(), list[int]()
+    for number in range(1_000):
+        farewells.put(lambda number=number: gone.append(number))  # type: ignore[misc]
+    assert gone == list(range(limits.PUMP_SLICE)), "the others wait"
+    farewells.put(lambda: time.sleep(limits.LOOP_BUDGET))
+    farewells.put(lambda: gone.append(1_000))
+    await asyncio.sleep(0)
+    assert 1_000 not in gone, "what took long ends the turn"
+    for _ in range(1_000):
+        await asyncio.sleep(0)
+    assert gone == list(range(1_001))
+    farewells.put(lambda: gone.append(1_001))
+    assert gone[-1] == 1_001, "at once again"
+
+
+@on_uvloop
+async def test_long_heads() -> None:
+    async with serving(Shelf()) as server:
+        async with connected(server) as client:
+            assert (await client.ask("GET", "/healthz", Authorization="Bearer " + "x" * 60_000)).code == 200
+        async with connected(server) as client:
+            assert (await client.ask("GET", "/healthz", Authorization="Bearer " + "x" * 70_000)).code == 431
+
+
+@pytest.mark.parametrize("path", ["/apis", f"{COLLECTION}/a", f"{COLLECTION}/a?resourceVersion=0", "/nowhere"])
+@pytest.mark.parametrize("item", ["*,", "*/*;as=T,", "a/b;q=1,", ","])
+@on_uvloop
+async def test_what_is_read_part_by_part_is_short(path: str, item: str) -> None:
+    """64 KiB of an Accept take 30 to 70 ms to be understood."""
+    async with serving(Shelf()) as server, connected(server) as client:
+        assert (await client.ask("GET", path, Accept=item * 20 + "*/*")).code in (200, 404)
+        long = item * (limits.HEADER_JUDGED // len(item)) + "*/*"
+        answer = await client.ask("GET", path, Accept=long)
+        assert answer.code == (404 if path == "/nowhere" else 431)
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        f"GET {COLLECTION}?watch=true HTTP/1.1\r\nHost: x\r\n\r\nGET / HTTP/1.1\r\nHost: x\r\n",
+        f"POST {COLLECTION} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{{}}\r\n0\r\n",
+        "",
+    ],
+    ids=["behind a watch", "as trailers", "alone"],
+)
+@FAST
+@on_uvloop
+async def test_heads_and_trailers_have_an_end(begin: str, fast: bool) -> None:
+    shelf = Shelf()
+    fields = b"".join(b"X-%d: %b\r\n" % (number, b"v" * 60_000) for number in range(40))
+    async with serving(shelf, fast_path=fast) as server, connected(server) as client:
+        client.writer.write(begin.encode() or b"GET / HTTP/1.1\r\nHost: x\r\n")
+        await asyncio.sleep(0.01)
+        client.writer.write(fields)
+        answer = b""
+        with suppress(ConnectionError):
+            answer = await asyncio.wait_for(client.reader.read(), 20)
+        assert begin or not answer or answer.startswith(b"HTTP/1.1 431 ")
+        assert not shelf.watches
+
+
+@FAST
+@on_uvloop
+async def test_large_heads_are_not_kept_in_memory(fast: bool) -> None:
+    """The parser has the last head until another one comes."""
+    shelf = Shelf()
+    shelf.put("a")
+    large = {f"X-{number}": "v" * 50_000 for number in range(4)}
+    async with serving(shelf, fast_path=fast) as server, connected(server) as client:
+        body = b'{"metadata": {"name": "b"}, "spec": {"t": "%b"}}' % (b"x" * 300_000)
+        assert "Connection" not in (await client.ask("POST", COLLECTION, body)).headers
+        answer = await client.ask("GET", ONE, **large)
+        assert (answer.code, answer.headers["Connection"]) == (200, "close")
+    async with serving(shelf, fast_path=fast) as server, connected(server) as client:
+        answer = await client.ask("GET", ONE, **{f"X-{number}": "v" for number in range(1000)})
+        assert (answer.code, answer.headers["Connection"]) == (200, "close")
+
+
+@on_uvloop
+async def test_long_paths_are_not_remembered() -> None:
+    shelf = Shelf()
+    shelf.put("a")
+    async with serving(shelf) as server, connected(server) as client:
+        assert (await client.ask("GET", f"{COLLECTION}{'s' * 5000}/a?resourceVersion=0")).code == 404
+        assert (await client.ask("GET", ONE)).code == 200
+        assert server.fast is not None
+        assert list(server.fast._roads) == [COLLECTION]

@@ -1,0 +1,126 @@
+"""What was counted of a resource goes some time after its definition, and not before."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from apiext import limits
+from apiext.catalog.served import LiveCatalog
+from apiext.http.conditional import Conditional
+from apiext.http.forgetting import Forgetting
+from apiext.http.gate import Gate
+from apiext.http.published import Publisher
+from apiext.telemetry import STRETCH, Family, Gone, Telemetry
+from tests.unit.http.support import COLLECTION, GROUP, PLURAL, Shelf, catalog, connected, on_uvloop, serving, until
+
+ONE = f"{COLLECTION}/a?resourceVersion=0"
+
+
+async def test_each_family_forgets_what_it_counted_of_a_resource() -> None:
+    live, telemetry = LiveCatalog(catalog()), Telemetry()
+    by_definition = Family("conversions", "counter", "", ("crd_name", "succeeded"))
+    by_name = Family("hooks", "counter", "", ("name", "group"))
+    for family in (by_definition, by_name):
+        telemetry.add(family)
+    for group, resource in ((GROUP, PLURAL), (".apiext", "guards"), ("", "namespaces"), ("", "pods")):
+        telemetry.watch_events.slot(group, "v1", resource).value = 1
+        telemetry.etcd_seconds.observe(0.1, group, "list", resource)
+    by_definition.slot(f"{PLURAL}.{GROUP}", "true").value = 1
+    by_name.slot("a", GROUP).value = 1
+    told = telemetry.text()
+    forgetting = Forgetting(live, [telemetry.forget])
+    for _ in range(3):
+        list(forgetting.look())
+    live.current = live.current.without_resource(GROUP, PLURAL)
+    list(forgetting.look())
+    assert _samples(telemetry.text()) == _samples(told), "somebody may not have read it yet"
+    list(forgetting.look())
+    left = _samples(telemetry.text())
+    assert left == {line for line in _samples(told) if PLURAL not in line}
+    assert 'hooks{name="a",group="example.com"} 1' in left
+
+
+def _samples(text: str) -> set[str]:
+    return {line for line in text.splitlines() if not line.startswith(("#", "process_"))}
+
+
+async def test_what_comes_back_goes_on_counting() -> None:
+    live, telemetry = LiveCatalog(catalog()), Telemetry()
+    served = live.current.resource(GROUP, PLURAL)
+    assert served is not None
+    number = telemetry.watch_events.slot(GROUP, "v1", PLURAL)
+    forgetting = Forgetting(live, [telemetry.forget])
+    for _ in range(4):
+        live.current = live.current.without_resource(GROUP, PLURAL)
+        list(forgetting.look())
+        live.current = live.current.with_resource(served)
+        list(forgetting.look())
+    assert telemetry.watch_events.slot(GROUP, "v1", PLURAL) is number
+
+
+async def test_others_get_their_turn() -> None:
+    family = Family("many", "counter", "", ("group", "resource"))
+    for number in range(3 * STRETCH):
+        family.slot(f"g{number}", "things")
+    assert sum(1 for _ in family.forget(lambda *_: True)) >= 3
+    assert not list(family.lines())
+
+
+async def test_documents_of_a_group_are_forgotten() -> None:
+    live = LiveCatalog(catalog())
+    publisher = Publisher("1.36", Telemetry())
+    conditional, made = publisher._conditional, publisher._regenerations._made
+    names = [f"openapi/v3/apis/{GROUP}/v1", "openapi/v3/api/v1", "openapi/v2", "apis"]
+    for name in names:
+        conditional.headers(name, '"1"')
+    made[f"apis/{GROUP}/v1"] = made["v2"] = ('"1"', {})
+    forgetting = Forgetting(live, [publisher.forget])
+    list(forgetting.look())
+    list(forgetting.look())
+    assert [*_since(conditional)] == names
+    live.current = live.current.without_resource(GROUP, PLURAL)
+    list(forgetting.look())
+    list(forgetting.look())
+    assert [*_since(conditional)] == names[1:]
+    assert [*made] == ["v2"]
+
+
+def _since(conditional: Conditional) -> dict[str, tuple[str, int, str]]:
+    return conditional._since
+
+
+async def test_a_gate_forgets_where_before_what(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+
+    def forget(telemetry: Telemetry, gone: Gone) -> Iterator[None]:
+        seen.append(len(gate._counters))
+        yield
+
+    shelf = Shelf()
+    shelf.put("a")
+    async with serving(shelf) as server, connected(server) as client:
+        gate: Gate = server._gate
+        assert (await client.ask("GET", ONE)).code == 200
+        assert len(gate._counters) == 1
+        monkeypatch.setattr(Telemetry, "forget", forget)
+        list(gate.forget(lambda *_: True))
+    assert seen == [0]
+
+
+@on_uvloop
+async def test_a_server_forgets_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "FORGET_EVERY", 0.02)
+    shelf = Shelf()
+    shelf.put("a")
+    async with serving(shelf) as server, connected(server) as client:
+        for number in (1, 2):
+            for _ in range(number):
+                assert (await client.ask("GET", ONE)).code == 200
+            counted = f'scope="resource",component="apiserver",code="200"}} {number}'.encode()
+            assert counted in (await client.ask("GET", "/metrics")).body
+            served = shelf.catalog.current.resource(GROUP, PLURAL)
+            assert served is not None
+            shelf.catalog.current = shelf.catalog.current.without_resource(GROUP, PLURAL)
+            await until(lambda: not server._gate._counters)
+            await until(lambda: PLURAL not in "".join(server.telemetry.requests.lines()))
+            shelf.catalog.current = shelf.catalog.current.with_resource(served)

@@ -1,0 +1,103 @@
+"""Lists are made a few at a time, and only if memory holds them (F-13, F-25)."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from apiext import limits
+from apiext.http import resources
+from apiext.http.making import Making
+from apiext.meta.status import StatusError
+from apiext.storage.room import Room
+from apiext.storage.segments import Segments
+from apiext.storage.snapshot import Snapshot
+from apiext.storage.store import Entry
+from apiext.verbs.call import Page
+
+
+class Given(Room):
+    """So many bytes, which nobody uses."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__([])
+        self.size = size
+
+    @property
+    def is_bounded(self) -> bool:
+        return True
+
+    def fits(self, size: int) -> bool:
+        return size <= self.size
+
+
+def page(count: int, size: int) -> Page:
+    entries = [Entry("n", f"o{at:04}", at, b"x" * size) for at in range(count)]
+    pieces = Snapshot((f"n/{entry.name}", entry) for entry in entries).pieces()
+    return Page(1, segments=Segments(pieces, lambda raw, revision: raw))
+
+
+async def test_lists_that_are_made_count_for_those_that_come() -> None:
+    making = Making(Given(5_000))
+    with making.held(page(200, 10)), making.held(Page(1, entries=[Entry("n", "a", 1, b"x" * 400)])):
+        assert making.fits(200)
+        assert not making.fits(201)
+        with pytest.raises(StatusError, match="too little memory left for this list") as refused:
+            making.held(page(3, 100)).__enter__()
+        assert (refused.value.code, refused.value.retry_after) == (429, 1)
+        with making.held(page(1, 100)):
+            pass
+    assert making.fits(5_000)
+    with pytest.raises(RuntimeError), making.held(page(200, 10)):
+        raise RuntimeError
+    assert making.fits(5_000)
+
+
+async def test_without_a_bound_nobody_counts() -> None:
+    making = Making(Room([]))
+    with making.held(page(100, 1_000)):
+        assert making.fits(1 << 60)
+
+
+async def test_a_few_lists_are_made_at_a_time() -> None:
+    making = Making(Room([]))
+    running, most = 0, 0
+
+    async def make() -> None:
+        nonlocal running, most
+        async with making.turn:
+            running += 1
+            most = max(most, running)
+            await asyncio.sleep(0)
+            running -= 1
+
+    await asyncio.gather(*(make() for _ in range(20)))
+    assert most == limits.LISTS_AT_ONCE
+
+
+class Endless:
+    """Segments that are all to be made: how many make theirs at the same time; none is sent."""
+
+    pending = limits.SEGMENT + 1
+
+    def __init__(self) -> None:
+        self.running = self.most = 0
+
+    async def prepare(self) -> None:
+        self.running += 1
+        self.most = max(self.most, self.running)
+        await asyncio.sleep(0)
+        self.running -= 1
+        raise EOFError
+
+
+async def test_those_who_ask_for_the_same_segments_take_turns() -> None:
+    given: Any = SimpleNamespace(making=Making(Room([])))
+    nothing: Any = None
+    segments: Any = Endless()
+    asking = (resources._segments(given, nothing, nothing, segments, Page(1)) for _ in range(20))
+    assert {type(one) for one in await asyncio.gather(*asking, return_exceptions=True)} == {EOFError}
+    assert segments.most == limits.LISTS_AT_ONCE

@@ -1,0 +1,45 @@
+"""The form of values under a plug-in's key: taken apart as it was put together, and judged in upstream's words."""
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apiext.kms.envelope import KEY, SEED, Envelope, Unfit, packed, split, tail, unpacked
+from tests.support.kms_plugin import message
+
+NAMES = st.from_regex(r"[a-z]([-a-z0-9]{0,10}[a-z0-9])?\.[a-z]{1,10}", fullmatch=True)
+NOTES = st.dictionaries(NAMES, st.binary(max_size=40), max_size=4)
+
+
+@pytest.mark.rows("OPS-003")
+@given(
+    data=st.one_of(st.binary(min_size=1, max_size=300), st.integers(1, 70_000).map(bytes)),
+    kind=st.sampled_from((KEY, SEED)),
+    key_id=st.text(st.characters(codec="utf-8"), min_size=1, max_size=200),
+    source=st.binary(min_size=1, max_size=200),
+    notes=NOTES,
+)
+def test_what_is_packed_is_unpacked(
+    data: bytes, kind: int, key_id: str, source: bytes, notes: dict[str, bytes]
+) -> None:
+    rest = tail(kind, key_id, source, notes)
+    raw = packed(data, rest)
+    fields = {"keyID": key_id, "encryptedDEKSource": source, "encryptedDEKSourceType": kind, "annotations": notes}
+    assert raw == message("EncryptedObject", encryptedData=data, **fields).SerializeToString(deterministic=True)
+    assert split(raw) == (data, rest)
+    found = unpacked(raw)
+    assert found == Envelope(data, kind, key_id, source, notes, found.digest)
+    assert unpacked(rest + packed(data, b"")).digest == found.digest  # in whatever order
+    assert unpacked(packed(b"other", rest)).digest == found.digest
+    assert unpacked(packed(data, tail(kind, key_id, source + b"x", notes))).digest != found.digest
+
+
+@given(raw=st.binary(max_size=60))
+def test_nothing_is_taken_apart_that_is_not_whole(raw: bytes) -> None:
+    parts = split(raw)
+    if parts is not None:
+        assert packed(*parts) == raw or raw[1] >= 128  # a length may be written longer than it need be
+    with contextlib.suppress(Unfit):
+        unpacked(raw)

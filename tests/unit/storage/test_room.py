@@ -1,0 +1,75 @@
+"""How much memory a control group leaves, as both versions of control groups tell it (F-25)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from apiext import limits
+from apiext.storage.room import Room, own_groups
+
+MIB = 1 << 20
+NONE = "9223372036854771712"  # what version 1 says where there is no bound
+
+
+def written(place: Path, **files: str) -> None:
+    place.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (place / name.replace("__", ".")).write_text(text)
+
+
+def first(place: Path, limit: object, used: int, cached: int) -> None:
+    stat = f"cache 5\ninactive_file 1\ntotal_inactive_file {cached}\ntotal_active_file 0\n"
+    written(place, memory__limit_in_bytes=f"{limit}\n", memory__usage_in_bytes=f"{used}\n", memory__stat=stat)
+
+
+def second(place: Path, limit: object, used: int, cached: int) -> None:
+    stat = f"anon 5\ninactive_file {cached - 4096}\nactive_file 4096\n"
+    written(place, memory__max=f"{limit}\n", memory__current=f"{used}\n", memory__stat=stat)
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MEMORY_LOOK_EVERY", -1.0)
+
+
+@pytest.mark.usefixtures("now")
+@pytest.mark.parametrize(
+    ("line", "make", "folder"),
+    [("4:cpu,memory:/a/b", first, "memory"), ("0::/a/b", second, "")],
+    ids=["version 1", "version 2"],
+)
+def test_what_fits(tmp_path: Path, line: str, make: object, folder: str) -> None:
+    assert callable(make)
+    own, mount = tmp_path / "cgroup", tmp_path / "mount"
+    own.write_text(f"9:name=systemd:/x\n{line}\n")
+    none = NONE if make is first else "max"
+    make(mount / folder / "a" / "b", none, 10 * MIB, MIB)
+    make(mount / folder, none, 10 * MIB, MIB)
+    make(mount / folder / "a", none, 10 * MIB, MIB)
+    assert own_groups(own, mount) == []
+    make(mount / folder / "a", 256 * MIB, 110 * MIB, 10 * MIB)
+    room = Room(own_groups(own, mount))
+    assert room.fits((256 - 100 - 32) * MIB)
+    assert not room.fits((256 - 100 - 32) * MIB + 1)
+    make(mount / folder / "a", 4096 * MIB, 110 * MIB, 10 * MIB)
+    assert room.fits(4096 * MIB - 100 * MIB - limits.MEMORY_RESERVE)
+    make(mount / folder / "a", 4096 * MIB, 4095 * MIB, 10 * MIB)
+    assert not room.fits(0)
+    make(mount / folder / "a", none, 4095 * MIB, 10 * MIB)  # lifted meanwhile
+    assert room.fits(1 << 40)
+
+
+def test_a_group_that_only_the_host_sees_is_looked_for_above(tmp_path: Path) -> None:
+    own, mount = tmp_path / "cgroup", tmp_path / "mount"
+    own.write_text("0::/kubelet/pod/container\n")
+    second(mount, 64 * MIB, 60 * MIB, 8192)
+    assert [files.limit for files in own_groups(own, mount)] == [mount / "memory.max"]
+
+
+@pytest.mark.parametrize("text", [None, "", "0::/nowhere\n"])
+def test_without_groups_everything_fits(tmp_path: Path, text: str | None) -> None:
+    if text is not None:
+        (tmp_path / "cgroup").write_text(text)
+    assert Room(own_groups(tmp_path / "cgroup", tmp_path / "mount")).fits(1 << 60)

@@ -1,0 +1,435 @@
+"""Values under keys of a plug-in: what waits for a key waits in order, alone, and is not lost (OPS-003)."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+
+from apiext import limits
+from apiext.kms.provider import Provider as Service
+from apiext.storage.cached_store import CachedStore
+from apiext.storage.ciphers import IDENTITY, CipherSealings, Provider, Rule
+from apiext.storage.collection import Collection
+from apiext.storage.envelopes import KMS
+from apiext.storage.sealing import Sealing
+from apiext.storage.store import FutureRevision, NotReady, NotSealed, Sealed, Unavailable
+from tests.support.fake_world import FakeWorld
+from tests.support.sinks import RecordingSink, watch_group
+from tests.support.store_contract import ROOMS, THINGS, body
+from tests.unit.kms.fake import FakePlugin
+
+pytestmark = [pytest.mark.looptime, pytest.mark.rows("OPS-003")]
+PREFIX = "/registry/example.com/things/"
+GONE = "failed to decrypt DEK, error: rpc error: code = Unavailable desc = gone"
+
+
+class KmsWorld(FakeWorld):
+    """A store whose things are sealed by a plug-in's key; other servers with plug-ins of their own write, too."""
+
+    def __init__(self, group: asyncio.TaskGroup) -> None:
+        self.plugin = FakePlugin()
+        self.services: list[Service] = []
+        super().__init__(group)
+
+    async def start(self) -> Collection:
+        """Start a server, whose things are read; rooms are there, too."""
+        service = await self._service(self.plugin)
+        self.kept = sealings(service)
+        self.store = self._make()
+        await self.store.start(self.group)
+        self.rooms = self.store.add(ROOMS, True)
+        col = self.store.add(THINGS, True)
+        await col.wait_ready()
+        return col
+
+    async def other(self, key_id: str = "key-1") -> Sealing:
+        """Return how another server seals, by a seed of its own."""
+        found = sealings(await self._service(FakePlugin(key_id))).of(THINGS)
+        assert found is not None
+        return found
+
+    async def _service(self, plugin: FakePlugin) -> Service:
+        service = Service("p", plugin, asyncio.get_running_loop().time)
+        await service.start(self.group)
+        self.services.append(service)
+        return service
+
+    def write(self, by: Sealing, name: str, **fields: object) -> int:
+        key = f"{PREFIX}{name}"
+        return self.etcd.put(key, by.seal(key, body(**fields)))
+
+    async def end(self) -> None:
+        await self.store.stop()
+        for service in self.services:
+            await service.stop()
+
+
+def sealings(service: Service) -> CipherSealings:
+    return CipherSealings([Rule(("things.example.com",), (Provider(KMS, service=service), Provider(IDENTITY)))])
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[KmsWorld]:
+    """A world that a test starts: until then time is real."""
+    async with asyncio.TaskGroup() as group:
+        made = KmsWorld(group)
+        yield made
+        await made.end()
+        assert not made.store._behind
+
+
+def names(col: Collection) -> list[str]:
+    return [entry.name for entry in col.entries()]
+
+
+async def test_what_is_sealed_opens_again_after_a_restart(world: KmsWorld) -> None:
+    col = await world.start()
+    made = await world.store.create(col, "d", "a", body(n=1))
+    assert (await world.store.update(col, "d", "a", body(n=2), made.revision)).raw == body(n=2)
+    stored = world.etcd.state(PREFIX)[f"{PREFIX}d/a"][1]
+    assert stored.startswith(b"k8s:enc:kms:v2:p:\x0a")
+    assert world.plugin.count("Decrypt") == 0
+    await world.store.stop()
+    again = await world.start()
+    assert [entry.raw for entry in again.entries()] == [body(n=2)]
+    assert world.plugin.count("Decrypt") == 1
+
+
+async def test_a_new_key_of_the_plugin_makes_values_stale(world: KmsWorld) -> None:
+    col = await world.start()
+    made = await world.store.create(col, "d", "a", body(n=1))
+    assert not col.stale(made)
+    world.plugin.key_id = "key-2"
+    await asyncio.sleep(limits.KMS_POLL + 1)
+    assert col.stale(made)
+    again = await world.store.update(col, "d", "a", made.raw, made.revision)
+    assert not col.stale(again)
+    other = await world.other("key-2")
+    await world.store.at_least(world.write(other, "d/b", n=1), col)
+    theirs = col.get("d", "b")
+    assert theirs is not None
+    assert not col.stale(theirs)  # another seed of the same key is as good
+
+
+async def test_changes_wait_for_their_key_in_order_and_alone(world: KmsWorld) -> None:
+    col = await world.start()
+    first = await world.store.create(col, "d", "a", body(n=1))
+    sink = RecordingSink()
+    watcher = col.watch(watch_group(), None, sink, bookmarks=True)
+    other = await world.other()
+    world.plugin.gate.clear()
+    revisions = [world.write(other, "d/b", n=1), world.write(other, "d/a", n=2), world.etcd.remove(f"{PREFIX}d/b")]
+    elsewhere = world.etcd.put("/registry/example.com/rooms/d/a", body(n=1))
+    ours = await world.store.create(col, "d", "c", body(n=1))
+    assert await world.store.fresh(world.rooms) == ours.revision
+    assert [entry.revision for entry in world.rooms.entries()] == [elsewhere]
+    assert col.revision == revisions[0] - 1
+    assert col.entries() == [first]  # what is read from memory is older, and whole
+    await asyncio.sleep(0.1)
+    assert world.plugin.count("Decrypt") == 1
+    watcher.bookmark_now()
+    waits = [
+        world.group.create_task(work) for work in (world.store.fresh(col), world.store.at_least(ours.revision, col))
+    ]
+    await asyncio.sleep(1)
+    assert not any(wait.done() for wait in waits)
+    assert max((seen.revision for seen in sink.seen), default=0) < revisions[0]
+    world.plugin.gate.set()
+    await asyncio.gather(*waits)
+    assert [(entry.name, entry.raw) for entry in col.entries()] == [("a", body(n=2)), ("c", body(n=1))]
+    events = await sink.reached(ours.revision)
+    assert [(seen.type, seen.revision) for seen in events] == [
+        ("ADDED", revisions[0]), ("MODIFIED", revisions[1]), ("DELETED", revisions[2]), ("ADDED", ours.revision),
+    ]  # fmt: skip
+    assert not sink.ended
+    assert col.revision == world.store.revision
+    assert world.plugin.count("Decrypt") == 1
+
+
+async def test_who_waits_for_a_slow_plugin_is_told_to_come_again(world: KmsWorld) -> None:
+    col = await world.start()
+    other = await world.other()
+    world.plugin.timeout = 30.0
+    world.plugin.gate.clear()
+    world.write(other, "d/a", n=1)
+    with pytest.raises(NotReady):
+        await world.store.fresh(col)
+    assert await world.store.fresh(world.rooms) == world.etcd.revision
+    world.plugin.gate.set()
+    await world.store.fresh(col)
+    assert names(col) == ["a"]
+
+
+async def test_a_key_that_cannot_be_had_fails_its_values_only_and_they_come_back(world: KmsWorld) -> None:
+    col = await world.start()
+    await world.store.create(col, "d", "a", body(n=1))
+    sink = RecordingSink()
+    col.watch(watch_group(), None, sink)
+    other = await world.other()
+    world.plugin.die()
+    world.write(other, "d/b", n=1)
+    after = await world.store.create(col, "d", "c", body(n=1))
+    await world.store.fresh(col)
+    with pytest.raises(Sealed) as alone:
+        col.get("d", "b")
+    with pytest.raises(Sealed):
+        col.entries()
+    assert alone.value.reason == GONE
+    with pytest.raises(Sealed):
+        await world.store.current(col, "d", "b")
+    assert [entry.name for entry in col.readable()] == ["a", "c"]
+    assert [seen.revision for seen in await sink.reached(after.revision)] == [after.revision]
+    asked = world.plugin.count("Decrypt")
+    await asyncio.sleep(100)
+    assert world.plugin.count("Decrypt") - asked < 20
+    assert not sink.ended
+    world.plugin.fault = None
+    await asyncio.sleep(limits.KMS_POLL_ILL + limits.KMS_AGAIN_LAST + 1)
+    assert names(col) == ["a", "b", "c"]
+    assert sink.ended  # it did not see the change in its place, so it begins anew
+
+
+async def test_a_key_that_is_refused_for_good_keeps_nobody_else_from_coming_back(world: KmsWorld) -> None:
+    other, lost = await world.other(), await world.other("key-9")
+    for number in range(10):
+        world.write(lost, f"d/lost{number}", n=1)
+    world.write(other, "d/z", n=1)
+    world.plugin.unknown = {"key-1", "key-9"}
+    col = await world.start()
+    assert len(col.lacking()) == 11
+    asked = world.plugin.count("Decrypt")
+    await asyncio.sleep(100)
+    assert world.plugin.count("Decrypt") - asked < 100 / limits.KMS_AGAIN_LAST * 4
+    world.plugin.unknown = {"key-9"}
+    await asyncio.sleep(3 * limits.KMS_AGAIN_LAST + 1)
+    assert [entry.name for entry in col.readable()] == ["z"]
+    with pytest.raises(Sealed, match="no key key-9"):
+        col.entries()
+
+
+async def test_a_start_without_a_plugin_tells_so_and_nothing_is_lost(world: KmsWorld) -> None:
+    other = await world.other()
+    world.write(other, "d/a", n=1)
+    world.plugin.die()
+    col = await world.start()
+    with pytest.raises(Sealed) as listed:
+        col.entries()
+    assert listed.value.reason == "got unexpected nil transformer"
+    with pytest.raises(NotSealed, match="got unexpected nil transformer"):
+        await world.store.create(col, "d", "b", body(n=1))
+    assert list(world.etcd.state(PREFIX)) == [f"{PREFIX}d/a"]
+    await world.store.create(world.rooms, "d", "a", body(n=1))
+    world.plugin.fault = None
+    await asyncio.sleep(limits.KMS_POLL_ILL + limits.KMS_AGAIN_FIRST + 1)
+    assert names(col) == ["a"]
+    await world.store.create(col, "d", "b", body(n=1))
+
+
+async def test_a_key_whose_time_is_over_seals_nothing(world: KmsWorld) -> None:
+    col = await world.start()
+    made = await world.store.create(col, "d", "a", body(n=1))
+    world.plugin.die()
+    await asyncio.sleep(limits.KMS_WRITES + 1)
+    before = world.etcd.state(PREFIX)
+    for work in (
+        world.store.create(col, "d", "b", body(n=1)),
+        world.store.update(col, "d", "a", body(n=2), made.revision),
+        world.store.create(col, "d", "large", body(text="x" * 100_000)),
+    ):
+        with pytest.raises(NotSealed, match="expired at"):
+            await work
+    assert world.etcd.state(PREFIX) == before
+    assert not col.pending
+    assert names(col) == ["a"]
+    assert (await world.store.delete(col, "d", "a", made.revision)).raw == body(n=1)
+
+
+async def test_large_values_wait_as_small_ones(world: KmsWorld) -> None:
+    col = await world.start()
+    other = await world.other()
+    sink = RecordingSink()
+    col.watch(watch_group(), None, sink)
+    world.plugin.gate.clear()
+    revisions = [world.write(other, "d/large", text="x" * 100_000), world.write(other, "d/small", n=1)]
+    await asyncio.sleep(0.5)
+    assert await world.store.fresh(world.rooms) == revisions[1]
+    world.plugin.gate.set()
+    await world.store.fresh(col)
+    assert names(col) == ["large", "small"]
+    assert [seen.revision for seen in await sink.reached(revisions[1])] == revisions
+    assert not col.ahead
+
+
+async def test_a_fill_asks_once_for_each_key(world: KmsWorld) -> None:
+    others = [await world.other() for _ in range(3)]
+    for number in range(300):
+        world.write(others[number % 3], f"d/a{number:03}", n=number)
+    col = await world.start()
+    assert len(col.entries()) == 300
+    assert world.plugin.count("Decrypt") == 3
+
+
+async def test_history_without_its_key_is_no_history(world: KmsWorld) -> None:
+    other = await world.other()
+    first = world.write(other, "d/a", n=1)
+    second = world.write(other, "d/a", n=2)
+    world.etcd.remove(f"{PREFIX}d/a")
+    col = await world.start()
+    world.plugin.die()
+    with pytest.raises(Unavailable, match="failed to decrypt DEK"):
+        await world.store.watch(col, watch_group(), first, RecordingSink())
+    world.plugin.fault = None
+    await asyncio.sleep(limits.KMS_TTL_ILL)
+    sink = RecordingSink()
+    await world.store.watch(col, watch_group(), first, sink)
+    assert [seen.revision for seen in await sink.reached(second + 1)] == [second, second + 1]
+
+
+async def held(world: KmsWorld, count: int = 1) -> Collection:
+    """Return the things, of which as many changes wait."""
+    col = await world.start()
+    other = await world.other()
+    world.plugin.gate.clear()
+    for number in range(count):
+        world.write(other, f"d/a{number:03}", n=1)
+    await asyncio.sleep(0.1)
+    assert not col.taking
+    return col
+
+
+async def test_many_changes_that_waited_are_shown_in_pieces(world: KmsWorld) -> None:
+    col = await held(world, 5 * limits.KMS_HELD_SLICE)
+    seen: list[tuple[int, int]] = []
+    col.subscribe(lambda change: seen.append((change.revision, col.revision)))
+    world.plugin.gate.set()
+    await world.store.fresh(col)
+    assert len(seen) == 5 * limits.KMS_HELD_SLICE
+    assert all(revision == at for revision, at in seen[:-1])
+
+
+async def test_a_watch_from_what_waits_begins_once_it_is_there(world: KmsWorld) -> None:
+    col = await held(world)
+    sink = RecordingSink()
+    opening = world.group.create_task(world.store.watch(col, watch_group(), world.etcd.revision, sink))
+    await asyncio.sleep(0.5)
+    assert not opening.done()
+    world.plugin.gate.set()
+    await opening
+    assert names(col) == ["a000"]
+    with pytest.raises(FutureRevision):
+        await world.store.watch(col, watch_group(), world.etcd.revision + 5, sink)
+
+
+async def test_a_collection_may_go_while_changes_wait(world: KmsWorld) -> None:
+    await held(world)
+    world.store.drop(THINGS)
+    world.plugin.gate.set()
+    await world.store.fresh()
+    again = world.store.add(THINGS, True)
+    await again.wait_ready()
+    assert names(again) == ["a000"]
+
+
+async def test_other_keys_may_come_while_changes_wait(world: KmsWorld) -> None:
+    col = await held(world)
+    service = await world._service(FakePlugin())
+    world.store.reseal(sealings(service))
+    await asyncio.sleep(1)
+    assert names(col) == ["a000"]
+    assert col.taking
+
+
+async def test_without_plugins_nothing_waits_any_more(world: KmsWorld) -> None:
+    col = await held(world)
+    world.store.reseal(CipherSealings())
+    await asyncio.sleep(1)
+    with pytest.raises(Sealed, match="identity transformer"):
+        col.entries()
+    assert (col.waiting, col.revision) == (None, world.store.revision)
+
+
+async def test_a_change_may_come_in_the_turn_in_which_everything_is_read_again(
+    world: KmsWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    col = await world.start()
+    other = await world.other()
+    asked, prepare = [0], col.prepare
+
+    async def counted(values: Sequence[tuple[str, bytes]]) -> None:
+        asked[0] += 1
+        assert asked[0] < 10, "who shows what waits does not end, and nobody else has a turn"
+        await prepare(values)
+
+    monkeypatch.setattr(col, "prepare", counted)
+    filling = world.group.create_task(world.store.read_again(col))
+    value = other.seal(f"{PREFIX}d/a", body(n=1))
+    world.etcd.hold()
+    col.apply("d/a", world.etcd.put(f"{PREFIX}d/a", value), value)
+    assert not col.taking
+    await asyncio.sleep(0.1)
+    assert asked[0] == 1
+    world.etcd.release()
+    await filling
+    assert names(col) == ["a"]
+
+
+async def test_who_waits_for_a_fill_waits_for_what_came_meanwhile(world: KmsWorld) -> None:
+    col = await world.start()
+    first, second = await world.other(), await world.other()
+    world.plugin.gate.clear()
+    world.write(first, "d/a", n=1)
+    await asyncio.sleep(0.1)
+    filling = world.group.create_task(world.store.read_again(col))
+    await asyncio.sleep(0.1)
+    revision = world.write(second, "d/b", n=1)  # the fill is of the moment before
+    reads = [world.group.create_task(work) for work in (world.store.fresh(col), world.store.at_least(revision, col))]
+    await asyncio.sleep(0.1)
+    world.plugin.gate.set()
+    world.plugin.gate.clear()  # those who wait have gone through
+    await filling
+    await asyncio.sleep(0.5)
+    assert (col.ready, col.revision) == (True, revision - 1)
+    assert not any(read.done() for read in reads)
+    world.plugin.gate.set()
+    await asyncio.gather(*reads)
+    assert names(col) == ["a", "b"]
+
+
+async def test_a_fill_is_not_begun_twice(world: KmsWorld) -> None:
+    col = await world.start()
+    first, second = await world.other(), await world.other()
+    world.plugin.gate.clear()
+    world.write(first, "d/a", n=1)
+    filling = world.group.create_task(world.store.read_again(col))
+    await asyncio.sleep(0.1)
+    world.write(second, "d/b", n=1)
+    world.etcd.put(f"{PREFIX}d/c", body(n=1))
+    await asyncio.sleep(0.1)
+    again = world.group.create_task(world.store.read_again(col))  # it would forget what came since the first began
+    await asyncio.sleep(0.1)
+    assert len(col.early) == 2
+    world.plugin.gate.set()
+    await asyncio.gather(filling, again)
+    await world.store.fresh(col)
+    assert names(col) == ["a", "b", "c"]
+
+
+async def test_a_reader_who_goes_leaves_nothing_that_was_opened_for_it(world: KmsWorld) -> None:
+    col = await world.start()
+    for number in range(8):
+        await world.store.create(col, "d", f"a{number}", body(text="x" * 200_000))
+    reading = world.group.create_task(world.store.at_revision(col, None, world.etcd.revision - 1))
+    while not col.ahead and not reading.done():  # noqa: ASYNC110 - a thread opens them
+        await asyncio.sleep(0)
+    assert not reading.done()
+    reading.cancel()
+    await asyncio.wait([reading])
+    assert reading.cancelled()
+    assert not col.ahead
+
+
+async def test_the_store_may_stop_while_changes_wait(world: KmsWorld) -> None:
+    await held(world)
+    store: CachedStore = world.store
+    await store.stop()
+    assert not store._behind

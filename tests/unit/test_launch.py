@@ -1,0 +1,36 @@
+"""Tests what a loop tells of errors that nobody looked at."""
+
+import asyncio
+import gc
+import ssl
+
+import pytest
+
+from apiext import launch
+
+
+async def fails(error: Exception) -> None:
+    raise error
+
+
+@pytest.mark.parametrize(
+    ("error", "in_task", "told"),
+    [
+        (ssl.SSLCertVerificationError("a handshake"), False, False),
+        (ConnectionResetError("a connection"), False, False),
+        (OSError("a file"), True, True),
+        (ValueError("a fault"), False, True),
+    ],
+)
+def test_what_nobody_looked_at(caplog: pytest.LogCaptureFixture, error: Exception, in_task: bool, told: bool) -> None:
+    with asyncio.Runner() as runner:
+        loop = runner.get_loop()
+        loop.set_exception_handler(launch.caught)
+        if in_task:
+            task = loop.create_task(fails(error))
+            runner.run(asyncio.sleep(0))
+            del task
+        else:
+            loop.create_future().set_exception(error)
+        gc.collect()
+    assert ("never retrieved" in caplog.text) == told

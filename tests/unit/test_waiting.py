@@ -1,0 +1,42 @@
+"""Tests how tests wait: what comes late is told apart from what never comes, and is looked at once more."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support import waiting
+from tests.support.waiting import TooLate, prompt, until
+
+runs: list[str] = []
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_a_limit_holds(monkeypatch: pytest.MonkeyPatch, *, quick: bool) -> None:
+    monkeypatch.setattr(waiting, "busy", lambda: 2.0)
+    if quick:
+        prompt(1.9, 1.0)
+    else:
+        with pytest.raises(TooLate, match=r"^the end: 2\.100 s, the limit is 1 s x 2.0 for the busy machine"):
+            prompt(2.1, 1.0, "the end")
+
+
+def test_what_comes_late_is_no_lack(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "busy", lambda: 1.0)
+    looks = iter([False, False, True, True])
+    with pytest.raises(TooLate, match=r"^it comes: 0\.0"):
+        until(lambda: next(looks), "it comes", within=0.001, every=0.01)
+    assert until(lambda: next(looks), "it comes", within=0)
+
+
+@pytest.mark.parametrize("within", [0, 0.01])
+def test_what_never_comes_is_not_late(monkeypatch: pytest.MonkeyPatch, within: float) -> None:
+    monkeypatch.setattr(waiting, "PATIENCE", 0.05)
+    with pytest.raises(AssertionError, match=r"it comes: not within 0 s \(last seen: \[\]\)") as found:
+        until(lambda: [], "it comes", within=within)
+    assert found.type is AssertionError
+
+
+def test_what_was_late_once_is_run_again() -> None:
+    runs.append("late")
+    prompt(1e9 if len(runs) == 1 else 0.0, 1.0, "the first of two runs, on purpose")
+    assert len(runs) == 2

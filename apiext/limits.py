@@ -150,7 +150,7 @@ WORKER_FIRST_PAUSE, WORKER_LAST_PAUSE = 0.1, 10.0  # seconds before a worker tha
 WORKER_GOOD_LIFE = 30.0  # ... which are the first again after a life of this many
 WORKER_LEAVE = 3.0  # seconds that workers of a supervisor that was killed may take to leave the port
 WORKER_LOOK = 0.001  # seconds between looks whether the other workers have seen a change of the configuration
-HEADER_JUDGED = 4 * 1024  # characters of an Accept or Content-Type, whose parts are read one by one: 4 ms
+HEADER_PARTS = 2_500  # alternatives and parameters of an Accept or Content-Type, which are read one by one: 4 ms
 WEBSOCKET_PROTOCOLS = 100  # subprotocols that a client may offer: each is looked into
 QUERY_PARAMETERS = 10_000  # parameters of a query; one of more has none (upstream: urlmaxqueryparams of Go)
 

@@ -18,7 +18,7 @@ STREAMS = (f"{JSON};stream=watch", f"{PROTOBUF};stream=watch")
 WITH_STREAMS = (*ENCODINGS, *STREAMS)
 _TOKEN = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _MEDIA_TYPE = re.compile(f"{_TOKEN}/{_TOKEN}")
-_PARAMETER = re.compile(rf'\s*;\s*({_TOKEN})\s*=\s*({_TOKEN}|"(?:[^"\\]|\\.)*")')
+_PARAMETER = re.compile(rf'\s*;\s*({_TOKEN})\s*=\s*({_TOKEN}|"(?:[^"\\]++|\\.)*+")')
 META_GROUP = "meta.k8s.io"
 META_VERSIONS = ("v1", "v1beta1")
 PRETTY_AGENTS = ("curl", "Wget", "Mozilla/5.0")
@@ -37,13 +37,18 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+def _has_many_parts(header: str) -> bool:
+    """Whether the alternatives and parameters of a header are so many that reading them would hold others up."""
+    return len(header) > limits.HEADER_PARTS and header.count(",") + header.count(";") >= limits.HEADER_PARTS
+
+
 def _remembered(read: Callable[Concatenate[str, P], T]) -> Callable[Concatenate[str, P], T]:
     """Remember what short headers mean: what a long one means may take a megabyte. 431 for those that take long."""
     known: Any = lru_cache(limits.HEADERS_SEEN)(read)
 
     def find(header: str, /, *more: P.args, **named: P.kwargs) -> T:
-        if len(header) > limits.HEADER_JUDGED:
-            text = f"an Accept or Content-Type header is longer than {limits.HEADER_JUDGED} bytes"
+        if _has_many_parts(header):
+            text = f"an Accept or Content-Type header has more than {limits.HEADER_PARTS} parts"
             raise status.StatusError(431, "BadRequest", text)
         found: T = (known if len(header) <= limits.HEADER_KEPT else read)(header, *more, **named)
         return found
@@ -195,7 +200,7 @@ def stream(header: str, *, typed: bool) -> Wanted:
 
 def for_status(header: str) -> Wanted | None:
     """Return how to write a Status, None when the client takes no encoding of it (NEG-007)."""
-    if len(header) > limits.HEADER_JUDGED:
+    if _has_many_parts(header):
         return PLAIN
     return negotiate(header, ENCODINGS, transforms=False)
 

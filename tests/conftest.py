@@ -14,7 +14,7 @@ from tests.clients.matrix import Families
 from tests.support.behaviour import BehaviourRows
 from tests.support.http_client import Client
 from tests.support.overdue import Overdue
-from tests.support.processes import REFERENCE_FLAGS, Etcd, Server, running_etcd, running_server
+from tests.support.processes import PLAIN_FLAGS, REFERENCE_FLAGS, Etcd, Server, named_or_running, running_etcd
 from tests.support.tiers import Tiers
 
 hypothesis.settings.register_profile(
@@ -48,21 +48,16 @@ def own_etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
 @pytest.fixture(scope="session")
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server with default admission on plain http, over an etcd child of its own; or the one of --server."""
-    if url := request.config.getoption("--server"):
-        yield Server(url)
-        return
-    with running_server(["--insecure", "--port=0"], tmp_path_factory.mktemp("server")) as started:
-        yield started
+    with named_or_running(request.config.getoption("--server"), PLAIN_FLAGS, tmp_path_factory.mktemp("server")) as it:
+        yield it
 
 
 @pytest.fixture(scope="session")
 def reference_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server set up as the recorded one was; or the one of --server."""
-    if url := request.config.getoption("--server"):
-        yield Server(url)
-        return
-    with running_server(REFERENCE_FLAGS, tmp_path_factory.mktemp("reference")) as started:
-        yield started
+    url = request.config.getoption("--server")
+    with named_or_running(url, REFERENCE_FLAGS, tmp_path_factory.mktemp("reference")) as it:
+        yield it
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,7 @@ STREAMS = (f"{JSON};stream=watch", f"{PROTOBUF};stream=watch")
 WITH_STREAMS = (*ENCODINGS, *STREAMS)
 _TOKEN = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _MEDIA_TYPE = re.compile(f"{_TOKEN}/{_TOKEN}")
-_PARAMETER = re.compile(rf'\s*;\s*({_TOKEN})\s*=\s*({_TOKEN}|"(?:[^"\\]++|\\.)*+")')
+_PARAMETER = re.compile(rf'\s*;\s*({_TOKEN})\s*=\s*({_TOKEN}|"[^"\\]*+(?:\\.[^"\\]*+)*")')
 META_GROUP = "meta.k8s.io"
 META_VERSIONS = ("v1", "v1beta1")
 PRETTY_AGENTS = ("curl", "Wget", "Mozilla/5.0")

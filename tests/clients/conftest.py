@@ -14,13 +14,20 @@ from tests.clients import kubectl
 from tests.clients.kubectl import Kubectl
 from tests.clients.matrix import pytest_runtest_makereport
 from tests.support.http_client import DEFINITIONS, Client
-from tests.support.processes import Server, running_server
+from tests.support.processes import PLAIN_FLAGS, Server, named_or_running, running_server
 from tests.support.waiting import until
 
 __all__ = ["pytest_runtest_makereport"]  # for the table of client families
 
 KUBECTLS = kubectl.found()
 STORIES = ("crontabs.stable.example.com", "shirts.stable.example.com")
+
+
+@pytest.fixture(scope="session")
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """As everywhere, and without the hundreds of groups that conformance leaves: old kubectls read five a second."""
+    with named_or_running(request.config.getoption("--server"), PLAIN_FLAGS, tmp_path_factory.mktemp("clients")) as it:
+        yield it
 
 
 @pytest.fixture(scope="session")

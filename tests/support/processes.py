@@ -22,6 +22,7 @@ from tests.support.waiting import until
 ROOT = Path(__file__).resolve().parents[2]
 SERVE = (sys.executable, "-m", "apiext", "serve")
 START_WITHIN = 40.0
+PLAIN_FLAGS = ("--insecure", "--port=0")
 REFERENCE_FLAGS = (
     "--insecure", "--port=0",
     "--disable-admission-plugins=NamespaceLifecycle", "--runtime-config=apiextensions.k8s.io/v1beta1=false",
@@ -183,3 +184,13 @@ def running_server(flags: Sequence[str] = (), directory: Path | None = None, **h
         assert server.process is not None
         stack.callback(stop, server.process)
         yield server
+
+
+@contextlib.contextmanager
+def named_or_running(url: str | None, flags: Sequence[str], directory: Path) -> Iterator[Server]:
+    """Yield the server that ``--server`` names, else run one."""
+    if url:
+        yield Server(url)
+        return
+    with running_server(flags, directory) as started:
+        yield started

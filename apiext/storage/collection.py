@@ -172,19 +172,12 @@ class Collection:
 
     def _cut(self, namespace: str | None, start: str, limit: int) -> tuple[list[Piece], int, str]:
         low, high = bounds(namespace)
-        pieces = self._state.pieces(low + start, high)
-        if not limit:
+        pieces = self._state.pieces(low + start, high, limit)
+        if not limit or not pieces:
             return pieces, 0, ""
-        left = limit
-        for number, piece in enumerate(pieces):
-            size = piece.stop - piece.start
-            if left <= size:
-                kept = [*pieces[:number], piece._replace(stop=piece.start + left)]
-                remaining = size - left + sum(rest.stop - rest.start for rest in pieces[number + 1 :])
-                last = piece.chunk.keys[piece.start + left - 1]
-                return kept, remaining, f"{last[len(low) :]}\0" if remaining else ""
-            left -= size
-        return pieces, 0, ""
+        remaining = self._state.count(low + start, high) - sum(piece.stop - piece.start for piece in pieces)
+        chunk, _, stop = pieces[-1]
+        return pieces, remaining, f"{chunk.keys[stop - 1][len(low) :]}\0" if remaining else ""
 
     def _readable(self, low: str, high: str) -> None:
         if not self.ready:

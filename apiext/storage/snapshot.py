@@ -203,14 +203,14 @@ class Snapshot:
             chunk = self._chunks[number] = Chunk(chunk.keys.copy(), chunk.entries.copy(), chunk.heir(), chunk.size)
         return chunk
 
-    def pieces(self, low: str = "", high: str = "") -> list[Piece]:
-        """Lend what lies from ``low`` up to, not including, ``high`` ("": no end)."""
-        found = self._between(low, high)
+    def pieces(self, low: str = "", high: str = "", limit: int = 0) -> list[Piece]:
+        """Lend what lies from ``low`` up to, not including, ``high`` ("": no end): the first ``limit`` (0: all)."""
+        found = self._between(low, high, limit)
         heavy = [chunk for chunk, _, _ in found if not chunk.lent and chunk.counted() > 2 * limits.SEGMENT_BYTES]
         if heavy:
             for chunk in heavy:
                 self._part(chunk)
-            found = self._between(low, high)
+            found = self._between(low, high, limit)
         for chunk, _, _ in found:
             chunk.lent = True
         return found
@@ -223,17 +223,31 @@ class Snapshot:
         self._chunks[number : number + 1] = parts
         self._lasts[number : number + 1] = [part.keys[-1] for part in parts]
 
-    def _between(self, low: str, high: str) -> list[Piece]:
-        chunks = self._chunks
+    def _reach(self, low: str, high: str) -> tuple[list[Chunk], int, int]:
+        """Return the chunks from ``low`` up to ``high``, and how many keys of the first and the last are outside."""
         first = bisect_left(self._lasts, low) if low else 0
-        if first == len(chunks):
+        last = bisect_left(self._lasts, high, first) if high else len(self._chunks)
+        found = self._chunks[first : last + 1]
+        if not found:
+            return found, 0, 0
+        before = bisect_left(found[0].keys, low) if low else 0
+        keys = found[-1].keys
+        return found, before, len(keys) - bisect_left(keys, high) if last < len(self._chunks) else 0
+
+    def _between(self, low: str, high: str, limit: int = 0) -> list[Piece]:
+        chunks, before, behind = self._reach(low, high)
+        more = before + limit
+        for number, chunk in enumerate(chunks if limit else (), 1):
+            more -= len(chunk.keys)
+            if more <= 0:
+                behind = max(-more, behind if number == len(chunks) else 0)
+                del chunks[number:]
+                break
+        if not chunks:
             return []
-        last = bisect_left(self._lasts, high, first) if high else len(chunks) - 1
-        found = [Piece(chunk, 0, len(chunk.keys)) for chunk in chunks[first : last + 1]]
-        if low:
-            found[0] = found[0]._replace(start=bisect_left(chunks[first].keys, low))
-        if high and last < len(chunks):
-            found[-1] = found[-1]._replace(stop=bisect_left(chunks[last].keys, high))
+        found = [Piece(chunk, 0, len(chunk.keys)) for chunk in chunks]
+        found[0] = found[0]._replace(start=before)
+        found[-1] = found[-1]._replace(stop=found[-1].stop - behind)
         return [piece for piece in found if piece.start < piece.stop]
 
     def last(self, low: str = "", high: str = "") -> str:
@@ -257,7 +271,8 @@ class Snapshot:
         """Return how many entries lie from ``low`` up to ``high``."""
         if not low and not high:
             return len(self.index)
-        return sum(piece.stop - piece.start for piece in self._between(low, high))
+        chunks, before, behind = self._reach(low, high)
+        return max(0, sum(len(chunk.keys) for chunk in chunks) - before - behind)
 
     def chunks(self) -> Iterator[Chunk]:
         """Return the chunks in key order."""

@@ -77,11 +77,19 @@ def test_what_readers_have_never_changes(seed: int, names: int) -> None:
     held = []
     for snapshot, model, random in churn(seed, names, 300):
         low, high = random.choice((("", ""), bounds(random.choice(NAMESPACES))))
-        inside = {key: entry for key, entry in model.items() if low <= key and (not high or key < high)}
-        held.append((snapshot.pieces(low, high), inside))
+        low += random.choice(("", f"o{random.randrange(names):04}\0"))
+        limit = random.choice((0, 1, 40, limits.SEGMENT, 150, 1000))
+        inside = [(key, entry) for key, entry in model.items() if low <= key and (not high or key < high)]
+        held.append((snapshot.pieces(low, high, limit), inside[: limit or None]))
     for pieces, inside in held:
         kept = [pair for keys, entries in batches(pieces) for pair in zip(keys, entries, strict=True)]
-        assert kept == list(inside.items())
+        assert kept == inside
+
+
+def test_a_page_leaves_the_other_chunks_to_writers() -> None:
+    snapshot = Snapshot((f"n/o{at:04}", Entry("n", f"o{at:04}", at, b"{}")) for at in range(1000))
+    snapshot.pieces("n/", "n0", 150)
+    assert [chunk.lent for chunk in snapshot.chunks()] == [True] * 2 + [False] * 8
 
 
 @given(st.integers(0, 2**32), st.sampled_from([5, 300, 2000]))

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-import logging
 import os
 import sys
 import threading
@@ -53,8 +52,6 @@ from apiext.verbs.reviews import ACCOUNTS
 from apiext.webhooks.client import Authenticated, Client
 from apiext.webhooks.credentials import users_of
 from apiext.webhooks.resolver import Resolver
-
-log = logging.getLogger(__name__)
 
 RETRY_LINE = 5.0  # seconds between lines about an etcd that does not answer
 SHORTEST_TRY = 1.0  # seconds that one try to reach etcd has at least, however short --etcd-wait is

@@ -5,7 +5,6 @@ What an administrator added stays, what was taken away comes back, and what is m
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -23,8 +22,6 @@ from apiext.meta.names import GroupResource
 from apiext.meta.options import DeleteOptions
 from apiext.verbs import api, delete
 from apiext.verbs.call import Body, Call, Verbs
-
-log = logging.getLogger(__name__)
 
 USER = User("system:apiserver", (MASTERS, AUTHENTICATED))
 AUTOUPDATE = "rbac.authorization.kubernetes.io/autoupdate"

@@ -7,7 +7,6 @@ schema nor a conversion can hold up a deletion.
 """
 
 import asyncio
-import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum, auto
@@ -41,8 +40,6 @@ from apiext.turn import Turn
 from apiext.verbs.call import Call, Verbs
 from apiext.verbs.delete import delete
 from apiext.verbs.metadata import FOREGROUND, ORPHAN
-
-log = logging.getLogger(__name__)
 
 NAME = GARBAGE_COLLECTOR
 USER = service_account("kube-system", "generic-garbage-collector")

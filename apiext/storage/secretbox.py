@@ -15,7 +15,6 @@ from cryptography.hazmat.primitives.poly1305 import Poly1305
 
 NONCE, TAG, KEY = 24, 16, 32
 _BLOCK = 64  # bytes of a block of the key stream
-_LANE = 64  # bits of a lane; its upper half takes what a rotation shifts out
 _AT_ONCE = 512  # blocks computed together: more are slower, as they leave the processor's cache
 _PIECE = _AT_ONCE * _BLOCK  # bytes that no other thread waits for
 _SIGMA = struct.unpack("<4I", b"expand 32-byte k")

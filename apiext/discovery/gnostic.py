@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf import message_factory
 
+from apiext.documents.descriptors import pool_of
 from apiext.documents.document import View
 from apiext.documents.yaml_text import yaml_in_order
 
@@ -36,11 +37,7 @@ _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 def message_class(file: str, name: str) -> Any:
     """Return the class of a message from a descriptor set under ``pb/``."""
-    # private: another OpenAPI library in the process may register the same names in the default pool
-    pool = descriptor_pool.DescriptorPool()
-    raw = (Path(__file__).parent / "pb" / file).read_bytes()
-    for found in descriptor_pb2.FileDescriptorSet.FromString(raw).file:
-        pool.Add(found)
+    pool = pool_of(Path(__file__).parent / "pb" / file)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
 
 

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf import descriptor_pool, message_factory
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError as MessageDecodeError
 
+from apiext.documents.descriptors import pool_of
 from apiext.documents.document import Document
 from apiext.documents.encoding import encode as encode_json
 from apiext.documents.errors import DecodeError
@@ -39,12 +40,7 @@ Put = Callable[[list[bytes], Any], None]
 
 @cache
 def _pool() -> descriptor_pool.DescriptorPool:
-    # private: another library in the process may register the same names in the default pool
-    pool = descriptor_pool.DescriptorPool()
-    raw = (Path(__file__).parent / "pb" / "k8s.binpb").read_bytes()
-    for file in descriptor_pb2.FileDescriptorSet.FromString(raw).file:
-        pool.Add(file)
-    return pool
+    return pool_of(Path(__file__).parent / "pb" / "k8s.binpb")
 
 
 @cache

@@ -3,19 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf import message_factory
 
+from apiext.documents.descriptors import pool_of
 
-def _pool() -> descriptor_pool.DescriptorPool:
-    # private: the package is called v2, as others' may be
-    pool = descriptor_pool.DescriptorPool()
-    raw = (Path(__file__).parent / "pb" / "kms.binpb").read_bytes()
-    for file in descriptor_pb2.FileDescriptorSet.FromString(raw).file:
-        pool.Add(file)
-    return pool
-
-
-POOL = _pool()
+POOL = pool_of(Path(__file__).parent / "pb" / "kms.binpb")
 
 
 def message_class(name: str) -> Any:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, TypeVar
 
 from tests.support.http_client import Client
 from tests.support.processes import Server
 from tests.support.waiting import prompt
+
+Found = TypeVar("Found")
 
 QUIET = 0.053  # seconds of the spin below on a machine that nobody else uses
 CALM = 1.0  # seconds that /readyz may take meanwhile
@@ -22,6 +26,17 @@ def slowness() -> tuple[float, float]:
     for number in range(1_000_000):
         total += number & 3
     return max(1.0, (time.process_time() - cpu) / QUIET), max(1.0, (time.monotonic() - clock) / QUIET)
+
+
+async def turns_beside(work: Coroutine[Any, Any, Found]) -> tuple[Found, int]:
+    """Return what a piece of work returns, and how many turns of the loop others had meanwhile."""
+    turns = 0
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(work)
+        while not task.done():
+            await asyncio.sleep(0)
+            turns += 1
+    return task.result(), turns
 
 
 def spent(server: Server) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any, cast
 
@@ -28,6 +27,7 @@ from apiext.storage.collection import Collection
 from apiext.storage.progress import Progress
 from apiext.storage.pump import Pump
 from tests.support.admission import apply, json_patch
+from tests.support.strain import turns_beside
 from tests.unit.catalog import samples
 
 pytestmark = pytest.mark.rows("ADM-020")
@@ -120,18 +120,7 @@ async def test_many_bindings_leave_others_their_turns(
         else:
             configured.bind(f"b{number}", "p")
     await configured.create()  # everything is compiled
-    turns = 0
-
-    async def others() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    async with asyncio.TaskGroup() as group:
-        task = group.create_task(others())
-        await configured.create()
-        task.cancel()
+    _, turns = await turns_beside(configured.create())
     assert turns > 300
 
 

@@ -31,6 +31,7 @@ from apiext.webhooks.client import Client
 from tests.support import admission_webhook as hooks
 from tests.support.admission import webhook
 from tests.support.processes import free_port
+from tests.support.strain import turns_beside
 from tests.unit.catalog import samples
 
 RULE = {"operations": ["*"], "apiGroups": ["example.com"], "apiVersions": ["v1"], "resources": ["widgets"]}
@@ -190,18 +191,7 @@ async def test_many_webhooks_leave_others_their_turns(
     each = [webhook(f"v{number}", nowhere, rule, matchConditions=conditions) for number in range(20)]
     configured.store(resource, "v", *each)
     await configured.create()  # everything is compiled
-    turns = 0
-
-    async def others() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    async with asyncio.TaskGroup() as group:
-        task = group.create_task(others())
-        await configured.create()
-        task.cancel()
+    _, turns = await turns_beside(configured.create())
     assert turns >= (200 if meant else 20)
 
 

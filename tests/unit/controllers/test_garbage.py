@@ -15,6 +15,7 @@ from apiext.controllers.serving import Serving
 from apiext.documents.document import Document
 from apiext.verbs.call import Verbs
 from tests.support.fake_etcd import FakeEtcd
+from tests.support.strain import turns_beside
 from tests.unit.controllers.harness import NOW, PREFIX, crd, server, until, widget
 from tests.unit.controllers.owners import WIDGETS, World, gadget, owned, uids, world
 
@@ -372,12 +373,7 @@ async def test_who_holds_an_owner_is_woken_in_turns(monkeypatch: pytest.MonkeyPa
         await it.mark(owner, "foregroundDeletion", "example.com/hold")
         await it.quiet()
         (leaving,) = it.garbage.dependents._leaving.values()
-        turns = 0
-        async with asyncio.TaskGroup() as group:
-            work = group.create_task(it.garbage.reconcile(leaving.key))
-            while not work.done():
-                await asyncio.sleep(0)
-                turns += 1
+        _, turns = await turns_beside(it.garbage.reconcile(leaving.key))
         assert turns > 40
 
 

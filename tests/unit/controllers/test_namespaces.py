@@ -14,6 +14,7 @@ from apiext.documents.document import Document
 from apiext.meta.names import GroupResource
 from apiext.storage.store import NotReady
 from tests.support.fake_etcd import FakeEtcd
+from tests.support.strain import turns_beside
 from tests.unit.controllers.harness import PREFIX, Server, conditions, crd, server, until, widget
 
 WIDGETS = GroupResource("example.com", "widgets")
@@ -76,7 +77,7 @@ async def test_a_namespace_stays_while_a_definition_is_sealed() -> None:
     etcd.put(definition, b"k8s:enc:kms:v2:p:sealed")
     async with server(etcd) as one:  # its plug-in is not there, or its key is not in the configuration
         await one.delete_namespace("d")
-        await asyncio.sleep(0.2)
+        await until(lambda: one.controllers._loops["namespaces"].idle)
         assert stored(one, "d") is not None
         assert etcd.state(f"{PREFIX}/example.com/") == objects
         etcd.put(definition, value)
@@ -92,13 +93,8 @@ async def test_who_holds_many_objects_is_counted_in_turns(monkeypatch: pytest.Mo
         for number in range(40):
             await one.put(served, widget(f"w{number}", finalizers=("example.com/keep",) * (number % 2)))
         sweep = Sweep(one.store, one.collection(WIDGETS), "d", guard=lambda: None, clock=str, wake=lambda: None)
-        turns = 0
-        async with asyncio.TaskGroup() as group:
-            counting = group.create_task(sweep.finalizers())
-            while not counting.done():
-                await asyncio.sleep(0)
-                turns += 1
-        assert counting.result() == {"example.com/keep": 20}
+        found, turns = await turns_beside(sweep.finalizers())
+        assert found == {"example.com/keep": 20}
         assert turns > 40
         sweep.close()
 

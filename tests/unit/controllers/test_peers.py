@@ -105,8 +105,9 @@ async def test_who_lags_catches_up_before_it_tells_what_is_served(
     made = await one.change(NAME, lambda definition: definition["metadata"].update(labels={"a": "b"}))
     assert one.store.revision == made.revision, "a worker knows its own writes before the watch tells them"
     async with asyncio.TaskGroup() as group:
+        etcd.calls.clear()
         waiting = group.create_task(api.catch_up(verbs))
-        await asyncio.sleep(0.05)
+        await until(lambda: etcd.calls)
         assert two.store.revision < made.revision
         assert not waiting.done()
         etcd.release()

@@ -483,9 +483,10 @@ class CachedStore:
             log.warning("no progress of the watch: %s", error)
 
     def _tick(self) -> None:
+        # first, so that the clock goes on whatever happens to a collection
+        self._timer = asyncio.get_running_loop().call_later(limits.BOOKMARK_EVERY, self._tick)
         for col in list(self._collections.values()):
             col.tick()
-        self._timer = asyncio.get_running_loop().call_later(limits.BOOKMARK_EVERY, self._tick)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run what takes longer than a turn of the loop."""

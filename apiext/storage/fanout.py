@@ -103,13 +103,13 @@ class Watcher:
 class Group:
     """Watchers of one WatchGroup. A pass writes one block of frames to every synced watcher, slice by slice.
 
-    ``cursor`` is the position up to which all synced watchers are served once the pass is over. ``waiting`` watchers
-    began further on; ``ready`` ones are behind and may be written to.
+    ``cursor`` is the position up to which all synced watchers are served once the pass is over; ``ready`` ones are behind
+    and may be written to.
     """
 
     __slots__ = (
         "_at", "_blocks", "_data", "_due", "_fanout", "_initial", "_ready", "_staging", "_start", "_synced", "_todo",
-        "_waiting", "cursor", "members", "queued", "spec",
+        "cursor", "members", "queued", "spec",
     )  # fmt: skip
 
     def __init__(self, fanout: "Fanout", spec: WatchGroup) -> None:
@@ -124,7 +124,6 @@ class Group:
         self._start = 0
         self._synced: dict[Watcher, None] = {}
         self._todo: list[Watcher | None] = []
-        self._waiting: list[Watcher] = []
         self.cursor = fanout.history.end
         self.members: dict[Watcher, None] = {}
         self.queued = False
@@ -149,8 +148,6 @@ class Group:
         watcher.synced = False
         self.members.pop(watcher, None)
         self._synced.pop(watcher, None)
-        if watcher in self._waiting:
-            self._waiting.remove(watcher)
         if not self.members:
             self._fanout.forget(self)
 
@@ -177,9 +174,7 @@ class Group:
             return bool(self._todo)
         if self._todo or self._ready:
             return True
-        if not self._synced:
-            return bool(self._waiting)
-        return self._due or self.cursor < self._fanout.history.end
+        return bool(self._synced) and (self._due or self.cursor < self._fanout.history.end)
 
     @property
     def oldest(self) -> int:
@@ -238,7 +233,7 @@ class Group:
 
     def skip(self, position: int) -> bool:
         """Step over a change of another namespace without a pass; tells whether that was possible."""
-        if self.cursor != position or self._waiting:
+        if self.cursor != position:
             return False
         self.cursor += 1
         return True
@@ -247,21 +242,19 @@ class Group:
 
     def _open_pass(self) -> bool:
         history = self._fanout.history
-        stop = min((watcher.cursor for watcher in self._waiting), default=history.end)
         if not self._synced:
             self._due = False
-            self.cursor = max(stop, self.cursor)
-            return self._admit()
+            self.cursor = history.end
+            return False
         if self.cursor < history.first:
             for watcher in list(self._synced):
                 self._finish(watcher, None)
             return True
         self._start = self.cursor
-        if self.cursor < stop:
-            self.cursor, self._data = self._block(self.cursor, stop)
+        if self.cursor < history.end:
+            self.cursor, self._data = self._block(self.cursor, history.end)
             if self._data:
                 self._todo = list(self._synced)
-            self._admit()
             return True
         if self._due:
             self._due = False
@@ -270,14 +263,6 @@ class Group:
             self._todo = [watcher for watcher in self._synced if watcher.marked_from <= now]
             return True
         return False
-
-    def _admit(self) -> bool:
-        """Let in who waited for the group to come this far."""
-        joining = [watcher for watcher in self._waiting if watcher.cursor <= self.cursor]
-        for watcher in joining:
-            self._waiting.remove(watcher)
-            self._join(watcher)
-        return bool(joining)
 
     def _deliver(self, limit: int) -> int:
         data, start = self._data, self._at
@@ -329,15 +314,9 @@ class Group:
                 watcher.sink.write(data)
         if watcher.cursor < self.cursor:
             return True
-        if watcher.cursor == self.cursor:
-            self._join(watcher)
-        else:
-            self._waiting.append(watcher)
-        return False
-
-    def _join(self, watcher: Watcher) -> None:
-        watcher.synced = True
+        watcher.synced = True  # the group is at the end of the history when one that is behind is served
         self._synced[watcher] = None
+        return False
 
     def _finish(self, watcher: Watcher, data: bytes | None, oldest: int = 0) -> None:
         if data is None:
@@ -471,7 +450,7 @@ class Fanout:
         """Let every group write its periodic bookmark."""
         self.history.relax()
         self.history.age(min((group.oldest for group in self._groups.values()), default=self.history.end))
-        for group in self._groups.values():
+        for group in list(self._groups.values()):  # one that ends its last watch goes
             group.bookmark_soon()
 
     def end(self, data: bytes | None, oldest: int = 0, versions: Container[str] | None = None) -> None:

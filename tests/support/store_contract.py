@@ -25,6 +25,7 @@ from tests.support.sinks import RecordingSink, Seen, fold, watch_group
 THINGS = GroupResource("example.com", "things")
 ROOMS = GroupResource("example.com", "rooms")
 SPACES = GroupResource("", "namespaces")
+SECRETS = GroupResource("", "secrets")
 
 
 class World(Protocol):
@@ -163,8 +164,11 @@ class StoreContract:
         await things(world)
         revision = await world.put("/somewhere/else", b"x")
         assert await world.store.fresh() >= revision
-        revision = await world.put("/somewhere/else", b"y")
-        await world.store.at_least(revision)
+        later = await world.put("/somewhere/else", b"y")
+        await world.store.at_least(later)
+        col = await things(world)
+        pages = [await world.store.at_revision(col, None, at) for at in (revision, later)]
+        assert [page.revision for page in pages] == [revision, later]
 
     @pytest.mark.rows("RV-002")
     async def test_a_revision_that_has_not_happened(self, world: World) -> None:
@@ -197,9 +201,12 @@ class StoreContract:
         assert first is not None
         await store.delete(col, "n0", "o0", first.revision)
         await store.create(col, "n0", "o9", body(n=9))
+        left = []
         while page.next:
             page = await store.at_revision(col, None, revision, after=page.next, limit=3)
             walked += page.entries
+            left.append(page.remaining)
+        assert left == [1, 0]
         assert [(e.namespace, e.name, e.revision) for e in walked] == whole
         inside = await store.at_revision(col, "n1", revision, after="o1\0")
         assert [e.name for e in inside.entries] == ["o3", "o5"]
@@ -321,6 +328,7 @@ class StoreContract:
         with pytest.raises(Malformed):
             await store.current(col, "one", "a")
         assert [entry.name for entry in col.entries("two")] == ["b"]
+        assert [col.count(namespace) for namespace in (None, "one", "two", "three")] == [2, 1, 1, 0]
         good = await world.put(key, body(n=2))
         await world.put(key, b"{")
         gone = await world.remove(key)
@@ -351,6 +359,23 @@ class StoreContract:
             col = store.add(resource, namespaced)
             await col.wait_ready()
             assert [entry.name for entry in col.entries()] == names
+
+    @pytest.mark.rows("ETC-001", "RV-017")
+    @pytest.mark.parametrize("resource", [THINGS, ROOMS, SPACES, SECRETS], ids=str)
+    @pytest.mark.parametrize("namespace", ["", "one"])
+    async def test_changes_of_others_are_seen_wherever_objects_lie(
+        self, world: World, resource: GroupResource, namespace: str
+    ) -> None:
+        """Keys have three forms of places before the name, and a fourth without a group and a namespace."""
+        store = world.store
+        col = store.add(resource, bool(namespace))
+        await col.wait_ready()
+        sink = RecordingSink()
+        col.watch(watch_group(), None, sink)
+        key = store.keys.object(resource, namespace, "a")
+        revisions = [await world.put(key, body(n=1)), await world.put(key, body(n=2)), await world.remove(key)]
+        await store.fresh()
+        assert [seen.revision for seen in await sink.reached(revisions[-1])] == revisions
 
     async def test_a_dropped_resource_ends_its_watches(self, world: World) -> None:
         col, store = await things(world), world.store

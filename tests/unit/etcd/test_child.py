@@ -10,7 +10,7 @@ import pytest
 from apiext.etcd.binaries import Binary, NoBinary, find_binary
 from apiext.etcd.datadir import DataDir, DirectoryInUse, is_running, start_time
 from apiext.etcd.dial import SUN_PATH, short_path
-from apiext.etcd.server import flags
+from apiext.etcd.server import EtcdServer, _exit_of, flags
 
 
 def fake(directory: Path, says: str) -> Path:
@@ -121,6 +121,30 @@ def test_lock(held: DataDir) -> None:
     held.unlock()
     other.lock()
     other.unlock()
+
+
+def test_lock_tells_its_holder_after_one_with_a_longer_number(tmp_path: Path) -> None:
+    """Nothing is left of what an earlier holder wrote."""
+    held, other = DataDir(tmp_path), DataDir(tmp_path)
+    (tmp_path / "lock").write_text(f"{os.getpid()}{'9' * 10}\n")
+    held.lock()
+    with pytest.raises(DirectoryInUse, match=f"process {os.getpid()}: end that one"):
+        other.lock()
+    held.unlock()
+
+
+@pytest.mark.parametrize(("code", "clean"), [(0, True), (3, False)])
+async def test_child_that_ends_badly_was_not_stopped_in_order(held: DataDir, code: int, clean: bool) -> None:
+    """The next start warns of what may be lost."""
+    server = EtcdServer(held, Binary(Path("/bin/etcd"), (3, 5, 1)))
+    script = f"trap 'exit {code}' TERM; echo; while :; do read line; done"
+    shell = ["/bin/sh", "-c", script]
+    with subprocess.Popen(shell, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:  # noqa: ASYNC220 - as it does
+        assert child.stdout is not None
+        child.stdout.readline()  # from here on it minds the signal
+        server._child, server.pid, server._gone = child, child.pid, _exit_of(child.pid, child)
+        await server.stop()
+    assert held.take_clean_mark() is clean
 
 
 def test_clean_mark_is_taken_once(held: DataDir) -> None:

@@ -7,13 +7,15 @@ from contextlib import asynccontextmanager
 import pytest
 
 from apiext.etcd import errors, messages, requests
+from apiext.etcd.channel import FIRST_PAUSE
 from apiext.etcd.client import Etcd, KeyValue, WriteResult, prefix_end
 from apiext.etcd.errors import EtcdError, UnknownOutcome
-from tests.unit.etcd.mini import LOST, SLOW, UNSENT, Fault, Mini
+from apiext.etcd.transport import TLS, Endpoint, Spawn
+from tests.unit.etcd.mini import LOST, SLOW, UNSENT, Fault, Link, Mini
 
 pytestmark = pytest.mark.looptime
 
-A, B = "http://a:2379", "http://b:2379"
+A, B, C = "http://a:2379", "http://b:2379", "http://c:2379"
 
 
 @asynccontextmanager
@@ -255,6 +257,53 @@ async def test_silent_member_is_left() -> None:
         assert mini.calls[-1] == (B, messages.RANGE)
 
 
+async def test_members_take_turns() -> None:
+    """After one that was lost comes the next, whichever was tried before it."""
+    mini = Mini(down={A})
+    async with client(mini, A, B, C) as etcd:
+        assert {link.endpoint for link in mini.links} == {B}
+        mini.cut()
+        await etcd.get(b"/k")
+        await asyncio.sleep(1)
+        assert {link.endpoint for link in mini.links} == {C}
+
+
+async def test_every_silent_member_is_left() -> None:
+    """What a member said before it was asked does not speak for it."""
+    mini = Mini()
+    async with client(mini, A, B, C) as etcd:
+        for link in mini.links:
+            link.frozen = True
+        dial = mini.dial
+
+        async def frozen(endpoint: Endpoint, tls: TLS, spawn: Spawn) -> Link:
+            link = await dial(endpoint, tls, spawn)
+            link.frozen = link.endpoint == B
+            return link
+
+        etcd._calls._dial = frozen
+        await etcd.get(b"/k")
+        asked = [endpoint for endpoint, path in mini.calls if path == messages.RANGE]
+        assert list(dict.fromkeys(asked)) == [A, B, C]
+
+
+async def test_silence_to_a_second_try_is_its_own() -> None:
+    """What was heard before that try does not speak for the member."""
+    mini, loop = Mini(), asyncio.get_running_loop()
+    revision = mini.put(b"/k", b"old")
+    async with client(mini, A, B) as etcd:
+        await asyncio.sleep(1)
+        mini.faults.append(Fault(messages.TXN, UNSENT))
+        writing = asyncio.gather(etcd.update(b"/k", b"new", revision))
+        began = loop.time()
+        await asyncio.sleep(FIRST_PAUSE / 4)
+        await etcd.get(b"/other")
+        for link in mini.links:
+            link.frozen = True
+        assert [result.ok for result in await writing] == [True]
+        assert (loop.time() - began < 4, mini.calls[-1]) == (True, (B, messages.TXN))
+
+
 async def test_member_that_answers_others_is_kept() -> None:
     mini = Mini()
     async with client(mini, A, B) as etcd:
@@ -273,6 +322,26 @@ async def test_start_without_an_etcd() -> None:
         await etcd.start()
     with pytest.raises(errors.Closed):
         await etcd.head_revision()
+
+
+async def test_patience_of_the_start_is_that_of_the_start() -> None:
+    """Calls have their own."""
+    mini, loop = Mini(down={A}), asyncio.get_running_loop()
+    for within, patience in ((1.0, 1.0), (100.0, 10.0)):
+        began = loop.time()
+        with pytest.raises(errors.Unavailable):
+            await Etcd([A], transport=mini.dial).start(within)
+        assert loop.time() - began == pytest.approx(patience, abs=0.5)
+    mini.down.clear()
+    etcd = Etcd([A], transport=mini.dial)
+    await etcd.start(1.0)
+    mini.down.add(A)
+    mini.cut()
+    began = loop.time()
+    with pytest.raises(errors.Unavailable):
+        await etcd.get(b"/k")
+    assert loop.time() - began == pytest.approx(10, abs=0.5)
+    await etcd.close()
 
 
 @pytest.mark.parametrize("endpoints", [[], ["ftp://x"], ["http://"], ["unix://"]])

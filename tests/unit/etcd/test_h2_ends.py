@@ -8,6 +8,7 @@ import pytest
 from apiext.etcd import errors, frames, h2
 from apiext.etcd.errors import EtcdError
 from apiext.etcd.frames import frame, settings, window_update
+from apiext.etcd.h2call import Call
 from tests.unit.etcd.peer import OK_HEAD, Frame, connected, message, turn
 
 PATH = "/etcdserverpb.KV/Range"
@@ -107,6 +108,15 @@ async def test_a_large_question_may_be_slow_but_not_stand_still() -> None:
     peer.say(peer.answer(1, b"a"))
     assert await slow == b"a"
     assert (await failure(still)).code == errors.DEADLINE_EXCEEDED
+
+
+def test_what_others_send_is_no_progress_of_a_call() -> None:
+    """More bytes on their way than before do not tell that its own arrive."""
+    call = Call(PATH, 0.0)
+    call.moved, call.out = (), b"x" * 10
+    assert [call.moves(unsent) for unsent in (100, 200, 150, 150)] == [True, False, True, False]
+    call.out = b"x" * 5
+    assert call.moves(300)
 
 
 async def test_no_free_stream_for_a_watch() -> None:
@@ -250,11 +260,12 @@ async def test_stream_cancelled_by_its_own_listener() -> None:
     assert kinds(await peer.heard()) == [frames.RST_STREAM]
 
 
-async def test_compressed_message_of_a_stream() -> None:
+@pytest.mark.parametrize("flags", [0, frames.END_STREAM], ids=["more to come", "the last"])
+async def test_compressed_message_of_a_stream(flags: int) -> None:
     peer = await connected()
     ended: list[EtcdError] = []
     peer.connection.stream(PATH, lambda _: None, ended.append)
-    peer.say(peer.head(1), frame(frames.DATA, 0, 1, message(b"x", compressed=1)))
+    peer.say(peer.head(1), frame(frames.DATA, flags, 1, message(b"x", compressed=1)))
     assert [error.code for error in ended] == [errors.INTERNAL]
 
 

@@ -181,6 +181,28 @@ async def test_a_revision_that_waits_for_its_next_fragment_may_become_known() ->
 
 
 @pytest.mark.looptime
+async def test_progress_between_two_fragments_of_a_revision_says_nothing() -> None:
+    """The rest of the revision is still to come, and counts."""
+    mini = Mini()
+    async with client(mini) as etcd:
+        heard = Listener()
+        watch = heard.watch(etcd, 2)
+        await until(lambda: watch.connected)
+        assert isinstance(watch, Watch)
+        answer = messages.WatchResponse(fragment=True)
+        answer.header.revision = 2
+        answer.events.add().kv.mod_revision = 2
+        progress = messages.WatchResponse()
+        progress.header.revision = 2
+        watch._on_message(answer.SerializeToString())
+        watch._on_message(progress.SerializeToString())
+        assert (heard.batches, watch.watermark) == ([], 1)
+        answer.fragment = False
+        watch._on_message(answer.SerializeToString())
+        assert heard.revisions == [2, 2]
+
+
+@pytest.mark.looptime
 async def test_compacted() -> None:
     mini = Mini()
     for _ in range(10):
@@ -263,6 +285,23 @@ async def test_store_replaced_is_seen_by_a_probe() -> None:
         await asyncio.sleep(1)
         mini.revision = 4
         assert await etcd.head_revision() == 4
+        assert [type(error) for error in heard.ends] == [errors.StoreReplaced]
+
+
+@pytest.mark.looptime
+async def test_store_that_lacks_the_last_write_was_replaced() -> None:
+    """The answer to a write is known also where no watch tells of it."""
+    mini = Mini(revision=10)
+    async with client(mini) as etcd:
+        heard = Listener()
+        heard.watch(etcd, 0)
+        await asyncio.sleep(1)
+        for link in mini.links:
+            for stream in link.streams:
+                stream.next = 99  # that watch is not told
+        assert (await etcd.create(b"elsewhere", b"v")).revision == 11
+        mini.revision = 10
+        await etcd.head_revision()
         assert [type(error) for error in heard.ends] == [errors.StoreReplaced]
 
 
@@ -368,6 +407,30 @@ async def test_cancelled_by_the_server(reason: str) -> None:
         expected = CANCELS[reason]
         assert [type(error) for error in heard.ends] == ([expected] if expected else [])
         assert heard.revisions == ([] if expected else [2])
+        last = [endpoint for endpoint, path in mini.calls if path == messages.WATCH][-1]
+        assert last == (B if "no leader" in reason else A), "only a member that is cut off is left"
+
+
+@pytest.mark.looptime
+async def test_a_watch_that_lived_comes_back_at_once() -> None:
+    """Only those that end again and again wait longer each time."""
+    mini, loop = Mini(), asyncio.get_running_loop()
+
+    async def away() -> float:
+        (stream,) = (stream for link in mini.links for stream in link.streams)
+        began = loop.time()
+        stream.say(messages.WatchResponse(canceled=True, cancel_reason="the server is unwell"))
+        await until(lambda: watch.connected)
+        return loop.time() - began
+
+    async with client(mini) as etcd:
+        watch = Listener().watch(etcd, 0)
+        await until(lambda: watch.connected)
+        pauses = [await away() for _ in range(10)]
+        assert max(pauses[:2]) < 0.1
+        assert min(pauses[8:]) > 0.9
+        await asyncio.sleep(5)
+        assert await away() < 0.1
 
 
 STEPS = st.lists(

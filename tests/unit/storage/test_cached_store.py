@@ -69,6 +69,23 @@ async def test_a_write_behind_one_of_somebody_else_waits_for_both(world: FakeWor
     assert col.get("d", "a") is write.result()
 
 
+async def test_a_deletion_behind_a_write_of_somebody_else_waits_for_both(world: FakeWorld) -> None:
+    """Who is told that an object is gone does not find it any more."""
+    col, store = widgets(world), world.store
+    await col.wait_ready()
+    made = await store.create(col, "d", "a", b"{}")
+    world.etcd.hold()
+    world.etcd.put("/registry/example.com/widgets/d/b", b"{}")
+    async with asyncio.TaskGroup() as group:
+        deletion = group.create_task(store.delete(col, "d", "a", made.revision))
+        for _ in range(50):  # turns of the loop, of which a call of this etcd takes few
+            await asyncio.sleep(0)
+        assert "/registry/example.com/widgets/d/a" not in world.etcd.state("/registry/example.com/")
+        assert not deletion.done()
+        world.etcd.release()
+    assert [entry.name for entry in col.entries("d")] == ["b"]
+
+
 async def test_a_write_to_a_collection_made_anew_meanwhile_is_seen_there(world: FakeWorld) -> None:
     col, store = widgets(world), world.store
     await col.wait_ready()

@@ -10,7 +10,7 @@ from apiext.meta.names import GroupResource
 from apiext.storage.collection import Collection
 from apiext.storage.progress import Progress
 from apiext.storage.pump import Pump
-from apiext.storage.store import Compacted, Entry, NotReady
+from apiext.storage.store import Compacted, Entry, FutureRevision, NotReady
 from tests.support.sinks import RecordingSink, Seen, line, watch_group
 
 GROUP = watch_group(key="all")
@@ -190,6 +190,22 @@ async def test_a_watcher_that_fell_out_of_the_ring_is_told_410(feed: Feed) -> No
     assert feed.col.watchers == 1
 
 
+@pytest.mark.rows("RV-018")
+@pytest.mark.usefixtures("small_ring")
+@pytest.mark.parametrize("missed", [5, 6, 7])
+async def test_changes_of_one_turn_may_be_more_than_the_ring_holds(feed: Feed, missed: int) -> None:
+    """Those who were served up to then are told so, were it for a single change."""
+    sink = RecordingSink()
+    feed.col.watch(GROUP, None, sink)
+    await turns()
+    feed.put(*(f"n/o{number}" for number in range(missed)))
+    await turns()
+    if missed == 5:
+        assert [seen.revision for seen in sink.events] == [11, 12, 13, 14, 15]
+    else:
+        assert [(seen.type, seen.raw) for seen in sink.seen] == [("ERROR", str(5 + missed))]
+
+
 @pytest.mark.rows("RV-009")
 @pytest.mark.usefixtures("small_ring")
 async def test_the_ring_reaches_back_so_far(feed: Feed) -> None:
@@ -201,6 +217,19 @@ async def test_the_ring_reaches_back_so_far(feed: Feed) -> None:
     feed.col.watch(GROUP, 13, sink)
     await turns()
     assert [seen.revision for seen in sink.events] == [14, 15, 16, 17, 18]
+
+
+@pytest.mark.rows("RV-002", "RV-009")
+async def test_a_watch_does_not_begin_in_the_future(feed: Feed) -> None:
+    """The very next revision is not there yet, either."""
+    sink = RecordingSink()
+    with pytest.raises(FutureRevision) as found:
+        feed.col.watch(GROUP, feed.revision + 1, sink)
+    assert (found.value.asked, found.value.current) == (11, 10)
+    feed.col.watch(GROUP, feed.revision, sink)
+    feed.put("n/a")
+    await turns()
+    assert [seen.revision for seen in sink.events] == [11]
 
 
 async def test_a_closed_watcher_gets_nothing(feed: Feed) -> None:
@@ -368,6 +397,20 @@ async def test_initial_events_are_made_once_and_wait_for_a_slow_reader(feed: Fee
     for sink in (slow, quick):
         assert [seen.type for seen in sink.seen] == ["ADDED"] * 250 + ["END", "ADDED"]
         assert sink.seen[250].revision == 260
+
+
+@pytest.mark.rows("RV-013")
+async def test_a_watch_that_begins_with_what_was_selected_goes_on_from_there(feed: Feed) -> None:
+    """What came between the selection and the watch follows it."""
+    feed.put("n/a", "n/b")
+    selected = await feed.col.select([], None)
+    feed.put("n/c")
+    sink = RecordingSink()
+    feed.col.watch(watch_group(), None, sink, initial=True, bookmarks=True, selected=selected)
+    await turns()
+    assert [seen[:3] for seen in sink.seen] == [
+        ("ADDED", "n/a", 11), ("ADDED", "n/b", 12), ("END", "", 12), ("ADDED", "n/c", 13)
+    ]  # fmt: skip
 
 
 @pytest.mark.rows("RV-019")

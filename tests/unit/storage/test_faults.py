@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from apiext import limits
-from apiext.etcd.values import KeyValue
+from apiext.etcd.errors import UNAVAILABLE, EtcdError
+from apiext.etcd.values import KeyValue, RangeResult
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.collection import Collection
 from apiext.storage.history import Change
@@ -99,6 +100,134 @@ async def test_a_compaction_past_the_root_watch_reads_everything_again(rig: Rig)
     after, _ = follow(rig)
     again = await rig.store.create(rig.col, "one", "d", body(n=1))
     assert await after.reached(again.revision) == [Seen("ADDED", "one/d", again.revision)]
+
+
+@pytest.mark.rows("RV-020")
+async def test_what_became_of_an_unreadable_value_is_told_when_everything_is_read_again(rig: Rig) -> None:
+    """Its last readable state is what went, or what changed: nobody was told otherwise."""
+    for name in ("gone", "good"):
+        await rig.store.create(rig.col, "one", name, body(n=1))
+    for name in ("gone", "good"):
+        rig.etcd.put(rig.key(name), b"{")
+    await rig.store.fresh()
+    _, heard = follow(rig)
+    rig.etcd.hold()
+    rig.etcd.remove(rig.key("gone"))
+    good = rig.etcd.put(rig.key("good"), body(n=2))
+    rig.etcd.forget_before(good)
+    rig.etcd.release()
+    head = await rig.store.fresh()
+    assert [(change.kind, change.entry.name, change.revision) for change in heard] == [
+        ("DELETED", "gone", head),
+        ("MODIFIED", "good", good),
+    ]
+
+
+@pytest.mark.rows("RV-020")
+async def test_what_was_unreadable_when_everything_was_read_again_may_still_go(rig: Rig) -> None:
+    """Who heard of the object before hears of its end."""
+    made = await rig.store.create(rig.col, "one", "a", body(n=1))
+    _, heard = follow(rig)
+    rig.etcd.hold()
+    rig.etcd.put(rig.key("a"), b"{")
+    rig.etcd.forget_before(rig.etcd.put(rig.key("b"), body(n=1)))
+    rig.etcd.release()
+    await rig.store.fresh()
+    assert heard.pop().entry.name == "b"
+    assert heard == []
+    gone = rig.etcd.remove(rig.key("a"))
+    await rig.store.fresh()
+    assert [(change.kind, change.previous, change.revision) for change in heard] == [("DELETED", made, gone)]
+
+
+async def test_a_fill_that_began_before_the_watch_ended_is_begun_again(rig: Rig) -> None:
+    """No watch tells any more what happened between the two."""
+    rig.etcd.hold()
+    rig.etcd.put("/registry/example.com/rooms/attic", body(n=1))
+    fills = rig.etcd.calls.count("range")
+    rooms = rig.store.add(ROOMS, False)
+    await asyncio.sleep(limits.PROGRESS_AFTER / 2)  # looptime: no real time passes
+    assert (rig.etcd.calls.count("range"), rooms.ready) == (fills + 1, False)
+    rig.etcd.forget_before(rig.etcd.put("/registry/example.com/rooms/cellar", body(n=1)))
+    rig.etcd.release()
+    await rooms.wait_ready()
+    assert [entry.name for entry in rooms.entries()] == ["attic", "cellar"]
+
+
+@pytest.mark.rows("RV-017")
+async def test_a_fill_is_not_shown_before_the_cache_is_that_far(rig: Rig) -> None:
+    """A list of it would name a revision at which its objects were others."""
+    rig.etcd.hold()
+    made = rig.etcd.put("/registry/example.com/rooms/attic", body(n=1))
+    rooms = rig.store.add(ROOMS, False)
+    await asyncio.sleep(limits.FRESH_WAIT + 1)  # looptime: no real time passes
+    assert (rooms.ready, rig.store.revision < made) == (False, True)
+    rig.etcd.release()
+    await rooms.wait_ready()
+    assert [entry.revision for entry in rooms.entries()] == [made]
+
+
+async def test_what_was_dropped_while_everything_is_read_again_stays_so(rig: Rig) -> None:
+    """Nothing keeps it up to date, so nobody may read it."""
+    await rig.store.create(rig.col, "one", "a", body(n=1))
+    reads = rig.etcd.calls.count("range")
+    rig.etcd.replace(50, {rig.key("a").encode(): body(n=2)})
+    while rig.etcd.calls.count("range") == reads:  # noqa: ASYNC110 - turns of the loop are what is counted
+        await asyncio.sleep(0)
+    rig.store.drop(THINGS)
+    assert await rig.store.fresh() == 50
+    with pytest.raises(NotReady):
+        rig.col.entries()
+
+
+async def test_a_write_while_everything_is_read_again_is_told_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is read is of the moment before it: shown at once, it would go and come again."""
+    _, heard = follow(rig)
+    reading, go_on, read = asyncio.Event(), asyncio.Event(), rig.etcd.range
+
+    async def slow(*place: bytes, limit: int = 0, revision: int = 0) -> RangeResult:
+        reading.set()
+        await go_on.wait()
+        return await read(*place, limit=limit, revision=revision)
+
+    monkeypatch.setattr(rig.etcd, "range", slow)
+    for watch in list(rig.etcd.watches):
+        watch.end(EtcdError(UNAVAILABLE, "the watch ended"))
+    await reading.wait()
+    writing = asyncio.get_running_loop().create_task(rig.store.create(rig.col, "one", "a", body(n=1)))
+    await asyncio.sleep(limits.PROGRESS_AFTER)  # looptime: no real time passes
+    assert rig.etcd.state(rig.key("a"))
+    go_on.set()
+    made = await writing
+    await rig.store.fresh()
+    assert [(change.kind, change.revision) for change in heard] == [("ADDED", made.revision)]
+
+
+@pytest.mark.rows("RV-017")
+async def test_a_watch_that_is_deaf_to_questions_is_made_to_speak(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An event tells what a promised answer does not."""
+    (watch,) = rig.etcd.watches
+    asked: list[int] = []
+
+    def promise() -> bool:
+        asked.append(rig.store.revision)
+        return True
+
+    monkeypatch.setattr(watch, "request_progress", promise)
+    elsewhere = rig.etcd.put("/elsewhere", b"1")
+    assert await rig.store.fresh() > elsewhere
+    assert len(asked) > 1
+
+
+async def test_the_same_bytes_under_another_revision_are_another_state(rig: Rig) -> None:
+    """What is cached has the revision of an earlier write."""
+    made = await rig.store.create(rig.col, "one", "a", body(n=1))
+    rig.etcd.hold()
+    again = rig.etcd.put(rig.key("a"), body(n=1))
+    found = await rig.store.current(rig.col, "one", "a")
+    assert found is not None
+    assert (made.revision, found.revision) == (again - 1, again)
+    rig.etcd.release()
 
 
 async def test_a_store_that_went_back_in_time_replaces_everything(rig: Rig) -> None:
@@ -249,10 +378,26 @@ async def test_history_goes_back_further_than_the_ring(rig: Rig, monkeypatch: py
         assert await sink.reached(later.revision) == expected
     assert rig.etcd.calls.count("head") == watches
     assert len(rig.etcd.watches) == 1
+    rig.col.watch(watch_group(), expected[10].revision, RecordingSink()).close()
     rig.col.tick()
     rig.col.tick()
     with pytest.raises(Compacted):
-        rig.col.watch(watch_group(), first.revision, RecordingSink())
+        rig.col.watch(watch_group(), expected[10].revision, RecordingSink())
+
+
+@pytest.mark.rows("RV-009")
+async def test_watches_from_several_places_of_the_past_see_it_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waited while another read further back need not read, and takes nothing away."""
+    monkeypatch.setattr(limits, "EVENT_RING", 5)
+    made = [(await rig.store.create(rig.col, "one", f"o{number:02}", body(n=1))).revision for number in range(30)]
+    sinks = [RecordingSink() for _ in range(3)]
+    early, late, again = (
+        rig.store.watch(rig.col, watch_group(), made[at], sink) for at, sink in zip((3, 10, 3), sinks, strict=True)
+    )
+    await asyncio.gather(early, late)
+    await again
+    for at, sink in zip((3, 10, 3), sinks, strict=True):
+        assert [seen.revision for seen in await sink.reached(made[-1])] == made[at + 1 :]
 
 
 async def test_history_that_is_too_much_is_a_new_list(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,21 +409,6 @@ async def test_history_that_is_too_much_is_a_new_list(rig: Rig, monkeypatch: pyt
     with pytest.raises(Compacted):
         await rig.store.watch(rig.col, watch_group(), first.revision, RecordingSink())
     assert len(rig.etcd.watches) == 1
-
-
-@pytest.mark.rows("RV-012")
-async def test_bookmarks_come_by_the_clock() -> None:
-    etcd, sink = FakeEtcd(), RecordingSink()
-    store = CachedStore(etcd, Keys("registry"))  # type: ignore[arg-type]
-    async with asyncio.TaskGroup() as group:
-        await store.start(group)
-        col = store.add(THINGS, True)
-        await col.wait_ready()
-        col.watch(watch_group(), None, sink, bookmarks=True)
-        etcd.put("/registry/somebody/else", b"x")
-        await asyncio.sleep(2.5 * limits.BOOKMARK_EVERY)  # looptime: no real time passes
-        assert sink.seen == [Seen("BOOKMARK", "", etcd.revision)] * 2
-        await store.stop()
 
 
 @pytest.mark.rows("OPS-002")

@@ -223,6 +223,26 @@ async def test_a_large_value_that_nobody_opens_is_told_as_such(world: SealedWorl
     assert col.get("d", "a") is not None
 
 
+@pytest.mark.rows("OPS-003", "RV-017")
+async def test_what_comes_after_everything_was_read_again_is_not_lost_with_what_came_before(
+    world: SealedWorld,
+) -> None:
+    """The values that are being opened then are of no use, those behind them are."""
+    col, inlet = world.store.add(THINGS, True), world.store._inlet
+    await col.wait_ready()
+    world.ours.gate.clear()
+    world.write("d/before", LARGE)
+    assert await asyncio.to_thread(world.ours.waiting.wait, 10)
+    inlet.forget()  # as when everything is read again
+    after = world.write("d/after", LARGE)
+    while not inlet._late:  # noqa: ASYNC110 - turns of the loop are what is counted
+        await asyncio.sleep(0)
+    world.ours.gate.set()
+    await world.store.at_least(after)
+    assert col.get("d", "after") is not None
+    assert not col.ahead
+
+
 @pytest.mark.rows("OPS-003")
 async def test_what_was_opened_in_vain_is_forgotten(world: SealedWorld) -> None:
     col, inlet = world.store.add(THINGS, True), world.store._inlet

@@ -12,6 +12,7 @@ from apiext.storage.history import Change, History
 from apiext.storage.keys import Keys, bounds, split_relative
 from apiext.storage.leases import Leases
 from apiext.storage.progress import Progress
+from apiext.storage.pump import Pump
 from apiext.storage.snapshot import Snapshot
 from apiext.storage.store import Compacted, Entry
 
@@ -210,6 +211,67 @@ async def test_who_waits_for_a_lease_that_cannot_be_had_is_told_with_the_others(
     with pytest.raises(Unavailable):  # who comes later asks again
         await leases.lease(60)
     assert loop.time() - began == pytest.approx(20)
+
+
+class Granter:
+    """An etcd that grants leases; ``granted`` are their times to live, the ids count up from 0."""
+
+    def __init__(self) -> None:
+        self.granted: list[int] = []
+
+    async def lease_grant(self, ttl: int) -> int:
+        self.granted.append(ttl)
+        return len(self.granted) - 1
+
+
+@pytest.mark.looptime
+async def test_a_lease_serves_so_many_objects_of_one_time_to_live(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An object never goes early: a lease that is shared lasts as much longer as it may be shared."""
+    monkeypatch.setattr(limits, "LEASE_OBJECTS", 3)
+    etcd = Granter()
+    leases = Leases(etcd)
+    assert [await leases.lease(60) for _ in range(7)] == [0, 0, 0, 1, 1, 1, 2]
+    assert [await leases.lease(ttl) for ttl in (30, 60)] == [3, 2]
+    await asyncio.sleep(limits.LEASE_SHARED - 1)
+    assert await leases.lease(60) == 2
+    await asyncio.sleep(2)
+    assert await leases.lease(30) == 4
+    leases.forget(4)
+    assert await leases.lease(30) == 5
+    assert etcd.granted == [ttl + limits.LEASE_SHARED for ttl in (60, 60, 60, 30, 30, 30)]
+
+
+class Rounds:
+    """Work of a number of steps, each of which is noted under a name."""
+
+    def __init__(self, name: str, steps: int, done: list[str]) -> None:
+        self.queued = False
+        self._name, self._left, self._done = name, steps, done
+
+    @property
+    def busy(self) -> bool:
+        return self._left > 0
+
+    def step(self, budget: int) -> int:
+        self._left -= 1
+        self._done.append(self._name)
+        return 1
+
+    def rest(self) -> None:
+        self._done.append(f"{self._name} rests")
+
+    def fail(self, error: Exception) -> bool:
+        return False
+
+
+async def test_those_who_have_much_to_do_wait_for_each_other() -> None:
+    """Nobody is served until there is nothing left for one alone."""
+    pump, done = Pump(), list[str]()
+    for work in (Rounds("a", 3, done), Rounds("b", 1, done), Rounds("c", 2, done)):
+        pump.add(work)
+    while len(done) < 9:  # noqa: ASYNC110 - turns of the loop are what it takes
+        await asyncio.sleep(0)
+    assert done == ["a", "b", "b rests", "c", "a", "c", "c rests", "a", "a rests"]
 
 
 def test_first_events_are_remembered_as_far_as_they_fit(monkeypatch: pytest.MonkeyPatch) -> None:

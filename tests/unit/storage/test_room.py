@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from apiext import limits
+from apiext.storage.etcd_store import EtcdStore
 from apiext.storage.room import Room, own_groups
+from apiext.storage.store import Overloaded
+from tests.support.fake_etcd import FakeEtcd
 
 MIB = 1 << 20
 NONE = "9223372036854771712"  # what version 1 says where there is no bound
@@ -59,6 +62,22 @@ def test_what_fits(tmp_path: Path, line: str, make: object, folder: str) -> None
     assert not room.fits(0)
     make(mount / folder / "a", none, 4095 * MIB, 10 * MIB)  # lifted meanwhile
     assert room.fits(1 << 40)
+
+
+@pytest.mark.usefixtures("now")
+async def test_what_is_new_or_large_is_not_written_where_nothing_fits(tmp_path: Path) -> None:
+    """A small change of what is there takes no room, and may make some."""
+    own, mount = tmp_path / "cgroup", tmp_path / "mount"
+    own.write_text("0::/\n")
+    second(mount, 256 * MIB, 100 * MIB, 4096)
+    store = EtcdStore(FakeEtcd(), Room(own_groups(own, mount)))  # type: ignore[arg-type]
+    made = await store.put("/k", b"{}", 0, None)
+    second(mount, 256 * MIB, 256 * MIB, 4096)
+    large = b"x" * (limits.OFF_LOOP + 1)
+    for key, raw, expected in (("/new", b"{}", 0), ("/k", large, made.revision)):
+        with pytest.raises(Overloaded):
+            await store.put(key, raw, expected, None)
+    assert (await store.put("/k", large[1:], made.revision, None)).ok
 
 
 def test_a_group_that_only_the_host_sees_is_looked_for_above(tmp_path: Path) -> None:

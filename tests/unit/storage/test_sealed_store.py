@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 from apiext.etcd.errors import UNAVAILABLE, StoreReplaced
+from apiext.etcd.values import WriteResult
 from apiext.storage.ciphers import AES_CBC, AES_GCM, IDENTITY, SECRETBOX, CipherSealings, Provider, Rule
 from apiext.storage.sealing import Sealings, Secret
 from apiext.storage.store import KeyExists, NotReady, Sealed
@@ -115,6 +117,39 @@ async def test_what_no_key_opens_is_told_and_the_rest_goes_on(world: SealedWorld
     assert col.get("d", "good") is changed
     events = await sink.reached(changed.revision)
     assert [(seen.type, seen.revision) for seen in events] == [("MODIFIED", changed.revision)]
+    with pytest.raises(Sealed) as earlier:  # as etcd has it, since the cache is further on
+        await store.at_revision(col, None, seen)
+    assert (earlier.value.key, earlier.value.listed) == (f"{PREFIX}d/bad", True)
+
+
+@pytest.mark.rows("OPS-003")
+async def test_what_another_wrote_is_never_taken_for_what_we_write(
+    world: SealedWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A create of ours that met an object has not said so yet when the watch tells of that object."""
+    store = world.store
+    col = store.add(THINGS, True)
+    await col.wait_ready()
+    update, answer = world.etcd.update, asyncio.Event()
+
+    async def slow(*what: Any, **how: Any) -> WriteResult:
+        result = await update(*what, **how)
+        await answer.wait()
+        return result
+
+    monkeypatch.setattr(world.etcd, "update", slow)
+    world.etcd.hold()
+    theirs = world.etcd.put(f"{PREFIX}d/a", body(n=1))
+    ours = asyncio.get_running_loop().create_task(store.create(col, "d", "a", body(n=2)))
+    await asyncio.sleep(0.1)
+    world.etcd.release()
+    await store.at_least(theirs)
+    answer.set()
+    with pytest.raises(KeyExists):
+        await ours
+    found = col.get("d", "a")
+    assert found is not None
+    assert (found.revision, found.raw) == (theirs, body(n=1))
 
 
 @pytest.mark.rows("OPS-003")

@@ -1,0 +1,52 @@
+"""What the cache does by the clock: bookmarks, and the end of watches that nobody reads."""
+
+import asyncio
+
+import pytest
+
+from apiext import limits
+from apiext.storage.cached_store import CachedStore
+from apiext.storage.keys import Keys
+from tests.support.fake_etcd import FakeEtcd
+from tests.support.sinks import RecordingSink, Seen, watch_group
+from tests.support.store_contract import ROOMS, THINGS, body
+
+pytestmark = pytest.mark.looptime
+
+
+@pytest.mark.rows("RV-012")
+async def test_bookmarks_come_by_the_clock() -> None:
+    etcd, sink = FakeEtcd(), RecordingSink()
+    store = CachedStore(etcd, Keys("registry"))  # type: ignore[arg-type]
+    async with asyncio.TaskGroup() as group:
+        await store.start(group)
+        col = store.add(THINGS, True)
+        await col.wait_ready()
+        col.watch(watch_group(), None, sink, bookmarks=True)
+        etcd.put("/registry/somebody/else", b"x")
+        await asyncio.sleep(2.5 * limits.BOOKMARK_EVERY)  # looptime: no real time passes
+        assert sink.seen == [Seen("BOOKMARK", "", etcd.revision)] * 2
+        await store.stop()
+
+
+@pytest.mark.rows("RV-012", "RV-018")
+async def test_a_watch_that_is_too_far_behind_ends_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its group goes with it, and the clock goes on for all others."""
+    monkeypatch.setattr(limits, "EVENT_RING", 5)
+    etcd, stuck, well = FakeEtcd(), RecordingSink(), RecordingSink()
+    store = CachedStore(etcd, Keys("registry"))  # type: ignore[arg-type]
+    async with asyncio.TaskGroup() as group:
+        await store.start(group)
+        col, rooms = store.add(THINGS, True), store.add(ROOMS, False)
+        await col.wait_ready()
+        await rooms.wait_ready()
+        col.watch(watch_group(), None, stuck)
+        rooms.watch(watch_group(), None, well, bookmarks=True)
+        await asyncio.sleep(1)  # looptime: no real time passes
+        stuck.paused = True
+        for number in range(10):
+            await store.create(col, "one", f"o{number}", body(n=number))
+        await asyncio.sleep(3.5 * limits.BOOKMARK_EVERY)
+        assert stuck.ended
+        assert [seen.type for seen in well.seen] == ["BOOKMARK"] * 3
+        await store.stop()

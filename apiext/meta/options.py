@@ -38,7 +38,10 @@ def parse_int(text: str) -> int:
     """Return an int64 as strconv.ParseInt reads it; raises OptionsError with its text."""
     if not _NUMBER.match(text):
         raise OptionsError(f"strconv.ParseInt: parsing {go_quote(text)}: invalid syntax")
-    number = int(text) if len(text) < 64 else 2**64
+    digits = text.lstrip("+-0") or "0"
+    number = int(digits) if len(digits) < 20 else 2**64
+    if text.startswith("-"):
+        number = -number
     if not -(2**63) <= number < 2**63:
         raise OptionsError(f"strconv.ParseInt: parsing {go_quote(text)}: value out of range")
     return number

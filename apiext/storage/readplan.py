@@ -78,7 +78,8 @@ def parse_revision(text: str) -> int:
         return 0
     if not (text.isascii() and text.isdigit()):
         raise BadRevision(text)
-    number = int(text) if len(text) <= 20 else 2**64
+    digits = text.lstrip("0") or "0"
+    number = int(digits) if len(digits) <= 20 else 2**64
     if number >= 2**64:
         raise BadRevision(text, "value out of range")
     return number

@@ -44,6 +44,13 @@ def test_update_keeps_what_a_body_leaves_out() -> None:
     assert new == old
 
 
+@pytest.mark.rows("WRI-004")
+def test_update_drops_what_a_body_makes_up() -> None:
+    new: dict[str, Any] = {"metadata": {"name": "a", "generation": 9, "selfLink": "/x"}}
+    metadata.fill_on_update(new, {"metadata": {"name": "a", "uid": "u"}})
+    assert new == {"metadata": {"name": "a", "uid": "u"}}
+
+
 @pytest.mark.rows("WRI-017")
 def test_a_marked_object_counts_one_generation() -> None:
     document: dict[str, Any] = {"metadata": {"generation": 1}}
@@ -82,3 +89,11 @@ def test_repeated_owners_are_dropped_and_named() -> None:
     document: dict[str, Any] = {"metadata": {"ownerReferences": [owner, {"uid": "u2"}, dict(owner)]}}
     assert metadata.dedup_owners(document) == ["u1"]
     assert document["metadata"]["ownerReferences"] == [owner, {"uid": "u2"}]
+
+
+@pytest.mark.rows("WRI-015")
+def test_an_owner_that_is_there_three_times_is_named_once() -> None:
+    owner = {"uid": "u1", "name": "a"}
+    document: dict[str, Any] = {"metadata": {"ownerReferences": [owner, {"name": "a", "uid": "u1"}, dict(owner)]}}
+    assert metadata.dedup_owners(document) == ["u1"]
+    assert document["metadata"]["ownerReferences"] == [owner]

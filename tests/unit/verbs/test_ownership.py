@@ -193,6 +193,28 @@ def test_times_alone_are_no_change(spec: Document, kept: bool) -> None:
     assert (new["metadata"]["managedFields"] == old["metadata"]["managedFields"]) is kept
 
 
+OWNED = {"manager": "m", "operation": "Update", "apiVersion": "example.com/v1", "fieldsV1": {"f:metadata": {}}}
+
+
+def timed(time: str, labels: Document, **fields: Any) -> Document:
+    owners = [{**OWNED, "time": time}]
+    return widget("a", metadata={"generation": 1, "managedFields": owners, "labels": labels}, **fields)
+
+
+@pytest.mark.rows("WRI-006", "SSA-015")
+@pytest.mark.parametrize(
+    ("label", "more", "kept"),
+    [("1", {}, True), ("2", {}, False), ("1", {"additionalPrinterColumns": []}, True)],
+    ids=["all the same", "another label", "an empty list of a definition"],
+)
+def test_a_time_is_kept_with_all_else(label: str, more: Document, kept: bool) -> None:
+    version = {"name": "v1", "served": True}
+    old = timed("2020-01-01T00:00:00Z", {"a": "1"}, spec={"versions": [version]})
+    new = timed(NOW, {"a": label}, spec={"versions": [{**version, **more}]})
+    ownership.settle(definitions_resource(v1beta1=False).versions["v1"], new, old)
+    assert (new["metadata"]["managedFields"] == old["metadata"]["managedFields"]) is kept
+
+
 @pytest.mark.rows("SSA-005")
 @pytest.mark.parametrize(("agent", "name"), [("kubectl", "kubectl"), ("a\tb", "ab"), ("é" * 100, "é" * 64)])
 async def test_a_user_agent_is_cut_to_a_name(agent: str, name: str) -> None:

@@ -14,7 +14,7 @@ from apiext.documents.document import Document
 from apiext.meta.names import GroupResource
 from apiext.meta.status import StatusError
 from apiext.storage.store import Entry
-from apiext.verbs import api
+from apiext.verbs import api, watch
 from tests.support.fake_etcd import FakeEtcd
 from tests.support.sinks import RecordingSink, watch_group
 from tests.unit.controllers.harness import crd, server
@@ -106,3 +106,13 @@ async def test_what_is_read_again_meanwhile_is_waited_for(asked: str, monkeypatc
         monkeypatch.setattr(limits, "FRESH_WAIT", 0.01)
         with pytest.raises(StatusError, match="storage is"):
             await api.get(client.verbs, client.call("get", "a", {"resourceVersion": [asked]}))
+
+
+@pytest.mark.rows("RV-009")
+def test_a_watch_from_a_revision_to_come_tells_of_nothing_up_to_it() -> None:
+    group = watch_group()
+    ahead = watch._from_the_future(group, 10)
+    entries = [Entry("d", "a", revision, b"{}") for revision in (9, 10, 11)]
+    assert [ahead.frame("ADDED", entry) for entry in entries] == [b"", b"", group.frame("ADDED", entries[2])]
+    assert [ahead.bookmark(revision, False) for revision in (9, 11)] == [group.bookmark(it, False) for it in (10, 11)]
+    assert len({one.key for one in (group, ahead, watch._from_the_future(group, 11))}) == 3

@@ -1,6 +1,7 @@
 """The one write loop: what others write in between, what the cache has not seen, and what a definition's end means."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -80,6 +81,22 @@ async def test_a_write_decided_on_an_old_cache_looks_at_the_store_before_it_refu
                 await asyncio.sleep(0)
             etcd.release()
         assert one.shown(update.result())["spec"] == {"n": 3}
+
+
+@pytest.mark.rows("WRI-019", "RV-017")
+async def test_a_delete_decided_on_an_old_cache_looks_at_the_store_before_it_refuses() -> None:
+    etcd = FakeEtcd()
+    async with served(etcd) as client:
+        await client.create("a")
+        entry = stored(await client.stored("a"))
+        etcd.hold()
+        store = client.server.store
+        await store.delete_key(store.keys.object(WIDGETS, "default", "a"), entry.revision)
+        assert client.server.collection(WIDGETS).get("default", "a") is not None
+        with pytest.raises(StatusError) as gone:
+            await client.delete("a", {"preconditions": {"uid": "other"}})
+        assert gone.value.code == 404
+        etcd.release()
 
 
 async def _put(client: Client, entry: Entry, spec: dict[str, int]) -> int:
@@ -194,6 +211,17 @@ async def test_a_generated_name_is_tried_again() -> None:
             names.add(client.shown(outcome)["metadata"]["name"])
         assert len(names) == 20
         assert all(name.startswith("w-") and len(name) == 7 for name in names)
+
+
+@pytest.mark.rows("WRI-002")
+async def test_a_generated_name_that_is_taken_gives_way_to_another() -> None:
+    async with served(FakeEtcd()) as client:
+        names = []
+        for _ in range(2):
+            random.seed(7)
+            outcome = await client.create("", metadata={"generateName": "w-"})
+            names.append(client.shown(outcome)["metadata"]["name"])
+        assert len(set(names)) == 2
 
 
 @pytest.mark.rows("DEL-004")

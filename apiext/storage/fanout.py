@@ -103,8 +103,8 @@ class Watcher:
 class Group:
     """Watchers of one WatchGroup. A pass writes one block of frames to every synced watcher, slice by slice.
 
-    ``cursor`` is the position up to which all synced watchers are served once the pass is over; ``ready`` ones are behind
-    and may be written to.
+    ``cursor`` is the position up to which all synced watchers are served once the pass is over; ``ready`` ones are
+    behind, and may be written to.
     """
 
     __slots__ = (

@@ -56,6 +56,15 @@ def test_addresses_of_a_load_balancer(api: Client) -> None:
     api.delete(place).expect(200)
 
 
+@pytest.mark.rows("SRV-013", "ERR-02")
+def test_a_put_of_a_status_makes_no_service(api: Client) -> None:
+    name = f"s-{secrets.token_hex(4)}"
+    body = {"metadata": {"name": name}, "spec": {"ports": [{"port": 80}]}}
+    for tail, code in (("/status", 404), ("", 201)):
+        assert api.put(f"{SERVICES}/{name}{tail}", body).status == code
+    api.delete(f"{SERVICES}/{name}").expect(200)
+
+
 LOWER = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
     "end with an alphanumeric character (e.g. 'example.com', regex used for validation is "

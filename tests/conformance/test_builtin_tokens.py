@@ -73,6 +73,19 @@ def test_a_token_for_others_is_none_here(connect: Any) -> None:
 
 
 @pytest.mark.rows("ERR-09")
+@pytest.mark.parametrize(("seconds", "bound"), [(600, ""), (2**32, ""), (599, "less than 10 minutes"),
+                                                (2**32 + 1, "larger than 2^32 seconds")])  # fmt: skip
+def test_how_long_a_token_may_be_asked_for(connect: Any, seconds: int, bound: str) -> None:
+    admin, name = connect(), f"sa-{secrets.token_hex(4)}"
+    admin.post(ACCOUNTS, {"metadata": {"name": name}}).expect(201)
+    answer = admin.post(f"{ACCOUNTS}/{name}/token", request(seconds=seconds))
+    if bound:
+        assert f"Invalid value: {seconds}: may not specify a duration {bound}" in answer.expect(422)["message"]
+    else:
+        assert answer.expect(201)["spec"]["expirationSeconds"] == seconds
+
+
+@pytest.mark.rows("ERR-09")
 def test_requests_that_are_refused(connect: Any) -> None:
     admin, name = connect(), f"sa-{secrets.token_hex(4)}"
     assert admin.post(f"{ACCOUNTS}/{name}/token", request()).status == 404

@@ -373,6 +373,46 @@ def test_fields_are_selected_in_the_version_asked_for(api: Client, hook: Webhook
     assert names_asked(hook) == [["n1"]]
 
 
+@pytest.mark.rows("VER-002", "RV-005")
+def test_pages_of_what_is_selected_go_through_all_namespaces(api: Client, hook: Webhook) -> None:
+    tabs = serve_crontabs(api, hook)
+    places = [("default", "a"), ("default", "b"), ("kube-system", "a"), ("kube-system", "b")]
+    for namespace, name in places:
+        tabs.create("v1beta1", name, namespace, hostPort="x:1", metadata={"labels": {"a": "b"}})
+    found: list[tuple[str, ...]] = []
+    token = ""
+    while not found or token:
+        page = api.get(tabs.path("v1", "", ""), labelSelector="a=b", limit=1, **{"continue": token}).expect(200)
+        found += [(it["metadata"]["namespace"], it["metadata"]["name"], it["host"]) for it in page["items"]]
+        token = page["metadata"].get("continue", "")
+    assert found == [(*place, "x") for place in places]
+
+
+@pytest.mark.rows("WRI-021", "VER-004")
+def test_what_a_delete_of_all_leaves_is_marked_in_its_version(api: Client, hook: Webhook) -> None:
+    tabs = serve_crontabs(api, hook)
+    tabs.create("v1beta1", "a", hostPort="x:1", metadata={"finalizers": ["example.com/hold"]})
+    assert [it["host"] for it in api.delete(tabs.path("v1")).expect(200)["items"]] == ["x"]
+    assert tabs.get("v1", "a")["metadata"]["deletionTimestamp"]
+    api.patch(tabs.path("v1", "a"), {"metadata": {"finalizers": None}}).expect(200)
+    assert api.get(tabs.path("v1", "a")).status == 404
+
+
+@pytest.mark.rows("WRI-021", "VER-009")
+def test_a_delete_of_all_begins_when_all_can_be_shown(api: Client, hook: Webhook) -> None:
+    tabs = serve_crontabs(api, hook)
+    for name in "ab":
+        tabs.create("v1beta1", name, hostPort="x:1")
+    works = hook.answer
+    hook.answer = lambda request: (failed("not b") if "b" in [*_names(request)] else works)(request)
+    assert api.delete(tabs.path("v1")).expect(500)["message"].endswith("not b")
+    assert [it["metadata"]["name"] for it in api.get(tabs.path("v1beta1")).expect(200)["items"]] == ["a", "b"]
+
+
+def _names(request: dict[str, Any]) -> list[str]:
+    return [it["metadata"]["name"] for it in request["objects"]]
+
+
 def _selected(api: Client, tabs: CronTabs) -> list[dict[str, Any]] | None:
     found = api.get(tabs.path("v1"), fieldSelector="host=x")
     return found.json["items"] if found.status == 200 else None

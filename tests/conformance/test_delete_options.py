@@ -67,6 +67,7 @@ def test_grace_is_taken_note_of_and_not_given(widgets: Resource, way: str) -> No
 )
 def test_propagation(widgets: Resource, options: dict[str, Any], finalizers: list[str], code: int) -> None:
     held(widgets)
+    assert widgets.api.delete(widgets.path("a"), {**BODY, **options, "dryRun": ["All"]}).status == code
     answer = widgets.api.delete(widgets.path("a"), {**BODY, **options})
     assert answer.status == code
     assert answer.json["metadata"]["finalizers"] == finalizers
@@ -153,6 +154,14 @@ def test_a_try_deletes_nothing(widgets: Resource) -> None:
     assert widgets.api.get(widgets.path("a")).expect(200) == made
     widgets.api.delete(widgets.path("a"), {**BODY, "preconditions": right}).expect(200)
     assert widgets.api.get(widgets.path("a")).status == 404
+
+
+@pytest.mark.rows("WRI-019", "WRI-021")
+def test_preconditions_hold_for_each_of_a_collection(widgets: Resource) -> None:
+    made = widgets.create("a")
+    answer = widgets.api.delete(widgets.path(), {**BODY, "preconditions": {"uid": "other"}})
+    assert "the UID in the precondition (other) does not match" in answer.expect(409)["message"]
+    assert widgets.api.get(widgets.path("a")).expect(200) == made
 
 
 @pytest.mark.rows("WRI-021", "SEL-005")

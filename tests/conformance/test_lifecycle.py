@@ -185,6 +185,17 @@ def test_a_dry_run_changes_nothing(api: Client) -> None:
     assert api.get(widgets.path("kept")).expect(200) == kept
 
 
+@pytest.mark.rows("WRI-001", "SSA-006")
+def test_nobody_owns_what_a_create_makes_up(api: Client) -> None:
+    widgets = serve(api)
+    going = {"deletionTimestamp": "2026-01-02T03:04:05Z", "deletionGracePeriodSeconds": 5, "selfLink": "/x"}
+    body = widgets.make("a", color="red")
+    made = api.post(widgets.path(), {**body, "metadata": {"name": "a", **going}}).expect(201)["metadata"]
+    assert going.keys().isdisjoint(made)
+    (owner,) = made["managedFields"]
+    assert set(owner["fieldsV1"]) == {"f:spec"}
+
+
 @pytest.mark.rows("SRV-001", "VAL-013")
 def test_scope_is_kept_apart(api: Client) -> None:
     cluster = serve(api, "gadgets", scope="Cluster")

@@ -234,6 +234,10 @@ def test_deleting_a_namespace_empties_it_first(api: Client) -> None:
         return left == ["held"] and not api.get(gadgets.path("", name)).expect(200)["items"]
 
     until(emptied, "all but the held object are gone", within=20)
+    again = api.delete(f"{NAMESPACES}/{name}").expect(200)
+    assert (again["status"]["phase"], again["spec"]) == ("Terminating", {"finalizers": ["kubernetes"]})
+    left = api.get(f"{NAMESPACES}/{name}").expect(200)["metadata"]  # it stays as long as anything in it
+    assert left["uid"] == going["metadata"]["uid"]
     api.patch(widgets.path("held", name), {"metadata": {"finalizers": None}}).expect(200)
     until(lambda: api.get(f"{NAMESPACES}/{name}").status == 404, "the namespace is gone", within=30)
     assert [it["metadata"]["name"] for it in api.get(widgets.path()).expect(200)["items"]] == ["elsewhere"]

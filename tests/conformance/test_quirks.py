@@ -48,6 +48,30 @@ def test_an_apply_in_another_version_does_not_prune_first(api: Client) -> None:
     assert api.get(path.format("v1")).expect(200)["spec"]["size"] == 3
 
 
+@pytest.mark.rows("VAL-015")
+def test_definitions_are_not_told_about_their_finalizers(api: Client) -> None:
+    # upstream: only custom objects are told about their finalizers
+    wanted = definition(fresh_group())
+    wanted["metadata"]["finalizers"] = ["hold"]
+    made = api.post(DEFINITIONS, wanted, dryRun="All")
+    assert made.expect(201)["metadata"]["finalizers"] == ["hold"]
+    assert made.warnings == []
+
+
+@pytest.mark.rows("KUB-003")
+def test_finalizers_of_a_definition_are_merged(api: Client) -> None:
+    wanted = definition(fresh_group())
+    wanted["metadata"]["finalizers"] = ["example.com/a"]
+    api.post(DEFINITIONS, wanted).expect(201)
+    path, strategic = f"{DEFINITIONS}/{wanted['metadata']['name']}", "application/strategic-merge-patch+json"
+    patch = {"metadata": {"finalizers": ["example.com/b"]}}
+    found = api.patch(path, patch, strategic, dryRun="All").expect(200)["metadata"]["finalizers"]
+    assert set(found) == {"example.com/a", "example.com/b"}
+    assert api.patch(path, patch, MERGE).expect(200)["metadata"]["finalizers"] == ["example.com/b"]
+    api.patch(path, {"metadata": {"finalizers": None}}, MERGE).expect(200)
+    api.delete(path).expect(200)
+
+
 RULED: dict[str, Any] = {
     "type": "object",
     "required": ["size"],

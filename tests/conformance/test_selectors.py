@@ -221,6 +221,31 @@ def test_a_cluster_scoped_resource_has_no_namespace_to_select(api: Client) -> No
     assert text == "field label not supported: metadata.namespace"
 
 
+@pytest.mark.rows("SEL-001")
+def test_a_built_in_kind_of_the_cluster_has_an_empty_one(api: Client) -> None:
+    path = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+    api.post(path, {"metadata": {"name": "selected"}})
+    for namespace, found in (("", ["selected"]), ("x", [])):
+        selector = f"metadata.name=selected,metadata.namespace={namespace}"
+        items = api.get(path, fieldSelector=selector).expect(200)["items"]
+        assert [item["metadata"]["name"] for item in items] == found
+
+
+@pytest.mark.rows("SEL-006", "RV-015")
+def test_a_watch_of_one_object_and_one_of_all_stay_apart(api: Client) -> None:
+    widgets = serve(api)
+    start = widgets.create("b")["metadata"]["resourceVersion"]
+    named = widgets.path("a").replace("/v1/", "/v1/watch/")
+    with (
+        api.watch(widgets.path(), resourceVersion=start) as every,
+        api.watch(named, resourceVersion=start) as one,
+    ):
+        api.patch(widgets.path("b"), {"spec": {"color": "red"}}, MERGE).expect(200)
+        widgets.create("a")
+        assert [every.next()["object"]["metadata"]["name"] for _ in range(2)] == ["b", "a"]
+        assert one.next()["object"]["metadata"]["name"] == "a"
+
+
 @pytest.mark.rows("MTR-001")
 def test_calls_of_etcd_are_timed_by_operation_and_resource(many: Resource) -> None:
     labels = f'group="{many.group}",operation="create",resource="widgets"'

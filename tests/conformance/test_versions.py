@@ -193,6 +193,16 @@ def test_each_version_shows_what_its_schema_knows(api: Client) -> None:
     }  # what v2 does not know is lost by writing it
 
 
+@pytest.mark.rows("WRI-012", "VER-003")
+def test_a_dry_run_shows_what_would_be_read_of_it(api: Client) -> None:
+    served = serve(api, V1, V2 | {"schema": spec_of(color=TEXT, new=TEXT)})
+    path = served["v2"].path("a")
+    served["v1"].create("a", color="red")
+    change = {"spec": {"color": "blue", "new": "unknown to what is stored"}}
+    tried, done = (api.patch(path, change, **query).expect(200)["spec"] for query in ({"dryRun": "All"}, {}))
+    assert tried == done == {"color": "blue"}
+
+
 @pytest.mark.rows("VER-003", "WRI-017", "SRV-005")
 @pytest.mark.parametrize("way", ["status", "delete"])
 def test_what_is_rewritten_in_a_new_storage_version_has_its_defaults(api: Client, way: str) -> None:

@@ -226,6 +226,16 @@ def test_a_revision_in_the_future_shows_nothing_before_it(api: Client) -> None:
     assert event["object"]["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"
 
 
+@pytest.mark.rows("RV-009")
+def test_a_revision_to_come_is_not_shown_itself(api: Client) -> None:
+    widgets = serve(api)
+    coming = revision(widgets.create("a")) + 1
+    with api.watch(widgets.path(), resourceVersion=coming) as watch:
+        for color in ("red", "blue"):
+            api.patch(widgets.path("a"), {"spec": {"color": color}}).expect(200)
+        assert revision(watch.next()["object"]) > coming
+
+
 @pytest.mark.rows("RV-010")
 def test_many_watchers_see_the_same_lines(api: Client) -> None:
     widgets = serve(api)

@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 
 from apiext import limits
+from apiext.auth.user import SUPERUSER
 from apiext.meta.names import GroupResource
 from apiext.meta.status import StatusError
 from apiext.storage.cached_store import CachedStore
-from apiext.storage.store import Entry, NotReady, RevisionChanged, UnknownOutcome
+from apiext.storage.store import Entry, Guard, NotReady, RevisionChanged, UnknownOutcome
 from apiext.storage.waiting import Waiting
 from apiext.verbs import api
+from apiext.verbs.call import Call
+from apiext.verbs.delete import DEFINITIONS
 from tests.support.fake_etcd import FakeEtcd
 from tests.unit.controllers.harness import server
 from tests.unit.verbs.harness import DEFINITION, WIDGETS, Client, widget
@@ -238,6 +241,31 @@ async def test_a_call_decided_before_the_deletion_of_its_definition() -> None:
         assert client.shown(went_on)["spec"] == {"n": 1}
         await client.patch("a", {"metadata": {"finalizers": None}})
         await client.server.gone("widgets.example.com")
+
+
+@pytest.mark.rows("DEL-004")
+async def test_a_deletion_of_a_definition_that_was_given_up_begins_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    etcd = FakeEtcd()
+    async with served(etcd) as client:
+        serving, guards = type(client.server.controllers.serving), []
+        begin = serving.begin_deletion
+
+        async def interrupted(self: Any, name: str, uid: str) -> Guard:
+            guards.append(guard := await begin(self, name, uid))
+            if len(guards) == 1:
+                raw = etcd.state(guard.key)[guard.key][1].replace(b"terminating", b"serving")
+                await client.server.store.put_key(guard.key, raw, guard.revision)
+            return guard
+
+        monkeypatch.setattr(serving, "begin_deletion", interrupted)
+        resource = client.server.live.current.resource(DEFINITIONS.group, DEFINITIONS.resource)
+        assert resource is not None
+        version = resource.versions["v1"]
+        name = "widgets.example.com"
+        call = Call("delete", version, resource, version.endpoints[""], None, name, {}, SUPERUSER)
+        assert (await api.delete(client.verbs, call, None)).code == 200
+        assert guards[0].revision < guards[1].revision
+        await client.server.gone(name)
 
 
 @pytest.mark.rows("WRI-019")

@@ -1,0 +1,13 @@
+"""A body that is read once more."""
+
+import pytest
+
+from apiext.verbs.call import Body
+
+
+@pytest.mark.rows("SRV-015")
+@pytest.mark.parametrize(("kind", "raw"), [("yaml", b"a: {b: 1}\n"), ("json", b'{"a": {"b": 1}}')])
+def test_a_body_is_read_again_as_it_was_sent(kind: str, raw: bytes) -> None:
+    first = Body({"a": {}}, ["twice"], f"application/{kind}", raw)
+    again = first.again()
+    assert (again.document, again.duplicates, again.raw) == ({"a": {"b": 1}}, ["twice"], raw)

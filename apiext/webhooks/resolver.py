@@ -51,7 +51,7 @@ def read_map(path: Path) -> dict[str, Address]:
     """Return the map of a YAML or JSON file: ``name.namespace[:port]`` to ``host:port``; raises ResolverError."""
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:  # ValueError: a date that is none
         raise ResolverError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
     if document is None:
         return {}
@@ -60,16 +60,20 @@ def read_map(path: Path) -> dict[str, Address]:
     return {_service(str(key)): _address(str(key), value) for key, value in document.items()}
 
 
+def _is_number(port: str) -> bool:
+    return port.isascii() and port.isdigit() and len(port) < 6
+
+
 def _service(key: str) -> str:
     name, _, port = key.partition(":")
     parts = name.removesuffix(".svc").split(".")
-    if len(parts) != 2 or not all(parts) or (port and not port.isdigit()):
+    if len(parts) != 2 or not all(parts) or (port and not _is_number(port)):
         raise ResolverError(f"{key}: expected name.namespace:port")
     return ".".join(parts) + (f":{port}" if port else "")
 
 
 def _address(key: str, value: object) -> Address:
     host, _, port = str(value).removeprefix("https://").rstrip("/").rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+    if not host or not _is_number(port) or not 0 < int(port) < 65536:
         raise ResolverError(f"{key}: {value}: expected host:port")
     return host.strip("[]"), int(port)

@@ -272,7 +272,13 @@ def test_the_map_is_read_again(tmp_path: Path) -> None:
     assert resolver.find("c.d", 9) == ("127.0.0.1", 3)
 
 
-@pytest.mark.parametrize("text", ["[1]", "a: 1.2.3.4:5", "a.b.c: 1.2.3.4:5", "a.b: nowhere", "a.b: x:99999", "{"])
+BAD_MAPS = [
+    "[1]", "a: 1.2.3.4:5", "a.b.c: 1.2.3.4:5", "a.b: nowhere", "a.b: x:99999", "{", "a.b: 2001-99-99", "a.b: !!int x",
+    "a.b: x:²", "a.b:²: x:1", "a: " + "[" * 3000,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", BAD_MAPS, ids=range(len(BAD_MAPS)))
 def test_a_map_that_means_nothing(tmp_path: Path, text: str) -> None:
     from apiext.webhooks.resolver import ResolverError
 

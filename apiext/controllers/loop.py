@@ -52,10 +52,15 @@ class Loop:
         self._now(key)
 
     def add_after(self, key: str, seconds: float) -> None:
-        """Ask for a run in so many seconds, unless one is due before."""
-        if self._stopped or key in self._timers:
+        """Ask for a run in so many seconds, unless one is due before; one that is due later comes then."""
+        if self._stopped:
             return
-        self._timers[key] = asyncio.get_running_loop().call_later(seconds, self._now, key)
+        loop, timer = asyncio.get_running_loop(), self._timers.get(key)
+        if timer is not None:
+            if timer.when() <= loop.time() + seconds:
+                return
+            timer.cancel()
+        self._timers[key] = loop.call_later(seconds, self._now, key)
 
     async def run(self, key: str) -> None:
         """Run the key now and wait for it: a run that begins after this call. Raises what the run raises."""
@@ -156,7 +161,6 @@ class Loop:
         where = None if stored else failure  # the reason of a storage error is its text
         log.log(level, "%s of %s failed (%s), again in %.3f s", self._name, key, failure, pause, exc_info=where)
         if not self._stopped and key not in self._ready:
-            self._timers.pop(key, None)  # not cancelled: it may be due sooner
             self.add_after(key, pause)
 
     def _schedule_resync(self) -> None:

@@ -219,8 +219,10 @@ class Connection(asyncio.BufferedProtocol):
             self._bound(len(self._chunked) + size)
             if last < end + 4 + size:
                 return None
-            self._chunked += memoryview(buffer)[end + 2 : end + 2 + size]
             self._start = end + 4 + size
+            if buffer[self._start - 2 : self._start] != b"\r\n":
+                raise Broken(f"{_BROKEN}malformed chunked encoding")
+            self._chunked += memoryview(buffer)[end + 2 : end + 2 + size]
 
     def _bound(self, size: int) -> None:
         if size > self._most:

@@ -136,7 +136,7 @@ class Answers:
                 continue
             rest = form.rest(text, start, raw, begin + inside)
             try:
-                answer = orjson.loads(b"{%b" % raw[rest : following - gap]) if rest else {}
+                answer = orjson.loads(b"{" + raw[rest : following - gap]) if rest else {}
                 if not answer or min(answer) <= "metadata" or not settled(answer):
                     continue
                 made = orjson.dumps(answer, option=orjson.OPT_SORT_KEYS)
@@ -144,7 +144,7 @@ class Answers:
                     self.lacking = shape.default(answer)
             except (ValueError, TypeError):  # who takes it tells what is wrong
                 continue
-            tail = b"%b,%b" % (text[place : start + form.size], made[1:])
+            tail = b"".join((text[place : start + form.size], b",", made[1:]))
             found[number] = self.known.keep(question.raw, Converted(shown + text[start:place], tail))
         self._forms.paid(len(found) - found.count(None))
         return found

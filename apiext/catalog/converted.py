@@ -119,7 +119,7 @@ class Converted:
     def at(self, revision: int) -> bytes:
         """Return the object with a resourceVersion."""
         if self.head:
-            return b'%b"resourceVersion":"%d",%b' % (self.head, revision, self.tail)
+            return b"".join((self.head, b'"resourceVersion":"', str(revision).encode(), b'",', self.tail))
         document: Any = orjson.loads(self.tail)
         document.setdefault("metadata", {})["resourceVersion"] = str(revision)
         return encode(document)

@@ -17,6 +17,7 @@ from apiext import limits
 _VALUE = re.compile(rb'(":\s*")([^"\\]*+)(?=")')  # of a member that is a text, with what stands before it
 _BEFORE = re.compile(rb'"metadata"\s*:\s*\Z')
 _AFTER = re.compile(rb'\s*,\s*(?=")')
+_QUOTE, _BACKSLASH = b'"\\'  # as numbers: bytes are looked for in bytes by way of a TypeError
 _SORTED = orjson.OPT_SORT_KEYS
 _read = json.JSONDecoder().raw_decode
 
@@ -40,7 +41,8 @@ class Listed(NamedTuple):
 class Form:
     """Metadata with the same members and lengths: their text as it is asked about, and as it is answered.
 
-    ``%b`` stands in both where a value does: of texts that have neither quotes nor backslashes each is as good as any.
+    Both are in pieces, each other of which is a value: of texts that have neither quotes nor backslashes each is as good
+    as any, and takes the place of the one before.
     """
 
     __slots__ = ("_answered", "_asked", "_order", "_values", "size")
@@ -60,8 +62,8 @@ class Form:
             raise ValueError("these metadata are written in a way that is not understood")
         self.size = len(asked)
         self._values = Struct("".join(f"{len(text)}x{len(value)}s" for text, value in zip(fixed, values, strict=False)))
-        self._asked = _pattern(fixed)
-        self._answered = _pattern(written) + after
+        self._asked = _mixed(fixed, values)
+        self._answered = [*_mixed(written, numbers), after]
         places = [sorted_numbers.index(number) for number in numbers]
         self._order: Callable[[Any], Any] | None = itemgetter(*places) if places != sorted(places) else None
 
@@ -72,9 +74,13 @@ class Form:
         except error:  # the text is too short
             return 0
         text = b"".join(values)
-        if not asked.startswith(self._asked % values, start) or b'"' in text or b"\\" in text:
+        if _QUOTE in text or _BACKSLASH in text:
             return 0
-        expected = self._answered % (values if self._order is None else self._order(values))
+        self._asked[1::2] = values
+        if not asked.startswith(b"".join(self._asked), start):
+            return 0
+        self._answered[1:-1:2] = values if self._order is None else self._order(values)
+        expected = b"".join(self._answered)
         return place + len(expected) if answered.startswith(expected, place) else 0
 
 
@@ -139,11 +145,3 @@ def _mixed(fixed: Sequence[bytes], values: Sequence[bytes]) -> list[bytes]:
     mixed = [b""] * (2 * len(values) + 1)
     mixed[::2], mixed[1::2] = fixed, values
     return mixed
-
-
-def _pattern(fixed: Sequence[bytes]) -> bytes:
-    return b"%b".join(map(_escaped, fixed))
-
-
-def _escaped(text: bytes) -> bytes:
-    return text.replace(b"%", b"%%")

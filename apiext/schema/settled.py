@@ -40,20 +40,28 @@ def _make(node: Structural, root: bool) -> Test:
     extra = settled(node.map_values) if node.map_values is not None else unsettled
     items = settled(node.items) if node.items is not None else unsettled
 
+    flat: list[Any] = []  # names and types of the members of an object that was settled, all of them scalars
+
     def test(value: Any) -> bool:
+        nonlocal flat
         if value.__class__ is list:
             types = set(map(type, value))
             if types <= _SCALARS:
                 return True
             return types <= _VALUES and all(items(it) for it in value if it.__class__ is dict or it.__class__ is list)
-        if closed and not knows(value):
-            return False
-        if len(value) > FEW:
-            types = set(map(type, value.values()))
-            if types <= _SCALARS:
+        size = len(value)
+        if size > FEW:
+            shape = [*value, *map(type, value.values())]
+            if shape == flat:
                 return True
+            types = set(shape[size:])
             if not types <= _VALUES:
                 return False
+            if types <= _SCALARS and not (closed and not knows(value)):
+                flat = shape
+                return True
+        if closed and not knows(value):
+            return False
         for name, item in value.items():
             kind = item.__class__
             if kind is dict or kind is list:

@@ -166,6 +166,7 @@ PATTERNS_SEEN = 1024  # regular expressions of schemas
 SHAPES_SEEN = 512  # names and classes of the members of maps whose owners were asked for
 OWNERSHIPS_SEEN = 256  # updates of objects that were owned alike and changed alike
 OWNERSHIP_BYTES = 4096  # bytes of who owned what and of what changed, where that is remembered
+SHAPE_MEMBERS = 256  # members of an object whose names and classes are remembered by the test that settles it
 SHAPES_OF_A_NODE = 8  # names and classes of the members of objects that were judged by one place of a schema
 DOCUMENTS_KEPT = 64  # parts of OpenAPI documents that many versions share
 ROADS_KEPT = 4096  # paths of collections that GETs go to

@@ -1,7 +1,7 @@
 """What a conversion webhook answers about the objects of one version: questions, and what is kept of the answers."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import orjson
@@ -43,8 +43,9 @@ class Question(NeedsConversion):
     def learn(self, listed: Listed, index: int) -> None:
         self.answers.learn(self, listed, index)
 
-    def another(self, raw: bytes) -> NeedsConversion | Converted | None:
-        return self.answers.known.find(raw) or self.answers.question(raw)
+    @property
+    def others(self) -> Callable[[bytes], NeedsConversion | Converted | None]:
+        return self.answers.of
 
 
 class Answers:
@@ -68,6 +69,10 @@ class Answers:
         self._source: tuple[bytes, Text] | None = None  # beginning and text of what was asked last
         self._forms = Forms()
         self._heads = b"", b"", ""  # what came before metadata in the last text asked about and answered, and the kind
+
+    def of(self, raw: bytes) -> Converted | Question | None:
+        """Return what is known of an object of another version, or the question about it; None as ``question``."""
+        return self.known.find(raw) or self.question(raw)
 
     def ask_quickly(self, raw: bytes, revision: int) -> None:
         question = self.question(raw) if revision else None
@@ -128,6 +133,7 @@ class Answers:
         shape, start, inside = self._shape(), len(asked), len(opening)
         settled, form_of = shape.settled, self._forms.of(opening)
         found: list[Converted | None] = [None] * len(questions)
+        kept: dict[int, Converted] = {}
         places = zip(questions, begins[index:], begins[index + 1 :], strict=False)  # where the last ends is not known
         for number, (question, begin, following) in enumerate(places):
             text, place = question.text, question.place
@@ -145,8 +151,10 @@ class Answers:
             except (ValueError, TypeError):  # who takes it tells what is wrong
                 continue
             tail = b"".join((text[place : start + form.size], b",", made[1:]))
-            found[number] = self.known.keep(question.raw, Converted(shown + text[start:place], tail))
-        self._forms.paid(len(found) - found.count(None))
+            kept[hash(question.raw)] = found[number] = Converted(shown + text[start:place], tail)
+        if kept:
+            self.known.keep_all(kept)
+            self._forms.paid(len(kept))
         return found
 
     def learn(self, question: Question, listed: Listed, index: int) -> None:

@@ -2,7 +2,7 @@
 
 import re
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 from weakref import ref
 
@@ -71,9 +71,14 @@ class NeedsConversion(Exception):
     def learn(self, listed: Listed, index: int) -> None:
         """Learn how metadata are written from an answer that was taken."""
 
-    def another(self, raw: bytes) -> "NeedsConversion | Converted | None":
-        """Return what this version knows of other stored bytes, or the question about them; None: look closer."""
-        return None
+    @property
+    def others(self) -> "Callable[[bytes], NeedsConversion | Converted | None]":
+        """What tells of other stored bytes what this version knows, or the question about them; None: look closer."""
+        return unknown
+
+
+def unknown(raw: bytes) -> None:
+    """Return neither an answer nor a question."""
 
 
 PLACE = re.compile(rb'\{"apiVersion":"[^"\\]*","kind":"(?P<kind>[^"\\]*)","metadata":')
@@ -142,39 +147,43 @@ class Conversions:
 
     def keep(self, raw: bytes, made: Converted) -> Converted:
         """Remember what was made of the bytes; on the loop only, since the bound is shared."""
-        key = hash(raw)
-        self._made[key] = made
-        _BOUND.take(self, key, made)
+        self.keep_all({hash(raw): made})
         return made
 
-    def drop(self, key: int, made: int) -> None:
-        """Forget an answer if it still is the one of this id."""
-        if id(self._made.get(key)) == made:
-            del self._made[key]
+    def keep_all(self, made: Mapping[int, Converted]) -> None:
+        """Remember what was made of several bytes, by their hashes."""
+        self._made |= made
+        _BOUND.take(self, made)
+
+    def drop(self, made: Mapping[int, int]) -> None:
+        """Forget the answers that still are those of these ids."""
+        for key, number in made.items():
+            if id(self._made.get(key)) == number:
+                del self._made[key]
 
 
 class _Bound:
     """All remembered answers, oldest first; together at most limits.CONVERTED_BYTES, and always the newest.
 
-    It keeps none itself: those of a definition that is gone go with it.
+    Those that were kept together go together. It keeps none itself: those of a definition that is gone go with it.
     """
 
     __slots__ = ("_bytes", "_held")
 
     def __init__(self) -> None:
-        self._held: deque[tuple[ref[Conversions], int, int, int]] = deque()
+        self._held: deque[tuple[ref[Conversions], Mapping[int, int], int]] = deque()
         self._bytes = 0
 
-    def take(self, conversions: Conversions, key: int, made: Converted) -> None:
-        size = len(made.head) + len(made.tail) + limits.CONVERTED_OVERHEAD
-        self._held.append((ref(conversions), key, id(made), size))
+    def take(self, conversions: Conversions, made: Mapping[int, Converted]) -> None:
+        size = sum([len(one.head) + len(one.tail) for one in made.values()]) + limits.CONVERTED_OVERHEAD * len(made)
+        self._held.append((ref(conversions), dict(zip(made, map(id, made.values()), strict=True)), size))
         self._bytes += size
         while self._bytes > limits.CONVERTED_BYTES and len(self._held) > 1:
-            place, old_key, old_made, size = self._held.popleft()
+            place, ids, size = self._held.popleft()
             self._bytes -= size
             old = place()
             if old is not None:
-                old.drop(old_key, old_made)
+                old.drop(ids)
 
 
 _BOUND = _Bound()

@@ -41,8 +41,8 @@ class Listed(NamedTuple):
 class Form:
     """Metadata with the same members and lengths: their text as it is asked about, and as it is answered.
 
-    Both are in pieces, each other of which is a value: of texts that have neither quotes nor backslashes each is as good
-    as any, and takes the place of the one before.
+    Both are in pieces, every second a value: of texts that have neither quotes nor backslashes each is as good as any,
+    and takes the place of the one before.
     """
 
     __slots__ = ("_answered", "_asked", "_order", "_values", "size")

@@ -3,13 +3,16 @@
 import asyncio
 import logging
 import uuid
+from bisect import bisect_right
 from collections.abc import Callable, Coroutine, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, groupby
+from operator import attrgetter
 from time import perf_counter
 from typing import Any, Protocol
 
 from apiext import limits
-from apiext.catalog.converted import Converted, NeedsConversion
+from apiext.catalog.converted import Converted, NeedsConversion, unknown
 from apiext.catalog.served import ServedResource
 from apiext.conversion import review
 from apiext.conversion.metrics import Metrics
@@ -94,8 +97,10 @@ class Converter:
         ConversionError, and what the viewer raises.
         """
         found: list[Entry] = []
-        window, turn = _Window(), Turn()
-        asked: Callable[[bytes], NeedsConversion | Converted | None] = _unknown
+        places: list[int] = []
+        needs: list[NeedsConversion] = []
+        size, turn = 0, Turn()
+        asked: Callable[[bytes], NeedsConversion | Converted | None] = unknown  # who asks questions is not known yet
         for number, entry in enumerate(entries):
             if not number % _BREATH:
                 await turn.give()
@@ -106,25 +111,26 @@ class Converter:
                     continue
                 except NeedsConversion as first:
                     need = first.with_traceback(None)  # it holds frames
-                    asked = first.another
+                    asked = first.others
             if isinstance(need, Converted):
                 found.append(Shown(entry, viewer, b"", need))
                 continue
-            full = window.add(len(found), need)
+            places.append(len(found))
+            needs.append(need)
             found.append(entry)
-            if full:
-                await self._fill(resource, viewer, found, window, request)
-        await self._fill(resource, viewer, found, window, request)
+            size += len(need.text)
+            if len(needs) >= _NEEDS_AT_ONCE or size >= _BYTES_AT_ONCE:
+                self._fill(viewer, found, places, await self.answer(resource, needs, request=request))
+                places, needs, size = [], [], 0
+        self._fill(viewer, found, places, await self.answer(resource, needs, request=request))
         return found
 
-    async def _fill(
-        self, resource: ServedResource, viewer: Viewer, found: list[Entry], window: "_Window", request: bool
+    def _fill(
+        self, viewer: Viewer, found: list[Entry], places: Sequence[int], answers: Sequence[Converted | None]
     ) -> None:
-        places, needs = window.take()
-        for place, made in zip(places, await self.answer(resource, needs, request=request), strict=True):
+        for place, made in zip(places, answers, strict=True):
             if made is not None:
-                entry = found[place]
-                found[place] = Shown(entry, viewer, b"", made)
+                found[place] = Shown(found[place], viewer, b"", made)
 
     def prepare(
         self,
@@ -184,20 +190,20 @@ class Converter:
         fresh = [need for need in needs if need.key not in known]
         for batch in _batches(fresh):
             flight = _Flight(batch)
-            for need in batch:
-                known[need.key] = flight
+            known |= dict.fromkeys(flight.keys, flight)
             if self._group is None:
                 flight.land(ConversionError(review.failed(batch[0].document, STOPPING), CALL))
             else:
                 self._spawn(self._group, self._convert(hook, flight))
         flights = [known[need.key] for need in needs]
         if self._group is None:
-            self._forget(fresh)
+            for flight in set(flights):
+                self._forget(flight)
         return flights
 
-    def _forget(self, needs: Sequence[NeedsConversion]) -> None:
-        for need in needs:
-            self._flights.pop(need.key, None)
+    def _forget(self, flight: "_Flight") -> None:
+        for key in flight.keys:
+            self._flights.pop(key, None)
 
     async def _convert(self, hook: _Hook, flight: "_Flight") -> None:
         """Make one review of a flight and bring it down."""
@@ -216,7 +222,7 @@ class Converter:
             log.exception("an answer of the conversion webhook of %s could not be used", hook.name)
             error = ConversionError(review.failed(first.document, failure), INVALID_OBJECT)
         finally:
-            self._forget(needs)
+            self._forget(flight)
             flight.land(error)
         versions = (_version(first.document.get("apiVersion")), _version(first.api_version))
         failed = next(iter(flight.failures.values()), flight.error)
@@ -236,28 +242,33 @@ class Converter:
 
     async def _spread(self, flight: "_Flight", given: review.Answered) -> None:
         """Keep the answer to each need, or what is wrong with it: one bad object is no fault of the others."""
-        turn, needs = Turn(), flight.needs
-        known: Sequence[Converted | None] = ()
-        for index, need in enumerate(needs):
-            if not index % _BREATH:
-                await turn.give()
-                known = need.recognize(needs[index : index + _BREATH], given.listed, index)
-            made = known[index % _BREATH]
-            if made is None:
-                answer = given[index]
-                try:
-                    made = need.take(answer)
+        turn, needs, keys = Turn(), flight.needs, flight.keys
+        for start in range(0, len(needs), _BREATH):
+            await turn.give()
+            some = needs[start : start + _BREATH]
+            known = some[0].recognize(some, given.listed, start)
+            flight.kept.update(zip(keys[start:], known, strict=False))
+            if None in known:
+                for index, made in enumerate(known, start):
                     if made is None:
-                        made = need.keep(*review.accepted(need, given, answer, index if len(needs) > 1 else -1))
-                    elif given.listed is not None:
-                        need.learn(given.listed, index)
-                except ConversionError as error:
-                    flight.failures[need.key] = error
-                    continue
-                except (ValueError, TypeError) as error:  # what the version's schema cannot take, or JSON too deep
-                    flight.failures[need.key] = ConversionError(str(error), INVALID_OBJECT)
-                    continue
-            flight.kept[need.key] = made
+                        self._take(flight, given, index)
+
+    def _take(self, flight: "_Flight", given: review.Answered, index: int) -> None:
+        """Keep one answer as it is, or as far as it is acceptable."""
+        needs, key = flight.needs, flight.keys[index]
+        need, answer = needs[index], given[index]
+        try:
+            made = need.take(answer)
+            if made is None:
+                made = need.keep(*review.accepted(need, given, answer, index if len(needs) > 1 else -1))
+            elif given.listed is not None:
+                need.learn(given.listed, index)
+        except ConversionError as error:
+            flight.failures[key] = error
+        except (ValueError, TypeError) as error:  # what the version's schema cannot take, or JSON too deep
+            flight.failures[key] = ConversionError(str(error), INVALID_OBJECT)
+        else:
+            flight.kept[key] = made
 
     def _hook(self, resource: ServedResource) -> _Hook:
         """Return the webhook as it is configured now; a changed one starts with nobody waiting and no failures."""
@@ -273,40 +284,14 @@ class Converter:
         return known
 
 
-def _unknown(raw: bytes) -> None:
-    """Return no question: it is not known yet who asks them."""
-
-
-class _Window:
-    """Needs that go out together, and where they came from."""
-
-    __slots__ = ("_bytes", "_needs", "_places")
-
-    def __init__(self) -> None:
-        self._bytes = 0
-        self._needs: list[NeedsConversion] = []
-        self._places: list[int] = []
-
-    def add(self, place: int, need: NeedsConversion) -> bool:
-        """Put a need in; tell whether that is all that goes out together."""
-        self._needs.append(need)
-        self._places.append(place)
-        self._bytes += len(need.text)
-        return len(self._needs) >= _NEEDS_AT_ONCE or self._bytes >= _BYTES_AT_ONCE
-
-    def take(self) -> tuple[list[int], list[NeedsConversion]]:
-        taken = self._places, self._needs
-        self._places, self._needs, self._bytes = [], [], 0
-        return taken
-
-
 class _Flight:
     """One review under way: what it asks, what was kept of the answer, what went wrong in all or with an object."""
 
-    __slots__ = ("done", "error", "failures", "kept", "needs")
+    __slots__ = ("done", "error", "failures", "kept", "keys", "needs")
 
     def __init__(self, needs: Sequence[NeedsConversion]) -> None:
         self.needs = needs
+        self.keys = [need.key for need in needs]
         self.kept: dict[Hashable, Converted | None] = {}
         self.failures: dict[Hashable, ConversionError] = {}
         self.error: ConversionError | None = None
@@ -324,20 +309,17 @@ class _Flight:
             raise error
 
 
-def _batches(needs: Sequence[NeedsConversion]) -> Iterator[list[NeedsConversion]]:
+def _batches(needs: Sequence[NeedsConversion]) -> Iterator[Sequence[NeedsConversion]]:
     """Yield needs in reviews: of one target version, at most limits.REVIEW_OBJECTS and about limits.REVIEW_BYTES."""
-    batch: list[NeedsConversion] = []
-    size = 0
-    for need in needs:
-        weight = len(need.text)
-        full = len(batch) >= limits.REVIEW_OBJECTS or size + weight > limits.REVIEW_BYTES
-        if batch and (full or batch[0].api_version != need.api_version):
-            yield batch
-            batch, size = [], 0
-        batch.append(need)
-        size += weight
-    if batch:
+    begin = 0
+    while begin < len(needs):
+        alike = next(groupby(needs[begin : begin + limits.REVIEW_OBJECTS], attrgetter("api_version")))[1]
+        batch = [*alike]
+        ends = [*accumulate([len(need.text) for need in batch])]
+        if ends[-1] > limits.REVIEW_BYTES:
+            batch = batch[: max(1, bisect_right(ends, limits.REVIEW_BYTES))]
         yield batch
+        begin += len(batch)
 
 
 def _version(api_version: Any) -> str:

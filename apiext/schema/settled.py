@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from apiext import limits
 from apiext.schema.prune import FEW, members
 from apiext.schema.structural import Structural
 
@@ -40,10 +41,10 @@ def _make(node: Structural, root: bool) -> Test:
     extra = settled(node.map_values) if node.map_values is not None else unsettled
     items = settled(node.items) if node.items is not None else unsettled
 
-    flat: list[Any] = []  # names and types of the members of an object that was settled, all of them scalars
+    seen: list[Any] = []  # names and types of the members of the last object that was settled and all scalars
 
     def test(value: Any) -> bool:
-        nonlocal flat
+        nonlocal seen
         if value.__class__ is list:
             types = set(map(type, value))
             if types <= _SCALARS:
@@ -52,15 +53,16 @@ def _make(node: Structural, root: bool) -> Test:
         size = len(value)
         if size > FEW:
             shape = [*value, *map(type, value.values())]
-            if shape == flat:
+            if shape == seen:
                 return True
             types = set(shape[size:])
-            if not types <= _VALUES:
+            if not types <= _VALUES or (closed and not knows(value)):
                 return False
-            if types <= _SCALARS and not (closed and not knows(value)):
-                flat = shape
+            if types <= _SCALARS:
+                if size <= limits.SHAPE_MEMBERS:
+                    seen = shape
                 return True
-        if closed and not knows(value):
+        elif closed and not knows(value):
             return False
         for name, item in value.items():
             kind = item.__class__

@@ -41,8 +41,8 @@ class Connection(asyncio.BufferedProtocol):
     """
 
     __slots__ = (
-        "_buffer", "_chunked", "_deadline", "_due", "_end", "_head", "_loop", "_lost", "_most", "_start", "_timer",
-        "_waiter", "began", "idle_since", "transport",
+        "_buffer", "_chunked", "_deadline", "_due", "_end", "_head", "_lacking", "_loop", "_lost", "_most", "_start",
+        "_timer", "_waiter", "began", "idle_since", "transport",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -54,6 +54,7 @@ class Connection(asyncio.BufferedProtocol):
         self.idle_since = 0.0
         self._buffer = bytearray(_RECORD)
         self._start = self._end = 0  # of what has come and was not taken yet
+        self._lacking = 0  # bytes that have to come before it is worth looking
         self._chunked = bytearray()
         self._head: _Head | None = None
         self._waiter: asyncio.Future[Answer] | None = None
@@ -77,7 +78,7 @@ class Connection(asyncio.BufferedProtocol):
         """
         assert self.transport is not None
         self.began, self._head, self._most = False, None, most
-        self._start = self._end = 0
+        self._start = self._end = self._lacking = 0
         self._chunked.clear()
         self._waiter = self._loop.create_future()
         if self._lost:
@@ -138,6 +139,9 @@ class Connection(asyncio.BufferedProtocol):
             return
         self.began = True
         self._end += nbytes
+        self._lacking -= nbytes
+        if self._lacking > 0:
+            return
         try:
             answer = self._parse()
         except CallError as error:
@@ -189,6 +193,7 @@ class Connection(asyncio.BufferedProtocol):
             return None
         self._bound(head.length)
         if come < head.length:
+            self._lacking = head.length - come
             return None
         body = self._taken(self._start + head.length)
         return Answer(head.status, head.content_type, body, head.reusable and come == head.length)

@@ -236,13 +236,13 @@ def test_others_are_asked_about_alike() -> None:
     of = served("v1", TYPED)
     raws = [orjson.dumps(widget(spec={"replicas": n}), option=orjson.OPT_SORT_KEYS) for n in range(3)]
     first = question(of, raws[0])
-    second = first.another(raws[1])
+    second = first.others(raws[1])
     assert isinstance(second, NeedsConversion)
     assert (second.text, second.key) == (question(of, raws[1]).text, question(of, raws[1]).key)
     kept = second.keep({**orjson.loads(second.text), "apiVersion": "example.com/v2"}, b"")
-    assert first.another(raws[1]) is kept
+    assert first.others(raws[1]) is kept
     for unseen in (b'{"apiVersion":"example.com/v2","kind":"Widget"}', b'{"kind":"Widget"}', b"[]", b""):
-        assert first.another(unseen) is None
+        assert first.others(unseen) is None
 
 
 def in_go(document: Any) -> Any:

@@ -89,3 +89,23 @@ def test_a_null_that_goes_is_told_wherever_it_was(place: str) -> None:
         document["spec"][at][place]["x"] = None
         assert shape.drop_nulls(document)
         assert document["spec"][at][place] == {}
+
+
+def test_what_was_settled_last_is_no_excuse_for_others() -> None:
+    names = [f"m{number:02}" for number in range(12)]
+    shape = compile_schema({"type": "object", "properties": dict.fromkeys(names, TEXT)})
+    shape.prepare(quickly=True)
+    plain: dict[str, Any] = {"apiVersion": "v1", "kind": "X", "metadata": {}, **dict.fromkeys(names, "x")}
+    others = ({"m03": None}, {"m03": 0.5}, {"unknown": "x"}, {"m03": {}}, {"m03": ["x", None]})
+    for other in others:
+        assert shape.settled(plain)
+        assert shape.settled({**plain, "m01": 1})
+        assert not shape.settled({**plain, **other}), other
+    inner = compile_schema(
+        {"type": "object", "properties": {"spec": {"type": "object", "properties": dict.fromkeys(names, TEXT)}}}
+    )
+    inner.prepare(quickly=True)
+    held = dict.fromkeys(names, "x")
+    for other in ({}, *others):
+        assert inner.settled({"spec": held})
+        assert inner.settled({"spec": {**held, **other}}) is (not other), other

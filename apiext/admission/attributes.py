@@ -1,6 +1,6 @@
 """What an admission plug-in sees of a write, and what it may leave behind."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -134,12 +134,6 @@ class Attributes:
         metadata = (self.new or {}).get("metadata") or {}
         # upstream: an object without a name is called Unknown
         return self.name or metadata.get("name") or metadata.get("generateName") or "Unknown"
-
-    @property
-    def extra(self) -> Mapping[str, Sequence[str]]:
-        """What else is known of the user."""
-        found = self.user.extra
-        return {name: list(values) for name, values in found} if found else {}
 
 
 NAMESPACES = GroupResource("", "namespaces")

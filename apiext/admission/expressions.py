@@ -7,7 +7,7 @@ from time import perf_counter
 from typing import Any
 
 from apiext import limits
-from apiext.admission.attributes import Attributes, Form
+from apiext.admission.attributes import Attributes, Form, Requester
 from apiext.admission.metrics import Metrics
 from apiext.catalog.admission_cel import REQUEST_RESOURCE
 from apiext.cel.dynamic import dynamic
@@ -49,22 +49,31 @@ def variables(
 
 def request(attributes: Attributes, form: Form) -> dict[str, Any]:
     """Return the request of an AdmissionReview without uid and objects, empty fields left out (ADM-007)."""
-    user = attributes.user
-    info = {"username": user.name, "uid": user.uid, "groups": list(user.groups), "extra": dict(attributes.extra)}
-    texts = {
-        "subResource": attributes.subresource,
-        "requestSubResource": attributes.subresource,
-        "name": attributes.name,
-        "namespace": attributes.shown_namespace,
-    }
-    return {
-        **_place(attributes.resource, form, attributes.form),
-        **{name: text for name, text in texts.items() if text},
-        "operation": attributes.operation,
-        "userInfo": {name: value for name, value in info.items() if value},
-        "dryRun": attributes.dry_run,
-        "options": attributes.options,
-    }
+    found: dict[str, Any] = {**_place(attributes.resource, form, attributes.form)}
+    if attributes.subresource:
+        found["subResource"] = found["requestSubResource"] = attributes.subresource
+    if attributes.name:
+        found["name"] = attributes.name
+    if namespace := attributes.shown_namespace:
+        found["namespace"] = namespace
+    found["operation"] = attributes.operation
+    found["userInfo"] = _user_info(attributes.user)
+    found["dryRun"] = attributes.dry_run
+    found["options"] = attributes.options
+    return found
+
+
+def _user_info(user: Requester) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if user.name:
+        found["username"] = user.name
+    if user.uid:
+        found["uid"] = user.uid
+    if user.groups:
+        found["groups"] = list(user.groups)
+    if user.extra:
+        found["extra"] = {name: list(values) for name, values in user.extra}
+    return found
 
 
 @lru_cache(limits.FORMS_SEEN)

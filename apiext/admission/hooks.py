@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -31,7 +31,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Hook:
-    """One webhook of a configuration. ``target`` is what is wrong with its clientConfig when nothing can be called."""
+    """One webhook of a configuration. ``target`` is what is wrong with its clientConfig when nothing can be called.
+
+    ``owner`` is whose calls share one bulkhead: hooks that mutate and hooks that judge often have the same names.
+    """
 
     name: str
     configuration: str
@@ -43,12 +46,11 @@ class Hook:
     criteria: Criteria
     conditions: Conditions
     reinvoke: bool
+    owner: str = field(init=False)
 
-    @property
-    def owner(self) -> str:
-        """Whose calls share one bulkhead: hooks that mutate and hooks that judge often have the same names."""
+    def __post_init__(self) -> None:
         place = self.target.url if isinstance(self.target, Target) else ""
-        return f"admission/{self.configuration}/{self.name} {place}"
+        object.__setattr__(self, "owner", f"admission/{self.configuration}/{self.name} {place}")
 
 
 def compile_hooks(configuration: View) -> list[Hook]:

@@ -113,22 +113,29 @@ Settle = Callable[[ServedVersion, str, Document], Document]
 """(version, subresource, object) → the object as the version has it; raises StatusError."""
 
 
+_OF_KIND = slice(1, 3)  # group and version in a Form
+
+
 class Versions:
-    """The objects of a write by the apiVersion of their kind."""
+    """The objects of a write by the group and version of their kind."""
 
     __slots__ = ("_attributes", "_convert", "_known")
 
     def __init__(self, attributes: Attributes, convert: Convert, new: View | None) -> None:
         self._attributes = attributes
         self._convert = convert
-        self._known = {attributes.form.api_version: Shown(new, attributes.old)}
+        self._known = {attributes.form[_OF_KIND]: Shown(new, attributes.old)}
+
+    def at_hand(self, form: Form) -> Shown | None:
+        """Return the objects as a hook wants them, None if they have to be converted."""
+        return self._known.get(form[_OF_KIND])
 
     async def shown(self, form: Form) -> Shown:
         """Return the objects as a hook wants them; raises StatusError when they cannot be converted."""
-        found = self._known.get(form.api_version)
+        found = self.at_hand(form)
         if found is None:
             whole = next(iter(self._known.values()))
-            found = self._known[form.api_version] = Shown(
+            found = self._known[form[_OF_KIND]] = Shown(
                 await self._converted(whole.new, form), await self._converted(whole.old, form)
             )
         return found
@@ -136,15 +143,15 @@ class Versions:
     async def change(self, form: Form, new: Document, settle: Settle = normalized) -> Document:
         """Take what a hook made of the new object, and return it in the version of the request, settled there."""
         own = self._attributes.form
-        if form.api_version == own.api_version:
-            self._known = {own.api_version: self._known[own.api_version].with_new(new)}
+        if form[_OF_KIND] == own[_OF_KIND]:
+            self._known = {own[_OF_KIND]: self._known[own[_OF_KIND]].with_new(new)}
             return new
         definition = self._attributes.definition
         assert definition is not None, "only a known resource has other versions"
         back = await self._convert(definition, new, own.api_version)
         back = settle(served_in(definition, own.api_version), self._attributes.subresource, back)
-        before, there = self._known[own.api_version], self._known[form.api_version]
-        self._known = {own.api_version: before.with_new(back), form.api_version: there.with_new(new)}
+        before, there = self._known[own[_OF_KIND]], self._known[form[_OF_KIND]]
+        self._known = {own[_OF_KIND]: before.with_new(back), form[_OF_KIND]: there.with_new(new)}
         return back
 
     async def _converted(self, document: View | None, form: Form) -> View | None:

@@ -83,7 +83,7 @@ class _Mutation:
         form = await calls.form_for(self._around, hook, self._attributes, self._versions, "admit", self._new)
         if form is None or (self._rounds.second and hook.owner not in self._again.wanted):
             return
-        shown = await calls.shown_as(self._versions, form, mutating=True)
+        shown = self._versions.at_hand(form) or await calls.shown_as(self._versions, form, mutating=True)
         place = f"round_{int(self._rounds.second)}_index_{index}"
         observed = Observed(self._around, hook, self._attributes.operation, "admit")
         changed = False
@@ -188,7 +188,8 @@ class ValidatingWebhooks(_Webhooks):
             await turn.give()
             form = await calls.form_for(self._around, hook, attributes, versions, "validating", attributes.new)
             if form is not None:
-                meant.append((hook, form, await calls.shown_as(versions, form, mutating=False)))
+                shown = versions.at_hand(form) or await calls.shown_as(versions, form, mutating=False)
+                meant.append((hook, form, shown))
         if not meant:
             return
         if calls.late(attributes):

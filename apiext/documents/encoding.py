@@ -128,10 +128,10 @@ def encode_in_order(document: View | list[Any]) -> bytes:
 def _has_floats(raw: bytes) -> bool:
     """Tell whether compact JSON holds a float; it may err on the side of yes."""
     if raw[:1] in _CONTAINERS:  # quick looks first: translated bytes are searched ten times as fast as by a pattern
-        if b":." not in raw.translate(_PLACES, _DIGITS):  # of a float without its digits, place and sign are left
-            return False
+        if raw.translate(_PLACES, _DIGITS).find(b":.") < 0:  # of a float without its digits, place and sign are left
+            return False  # "in" would take twice as long: it tries bytes as a number first
         flat = raw.translate(_FLATTENED, b"-")
-        if b"0.0" not in flat and b":0e" not in flat:
+        if flat.find(b"0.0") < 0 and flat.find(b":0e") < 0:
             return False
     return _FLOAT.search(raw) is not None
 

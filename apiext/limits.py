@@ -157,7 +157,7 @@ QUERY_PARAMETERS = 10_000  # parameters of a query; one of more has none (upstre
 # --- what small functions remember, by their argument ---
 
 FORMS_SEEN = 256  # kinds and resources that reviews tell of
-WEBHOOK_HEADS_SEEN = 64  # heads of webhooks' answers: busy ones send the same for a second
+WEBHOOK_HEADS_SEEN = 64  # heads of webhooks' answers, of which busy ones send the same for a second, and of requests
 HEADERS_SEEN = 512  # values of a header, and what they mean
 TIMES_SEEN = 1024  # texts of times
 NAMES_SEEN = 4096  # groups with their resources and kinds

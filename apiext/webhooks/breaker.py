@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
 
 from apiext import limits
@@ -23,11 +23,12 @@ class Breaker:
     Only slow failures count: they hold requests, while a refused connection costs nothing and may be tried each time.
     """
 
-    __slots__ = ("_clock", "_failures", "_last", "_probe_at", "_room")
+    __slots__ = ("_clock", "_failures", "_last", "_probe_at", "_under_way", "_waiting")
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._clock = clock
-        self._room = asyncio.Semaphore(limits.WEBHOOK_PARALLEL)
+        self._under_way = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()  # for room
         self._failures = 0
         self._last = ""
         self._probe_at = 0.0
@@ -42,8 +43,12 @@ class Breaker:
 
         ``deadline`` is a time of the running loop, ``cut`` if the owner may take longer: then its end says nothing.
         """
-        self._admit()
-        await self._enter(deadline)
+        if self.is_open:
+            self._probe()
+        if self._under_way < limits.WEBHOOK_PARALLEL:
+            self._under_way += 1
+        else:
+            await self._wait(deadline)
         began = self._clock()
         try:
             answer = await call()
@@ -55,23 +60,37 @@ class Breaker:
                 self._count(error, self._clock() - began)
             raise
         finally:
-            self._room.release()
+            self._leave()
         self._failures = 0
         return answer
 
-    async def _enter(self, deadline: float) -> None:
-        if not self._room.locked():
-            await self._room.acquire()
-            return
-        async with asyncio.timeout_at(deadline):
-            await self._room.acquire()
-        if asyncio.get_running_loop().time() >= deadline:
-            self._room.release()
-            raise TimeoutError
+    async def _wait(self, deadline: float) -> None:
+        """Wait for the place of a call that ends."""
+        loop = asyncio.get_running_loop()
+        place = loop.create_future()
+        self._waiting.append(place)
+        try:
+            async with asyncio.timeout_at(deadline):
+                await place
+            if loop.time() >= deadline:
+                raise TimeoutError
+        except BaseException:
+            if place.done() and not place.cancelled():  # it came, but too late
+                self._leave()
+            elif place in self._waiting:
+                self._waiting.remove(place)
+            raise
 
-    def _admit(self) -> None:
-        if not self.is_open:
-            return
+    def _leave(self) -> None:
+        """Give a place to who has waited longest."""
+        while self._waiting:
+            place = self._waiting.popleft()
+            if not place.done():
+                place.set_result(None)
+                return
+        self._under_way -= 1
+
+    def _probe(self) -> None:
         now = self._clock()
         if now < self._probe_at:
             raise CircuitOpen(f"{self._last} (not asked again yet after {self._failures} failures in a row)")

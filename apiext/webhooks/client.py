@@ -8,6 +8,7 @@ import ssl
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from apiext import limits
 from apiext.webhooks.breaker import Breakers, Cut
@@ -116,32 +117,30 @@ class Client:
     async def _exchange(self, call: "_Call") -> Answer:
         if call.user is not ANONYMOUS:
             async with asyncio.timeout_at(call.deadline):
-                call.lines = await call.user.lines()
+                call.lines = "".join([f"{line}\r\n" for line in await call.user.lines()])
         pool = self._pool((call.target, call.user))
-        connection = self._idle(pool)
-        if connection is not None:
+        head = f"{_head(call.path, call.target.authority)}{len(call.body)}\r\n{call.lines}\r\n".encode("ascii")
+        idle = self._idle(pool)
+        while True:
+            connection, reusable = idle, False
+            if connection is None:
+                async with asyncio.timeout_at(call.deadline):
+                    connection = await self._connect(call.target, call.user)
             try:
-                return await self._on(pool, connection, call)
+                answer = await connection.exchange(head, call.body, call.most, call.deadline)
+                reusable = answer.reusable
+                return answer
             except Broken:
-                if connection.began:
+                if idle is None or connection.began:
                     raise
-        async with asyncio.timeout_at(call.deadline):
-            connection = await self._connect(call.target, call.user)
-        return await self._on(pool, connection, call)
-
-    async def _on(self, pool: _Pool, connection: Connection, call: "_Call") -> Answer:
-        reusable = False
-        try:
-            answer = await connection.exchange(call.head(), call.body, call.most, call.deadline)
-            reusable = answer.reusable
-        finally:
-            call.in_body = connection.in_body
-            if reusable and len(pool.idle) < limits.WEBHOOK_IDLE:
-                connection.idle_since = pool.used = time.monotonic()
-                pool.idle.append(connection)
-            else:
-                connection.close()
-        return answer
+                idle = None  # it was closed in the meantime: once more on a new one
+            finally:
+                call.in_body = connection.in_body
+                if reusable and len(pool.idle) < limits.WEBHOOK_IDLE:
+                    connection.idle_since = pool.used = time.monotonic()
+                    pool.idle.append(connection)
+                else:
+                    connection.close()
 
     def _idle(self, pool: _Pool) -> Connection | None:
         oldest = time.monotonic() - limits.WEBHOOK_IDLE_FOR
@@ -214,25 +213,26 @@ class _Call:
     deadline: float
     user: Credentials
     empty: bool
-    lines: tuple[str, ...] = ()
+    lines: str = ""
     in_body: bool = False
 
     @property
     def prefix(self) -> str:
         return f'Post "{self.target.url.removesuffix(self.target.path)}{self.path}": '
 
-    def head(self) -> bytes:
-        lines = (
-            f"POST {self.path} HTTP/1.1",
-            f"Host: {self.target.authority}",
-            "User-Agent: kube-apiserver-admission",
-            "Accept: application/json, */*",
-            "Content-Type: application/json",
-            f"Content-Length: {len(self.body)}",
-            *self.lines,
-            "\r\n",
-        )
-        return "\r\n".join(lines).encode("ascii")
+
+@lru_cache(limits.WEBHOOK_HEADS_SEEN)
+def _head(path: str, authority: str) -> str:
+    """Return how the head of a request begins, up to the length of its body."""
+    lines = (
+        f"POST {path} HTTP/1.1",
+        f"Host: {authority}",
+        "User-Agent: kube-apiserver-admission",
+        "Accept: application/json, */*",
+        "Content-Type: application/json",
+        "Content-Length: ",
+    )
+    return "\r\n".join(lines)
 
 
 async def _through(proxy: Proxy, target: Target, context: ssl.SSLContext) -> Connection:

@@ -29,6 +29,9 @@ class Target:
     service: str = ""
     plain: bool = False
 
+    def __hash__(self) -> int:
+        return hash((self.host, self.port, self.path))  # each call asks for it; equal ones have more in common
+
     @property
     def url(self) -> str:
         """The URL as errors show it, without a query."""

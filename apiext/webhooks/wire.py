@@ -170,8 +170,7 @@ class Connection(asyncio.BufferedProtocol):
         self._waiter.set_exception(Broken(text))
 
     def _taken(self, end: int) -> bytes:
-        with memoryview(self._buffer) as view:
-            return bytes(view[self._start : end])
+        return memoryview(self._buffer)[self._start : end].tobytes()
 
     def _parse(self) -> Answer | None:
         while self._head is None:

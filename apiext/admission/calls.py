@@ -1,11 +1,11 @@
 """One call of one webhook: whether it is meant, what it is told, and what its answer or silence means (ADM-005…012)."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
-from typing import ParamSpec, Protocol, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 from apiext import limits
 from apiext.admission import metrics as counts
@@ -122,15 +122,23 @@ async def meant(around: Surroundings, criteria: Criteria, attributes: Attributes
     return form
 
 
-async def form_for(
+def form_for(
     around: Surroundings, hook: Hook, attributes: Attributes, versions: Versions, type: str, new: View | None
-) -> Form | None:
+) -> Coroutine[Any, Any, Form | None]:
     """Return how a webhook wants to see the write, None when it is not meant; raises StatusError.
 
     ``new`` is the object as it is by now, ``type`` is admit or validating.
     """
+    if not hook.conditions.programs:
+        return meant(around, hook.criteria, attributes, new)
+    return _form_by_conditions(around, hook, attributes, versions, type, new)
+
+
+async def _form_by_conditions(
+    around: Surroundings, hook: Hook, attributes: Attributes, versions: Versions, type: str, new: View | None
+) -> Form | None:
     form = await meant(around, hook.criteria, attributes, new)
-    if form is None or not hook.conditions.programs:
+    if form is None:
         return form
     shown = await shown_as(versions, form, mutating=type == "admit")
     known = variables(attributes, form, shown.new, shown.old, partial(around.authorize, attributes.user))
@@ -229,7 +237,8 @@ class Observed:
 
     def passed(self) -> None:
         """Count an answer that let the write pass."""
-        self._count(200, rejected=False)
+        took = perf_counter() - self._began
+        self._around.metrics.webhook(self._hook.name, self._type, self._operation, 200, False, took)
 
     def failed(self, error: Exception) -> None:
         """Count a failure, a refusal or an error of our own."""

@@ -183,19 +183,17 @@ class Connection(asyncio.BufferedProtocol):
             if head.status >= 200:
                 self._head = head
         head, come = self._head, self._end - self._start
+        length = head.length
         if head.status in _NO_BODY:
             return Answer(head.status, head.content_type, b"", head.reusable and not come)
         if head.chunked:
             return self._parse_chunks(head)
-        if head.length is None:
-            self._bound(come)
+        self._bound(come if length is None else length)
+        if length is None or come < length:
+            self._lacking = 0 if length is None else length - come
             return None
-        self._bound(head.length)
-        if come < head.length:
-            self._lacking = head.length - come
-            return None
-        body = self._taken(self._start + head.length)
-        return Answer(head.status, head.content_type, body, head.reusable and come == head.length)
+        body = self._taken(self._start + length)
+        return Answer(head.status, head.content_type, body, head.reusable and come == length)
 
     def _check_head(self) -> None:
         if self._end - self._start > limits.WEBHOOK_HEAD:

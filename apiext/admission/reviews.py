@@ -20,7 +20,6 @@ from apiext.webhooks.reviews import STATUS, VERSIONS, decoded, review_types, typ
 GROUP = "admission.k8s.io"
 KIND = "AdmissionReview"
 _TEXT = Text()
-_UIDS = Uids()
 
 
 _RESPONSE = {
@@ -59,9 +58,8 @@ def version_of(accepted: Sequence[str]) -> str:
     raise BadReview("webhook does not accept known AdmissionReview versions (v1, v1beta1)")
 
 
-def new_uid() -> str:
-    """Return the uid of a new review; on the loop only."""
-    return _UIDS.next()
+new_uid = Uids().next
+"""Returns the uid of a new review; on the loop only."""
 
 
 def review(version: str, uid: str, attributes: Attributes, form: Form, shown: Shown) -> bytes:

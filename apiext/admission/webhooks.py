@@ -74,7 +74,8 @@ class _Mutation:
     async def run(self) -> Document | None:
         turn = Turn()
         for index, hook in enumerate(self._hooks):
-            await turn.give()
+            if index:
+                await turn.give()
             await self._turn(index, hook)
         self._again.leave(self._new)
         return self._new
@@ -184,8 +185,9 @@ class ValidatingWebhooks(_Webhooks):
         versions = Versions(attributes, self._around.convert, attributes.new)
         meant: list[tuple[Hook, Form, Shown]] = []
         turn = Turn()
-        for hook in await self._hooks(attributes):
-            await turn.give()
+        for index, hook in enumerate(await self._hooks(attributes)):
+            if index:
+                await turn.give()
             form = await calls.form_for(self._around, hook, attributes, versions, "validating", attributes.new)
             if form is not None:
                 shown = versions.at_hand(form) or await calls.shown_as(versions, form, mutating=False)

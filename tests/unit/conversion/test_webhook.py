@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import orjson
 import pytest
 
 from apiext import limits
+from apiext.catalog.converted import NeedsConversion
 from apiext.catalog.served import ServedResource
 from apiext.conversion.review import CALL, INVALID_OBJECT, ConversionError
 from apiext.conversion.webhook import Converter
@@ -81,6 +82,24 @@ async def test_lists_go_out_in_reviews_of_bounded_size(converter: Converter, hoo
     hook.answer = answer(renamed)
     await shown(converter, of, entries(5, size=limits.REVIEW_BYTES // 2, start=2000))
     assert sorted(len(request["objects"]) for request in hook.requests()) == [1, 1, 1, 1, 1]
+
+
+def needed(work: Callable[..., object], *args: object) -> NeedsConversion:
+    """Return what work asks for."""
+    with pytest.raises(NeedsConversion) as found:
+        work(*args)
+    return found.value
+
+
+@pytest.mark.rows("VER-004")
+async def test_a_review_is_about_one_version(converter: Converter, hook: Webhook) -> None:
+    of = served(hook)
+    first, *others = (needed(of.versions["v2"].view, entry.raw, 7) for entry in entries(3))
+    written = needed(of.versions["v2"].encode, {**widget(), "apiVersion": "example.com/v2"})
+    kept = await converter.answer(of, [first, written, *others])
+    assert all(kept)
+    asked = [(request["desiredAPIVersion"], len(request["objects"])) for request in hook.requests()]
+    assert sorted(asked) == [("example.com/v1", 1), ("example.com/v2", 1), ("example.com/v2", 2)]
 
 
 @pytest.mark.rows("VER-012")

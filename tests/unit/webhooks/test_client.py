@@ -8,7 +8,7 @@ import functools
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 from typing import Any
 
@@ -386,3 +386,35 @@ async def test_who_has_waited_longest_is_next(monkeypatch: pytest.MonkeyPatch) -
         gates["e"].set()
         await breaker.run(functools.partial(call, "e"), deadline)
     assert ended == ["a", "d", "e"]
+
+
+async def test_a_place_that_comes_too_late_is_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "WEBHOOK_PARALLEL", 1)
+    breaker, loop, ended = Breaker(), asyncio.get_running_loop(), list[str]()
+    gate = asyncio.Event()
+
+    async def call(name: str, then: float = 0.0) -> bytes:
+        await gate.wait()
+        time.sleep(then)  # noqa: ASYNC251 (the loop sees end and deadline at once)
+        ended.append(name)
+        return b""
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(breaker.run(functools.partial(call, "a", 0.1), loop.time() + 5))
+        await asyncio.sleep(0)
+        late = group.create_task(_outcome(breaker.run(functools.partial(call, "b"), loop.time() + 0.05)))
+        given_up = group.create_task(_outcome(breaker.run(functools.partial(call, "c"), loop.time() + 0.01)))
+        patient = group.create_task(breaker.run(functools.partial(call, "d"), loop.time() + 5))
+        assert isinstance(await given_up, TimeoutError)
+        gate.set()
+        assert await patient == b""
+        assert isinstance(await late, TimeoutError)
+    assert ended == ["a", "d"]
+    assert await breaker.run(functools.partial(call, "e"), loop.time() + 5) == b""
+
+
+async def _outcome(work: Awaitable[bytes]) -> bytes | TimeoutError:
+    try:
+        return await work
+    except TimeoutError as error:
+        return error

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from apiext import limits
 from apiext.meta import status
@@ -10,6 +10,7 @@ from apiext.storage.room import Room
 from apiext.verbs.call import Page
 
 _BODIES = 2  # times that the objects are in memory while their list is made: one by one, and joined
+_NO_BOUND = nullcontext()
 _NO_ROOM = "the server has too little memory left for this list; try again, ask for pages, or for plain JSON"
 
 
@@ -26,10 +27,12 @@ class Making:
         """Tell whether so many bytes fit besides those of the lists that are being made."""
         return self._room.fits(self._promised + size)
 
-    @contextmanager
-    def held(self, page: Page) -> Iterator[None]:
+    def held(self, page: Page) -> AbstractContextManager[None]:
         """Have memory for a list that is made of the objects of a page; 429 if there is none."""
-        size = _BODIES * page.size() if self._room.is_bounded else 0
+        return self._holding(_BODIES * page.size()) if self._room.is_bounded else _NO_BOUND
+
+    @contextmanager
+    def _holding(self, size: int) -> Iterator[None]:
         if size and not self.fits(size):
             raise status.too_many_requests(_NO_ROOM)
         self._promised += size

@@ -105,7 +105,7 @@ _DOCUMENT_OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNo
 _OPERATORS = {"=": "in", "==": "in", "!=": "notin", "in": "in", "notin": "notin", ">": "gt", "<": "lt"}
 _SYMBOLS = frozenset(("=", "==", "!=", "!", "(", ")", ">", "<", ","))
 _USUAL = re.compile(  # a key and a value that are valid, of an expression that is not too long: most selectors
-    r"((?:[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*/)?"
+    r"((?:(?=[^=]*/)[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*/)?"
     r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)==?([A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)"
 ).fullmatch
 _TOKEN = re.compile(r"[ \t\r\n]*(?:([=!()<>,]+)|([^=!()<>, \t\r\n]+))")

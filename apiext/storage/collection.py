@@ -153,7 +153,8 @@ class Collection:
         if keys is not None and len(keys) <= limits.INDEX_SORTED:
             inside = sorted(keys)
             inside = inside[bisect_left(inside, low + start) : bisect_left(inside, high) if high else None]
-            found = await pick(((inside, [entries[key] for key in inside]),), None, terms, limit)
+            found = [entries[key] for key in inside]
+            found = await pick(((inside, found),), None, terms, limit) if terms or limit else found
         else:
             found = await pick(batches(self._state.pieces(low + start, high)), keys, terms, limit)
         following = ""

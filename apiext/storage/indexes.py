@@ -40,11 +40,11 @@ class Index:
     A change only marks its key; marked keys are read when somebody asks next, so that writes pay next to nothing.
     """
 
-    __slots__ = ("_dimension", "_keys", "_stale", "_values", "idle", "users")
+    __slots__ = ("_dimension", "_keys", "_values", "idle", "stale", "users")
 
     def __init__(self, dimension: Dimension, keys: Iterable[str]) -> None:
         self._dimension = dimension
-        self._stale = dict.fromkeys(keys)
+        self.stale = dict.fromkeys(keys)
         self._values: dict[str, str | None] = {}
         self._keys: dict[str | None, set[str]] = {}
         self.users = 0
@@ -52,11 +52,11 @@ class Index:
 
     def mark(self, key: str) -> None:
         """Take note that the object of a key changed, came or went."""
-        self._stale[key] = None
+        self.stale[key] = None
 
     def settle(self, entries: Mapping[str, Entry], until: float) -> bool:
         """Read marked keys until that time; tell whether none is left. Raises what the reader raises."""
-        stale, read = self._stale, self._dimension.read
+        stale, read = self.stale, self._dimension.read
         while stale:
             key, _ = stale.popitem()
             entry = entries.get(key)
@@ -130,17 +130,16 @@ class Indexes:
 
         The keys are those of now: use or copy them before awaiting anything.
         """
-        chosen = _worth_indexing(terms)
-        if not chosen:
-            return None
-        indexes = [self._of(term.dimension) for term in chosen]
-        held = [index for index in indexes if index is not None]
-        if not self._settled(chosen, held) and not await self._settle(chosen, held):
-            return None
-        if len(held) < len(chosen):
+        held: list[tuple[Term, Index]] = []
+        for term in _worth_indexing(terms):
+            index = self._of(term.dimension)
+            if index is None:
+                return None
+            held.append((term, index))
+        if not self._settled(held) and not await self._settle(held):
             return None
         best: tuple[int, Term, Sequence[Set[str]]] | None = None
-        for term, index in zip(chosen, held, strict=True):
+        for term, index in held:
             parts = index.find(term)
             size = sum(map(len, parts)) if parts is not None else 0
             if parts is not None and (best is None or size < best[0]):
@@ -150,26 +149,27 @@ class Indexes:
         _, term, parts = best
         return term, parts[0] if len(parts) == 1 else set().union(*parts)
 
-    async def _settle(self, chosen: Sequence[Term], held: Sequence[Index]) -> bool:
+    async def _settle(self, held: Sequence[tuple[Term, Index]]) -> bool:
         """Read marked keys turn by turn until none is left; tell whether the indexes are still those in use."""
-        for index in held:
+        for _, index in held:
             index.users += 1
         try:
             while True:
                 await asyncio.sleep(0)
-                used = (self._held.get(term.dimension.key) for term in chosen)
-                if any(now is not index for now, index in zip(used, held, strict=True)):
+                if any(self._held.get(term.dimension.key) is not index for term, index in held):
                     return False  # the collection was read anew meanwhile
-                if self._settled(chosen, held):
+                if self._settled(held):
                     return True
         finally:
-            for index in held:
+            for _, index in held:
                 index.users -= 1
 
-    def _settled(self, chosen: Sequence[Term], held: Sequence[Index]) -> bool:
+    def _settled(self, held: Sequence[tuple[Term, Index]]) -> bool:
         until = perf_counter() + limits.LOOP_BUDGET / 2
-        entries = self._entries()
-        return len(held) < len(chosen) or all(index.settle(entries, until) for index in held)
+        settled = True
+        for _, index in held:
+            settled = settled and (not index.stale or index.settle(self._entries(), until))
+        return settled
 
     def _of(self, dimension: Dimension) -> Index | None:
         """Return the index of a dimension, made when there is room for it."""

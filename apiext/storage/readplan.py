@@ -63,9 +63,9 @@ def plan(ask: ListAsk) -> ReadPlan:
         return ReadPlan("exact", revision, start, limit)
     if not ask.resource_version:
         return ReadPlan("fresh", 0, "", limit)
-    revision = parse_revision(ask.resource_version)
     if ask.resource_version == "0":
         return ReadPlan("cache")  # upstream: a limit is ignored at resourceVersion 0
+    revision = parse_revision(ask.resource_version)
     exact = ask.match == "Exact" or (ask.match == "" and limit > 0)
     if revision == 0:  # "00" is no special text, and etcd's revision 0 is the newest
         return ReadPlan("fresh" if exact else "cache", 0, "", limit)

@@ -25,7 +25,7 @@ from apiext.auth.user import REFUSED, User
 from apiext.http import responses
 from apiext.http.exchange import Exchange, Handler, Reply, StreamReply
 from apiext.http.farewells import Farewells
-from apiext.http.fastpath import FastPath
+from apiext.http.fastpath import TAIL, FastPath
 from apiext.http.gate import audit_id
 from apiext.http.sinks import UnchunkedSink, WatchSink
 from apiext.http.turns import Request, Turns
@@ -58,8 +58,8 @@ class Service(Protocol):
     farewells: Farewells
     active: int
 
-    def request_done(self) -> None:
-        """Take note that a request which counted in ``active`` has its answer."""
+    def all_done(self) -> None:
+        """Take note that the last request which counted in ``active`` has its answer."""
 
 
 class ApiHandler(Turns):
@@ -225,6 +225,7 @@ class ApiHandler(Turns):
         if (
             not isinstance(message, RawRequestMessage)
             or message.method != "GET"
+            or not message.path.endswith(TAIL)
             or payload is not EMPTY_PAYLOAD
             or message.should_close
             or message.upgrade
@@ -282,7 +283,8 @@ class ApiHandler(Turns):
                 return kept
         finally:
             service.active -= 1
-            service.request_done()
+            if not service.active:
+                service.all_done()
         return await self._follow(reply, request)
 
     async def _follow(self, reply: StreamReply, request: Request) -> bool:

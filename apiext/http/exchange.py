@@ -89,6 +89,8 @@ class Labels(NamedTuple):
 class Exchange:
     """A request on its way through the filters; each filter adds what it found out.
 
+    ``given`` are the seconds that the client gives it, 0 for no limit.
+
     ``labels`` are what metrics show of it; routes set them once it is known what is asked for, so that no URL can make
     up new ones, and what has none is not counted, as upstream. ``trail`` is what the audit log is to be told, if
     anything.
@@ -98,6 +100,7 @@ class Exchange:
         "audit_id",
         "connection",
         "deadline",
+        "given",
         "headers",
         "info",
         "labels",
@@ -121,6 +124,7 @@ class Exchange:
         self.user: User = ANONYMOUS
         self.info: RequestInfo | None = None
         self.deadline = 0.0
+        self.given = 0.0
         self.long_running = False
         self.warnings: list[str] = []
         self.trail: Trail | None = None
@@ -170,15 +174,19 @@ def _query(text: str) -> Query:
     """Return what parse_qs(text, keep_blank_values=True) does, at a third of its cost, without what is malformed."""
     found: dict[str, list[str]] = {}
     for part in text.split("&"):
-        if part and ";" not in part and not ("%" in part and _NO_ESCAPE.search(part)):
-            name, _, value = part.partition("=")
-            found.setdefault(_unquoted(name), []).append(_unquoted(value))
+        name, _, value = part.partition("=")
+        if "%" in part or "+" in part:
+            if _NO_ESCAPE.search(part):
+                continue
+            name, value = _unquoted(name), _unquoted(value)
+        if part and ";" not in part:
+            found.setdefault(name, []).append(value)
     return found
 
 
 def _unquoted(text: str) -> str:
-    if "+" in text:
-        text = text.replace("+", " ")
+    """Return a name or value without its escapes, of which none is malformed."""
+    text = text.replace("+", " ").replace("%3D", "=").replace("%2C", ",")  # the last two: what selectors are full of
     if "%" not in text:
         return text
     return unquote_to_bytes(text).decode("utf-8", "replace") if text.isascii() else unquote(text)

@@ -25,7 +25,7 @@ from apiext.meta.status import StatusError
 from apiext.storage.store import Entry, Viewer
 from apiext.telemetry import Distribution, Slot
 
-_TAIL = "?resourceVersion=0"
+TAIL = "?resourceVersion=0"
 _LONGEST = 1_024  # characters of a path that may be one of a collection
 _HEAD = b"HTTP/1.1 200 OK\r\nCache-Control: no-cache, private\r\nContent-Type: application/json\r\n%bAudit-Id: "
 
@@ -75,7 +75,7 @@ class FastPath:
 
     def answer(self, target: str, headers: Headers, raw_headers: object, caller: Caller) -> bytes | None:
         """Return the whole answer to a GET, None when it has to go the ordinary way."""
-        if not target.endswith(_TAIL):
+        if not target.endswith(TAIL):
             return None
         began = perf_counter()
         if raw_headers != caller.seen_headers:  # equal headers on one connection: the same user, the same wish
@@ -87,7 +87,7 @@ class FastPath:
         if catalog is not self._catalog:
             self._roads.clear()
             self._catalog = catalog
-        path, _, name = target[: -len(_TAIL)].rpartition("/")
+        path, _, name = target[: -len(TAIL)].rpartition("/")
         road = self._roads[path] if path in self._roads else self._learn(path, catalog)
         if road is None or not name or "%" in name or "?" in name:
             return None

@@ -102,7 +102,7 @@ def authenticate(gate: Gate, exchange: Exchange) -> None:
     """Find out who sends the request; a time limit that is none is told of first, as upstream (AUT-006)."""
     headers = exchange.headers
     if exchange.query and not exchange.long_running:
-        _time_given(exchange)
+        exchange.given = _time_given(exchange)
     if gate.pages is not None:
         gate.pages(exchange)
     foreign = exchange.long_running and websocket.is_foreign(exchange)
@@ -180,8 +180,8 @@ async def bound(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
     running[kind] += 1
     task = None
     try:
-        if exchange.query and 0 < (wanted := _time_given(exchange)) < gate.request_timeout:
-            return await _promptly(handler, exchange, exchange.started + wanted)
+        if 0 < exchange.given < gate.request_timeout:
+            return await _promptly(handler, exchange, exchange.started + exchange.given)
         exchange.deadline = exchange.started + min(gate.request_timeout, limits.REQUEST_DEADLINE)
         task = gate.deadlines.begin(exchange.started + gate.request_timeout)
         return await handler(exchange)

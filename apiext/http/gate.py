@@ -84,6 +84,10 @@ class Gate:
     deadlines: Deadlines = field(default_factory=Deadlines)
     running: dict[bool, int] = field(default_factory=lambda: {False: 0, True: 0})
     _counters: dict[Any, Counters] = field(default_factory=dict)
+    _known: Slot = field(init=False)  # counts those who proved to be somebody
+
+    def __post_init__(self) -> None:
+        self._known = self.telemetry.authentications.slot("success")
 
     def counters(self, labels: Labels, dry_run: str, code: int) -> Counters:
         """Return where a request is counted: the counter, its duration, the size of its answer if it is a read."""
@@ -115,17 +119,15 @@ class Gate:
 
     def user(self, authorization: str, certificate_user: User | None, path: str) -> User:
         """Return who sends a request; 401 for a wrong credential, or for none where one is needed (AUT-002)."""
-        attempts = self.telemetry.authentications
         try:
             found = self.authenticator.authenticate(authorization, certificate_user)
         except BadCredential as error:
-            attempts.slot("error").value += 1
+            self.telemetry.authentications.slot("error").value += 1
             raise status.unauthorized() from error
         if found is None:
-            if self.anonymous or is_public(path):
-                attempts.slot("success").value += 1
-                return ANONYMOUS
-            attempts.slot("failure").value += 1
-            raise status.unauthorized()
-        attempts.slot("success").value += 1
+            if not self.anonymous and not is_public(path):
+                self.telemetry.authentications.slot("failure").value += 1
+                raise status.unauthorized()
+            found = ANONYMOUS
+        self._known.value += 1
         return found

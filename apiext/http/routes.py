@@ -2,9 +2,11 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import orjson
 
+from apiext import limits
 from apiext.audit.events import DEPRECATED
 from apiext.auth.authorization import is_public
 from apiext.catalog.served import Catalog, ServedResource, ServedVersion
@@ -42,15 +44,24 @@ _METRIC_VERBS = {
 }
 
 
+Shape = tuple[Any, ...]
+"""What requests that lead to the same have in common."""
+
+
 @dataclass(slots=True)
 class Routes:
-    """Everything that answers, and the one function that finds which."""
+    """Everything that answers, and the one function that finds which.
+
+    Where requests for custom resources lead, and how they are counted, is remembered as long as the catalog's value.
+    """
 
     resources: Resources
     health: Health
     telemetry: Telemetry
     version: Mapping[str, str]
     publisher: Publisher = field(init=False)
+    _catalog: Catalog | None = None
+    _known: dict[Shape, tuple[Target, Labels]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.publisher = Publisher(f"{self.version['major']}.{self.version['minor']}", self.telemetry)
@@ -63,8 +74,24 @@ class Routes:
         catalog = self.resources.operations.catalog.current  # read once
         if not info.is_resource or exchange.path.startswith("//"):
             return self._document(exchange, catalog)
-        target = find(catalog, info, exchange.warnings)
-        return self._settled(exchange, info) if isinstance(target, Reply) else self._resource(exchange, info, target)
+        if catalog is not self._catalog:
+            self._catalog = catalog
+            self._known.clear()
+        applied = info.verb == "patch" and _is_apply(exchange)
+        shape = (info[1:5], info.resource, info.subresource, info.namespace is None, not info.name, applied)
+        known = self._known.get(shape)
+        if known is not None and info.namespace not in _DOTS:
+            target, exchange.labels = known
+            return self.resources.answer(exchange, target)
+        found = find(catalog, info, exchange.warnings)
+        if isinstance(found, Reply):
+            return self._settled(exchange, info)
+        answer = self._resource(exchange, info, found)
+        if not found.served.typed and not found.served.deprecation_warning and exchange.labels is not None:
+            if len(self._known) >= limits.ROADS_KEPT:
+                self._known.clear()
+            self._known[shape] = found, exchange.labels
+        return answer
 
     async def _document(self, exchange: Exchange, catalog: Catalog) -> Answer:
         """Answer a request for what is no resource."""
@@ -289,9 +316,13 @@ def _in_scope(served: ServedVersion, info: RequestInfo, resource: ServedResource
 def _verb_label(exchange: Exchange, info: RequestInfo, served: ServedVersion) -> str:
     if info.verb == "list" and info.name and not served.typed:
         return "GET"  # upstream: one object is asked for by its name
-    if info.verb == "patch" and exchange.headers.get("Content-Type", "").startswith("application/apply-patch"):
+    if info.verb == "patch" and _is_apply(exchange):
         return "APPLY"
     return _METRIC_VERBS.get(info.verb) or (exchange.method if exchange.method.isalpha() else "")
+
+
+def _is_apply(exchange: Exchange) -> bool:
+    return exchange.headers.get("Content-Type", "").startswith("application/apply-patch")
 
 
 def labels(info: RequestInfo, served: ServedVersion, verb: str) -> Labels:

@@ -206,10 +206,9 @@ class HttpServer:
             self._renewal.start()
         self._forgetting.start()
 
-    def request_done(self) -> None:
-        """Take note that a request has its answer."""
-        if not self.active:
-            self._idle.set()
+    def all_done(self) -> None:
+        """Take note that all requests have their answers."""
+        self._idle.set()
 
     def begin_shutdown(self) -> None:
         """Say on /readyz that the end is near; requests are still served."""

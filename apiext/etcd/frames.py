@@ -13,8 +13,9 @@ END_STREAM, ACK, END_HEADERS, PADDED, PRIORITISED = 0x1, 0x1, 0x4, 0x8, 0x20
 PROTOCOL_ERROR, FLOW_CONTROL_ERROR, FRAME_SIZE_ERROR, REFUSED_STREAM, CANCEL = 1, 3, 6, 7, 8
 HEADER_TABLE_SIZE, ENABLE_PUSH, MAX_CONCURRENT_STREAMS, INITIAL_WINDOW_SIZE, MAX_FRAME_SIZE = 1, 2, 3, 4, 5
 
-FRAME_HEAD = struct.Struct(">BHBBI")  # length as 8 + 16 bits, type, flags, stream
-MESSAGE_HEAD = struct.Struct(">BHBBIBI")  # that of a DATA frame, and of the message in it: not compressed, its length
+FRAME_HEAD = struct.Struct(">IBI")  # length << 8 | type, flags, stream
+PREFIX = struct.Struct(">BI")  # of a message: whether it is compressed, its length
+MESSAGE_HEAD = struct.Struct(">IBIBI")  # a FRAME_HEAD and a PREFIX
 SETTING = struct.Struct(">HI")
 MAX_WINDOW = (1 << 31) - 1
 MAX_STREAM_ID = (1 << 31) - 1
@@ -103,21 +104,21 @@ class HeaderReader:
 
     def __init__(self) -> None:
         self._hpack = hpack.Decoder(max_header_list_size=MAX_HEADERS)
-        self._known: dict[bytes, Head] = {}
+        self.known: dict[bytes, Head] = {}
         self._stateless = True
 
     def read(self, block: bytes) -> Head:
         """Return what the block says; ProtocolFault when it does not decode."""
-        head = self._known.get(block)
+        head = self.known.get(block)
         if head is not None:
             return head
         head = self._decode(block)
         if self._hpack.header_table.dynamic_entries:
             # the meaning of later blocks now hangs on their order: every block must pass the decoder
             self._stateless = False
-            self._known = {}
-        elif self._stateless and head[1] <= 0 and len(self._known) < 64:
-            self._known[block] = head
+            self.known = {}
+        elif self._stateless and head[1] <= 0 and len(self.known) < 64:
+            self.known[block] = head
         return head
 
     def _decode(self, block: bytes) -> Head:

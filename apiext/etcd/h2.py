@@ -19,10 +19,11 @@ from apiext.etcd.errors import (
     UNKNOWN,
     EtcdError,
 )
-from apiext.etcd.frames import ProtocolFault, frame, window_update
+from apiext.etcd.frames import FRAME_HEAD, MESSAGE_HEAD, ProtocolFault, frame, window_update
 from apiext.etcd.h2call import MAX_MESSAGE, Call, OnEnd, OnMessage
 
 RECEIVE_WINDOW = 1 << 24  # bytes in flight to us, per stream and per connection
+GIVE_BACK = RECEIVE_WINDOW >> 2  # bytes of it that came in until the peer is told that they may be sent again
 SWEEP = 0.25  # seconds between two looks at deadlines
 STALL = 2.0  # seconds that a large call past its deadline may go without progress
 PING_EVERY = 10.0  # seconds of silence while calls are open; etcd punishes less than 5
@@ -153,13 +154,13 @@ class Connection(asyncio.Protocol):
         block = self._open(call)
         length = len(message)
         size = length + 5
-        self._out += (frames.FRAME_HEAD.pack(0, len(block), frames.HEADERS, frames.END_HEADERS, call.stream), block)
+        head = FRAME_HEAD.pack(len(block) << 8 | frames.HEADERS, frames.END_HEADERS, call.stream)
         if size <= self._window and size <= call.window and size <= self._max_frame and not self._waiting:
             self._window -= size
-            high, low = size >> 16, size & 0xFFFF
-            head = frames.MESSAGE_HEAD.pack(high, low, frames.DATA, frames.END_STREAM, call.stream, 0, length)
-            self._out += (head, message)
+            behind = MESSAGE_HEAD.pack(size << 8 | frames.DATA, frames.END_STREAM, call.stream, 0, length)
+            self._out += (head, block, behind, message)
         else:
+            self._out += (head, block)
             call.out = b"\x00" + length.to_bytes(4, "big") + message
             call.moved = ()
             self._waiting.append(call)
@@ -226,13 +227,14 @@ class Connection(asyncio.Protocol):
         if self._rest:
             data = self._rest + data
         self.heard = self.loop.time()
-        at, size, handlers = 0, len(data), self._handlers
+        at, size, handlers, read = 0, len(data), self._handlers, FRAME_HEAD.unpack_from
         try:
             while size - at >= 9:
-                high, low, kind, flags, stream = frames.FRAME_HEAD.unpack_from(data, at)
-                end = at + 9 + (high << 16 | low)
-                if end - at - 9 > frames.MAX_FRAME:
+                word, flags, stream = read(data, at)
+                length, kind = word >> 8, word & 0xFF
+                if length > frames.MAX_FRAME:
                     raise ProtocolFault(frames.FRAME_SIZE_ERROR, "frame too large, or not HTTP/2")
+                end = at + 9 + length
                 if end > size:
                     break
                 if self._fragment_of and kind != frames.CONTINUATION:
@@ -249,7 +251,7 @@ class Connection(asyncio.Protocol):
     def _on_data(self, flags: int, stream: int, payload: bytes) -> None:
         size = len(payload)
         self._unacked += size
-        if self._unacked > RECEIVE_WINDOW >> 2:
+        if self._unacked > GIVE_BACK:
             self._put(window_update(0, self._unacked))
             self._unacked = 0
         call = self._calls.get(stream)
@@ -272,15 +274,14 @@ class Connection(asyncio.Protocol):
             return
         if flags & frames.END_STREAM:
             self._finish(call, EtcdError(UNAVAILABLE, "the stream ended without trailers"))
-        elif call.unacked > RECEIVE_WINDOW >> 2:
+        elif call.unacked > GIVE_BACK:
             self._put(window_update(stream, call.unacked))
             call.unacked = 0
 
     def _on_headers(self, flags: int, stream: int, payload: bytes) -> None:
-        if flags & frames.PADDED:
-            payload = frames.unpad(payload)
-        if flags & frames.PRIORITISED:
-            payload = payload[5:]
+        if flags & (frames.PADDED | frames.PRIORITISED):
+            payload = frames.unpad(payload) if flags & frames.PADDED else payload
+            payload = payload[5:] if flags & frames.PRIORITISED else payload
         if flags & frames.END_HEADERS:
             self._head(flags, stream, payload)
         else:
@@ -298,7 +299,9 @@ class Connection(asyncio.Protocol):
             self._fragment = b""
 
     def _head(self, flags: int, stream: int, block: bytes) -> None:
-        status, code, message = self._headers.read(block)
+        status, code, message = self._headers.known.get(block) or self._headers.read(block)
+        if status == 200 and not flags & frames.END_STREAM:
+            return  # an answer begins
         call = self._calls.get(stream)
         if call is None:
             return

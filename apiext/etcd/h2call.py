@@ -5,6 +5,7 @@ from collections.abc import Callable
 from operator import gt
 
 from apiext.etcd.errors import INTERNAL, EtcdError
+from apiext.etcd.frames import PREFIX
 
 MAX_MESSAGE = 1 << 29  # bytes of one answer
 
@@ -76,14 +77,15 @@ class Call:
         head = self.body
         if head is None or len(head) < 5:
             answer.set_exception(EtcdError(INTERNAL, "the answer has no message"))
-        elif head[0]:
+            return
+        compressed, length = PREFIX.unpack_from(head)
+        body = bytes(head[5:]) if self._parts is None else b"".join(self._parts)
+        if compressed:
             answer.set_exception(EtcdError(INTERNAL, "the answer is compressed"))
+        elif len(body) != length:
+            answer.set_exception(EtcdError(INTERNAL, "the answer is not one message"))
         else:
-            body = bytes(head[5:]) if self._parts is None else b"".join(self._parts)
-            if len(body) == int.from_bytes(head[1:5], "big"):
-                answer.set_result(body)
-            else:
-                answer.set_exception(EtcdError(INTERNAL, "the answer is not one message"))
+            answer.set_result(body)
 
     def feed(self, payload: bytes) -> EtcdError | None:
         """Take a piece of a stream and give out its whole messages; return what makes the stream unreadable."""
@@ -95,8 +97,9 @@ class Call:
             data = rest
         at, size = 0, len(data)
         while size - at >= 5 and self.on_message is not None:
-            end = at + 5 + int.from_bytes(data[at + 1 : at + 5], "big")
-            if data[at] or end - at > MAX_MESSAGE:
+            compressed, length = PREFIX.unpack_from(data, at)
+            end = at + 5 + length
+            if compressed or end - at > MAX_MESSAGE:
                 return EtcdError(INTERNAL, "a message of the stream is compressed or too large")
             if end > size:
                 break

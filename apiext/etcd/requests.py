@@ -9,6 +9,7 @@ from functools import lru_cache
 Guards = Sequence[tuple[bytes, int]]
 
 GUARDS_KEPT = 256  # pairs of guards whose part of a Txn is remembered
+SIZES_KEPT = 256  # sizes of keys and revisions for which that is remembered, too
 
 # tags: field number << 3 | 0 for a number, 2 for bytes and messages
 _COMPARE, _SUCCESS, _FAILURE = b"\x0a", b"\x12", b"\x1a"  # of TxnRequest
@@ -43,19 +44,31 @@ def _txn(key: bytes, expected: int, guards: Guards, write: tuple[bytes, bytes, b
     """
     compares, reads = _guarded(tuple(guards))
     kind, value, tail = write
-    name = _field(_KEY, key)
-    head = name + _VALUE + _number(len(value)) if value else name
-    size = len(head) + len(value) + len(tail)
+    revision = _number(expected)
+    compared, written, read = _before_key(len(key), len(revision))
+    before = _VALUE + _number(len(value)) if value else b""
+    size = len(written) + len(key) + len(before) + len(value) + len(tail)
     operation = kind + _number(size)
-    compared = _OF_MOD_REVISION + _COMPARED_KEY + name[len(_KEY) :] + _MOD_REVISION + _number(expected)
-    read = _RANGE + _number(len(name)) + name
     return b"".join(
         (
-            _COMPARE, _number(len(compared)), compared, compares,
-            _SUCCESS, _number(len(operation) + size), operation, head, value, tail,
-            _FAILURE, _number(len(read)), read, reads,
+            compared, key, _MOD_REVISION, revision, compares,
+            _SUCCESS, _number(len(operation) + size), operation, written, key, before, value, tail,
+            read, key, reads,
         )
     )  # fmt: skip
+
+
+@lru_cache(SIZES_KEPT)
+def _before_key(key: int, revision: int) -> tuple[bytes, bytes, bytes]:
+    """Return what stands before a key of so many bytes where it is compared, written and read: sizes are few."""
+    name = _KEY + _number(key)
+    compared = _OF_MOD_REVISION + _COMPARED_KEY + name[len(_KEY) :]
+    read = _RANGE + _number(len(name) + key) + name
+    return (
+        _COMPARE + _number(len(compared) + key + len(_MOD_REVISION) + revision) + compared,
+        name,
+        _FAILURE + _number(len(read) + key) + read,
+    )
 
 
 @lru_cache(GUARDS_KEPT)

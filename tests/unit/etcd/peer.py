@@ -85,9 +85,9 @@ class Peer(asyncio.Transport):
             self._greeted = True
         heard = []
         while data:
-            high, low, kind, flags, stream = frames.FRAME_HEAD.unpack_from(data)
-            size = high << 16 | low
-            heard.append(Frame(kind, flags, stream, data[9 : 9 + size]))
+            word, flags, stream = frames.FRAME_HEAD.unpack_from(data)
+            size = word >> 8
+            heard.append(Frame(word & 0xFF, flags, stream, data[9 : 9 + size]))
             data = data[9 + size :]
         return heard
 

@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from apiext import limits
@@ -35,13 +35,22 @@ _SOON = 0.001  # seconds
 _IN_STREAM = frozenset((410, 504))  # errors that clients expect as the first event of a watch (recorded)
 
 
-@dataclass(slots=True)  # not frozen: each request makes one, and freezing costs more than making
+@dataclass(slots=True)  # not frozen: freezing costs more than making
 class Target:
-    """What a resource URL names, found in the catalog."""
+    """What a resource URL names, found in the catalog; ``typed``: it exists in protobuf, ``tables``: and as a Table."""
 
     resource: ServedResource
     served: ServedVersion
     endpoint: Endpoint
+    typed: bool = field(init=False)
+    tables: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        endpoint, served = self.endpoint, self.served
+        self.typed = (bool(endpoint.kind) or served.typed) and protobuf.knows(*expected_kind(served, endpoint))
+        # upstream: nobody wrote columns for the status of a definition
+        # upstream: answers that are not stored are no tables
+        self.tables = not endpoint.review and (endpoint.name, served.resource) != ("status", _DEFINITIONS)
 
 
 VerbHandler = Callable[["Resources", Exchange, Target], Awaitable[Answer]]
@@ -117,9 +126,9 @@ async def _segments(
 
 async def _watch(resources: Resources, exchange: Exchange, target: Target) -> Answer:
     served, way = target.served, _way(exchange)
-    negotiation.output(way.accept, typed=_in_protobuf(served))
+    negotiation.output(way.accept, typed=target.typed)
     try:
-        wanted = negotiation.stream(way.accept, typed=_in_protobuf(served))
+        wanted = negotiation.stream(way.accept, typed=target.typed)
         include = representations.check_include(wanted, exchange.value("includeObject"))
         subject = Subject(served, target.endpoint, wanted, include)
     except StatusError:
@@ -255,19 +264,9 @@ VERBS: Mapping[str, VerbHandler] = {
 # --- what every verb needs ---
 
 
-def _in_protobuf(served: ServedVersion, endpoint: Endpoint | None = None) -> bool:
-    if endpoint is not None and endpoint.kind:
-        return protobuf.knows(*expected_kind(served, endpoint))
-    return served.typed and protobuf.knows(served.api_version, served.kind)
-
-
 def _subject(exchange: Exchange, target: Target, *, judged: bool = True) -> Subject:
     """Return what is shown and how; who reads judges includeObject when there is something to show."""
-    typed = _in_protobuf(target.served, target.endpoint)
-    # upstream: nobody wrote columns for the status of a definition
-    # upstream: answers that are not stored are no tables
-    tables = not target.endpoint.review and (target.endpoint.name, target.served.resource) != ("status", _DEFINITIONS)
-    wanted = negotiation.output(exchange.accept, typed=typed, tables=tables)
+    wanted = negotiation.output(exchange.accept, typed=target.typed, tables=target.tables)
     agent = exchange.headers.get("User-Agent", "")
     if not wanted.pretty and negotiation.wants_pretty(exchange.query.get("pretty", ()), agent):
         wanted = Wanted(wanted.encoding, wanted.kind, wanted.version, True)
@@ -341,7 +340,7 @@ async def _raw_body(resources: Resources, exchange: Exchange) -> bytes:
 def _encoding(exchange: Exchange, target: Target) -> str:
     """Return the encoding of the body of a POST or PUT; 415 for one that is not taken."""
     encoding = negotiation.body_encoding(exchange.headers.get("Content-Type", ""))
-    if encoding == PROTOBUF and not _in_protobuf(target.served, target.endpoint):
+    if encoding == PROTOBUF and not target.typed:
         raise status.unsupported_media_type((JSON, YAML))
     return encoding
 

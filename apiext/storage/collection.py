@@ -29,7 +29,7 @@ from apiext.storage.sealing import (
     opened,
 )
 from apiext.storage.segments import Segments
-from apiext.storage.snapshot import Piece, Snapshot, batches, pieces_of
+from apiext.storage.snapshot import Piece, Snapshot, batches, pieces_of, size_of
 from apiext.storage.store import Entry, FutureRevision, Malformed, NotReady, NotSealed, Sealed, Viewer
 from apiext.storage.values import Broken, differences, entry_of, json_object, secret_of
 from apiext.storage.waiting import EarlyChange, Waiting
@@ -176,7 +176,7 @@ class Collection:
         pieces = self._state.pieces(low + start, high, limit)
         if not limit or not pieces:
             return pieces, 0, ""
-        remaining = self._state.count(low + start, high) - sum(piece.stop - piece.start for piece in pieces)
+        remaining = self._state.count(low + start, high) - size_of(pieces)
         chunk, _, stop = pieces[-1]
         return pieces, remaining, f"{chunk.keys[stop - 1][len(low) :]}\0" if remaining else ""
 

@@ -189,6 +189,8 @@ class Indexes:
 
 def _worth_indexing(terms: Sequence[Term]) -> Sequence[Term]:
     """Return the conditions to look up: those that name their values, else the first."""
+    if len(terms) == 1:
+        return terms
     exact = [term for term in terms if term.values is not None]
     return exact[: limits.INDEXES_AT_ONCE] or terms[:1]
 

@@ -1,16 +1,17 @@
 """The bytes of a list: views joined per chunk, and deflate blocks that add up to one gzip member (http.md 3.4)."""
 
+import asyncio
 from array import array
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from itertools import accumulate
-from time import time
+from time import perf_counter, time
 
 from isal import isal_zlib
 
 from apiext import limits
 from apiext.storage.heap import HEAP
 from apiext.storage.shelf import Shelf
-from apiext.storage.snapshot import Chunk, Piece
+from apiext.storage.snapshot import Chunk, Piece, size_of
 from apiext.storage.store import Entry, Viewer, shelve
 from apiext.turn import Turn
 
@@ -34,7 +35,7 @@ class Segments:
         self._pieces = pieces
         self._viewer = viewer
         self._joined: list[bytes] = []
-        self.count = sum(piece.stop - piece.start for piece in pieces)
+        self.count = size_of(pieces)
 
     @property
     def entries(self) -> list[Entry]:
@@ -55,13 +56,14 @@ class Segments:
 
         ``convert`` returns entries in a form that the viewer shows at once; it is awaited for those that need a view.
         """
-        turn = Turn()
-        while len(self._joined) < len(self._pieces):
-            if convert is not None:
-                await self._convert(convert)
-                continue
-            self._joined.append(_join(self._pieces[len(self._joined)], self._viewer))
-            await turn.give()
+        while convert is not None and len(self._joined) < len(self._pieces):
+            await self._convert(convert)
+        until = perf_counter() + limits.LOOP_BUDGET / 2  # by hand: most views are there
+        for piece in self._pieces[len(self._joined) :]:
+            self._joined.append(_join(piece, self._viewer))
+            if perf_counter() > until:
+                await asyncio.sleep(0)
+                until = perf_counter() + limits.LOOP_BUDGET / 2
 
     async def _convert(self, convert: Convert) -> None:
         """Make the views of the next pieces out of converted entries."""
@@ -112,10 +114,10 @@ class Segments:
     @property
     def parts(self) -> list[bytes]:
         """The text between the brackets of ``items``, in pieces, commas included."""
-        parts: list[bytes] = []
-        for joined in self._all():
-            parts += (b",", joined)
-        return parts[1:]
+        joined = self._all()
+        parts = [b","] * (2 * len(joined) - 1)
+        parts[::2] = joined
+        return parts
 
     @property
     def size(self) -> int:
@@ -180,7 +182,7 @@ def _join(piece: Piece, viewer: Viewer, converted: Mapping[Entry, Entry] = _NONE
         if 2 * (stop - start) < len(chunk.keys):
             return b",".join(_views(chunk.entries[start:stop], viewer, converted))
         _fill(chunk, viewer, converted)
-    if piece.whole:
+    if stop - start == len(chunk.keys):
         return chunk.joined
     ends = chunk.ends
     assert ends is not None

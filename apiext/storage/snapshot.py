@@ -4,6 +4,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import islice
+from operator import attrgetter
 from typing import NamedTuple
 
 from apiext import limits
@@ -14,6 +15,7 @@ from apiext.turn import Turn
 
 _SPLIT = 2 * limits.SEGMENT
 _MERGE = limits.SEGMENT // 4
+_KEYS = attrgetter("keys")
 
 
 def _size(entry: Entry) -> int:
@@ -98,10 +100,13 @@ class Piece(NamedTuple):
     start: int
     stop: int
 
-    @property
-    def whole(self) -> bool:
-        """Whether the piece is its whole chunk."""
-        return self.stop - self.start == len(self.chunk.keys)
+
+def size_of(pieces: Sequence[Piece]) -> int:
+    """Return how many entries the pieces have."""
+    size = 0
+    for _, start, stop in pieces:
+        size += stop - start
+    return size
 
 
 def batches(pieces: Iterable[Piece]) -> Iterator[tuple[list[str], list[Entry]]]:
@@ -243,12 +248,13 @@ class Snapshot:
                 behind = max(-more, behind if number == len(chunks) else 0)
                 del chunks[number:]
                 break
-        if not chunks:
-            return []
-        found = [Piece(chunk, 0, len(chunk.keys)) for chunk in chunks]
-        found[0] = found[0]._replace(start=before)
-        found[-1] = found[-1]._replace(stop=found[-1].stop - behind)
-        return [piece for piece in found if piece.start < piece.stop]
+        found: list[Piece] = []
+        for chunk in chunks:
+            stop = len(chunk.keys) - (behind if chunk is chunks[-1] else 0)
+            if before < stop:
+                found.append(Piece(chunk, before, stop))
+            before = 0
+        return found
 
     def last(self, low: str = "", high: str = "") -> str:
         """Return the last key from ``low`` up to ``high``, "" when there is none."""
@@ -272,7 +278,7 @@ class Snapshot:
         if not low and not high:
             return len(self.index)
         chunks, before, behind = self._reach(low, high)
-        return max(0, sum(len(chunk.keys) for chunk in chunks) - before - behind)
+        return max(0, sum(map(len, map(_KEYS, chunks))) - before - behind)
 
     def chunks(self) -> Iterator[Chunk]:
         """Return the chunks in key order."""

@@ -23,7 +23,7 @@ from apiext.auth.authentication import user_of_certificate, valid_until
 from apiext.auth.proxies import Proxies
 from apiext.auth.user import REFUSED, User
 from apiext.http import responses
-from apiext.http.exchange import Exchange, Handler, Reply, StreamReply
+from apiext.http.exchange import Exchange, Handler, Reply, Sender, StreamReply
 from apiext.http.farewells import Farewells
 from apiext.http.fastpath import TAIL, FastPath
 from apiext.http.gate import audit_id
@@ -67,8 +67,8 @@ class ApiHandler(Turns):
 
     is_allowed_page = False
     __slots__ = (
-        "_alone", "_expiry", "_head", "_large", "_request", "_secure", "_service", "_sink", "_sized",
-        "certificate_user", "is_proxy", "seen_headers", "seen_plain",
+        "_alone", "_expiry", "_head", "_large", "_request", "_secure", "_sender", "_sent", "_service", "_sink",
+        "_sized", "certificate_user", "is_proxy", "seen_headers", "seen_plain",
     )  # fmt: skip
 
     def __init__(self, manager: web.Server, service: Service, *, loop: "AbstractEventLoop", **settings: Any) -> None:
@@ -78,6 +78,8 @@ class ApiHandler(Turns):
         self._sized = False
         self._secure = False
         self._request: Request | None = None
+        self._sender: Sender | None = None
+        self._sent: object = None  # the headers that say so, unless they are large
         self._head = 0  # bytes of a head that is not complete
         self._large = False  # whether so much came that the last head may be large
         self._expiry: asyncio.TimerHandle | None = None
@@ -266,7 +268,11 @@ class ApiHandler(Turns):
         if message.version.major != 1:  # the parser takes 0.9 and 2.0 as well
             self.refuse(400, None)
             return False
-        exchange = Exchange(message.method, message.path, message.headers, self, self._loop.time())
+        sender = self._sender
+        if sender is None or message.raw_headers != self._sent:
+            sender = self._sender = Sender(message.headers)
+            self._sent = None if self._is_large(message) else message.raw_headers
+        exchange = Exchange(message.method, message.path, message.headers, self, self._loop.time(), sender)
         service.active += 1
         try:
             reply = await service.answer(exchange)

@@ -8,6 +8,7 @@ from urllib.parse import unquote, unquote_to_bytes
 
 from apiext import limits
 from apiext.audit.events import Trail
+from apiext.auth import impersonation
 from apiext.auth.user import ANONYMOUS, User
 from apiext.http.sinks import WatchSink
 from apiext.meta.requestinfo import RequestInfo
@@ -24,6 +25,25 @@ class Headers(Protocol):
 
     def items(self) -> Iterable[tuple[str, str]]:
         """Return every header with its value, repeated ones as often as they were sent."""
+
+
+class Sender:
+    """What the headers of a request say of who sends it; those that came before on a connection are not read again.
+
+    ``manager`` is the manager name that the User-Agent implies: its text up to the first slash. ``acts``: as somebody
+    else. ``places`` are the origins of the page that it is (http.pages), by whether a request writes.
+    """
+
+    __slots__ = ("accept", "acts", "agent", "audit_id", "authorization", "manager", "places")
+
+    def __init__(self, headers: Headers) -> None:
+        self.accept = headers.get("Accept", "")
+        self.agent = headers.get("User-Agent", "")
+        self.audit_id = headers.get("Audit-Id", "")
+        self.authorization = headers.get("Authorization", "")
+        self.manager = self.agent.partition("/")[0]
+        self.acts = impersonation.is_meant(headers)
+        self.places: dict[bool, str] = {}
 
 
 class Connection(Protocol):
@@ -89,11 +109,9 @@ class Labels(NamedTuple):
 class Exchange:
     """A request on its way through the filters; each filter adds what it found out.
 
-    ``given`` are the seconds that the client gives it, 0 for no limit.
-
-    ``labels`` are what metrics show of it; routes set them once it is known what is asked for, so that no URL can make
-    up new ones, and what has none is not counted, as upstream. ``trail`` is what the audit log is to be told, if
-    anything.
+    ``given`` are the seconds that the client gives it, 0 for no limit. ``labels`` are what metrics show of it; routes
+    set them once it is known what is asked for, so that no URL can make up new ones, and what has none is not counted,
+    as upstream. ``trail`` is what the audit log is to be told, if anything.
     """
 
     __slots__ = (
@@ -108,16 +126,20 @@ class Exchange:
         "method",
         "path",
         "query",
+        "sender",
         "started",
         "trail",
         "user",
         "warnings",
     )
 
-    def __init__(self, method: str, target: str, headers: Headers, connection: Connection, started: float) -> None:
+    def __init__(
+        self, method: str, target: str, headers: Headers, connection: Connection, started: float, sender: Sender
+    ) -> None:
         self.method = method
         self.path, self.query = split_target(target)
         self.headers = headers
+        self.sender = sender
         self.connection = connection
         self.started = started
         self.audit_id = ""
@@ -141,12 +163,7 @@ class Exchange:
     @property
     def accept(self) -> str:
         """The Accept header."""
-        return self.headers.get("Accept", "")
-
-    @property
-    def manager(self) -> str:
-        """The manager name that the User-Agent implies: its text up to the first slash."""
-        return self.headers.get("User-Agent", "").partition("/")[0]
+        return self.sender.accept
 
     def value(self, name: str) -> str:
         """Return the first value of a query parameter, empty when it is absent."""

@@ -60,7 +60,7 @@ def _after(gate: Gate, steps: Sequence[Step], handler: Handler) -> Handler:
 
 def identify(gate: Gate, exchange: Exchange) -> None:
     """Keep the client's Audit-Id or make one (AUT-008)."""
-    exchange.audit_id = audit_id(exchange.headers.get("Audit-Id", ""))
+    exchange.audit_id = audit_id(exchange.sender.audit_id)
 
 
 async def account(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
@@ -114,7 +114,7 @@ def authenticate(gate: Gate, exchange: Exchange) -> None:
             gate.telemetry.authentications.slot("success").value += 1
             exchange.user = told
             return
-    sent = websocket.authorization(headers) if exchange.long_running else headers.get("Authorization", "")
+    sent = websocket.authorization(headers) if exchange.long_running else exchange.sender.authorization
     if "  " in sent and has_extra_space(sent):
         exchange.warnings.append(EXTRA_SPACE)
     certificate_user = None if foreign and sent else exchange.connection.certificate_user
@@ -140,7 +140,7 @@ async def audit(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
 
 def impersonate(gate: Gate, exchange: Exchange) -> None:
     """Let a user who may act as another one do so (AUT-005)."""
-    if not impersonation.is_meant(exchange.headers):
+    if not exchange.sender.acts:
         return
     trail = exchange.trail
     told = trail.constrained if trail is not None else lambda _: None

@@ -33,7 +33,10 @@ def judge(origins: Sequence[str]) -> Judge:
     allowed = [patterns.searcher(origin) for origin in origins]
 
     def judged(exchange: Exchange) -> None:
-        place = _stranger(exchange)
+        writes, places = exchange.method not in _SAFE, exchange.sender.places
+        if writes not in places:
+            places[writes] = _stranger(exchange.headers, writes)
+        place = places[writes]
         if place and not any(matches(place) for matches in allowed) and not is_public(exchange.path):
             raise StatusError(
                 403,
@@ -45,9 +48,8 @@ def judge(origins: Sequence[str]) -> Judge:
     return judged
 
 
-def _stranger(exchange: Exchange) -> str:
+def _stranger(headers: Headers, writes: bool) -> str:
     """Return the origin of the page that sends a request, empty for the server's own and for what is no page."""
-    headers, writes = exchange.headers, exchange.method not in _SAFE
     if site := headers.get("Sec-Fetch-Site", ""):
         return (headers.get("Origin", "") or f"another origin ({site})") if writes and site not in _OWN else ""
     origin = headers.get("Origin", "") if writes else ""

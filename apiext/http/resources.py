@@ -266,9 +266,8 @@ VERBS: Mapping[str, VerbHandler] = {
 
 def _subject(exchange: Exchange, target: Target, *, judged: bool = True) -> Subject:
     """Return what is shown and how; who reads judges includeObject when there is something to show."""
-    wanted = negotiation.output(exchange.accept, typed=target.typed, tables=target.tables)
-    agent = exchange.headers.get("User-Agent", "")
-    if not wanted.pretty and negotiation.wants_pretty(exchange.query.get("pretty", ()), agent):
+    wanted = negotiation.output(exchange.sender.accept, typed=target.typed, tables=target.tables)
+    if not wanted.pretty and negotiation.wants_pretty(exchange.query.get("pretty", ()), exchange.sender.agent):
         wanted = Wanted(wanted.encoding, wanted.kind, wanted.version, True)
     include = exchange.value("includeObject") if exchange.query else ""
     if judged:
@@ -288,7 +287,7 @@ def _call(exchange: Exchange, target: Target) -> Call:
         info.name,
         exchange.query,
         exchange.user,
-        exchange.manager,
+        exchange.sender.manager,
         exchange.deadline,
         exchange.warnings,
         exchange.trail,

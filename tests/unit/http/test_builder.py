@@ -10,7 +10,7 @@ from apiext import limits
 from apiext.catalog.served import Catalog
 from apiext.http.builder import Builder
 from apiext.http.conditional import Conditional
-from apiext.http.exchange import Exchange
+from apiext.http.exchange import Exchange, Sender
 from apiext.http.regenerations import Regenerations
 from apiext.telemetry import Telemetry
 
@@ -93,12 +93,14 @@ class _Connection:
 
 
 def asking(**headers: str) -> Exchange:
+    sent = {name.replace("_", "-"): value for name, value in headers.items()}
     return Exchange(
         "GET",
         "/x",
-        {name.replace("_", "-"): value for name, value in headers.items()},
+        sent,
         _Connection(),
-        0.0,  # type: ignore[arg-type]  # what is asked of it here is there
+        0.0,
+        Sender(sent),  # type: ignore[arg-type]  # what is asked of it here is there
     )
 
 

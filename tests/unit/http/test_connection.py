@@ -39,6 +39,18 @@ async def test_who_reads_no_answers_gets_no_more_of_them(fast: bool, query: str)
             assert (await client.receive()).code == 200
 
 
+@on_uvloop
+async def test_each_request_has_its_own_headers() -> None:
+    shelf = Shelf()
+    shelf.put("a")
+    async with serving(shelf) as server, connected(server) as client:
+        for agent, lines in (("one/1", 1), ("one/1", 1), ("curl/8", 10), ("two/1", 1), ("curl/8", 10)):
+            answer = await client.ask("GET", f"{COLLECTION}/a", User_Agent=agent, Audit_Id=agent)
+            assert (answer.headers["Audit-Id"], answer.body.count(b"\n") >= lines) == (agent, True)
+            assert (answer.body.count(b"\n") == 1) is (lines == 1)
+    assert [call.manager for call in shelf.calls] == ["one", "one", "curl", "two", "curl"]
+
+
 @pytest.mark.parametrize("wanted", ["h2c", "websocket"])
 @FAST
 @on_uvloop

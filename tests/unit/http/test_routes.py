@@ -42,6 +42,33 @@ async def test_route(case: dict[str, Any]) -> None:
         assert answer.headers["Content-Type"] == wanted
 
 
+@pytest.mark.rows("SRV-001", "SRV-002", "SRV-003")
+@on_uvloop
+async def test_what_is_remembered_of_routes_changes_no_answer() -> None:
+    shelf = Shelf()
+    shelf.put("a", x=1)
+    reads = [case for case in CASES if case.get("method", "GET") in {"GET", "PUT", "PATCH"}]
+    async with serving(shelf) as server, connected(server) as client:
+        for case in (*reads, *reversed(reads)):
+            answer = await client.ask(case.get("method", "GET"), case["path"])
+            assert (answer.code, case["body"] in answer.body.decode()) == (case["code"], True), case["path"]
+        shelf.catalog.current = Catalog()
+        assert (await client.ask("GET", COLLECTION)).code == 404
+
+
+@pytest.mark.rows("MTR-002")
+@on_uvloop
+async def test_patches_are_counted_by_what_they_are() -> None:
+    shelf = Shelf()
+    shelf.put("a", x=1)
+    async with serving(shelf) as server, connected(server) as client:
+        for media in ("merge-patch+json", "apply-patch+yaml", "merge-patch+json"):
+            await client.ask("PATCH", f"{COLLECTION}/a?fieldManager=me", b"{}", Content_Type=f"application/{media}")
+        found = (await client.ask("GET", "/metrics")).body.decode()
+    counted = [line for line in found.splitlines() if "request_total" in line and "widgets" in line]
+    assert [line.rsplit(" ", 1)[1] for verb in ("APPLY", "PATCH") for line in counted if verb in line] == ["1", "2"]
+
+
 @pytest.mark.rows("ERR-03")
 @on_uvloop
 async def test_what_another_server_has_just_defined_is_served() -> None:

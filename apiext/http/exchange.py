@@ -31,10 +31,11 @@ class Sender:
     """What the headers of a request say of who sends it; those that came before on a connection are not read again.
 
     ``manager`` is the manager name that the User-Agent implies: its text up to the first slash. ``acts``: as somebody
-    else. ``places`` are the origins of the page that it is (http.pages), by whether a request writes.
+    else. ``packed``: its body is, so that nobody here reads it. ``places`` are the origins of the page that it is
+    (http.pages), by whether a request writes.
     """
 
-    __slots__ = ("accept", "acts", "agent", "audit_id", "authorization", "manager", "places")
+    __slots__ = ("accept", "acts", "agent", "audit_id", "authorization", "manager", "packed", "places")
 
     def __init__(self, headers: Headers) -> None:
         self.accept = headers.get("Accept", "")
@@ -43,6 +44,9 @@ class Sender:
         self.authorization = headers.get("Authorization", "")
         self.manager = self.agent.partition("/")[0]
         self.acts = impersonation.is_meant(headers)
+        content = headers.get("Content-Encoding", "identity").strip().lower()
+        transfer = headers.get("Transfer-Encoding", "chunked").strip().lower()
+        self.packed = content not in {"", "identity"} or transfer != "chunked"
         self.places: dict[bool, str] = {}
 
 

@@ -323,9 +323,7 @@ async def _stored(subject: Subject, entry: Entry, code: int = 200) -> Reply:
 
 
 async def _raw_body(resources: Resources, exchange: Exchange) -> bytes:
-    content = exchange.headers.get("Content-Encoding", "identity").strip().lower()
-    transfer = exchange.headers.get("Transfer-Encoding", "chunked").strip().lower()
-    if content not in {"", "identity"} or transfer != "chunked":  # aiohttp takes "gzip, chunked", and opens neither
+    if exchange.sender.packed:  # aiohttp takes "gzip, chunked", and opens neither
         raise status.unsupported_media_type(negotiation.ENCODINGS)
     raw = await exchange.connection.read_body(limits.MAX_BODY)
     labels, info = exchange.labels, exchange.info

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from apiext import limits
 from apiext.http import responses
 from apiext.http.exchange import Reply
+from apiext.http.representations import is_small
+from apiext.meta import status
 
 
 @pytest.mark.rows("AUT-008")
@@ -103,3 +105,11 @@ def test_accept_encoding(header: str, taken: bool) -> None:
 @given(st.lists(st.binary(max_size=300), max_size=5))
 def test_gzip_can_be_read(parts: list[bytes]) -> None:
     assert gzip.decompress(b"".join(responses.gzip(parts))) == b"".join(parts)
+
+
+def test_only_the_status_of_the_server_is_small_unseen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MEMBERS_INLINE", 3)
+    told = status.success({"name": "a", "group": "example.com", "kind": "widgets"})
+    assert is_small(told)
+    assert not is_small(told | {"apiVersion": "example.com/v1"})
+    assert not is_small(told | {"kind": "Widget"})

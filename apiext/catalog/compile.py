@@ -139,6 +139,7 @@ def _version(
         encode=codec.encode,
         accept=codec.accept,
         encode_as_is=codec.encode_as_is,
+        encode_formed=codec.encode_formed,
         outdated=codec.outdated,
         converts=converts,
         normalize=_normalizer(schema, names.kind, definition.group),

@@ -299,12 +299,14 @@ def validate(
     metadata: View, namespaced: bool, name_validator: NameValidator = dns1123_subdomain, path: str = "metadata"
 ) -> list[FieldError]:
     """Return what is wrong with metadata by itself, in upstream's order (WRI-003, VAL-013)."""
-    found, name = prefix_errors(metadata, name_validator, path), metadata.get("name")
-    if name:
-        found += [invalid(f"{path}.name", name, fault) for fault in name_validator(name)]
-    else:
+    name, namespace = metadata.get("name"), metadata.get("namespace")
+    found = prefix_errors(metadata, name_validator, path) if "generateName" in metadata else []
+    if not name:
         found.append(required(f"{path}.name", "name or generateName is required"))
-    found += _namespace_errors(metadata.get("namespace"), namespaced, f"{path}.namespace")
+    elif faults := name_validator(name):
+        found += [invalid(f"{path}.name", name, fault) for fault in faults]
+    if not (namespace and namespaced) or _label(namespace):
+        found += _namespace_errors(namespace, namespaced, f"{path}.namespace")
     if metadata.get("generation", 0) < 0:
         found.append(invalid(f"{path}.generation", metadata["generation"], "must be greater than or equal to 0"))
     found += _common_errors(metadata, path, finalizers=True)
@@ -379,7 +381,7 @@ def _common_errors(metadata: View, path: str, *, finalizers: bool) -> list[Field
     if finalizers and metadata.get("finalizers"):
         found += _finalizer_errors(metadata["finalizers"], f"{path}.finalizers")
     for index, entry in enumerate(metadata.get("managedFields") or ()):
-        found += _managed_errors(entry, f"{path}.managedFields[{index}]")
+        found += _managed_errors(entry, path, index)
     return found
 
 
@@ -449,19 +451,24 @@ def _finalizer_errors(finalizers: Sequence[str], path: str) -> list[FieldError]:
     return found
 
 
-def _managed_errors(entry: View, path: str) -> list[FieldError]:
+def _managed_errors(entry: View, path: str, index: int) -> list[FieldError]:
+    operation, kind, manager = entry.get("operation", ""), entry.get("fieldsType", ""), entry.get("manager", "")
+    long = len(entry.get("subresource", "")) > _MAX_SUBRESOURCE
+    if operation in _OPERATIONS and kind in _FIELDS_TYPES and not long and not field_manager_errors(manager):
+        return []
     found: list[FieldError] = []
-    operation, kind = entry.get("operation", ""), entry.get("fieldsType", "")
-    if operation not in ("Apply", "Update"):
+    path = f"{path}.managedFields[{index}]"
+    if operation not in _OPERATIONS:
         found.append(invalid(f"{path}.operation", Named(operation), "must be `Apply` or `Update`"))
-    if kind and kind != "FieldsV1":
+    if kind not in _FIELDS_TYPES:
         found.append(invalid(f"{path}.fieldsType", kind, "must be `FieldsV1`"))
-    found += field_manager_errors(entry.get("manager", ""), f"{path}.manager")
-    if len(entry.get("subresource", "")) > _MAX_SUBRESOURCE:
+    found += field_manager_errors(manager, f"{path}.manager")
+    if long:
         found.append(too_long(f"{path}.subresource", _MAX_SUBRESOURCE))
     return found
 
 
+_OPERATIONS, _FIELDS_TYPES = ("Apply", "Update"), ("FieldsV1", "")
 _MAX_SUBRESOURCE = 256  # bytes (upstream: MaxSubresourceNameLength)
 _IMMUTABLE = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
 
@@ -476,6 +483,8 @@ def _change_errors(new: View, old: View) -> list[FieldError]:
             found.append(forbidden("metadata.finalizers", f"{text}{{{listed}}}"))
     if new.get("generation", 0) < old.get("generation", 0):
         found.append(invalid("metadata.generation", new.get("generation", 0), "must not be decremented"))
+    if [*map(new.get, _IMMUTABLE)] == [*map(old.get, _IMMUTABLE)]:
+        return found
     for name in _IMMUTABLE:
         if new.get(name) != old.get(name):
             value = new.get(name, "" if name in ("name", "namespace", "uid") else None)

@@ -133,6 +133,8 @@ def path_segment(text: str) -> list[str]:
     """Return what is wrong with a name that must fit between two slashes of a URL."""
     if text in (".", ".."):
         return [f"may not be '{text}'"]
+    if "/" not in text and "%" not in text:
+        return []
     return [f"may not contain '{char}'" for char in "/%" if char in text]
 
 

@@ -95,24 +95,31 @@ def merge_patch_change(call: Call, raw: bytes, validation: str) -> Change:
         raise status.bad_request("Invalid JSON Patch")
 
     def change(shown: View) -> Document:
-        patched = _merged(shown, patch)
-        return normalize_patched(
+        owners = None
+        merged = shown
+        if _leaves_owners(call, patch):
+            metadata = {**shown["metadata"]}
+            owners = metadata.pop("managedFields", None)
+            merged = {**shown, "metadata": metadata}
+        patched = merge_patch.apply(merged, patch)
+        patched = normalize_patched(
             call, patched, duplicates, validation, lambda: patch_texts.merged(call, shown, raw, patch)
         )
+        if owners is not None:
+            patched["metadata"]["managedFields"] = owners
+        return patched
 
     return change
 
 
-def _merged(shown: View, patch: View) -> Document:
-    """Return the patched object; who owns what is not copied unless the patch is about it, since nobody changes it."""
-    metadata, given = shown.get("metadata") or {}, patch.get("metadata", {})
-    if "managedFields" not in metadata or not isinstance(given, dict) or "managedFields" in given:
-        return merge_patch.apply(shown, patch)
-    others = {**metadata}
-    del others["managedFields"]
-    patched = merge_patch.apply({**shown, "metadata": others}, patch)
-    patched["metadata"]["managedFields"] = metadata["managedFields"]
-    return patched
+def _leaves_owners(call: Call, patch: View) -> bool:
+    """Tell whether a patch says nothing of who owns what: of a custom object that is in form as it is stored."""
+    metadata = patch.get("metadata", {})
+    return (
+        isinstance(metadata, dict)
+        and "managedFields" not in metadata
+        and not (call.served.typed or call.endpoint.kind)
+    )
 
 
 def strategic_change(call: Call, raw: bytes, validation: str) -> Change:

@@ -46,11 +46,11 @@ async def run(call: Call, work: Callable[[*Ts], T], *args: *Ts) -> T:
 
 
 async def encoded(call: Call, document: Document) -> bytes:
-    """Return what is stored of a document.
+    """Return what is stored of a document whose metadata are in form, as those of all objects on their way are.
 
     What the answer will show of it is converted first: when the webhook cannot do that, nothing is written yet.
     """
-    raw = await run(call, call.served.encode, document)
+    raw = await run(call, call.served.encode_formed or call.served.encode, document)
     if call.served.converts:
         await run(call, call.served.view, raw, 0)
     return raw

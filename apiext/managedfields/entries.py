@@ -95,6 +95,14 @@ def encode(managers: Managers) -> list[Document]:
     return [_entry(manager, owned) for manager, owned in sorted(managers.items(), key=_order)]
 
 
+def in_order(listed: Sequence[Document]) -> list[Document]:
+    """Return entries in the order in which they are stored."""
+    return sorted(listed, key=lambda entry: tuple([entry.get(name, "") for name in _ORDER]))
+
+
+_ORDER = ("operation", "time", "manager", "apiVersion", "subresource")
+
+
 def _order(item: tuple[Manager, Owned]) -> tuple[str, ...]:
     manager, owned = item
     return (manager.operation, owned.time, manager.name, owned.api_version, manager.subresource)

@@ -8,7 +8,7 @@ from apiext.documents.document import Document, View
 from apiext.documents.encoding import DecodeError, decode_json, encode
 from apiext.documents.quotes import html_escaped
 from apiext.managedfields import entries, recurring, typed, updater
-from apiext.managedfields.comparison import compare
+from apiext.managedfields.comparison import Comparison, compare
 from apiext.managedfields.entries import APPLY, UPDATE, EntryError, Manager, Managers, Owned, manager_of
 from apiext.managedfields.fieldset import FieldSet, contains, difference
 from apiext.managedfields.fieldsv1 import is_too_deep
@@ -50,17 +50,24 @@ def track(writer: Writer, live: View, new: View, *, creating: bool) -> list[Docu
     """Return the managedFields of a write that is no apply, empty for none.
 
     ``live`` is the empty object of the kind when creating. An update of an object without managers is not tracked.
-    What does not fit its types loses its managers (recorded: upstream's UpdateNoErrors).
+    What does not fit its types loses its managers (recorded: upstream's UpdateNoErrors). What
+    stays as it is is shared with the arguments.
     """
     given = _entries_of(new) if not writer.subresource else None
     given = [] if entries.is_reset(given) else given or _entries_of(live) or []
     if not given and not creating:
         return []
     try:
-        managers = _updated(writer, live, new, given, creating=creating)
+        write, before, after, seen = _compared(writer, live, new)
+        found = recurring.after(write, before, given, seen, writer.now)
+        if found is not None:
+            return found
+        managers = _before(writer, live, new)
+        if not managers and not creating:
+            return []
+        return entries.encode(_updated(write, before, after, managers, seen, writer.now))
     except (ApplyError, TypeFault, MissingVersion, ValueError):
         return []
-    return entries.encode(managers)
 
 
 def _before(writer: Writer, live: View, new: View) -> Managers:
@@ -90,8 +97,8 @@ def _bare(document: View) -> Document:
     return {**document, "metadata": bare}
 
 
-def _updated(writer: Writer, live: View, new: View, given: list[View], *, creating: bool) -> Managers:
-    """Return the managers after an update; raises ApplyError with upstream's text."""
+def _compared(writer: Writer, live: View, new: View) -> tuple[Write, View, View, Comparison]:
+    """Return a write, both objects without their managers, and what it changes; ApplyError with upstream's text."""
     before, after = _bare(live), _bare(new)
     of_type = writer.versions.type_of(writer.api_version)
     try:
@@ -100,19 +107,24 @@ def _updated(writer: Writer, live: View, new: View, given: list[View], *, creati
         raise ApplyError(f"failed to convert new object ({go_name(new)}) to smd typed: {fault}") from fault
     write = Write(writer.versions, writer.api_version, of_type, writer.of(UPDATE))
     try:
-        seen = updater.compared(write, before, after)
-        found = recurring.after(write, before, given, seen, writer.now)
-        if found is not None:
-            return found
-        managers = _before(writer, live, new)
-        if not managers and not creating:
-            return {}
-        managers, losses = updater.after(write, before, after, managers, seen)
-        return recurring.claimed(write, managers, losses, writer.now)
-    except recurring.TooDeep as fault:
-        raise ApplyError(str(fault)) from fault
-    except (TypeFault, ValueError) as fault:
-        raise ApplyError(f"failed to update ManagedFields ({go_name(new)}): {fault}") from fault
+        return write, before, after, updater.compared(write, before, after)
+    except ValueError as fault:
+        raise _not_updated(new, fault) from fault
+
+
+def _updated(write: Write, live: View, new: View, managers: Managers, seen: Comparison, now: str) -> Managers:
+    """Return the managers after an update that changes what was seen; raises ApplyError with upstream's text."""
+    try:
+        managers, losses = updater.after(write, live, new, managers, seen)
+        return recurring.claimed(write, managers, losses, now)
+    except ValueError as fault:
+        raise _not_updated(new, fault) from fault
+
+
+def _not_updated(new: View, fault: ValueError) -> ApplyError:
+    if isinstance(fault, recurring.TooDeep):
+        return ApplyError(str(fault))
+    return ApplyError(f"failed to update ManagedFields ({go_name(new)}): {fault}")
 
 
 def apply(writer: Writer, live: View, patch: View, empty: View, *, force: bool) -> tuple[Document, bool]:
@@ -148,8 +160,10 @@ def apply(writer: Writer, live: View, patch: View, empty: View, *, force: bool) 
 
 def _first(writer: Writer, live: View, empty: View) -> Managers:
     """Return the managers of an object nobody has managed: all it has is owned by one updater (SSA-006)."""
+    writer = replace(writer, name=_BEFORE_APPLY)
     try:
-        return _updated(replace(writer, name=_BEFORE_APPLY), empty, live, [], creating=True)
+        write, before, after, seen = _compared(writer, empty, live)
+        return _updated(write, before, after, _before(writer, empty, live), seen, writer.now)
     except ApplyError as error:
         raise ApplyError(f"failed to create manager for existing fields: {error}") from error
 

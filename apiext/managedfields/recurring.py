@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import orjson
 
@@ -49,8 +50,8 @@ def claimed(write: Write, managers: Managers, losses: Losses, now: str) -> Manag
     return entries.capped(managers)
 
 
-def after(write: Write, live: View, given: Sequence[View], seen: Comparison, now: str) -> Managers | None:
-    """Return the managers after an update that changes what was ``seen``, None where that has to be worked out.
+def after(write: Write, live: View, given: Sequence[View], seen: Comparison, now: str) -> list[Document] | None:
+    """Return the entries after an update that changes what was ``seen``, None where that has to be worked out.
 
     ``given`` are the entries to start from. What an update does to sets of paths hangs on nothing but these sets, as
     long as all are of the version written in; the times of others stay.
@@ -65,11 +66,19 @@ def after(write: Write, live: View, given: Sequence[View], seen: Comparison, now
         return None
     if len(bare) + len(changes) > limits.OWNERSHIP_BYTES:
         return None
-    found = _after(write.type, write.manager, write.api_version, bare, changes, reset)
-    if found is None:
+    heirs = _after(write.type, write.manager, write.api_version, bare, changes, reset)
+    if heirs is None:
         return None
-    times = [*(entry.get("time") or "" for entry in given), now]
-    return {manager: Owned(version, orjson.loads(fields), times[place]) for manager, version, fields, place in found}
+    found = []
+    for place, text, anew in heirs:
+        entry: Any = given[place] if text is None else orjson.loads(text)
+        time = now if anew else given[place].get("time")
+        if entry.get("time") != time or not time:
+            entry = {**entry, "time": time}
+            if not time:
+                del entry["time"]
+        found.append(entry)
+    return found if len(found) == 1 else entries.in_order(found)
 
 
 @dataclass(slots=True)
@@ -89,11 +98,15 @@ class _OneVersion:
         raise MissingVersion(api_version)
 
 
+_Heir = tuple[int, bytes | None, bool]
+"""An entry after an update: its place before it (-1: it is new), its text if it has changed, whether it is of now."""
+
+
 @lru_cache(limits.OWNERSHIPS_SEEN)
 def _after(
     of_type: Type, manager: Manager, api_version: str, given: bytes, changes: bytes, reset: bytes
-) -> list[tuple[Manager, str, bytes, int]] | None:
-    """Return each manager with its version, its fieldsV1, and whose time it has; None for what is not so simple."""
+) -> list[_Heir] | None:
+    """Return what becomes of the entries; None for what is not so simple."""
     listed = orjson.loads(given)
     for place, entry in enumerate(listed):
         entry["time"] = str(place)
@@ -106,6 +119,16 @@ def _after(
         return None
     write = Write(_OneVersion(of_type, orjson.loads(reset)), api_version, of_type, manager)
     here = {"apiVersion": api_version}
+    places = {one: place for place, one in enumerate(managers)}
     managers, losses = updater.after(write, here, here, managers, Comparison(*orjson.loads(changes)))
-    managers = claimed(write, managers, losses, str(_NOW))
-    return [(one, owned.api_version, orjson.dumps(owned.fields), int(owned.time)) for one, owned in managers.items()]
+    return [
+        _heir(entry, listed, places.get(one, -1))
+        for one, owned in claimed(write, managers, losses, str(_NOW)).items()
+        for entry in entries.encode({one: owned})
+    ]
+
+
+def _heir(entry: Document, listed: Sequence[View], place: int) -> _Heir:
+    anew = entry.pop("time") == str(_NOW)
+    same = place >= 0 and {**entry, "time": str(place)} == listed[place]
+    return place, None if same else orjson.dumps(entry), anew

@@ -54,6 +54,18 @@ def check(of: Type, value: Any, *, duplicates: bool = True, checked: Any = None)
         raise TypeFault(faults)
 
 
+def leaves_fit(of: MapType | None, value: Any, paths: FieldSet) -> bool:
+    """Tell whether what a value has at these paths are leaves that fit; False means that one has to look closer."""
+    if of is None or not of.granular or value.__class__ is not dict or is_member(paths):
+        return False
+    for element, below in paths.items():
+        name = element[2:]
+        item, member = value.get(name), of.fields.get(name, of.element)
+        if member is None or (item.__class__ not in member.simple and not leaves_fit(member.map, item, below)):
+            return False
+    return True
+
+
 def part_at(of: Type, value: Any, paths: FieldSet) -> Any:
     """Return what a value has at or below these paths; lists, and maps that are owned as one, are whole."""
     if of.map is None or not is_granular_map(of, value) or is_member(paths):
@@ -81,7 +93,7 @@ def _faults(of: Type, value: Any, duplicates: bool, checked: Any = None) -> Faul
 def _map_faults(of: MapType, value: dict[str, Any], duplicates: bool, checked: dict[str, Any] | None) -> Faults:
     found: Faults = []
     fields, element = of.fields, of.element
-    for name in _to_look_at(of, value):
+    for name in value if len(value) <= FEW else _to_look_at(of, value):
         item, member = value[name], fields.get(name, element)
         if member is None:
             found.append((f".{name}", "field not declared in schema"))
@@ -91,7 +103,10 @@ def _map_faults(of: MapType, value: dict[str, Any], duplicates: bool, checked: d
         other = checked.get(name) if checked is not None else None
         if other is not None and item.__class__ is list and alike(item, other):  # maps are as quickly walked
             continue
-        faults = _faults(member, item, duplicates, other)
+        if item.__class__ is dict and member.map is not None:  # what _faults does
+            faults = _map_faults(member.map, item, duplicates, other if other.__class__ is dict else None)
+        else:
+            faults = _faults(member, item, duplicates, other)
         if faults:
             shown = short(name)
             found.extend((f".{shown}{where}", text) for where, text in faults)
@@ -101,8 +116,8 @@ def _map_faults(of: MapType, value: dict[str, Any], duplicates: bool, checked: d
 
 
 def _to_look_at(of: MapType, value: dict[str, Any]) -> Iterable[str]:
-    """Return the names of members that may not fit: all of a small map, else those that are no leaves that fit."""
-    if len(value) <= FEW or of.element is not None:
+    """Return the names of members of a large map that may not fit: those that are no leaves that fit."""
+    if of.element is not None:
         return value
     try:
         return _no_leaves(of, (*value,), (*map(type, value.values()),))

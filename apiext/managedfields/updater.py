@@ -10,7 +10,7 @@ from apiext.managedfields.entries import Manager, Managers, Owned
 from apiext.managedfields.fieldset import EMPTY, FieldSet, difference, intersection, recursive_difference, union
 from apiext.managedfields.merging import merge, remove
 from apiext.managedfields.path import SELF, order
-from apiext.managedfields.typed import check, fields_of, part_at, reconciled, with_named_fields
+from apiext.managedfields.typed import check, fields_of, leaves_fit, part_at, reconciled, with_named_fields
 from apiext.managedfields.types import Type, equal
 
 _METADATA = "f:metadata"
@@ -77,7 +77,7 @@ def compared(write: Write, live: View, new: View) -> Comparison:
     """Return what a write changes; the new object fits its type, TypeFault when the live one does not."""
     seen = compare(write.type, live, new)
     before = union(seen.removed, seen.modified)
-    if before:  # all else of the live object is as in the new one
+    if before and not leaves_fit(write.type.map, live, before):  # all else of the live object is as in the new one
         check(write.type, part_at(write.type, live, before))
     return seen
 

@@ -50,13 +50,14 @@ class Judge(Plugin, Protocol):
 class Chain:
     """Plug-ins in the order in which they see a write."""
 
-    __slots__ = ("_judges", "_mutators", "_parts", "_still", "metrics")
+    __slots__ = ("_all", "_judges", "_mutators", "_parts", "_still", "metrics")
 
     def __init__(self, plugins: Sequence[Plugin] = (), metrics: Metrics | None = None) -> None:
         self._mutators = tuple(plugin for plugin in plugins if isinstance(plugin, Mutator))
         self._judges = tuple(plugin for plugin in plugins if isinstance(plugin, Judge))
         self.metrics = metrics or Metrics()
         self._parts = {"admit": _parted(self._mutators), "validate": _parted(self._judges)}
+        self._all = _parted(plugins)
         self._still: dict[tuple[str, str], list[Distribution]] = {}
 
     def still(self, moment: str, operation: str, resource: GroupResource) -> bool:
@@ -64,19 +65,22 @@ class Chain:
 
         Most writes are like that, and two coroutines and their clocks are a twentieth of one.
         """
-        choosy, others = self._parts[moment]
-        for plugin in others:
-            if not plugin.idle:
-                return False
-        for plugin in choosy:
-            if not plugin.spares(operation, resource):
-                return False
+        if not _spare(self._parts[moment], operation, resource):
+            return False
+        self.passed(moment, operation)
+        return True
+
+    def spares(self, operation: str, resource: GroupResource) -> bool:
+        """Tell whether no plug-in has anything to do with a write in either moment; nothing is counted yet."""
+        return _spare(self._all, operation, resource)
+
+    def passed(self, moment: str, operation: str) -> None:
+        """Count a moment in which no plug-in had anything to do."""
         key = moment, operation
         if key not in self._still:
-            self._still[key] = self.metrics.passed([plugin.name for plugin in choosy], *key)
+            self._still[key] = self.metrics.passed([plugin.name for plugin in self._parts[moment][0]], *key)
         for observed in self._still[key]:
             observed.observe(0.0)
-        return True
 
     def mutate(self, attributes: Attributes, new: Document) -> Coroutine[Any, Any, Document]:
         """Run the mutating moment of each plug-in on the result of the one before, twice if one asks for it."""
@@ -116,6 +120,17 @@ class Chain:
         finally:
             clock.stop()
         return new
+
+
+def _spare(parts: tuple[list[Choosy], list[Plugin]], operation: str, resource: GroupResource) -> bool:
+    choosy, others = parts
+    for plugin in others:
+        if not plugin.idle:
+            return False
+    for plugin in choosy:  # noqa: SIM110 (any would be one more frame for each)
+        if not plugin.spares(operation, resource):
+            return False
+    return True
 
 
 def _parted(plugins: Sequence[Plugin]) -> tuple[list[Choosy], list[Plugin]]:

@@ -140,6 +140,7 @@ def _version(
         accept=codec.accept,
         encode_as_is=codec.encode_as_is,
         encode_formed=codec.encode_formed,
+        glance=codec.glance,
         outdated=codec.outdated,
         converts=converts,
         normalize=_normalizer(schema, names.kind, definition.group),

@@ -98,7 +98,8 @@ class ServedVersion:
     an object as it comes back from upstream's internal form, in which owners see it. ``converts`` tells that ``view``,
     ``decode`` and ``encode`` may raise NeedsConversion; ``encode_as_is(document)`` never does: it stores in this
     version whatever the storage version is (None: as ``encode``). ``encode_formed(document)`` does what ``encode`` does,
-    for metadata as ``decode`` and ``normalize`` leave them (None: as ``encode``). ``outdated(raw)`` is told of stored bytes that are no
+    for metadata as ``decode`` and ``normalize`` leave them (None: as ``encode``). ``glance(raw, revision)`` is what ``decode`` makes of metadata, without
+    managedFields; None where one has to decode. ``outdated(raw)`` is told of stored bytes that are no
     object any more. ``identity`` changes whenever open watches of the
     version must end.
     """
@@ -147,6 +148,7 @@ class ServedVersion:
     named: Callable[[Document], Document] = _same
     encode_as_is: Callable[[Document], bytes] | None = None
     encode_formed: Callable[[Document], bytes] | None = None
+    glance: Callable[[bytes, int], Document | None] = lambda raw, revision: None
     outdated: Callable[[bytes], None] = lambda raw: None
     converts: bool = False
     identity: str = ""

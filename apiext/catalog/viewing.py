@@ -15,7 +15,7 @@ import orjson
 
 from apiext import limits
 from apiext.catalog.answers import Answers
-from apiext.catalog.converted import place_of
+from apiext.catalog.converted import PLACE, place_of
 from apiext.documents.document import Document, View, clone
 from apiext.documents.encoding import decode_json, encode_telling
 from apiext.documents.encoding import encode as encode_json
@@ -134,6 +134,7 @@ class Codec:
 
     ``outdated`` is told of stored bytes that are no object any more. ``encode_formed`` does what ``encode`` does for a
     document whose metadata are as ``decode`` and bodies leave them; None: nothing is quicker than ``encode``.
+    ``glance`` does what ``decode`` does, but for all outside metadata and managedFields; None: one has to decode.
     """
 
     view: Callable[[bytes, int], bytes]
@@ -143,6 +144,7 @@ class Codec:
     outdated: Callable[[bytes], None]
     encode_as_is: Callable[[Document], bytes] | None = None
     encode_formed: Callable[[Document], bytes] | None = None
+    glance: Callable[[bytes, int], Document | None] = lambda raw, revision: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +202,28 @@ def stored_form(document: View) -> Document:
     return {**document, "metadata": metadata}
 
 
+def _own_metadata(raw: bytes, place: int) -> Document | None:
+    """Return the metadata in bytes that are known to need nothing, without managedFields; None: look closer.
+
+    ``place`` is that of the uid, which ends them. Keys are sorted, so the name follows managedFields, in which no other
+    list stands; neither text is to be found within another, where its quotes would be escaped.
+    """
+    head, end = PLACE.match(raw), raw.find(b"}", place) + 1
+    if head is None:
+        return None
+    owned = raw.find(_OWNED, head.end(), end)
+    name = raw.find(_NAME, owned, end) if owned > 0 else -1
+    text = raw[head.end() : end] if name < 0 else raw[head.end() : owned] + raw[name + 2 : end]
+    try:
+        found: Document = orjson.loads(text)
+    except orjson.JSONDecodeError:  # a uid with a brace
+        return None
+    return found
+
+
+_OWNED, _NAME = b'"managedFields":[', b'],"name":"'
+
+
 def custom_codec(storage: Storage, version: str, *, exact: bool) -> Codec:
     """Return the closures of one version of a custom resource.
 
@@ -229,6 +253,11 @@ def custom_codec(storage: Storage, version: str, *, exact: bool) -> Codec:
         # what lacks defaults of this version may be written so, too
         exact = exact and not storage.shapes[version]().default(clone(document))
         return document
+
+    def glance(raw: bytes, revision: int) -> Document | None:
+        place = splices.place(raw) if answers is None else None
+        metadata = _own_metadata(raw, place) if place is not None else None
+        return with_revision({"metadata": metadata}, revision) if metadata is not None else None
 
     def view(raw: bytes, revision: int) -> bytes:
         known = splices.view(raw, revision) or _renamed(storage, version, raw, revision)
@@ -263,7 +292,7 @@ def custom_codec(storage: Storage, version: str, *, exact: bool) -> Codec:
         return raw
 
     storage.splices[version], storage.texts[version] = splices, partial(_shown_without_revision, decode, splices)
-    codec = Codec(view, decode, encode, accept, splices.outdated, encode_as_is, encode_formed)
+    codec = Codec(view, decode, encode, accept, splices.outdated, encode_as_is, encode_formed, glance)
     return codec if answers is None else _remembered_first(codec, answers)
 
 

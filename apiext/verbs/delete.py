@@ -50,6 +50,13 @@ async def delete(verbs: Verbs, call: Call, options: DeleteOptions) -> Outcome:
 
 
 async def _attempt(verbs: Verbs, call: Call, collection: Collection, entry: Entry, options: DeleteOptions) -> Outcome:
+    if verbs.admission.spares("DELETE", call.served.group_resource):
+        metadata_alone = call.served.glance(entry.raw, entry.revision)
+        if metadata_alone is not None and not _kept_by(call, metadata_alone, options):
+            check_preconditions(call, metadata_alone, options)
+            verbs.admission.passed("admit", "DELETE")
+            verbs.admission.passed("validate", "DELETE")
+            return await _remove(verbs, call, collection, entry, metadata_alone, options)
     call.size = max(call.size, len(entry.raw))
     old = await threads.run(call, call.served.decode, entry.raw, entry.revision)
     marker = MARKERS.get(call.served.group_resource, _mark) if call.served.typed else _mark
@@ -147,17 +154,22 @@ Marker = Callable[[Verbs, Call, Document, DeleteOptions], Awaitable[Marked]]
 
 async def _mark(verbs: Verbs, call: Call, document: Document, options: DeleteOptions) -> Marked:
     """Hold the object as long as it has finalizers (WRI-017, WRI-018)."""
-    now = metadata.finalizers(document)
-    wanted = list(now) if call.served.uncollected else _held_by(now, options)
+    wanted = _kept_by(call, document, options)
     if not wanted:
         return None, None
-    if list(now) != wanted:
+    if list(metadata.finalizers(document)) != wanted:
         metadata.set_finalizers(document, wanted)
     if not document["metadata"].get("deletionTimestamp"):
         metadata.mark_as_deleting(document, verbs.clock())
     document["metadata"].setdefault("deletionGracePeriodSeconds", 0)  # upstream: the first delete of a CRD sets none
     document["metadata"].pop("resourceVersion", None)
     return document, None
+
+
+def _kept_by(call: Call, document: View, options: DeleteOptions) -> list[str]:
+    """Return the finalizers that an object has from now on; without any it goes."""
+    now = metadata.finalizers(document)
+    return list(now) if call.served.uncollected else _held_by(now, options)
 
 
 def _held_by(now: Sequence[str], options: DeleteOptions) -> list[str]:

@@ -85,6 +85,8 @@ def propagation_finalizers(now: Sequence[str], policy: str, orphan: bool | None)
 
     An explicit policy decides; without one the finalizers already there do.
     """
+    if not (now or policy or orphan):
+        return []
     wants_orphan = orphan if orphan is not None else policy == "Orphan" if policy else ORPHAN in now
     wants_foreground = False
     if orphan is None:

@@ -97,11 +97,10 @@ class ServedVersion:
     ``read_apart(document)`` are the paths of values of a body that look for no field twice. ``internal(document)`` is
     an object as it comes back from upstream's internal form, in which owners see it. ``converts`` tells that ``view``,
     ``decode`` and ``encode`` may raise NeedsConversion; ``encode_as_is(document)`` never does: it stores in this
-    version whatever the storage version is (None: as ``encode``). ``encode_formed(document)`` does what ``encode`` does,
-    for metadata as ``decode`` and ``normalize`` leave them (None: as ``encode``). ``glance(raw, revision)`` is what ``decode`` makes of metadata, without
-    managedFields; None where one has to decode. ``outdated(raw)`` is told of stored bytes that are no
-    object any more. ``identity`` changes whenever open watches of the
-    version must end.
+    version whatever the storage version is (None: as ``encode``). ``encode_formed(document)`` does what ``encode``
+    does, for metadata as ``decode`` and ``normalize`` leave them (None: as ``encode``). ``glance(raw, revision)`` is
+    what ``decode`` makes of metadata, without managedFields; None where one has to decode. ``outdated(raw)`` is told of
+    stored bytes that are no object any more. ``identity`` changes whenever open watches of the version must end.
     """
 
     group: str

@@ -134,7 +134,7 @@ class Codec:
 
     ``outdated`` is told of stored bytes that are no object any more. ``encode_formed`` does what ``encode`` does for a
     document whose metadata are as ``decode`` and bodies leave them; None: nothing is quicker than ``encode``.
-    ``glance`` does what ``decode`` does, but for all outside metadata and managedFields; None: one has to decode.
+    ``glance`` is what ``decode`` makes of metadata, without managedFields; None where one has to decode.
     """
 
     view: Callable[[bytes, int], bytes]
@@ -202,23 +202,23 @@ def stored_form(document: View) -> Document:
     return {**document, "metadata": metadata}
 
 
-def _own_metadata(raw: bytes, place: int) -> Document | None:
-    """Return the metadata in bytes that are known to need nothing, without managedFields; None: look closer.
+def _glance(splices: Splices, raw: bytes, revision: int) -> Document | None:
+    """Return the metadata without managedFields of an object whose bytes are known to need nothing; None: look closer.
 
-    ``place`` is that of the uid, which ends them. Keys are sorted, so the name follows managedFields, in which no other
-    list stands; neither text is to be found within another, where its quotes would be escaped.
+    The uid ends them, and the name follows managedFields, in which no other list stands, since keys are sorted. Neither
+    text is to be found within another, where its quotes would be escaped.
     """
-    head, end = PLACE.match(raw), raw.find(b"}", place) + 1
-    if head is None:
+    place, head = splices.place(raw), PLACE.match(raw)
+    if place is None or head is None:
         return None
-    owned = raw.find(_OWNED, head.end(), end)
+    start, end = head.end(), raw.find(b"}", place) + 1
+    owned = raw.find(_OWNED, start, end)
     name = raw.find(_NAME, owned, end) if owned > 0 else -1
-    text = raw[head.end() : end] if name < 0 else raw[head.end() : owned] + raw[name + 2 : end]
     try:
-        found: Document = orjson.loads(text)
+        metadata = orjson.loads(raw[start:end] if name < 0 else raw[start:owned] + raw[name + 2 : end])
     except orjson.JSONDecodeError:  # a uid with a brace
         return None
-    return found
+    return with_revision({"metadata": metadata}, revision)
 
 
 _OWNED, _NAME = b'"managedFields":[', b'],"name":"'
@@ -254,11 +254,6 @@ def custom_codec(storage: Storage, version: str, *, exact: bool) -> Codec:
         exact = exact and not storage.shapes[version]().default(clone(document))
         return document
 
-    def glance(raw: bytes, revision: int) -> Document | None:
-        place = splices.place(raw) if answers is None else None
-        metadata = _own_metadata(raw, place) if place is not None else None
-        return with_revision({"metadata": metadata}, revision) if metadata is not None else None
-
     def view(raw: bytes, revision: int) -> bytes:
         known = splices.view(raw, revision) or _renamed(storage, version, raw, revision)
         if known is not None:
@@ -292,7 +287,9 @@ def custom_codec(storage: Storage, version: str, *, exact: bool) -> Codec:
         return raw
 
     storage.splices[version], storage.texts[version] = splices, partial(_shown_without_revision, decode, splices)
-    codec = Codec(view, decode, encode, accept, splices.outdated, encode_as_is, encode_formed, glance)
+    codec = Codec(
+        view, decode, encode, accept, splices.outdated, encode_as_is, encode_formed, partial(_glance, splices)
+    )
     return codec if answers is None else _remembered_first(codec, answers)
 
 
@@ -314,7 +311,7 @@ def _remembered_first(codec: Codec, answers: Answers) -> Codec:
         answers.ask_quickly(raw, revision)
         return then_decode(raw, revision)
 
-    return replace(codec, view=view, decode=decode)
+    return replace(codec, view=view, decode=decode, glance=lambda raw, revision: None)
 
 
 def _shown_without_revision(

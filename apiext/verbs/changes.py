@@ -116,9 +116,7 @@ def _leaves_owners(call: Call, patch: View) -> bool:
     """Tell whether a patch says nothing of who owns what: of a custom object that is in form as it is stored."""
     metadata = patch.get("metadata", {})
     return (
-        isinstance(metadata, dict)
-        and "managedFields" not in metadata
-        and not (call.served.typed or call.endpoint.kind)
+        isinstance(metadata, dict) and "managedFields" not in metadata and not (call.served.typed or call.endpoint.kind)
     )
 
 

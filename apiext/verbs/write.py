@@ -9,13 +9,13 @@ from apiext.admission.attributes import NAMESPACES, Attributes, Traces
 from apiext.catalog import viewing
 from apiext.catalog.accessors import AccessorError
 from apiext.documents.document import Document, View
-from apiext.meta import fields, objectmeta, status
+from apiext.meta import fields, status
 from apiext.meta.options import DeleteOptions, WriteOptions
 from apiext.storage.collection import Collection
 from apiext.storage.keys import Keys
 from apiext.storage.readplan import parse_revision
 from apiext.storage.store import Entry, Guard, GuardChanged, KeyExists, RevisionChanged, StoreError, TooLarge
-from apiext.verbs import escalation, identity, metadata, ownership, threads
+from apiext.verbs import escalation, identity, judging, metadata, ownership, threads
 from apiext.verbs.call import Call, Outcome, Verbs
 from apiext.verbs.changes import Change
 from apiext.verbs.errors import as_status, of_store, translated
@@ -35,6 +35,7 @@ class Update:
     unconditional: bool = False  # an empty resourceVersion is no error (scale)
     applied: bool = False  # the change settles who owns what
     creation: Callable[[], Document] | None = None  # makes the object of an apply where there is none
+    moments: int = 0  # of admission that are over, when there is nothing to do in them
 
 
 def collection_of(verbs: Verbs, call: Call) -> Collection:
@@ -75,7 +76,7 @@ async def _store_new(verbs: Verbs, call: Call, document: Document, options: Writ
         if generated:
             new["metadata"]["name"] = metadata.generate_name(new["metadata"]["generateName"])
             new = call.served.named(new)
-        await threads.run(call, _judge, call, new, None)
+        await threads.run(call, judging.judge, call, new, None)
         escalation.may_create(verbs, call)
         attributes.new, attributes.name = new, call.name or str(new["metadata"].get("name", ""))
         await verbs.admission.review(attributes)
@@ -249,11 +250,10 @@ async def _attempt(verbs: Verbs, wanted: Update, collection: Collection, entry: 
     """One turn of the loop: decide on this state, then commit if the store still holds it."""
     call = wanted.call
     call.size = max(call.size, len(entry.raw))
-    old, before, asked = await threads.run(call, _asked, verbs, wanted, entry)
-    new = await _desired(verbs, wanted, old, (before, asked), entry.revision)
-    if old["metadata"].get("deletionTimestamp") and not metadata.finalizers(new) and _may_go(new):
+    decide = _alone if _is_quiet(verbs, wanted) else _with_others
+    new, raw = await decide(verbs, wanted, entry)
+    if raw is None:
         return await _remove(verbs, wanted, collection, entry, new)
-    raw = await threads.encoded(call, new)
     shown = await threads.run(call, _read_back, call, new) if call.endpoint.kind or wanted.options.dry_run else new
     if raw == entry.raw and not collection.stale(entry):  # upstream: a no-op write keeps its resourceVersion
         raise _StaleError(_answer(call, entry, shown, wanted.options.dry_run))
@@ -332,41 +332,79 @@ def _asked(verbs: Verbs, wanted: Update, entry: Entry) -> tuple[Document, View, 
     return old, shown, asked
 
 
-async def _desired(
-    verbs: Verbs, wanted: Update, old: Document, change: tuple[View, Document], revision: int
-) -> Document:
-    """Return the object to store: admitted, put back, filled in, judged."""
-    call, (shown_before, shown) = wanted.call, change
-    owned = shown
-    attributes = None
+def _is_quiet(verbs: Verbs, wanted: Update) -> bool:
+    """Tell whether nobody else has to be asked about a change, so that it is decided in one go."""
+    served = wanted.call.served
+    if verbs.policy is not None or served.converts:
+        return False
+    return verbs.admission.spares("UPDATE", served.group_resource)
+
+
+async def _alone(verbs: Verbs, wanted: Update, entry: Entry) -> tuple[Document, bytes | None]:
+    """Return the object to store and its bytes, None when it is to go instead; nobody is asked on the way."""
+    try:
+        return await threads.run(wanted.call, _decided_alone, verbs, wanted, entry)
+    finally:
+        for moment in _MOMENTS[: wanted.moments]:
+            verbs.admission.passed(moment, "UPDATE")
+
+
+_MOMENTS = ("admit", "validate")
+
+
+def _decided_alone(verbs: Verbs, wanted: Update, entry: Entry) -> tuple[Document, bytes | None]:
+    wanted.moments = 0  # it may be done again
+    old, _, asked = _asked(verbs, wanted, entry)
+    wanted.moments = 1
+    new = _decided(wanted, old, asked, entry.revision)
+    wanted.moments = 2
+    return _final(wanted, old, new)
+
+
+async def _with_others(verbs: Verbs, wanted: Update, entry: Entry) -> tuple[Document, bytes | None]:
+    """Return the object to store and its bytes, None when it is to go instead; admission and roles have their say."""
+    call = wanted.call
+    old, shown_before, owned = await threads.run(call, _asked, verbs, wanted, entry)
+    shown, attributes = owned, None
     if not verbs.admission.still("admit", "UPDATE", call.served.group_resource):
         attributes = attributes_of(call, "UPDATE", wanted.options, shown, shown_before)
         shown = await verbs.admission.mutate(attributes, shown)
         ownership.check_admitted(call, owned, shown)
     if verbs.policy is not None:
         await escalation.judge(verbs, verbs.policy, call, shown, shown_before)
-    _check_revision(wanted, shown, revision)
-    warn_of_owners(call, shown)
-    new = await threads.run(call, _decided, wanted, old, shown)
+    new = await threads.run(call, _decided, wanted, old, shown, entry.revision)
     if attributes is not None or not verbs.admission.still("validate", "UPDATE", call.served.group_resource):
         attributes = attributes or attributes_of(call, "UPDATE", wanted.options, shown, shown_before)
         attributes.new = call.endpoint.project(new)
         if call.endpoint.kind:
             attributes.old = call.endpoint.project(old)  # upstream: only who may change a Scale sees its owners
         await verbs.admission.review(attributes)
-    # upstream: an untyped map takes fields that no read shows; they were judged and counted
-    if wanted.applied or (call.endpoint.kind and call.served is call.resource.storage):  # so does a scale
-        new = await threads.run(call, call.served.accept, new)
-    new["metadata"].pop("resourceVersion", None)
-    return new
+    new, raw = await threads.run(call, _final, wanted, old, new)
+    if call.served.converts and raw is not None:
+        await threads.run(call, call.served.view, raw, 0)
+    return new, raw
 
 
-def _decided(wanted: Update, old: View, shown: Document) -> Document:
+def _decided(wanted: Update, old: View, shown: Document, revision: int) -> Document:
     """Return the whole object, judged; what is put back twice, since judging took long, is the same as once."""
+    _check_revision(wanted, shown, revision)
+    warn_of_owners(wanted.call, shown)
     new, call = _put_back(wanted, old, shown), wanted.call
-    _judge(call, new, old)  # upstream: nobody has filled in defaults of a part that a scale has made
+    judging.judge(call, new, old)  # upstream: nobody has filled in defaults of a part that a scale has made
     reads = call.endpoint.kind and call.served is call.resource.storage
     return call.served.complete(new) if reads else new
+
+
+def _final(wanted: Update, old: View, new: Document) -> tuple[Document, bytes | None]:
+    """Return the object to store and its bytes, None when it goes, as the last finalizer has gone (WRI-009)."""
+    call = wanted.call
+    # upstream: an untyped map takes fields that no read shows; they were judged and counted
+    if wanted.applied or (call.endpoint.kind and call.served is call.resource.storage):  # so does a scale
+        new = call.served.accept(new)
+    new["metadata"].pop("resourceVersion", None)
+    if old["metadata"].get("deletionTimestamp") and not metadata.finalizers(new) and _may_go(new):
+        return new, None
+    return new, (call.served.encode_formed or call.served.encode)(new)
 
 
 def _put_back(wanted: Update, old: View, shown: Document) -> Document:
@@ -422,52 +460,18 @@ def _check_revision(wanted: Update, shown: View, revision: int) -> None:
     raise status.conflict(call.served.group_resource, call.name, status.MODIFIED)
 
 
-def _judge(call: Call, new: Document, old: View | None) -> None:
-    """Validate: type, metadata, and what the resource itself says; warnings go to the call."""
-    served = call.served
-    errors = identity.kind_errors(call, new)
-    # upstream: of an object of another kind neither metadata nor values are judged, but the rest is
-    if errors:
-        errors += served.structure(new, old, call.endpoint.name)
-        if old is not None:  # upstream: the metadata of a change is judged for all resources before the kind judges
-            changed = objectmeta.validate_update(new["metadata"], old["metadata"], served.namespaced, of_kind=False)
-            errors = changed + errors
-    else:
-        errors = _values(call, new, old)
-    broken, notes = served.rules(new, old, errors)
-    errors += broken
-    if notes:
-        call.warnings.extend(note for note in notes if note not in call.warnings)
-    if errors:
-        raise status.invalid(identity.own_kind(served, new), str(new["metadata"].get("name", "")), errors)
-    if not served.typed:  # upstream: only custom objects are told about their finalizers
-        call.warnings.extend(objectmeta.warnings(new["metadata"], old["metadata"] if old is not None else None))
-    if call.endpoint.name != "status":  # upstream: strategies of the status have nothing to say about the rest
-        call.warnings.extend(served.warnings(new, old))
-
-
-def _values(call: Call, new: View, old: View | None) -> list[fields.FieldError]:
-    served = call.served
-    if old is None:
-        errors = objectmeta.validate(new["metadata"], served.namespaced, served.name_messages)
-    else:
-        errors = objectmeta.validate_update(new["metadata"], old["metadata"], served.namespaced)
-        if served.judges_prefix and not call.endpoint.name:
-            errors = objectmeta.prefix_errors(new["metadata"], served.name_messages) + errors
-    judge = served.validate_status if call.endpoint.name == "status" else served.validate
-    return [*errors, *judge(new, old)]
-
-
 def warn_of_owners(call: Call, document: Document, admitted: bool = True) -> None:
     """Drop owners that are named twice and tell of them; bodies are looked at before admission, too (WRI-015)."""
     doubles = metadata.dedup_owners(document)
     if doubles:
         after = " after mutating admission happens" if admitted else ""
-        call.warnings.append(
+        text = (
             f".metadata.ownerReferences contains duplicate entries{after}; API server dedups owner references in "
             "1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) "
             f"observed: {', '.join(doubles)}"
         )
+        if text not in call.warnings:  # a change may be made several times
+            call.warnings.append(text)
 
 
 def attributes_of(

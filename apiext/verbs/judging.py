@@ -1,0 +1,42 @@
+"""What is wrong with an object that a write wants: kind, metadata, values, and what its resource itself says."""
+
+from apiext.documents.document import Document, View
+from apiext.meta import fields, objectmeta, status
+from apiext.verbs import identity
+from apiext.verbs.call import Call
+
+
+def judge(call: Call, new: Document, old: View | None) -> None:
+    """Validate: type, metadata, and what the resource itself says; warnings go to the call."""
+    served = call.served
+    errors = identity.kind_errors(call, new)
+    # upstream: of an object of another kind neither metadata nor values are judged, but the rest is
+    if errors:
+        errors += served.structure(new, old, call.endpoint.name)
+        if old is not None:  # upstream: the metadata of a change is judged for all resources before the kind judges
+            changed = objectmeta.validate_update(new["metadata"], old["metadata"], served.namespaced, of_kind=False)
+            errors = changed + errors
+    else:
+        errors = _values(call, new, old)
+    broken, notes = served.rules(new, old, errors)
+    errors += broken
+    if notes:
+        call.warnings.extend(note for note in notes if note not in call.warnings)
+    if errors:
+        raise status.invalid(identity.own_kind(served, new), str(new["metadata"].get("name", "")), errors)
+    if not served.typed:  # upstream: only custom objects are told about their finalizers
+        call.warnings.extend(objectmeta.warnings(new["metadata"], old["metadata"] if old is not None else None))
+    if call.endpoint.name != "status":  # upstream: strategies of the status have nothing to say about the rest
+        call.warnings.extend(served.warnings(new, old))
+
+
+def _values(call: Call, new: View, old: View | None) -> list[fields.FieldError]:
+    served = call.served
+    if old is None:
+        errors = objectmeta.validate(new["metadata"], served.namespaced, served.name_messages)
+    else:
+        errors = objectmeta.validate_update(new["metadata"], old["metadata"], served.namespaced)
+        if served.judges_prefix and not call.endpoint.name:
+            errors = objectmeta.prefix_errors(new["metadata"], served.name_messages) + errors
+    judge = served.validate_status if call.endpoint.name == "status" else served.validate
+    return [*errors, *judge(new, old)]

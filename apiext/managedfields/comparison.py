@@ -88,7 +88,12 @@ def _map_changes(of: MapType, left: dict[str, Any], right: dict[str, Any]) -> _C
             if not equal(old, new):
                 modified[f"f:{name}"] = LEAF
         elif old != new or not alike(old, new):  # what differs is seen at its first difference
-            _note(f"f:{name}", _changes(fields.get(name) or element or NOTHING, old, new), removed, modified, added)
+            below = fields.get(name) or element or NOTHING
+            if kind is dict is new.__class__ and old and new and below.map is not None and below.map.granular:
+                found = False, _map_changes(below.map, old, new)  # what _changes does
+            else:
+                found = _changes(below, old, new)
+            _note(f"f:{name}", found, removed, modified, added)
     for name, new in right.items():
         if name not in left:
             added[f"f:{name}"] = appearing(fields.get(name) or element or NOTHING, new)

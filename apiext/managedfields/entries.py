@@ -92,15 +92,17 @@ def is_reset(entries: Any) -> bool:
 
 def encode(managers: Managers) -> list[Document]:
     """Return the entries: appliers before updaters, then by time, name, version and subresource (SSA-003)."""
-    return [_entry(manager, owned) for manager, owned in sorted(managers.items(), key=_order)]
+    return [entry(manager, owned) for manager, owned in sorted(managers.items(), key=_order)]
 
 
 def in_order(listed: Sequence[Document]) -> list[Document]:
     """Return entries in the order in which they are stored."""
-    return sorted(listed, key=lambda entry: tuple([entry.get(name, "") for name in _ORDER]))
+    return sorted(listed, key=_order_of)
 
 
-_ORDER = ("operation", "time", "manager", "apiVersion", "subresource")
+def _order_of(entry: View) -> tuple[str, ...]:
+    get = entry.get
+    return (get("operation", ""), get("time", ""), get("manager", ""), get("apiVersion", ""), get("subresource", ""))
 
 
 def _order(item: tuple[Manager, Owned]) -> tuple[str, ...]:
@@ -108,8 +110,9 @@ def _order(item: tuple[Manager, Owned]) -> tuple[str, ...]:
     return (manager.operation, owned.time, manager.name, owned.api_version, manager.subresource)
 
 
-def _entry(manager: Manager, owned: Owned) -> Document:
-    entry = {
+def entry(manager: Manager, owned: Owned) -> Document:
+    """Return the entry of a manager."""
+    members = {
         "manager": manager.name,
         "operation": manager.operation,
         "apiVersion": owned.api_version,
@@ -118,7 +121,7 @@ def _entry(manager: Manager, owned: Owned) -> Document:
         "fieldsV1": dict(owned.fields),
         "subresource": manager.subresource,
     }
-    return {name: value for name, value in entry.items() if value or name == "fieldsV1"}
+    return {name: value for name, value in members.items() if value or name == "fieldsV1"}
 
 
 def capped(managers: Managers) -> Managers:

@@ -59,12 +59,12 @@ def track(writer: Writer, live: View, new: View, *, creating: bool) -> list[Docu
         return []
     try:
         write, before, after, seen = _compared(writer, live, new)
-        found = recurring.after(write, before, given, seen, writer.now)
+        found = recurring.after(write, before, given, seen, writer.now) if given else None
         if found is not None:
             return found
         managers = _before(writer, live, new)
-        if not managers and not creating:
-            return []
+        if not managers:
+            return recurring.created(write, seen, writer.now) if creating else []
         return entries.encode(_updated(write, before, after, managers, seen, writer.now))
     except (ApplyError, TypeFault, MissingVersion, ValueError):
         return []

@@ -50,13 +50,22 @@ def claimed(write: Write, managers: Managers, losses: Losses, now: str) -> Manag
     return entries.capped(managers)
 
 
+def created(write: Write, seen: Comparison, now: str) -> list[Document]:
+    """Return the entry of who makes an object that nobody else has a part of; raises TooDeep."""
+    own = seen.without(write.versions.reset(write.api_version))
+    fields = difference(union(own.modified, own.added), NEVER_OWNED)
+    if is_too_deep(fields):
+        raise TooDeep(TOO_DEEP)
+    return [entries.entry(write.manager, Owned(write.api_version, fields, now))] if fields else []
+
+
 def after(write: Write, live: View, given: Sequence[View], seen: Comparison, now: str) -> list[Document] | None:
     """Return the entries after an update that changes what was ``seen``, None where that has to be worked out.
 
     ``given`` are the entries to start from. What an update does to sets of paths hangs on nothing but these sets, as
     long as all are of the version written in; the times of others stay.
     """
-    if not given or live.get("apiVersion") != write.api_version:  # what a creation owns is as quickly worked out
+    if live.get("apiVersion") != write.api_version:
         return None
     try:
         bare = orjson.dumps([{**entry, "time": None} for entry in given])

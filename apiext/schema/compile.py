@@ -34,7 +34,8 @@ class CompiledSchema:
     ``growth`` is the most bytes of defaults that one list item or map value gets, known once it is warm.
     """
 
-    __slots__ = ("_root", "_scope", "_source", "growth", "preserve_unknown_fields", "readable", "settled", "warm")
+    __slots__ = ("_plain", "_root", "_scope", "_source", "growth", "preserve_unknown_fields", "readable", "settled",
+                 "warm")  # fmt: skip
 
     def __init__(self, schema: View | None, preserve_unknown_fields: bool) -> None:
         self.preserve_unknown_fields = preserve_unknown_fields
@@ -45,6 +46,7 @@ class CompiledSchema:
         self._root: Structural | None = None
         self._scope: Scope | Literal[False] | None = None  # False: there are no rules
         self._source: View | None = schema or {}
+        self._plain: bool | None = None  # whether there is neither an embedded resource nor a list of its own kind
 
     @property
     def root(self) -> Structural:
@@ -141,7 +143,11 @@ class CompiledSchema:
             errors = [] if passes(root, new) else report.errors(root, new, link=_link(root, new, old))
         except OverBudget as over:
             return [FieldError(INVALID, "", f'Invalid value: "": {over}')]
-        return report.limited(errors + self.structure_errors(new, old))
+        if self._plain is None:
+            self._plain = not (coerce.matters(root) or list_types.matters(root))
+        if not self._plain:
+            errors = errors + self.structure_errors(new, old)
+        return report.limited(errors) if errors else errors
 
     def structure_errors(self, new: View, old: View | None, *, embedded: bool = True) -> list[FieldError]:
         """Return what is wrong with embedded resources and lists alone (MET-004, LST rows)."""
@@ -178,10 +184,10 @@ class CompiledSchema:
         node = root.properties.get("status")
         if node is not None and "status" in new and not _still_null(new, old):
             status = new["status"]
-            link = _link(root, new, old)
-            below = link.member("status") if link is not None else None
             try:
                 if not passes(node, status):
+                    link = _link(root, new, old)
+                    below = link.member("status") if link is not None else None
                     errors = report.errors(node, status, "status", below)
             except OverBudget as over:
                 return [FieldError(INVALID, "status", f'Invalid value: "": {over}')]

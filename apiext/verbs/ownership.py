@@ -33,13 +33,17 @@ class _Versions:
     """The versions of a resource as one endpoint sees them (apiext.managedfields.updater.Versions)."""
 
     def __init__(
-        self, resource: ServedResource, asked: str, endpoint: str, conversions: dict[tuple[bytes, str], Document]
+        self,
+        resource: ServedResource,
+        asked: ServedVersion,
+        endpoint: str,
+        conversions: dict[tuple[bytes, str], Document],
     ) -> None:
         self._resource = resource
-        self._asked = asked
+        self._asked = asked.api_version
         self._endpoint = endpoint
         self._conversions = conversions
-        self._known: dict[str, ServedVersion] = {}
+        self._known = {asked.api_version: asked}
 
     def _served(self, api_version: str) -> ServedVersion:
         known = self._known.get(api_version)
@@ -107,7 +111,7 @@ def writer(
 
     ``conversions`` are the answers of the webhook so far; what is missing is raised as Needed.
     """
-    versions = _Versions(resource, served.api_version, endpoint, {} if conversions is None else conversions)
+    versions = _Versions(resource, served, endpoint, {} if conversions is None else conversions)
     return Writer(versions, served.api_version, served.kind, name, endpoint, now)
 
 

@@ -141,6 +141,7 @@ def _version(
         encode_as_is=codec.encode_as_is,
         encode_formed=codec.encode_formed,
         glance=codec.glance,
+        exact=lambda raw: codec.knows(raw) and not schema().coerces,
         outdated=codec.outdated,
         converts=converts,
         normalize=_normalizer(schema, names.kind, definition.group),

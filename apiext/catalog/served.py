@@ -99,8 +99,10 @@ class ServedVersion:
     ``decode`` and ``encode`` may raise NeedsConversion; ``encode_as_is(document)`` never does: it stores in this
     version whatever the storage version is (None: as ``encode``). ``encode_formed(document)`` does what ``encode``
     does, for metadata as ``decode`` and ``normalize`` leave them (None: as ``encode``). ``glance(raw, revision)`` is
-    what ``decode`` makes of metadata, without managedFields; None where one has to decode. ``outdated(raw)`` is told of
-    stored bytes that are no object any more. ``identity`` changes whenever open watches of the version must end.
+    what ``decode`` makes of metadata, without managedFields; None where one has to decode. ``exact(raw)`` tells that
+    what is read of stored bytes is known to be as ``normalize`` leaves it, in each of its parts. ``outdated(raw)`` is
+    told of stored bytes that are no object any more. ``identity`` changes whenever open watches of the version must
+    end.
     """
 
     group: str
@@ -148,6 +150,7 @@ class ServedVersion:
     encode_as_is: Callable[[Document], bytes] | None = None
     encode_formed: Callable[[Document], bytes] | None = None
     glance: Callable[[bytes, int], Document | None] = lambda raw, revision: None
+    exact: Callable[[bytes], bool] = lambda raw: False
     outdated: Callable[[bytes], None] = lambda raw: None
     converts: bool = False
     identity: str = ""

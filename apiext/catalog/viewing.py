@@ -135,6 +135,7 @@ class Codec:
     ``outdated`` is told of stored bytes that are no object any more. ``encode_formed`` does what ``encode`` does for a
     document whose metadata are as ``decode`` and bodies leave them; None: nothing is quicker than ``encode``.
     ``glance`` is what ``decode`` makes of metadata, without managedFields; None where one has to decode.
+    ``knows`` tells that ``decode`` takes stored bytes as they are, but for the resourceVersion.
     """
 
     view: Callable[[bytes, int], bytes]
@@ -145,6 +146,7 @@ class Codec:
     encode_as_is: Callable[[Document], bytes] | None = None
     encode_formed: Callable[[Document], bytes] | None = None
     glance: Callable[[bytes, int], Document | None] = lambda raw, revision: None
+    knows: Callable[[bytes], bool] = lambda raw: False
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +290,15 @@ def custom_codec(storage: Storage, version: str, *, exact: bool) -> Codec:
 
     storage.splices[version], storage.texts[version] = splices, partial(_shown_without_revision, decode, splices)
     codec = Codec(
-        view, decode, encode, accept, splices.outdated, encode_as_is, encode_formed, partial(_glance, splices)
+        view,
+        decode,
+        encode,
+        accept,
+        splices.outdated,
+        encode_as_is,
+        encode_formed,
+        partial(_glance, splices),
+        splices.knows,
     )
     return codec if answers is None else _remembered_first(codec, answers)
 
@@ -311,7 +321,7 @@ def _remembered_first(codec: Codec, answers: Answers) -> Codec:
         answers.ask_quickly(raw, revision)
         return then_decode(raw, revision)
 
-    return replace(codec, view=view, decode=decode, glance=lambda raw, revision: None)
+    return replace(codec, view=view, decode=decode, glance=lambda raw, revision: None, knows=lambda raw: False)
 
 
 def _shown_without_revision(

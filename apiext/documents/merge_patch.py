@@ -5,18 +5,22 @@ from typing import Any
 from apiext.documents.document import Document, View, clone
 
 
-def apply(document: View, patch: View) -> Document:
-    """Return the document with the patch merged in; it shares nothing with the arguments."""
-    merged: Document = clone({key: value for key, value in document.items() if key not in patch})
+def apply(document: View, patch: View, *, shared: bool = False) -> Document:
+    """Return the document with the patch merged in; with ``shared`` it has its other values from the document.
+
+    Else it shares nothing with the arguments.
+    """
+    left: Document = {key: value for key, value in document.items() if key not in patch}
+    merged: Document = left if shared else clone(left)
     for key, value in patch.items():
         if value is not None:
-            merged[key] = _merged(document.get(key), value)
+            merged[key] = _merged(document.get(key), value, shared)
     return merged
 
 
-def _merged(old: Any, new: Any) -> Any:
+def _merged(old: Any, new: Any, shared: bool) -> Any:
     if isinstance(new, dict):
-        return apply(old, new) if isinstance(old, dict) else _without_nulls(new)
+        return apply(old, new, shared=shared) if isinstance(old, dict) else _without_nulls(new)
     if isinstance(new, list):
         return clone(new) if isinstance(old, dict) else _without_nulls(new)
     return new

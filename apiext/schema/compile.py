@@ -69,6 +69,11 @@ class CompiledSchema:
         defaulter(root, root=True)
         self.readable = True
 
+    @property
+    def coerces(self) -> bool:
+        """Whether there is an embedded resource: its metadata are not only looked at by the schema."""
+        return coerce.matters(self.root)
+
     def prune(self, document: Document) -> list[str]:
         """Remove unknown fields and return their paths, sorted; metadata is left alone (PRU rows)."""
         if self.preserve_unknown_fields:

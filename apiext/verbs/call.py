@@ -30,6 +30,8 @@ class Call:
     ``deadline`` is loop time in seconds. ``warnings`` are added to the answer in order. ``conversions`` are what a
     webhook made of objects on the way (verbs.ownership), ``convert`` asks it, None when nobody can be asked. ``size``
     is what is known of the object's size in bytes. ``trail`` is what the audit log is told of the request, if anything.
+    ``exact`` tells that the stored object is known to be as normalising leaves it, so that what a patch leaves alone
+    needs no look.
     """
 
     verb: str
@@ -47,6 +49,7 @@ class Call:
     conversions: dict[tuple[bytes, str], Document] = field(default_factory=dict)
     size: int = 0
     convert: Callable[[NeedsConversion], Awaitable[None]] | None = None
+    exact: bool = False
 
     @property
     def annotations(self) -> dict[str, str]:

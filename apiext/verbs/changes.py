@@ -95,29 +95,37 @@ def merge_patch_change(call: Call, raw: bytes, validation: str) -> Change:
         raise status.bad_request("Invalid JSON Patch")
 
     def change(shown: View) -> Document:
-        owners = None
-        merged = shown
-        if _leaves_owners(call, patch):
-            metadata = {**shown["metadata"]}
-            owners = metadata.pop("managedFields", None)
-            merged = {**shown, "metadata": metadata}
-        patched = merge_patch.apply(merged, patch)
-        patched = normalize_patched(
-            call, patched, duplicates, validation, lambda: patch_texts.merged(call, shown, raw, patch)
+        aside = _aside(call, shown, patch)
+        rest = _without(shown, aside) if aside else shown
+        patched = merge_patch.apply(rest, patch, shared=call.exact)
+        return normalize_patched(
+            call, patched, duplicates, validation, lambda: patch_texts.merged(call, shown, raw, patch), aside
         )
-        if owners is not None:
-            patched["metadata"]["managedFields"] = owners
-        return patched
 
     return change
 
 
-def _leaves_owners(call: Call, patch: View) -> bool:
-    """Tell whether a patch says nothing of who owns what: of a custom object that is in form as it is stored."""
-    metadata = patch.get("metadata", {})
-    return (
-        isinstance(metadata, dict) and "managedFields" not in metadata and not (call.served.typed or call.endpoint.kind)
-    )
+def _aside(call: Call, shown: View, patch: View) -> Document:
+    """Return the metadata that a patch leaves alone and that are in form: mostly all, else who owns what, if anything.
+
+    What is stored of a custom object is read in form.
+    """
+    given = patch.get("metadata", {})
+    if call.served.typed or call.endpoint.kind or not isinstance(given, dict) or "managedFields" in given:
+        return {}
+    metadata = shown["metadata"]
+    if call.exact and "metadata" not in patch:
+        return {**metadata}
+    return {"managedFields": metadata["managedFields"]} if "managedFields" in metadata else {}
+
+
+def _without(shown: View, aside: View) -> View:
+    """Return what is shown without some of its metadata, or without any if that is all."""
+    rest = {**shown}
+    metadata = rest.pop("metadata")
+    if len(aside) < len(metadata):
+        rest["metadata"] = {name: item for name, item in metadata.items() if name not in aside}
+    return rest
 
 
 def strategic_change(call: Call, raw: bytes, validation: str) -> Change:

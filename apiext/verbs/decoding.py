@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from apiext.documents.document import Document
+from apiext.documents.document import Document, View
 from apiext.documents.errors import MAX_NOTES, DecodeError
 from apiext.documents.go_json import in_order
 from apiext.documents.json_errors import as_written
@@ -14,6 +14,7 @@ from apiext.schema.budget import DEFAULTS
 from apiext.verbs import identity, threads
 from apiext.verbs.call import Body, Call
 
+EMPTY: View = {}
 IGNORE, WARN, STRICT = "Ignore", "Warn", "Strict"
 _YAML = "yaml: unmarshal errors:"
 _YAML_NOTES = frozenset((_YAML, f"error converting YAML to JSON: {_YAML}"))
@@ -77,11 +78,16 @@ def warn(call: Call, notes: Sequence[str]) -> None:
 
 
 def normalize_patched(
-    call: Call, patched: Document, patch_notes: Sequence[str], validation: str, quoted: Callable[[], str]
+    call: Call,
+    patched: Document,
+    patch_notes: Sequence[str],
+    validation: str,
+    quoted: Callable[[], str],
+    aside: View = EMPTY,
 ) -> Document:
     """Normalise what a patch made; what is wrong with it is an error of the patch (WRI-007, WRI-013).
 
-    ``quoted()`` is the text that such an error shows.
+    ``quoted()`` is the text that such an error shows. ``aside`` are metadata in form that it has besides.
     """
     api_version, kind = identity.expected_kind(call.served, call.endpoint)
     _, fault = identity.read_type(patched.items())
@@ -105,6 +111,8 @@ def normalize_patched(
         document, unknown = _normalize(call, patched)
     except ValueError as error:
         raise _bad_patch(quoted(), str(error)) from error
+    if aside:
+        document["metadata"] = {**document.get("metadata", EMPTY), **aside}
     _report(call, [*patch_notes, *_notes_of_text(call, unknown, quoted)], validation, quoted)
     if validation == WARN:
         call.warnings += identity.unknown_in_other_version(call, document, str(document.get("apiVersion", "")))

@@ -320,8 +320,9 @@ def _shown(call: Call, new: Document, revision: int) -> Document:
 
 def _asked(verbs: Verbs, wanted: Update, entry: Entry) -> tuple[Document, View, Document]:
     """Return the stored object, what the endpoint shows of it, and that as the client wants it, with its owners."""
-    call = wanted.call
-    old = call.served.decode(entry.raw, entry.revision)
+    call, raw = wanted.call, entry.raw
+    old = call.served.decode(raw, entry.revision)
+    call.exact = call.served.exact(raw)
     shown = identity.projected(call.endpoint, old)
     if call.endpoint.kind:
         shown = ownership.with_owners(call, shown, old)

@@ -14,6 +14,7 @@ SCALE = {
     "statusReplicasPath": ".status.replicas",
     "labelSelectorPath": ".status.selector",
 }
+HOOK = {"strategy": "Webhook", "webhook": {"clientConfig": {"url": "https://a.b"}, "conversionReviewVersions": ["v1"]}}
 OPEN = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 CLOSED = {
     "type": "object",

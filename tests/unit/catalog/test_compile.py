@@ -12,9 +12,7 @@ from apiext.catalog.converted import NeedsConversion
 from apiext.catalog.served import ALL_VERBS, TERMINATING_VERBS
 from apiext.catalog.viewing import WrongVersion
 from tests.support.cases import Case, case_name, load
-from tests.unit.catalog.samples import CLOSED, OPEN, SCALE, definition, resource, version, widget
-
-HOOK = {"strategy": "Webhook", "webhook": {"clientConfig": {"url": "https://a.b"}, "conversionReviewVersions": ["v1"]}}
+from tests.unit.catalog.samples import CLOSED, HOOK, OPEN, SCALE, definition, resource, version, widget
 
 
 @pytest.mark.rows("SRV-002", "DIS-105", "DEL-004")

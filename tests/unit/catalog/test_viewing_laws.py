@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from apiext.catalog.converted import place_of
 from apiext.catalog.viewing import Splices, parse, splice
 from apiext.documents.document import clone
-from tests.unit.catalog.samples import CLOSED, OPEN, resource, version, widget
+from tests.unit.catalog.samples import CLOSED, HOOK, OPEN, resource, version, widget
 
 pytestmark = pytest.mark.rows("ETC-002", "NUL-005", "VER-003", "DEC-001")
 UID = "8c9f7a64-4f0e-4d3a-9a55-1a2b3c4d5e6f"
@@ -87,6 +87,56 @@ def test_splice_equals_the_full_route(body: dict[str, Any], revision: int) -> No
     assert shown == fresh.view(raw, revision), "a second look is the same"
     assert orjson.loads(shown)["metadata"]["resourceVersion"] == str(revision)
     assert served.decode(raw, revision) == fresh.decode(raw, revision) == orjson.loads(shown)
+
+
+_entries = st.lists(
+    st.fixed_dictionaries(
+        {
+            "manager": st.sampled_from(["m", '],"name":"', '"managedFields":[']),
+            "operation": st.just("Update"),
+            "fieldsV1": st.just({"f:metadata": {"f:labels": {"f:],": {}}}, "f:spec": {'v:"],\\"name\\":\\"x"': {}}}),
+        },
+        optional={"time": st.just("2026-01-01T00:00:00Z")},
+    ),
+    max_size=2,
+)
+
+
+@given(widgets(), _entries, st.sampled_from([UID, 'a"}b', "{}"]), st.integers(1, 9))
+def test_what_is_in_form_is_stored_and_seen_at_a_glance(
+    body: dict[str, Any], entries: list[Any], uid: str, revision: int
+) -> None:
+    served, fresh = _one(), _one()
+    body["metadata"] |= {"managedFields": entries, "uid": uid, "generation": 1}
+    document, _ = served.normalize(body)
+    raw = served.encode_formed(document)
+    assert raw == fresh.encode(document)
+    found, whole = served.glance(raw, revision), served.decode(raw, revision)
+    if found is not None:
+        whole["metadata"].pop("managedFields", None)
+        assert found == {"metadata": whole["metadata"]}
+    else:
+        assert uid != UID or not served.exact(raw)
+    assert _one().glance(raw, revision) is None
+
+
+@given(widgets(), st.integers(1, 9))
+def test_what_is_known_to_be_exact_is_as_normalizing_leaves_it(body: dict[str, Any], revision: int) -> None:
+    served = _one()
+    raw = served.encode(served.endpoints[""].prepare(served.normalize(body)[0], None))
+    found = served.decode(raw, revision)
+    if served.exact(raw):
+        assert served.normalize(clone(found)) == (found, [])
+    assert not _one().exact(raw)
+
+
+def test_what_a_webhook_or_an_embedded_resource_has_a_say_in_is_never_exact() -> None:
+    embedded = {"type": "object", "properties": {"spec": {"type": "object", "x-kubernetes-embedded-resource": True}}}
+    hooked = resource(version("v1", CLOSED), version("v2", OPEN), conversion=HOOK).versions["v1"]
+    for served in (resource(version("v1", embedded)).versions["v1"], hooked):
+        raw = served.encode(widget(UID))
+        assert not served.exact(raw)
+    assert hooked.glance(raw, 1) is None
 
 
 def _two(schema: dict[str, Any]) -> Any:

@@ -6,9 +6,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import orjson
 import pytest
 
 from apiext import limits
+from apiext.admission.chain import Chain
 from apiext.auth.user import SUPERUSER
 from apiext.meta.names import GroupResource
 from apiext.meta.status import StatusError
@@ -131,6 +133,47 @@ async def test_a_put_that_lost_a_race_writes_the_same_at_the_next_attempt(monkey
         await client.update({**before, "metadata": metadata, "spec": {"n": {"m": 2}}})
         assert attempts[0] == attempts[1]
         assert b'"m":2' in attempts[0]
+
+
+@pytest.mark.rows("WRI-015")
+async def test_a_change_that_is_made_again_warns_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with served(FakeEtcd()) as client:
+        await client.create("a", spec={"n": 1})
+        put, attempts = CachedStore.update, 0
+
+        async def late(self: CachedStore, *args: Any) -> Entry:
+            nonlocal attempts
+            attempts += 1
+            if attempts == 1:
+                raise RevisionChanged(stored(await client.stored("a")))
+            return await put(self, *args)
+
+        monkeypatch.setattr(CachedStore, "update", late)
+        owner = {"apiVersion": "v1", "kind": "K", "name": "n", "uid": "u"}
+        call = client.call("patch", "a")
+        raw = orjson.dumps({"metadata": {"ownerReferences": [owner, owner]}})
+        await api.patch(client.verbs, call, "application/merge-patch+json", raw)
+        assert (attempts, len(call.warnings)) == (2, 1)
+
+
+@pytest.mark.rows("ADM-001")
+async def test_moments_are_counted_where_they_were_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with served(FakeEtcd()) as client:
+        passed: list[tuple[str, str]] = []
+        monkeypatch.setattr(Chain, "passed", lambda _, *told: passed.append(told))
+        await client.create("a", spec={"n": 1})
+        await client.patch("a", {"spec": {"n": 2}})
+        assert passed == [("admit", "UPDATE"), ("validate", "UPDATE")]
+        passed.clear()
+        with pytest.raises(StatusError):
+            await client.patch("a", {"metadata": {"labels": {"/": "x"}}})
+        assert passed == [("admit", "UPDATE")]
+        passed.clear()
+        with pytest.raises(StatusError):
+            await client.delete("a", {"preconditions": {"uid": "other"}})
+        assert not passed
+        await client.delete("a")
+        assert passed == [("admit", "DELETE"), ("validate", "DELETE")]
 
 
 @pytest.mark.rows("WRI-006")

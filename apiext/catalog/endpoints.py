@@ -62,8 +62,11 @@ def same_content(new: View, old: View) -> bool:
     for name, value in new.items():
         if name == "metadata":
             continue
-        if name not in old or value != old[name] or not same(value, old[name]):  # what differs is seen soonest by !=
+        if name not in old:
             return False
+        before = old[name]
+        if value is not before and (value != before or not (value.__class__ is str or same(value, before))):
+            return False  # what differs is seen soonest by !=
     return True
 
 

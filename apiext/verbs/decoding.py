@@ -34,12 +34,12 @@ async def normalize_body(call: Call, body: Body, validation: str) -> Document:
     except ValueError as error:
         told = str(error) if body.media_type == identity.YAML or not _typed(call) else as_written(body.raw, str(error))
         raise identity.cannot_be_handled(call, body.document, told) from error
-    notes = unknown_notes(call, unknown)
+    notes = unknown_notes(call, unknown) if unknown else []
     if body.duplicates:
         notes = await threads.run(call, _with_duplicates, call, body, unknown, notes)
     if notes and validation == STRICT:
         raise identity.strict_error(call, body.document, notes)
-    if validation == WARN:
+    if notes and validation == WARN:
         warn(call, notes)
     return document
 
@@ -89,6 +89,24 @@ def normalize_patched(
 
     ``quoted()`` is the text that such an error shows. ``aside`` are metadata in form that it has besides.
     """
+    if not identity.tells_plainly(call, patched):
+        _settle_type(call, patched, quoted)
+    try:
+        document, unknown = _normalize(call, patched)
+    except ValueError as error:
+        raise _bad_patch(quoted(), str(error)) from error
+    if aside:
+        document["metadata"] = {**document.get("metadata", EMPTY), **aside}
+    if patch_notes or unknown:
+        _report(call, [*patch_notes, *_notes_of_text(call, unknown, quoted)], validation, quoted)
+    if validation == WARN:
+        call.warnings += identity.unknown_in_other_version(call, document, str(document.get("apiVersion", "")))
+    identity.settle_names(call, document)
+    return document
+
+
+def _settle_type(call: Call, patched: Document, quoted: Callable[[], str]) -> None:
+    """Check apiVersion and kind of what a patch made, completing those of typed resources."""
     api_version, kind = identity.expected_kind(call.served, call.endpoint)
     _, fault = identity.read_type(patched.items())
     if fault:  # upstream: members are sorted on the way to a change, and the first fault is told
@@ -107,17 +125,6 @@ def normalize_patched(
         raise _bad_patch(quoted(), fault)
     if call.served.typed:
         patched["apiVersion"] = api_version
-    try:
-        document, unknown = _normalize(call, patched)
-    except ValueError as error:
-        raise _bad_patch(quoted(), str(error)) from error
-    if aside:
-        document["metadata"] = {**document.get("metadata", EMPTY), **aside}
-    _report(call, [*patch_notes, *_notes_of_text(call, unknown, quoted)], validation, quoted)
-    if validation == WARN:
-        call.warnings += identity.unknown_in_other_version(call, document, str(document.get("apiVersion", "")))
-    identity.settle_names(call, document)
-    return document
 
 
 def restore_patched(

@@ -106,6 +106,8 @@ def check_type(
     ``strict``: as an error, else by ``warn``.
     """
     document = body.document
+    if not body.duplicates and tells_plainly(call, document):
+        return
     api_version, kind = expected_kind(call.served, call.endpoint)
     type_meta, fault = read_type(_members(body))
     typed = call.served.typed or bool(call.endpoint.kind)
@@ -140,6 +142,17 @@ def check_type(
                 raise strict_error(call, document, notes) if given_version else status.bad_request(NO_VERSION)
             warn(call, notes)
         raise wrong_version(given_version, api_version)
+
+
+def tells_plainly(call: Call, document: View) -> bool:
+    """Tell whether a custom object is of some kind in the version asked for, and no other member could mean that."""
+    served, kind = call.served, document.get("kind")
+    if served.typed or call.endpoint.kind or document.get("apiVersion") != served.api_version:
+        return False
+    return kind.__class__ is str and kind != "" and _USUAL.issuperset(document)
+
+
+_USUAL = frozenset(("apiVersion", "kind", "metadata", "spec", "status"))
 
 
 def _shown(body: Body, told: bool) -> str:

@@ -204,6 +204,15 @@ def stored_form(document: View) -> Document:
     return {**document, "metadata": metadata}
 
 
+def _formed(document: Document) -> Document:
+    """Return an object whose metadata are in form without what is never stored."""
+    return document if _NEVER_STORED.isdisjoint(document["metadata"]) else stored_form(document)
+
+
+def _encode_as_is(document: Document) -> bytes:
+    return encode_json(stored_form(document)) + b"\n"
+
+
 def _glance(splices: Splices, raw: bytes, revision: int) -> Document | None:
     """Return the metadata without managedFields of an object whose bytes are known to need nothing; None: look closer.
 
@@ -268,15 +277,6 @@ def custom_codec(storage: Storage, version: str, *, exact: bool) -> Codec:
             splices.note(raw, uid)
         return shown
 
-    def encode_as_is(document: Document) -> bytes:
-        return encode_json(stored_form(document)) + b"\n"
-
-    def encode(document: Document) -> bytes:
-        return written(stored_form(document))
-
-    def encode_formed(document: Document) -> bytes:
-        return written(document) if _NEVER_STORED.isdisjoint(document["metadata"]) else encode(document)
-
     def written(stored: Document) -> bytes:
         if version != storage.written:
             if answers is not None:
@@ -290,16 +290,9 @@ def custom_codec(storage: Storage, version: str, *, exact: bool) -> Codec:
 
     storage.splices[version], storage.texts[version] = splices, partial(_shown_without_revision, decode, splices)
     codec = Codec(
-        view,
-        decode,
-        encode,
-        accept,
-        splices.outdated,
-        encode_as_is,
-        encode_formed,
-        partial(_glance, splices),
-        splices.knows,
-    )
+        view, decode, lambda document: written(stored_form(document)), accept, splices.outdated, _encode_as_is,
+        lambda document: written(_formed(document)), partial(_glance, splices), splices.knows,
+    )  # fmt: skip
     return codec if answers is None else _remembered_first(codec, answers)
 
 

@@ -57,16 +57,17 @@ async def _served(verbs: Verbs, call: Call, outcome: Outcome) -> Outcome:
     What else is configured by writing a built-in kind counts for all workers behind the port, too.
     """
     entry, outcome.served = outcome.entry, call.served
-    if entry is not None and len(entry.raw) >= limits.OFF_LOOP and call.served.typed:
+    if call.served.converts and entry is not None:
+        outcome.entry = await converting.shown_one(verbs, call, entry)
+    if not call.served.typed:
+        return outcome
+    if entry is not None and len(entry.raw) >= limits.OFF_LOOP:
         call.size = max(call.size, len(entry.raw))
         entry.remember(call.served.view, await threads.run(call, call.served.view, entry.raw, entry.revision))
-    if entry is not None and call.served.converts:
-        outcome.entry = await converting.shown_one(verbs, call, entry)
-    if call.served.typed and call.served.group_resource == deletes.DEFINITIONS and outcome.entry is not None:
+    if entry is not None and call.served.group_resource == deletes.DEFINITIONS:
         with suppress(StoreError):
-            await verbs.definitions.seen(outcome.entry.revision)
-    if call.served.typed:
-        await verbs.definitions.everywhere()
+            await verbs.definitions.seen(entry.revision)
+    await verbs.definitions.everywhere()
     return outcome
 
 

@@ -322,7 +322,7 @@ def _asked(verbs: Verbs, wanted: Update, entry: Entry) -> tuple[Document, View, 
     """Return the stored object, what the endpoint shows of it, and that as the client wants it, with its owners."""
     call, raw = wanted.call, entry.raw
     old = call.served.decode(raw, entry.revision)
-    call.exact = call.served.exact(raw)
+    call.exact = not call.endpoint.kind and call.served.exact(raw)
     shown = identity.projected(call.endpoint, old)
     if call.endpoint.kind:
         shown = ownership.with_owners(call, shown, old)
@@ -381,7 +381,7 @@ async def _with_others(verbs: Verbs, wanted: Update, entry: Entry) -> tuple[Docu
             attributes.old = call.endpoint.project(old)  # upstream: only who may change a Scale sees its owners
         await verbs.admission.review(attributes)
     new, raw = await threads.run(call, _final, wanted, old, new)
-    if call.served.converts and raw is not None:
+    if call.served.converts and raw is not None:  # what the webhook cannot show is not written, as in threads.encoded
         await threads.run(call, call.served.view, raw, 0)
     return new, raw
 

@@ -178,9 +178,8 @@ async def ask(
     if not isinstance(hook.target, Target):
         raise Failed(hook.name, f"could not get REST client: {hook.target}", 500) from hook.target
     uid = reviews.new_uid()
-    if (
-        attributes.size < limits.OFF_LOOP
-    ):  # as apart has it: most are, and two coroutines less are a hundredth of a call
+    # as apart does it, without its coroutine: most reviews are small
+    if attributes.size < limits.OFF_LOOP:
         body = reviews.review(version, uid, attributes, form, shown)
     else:
         body = await asyncio.to_thread(reviews.review, version, uid, attributes, form, shown)

@@ -88,7 +88,7 @@ class Splices:
         Not those with a negative zero: it is written as -0, which reads as the integer 0. ``floats``: there may be one.
         """
         place = place_of(raw, uid)
-        if place < 0 or (floats and b"-0" in raw and _NEGATIVE_ZERO.search(raw)):
+        if place < 0 or (floats and raw.find(b"-0") >= 0 and _NEGATIVE_ZERO.search(raw)):
             return
         key = hash(raw)
         if key not in self._places:
@@ -180,7 +180,7 @@ def parse(raw: bytes) -> Document:
         document = orjson.loads(raw)
     except orjson.JSONDecodeError:  # what others wrote may nest deeper or be looser UTF-8 than orjson takes
         document = decode_json(raw)[0]
-    if _LONG in raw.translate(_DIGITS):  # an integer beyond int64 is a float, as in a body
+    if raw.translate(_DIGITS).find(_LONG) >= 0:  # an integer beyond int64 is a float, as in a body
         document = decode_json(raw)[0]
     if not isinstance(document, dict):
         raise ValueError(f"stored value is not an object but {document.__class__.__name__}")  # noqa: TRY004

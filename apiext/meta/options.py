@@ -78,7 +78,11 @@ class ListOptions:
         """Return the options of a query; raises OptionsError for numbers that are none. A negative limit is none."""
         if not query:
             return _NO_LIST_OPTIONS
-        return cls(**{name: read(query[key][0]) for key, name, read in _LIST_OPTIONS if query.get(key)})
+        found = {}
+        for key in filter(query.get, _LIST_OPTIONS):  # few of them are given
+            name, read = _LIST_OPTIONS[key]
+            found[name] = read(query[key][0])
+        return cls(**found)
 
     @property
     def begins_with_state(self) -> bool:
@@ -132,18 +136,18 @@ class ListOptions:
 
 
 _NO_LIST_OPTIONS = ListOptions()
-_LIST_OPTIONS: tuple[tuple[str, str, Callable[[str], Any]], ...] = (  # parameter, option, how its first value is read
-    ("labelSelector", "label_selector", str),
-    ("fieldSelector", "field_selector", str),
-    ("watch", "watch", lambda text: truth((text,))),
-    ("allowWatchBookmarks", "allow_watch_bookmarks", lambda text: truth((text,))),
-    ("resourceVersion", "resource_version", str),
-    ("resourceVersionMatch", "resource_version_match", str),
-    ("timeoutSeconds", "timeout_seconds", parse_int),
-    ("limit", "limit", lambda text: max(parse_int(text), 0)),
-    ("continue", "continue_token", str),
-    ("sendInitialEvents", "send_initial_events", lambda text: truth((text,))),
-)
+_LIST_OPTIONS: Mapping[str, tuple[str, Callable[[str], Any]]] = {  # parameter → option, how its first value is read
+    "labelSelector": ("label_selector", str),
+    "fieldSelector": ("field_selector", str),
+    "watch": ("watch", lambda text: truth((text,))),
+    "allowWatchBookmarks": ("allow_watch_bookmarks", lambda text: truth((text,))),
+    "resourceVersion": ("resource_version", str),
+    "resourceVersionMatch": ("resource_version_match", str),
+    "timeoutSeconds": ("timeout_seconds", parse_int),
+    "limit": ("limit", lambda text: max(parse_int(text), 0)),
+    "continue": ("continue_token", str),
+    "sendInitialEvents": ("send_initial_events", lambda text: truth((text,))),
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,6 +176,12 @@ class ServedVersion:
         object.__setattr__(self, "group_kind", _group_kind(self.group, self.kind))
         object.__setattr__(self, "stored_kind", _group_kind(self.stored_resource.group, self.kind))
 
+    def as_is(self) -> "ServedVersion":
+        """Return this version for writes that store in it whatever the storage version is, so that nobody converts."""
+        if self.encode_as_is is None:
+            return self
+        return replace(self, encode=self.encode_as_is, encode_formed=None, converts=False)
+
     @property
     def open_api(self) -> View | None:
         """The OpenAPI schema, read anew: ask once; none if others made the definition unreadable meanwhile."""

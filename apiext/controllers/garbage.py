@@ -8,7 +8,7 @@ schema nor a conversion can hold up a deletion.
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
@@ -313,6 +313,4 @@ def _version_of(found: _Object) -> ServedVersion:
     served = found.served
     known = served.all_versions.get(version) or served.versions.get(version) or served.storage
     stored = known or next(iter(served.versions.values()))
-    if stored.converts and stored.encode_as_is is not None:
-        return replace(stored, encode=stored.encode_as_is, converts=False)  # marks are metadata: no webhook is asked
-    return stored
+    return stored.as_is() if stored.converts else stored  # marks are metadata: no webhook is asked

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import lru_cache
 from weakref import WeakKeyDictionary
 
 from apiext import limits
@@ -155,10 +156,13 @@ class _Labels:
         return None if unwanted and any(value in unwanted.get(key, ()) for key, value in labels.items()) else ""
 
 
+@lru_cache(limits.SELECTORS_SEEN)
+def _label(key: str) -> Dimension:
+    return Dimension(("label", key), lambda entry: entry.labels.get(key))
+
+
 def _label_term(requirement: Requirement) -> Term:
-    key = requirement.key
-    dimension = Dimension(("label", key), lambda entry: entry.labels.get(key))
-    values = frozenset(requirement.values)
+    dimension, values = _label(requirement.key), frozenset(requirement.values)
     if requirement.operator == "in":
         return Term(dimension, values.__contains__, values)
     if requirement.operator == "notin":

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import orjson
 
-from apiext.catalog.converted import PLACE, Conversions, Converted, NeedsConversion, place_of
+from apiext.catalog.converted import METADATA, Conversions, Converted, NeedsConversion, place_of
 from apiext.catalog.forms import Forms, Listed
 from apiext.documents.document import Document
 from apiext.documents.encoding import encode as encode_json
@@ -30,7 +30,7 @@ class Question(NeedsConversion):
         return self.answers.keep(answer, metadata, self.raw)
 
     def take(self, answer: Any) -> Converted | None:
-        return self.answers.take(answer, self.text, self.raw)
+        return self.answers.take(answer, self)
 
     def recognize(
         self, needs: Sequence[NeedsConversion], listed: Listed | None, index: int
@@ -68,7 +68,8 @@ class Answers:
         self._stored = re.compile(rb'\{"apiVersion":"%b/(\w+)"' % re.escape(storage.group.encode()))
         self._source: tuple[bytes, Text] | None = None  # beginning and text of what was asked last
         self._forms = Forms()
-        self._heads = b"", b"", ""  # what came before metadata in the last text asked about and answered, and the kind
+        self._kind = ""  # of the last answer; then what stands before metadata, mostly, in what is asked and shown
+        self._asked = self._shown = b""
 
     def of(self, raw: bytes) -> Converted | Question | None:
         """Return what is known of an object of another version, or the question about it; None as ``question``."""
@@ -95,63 +96,63 @@ class Answers:
         del document["metadata"]["resourceVersion"]
         raise Question(self, encode_json(document), -1, raw)
 
-    def take(self, answer: Any, text: bytes, raw: bytes) -> Converted | None:
-        """Keep an answer with the kind and metadata of the text asked about, the rest as the schema leaves it.
+    def take(self, answer: Any, question: Question) -> Converted | None:
+        """Keep an answer with the kind and metadata of the object asked about, the rest as the schema leaves it.
 
         None when it is not plainly so: then it has to be judged, and ``keep`` makes the same of it, or refuses it.
         """
         if answer.__class__ is not dict or answer.get("apiVersion") != self.api_version:
             return None
         kind, metadata = answer.get("kind"), answer.get("metadata")
-        if metadata.__class__ is not dict or not self._shape().settled(answer):
+        if metadata.__class__ is not dict or not kind or kind.__class__ is not str or not self._shape().settled(answer):
             return None
+        if kind != self._kind:
+            shown = encode_json({"apiVersion": self.api_version, "kind": kind})[:-1] + METADATA
+            self._kind, self._asked, self._shown = kind, b"", shown
+            self._forms = Forms()  # they were learned from answers of another kind
         same = orjson.dumps(metadata, option=orjson.OPT_SORT_KEYS)
-        asked, shown, known = self._heads
-        if not asked or kind != known or not text.startswith(asked):
-            found = PLACE.match(text)
-            if found is None or found["kind"].decode() != kind:
-                return None
-            asked, shown = found[0], f'{{"apiVersion":"{self.api_version}","kind":"{kind}","metadata":'.encode()
-            if kind != known:
-                self._forms = Forms()  # they were learned from answers of that kind
-            self._heads = asked, shown, kind
         place = same.rfind(b'"uid":"')
-        if place < 0 or same.find(b'"', place + 7) != len(same) - 2 or not text.startswith(same, len(asked)):
+        if place < 0 or same.find(b'"', place + 7) != len(same) - 2:
             return None
-        answer["metadata"] = orjson.Fragment(same)
-        made = orjson.dumps(answer, option=orjson.OPT_SORT_KEYS)
-        answer["metadata"] = metadata
-        if not made.startswith(shown):
+        start = self._start(question)
+        if not start or not question.text.startswith(same, start):
             return None
+        before, after = self._around({name: value for name, value in answer.items() if name not in META_FIELDS})
         if self._is_written and not self.lacking:
             self.lacking = self._shape().default(answer)
-        return self.known.keep(raw, Converted.cut(made, len(shown) + place))
+        return self.known.keep(question.raw, Converted(before + same[:place], same[place:] + after))
 
     def recognize(self, questions: Sequence[Question], listed: Listed, index: int) -> Sequence[Converted | None]:
         """Keep answers by their texts as ``take`` would, where the form of their metadata is known; None: take them."""
-        (asked, shown, _), (raw, opening, begins, gap) = self._heads, listed
-        shape, start, inside = self._shape(), len(asked), len(opening)
+        raw, opening, begins, gap = listed
+        shape, asked, inside = self._shape(), self._asked, len(opening)
         settled, form_of = shape.settled, self._forms.of(opening)
         found: list[Converted | None] = [None] * len(questions)
         kept: dict[int, Converted] = {}
         places = zip(questions, begins[index:], begins[index + 1 :], strict=False)  # where the last ends is not known
         for number, (question, begin, following) in enumerate(places):
             text, place = question.text, question.place
+            start = len(asked) if asked and text.startswith(asked) else self._start(question)
             form = form_of(place - start)
-            if form is None or not text.startswith(asked):
+            if form is None or not start:
                 continue
             rest = form.rest(text, start, raw, begin + inside)
             try:
                 answer = orjson.loads(b"{" + raw[rest : following - gap]) if rest else {}
-                if not answer or min(answer) <= "metadata" or not settled(answer):
+                if not answer or not settled(answer):
                     continue
-                made = orjson.dumps(answer, option=orjson.OPT_SORT_KEYS)
+                if min(answer) > "metadata":
+                    before, after = self._shown, b"," + orjson.dumps(answer, option=orjson.OPT_SORT_KEYS)[1:]
+                elif META_FIELDS.isdisjoint(answer):
+                    before, after = self._around(answer)
+                else:
+                    continue
                 if self._is_written and not self.lacking:
                     self.lacking = shape.default(answer)
             except (ValueError, TypeError):  # who takes it tells what is wrong
                 continue
-            tail = b"".join((text[place : start + form.size], b",", made[1:]))
-            kept[hash(question.raw)] = found[number] = Converted(shown + text[start:place], tail)
+            made = Converted(before + text[start:place], text[place : start + form.size] + after)
+            kept[hash(question.raw)] = found[number] = made
         if kept:
             self.known.keep_all(kept)
             self._forms.paid(len(kept))
@@ -159,10 +160,39 @@ class Answers:
 
     def learn(self, question: Question, listed: Listed, index: int) -> None:
         """Learn the form of metadata from an answer that was taken."""
-        text, place, start = question.text, question.place, len(self._heads[0])
+        text, place, start = question.text, question.place, self._start(question)
         end = text.find(b'"}', place) + 2
-        if place > start and end > place:
+        if place > start > 0 and end > place:
             self._forms.learn(place - start, text[start:end], listed, index)
+
+    def _start(self, question: Question) -> int:
+        """Return where metadata begin in a text asked about; 0 when that is not plain, or the kind is another one."""
+        text = question.text
+        if self._asked and text.startswith(self._asked):
+            return len(self._asked)
+        end = text.rfind(METADATA, 0, question.place)
+        if end < 0:
+            return 0
+        try:
+            head = orjson.loads(text[:end] + b"}")
+        except orjson.JSONDecodeError:  # it is in the middle of something
+            return 0
+        if head.get("kind") != self._kind:
+            return 0
+        start = end + len(METADATA)
+        if len(head) == 2:  # others will begin so, too
+            self._asked = text[:start]
+        return start
+
+    def _around(self, rest: Document) -> tuple[bytes, bytes]:
+        """Return what stands before and after the metadata of an object with this rest; all are sorted."""
+        before, after = self._shown, rest
+        if rest and min(rest) < "metadata":
+            first = {name: value for name, value in rest.items() if name < "metadata"}
+            after = {name: value for name, value in rest.items() if name > "metadata"}
+            types = {"apiVersion": self.api_version, "kind": self._kind}
+            before = orjson.dumps({**types, **first}, option=orjson.OPT_SORT_KEYS)[:-1] + METADATA
+        return before, b"," + orjson.dumps(after, option=orjson.OPT_SORT_KEYS)[1:] if after else b"}"
 
     def keep(self, answer: Document, metadata: bytes, raw: bytes) -> Converted:
         """Keep an answer that was accepted, pruned and coerced; ``metadata`` as NeedsConversion has it."""

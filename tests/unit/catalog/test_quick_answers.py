@@ -30,6 +30,9 @@ TYPED = {
     "type": "object",
     "properties": {
         "data": {"type": "object", "additionalProperties": {"type": "string"}},
+        "a": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+        "host": {"type": "string"},
+        "port": {"type": "string"},
         "spec": {
             "type": "object",
             "properties": {
@@ -39,6 +42,12 @@ TYPED = {
             },
         },
     },
+}
+
+FREE = {"x-kubernetes-preserve-unknown-fields": True}
+ROOTED = {
+    **CLOSED,
+    "properties": {**CLOSED["properties"], **dict.fromkeys(("a", "hostPort", "labels", "zone"), FREE)},
 }
 
 _scalars = st.sampled_from(["", "é", '"uid":"x"}', UID, 1, 2**63, True, None, 0.5, 1e21, -0.0])
@@ -75,6 +84,19 @@ _rest = st.fixed_dictionaries(
         "spec": _specs | _values,
         "status": _values,
         "data": st.dictionaries(st.just("k"), st.sampled_from(["v", 1, None]), max_size=1),
+        "host": st.sampled_from(["h", 'a "b" \\ c', "é", None]),
+        "port": st.sampled_from(["1", ',"metadata":{', None]),
+        "a": st.fixed_dictionaries({"b": st.just("c"), "metadata": st.just({"name": "w001"})}),
+    },
+)
+_roots = st.fixed_dictionaries(
+    {},
+    optional={
+        "hostPort": st.sampled_from(["h:1", "", '"']),
+        "a": st.just({"a": 1, "metadata": {"uid": UID}, "z": {"metadata": {"uid": UID}}}),
+        "kind": st.just("Gadget"),
+        "labels": st.just({"b": "c", "metadata": "d"}),
+        "zone": st.just("z"),
     },
 )
 _heads = st.fixed_dictionaries(
@@ -90,7 +112,7 @@ _tweaks = st.sampled_from([{}, {"generation": 2}, {"labels": {"a": "c"}}, {"zone
 
 def served(written: str, schema: dict[str, Any]) -> ServedResource:
     """Return a resource whose versions differ, ready as a request finds it."""
-    first, second = version("v1", CLOSED), version("v2", schema)
+    first, second = version("v1", ROOTED), version("v2", schema)
     made = resource(*((first, second) if written == "v1" else (second, first)), conversion=HOOK)
     for one in made.versions.values():
         one.prepare()
@@ -112,11 +134,19 @@ def judged(need: NeedsConversion, answer: Any) -> Converted | str | None:
         return str(error)
 
 
-@given(st.sampled_from(["v1", "v2"]), st.sampled_from([TYPED, OPEN, CLOSED]), _metadata, _specs, _rest)
+@given(st.sampled_from(["v1", "v2"]), st.sampled_from([TYPED, OPEN, CLOSED]), _metadata, _specs, _rest, _roots)
 def test_any_rest(
-    written: str, schema: dict[str, Any], metadata: dict[str, Any], spec: dict[str, Any], rest: dict[str, Any]
+    written: str,
+    schema: dict[str, Any],
+    metadata: dict[str, Any],
+    spec: dict[str, Any],
+    rest: dict[str, Any],
+    roots: dict[str, Any],
 ) -> None:
-    compare(written, schema, widget(metadata=metadata, spec=spec), lambda asked: {**asked, **rest})
+    def convert(asked: dict[str, Any]) -> dict[str, Any]:
+        return {**{name: value for name, value in asked.items() if name == "kind" or name not in roots}, **rest}
+
+    compare(written, schema, {**widget(metadata=metadata, spec=spec), **roots}, convert)
 
 
 @given(_metadata, _heads, _tweaks, st.booleans())
@@ -189,7 +219,8 @@ def test_defaults_that_were_lacking_are_noticed() -> None:
         {"spec": {"unknown": 1}},
         {"spec": {"color": None}},
         {"spec": {"size": 1.0}},
-        {"data": {"k": "v"}},
+        {"data": {"k": "v", "l": None}},
+        {"unknown": "v"},
     ],
 )
 def test_what_is_judged(change: dict[str, Any]) -> None:
@@ -270,8 +301,8 @@ def review_of(asked: list[NeedsConversion], converted: list[Any], writer: str) -
     return review.converted_objects("v1", "u", asked, WRITERS[writer]({**kind, "response": response}))
 
 
-def stored(number: int, spec: Any = None, **metadata: Any) -> bytes:
-    """Return a stored widget that has much in common with others."""
+def stored(number: int, spec: Any = None, roots: Any = None, **metadata: Any) -> bytes:
+    """Return a stored widget that has much in common with others, and members beside its spec."""
     managed = {
         "manager": "m",
         "operation": "Update",
@@ -280,7 +311,7 @@ def stored(number: int, spec: Any = None, **metadata: Any) -> bytes:
     }
     metadata = {"name": f"w{number:03}", "creationTimestamp": managed["time"], "managedFields": [managed], **metadata}
     uid = f"8c9f7a64-4f0e-4d3a-9a55-{number:012}"
-    document = widget(uid, metadata=metadata, spec=spec or {"color": "blue"})
+    document = widget(uid, metadata=metadata, spec=spec or {"color": "blue"}, **(roots or {}))
     return orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
 
 
@@ -360,22 +391,29 @@ _parts = st.fixed_dictionaries(
         "kind": st.just("Gadget"),
         "apiVersion": st.just("example.com/v1"),
         "data": st.just({"k": "v"}),
+        "host": st.sampled_from(["h", 'a "b" \\ c', "é", 1]),
+        "port": st.sampled_from(["1", ',"metadata":{', None]),
         "metadata": _values,
     },
 )
+_rows = st.tuples(_changes, _changes, _roots, _parts)
 
 
-@given(st.sampled_from(sorted(WRITERS)), st.lists(st.tuples(_changes, _changes, _parts), min_size=2, max_size=5))
-def test_what_is_recognized_is_what_would_be_judged(writer: str, rows: list[tuple[Any, Any, Any]]) -> None:
+@given(st.sampled_from(sorted(WRITERS)), st.lists(_rows, min_size=2, max_size=5))
+def test_what_is_recognized_is_what_would_be_judged(writer: str, rows: list[tuple[Any, Any, Any, Any]]) -> None:
     of, other = served("v1", TYPED), served("v1", TYPED)
     raws = [stored(0, labels={"app": "x"}), stored(1, labels={"app": "x"})]
-    raws += [stored(number, **{"labels": {"app": "x"}, **change}) for number, (change, _, _) in enumerate(rows, 2)]
+    raws += [
+        stored(number, roots=roots, **{"labels": {"app": "x"}, **change})
+        for number, (change, _, roots, _) in enumerate(rows, 2)
+    ]
 
     def convert(number: int, answer: Any) -> Any:
         if number < 2 or number == len(raws) - 1:
             return answer
-        _, change, parts = rows[number - 2]
-        return {**answer, "metadata": {**answer["metadata"], **change}, **parts}
+        _, change, roots, parts = rows[number - 2]
+        kept = {name: value for name, value in answer.items() if name == "kind" or name not in roots}
+        return {**kept, "metadata": {**kept["metadata"], **change}, **parts}
 
     made, given = recognized(of, raws, convert, writer)
     assert made[1] is not None or given.listed is None
@@ -385,6 +423,23 @@ def test_what_is_recognized_is_what_would_be_judged(writer: str, rows: list[tupl
             assert isinstance(kept, Converted), kept
             assert (one.at(12), one.size) == (kept.at(12), kept.size)
             assert of.versions["v2"].view(raw, 9) == other.versions["v2"].view(raw, 9)
+
+
+@pytest.mark.parametrize("writer", ["in Python", "as it came"])
+def test_members_of_the_root_may_stand_before_metadata_and_after(writer: str) -> None:
+    of, other = served("v1", TYPED), served("v1", TYPED)
+    raws = [stored(number, roots={"hostPort": f"h{number}:{number + 8}"}) for number in range(5)]
+
+    def convert(number: int, answer: Any) -> Any:
+        host, _, port = answer.pop("hostPort").partition(":")
+        return {**answer, "host": host, "port": port}
+
+    made, given = recognized(of, raws, convert, writer)
+    assert [one is None for one in made] == [True, False, False, False, True]
+    for raw, one, answer in zip(raws, made, given, strict=True):
+        kept = judged(question(other, raw), answer)
+        assert isinstance(kept, Converted)
+        assert one is None or (one.at(12), one.size) == (kept.at(12), kept.size)
 
 
 class Held(Converted):

@@ -23,10 +23,11 @@ def shown(value: float) -> str:
 
 def table(figures: list[Figure]) -> list[str]:
     """Return Markdown rows."""
-    rows = ["| Workload | Figure | Unit | Goal | |", "|---|---:|---|---:|---|"]
+    rows = ["| Workload | Read | Figure | Unit | Goal | |", "|---|---:|---:|---|---:|---|"]
     for it in figures:
         goal = f"{'≥' if it.more else '≤'} {shown(it.goal)}" if it.goal else ""
-        rows.append(f"| {it.workload} | {shown(it.value)} | {it.unit} | {goal} | {it.verdict} |")
+        read = shown(it.value) if it.there != it.value else ""
+        rows.append(f"| {it.workload} | {read} | {shown(it.there)} | {it.unit} | {goal} | {it.verdict} |")
     return rows
 
 
@@ -40,7 +41,7 @@ def main() -> int:
     about = [
         f"{datetime.now(UTC):%Y-%m-%d}, {interpreter()}, {platform.system()} {platform.machine()}, "
         f"{os.cpu_count()} cores; spin loop {spun:.3f} s ({spun / SPIN_REFERENCE:.2f} × the reference). "
-        "CPU is user plus system time of the server process alone.",
+        "CPU is user plus system time of the server process alone, as read and at the reference's pace.",
         "",
     ]
     print("\n".join(about))
@@ -48,7 +49,8 @@ def main() -> int:
     for name, figure in run(asked.only or list(MEASURES)):
         figures.append(figure)
         goal = f"goal {'≥' if figure.more else '≤'} {shown(figure.goal)}  {figure.verdict}" if figure.goal else ""
-        print(f"{name:9} {figure.workload:55} {shown(figure.value):>12} {figure.unit:22} {goal}", flush=True)
+        read = f"{shown(figure.value)} at {figure.pace:.2f}" if figure.there != figure.value else ""
+        print(f"{name:9} {figure.workload:55} {read:>18} {shown(figure.there):>10} {figure.unit:22} {goal}", flush=True)
     if asked.write:
         text = PAGE.read_text(encoding="utf-8")
         head, rest = text.split(BEGIN)

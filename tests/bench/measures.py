@@ -7,9 +7,10 @@ import itertools
 import multiprocessing
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Event
+from statistics import mean
 
 from tests.bench import admission, cel, conversion, forms, published, schemas, selection, wire
 from tests.bench.rig import PLURAL, Rig, definition, rig, thing
@@ -19,25 +20,37 @@ from tests.support.waiting import until
 
 NAMES = 10_000
 GET_ROUNDS = 12_000
+SLICES = 5  # of a run of writes, between looks at the pace
 GZIP = "Accept-Encoding: gzip\r\n"
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured figure; a goal of 0 is none, ``more`` says that bigger is better."""
+    """One measured figure; a goal of 0 is none, ``more`` says that bigger is better.
+
+    ``pace`` is how much longer a loop took around what was measured than on the machine of the goals.
+    """
 
     workload: str
     value: float
     unit: str
     goal: float = 0.0
     more: bool = False
+    pace: float = 1.0
+
+    @property
+    def there(self) -> float:
+        """The figure as the machine of the goals would have it: CPU by the pace of the minute, others as they are."""
+        if "CPU" not in self.unit:
+            return self.value
+        return self.value * self.pace if self.more or "/s" in self.unit else self.value / self.pace
 
     @property
     def verdict(self) -> str:
-        """Return how the figure stands to its goal."""
+        """Return how the figure stands to its goal, on the machine of the goals."""
         if not self.goal:
             return ""
-        met = self.value >= self.goal if self.more else self.value <= self.goal
+        met = self.there >= self.goal if self.more else self.there <= self.goal
         return "met" if met else "missed"
 
 
@@ -187,7 +200,15 @@ def writes(bench: Rig) -> Iterator[Figure]:
         by = f"{clients} client" + "s" * (clients > 1)
 
         def measured(requests: list[bytes], by_clients: int = clients) -> tuple[float, wire.Run]:
-            return per_operation(bench, lambda: wire.run(bench.address, requests, by_clients))
+            size = len(requests) // SLICES
+            parts = [requests[start : start + size] for start in range(0, len(requests), size)]
+            found = [
+                per_operation(bench, lambda part=part: wire.run(bench.address, part, by_clients)) for part in parts
+            ]  # type: ignore[misc]
+            runs = [run for _, run in found]
+            took = [second for run in runs for second in run.took]
+            whole = wire.Run(len(requests), sum(run.seconds for run in runs), runs[-1].size, took)
+            return mean(cost for cost, _ in found), whole
 
         cost, run = measured([wire.request("POST", bench.path(), thing(name)) for name in names])
         yield Figure(f"POST create, {rules}, {by}", cost * 1e6, "µs CPU", 300.0)
@@ -276,7 +297,8 @@ class _Fan:
         before, began = self._bench.cpu(), time.perf_counter()
         wire.run(self._bench.address, posts, lines)
         self._times(number)
-        return self._bench.cpu() - before, time.perf_counter() - began
+        took = time.perf_counter() - began
+        return self._bench.cpu() - before, took
 
     def latencies(self, number: int) -> list[float]:
         """Write ten objects a second; return the seconds from each answer to each watcher's receipt."""
@@ -452,11 +474,12 @@ MEASURES: dict[str, Measure] = {
 
 
 def run(names: list[str]) -> Iterator[tuple[str, Figure]]:
-    """Run workloads, each on a server of its own; yield their figures as they come."""
+    """Run workloads, each on a server of its own; yield their figures as they come, with the pace of the minute."""
     for name in names:
         with contextlib.ExitStack() as stack:
             bench = stack.enter_context(rig())
             if name not in ("start", "own-etcd"):
                 bench.define()
             for figure in MEASURES[name](bench):
-                yield name, figure
+                yield name, replace(figure, pace=mean(bench.paces)) if bench.paces else figure
+                bench.paces.clear()

@@ -10,7 +10,9 @@ def apply(document: View, patch: View, *, shared: bool = False) -> Document:
 
     Else it shares nothing with the arguments.
     """
-    left: Document = {key: value for key, value in document.items() if key not in patch}
+    left: Document = {**document}
+    for key in patch:
+        left.pop(key, None)
     merged: Document = left if shared else clone(left)
     for key, value in patch.items():
         if value is not None:

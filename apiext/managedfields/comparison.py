@@ -1,6 +1,7 @@
 """What changed between two values: paths removed, modified and added (SSA-006, SSA-008; upstream: Compare)."""
 
 from dataclasses import dataclass
+from itertools import filterfalse
 from typing import Any
 
 from apiext.managedfields.fieldset import FieldSet, recursive_difference
@@ -74,6 +75,7 @@ def _map_changes(of: MapType, left: dict[str, Any], right: dict[str, Any]) -> _C
     modified: dict[str, Any] = {}
     added: dict[str, Any] = {}
     fields, element = of.fields, of.element
+    both = len(left)
     for name, old in left.items():
         new = right.get(name, MISSING)
         if new is old:
@@ -83,6 +85,7 @@ def _map_changes(of: MapType, left: dict[str, Any], right: dict[str, Any]) -> _C
             if old != new:
                 modified[f"f:{name}"] = LEAF
         elif new is MISSING:
+            both -= 1
             removed[f"f:{name}"] = appearing(fields.get(name) or element or NOTHING, old)
         elif kind in _SIMPLE and new.__class__ in _SIMPLE:
             if not equal(old, new):
@@ -94,10 +97,16 @@ def _map_changes(of: MapType, left: dict[str, Any], right: dict[str, Any]) -> _C
             else:
                 found = _changes(below, old, new)
             _note(f"f:{name}", found, removed, modified, added)
-    for name, new in right.items():
-        if name not in left:
-            added[f"f:{name}"] = appearing(fields.get(name) or element or NOTHING, new)
+    added |= _added(of, left, right, both)
     return removed, modified, added
+
+
+def _added(of: MapType, left: dict[str, Any], right: dict[str, Any], both: int) -> dict[str, Any]:
+    """Return what is below members that only the right value has; ``both`` is how many it shares with the left."""
+    if len(right) == both:
+        return {}
+    names = filterfalse(left.__contains__, right)
+    return {f"f:{name}": appearing(of.fields.get(name) or of.element or NOTHING, right[name]) for name in names}
 
 
 def _note(

@@ -1,6 +1,7 @@
 """Prune, drop nulls and default in one walk: the road of every request body without embedded resources."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
+from itertools import filterfalse
 from typing import Any
 
 from apiext.documents.document import clone
@@ -8,7 +9,7 @@ from apiext.documents.places import short
 from apiext.schema.budget import DEFAULTS
 from apiext.schema.default import Default, ready
 from apiext.schema.nulls import drops_null
-from apiext.schema.prune import first_names, gathered, leave, list_pruner, members, prune_unknown
+from apiext.schema.prune import FEW, first_names, gathered, leave, list_pruner, members, prune_unknown
 from apiext.schema.structural import Structural
 
 Normalizer = Callable[[Any], list[str] | None]
@@ -50,14 +51,14 @@ def _make(node: Structural, keep: bool, root: bool) -> Normalizer:
     table = members(node, root)
     known = {name: normalizer(child) if child is not None else leave for name, child in table.items()}
     get = known.get
-    values = {name: made for name, child in table.items() if (made := ready(child)) is not None}
+    defaults = {name: made for name, child in table.items() if (made := ready(child)) is not None}
     nulls = frozenset(name for name, child in table.items() if drops_null(child))
     extra: Normalizer | None = leave if keep else None
     if node.additional is not None:
         extra = normalizer(node.map_values) if node.map_values is not None else prune_unknown
     null_extra = _null_of_maps(node)
     lists = _lists(node, keep)
-    defaults = tuple(values.items())
+    knows = frozenset(known).issuperset
 
     def walk(value: Any) -> list[str] | None:
         if value.__class__ is list:
@@ -65,7 +66,8 @@ def _make(node: Structural, keep: bool, root: bool) -> Normalizer:
         removed: list[str] | None = None
         gone: list[str] | None = None
         unknown: list[str] | None = None
-        for key, item in value.items():
+        flat = _is_flat(value, knows)
+        for key, item in () if flat else value.items():
             if item.__class__ in _SCALARS and key in known:
                 continue
             child = get(key, extra)
@@ -86,17 +88,26 @@ def _make(node: Structural, keep: bool, root: bool) -> Normalizer:
         if unknown is not None or gone is not None:
             removed = _lose(value, removed, unknown or [], gone or [])
         if defaults:
-            _fill(value, defaults)
+            _fill(value, defaults, flat)
         return removed
 
     return walk
 
 
-def _fill(value: Any, defaults: Sequence[tuple[str, Default]]) -> None:
-    """Set the defaults that are missing."""
+def _is_flat(value: Any, knows: Callable[[Any], bool]) -> bool:
+    """Tell quickly that a larger object has nothing but declared scalars."""
+    return len(value) > FEW and _SCALARS.issuperset(map(type, value.values())) and knows(value)
+
+
+def _fill(value: Any, defaults: Mapping[str, Default], flat: bool) -> None:
+    """Set the defaults that are missing; ``flat`` tells that there are no nulls."""
     weight = 0
-    for key, default in defaults:
-        if key not in value or (value[key] is None and not default.nullable):
+    for key in filterfalse(value.__contains__, defaults):
+        default = defaults[key]
+        weight += default.weight
+        value[key] = clone(default.value) if default.fresh else default.value
+    for key, default in () if flat else defaults.items():
+        if value[key] is None and not default.nullable:
             weight += default.weight
             value[key] = clone(default.value) if default.fresh else default.value
     if weight:

@@ -70,7 +70,8 @@ def test_watchers_that_do_not_read_cost_little_and_miss_nothing(etcd: Etcd, tmp_
                 assert watch.next("MODIFIED")["object"]["spec"]["number"] == number
             grown = memory(server, "VmRSS") - had
         print(f"{STALLED} watchers that never read take {grown:.0f} MiB of {EVENTS * EVENT >> 20} MiB of events")
-        assert grown < STALLED + EVENTS * EVENT / 1e6, "each stalled one has events of its own"
+        # the events once, as much again that the heap has not let go, and a MiB for each
+        assert grown < STALLED + 2 * EVENTS * EVENT / 1e6, "stalled ones have events of their own"
         for numbers, over in map(_seen, stalled):
             assert numbers == list(range(len(numbers))), "events are missing in the middle"
             assert over or len(numbers) == EVENTS

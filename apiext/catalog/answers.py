@@ -107,6 +107,8 @@ class Answers:
         if metadata.__class__ is not dict or not kind or kind.__class__ is not str or not self._shape().settled(answer):
             return None
         if kind != self._kind:
+            if kind != question.document.get("kind"):
+                return None
             shown = encode_json({"apiVersion": self.api_version, "kind": kind})[:-1] + METADATA
             self._kind, self._asked, self._shown = kind, b"", shown
             self._forms = Forms()  # they were learned from answers of another kind
@@ -125,28 +127,23 @@ class Answers:
     def recognize(self, questions: Sequence[Question], listed: Listed, index: int) -> Sequence[Converted | None]:
         """Keep answers by their texts as ``take`` would, where the form of their metadata is known; None: take them."""
         raw, opening, begins, gap = listed
-        shape, asked, inside = self._shape(), self._asked, len(opening)
+        shape, inside = self._shape(), len(opening)
         settled, form_of = shape.settled, self._forms.of(opening)
         found: list[Converted | None] = [None] * len(questions)
         kept: dict[int, Converted] = {}
         places = zip(questions, begins[index:], begins[index + 1 :], strict=False)  # where the last ends is not known
         for number, (question, begin, following) in enumerate(places):
             text, place = question.text, question.place
-            start = len(asked) if asked and text.startswith(asked) else self._start(question)
+            start = self._start(question)
             form = form_of(place - start)
             if form is None or not start:
                 continue
             rest = form.rest(text, start, raw, begin + inside)
             try:
                 answer = orjson.loads(b"{" + raw[rest : following - gap]) if rest else {}
-                if not answer or not settled(answer):
+                if not answer or not META_FIELDS.isdisjoint(answer) or not settled(answer):
                     continue
-                if min(answer) > "metadata":
-                    before, after = self._shown, b"," + orjson.dumps(answer, option=orjson.OPT_SORT_KEYS)[1:]
-                elif META_FIELDS.isdisjoint(answer):
-                    before, after = self._around(answer)
-                else:
-                    continue
+                before, after = self._around(answer)
                 if self._is_written and not self.lacking:
                     self.lacking = shape.default(answer)
             except (ValueError, TypeError):  # who takes it tells what is wrong

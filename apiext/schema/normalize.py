@@ -101,15 +101,14 @@ def _is_flat(value: Any, knows: Callable[[Any], bool]) -> bool:
 
 def _fill(value: Any, defaults: Mapping[str, Default], flat: bool) -> None:
     """Set the defaults that are missing; ``flat`` tells that there are no nulls."""
+    missing = [*filterfalse(value.__contains__, defaults)]
+    if not flat:
+        missing += [key for key, made in defaults.items() if value.get(key, key) is None and not made.nullable]
     weight = 0
-    for key in filterfalse(value.__contains__, defaults):
+    for key in missing:
         default = defaults[key]
         weight += default.weight
         value[key] = clone(default.value) if default.fresh else default.value
-    for key, default in () if flat else defaults.items():
-        if value[key] is None and not default.nullable:
-            weight += default.weight
-            value[key] = clone(default.value) if default.fresh else default.value
     if weight:
         DEFAULTS.spend(weight)
 

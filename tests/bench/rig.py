@@ -20,28 +20,27 @@ from tests.support.http_client import Client
 from tests.support.processes import Etcd, Server, running_etcd, start_server, stop
 
 _OF_PROCESS = 2  # Linux makes the clock of a process out of its id and this (CPUCLOCK_SCHED)
+SPIN = 5_000_000  # rounds of the loop
 SPIN_REFERENCE = 0.125  # seconds of the spin loop on the machine of the goals
 PLURAL, GROUP = "benches", "bench.example.com"
 RULES = [{"rule": "self.p00.size() < 100"}, {"rule": "self.n00 <= self.n01"}]
 
 
+def _loop(rounds: int) -> float:
+    began, total = time.process_time(), 0
+    for number in range(rounds):
+        total += number & 7
+    return time.process_time() - began
+
+
 def spin() -> float:
     """Return the seconds of a fixed loop: how fast this interpreter on this machine is just now."""
-    best = 1e9
-    for _ in range(3):
-        began, total = time.process_time(), 0
-        for number in range(5_000_000):
-            total += number & 7
-        best = min(best, time.process_time() - began)
-    return best
+    return min(_loop(SPIN) for _ in range(3))
 
 
 def pace() -> float:
     """Return how much longer a loop takes than on the machine of the goals, on average over some 50 ms."""
-    began, total = time.process_time(), 0
-    for number in range(2_000_000):
-        total += number & 7
-    return (time.process_time() - began) * 2.5 / SPIN_REFERENCE
+    return _loop(SPIN * 2 // 5) * 5 / 2 / SPIN_REFERENCE
 
 
 def interpreter() -> str:

@@ -32,6 +32,7 @@ TYPED = {
         "data": {"type": "object", "additionalProperties": {"type": "string"}},
         "a": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
         "host": {"type": "string"},
+        "mode": {"type": "string"},
         "port": {"type": "string"},
         "spec": {
             "type": "object",
@@ -358,6 +359,35 @@ def after_one(of: ServedResource) -> tuple[list[NeedsConversion], Listed]:
     return asked, given.listed
 
 
+def test_an_answer_of_another_kind_takes_nothing_of_what_was_learned() -> None:
+    asked, listed = after_one(served("v1", TYPED))
+    other = {**orjson.loads(asked[1].text), "apiVersion": "example.com/v2", "kind": "Gadget"}
+    assert asked[1].take(other) is None
+    assert [one is None for one in asked[1].recognize(asked[1:], listed, 1)] == [False, False, True]
+
+
+@pytest.mark.parametrize("roots", [{}, {"hostPort": "h:1"}], ids=str)
+def test_an_object_of_another_kind_is_judged(roots: dict[str, str]) -> None:
+    of = served("v1", TYPED)
+    asked, listed = after_one(of)
+    gadget = stored(1, roots={"kind": "Gadget", **roots})
+    of.versions["v1"].view(gadget, 7)
+    need = question(of, gadget)
+    answer = {**orjson.loads(asked[1].text), "apiVersion": "example.com/v2"}
+    assert need.take(answer) is None
+    assert need.recognize([need], listed, 1) == [None]
+
+
+@pytest.mark.parametrize("again", [b'"kind":"Gadget"', b'"apiVersion":"example.com/v1"', b'"metadata":{}'])
+def test_a_type_that_is_told_again_is_judged(again: bytes) -> None:
+    asked, listed = after_one(served("v1", TYPED))
+    texts = [listed.text(index) for index in range(3)]
+    texts[1] = texts[1].replace(b'"spec":', again + b',"spec":')
+    begins = [0, len(texts[0]) + 1, len(texts[0]) + len(texts[1]) + 2]
+    found = asked[1].recognize(asked[1:], listed._replace(raw=b",".join(texts), begins=begins, gap=1), 1)
+    assert [one is None for one in found] == [True, True, True]
+
+
 def test_an_object_that_is_no_json_is_looked_into() -> None:
     asked, listed = after_one(served("v1", TYPED))
     begin, end = listed.begins[1:3]
@@ -432,7 +462,7 @@ def test_members_of_the_root_may_stand_before_metadata_and_after(writer: str) ->
 
     def convert(number: int, answer: Any) -> Any:
         host, _, port = answer.pop("hostPort").partition(":")
-        return {**answer, "host": host, "port": port}
+        return {**answer, "host": host, "mode": "tcp", "port": port}
 
     made, given = recognized(of, raws, convert, writer)
     assert [one is None for one in made] == [True, False, False, False, True]

@@ -67,6 +67,11 @@ def test_a_stored_object_that_does_not_fit_is_noticed(before: Any, after: View, 
             updater.compared(write, live, {**BASE, "spec": after})
 
 
+def test_a_member_for_another_is_one_that_went_and_one_that_came() -> None:
+    found = compare(TYPE, {"spec": {"a": 1}}, {"spec": {"b": 1}})
+    assert (found.removed, found.modified, found.added) == ({"f:spec": {"f:a": {}}}, {}, {"f:spec": {"f:b": {}}})
+
+
 class OneWay(OneVersion):
     """A resource that cannot be converted when it has a b."""
 

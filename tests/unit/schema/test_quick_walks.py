@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apiext.documents.document import clone
-from apiext.schema import nulls, prune, validate
+from apiext.schema import normalize, nulls, prune, validate
 from apiext.schema.compile import compile_schema
 from apiext.schema.parse import parse
 from tests.unit.schema.strategies import DOCUMENTS, ROOTS
@@ -74,6 +74,15 @@ def one_walk_and_three(schema: dict[str, Any], document: dict[str, Any]) -> list
 def test_one_walk_does_what_three_do(schema: dict[str, Any], document: dict[str, Any]) -> None:
     one, three = one_walk_and_three(schema, document)
     assert one == three
+
+
+@given(st.dictionaries(st.sampled_from([*NAMES, "unknown"]), VALUES | st.text(max_size=2)))
+def test_one_walk_knows_flat_objects(spec: dict[str, Any]) -> None:
+    for few in (-1, 1_000):
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(normalize, "FEW", few)
+            one, three = one_walk_and_three(SCHEMA, {"spec": spec})
+        assert one == three
 
 
 def test_one_walk_keeps_what_is_below_a_list_that_keeps_all() -> None:

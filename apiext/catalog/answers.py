@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import orjson
 
 from apiext.catalog.converted import METADATA, Conversions, Converted, NeedsConversion, place_of
-from apiext.catalog.forms import Forms, Listed
+from apiext.catalog.forms import Form, Forms, Listed, ObjectForm, form_of_metadata
 from apiext.documents.document import Document
 from apiext.documents.encoding import encode as encode_json
 from apiext.schema.structural import META_FIELDS
@@ -40,8 +41,8 @@ class Question(NeedsConversion):
             return [None] * len(needs)
         return self.answers.recognize(alike, listed, index)
 
-    def learn(self, listed: Listed, index: int) -> None:
-        self.answers.learn(self, listed, index)
+    def learn(self, made: Converted, listed: Listed, index: int) -> None:
+        self.answers.learn(self, made, listed, index)
 
     @property
     def others(self) -> Callable[[bytes], NeedsConversion | Converted | None]:
@@ -67,9 +68,10 @@ class Answers:
         self._written = Conversions()
         self._stored = re.compile(rb'\{"apiVersion":"%b/(\w+)"' % re.escape(storage.group.encode()))
         self._source: tuple[bytes, Text] | None = None  # beginning and text of what was asked last
-        self._forms = Forms()
+        self._metadata, self._objects = Forms[Form](), Forms[ObjectForm]()
         self._kind = ""  # of the last answer; then what stands before metadata, mostly, in what is asked and shown
         self._asked = self._shown = b""
+        self._types: Document = {}
 
     def of(self, raw: bytes) -> Converted | Question | None:
         """Return what is known of an object of another version, or the question about it; None as ``question``."""
@@ -109,9 +111,9 @@ class Answers:
         if kind != self._kind:
             if kind != question.document.get("kind"):
                 return None
-            shown = encode_json({"apiVersion": self.api_version, "kind": kind})[:-1] + METADATA
-            self._kind, self._asked, self._shown = kind, b"", shown
-            self._forms = Forms()  # they were learned from answers of another kind
+            self._kind, self._asked, self._types = kind, b"", {"apiVersion": self.api_version, "kind": kind}
+            self._shown = encode_json(self._types)[:-1] + METADATA
+            self._metadata, self._objects = Forms(), Forms()  # those known are of another kind
         same = orjson.dumps(metadata, option=orjson.OPT_SORT_KEYS)
         place = same.rfind(b'"uid":"')
         if place < 0 or same.find(b'"', place + 7) != len(same) - 2:
@@ -125,42 +127,72 @@ class Answers:
         return self.known.keep(question.raw, Converted(before + same[:place], same[place:] + after))
 
     def recognize(self, questions: Sequence[Question], listed: Listed, index: int) -> Sequence[Converted | None]:
-        """Keep answers by their texts as ``take`` would, where the form of their metadata is known; None: take them."""
-        raw, opening, begins, gap = listed
-        shape, inside = self._shape(), len(opening)
-        settled, form_of = shape.settled, self._forms.of(opening)
+        """Keep answers by their texts as ``take`` would, where their form is known; None: take them."""
+        raw, opening, begins, _ = listed
+        inside = len(opening)
+        form_of = self._objects.of(opening)
         found: list[Converted | None] = [None] * len(questions)
         kept: dict[int, Converted] = {}
+        spared = 0
         places = zip(questions, begins[index:], begins[index + 1 :], strict=False)  # where the last ends is not known
         for number, (question, begin, following) in enumerate(places):
-            text, place = question.text, question.place
             start = self._start(question)
-            form = form_of(place - start)
-            if form is None or not start:
+            if not start:
                 continue
-            rest = form.rest(text, start, raw, begin + inside)
-            try:
-                answer = orjson.loads(b"{" + raw[rest : following - gap]) if rest else {}
-                if not answer or not META_FIELDS.isdisjoint(answer) or not settled(answer):
-                    continue
-                before, after = self._around(answer)
-                if self._is_written and not self.lacking:
-                    self.lacking = shape.default(answer)
-            except (ValueError, TypeError):  # who takes it tells what is wrong
+            made, form = None, form_of(following - begin)
+            if form is not None:
+                meaning = form.read(raw, begin + inside)
+                if meaning and question.text.startswith(meaning[form.begin : form.end], start):
+                    made = Converted(meaning[: form.place], meaning[form.place :])
+                    spared += 1
+            if made is None and (made := self._recognized(question, start, listed, index + number)) is None:
                 continue
-            made = Converted(before + text[start:place], text[place : start + form.size] + after)
             kept[hash(question.raw)] = found[number] = made
         if kept:
             self.known.keep_all(kept)
-            self._forms.paid(len(kept))
+            self._objects.paid(spared)
         return found
 
-    def learn(self, question: Question, listed: Listed, index: int) -> None:
-        """Learn the form of metadata from an answer that was taken."""
+    def _recognized(self, question: Question, start: int, listed: Listed, index: int) -> Converted | None:
+        """Return an answer of which only the metadata have a known form."""
+        raw, opening, begins, gap = listed
+        text, place, begin, following = question.text, question.place, begins[index], begins[index + 1]
+        form = self._metadata.of(opening)(place - start)
+        begin += len(opening)
+        meaning = form.read(raw, begin) if form is not None else b""
+        if form is None or not meaning or not text.startswith(meaning, start):
+            return None
+        shape = self._shape()
+        try:
+            answer = orjson.loads(b"{" + raw[begin + form.size : following - gap])
+            if not answer or not META_FIELDS.isdisjoint(answer) or not shape.settled(answer):
+                return None
+            before, after = self._around(answer)
+            if self._is_written and not self.lacking:
+                self.lacking = shape.default(answer)
+        except (ValueError, TypeError):  # who takes it tells what is wrong
+            return None
+        made = Converted(before + text[start:place], text[place : start + len(meaning)] + after)
+        self._metadata.paid(1)
+        self._learn_object(question, start, made, listed, index)
+        return made
+
+    def learn(self, question: Question, made: Converted, listed: Listed, index: int) -> None:
+        """Learn forms from an answer that was taken."""
         text, place, start = question.text, question.place, self._start(question)
         end = text.find(b'"}', place) + 2
         if place > start > 0 and end > place:
-            self._forms.learn(place - start, text[start:end], listed, index)
+            self._metadata.learn(place - start, listed, index, partial(form_of_metadata, text[start:end]))
+            self._learn_object(question, start, made, listed, index)
+
+    def _learn_object(self, question: Question, start: int, made: Converted, listed: Listed, index: int) -> None:
+        begins, begin = listed.begins, len(made.head) - (question.place - start)
+
+        def make(text: bytes) -> ObjectForm:
+            return ObjectForm(text, made.raw, self._types, begin, len(made.head))
+
+        if index + 1 < len(begins):
+            self._objects.learn(begins[index + 1] - begins[index], listed, index, make)
 
     def _start(self, question: Question) -> int:
         """Return where metadata begin in a text asked about; 0 when that is not plain, or the kind is another one."""
@@ -187,8 +219,7 @@ class Answers:
         if rest and min(rest) < "metadata":
             first = {name: value for name, value in rest.items() if name < "metadata"}
             after = {name: value for name, value in rest.items() if name > "metadata"}
-            types = {"apiVersion": self.api_version, "kind": self._kind}
-            before = orjson.dumps({**types, **first}, option=orjson.OPT_SORT_KEYS)[:-1] + METADATA
+            before = orjson.dumps({**self._types, **first}, option=orjson.OPT_SORT_KEYS)[:-1] + METADATA
         return before, b"," + orjson.dumps(after, option=orjson.OPT_SORT_KEYS)[1:] if after else b"}"
 
     def keep(self, answer: Document, metadata: bytes, raw: bytes) -> Converted:

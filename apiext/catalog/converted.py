@@ -64,12 +64,12 @@ class NeedsConversion(Exception):
     ) -> "Sequence[Converted | None]":
         """Keep the answers to some needs by their texts, as ``take`` would; None for those that are to be looked into.
 
-        ``index`` is the place of the first answer in the list. Metadata are known by forms that were learned before.
+        ``index`` is the place of the first answer in the list. They are known by forms that were learned before.
         """
         return [None] * len(needs)
 
-    def learn(self, listed: Listed, index: int) -> None:
-        """Learn how metadata are written from an answer that was taken."""
+    def learn(self, made: "Converted", listed: Listed, index: int) -> None:
+        """Learn how objects are written from an answer that was taken."""
 
     @property
     def others(self) -> "Callable[[bytes], NeedsConversion | Converted | None]":

@@ -1,6 +1,6 @@
-"""How a webhook writes metadata, learned from one answer: in others like it they are known without being read.
+"""How a webhook writes objects, learned from one answer: what others like it mean is known without reading them.
 
-Metadata are the larger part of many objects, and mostly differ from those of their neighbours in names and times only.
+Objects of one kind mostly differ from their neighbours in names, times and other texts.
 """
 
 import json
@@ -8,17 +8,19 @@ import re
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 from struct import Struct, error
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import orjson
 
 from apiext import limits
+from apiext.documents.document import View
 
-_VALUE = re.compile(rb'(":\s*")([^"\\]*+)(?=")')  # of a member that is a text, with what stands before it
+_VALUE = re.compile(rb'([:\[,]\s*")([^"\\]*+)(?="\s*[,\]}])')  # a text with what stands before it; names have a colon
+_MARK = re.compile(rb'(?<=")\x7f(\d+)(?=")')  # in the place of such a text
 _BEFORE = re.compile(rb'"metadata"\s*:\s*\Z')
 _AFTER = re.compile(rb'\s*,\s*(?=")')
-_QUOTE, _BACKSLASH = b'"\\'  # as numbers: bytes are looked for in bytes by way of a TypeError
-_SORTED = orjson.OPT_SORT_KEYS
+_BACKSLASH = b"\\"  # as a number bytes are looked for in bytes by way of a TypeError
+_NONE: View = {}
 _read = json.JSONDecoder().raw_decode
 
 
@@ -39,53 +41,70 @@ class Listed(NamedTuple):
 
 
 class Form:
-    """Metadata with the same members and lengths: their text as it is asked about, and as it is answered.
+    """What JSON texts mean that are like one of them, but for values of the same lengths.
 
-    Both are in pieces, every second a value: of texts that have neither quotes nor backslashes each is as good as any,
-    and takes the place of the one before.
+    The text and its meaning are in pieces, every second a value, which takes the place of the one before: of values
+    that are texts without quotes and backslashes each is as good as any.
     """
 
-    __slots__ = ("_answered", "_asked", "_order", "_values", "size")
+    __slots__ = ("_meaning", "_order", "_text", "_values", "size")
 
-    def __init__(self, asked: bytes, answered: bytes, after: bytes) -> None:
-        """``answered`` are metadata that mean those asked about, and ``after`` what stands before the next member.
+    def __init__(self, text: bytes, meaning: bytes, types: View = _NONE, after: bytes = b"") -> None:
+        """``meaning`` is what orjson makes of the text, sorted; ``after`` has to follow the text.
 
-        Raises ValueError when it is not certain what stands where.
+        With ``types`` the meaning is that of an object with them and this text from its metadata on. Raises ValueError
+        when it is not certain what stands where.
         """
-        fixed, values = _parted(asked)
-        written, shown = _parted(answered)
-        numbers = [b"%d" % number for number in range(len(shown))]
-        numbered = orjson.loads(b"".join(_mixed(written, numbers)))
-        sorted_fixed, sorted_numbers = _parted(orjson.dumps(numbered, option=_SORTED))
-        known = sorted_fixed == fixed and sorted(sorted_numbers) == sorted(numbers) and len(values) > 1
-        if not known or [shown[int(number)] for number in sorted_numbers] != values:
-            raise ValueError("these metadata are written in a way that is not understood")
-        self.size = len(asked)
+        fixed, values = _parted(text)
+        before = orjson.dumps(types)[:-1] + b',"metadata":' if types else b""
+        marked = orjson.loads(before + b"".join(_mixed(fixed, [b"\x7f%d" % number for number in range(len(values))])))
+        pieces = _MARK.split(orjson.dumps(marked, option=orjson.OPT_SORT_KEYS))
+        order = [int(number) for number in pieces[1::2]]
+        self.size = len(text) + len(after)
         self._values = Struct("".join(f"{len(text)}x{len(value)}s" for text, value in zip(fixed, values, strict=False)))
-        self._asked = _mixed(fixed, values)
-        self._answered = [*_mixed(written, numbers), after]
-        places = [sorted_numbers.index(number) for number in numbers]
-        self._order: Callable[[Any], Any] | None = itemgetter(*places) if places != sorted(places) else None
+        self._text = [*_mixed(fixed, values), after]
+        self._meaning = pieces
+        self._order: Callable[[Any], Any] | None = itemgetter(*order) if order != sorted(order) else None
+        known = sorted(order) == [*range(len(values))] and len(order) > 1 and types.items() <= marked.items()
+        if not known or self.read(text + after, 0) != meaning:
+            raise ValueError("this text is written in a way that is not understood")
 
-    def rest(self, asked: bytes, start: int, answered: bytes, place: int) -> int:
-        """Return where an answer goes on after metadata that are those asked about at ``start``; 0: look inside."""
+    def read(self, raw: bytes, place: int) -> bytes:
+        """Return what the text at a place means; empty: read it."""
         try:
-            values: Any = self._values.unpack_from(asked, start)
-        except error:  # the text is too short
-            return 0
-        text = b"".join(values)
-        if _QUOTE in text or _BACKSLASH in text:
-            return 0
-        self._asked[1::2] = values
-        if not asked.startswith(b"".join(self._asked), start):
-            return 0
-        self._answered[1:-1:2] = values if self._order is None else self._order(values)
-        expected = b"".join(self._answered)
-        return place + len(expected) if answered.startswith(expected, place) else 0
+            values: Any = self._values.unpack_from(raw, place)
+        except error:  # what is there is too short
+            return b""
+        self._text[1:-1:2] = values
+        if not raw.startswith(b"".join(self._text), place):
+            return b""
+        joined = b",".join(values)
+        try:
+            orjson.loads(b'"%b"' % joined)
+        except orjson.JSONDecodeError:
+            return b""
+        if _BACKSLASH in joined:
+            return b""
+        self._meaning[1::2] = values if self._order is None else self._order(values)
+        return b"".join(self._meaning)
 
 
-class Forms:
-    """The forms of metadata in the answers of a webhook, by how long they are up to their uid, which is the last.
+class ObjectForm(Form):
+    """A form of whole objects: where metadata begin and end in what they mean, and the place of the uid there."""
+
+    __slots__ = ("begin", "end", "place")
+
+    def __init__(self, text: bytes, meaning: bytes, types: View, begin: int, place: int) -> None:
+        super().__init__(text, meaning, types)
+        self.begin, self.place = begin, place
+        self.end = meaning.index(b'"}', place) + 2
+
+
+Known = TypeVar("Known", bound=Form)
+
+
+class Forms(Generic[Known]):
+    """The forms of texts of one kind in the answers of a webhook, by a length that tells them apart.
 
     Learning one takes what it spares for some objects: it goes on while that pays.
     """
@@ -93,33 +112,29 @@ class Forms:
     __slots__ = ("_credit", "_known", "_opening")
 
     def __init__(self) -> None:
-        self._known: dict[int, Form] = {}
+        self._known: dict[int, Known] = {}
         self._credit = limits.FORM_CREDIT
         self._opening = b""
 
-    def of(self, opening: bytes) -> Callable[[int], Form | None]:
-        """Return what tells the form that metadata of a length may have in objects that begin so."""
+    def of(self, opening: bytes) -> Callable[[int], Known | None]:
+        """Return what tells the form that a text of a length may have in objects that begin so."""
         return self._known.get if opening == self._opening else _none
 
     def paid(self, objects: int) -> None:
         """Note that forms spared work."""
         self._credit = min(self._credit + objects, limits.FORM_CREDIT)
 
-    def learn(self, length: int, asked: bytes, listed: Listed, index: int) -> None:
-        """Learn from one of the objects listed, whose metadata mean those asked about."""
+    def learn(self, length: int, listed: Listed, index: int, make: Callable[[bytes], Known]) -> None:
+        """Learn from one of the objects listed; ``make`` makes a form of what follows its opening, or ValueError."""
         opening = listed.opening
-        if self._credit < limits.FORM_PRICE or len(asked) > limits.FORM_BYTES:
+        if self._credit < limits.FORM_PRICE or index + 1 == len(listed.begins) or _BEFORE.search(opening) is None:
             return
-        if index + 1 == len(listed.begins) or _BEFORE.search(opening) is None:
+        text = listed.text(index)[len(opening) :]
+        if len(text) > limits.FORM_BYTES:
             return
         self._credit -= limits.FORM_PRICE
-        text = listed.text(index)
-        end = _read(text.decode("latin-1"), len(opening))[1]  # a character for each byte
-        after = _AFTER.match(text, end)
-        if after is None:
-            return
         try:
-            form = Form(asked, text[len(opening) : end], after[0])
+            form = make(text)
         except ValueError:
             return
         if opening != self._opening:
@@ -127,8 +142,17 @@ class Forms:
             self._known.clear()
         self._known.pop(length, None)
         self._known[length] = form
-        if len(self._known) > limits.FORMS_OF_METADATA:
+        if len(self._known) > limits.FORMS_KEPT:
             del self._known[next(iter(self._known))]
+
+
+def form_of_metadata(asked: bytes, text: bytes) -> Form:
+    """Return the form of metadata which mean those asked about, with what stands before the next member."""
+    end = _read(text.decode("latin-1"))[1]  # a character for each byte
+    after = _AFTER.match(text, end)
+    if after is None:
+        raise ValueError("nothing follows")
+    return Form(text[:end], asked, after=after[0])
 
 
 def _none(length: int) -> None:

@@ -262,7 +262,7 @@ class Converter:
             if made is None:
                 made = need.keep(*review.accepted(need, given, answer, index if len(needs) > 1 else -1))
             elif given.listed is not None:
-                need.learn(given.listed, index)
+                need.learn(made, given.listed, index)
         except ConversionError as error:
             flight.failures[key] = error
         except (ValueError, TypeError) as error:  # what the version's schema cannot take, or JSON too deep

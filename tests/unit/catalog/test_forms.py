@@ -1,68 +1,132 @@
-"""A form of metadata fits what it was learned from with other values, and nothing else."""
+"""A form fits what it was learned from with other values, and nothing else."""
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
+import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from apiext import limits
-from apiext.catalog.forms import Form, Forms, Listed
+from apiext.catalog.forms import Form, Forms, Listed, ObjectForm, form_of_metadata
 
-ASKED = b'{"labels":{"a":"one"},"name":"x1","uid":"u1"}'
-ANSWERED = b'{"name": "x1", "uid": "u1", "labels": {"a": "one"}}'
+MEANING = b'{"labels":{"a":"one"},"name":"x1","of":["l1",2],"uid":"u1"}'
+TEXT = b'{"name": "x1", "uid": "u1", "of": ["l1", 2], "labels": {"a": "one"}}'
+VALUES = {"a": "one", "name": "x1", "uid": "u1", "l": "l1"}
 
 
-def other(text: bytes, **values: str) -> bytes:
+def other(text: bytes, **values: bytes) -> bytes:
     """Return a text with other values."""
-    for old, new in (("one", "a"), ("x1", "name"), ("u1", "uid")):
-        text = text.replace(f'"{old}"'.encode(), f'"{values.get(new, old)}"'.encode())
+    for name, value in values.items():
+        text = text.replace(f'"{VALUES[name]}"'.encode(), b'"%b"' % value)
     return text
 
 
 @pytest.mark.parametrize(
-    ("asked", "answered", "fits"),
+    ("text", "meaning"),
     [
-        pytest.param(ASKED, ANSWERED, True, id="the same"),
-        pytest.param(other(ASKED, name="y2"), other(ANSWERED, name="y2"), True, id="another name"),
-        pytest.param(other(ASKED, name="é"), other(ANSWERED, name="é"), True, id="bytes"),
-        pytest.param(other(ASKED, name="u1", uid="x1"), other(ANSWERED, name="x1", uid="u1"), False, id="exchanged"),
-        pytest.param(other(ASKED, name="y2"), ANSWERED, False, id="another answer"),
-        pytest.param(other(ASKED, name="y22"), other(ANSWERED, name="y22"), False, id="a longer one"),
-        pytest.param(ASKED.replace(b"labels", b"labour"), ANSWERED, False, id="another member"),
-        pytest.param(other(ASKED, name='"'), other(ANSWERED, name='"'), False, id="a quote"),
-        pytest.param(other(ASKED, name='\\"'), other(ANSWERED, name='\\"'), False, id="a backslash"),
-        pytest.param(b"{}", ANSWERED, False, id="a short text"),
+        pytest.param(TEXT, MEANING, id="the same"),
+        pytest.param(other(TEXT, name=b"y2", l=b", "), other(MEANING, name=b"y2", l=b", "), id="others"),
+        pytest.param(other(TEXT, name="é".encode()), other(MEANING, name="é".encode()), id="not ASCII"),
+        pytest.param(other(TEXT, name=b"longer"), b"", id="a longer one"),
+        pytest.param(TEXT.replace(b"labels", b"labour"), b"", id="another member"),
+        pytest.param(TEXT.replace(b"2", b"3"), b"", id="another number"),
+        pytest.param(other(TEXT, name=b'"1'), b"", id="a quote"),
+        pytest.param(other(TEXT, a=b'",1'), b"", id="a quote that ends one"),
+        pytest.param(other(TEXT, name=b"\\n"), b"", id="an escape"),
+        pytest.param(other(TEXT, name=b"\\1"), b"", id="a wrong escape"),
+        pytest.param(other(TEXT, name=b"\t2"), b"", id="a control character"),
+        pytest.param(other(TEXT, name=b"x\xff"), b"", id="no UTF-8"),
+        pytest.param(other(TEXT, name=b"x\xc3", uid=b"\xa9x"), b"", id="no UTF-8 but together"),
+        pytest.param(TEXT[:-1], b"", id="a short text"),
+        pytest.param(TEXT[:20], b"", id="a shorter one"),
     ],
 )
-def test_what_fits(asked: bytes, answered: bytes, fits: bool) -> None:
-    form = Form(ASKED, ANSWERED, b", ")
-    assert form.size == len(ASKED)
-    assert form.rest(b"{" + asked, 1, b"[[" + answered + b', "spec":{}}', 2) == (2 + len(answered) + 2 if fits else 0)
+def test_what_fits(text: bytes, meaning: bytes) -> None:
+    form = Form(TEXT, MEANING, after=b", ")
+    assert form.size == len(TEXT) + 2
+    assert form.read(b"[[" + text + b', "spec":{}}', 2) == meaning
+    assert form.read(b"[[" + text + b',"spec":{} }', 2) == b"", "of the text behind it so much is known"
 
 
 @pytest.mark.parametrize(
-    "answered",
+    ("text", "meaning"),
     [
-        pytest.param(ANSWERED.replace(b"x1", b"x2"), id="another value"),
-        pytest.param(ANSWERED.replace(b"labels", b"labour"), id="another member"),
-        pytest.param(ANSWERED.replace(b'"u1"', b'"\\u0031"'), id="an escape"),
-        pytest.param(ANSWERED.replace(b'"name"', b'"name": "x1", "name"'), id="twice"),
-        pytest.param(ANSWERED[:-1], id="no JSON"),
+        pytest.param(other(TEXT, name=b"x2"), MEANING, id="another value"),
+        pytest.param(TEXT.replace(b"labels", b"labour"), MEANING, id="another member"),
+        pytest.param(TEXT.replace(b'"name"', b'"name": "x1", "name"'), MEANING, id="twice"),
+        pytest.param(TEXT[:-1], MEANING, id="no JSON"),
+        pytest.param(b'{"name": "x1"}', b'{"name":"x1"}', id="few values"),
+        pytest.param(b'{"a,": ",b,"}', b'{"a,":",b,"}', id="a name that looks like one"),
     ],
 )
-def test_what_is_not_learned(answered: bytes) -> None:
-    with pytest.raises(ValueError, match=r"^(these metadata|unexpected end)"):
-        Form(ASKED, answered, b", ")
+def test_what_is_not_learned(text: bytes, meaning: bytes) -> None:
+    with pytest.raises(ValueError, match=r"^(this text|unexpected|trailing)"):
+        Form(text, meaning)
 
 
-def learned(forms: Forms, length: int, opening: bytes = b'{"kind":"A","metadata":', begins: int = 2) -> bool:
+def test_an_escape_is_part_of_the_form() -> None:
+    form = Form(TEXT.replace(b'"u1"', b'"\\u0075\\u0031"'), MEANING)
+    assert form.read(other(TEXT, name=b"y2").replace(b'"u1"', b'"\\u0075\\u0031"'), 0) == other(MEANING, name=b"y2")
+    assert form.read(TEXT.replace(b'"u1"', b'"\\u0076\\u0031"'), 0) == b""
+
+
+_texts = st.text(st.sampled_from('ab,:[]{} "\\é\t\x7f0'), max_size=4)
+_json = st.recursive(
+    _texts | st.integers(-2, 12) | st.booleans() | st.none(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_texts, inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(_texts, _json, min_size=1, max_size=4), st.data())
+def test_what_is_read_is_what_it_means(document: dict[str, Any], data: st.DataObject) -> None:
+    text = orjson.dumps(document)
+    try:
+        form = Form(text, orjson.dumps(document, option=orjson.OPT_SORT_KEYS))
+    except ValueError:
+        return
+    places = data.draw(st.lists(st.integers(0, len(text) - 1), max_size=4))
+    spoiled = bytearray(text)
+    for place in places:
+        spoiled[place] = data.draw(st.sampled_from(b'ab,:[]{}"\\ \t\xc30'))
+    read = form.read(bytes(spoiled), 0)
+    if read:
+        assert read == orjson.dumps(orjson.loads(bytes(spoiled)), option=orjson.OPT_SORT_KEYS)
+
+
+TYPES = {"apiVersion": "e.com/v2", "kind": "A"}
+REST = b', "b": "before", "spec": {"s": "t"}}'
+OBJECT = b'{"apiVersion":"e.com/v2","b":"before","kind":"A","metadata":' + MEANING + b',"spec":{"s":"t"}}'
+
+
+def test_the_form_of_an_object() -> None:
+    begin, place = OBJECT.index(MEANING), OBJECT.index(b'"uid"')
+    form = ObjectForm(TEXT + REST, OBJECT, TYPES, begin, place)
+    assert (form.begin, form.place, OBJECT[form.begin : form.end]) == (begin, place, MEANING)
+    read = form.read(other(TEXT, name=b"y2") + REST.replace(b'"t"', b'"u"'), 0)
+    assert read == other(OBJECT, name=b"y2").replace(b'"t"', b'"u"')
+
+
+@pytest.mark.parametrize("again", [b', "kind": "A"}', b', "apiVersion": "e.com/v2"}'])
+def test_an_object_that_tells_its_type_again_has_no_form(again: bytes) -> None:
+    with pytest.raises(ValueError, match="not understood"):
+        ObjectForm(TEXT + REST[:-1] + again, OBJECT, TYPES, OBJECT.index(MEANING), OBJECT.index(b'"uid"'))
+
+
+def learned(forms: Forms[Form], length: int, opening: bytes = b'{"kind":"A","metadata":', begins: int = 2) -> bool:
     """Learn from the first of two objects; return whether anything was learned for a length."""
-    text = opening + ANSWERED + b', "spec":{}}'
-    forms.learn(length, ASKED, Listed(text + b", " + text, opening, [0, len(text) + 2][:begins], 2), 0)
+    text = opening + TEXT + b', "spec":{}}'
+    listed = Listed(text + b", " + text, opening, [0, len(text) + 2][:begins], 2)
+    forms.learn(length, listed, 0, partial(form_of_metadata, MEANING))
     return forms.of(opening)(length) is not None
 
 
 def test_forms_are_learned_while_that_pays() -> None:
-    forms = Forms()
+    forms = Forms[Form]()
     tries = limits.FORM_CREDIT // limits.FORM_PRICE
     assert [learned(forms, length) for length in range(tries + 1)] == [True] * tries + [False]
     forms.paid(limits.FORM_PRICE)
@@ -71,8 +135,8 @@ def test_forms_are_learned_while_that_pays() -> None:
 
 
 def test_few_forms_are_kept_and_of_one_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "FORMS_OF_METADATA", 2)
-    forms = Forms()
+    monkeypatch.setattr(limits, "FORMS_KEPT", 2)
+    forms = Forms[Form]()
     assert learned(forms, 1, b'{"kind":"B","metadata":')
     assert [learned(forms, length) for length in (1, 2, 3)] == [True] * 3
     known = forms.of(b'{"kind":"A","metadata":')
@@ -83,5 +147,7 @@ def test_few_forms_are_kept_and_of_one_beginning(monkeypatch: pytest.MonkeyPatch
 def test_where_nothing_is_learned(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not learned(Forms(), 1, b'{"kind":')
     assert not learned(Forms(), 1, begins=1)
-    monkeypatch.setattr(limits, "FORM_BYTES", len(ASKED) - 1)
+    with pytest.raises(ValueError, match="nothing follows"):
+        form_of_metadata(MEANING, TEXT + b"}")
+    monkeypatch.setattr(limits, "FORM_BYTES", len(TEXT) - 1)
     assert not learned(Forms(), 1)

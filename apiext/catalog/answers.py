@@ -1,20 +1,21 @@
 """What a conversion webhook answers about the objects of one version: questions, and what is kept of the answers."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import orjson
 
-from apiext.catalog.converted import METADATA, Conversions, Converted, NeedsConversion, place_of
+from apiext.catalog.converted import METADATA, Ask, Conversions, Converted, NeedsConversion, place_of
 from apiext.catalog.forms import Form, Forms, Listed, ObjectForm, form_of_metadata
 from apiext.documents.document import Document
 from apiext.documents.encoding import encode as encode_json
 from apiext.schema.structural import META_FIELDS
 
 if TYPE_CHECKING:
-    from apiext.catalog.viewing import Storage, Text
+    from apiext.catalog.viewing import Splices, Storage, Text
 
 
 class Question(NeedsConversion):
@@ -22,8 +23,8 @@ class Question(NeedsConversion):
 
     __slots__ = ("answers", "place", "raw")
 
-    def __init__(self, answers: "Answers", text: bytes, place: int, raw: bytes) -> None:
-        self.text, self.api_version, self.key = text, answers.api_version, (answers.known, hash(raw))
+    def __init__(self, answers: "Answers", text: bytes, place: int, raw: bytes, key: tuple[Conversions, int]) -> None:
+        self.text, self.api_version, self.key = text, answers.api_version, key
         self.answers, self.raw, self.place, self._document = answers, raw, place, None
         self.args = answers.told
 
@@ -33,19 +34,18 @@ class Question(NeedsConversion):
     def take(self, answer: Any) -> Converted | None:
         return self.answers.take(answer, self)
 
-    def recognize(
-        self, needs: Sequence[NeedsConversion], listed: Listed | None, index: int
-    ) -> Sequence[Converted | None]:
-        alike = [need for need in needs if isinstance(need, Question) and need.answers is self.answers]
-        if listed is None or len(alike) < len(needs):
-            return [None] * len(needs)
-        return self.answers.recognize(alike, listed, index)
+    @property
+    def asker(self) -> object:
+        return self.answers
+
+    def recognize(self, needs: Sequence[NeedsConversion], listed: Listed, index: int) -> Sequence[Converted | None]:
+        return self.answers.recognize(cast(Sequence[Question], needs), listed, index)
 
     def learn(self, made: Converted, listed: Listed, index: int) -> None:
         self.answers.learn(self, made, listed, index)
 
     @property
-    def others(self) -> Callable[[bytes], NeedsConversion | Converted | None]:
+    def others(self) -> Ask:
         return self.answers.of
 
 
@@ -67,15 +67,25 @@ class Answers:
         self._shape = storage.shapes[version]
         self._written = Conversions()
         self._stored = re.compile(rb'\{"apiVersion":"%b/(\w+)"' % re.escape(storage.group.encode()))
-        self._source: tuple[bytes, Text] | None = None  # beginning and text of what was asked last
+        self._source: tuple[bytes, Text, Splices] | None = None  # beginning, text and splices of what was asked last
         self._metadata, self._objects = Forms[Form](), Forms[ObjectForm]()
         self._kind = ""  # of the last answer; then what stands before metadata, mostly, in what is asked and shown
         self._asked = self._shown = b""
         self._types: Document = {}
 
-    def of(self, raw: bytes) -> Converted | Question | None:
-        """Return what is known of an object of another version, or the question about it; None as ``question``."""
-        return self.known.find(raw) or self.question(raw)
+    def of(self, raws: Sequence[bytes]) -> Sequence[Converted | Question | None]:
+        """Return what is known of objects of other versions, or the questions about them; None as ``question``."""
+        hashes = [*map(hash, raws)]
+        found = self.known.find_all(hashes)
+        if None not in found:
+            return found
+        source = self._source  # the objects that have a place there are asked about as they are stored
+        places = source[2].places(hashes) if source is not None else repeat(None)
+        keys = zip(repeat(self.known), hashes)
+        return [
+            made or (self.question(raw) if place is None else Question(self, raw, place, raw, key))
+            for raw, made, place, key in zip(raws, found, places, keys, strict=False)
+        ]
 
     def ask_quickly(self, raw: bytes, revision: int) -> None:
         question = self.question(raw) if revision else None
@@ -90,13 +100,13 @@ class Answers:
             version = found[1].decode() if found is not None else self._version
             if found is None or version == self._version or version not in self._storage.texts:
                 return None
-            source = self._source = found[0], self._storage.texts[version]
-        return Question(self, *source[1](raw), raw)
+            source = self._source = found[0], self._storage.texts[version], self._storage.splices[version]
+        return Question(self, *source[1](raw), raw, (self.known, hash(raw)))
 
     def read(self, document: Document, raw: bytes) -> NoReturn:
         """Ask for an object that is stored in another version, and as that version shows it."""
         del document["metadata"]["resourceVersion"]
-        raise Question(self, encode_json(document), -1, raw)
+        raise Question(self, encode_json(document), -1, raw, (self.known, hash(raw)))
 
     def take(self, answer: Any, question: Question) -> Converted | None:
         """Keep an answer with the kind and metadata of the object asked about, the rest as the schema leaves it.
@@ -136,13 +146,14 @@ class Answers:
         spared = 0
         places = zip(questions, begins[index:], begins[index + 1 :], strict=False)  # where the last ends is not known
         for number, (question, begin, following) in enumerate(places):
-            start = self._start(question)
+            text, asked = question.text, self._asked
+            start = len(asked) if asked and text.startswith(asked) else self._start(question)
             if not start:
                 continue
             made, form = None, form_of(following - begin)
             if form is not None:
                 meaning = form.read(raw, begin + inside)
-                if meaning and question.text.startswith(meaning[form.begin : form.end], start):
+                if meaning and text.startswith(meaning[form.begin : form.end], start):
                     made = Converted(meaning[: form.place], meaning[form.place :])
                     spared += 1
             if made is None and (made := self._recognized(question, start, listed, index + number)) is None:

@@ -3,6 +3,8 @@
 import re
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from itertools import chain
+from operator import attrgetter
 from typing import Any
 from weakref import ref
 
@@ -59,10 +61,13 @@ class NeedsConversion(Exception):
         """Keep an answer if it plainly is acceptable as it is, and return it; None: look inside, nothing is kept."""
         return None
 
-    def recognize(
-        self, needs: "Sequence[NeedsConversion]", listed: Listed | None, index: int
-    ) -> "Sequence[Converted | None]":
-        """Keep the answers to some needs by their texts, as ``take`` would; None for those that are to be looked into.
+    @property
+    def asker(self) -> object:
+        """Who needs it: those of one make a review, and may be recognized together."""
+        return self.api_version
+
+    def recognize(self, needs: "Sequence[NeedsConversion]", listed: Listed, index: int) -> "Sequence[Converted | None]":
+        """Keep the answers to needs of the same asker by their texts, as ``take`` would; None: look inside.
 
         ``index`` is the place of the first answer in the list. They are known by forms that were learned before.
         """
@@ -72,13 +77,18 @@ class NeedsConversion(Exception):
         """Learn how objects are written from an answer that was taken."""
 
     @property
-    def others(self) -> "Callable[[bytes], NeedsConversion | Converted | None]":
-        """What tells of other stored bytes what this version knows, or the question about them; None: look closer."""
+    def others(self) -> "Ask":
+        """What is to be asked about other stored bytes."""
         return unknown
 
 
-def unknown(raw: bytes) -> None:
-    """Return neither an answer nor a question."""
+Ask = Callable[[Sequence[bytes]], Sequence["NeedsConversion | Converted | None"]]
+"""Tells of several stored bytes what a version knows, or the question about them; None: look closer."""
+
+
+def unknown(raws: Sequence[bytes]) -> Sequence[None]:
+    """Return neither answers nor questions."""
+    return [None] * len(raws)
 
 
 PLACE = re.compile(rb'\{"apiVersion":"[^"\\]*","kind":"(?P<kind>[^"\\]*)","metadata":')
@@ -147,6 +157,10 @@ class Conversions:
         """Return what was made of the bytes, None when that is not known."""
         return self._made.get(hash(raw))
 
+    def find_all(self, hashes: Sequence[int]) -> list[Converted | None]:
+        """Return what was made of each of several bytes."""
+        return [*map(self._made.get, hashes)]
+
     def keep(self, raw: bytes, made: Converted) -> Converted:
         """Remember what was made of the bytes; on the loop only, since the bound is shared."""
         self.keep_all({hash(raw): made})
@@ -164,6 +178,9 @@ class Conversions:
                 del self._made[key]
 
 
+_HEAD, _TAIL = attrgetter("head"), attrgetter("tail")
+
+
 class _Bound:
     """All remembered answers, oldest first; together at most limits.CONVERTED_BYTES, and always the newest.
 
@@ -177,7 +194,8 @@ class _Bound:
         self._bytes = 0
 
     def take(self, conversions: Conversions, made: Mapping[int, Converted]) -> None:
-        size = sum([len(one.head) + len(one.tail) for one in made.values()]) + limits.CONVERTED_OVERHEAD * len(made)
+        texts = chain(map(_HEAD, made.values()), map(_TAIL, made.values()))
+        size = sum(map(len, texts)) + limits.CONVERTED_OVERHEAD * len(made)
         self._held.append((ref(conversions), dict(zip(made, map(id, made.values()), strict=True)), size))
         self._bytes += size
         while self._bytes > limits.CONVERTED_BYTES and len(self._held) > 1:

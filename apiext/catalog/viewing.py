@@ -6,7 +6,7 @@ resourceVersion are spliced instead: known are those that this version encoded, 
 
 import re
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
@@ -116,6 +116,10 @@ class Splices:
     def place(self, raw: bytes) -> int | None:
         """Return where the resourceVersion goes, None when these bytes are not known."""
         return self._places.get(hash(raw))
+
+    def places(self, hashes: Sequence[int]) -> list[int | None]:
+        """Return that of each of several bytes."""
+        return [*map(self._places.get, hashes)]
 
     def knows(self, raw: bytes) -> bool:
         """Return whether these bytes are known to need only a resourceVersion."""

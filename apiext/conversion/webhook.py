@@ -9,16 +9,16 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, groupby
 from operator import attrgetter
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from apiext import limits
-from apiext.catalog.converted import Converted, NeedsConversion, unknown
+from apiext.catalog.converted import Ask, Converted, NeedsConversion, unknown
 from apiext.catalog.served import ServedResource
 from apiext.conversion import review
 from apiext.conversion.metrics import Metrics
 from apiext.conversion.review import CALL, INVALID_OBJECT, ConversionError
 from apiext.documents.document import View
-from apiext.storage.store import Entry, Shown, Viewer
+from apiext.storage.store import Entry, Made, Ready, Viewer, held
 from apiext.turn import Turn
 from apiext.webhooks.errors import CallError
 from apiext.webhooks.target import Target, target_of
@@ -26,6 +26,7 @@ from apiext.webhooks.target import Target, target_of
 log = logging.getLogger(__name__)
 
 STOPPING = "the server is stopping"
+_ASKER, _TEXT = attrgetter("asker"), attrgetter("text")
 _BREATH = 16  # objects between looks at the clock
 _NEEDS_AT_ONCE = limits.REVIEW_OBJECTS * limits.REVIEWS_AT_ONCE
 _BYTES_AT_ONCE = limits.REVIEW_BYTES * limits.REVIEWS_AT_ONCE
@@ -88,49 +89,39 @@ class Converter:
             flight.land(ConversionError(review.failed(flight.needs[0].document, STOPPING), CALL))
         self._flights.clear()
 
-    async def shown(
+    async def made(
         self, resource: ServedResource, viewer: Viewer, entries: Sequence[Entry], *, request: bool = True
-    ) -> list[Entry]:
-        """Return entries as a viewer shows them, those that had to be converted with their views held fast.
+    ) -> list[Made]:
+        """Return what a viewer makes of entries, which takes a webhook for those that nobody asked for before.
 
         ``request`` tells that a request waits meanwhile, of which there may be limits.CONVERSIONS_WAITING. Raises
         ConversionError, and what the viewer raises.
         """
-        found: list[Entry] = []
-        places: list[int] = []
+        found: list[Made] = []
+        part: list[Made | NeedsConversion] = []
         needs: list[NeedsConversion] = []
         size, turn = 0, Turn()
-        asked: Callable[[bytes], NeedsConversion | Converted | None] = unknown  # who asks questions is not known yet
-        for number, entry in enumerate(entries):
-            if not number % _BREATH:
-                await turn.give()
-            need = asked(entry.raw)
-            if need is None:
-                try:
-                    found.append(Shown(entry, viewer, entry.shown(viewer)))
+        asked: Ask = unknown  # whom to ask about several is not known yet
+        for start in range(0, len(entries), _BREATH):
+            await turn.give()
+            some = entries[start : start + _BREATH]
+            raws = [entry.raw for entry in some]
+            for entry, answer in zip(some, asked(raws), strict=True):
+                if answer is not None:
+                    part.append(answer)
                     continue
-                except NeedsConversion as first:
-                    need = first.with_traceback(None)  # it holds frames
-                    asked = first.others
-            if isinstance(need, Converted):
-                found.append(Shown(entry, viewer, b"", need))
-                continue
-            places.append(len(found))
-            needs.append(need)
-            found.append(entry)
-            size += len(need.text)
+                try:
+                    part.append(Ready(entry.shown(viewer), entry.revision))
+                except NeedsConversion as need:
+                    part.append(need.with_traceback(None))  # it holds frames
+                    asked = need.others
+            needs += [one for one in part[start - len(found) :] if isinstance(one, NeedsConversion)]
+            size += sum(map(len, raws)) if needs else 0
             if len(needs) >= _NEEDS_AT_ONCE or size >= _BYTES_AT_ONCE:
-                self._fill(viewer, found, places, await self.answer(resource, needs, request=request))
-                places, needs, size = [], [], 0
-        self._fill(viewer, found, places, await self.answer(resource, needs, request=request))
+                found += _filled(part, await self.answer(resource, needs, request=request))
+                part, needs, size = [], [], 0
+        found += _filled(part, await self.answer(resource, needs, request=request))
         return found
-
-    def _fill(
-        self, viewer: Viewer, found: list[Entry], places: Sequence[int], answers: Sequence[Converted | None]
-    ) -> None:
-        for place, made in zip(places, answers, strict=True):
-            if made is not None:
-                found[place] = Shown(found[place], viewer, b"", made)
 
     def prepare(
         self,
@@ -143,7 +134,8 @@ class Converter:
 
         async def work() -> None:
             try:
-                found: Sequence[Entry] | Exception = await self.shown(resource, viewer, entries, request=False)
+                made = await self.made(resource, viewer, entries, request=False)
+                found: Sequence[Entry] | Exception = held(entries, viewer, made)
             except Exception as error:  # whatever it is, it is handed over
                 found = error
             try:
@@ -169,8 +161,10 @@ class Converter:
         if request and hook.waiting >= limits.CONVERSIONS_WAITING:
             text = f"{hook.waiting} requests are waiting for its answers already"
             raise ConversionError(review.failed(needs[0].document, text), CALL)
-        flights = self._fly(hook, needs)
+        keys = [need.key for need in needs]
+        flights = self._fly(hook, needs, keys)
         abroad = set(flights)
+        kept: dict[Hashable, Converted | None] = {}
         hook.waiting += request
         try:
             while abroad:
@@ -179,15 +173,17 @@ class Converter:
                 if any(flight.error or flight.failures for flight in down):
                     for need, flight in zip(needs, flights, strict=True):
                         flight.check(need)
+                for flight in down:
+                    kept |= flight.kept
                 abroad.difference_update(down)
         finally:
             hook.waiting -= request
-        return [flight.kept[need.key] for need, flight in zip(needs, flights, strict=True)]
+        return [kept[key] for key in keys]
 
-    def _fly(self, hook: _Hook, needs: Sequence[NeedsConversion]) -> "list[_Flight]":
+    def _fly(self, hook: _Hook, needs: Sequence[NeedsConversion], keys: Sequence[Hashable]) -> "list[_Flight]":
         """Return the review that brings each answer, starting those that nobody has asked for yet."""
         known = self._flights
-        fresh = [need for need in needs if need.key not in known]
+        fresh = needs if known.keys().isdisjoint(keys) else [need for need in needs if need.key not in known]
         for batch in _batches(fresh):
             flight = _Flight(batch)
             known |= dict.fromkeys(flight.keys, flight)
@@ -195,7 +191,7 @@ class Converter:
                 flight.land(ConversionError(review.failed(batch[0].document, STOPPING), CALL))
             else:
                 self._spawn(self._group, self._convert(hook, flight))
-        flights = [known[need.key] for need in needs]
+        flights = [known[key] for key in keys]
         if self._group is None:
             for flight in set(flights):
                 self._forget(flight)
@@ -246,7 +242,8 @@ class Converter:
         for start in range(0, len(needs), _BREATH):
             await turn.give()
             some = needs[start : start + _BREATH]
-            known = some[0].recognize(some, given.listed, start)
+            listed = given.listed
+            known = some[0].recognize(some, listed, start) if listed is not None else [None] * len(some)
             flight.kept.update(zip(keys[start:], known, strict=False))
             if None in known:
                 for index, made in enumerate(known, start):
@@ -309,13 +306,21 @@ class _Flight:
             raise error
 
 
+def _filled(part: Sequence[Made | NeedsConversion], answers: Sequence[Converted | None]) -> Sequence[Made]:
+    """Return what is shown, with an answer in the place of each need: what viewers ask for is always kept."""
+    if len(answers) == len(part):
+        return cast(Sequence[Made], answers)
+    following = iter(cast(Sequence[Made], answers))
+    return [next(following) if isinstance(one, NeedsConversion) else one for one in part]
+
+
 def _batches(needs: Sequence[NeedsConversion]) -> Iterator[Sequence[NeedsConversion]]:
-    """Yield needs in reviews: of one target version, at most limits.REVIEW_OBJECTS and about limits.REVIEW_BYTES."""
+    """Yield needs in reviews: of one asker, at most limits.REVIEW_OBJECTS and about limits.REVIEW_BYTES."""
     begin = 0
     while begin < len(needs):
-        alike = next(groupby(needs[begin : begin + limits.REVIEW_OBJECTS], attrgetter("api_version")))[1]
+        alike = next(groupby(needs[begin : begin + limits.REVIEW_OBJECTS], _ASKER))[1]
         batch = [*alike]
-        ends = [*accumulate([len(need.text) for need in batch])]
+        ends = [*accumulate(map(len, map(_TEXT, batch)))]
         if ends[-1] > limits.REVIEW_BYTES:
             batch = batch[: max(1, bisect_right(ends, limits.REVIEW_BYTES))]
         yield batch

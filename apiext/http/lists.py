@@ -55,9 +55,7 @@ async def reply(subject: Subject, page: Page) -> Reply:
     make = ROWS.get((wanted.encoding, wanted.kind, wanted.pretty))
     if make is not None and wanted.kind and page.segments is not None and page.convert is None:
         return await _formed(subject, page, page.segments, *make)
-    entries = page.listed()
-    if page.convert is not None:
-        entries = await page.convert(entries)
+    entries = await page.shown(subject.served.view)
     if wanted.encoding == PROTOBUF:
         return Reply(200, PROTOBUF, await _protobuf(subject, page, entries), compressible=True)
     if make is None:

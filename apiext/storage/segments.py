@@ -3,7 +3,8 @@
 import asyncio
 from array import array
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, count
+from operator import add
 from time import perf_counter, time
 
 from isal import isal_zlib
@@ -12,16 +13,16 @@ from apiext import limits
 from apiext.storage.heap import HEAP
 from apiext.storage.shelf import Shelf
 from apiext.storage.snapshot import Chunk, Piece, size_of
-from apiext.storage.store import Entry, Viewer, shelve
+from apiext.storage.store import Entry, Made, Viewer, shelve
 from apiext.turn import Turn
 
 _GZIP_HEAD = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
 _GZIP_END = b"\x03\x00"
 _COMMA_BLOCK = b"\x00\x01\x00\xfe\xff,"  # a stored deflate block that holds one comma
 _COMMA_CRC: int = isal_zlib.crc32(b",")
-_NONE: Mapping[Entry, Entry] = {}
+_NONE: Mapping[Entry, Made] = {}
 
-Convert = Callable[[Sequence[Entry]], Awaitable[Sequence[Entry]]]
+Convert = Callable[[Sequence[Entry]], Awaitable[Sequence[Made]]]
 
 
 class Segments:
@@ -54,7 +55,7 @@ class Segments:
     async def prepare(self, convert: Convert | None = None) -> None:
         """Make all views, giving the loop its turn between slices of half limits.LOOP_BUDGET.
 
-        ``convert`` returns entries in a form that the viewer shows at once; it is awaited for those that need a view.
+        ``convert`` returns what the viewer makes of entries; it is awaited for those that need a view.
         """
         while convert is not None and len(self._joined) < len(self._pieces):
             await self._convert(convert)
@@ -72,17 +73,17 @@ class Segments:
         size = 0
         for piece in self._pieces[len(self._joined) :]:
             lacking = _lacking(piece, self._viewer)
-            size += sum(entry.size for entry in lacking)
+            size += sum([entry.size for entry in lacking])
             if pieces and size > limits.CONVERTED_AT_ONCE:
                 break
             pieces.append(piece)
             wanted += lacking
-        shown = dict(zip(wanted, await convert(wanted), strict=True)) if wanted else {}
+        made = dict(zip(wanted, await convert(wanted), strict=True)) if wanted else {}
         turn = Turn()
         for piece in pieces:
-            if not shown.keys() >= set(_lacking(piece, self._viewer)):
+            if not made.keys() >= set(_lacking(piece, self._viewer)):
                 return  # another list took the chunk's bytes away meanwhile
-            self._joined.append(_join(piece, self._viewer, shown))
+            self._joined.append(_join(piece, self._viewer, made))
             await turn.give()
 
     async def formed(self, form: Hashable, make: Callable[[Entry], bytes], until: float) -> list[bytes]:
@@ -176,7 +177,7 @@ def _lacking(piece: Piece, viewer: Viewer) -> list[Entry]:
     return entries
 
 
-def _join(piece: Piece, viewer: Viewer, converted: Mapping[Entry, Entry] = _NONE) -> bytes:
+def _join(piece: Piece, viewer: Viewer, converted: Mapping[Entry, Made] = _NONE) -> bytes:
     chunk, start, stop = piece
     if chunk.viewer is not viewer:
         if 2 * (stop - start) < len(chunk.keys):
@@ -189,13 +190,13 @@ def _join(piece: Piece, viewer: Viewer, converted: Mapping[Entry, Entry] = _NONE
     return chunk.joined[ends[start - 1] + 1 if start else 0 : ends[stop - 1]]
 
 
-def _views(entries: Sequence[Entry], viewer: Viewer, converted: Mapping[Entry, Entry]) -> list[bytes]:
+def _views(entries: Sequence[Entry], viewer: Viewer, converted: Mapping[Entry, Made]) -> list[bytes]:
     if not converted:
         return [entry.shown(viewer) for entry in entries]
-    return [converted[entry].shown(viewer) for entry in entries]
+    return [converted[entry].at(entry.revision) for entry in entries]
 
 
-def _fill(chunk: Chunk, viewer: Viewer, converted: Mapping[Entry, Entry]) -> None:
+def _fill(chunk: Chunk, viewer: Viewer, converted: Mapping[Entry, Made]) -> None:
     """Join a chunk, taking from its base's bytes what is common at both ends."""
     entries, base, shelf = chunk.entries, chunk.base, chunk.shelf
     if shelf is not None and shelf.viewer is viewer:
@@ -222,7 +223,7 @@ def _fill(chunk: Chunk, viewer: Viewer, converted: Mapping[Entry, Entry]) -> Non
 
 
 def _ends(items: Sequence[bytes]) -> "array[int]":
-    return array("I", [end - 1 for end in accumulate(len(item) + 1 for item in items)])
+    return array("I", map(add, accumulate(map(len, items)), count()))  # a comma before each but the first
 
 
 def _common(new: list[Entry], old: list[Entry]) -> tuple[int, int]:

@@ -169,16 +169,33 @@ class Made(Protocol):
         """Return the object's JSON with a resourceVersion."""
 
 
+class Ready:
+    """A view that is there already."""
+
+    __slots__ = ("_revision", "_view")
+
+    def __init__(self, view: bytes, revision: int) -> None:
+        self._view = view
+        self._revision = revision
+
+    def at(self, revision: int) -> bytes:
+        """Return it, which is written anew for another revision."""
+        if revision == self._revision:
+            return self._view
+        document: dict[str, Any] = orjson.loads(self._view)
+        document.setdefault("metadata", {})["resourceVersion"] = str(revision)
+        return encode(document)
+
+
 class Shown(Entry):
     """An entry as one version shows it, for as long as it is held: nobody is asked for that view again."""
 
-    __slots__ = ("_made", "_view", "_viewer")
+    __slots__ = ("_made", "_viewer")
 
-    def __init__(self, entry: Entry, viewer: Viewer, view: bytes, made: Made | None = None) -> None:
-        """``made`` is the view if it is to be written when it is wanted; then ``view`` is empty."""
+    def __init__(self, entry: Entry, viewer: Viewer, made: Made) -> None:
         self.namespace, self.name, self.revision, self._raw = entry.namespace, entry.name, entry.revision, entry._raw
         self._seen = self._labels = None
-        self._viewer, self._view, self._made = viewer, view, made
+        self._viewer, self._made = viewer, made
 
     def view(self, viewer: Viewer) -> bytes:
         """Return the view; of another version nothing is remembered."""
@@ -186,33 +203,30 @@ class Shown(Entry):
 
     def shown(self, viewer: Viewer) -> bytes:
         """Return the view."""
-        return self._text() if self._viewer is viewer else viewer(self.raw, self.revision)
-
-    def _text(self) -> bytes:
-        return self._view if self._made is None else self._made.at(self.revision)
+        return self._made.at(self.revision) if self._viewer is viewer else viewer(self.raw, self.revision)
 
     @property
     def labels(self) -> dict[str, str]:
         """metadata.labels of the view, which may not be those that are stored."""
         if self._labels is None:
-            self._labels = _labels_of(self._text())
+            self._labels = _labels_of(self._made.at(self.revision))
         return self._labels
 
     def with_revision(self, revision: int) -> Entry:
         """Return the same view under another revision."""
-        view = self._view
-        if self._made is None:
-            document: dict[str, Any] = orjson.loads(view)
-            document.setdefault("metadata", {})["resourceVersion"] = str(revision)
-            view = encode(document)
-        shown = Shown(self, self._viewer, view, self._made)
+        shown = Shown(self, self._viewer, self._made)
         shown.revision = revision
         return shown
 
     def decoded(self, decode: Callable[[bytes, int], dict[str, Any]]) -> dict[str, Any]:
         """Return the view as a document."""
-        document: dict[str, Any] = orjson.loads(self._text())
+        document: dict[str, Any] = orjson.loads(self._made.at(self.revision))
         return document
+
+
+def held(entries: Sequence[Entry], viewer: Viewer, made: Sequence[Made]) -> list[Entry]:
+    """Return entries with what a viewer made of each held fast."""
+    return [Shown(entry, viewer, one) for entry, one in zip(entries, made, strict=True)]
 
 
 class _WarmViews:

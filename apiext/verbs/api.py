@@ -188,10 +188,7 @@ async def delete_collection(verbs: Verbs, call: Call, document: Document | None)
     wanted = delete_options(call, document)
     # upstream: a delete without a limit is one with a large one, which decides where a revision is read
     page = await read.list_page(verbs, call, replace(options, limit=options.limit or maxsize))
-    entries = page.listed()
-    if page.convert is not None:
-        entries = await page.convert(entries)
-    gone = await deletes.delete_each(verbs, call, entries, wanted)
+    gone = await deletes.delete_each(verbs, call, await page.shown(call.served.view), wanted)
     if call.served.typed:
         await verbs.definitions.everywhere()
     return Outcome(200, document=deletes.as_list(call, gone, page))

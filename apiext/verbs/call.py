@@ -18,7 +18,7 @@ from apiext.documents.document import Document
 from apiext.documents.encoding import decode_json, decode_yaml
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.segments import Segments
-from apiext.storage.store import Entry, Guard
+from apiext.storage.store import Entry, Guard, Made, Viewer, held
 
 
 @dataclass(slots=True)
@@ -91,8 +91,8 @@ class Outcome:
 class Page:
     """The answer to a list: either ``segments`` (everything, joined bytes) or ``entries`` in key order.
 
-    ``remaining`` is None when it is not known (a selector was given) or nothing remains. ``convert`` makes entries of
-    the segments ready to be shown, None when they are; it raises StatusError.
+    ``remaining`` is None when it is not known (a selector was given) or nothing remains. ``convert`` returns what is
+    shown of entries of the segments, None when these can show it; it raises StatusError.
     """
 
     revision: int
@@ -100,7 +100,7 @@ class Page:
     segments: Segments | None = None
     token: str = ""
     remaining: int | None = None
-    convert: Callable[[Sequence[Entry]], Awaitable[Sequence[Entry]]] | None = None
+    convert: Callable[[Sequence[Entry]], Awaitable[Sequence[Made]]] | None = None
 
     @property
     def count(self) -> int:
@@ -116,6 +116,11 @@ class Page:
         if self.entries is not None:
             return self.entries
         return self.segments.entries if self.segments is not None else ()
+
+    async def shown(self, viewer: Viewer) -> Sequence[Entry]:
+        """Return the entries in key order, such as show at once what this viewer makes of them."""
+        entries = self.listed()
+        return entries if self.convert is None else held(entries, viewer, await self.convert(entries))
 
 
 class Definitions(Protocol):

@@ -12,7 +12,7 @@ from apiext.catalog.viewing import WrongVersion
 from apiext.conversion.review import ConversionError
 from apiext.documents.document import Document
 from apiext.meta import status
-from apiext.storage.store import Entry
+from apiext.storage.store import Entry, Made, held
 from apiext.verbs import threads
 from apiext.verbs.call import Call, Verbs
 from apiext.verbs.selection import Selection, by_name
@@ -56,12 +56,18 @@ async def _answer(verbs: Verbs, call: Call, need: NeedsConversion) -> None:
         raise status.timeout(threads.OVER) from error
 
 
+async def made(verbs: Verbs, call: Call, entries: Sequence[Entry]) -> Sequence[Made]:
+    """Return what the call's version shows of entries; 500 when the webhook fails."""
+    assert verbs.converter is not None
+    with explained():
+        return await verbs.converter.made(call.resource, call.served.view, entries)
+
+
 async def shown(verbs: Verbs, call: Call, entries: Sequence[Entry]) -> Sequence[Entry]:
     """Return entries that the call's version shows without waiting; 500 when the webhook fails."""
     if not call.served.converts or verbs.converter is None:
         return entries
-    with explained():
-        return await verbs.converter.shown(call.resource, call.served.view, entries)
+    return held(entries, call.served.view, await made(verbs, call, entries))
 
 
 async def shown_one(verbs: Verbs, call: Call, entry: Entry) -> Entry:

@@ -164,7 +164,8 @@ async def _cut_converted(
         part = collection.segments(call.served.view, call.namespace, plan.after, plan.limit)
         token = continuation.encode(part.next, revision) if part.next else ""
         remaining = _shown(part.remaining, token, selection)
-        return Page(revision, None, part, token, remaining, partial(converting.shown, verbs, call))
+        convert = partial(converting.made, verbs, call) if verbs.converter is not None else None
+        return Page(revision, None, part, token, remaining, convert)
     page = collection.page(call.namespace, plan.after, 0)
     found = await converting.chosen(verbs, call, selection, page.entries, plan.limit)
     if not plan.limit or len(found) <= plan.limit:

@@ -266,15 +266,22 @@ def test_what_is_kept_takes_its_own_length(keep: Callable[[bytes], object]) -> N
 
 def test_others_are_asked_about_alike() -> None:
     of = served("v1", TYPED)
-    raws = [orjson.dumps(widget(spec={"replicas": n}), option=orjson.OPT_SORT_KEYS) for n in range(3)]
+    raws = [orjson.dumps(widget(spec={"replicas": n}), option=orjson.OPT_SORT_KEYS) for n in range(4)]
+    of.versions["v1"].view(raws[2], 7)  # known to be as it is stored, unlike that before
     first = question(of, raws[0])
-    second = first.others(raws[1])
+    unseen = [b'{"apiVersion":"example.com/v2","kind":"Widget"}', b'{"kind":"Widget"}', b"[]", b""]
+    second, third, *none = first.others([raws[1], raws[2], *unseen])
+    assert none == [None] * len(unseen)
+    for need, raw in ((second, raws[1]), (third, raws[2])):
+        assert isinstance(need, NeedsConversion)
+        alone = question(of, raw)
+        assert (need.text, need.key, need.asker) == (alone.text, alone.key, first.asker)
     assert isinstance(second, NeedsConversion)
-    assert (second.text, second.key) == (question(of, raws[1]).text, question(of, raws[1]).key)
     kept = second.keep({**orjson.loads(second.text), "apiVersion": "example.com/v2"}, b"")
-    assert first.others(raws[1]) is kept
-    for unseen in (b'{"apiVersion":"example.com/v2","kind":"Widget"}', b'{"kind":"Widget"}', b"[]", b""):
-        assert first.others(unseen) is None
+    assert first.others([raws[1]]) == [kept]
+    again, known = first.others([raws[3], raws[1]])
+    assert known is kept
+    assert isinstance(again, NeedsConversion)
 
 
 def in_go(document: Any) -> Any:

@@ -14,7 +14,7 @@ from apiext.catalog.converted import NeedsConversion
 from apiext.catalog.served import ServedResource
 from apiext.conversion.review import CALL, INVALID_OBJECT, ConversionError
 from apiext.conversion.webhook import Converter
-from apiext.storage.store import Entry, Shown
+from apiext.storage.store import Entry, Shown, held
 from apiext.webhooks.client import Client
 from tests.support.conversion_webhook import Webhook, answer, failed, renamed, running_webhook, slowly, spoiled
 from tests.unit.catalog.samples import CLOSED, OPEN, resource, version, widget
@@ -60,10 +60,16 @@ def entries(count: int, size: int = 0, start: int = 0) -> list[Entry]:
     return found
 
 
+async def converted(converter: Converter, of: ServedResource, wanted: list[Entry]) -> list[Entry]:
+    """Return the objects with what v2 shows of them."""
+    view = of.versions["v2"].view
+    return held(wanted, view, await converter.made(of, view, wanted))
+
+
 async def shown(converter: Converter, of: ServedResource, wanted: list[Entry]) -> list[dict[str, Any]]:
     """Return the objects in v2."""
     view = of.versions["v2"].view
-    found = await converter.shown(of, view, wanted)
+    found = await converted(converter, of, wanted)
     return [orjson.loads(entry.view(view)) for entry in found]
 
 
@@ -78,6 +84,11 @@ async def test_lists_go_out_in_reviews_of_bounded_size(converter: Converter, hoo
     assert sorted(len(request["objects"]) for request in hook.requests()) == [50, *[100] * 9]
     await shown(converter, of, wanted)
     assert len(hook.requests()) == 10
+    for place, entry in zip((0, 450, 949), entries(3, start=1000), strict=True):
+        wanted[place] = entry
+    found = await shown(converter, of, wanted)
+    assert [it["metadata"]["name"] for it in found] == [entry.name for entry in wanted]
+    assert [len(request["objects"]) for request in hook.requests()[10:]] == [3], "however far they are from each other"
     hook.forget()
     hook.answer = answer(renamed)
     await shown(converter, of, entries(5, size=limits.REVIEW_BYTES // 2, start=2000))
@@ -109,9 +120,9 @@ async def test_however_an_object_came_to_be_shown(converter: Converter, hook: We
     labelled = widget(metadata={"labels": {"a": "b"}}, spec={"color": "blue"})
     wanted.append(Entry("default", "labelled", 7, orjson.dumps(labelled, option=orjson.OPT_SORT_KEYS)))
     own = Entry("default", "own", 8, orjson.dumps({**widget(), "apiVersion": "example.com/v2"}))
-    made = await converter.shown(of, view, [*wanted, own])
-    known = await converter.shown(of, view, [*wanted, own])
-    (_, *mixed) = await converter.shown(of, view, [*entries(1, 0, 50), *wanted, own])
+    made = await converted(converter, of, [*wanted, own])
+    known = await converted(converter, of, [*wanted, own])
+    (_, *mixed) = await converted(converter, of, [*entries(1, 0, 50), *wanted, own])
     assert [len(request["objects"]) for request in hook.requests()] == [4, 1]
     for one, two, three, entry in zip(made, known, mixed, [*wanted, own], strict=True):
         expected = orjson.loads(view(entry.raw, entry.revision))

@@ -15,7 +15,7 @@ from apiext import limits
 from apiext.storage.keys import bounds
 from apiext.storage.segments import Segments
 from apiext.storage.snapshot import Snapshot, batches
-from apiext.storage.store import Entry
+from apiext.storage.store import Entry, Made, Ready
 
 NAMESPACES = ("a", "a-b", "a.b", "ab", "b")
 
@@ -162,9 +162,9 @@ async def test_as_many_are_converted_at_once_as_may_be(most: int, monkeypatch: p
     entries = [(f"n/o{number:04}", Entry("n", f"o{number:04}", number, b"%d" % number)) for number in range(1000)]
     asked: list[int] = []
 
-    async def convert(wanted: Sequence[Entry]) -> Sequence[Entry]:
+    async def convert(wanted: Sequence[Entry]) -> Sequence[Made]:
         asked.append(len(wanted))
-        return wanted
+        return [Ready(entry.shown(view), entry.revision) for entry in wanted]
 
     segments = Segments(Snapshot(entries).pieces(), view)
     await segments.prepare(convert)

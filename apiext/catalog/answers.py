@@ -138,19 +138,20 @@ class Answers:
 
     def recognize(self, questions: Sequence[Question], listed: Listed, index: int) -> Sequence[Converted | None]:
         """Keep answers by their texts as ``take`` would, where their form is known; None: take them."""
-        raw, opening, begins, _ = listed
+        raw, opening, begins, gap = listed
         inside = len(opening)
         form_of = self._objects.of(opening)
         found: list[Converted | None] = [None] * len(questions)
         kept: dict[int, Converted] = {}
         spared = 0
-        places = zip(questions, begins[index:], begins[index + 1 :], strict=False)  # where the last ends is not known
+        ends = [*begins[index + 1 :], 2 * begins[-1] - begins[-2]]  # the last may be as long as the one before
+        places = zip(questions, begins[index:], ends, strict=False)
         for number, (question, begin, following) in enumerate(places):
             text, asked = question.text, self._asked
             start = len(asked) if asked and text.startswith(asked) else self._start(question)
             if not start:
                 continue
-            made, form = None, form_of(following - begin)
+            made, form = None, form_of(following - begin - gap)
             if form is not None:
                 meaning = form.read(raw, begin + inside)
                 if meaning and text.startswith(meaning[form.begin : form.end], start):
@@ -167,6 +168,8 @@ class Answers:
     def _recognized(self, question: Question, start: int, listed: Listed, index: int) -> Converted | None:
         """Return an answer of which only the metadata have a known form."""
         raw, opening, begins, gap = listed
+        if index + 1 == len(begins):
+            return None  # where it ends is not known
         text, place, begin, following = question.text, question.place, begins[index], begins[index + 1]
         form = self._metadata.of(opening)(place - start)
         begin += len(opening)
@@ -203,7 +206,7 @@ class Answers:
             return ObjectForm(text, made.raw, self._types, begin, len(made.head))
 
         if index + 1 < len(begins):
-            self._objects.learn(begins[index + 1] - begins[index], listed, index, make)
+            self._objects.learn(begins[index + 1] - begins[index] - listed.gap, listed, index, make)
 
     def _start(self, question: Question) -> int:
         """Return where metadata begin in a text asked about; 0 when that is not plain, or the kind is another one."""

@@ -171,11 +171,10 @@ class Conversions:
         self._made |= made
         _BOUND.take(self, made)
 
-    def drop(self, made: Mapping[int, int]) -> None:
-        """Forget the answers that still are those of these ids."""
-        for key, number in made.items():
-            if id(self._made.get(key)) == number:
-                del self._made[key]
+    def drop(self, hashes: Sequence[int]) -> None:
+        """Forget what was made of several bytes."""
+        for key in hashes:
+            self._made.pop(key, None)
 
 
 _HEAD, _TAIL = attrgetter("head"), attrgetter("tail")
@@ -190,20 +189,20 @@ class _Bound:
     __slots__ = ("_bytes", "_held")
 
     def __init__(self) -> None:
-        self._held: deque[tuple[ref[Conversions], Mapping[int, int], int]] = deque()
+        self._held: deque[tuple[ref[Conversions], Sequence[int], int]] = deque()
         self._bytes = 0
 
     def take(self, conversions: Conversions, made: Mapping[int, Converted]) -> None:
         texts = chain(map(_HEAD, made.values()), map(_TAIL, made.values()))
         size = sum(map(len, texts)) + limits.CONVERTED_OVERHEAD * len(made)
-        self._held.append((ref(conversions), dict(zip(made, map(id, made.values()), strict=True)), size))
+        self._held.append((ref(conversions), tuple(made), size))
         self._bytes += size
         while self._bytes > limits.CONVERTED_BYTES and len(self._held) > 1:
-            place, ids, size = self._held.popleft()
+            place, hashes, size = self._held.popleft()
             self._bytes -= size
             old = place()
             if old is not None:
-                old.drop(ids)
+                old.drop(hashes)
 
 
 _BOUND = _Bound()

@@ -27,13 +27,16 @@ def split(raw: bytes, count: int) -> tuple[bytes, Listed] | None:
     comma = b", " if b" " in raw[found.end() - 1 : found.end() + 1] else b","  # as Python has it
     between = b"}" + comma + opening
     begins, step = [begin], 1 + len(comma)
-    at = found.end()
+    at, following = found.end(), 0
     while len(begins) <= count:
         place = at
-        at = raw.find(between, place, place + _NEAR)
-        if at < 0 and (at := raw.find(between, place)) < 0:
-            break
+        at = following - step  # if it is as long as the one before
+        if not following or not raw.startswith(between, at):
+            at = raw.find(between, place, place + _NEAR)
+            if at < 0 and (at := raw.find(between, place)) < 0:
+                break
         at += step
+        following = 2 * at - begins[-1]
         begins.append(at)
     if len(begins) != count:
         return None

@@ -18,7 +18,7 @@ from apiext.conversion import review
 from apiext.conversion.metrics import Metrics
 from apiext.conversion.review import CALL, INVALID_OBJECT, ConversionError
 from apiext.documents.document import View
-from apiext.storage.store import Entry, Made, Ready, Viewer, held
+from apiext.storage.store import Entry, Made, Ready, Viewer, held, stored
 from apiext.turn import Turn
 from apiext.webhooks.errors import CallError
 from apiext.webhooks.target import Target, target_of
@@ -105,7 +105,7 @@ class Converter:
         for start in range(0, len(entries), _BREATH):
             await turn.give()
             some = entries[start : start + _BREATH]
-            raws = [entry.raw for entry in some]
+            raws = stored(some)
             for entry, answer in zip(some, asked(raws), strict=True):
                 if answer is not None:
                     part.append(answer)
@@ -198,8 +198,9 @@ class Converter:
         return flights
 
     def _forget(self, flight: "_Flight") -> None:
+        known = self._flights
         for key in flight.keys:
-            self._flights.pop(key, None)
+            known.pop(key, None)
 
     async def _convert(self, hook: _Hook, flight: "_Flight") -> None:
         """Make one review of a flight and bring it down."""

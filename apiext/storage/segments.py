@@ -13,7 +13,7 @@ from apiext import limits
 from apiext.storage.heap import HEAP
 from apiext.storage.shelf import Shelf
 from apiext.storage.snapshot import Chunk, Piece, size_of
-from apiext.storage.store import Entry, Made, Viewer, shelve
+from apiext.storage.store import Entry, Made, Viewer, bytes_of, shelve
 from apiext.turn import Turn
 
 _GZIP_HEAD = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
@@ -73,7 +73,7 @@ class Segments:
         size = 0
         for piece in self._pieces[len(self._joined) :]:
             lacking = _lacking(piece, self._viewer)
-            size += sum([entry.size for entry in lacking])
+            size += bytes_of(lacking)
             if pieces and size > limits.CONVERTED_AT_ONCE:
                 break
             pieces.append(piece)

@@ -134,6 +134,16 @@ class Passing(Entry):
         self._seen = viewer, b"%b" % view
 
 
+def stored(entries: Sequence[Entry]) -> list[bytes]:
+    """Return the stored bytes of entries."""
+    return [raw if isinstance(raw := entry._raw, bytes) else entry.raw for entry in entries]
+
+
+def bytes_of(entries: Sequence[Entry]) -> int:
+    """Return how many bytes entries have as they are stored."""
+    return sum([len(raw) if isinstance(raw := entry._raw, bytes) else entry.size for entry in entries])
+
+
 def shelve(shelf: Shelf, entries: Sequence[Entry], views: Sequence[bytes]) -> int:
     """Let entries have their bytes in the shelf of their views, if they can be cut out again; returns bytes freed."""
     viewer, count, freed = shelf.viewer, 0, 0

@@ -18,7 +18,7 @@ from apiext.documents.document import Document
 from apiext.documents.encoding import decode_json, decode_yaml
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.segments import Segments
-from apiext.storage.store import Entry, Guard, Made, Viewer, held
+from apiext.storage.store import Entry, Guard, Made, Viewer, bytes_of, held
 
 
 @dataclass(slots=True)
@@ -109,7 +109,7 @@ class Page:
 
     def size(self) -> int:
         """Return how many bytes they have as they are stored."""
-        return sum(entry.size for entry in self.listed())
+        return bytes_of(self.listed())
 
     def listed(self) -> Sequence[Entry]:
         """Return the entries in key order."""

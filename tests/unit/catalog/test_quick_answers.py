@@ -371,7 +371,7 @@ def test_an_answer_of_another_kind_takes_nothing_of_what_was_learned() -> None:
     asked, listed = after_one(served("v1", TYPED))
     other = {**orjson.loads(asked[1].text), "apiVersion": "example.com/v2", "kind": "Gadget"}
     assert asked[1].take(other) is None
-    assert [one is None for one in asked[1].recognize(asked[1:], listed, 1)] == [False, False, True]
+    assert [one is None for one in asked[1].recognize(asked[1:], listed, 1)] == [False, False, False]
 
 
 @pytest.mark.parametrize("roots", [{}, {"hostPort": "h:1"}], ids=str)
@@ -401,7 +401,7 @@ def test_an_object_that_is_no_json_is_looked_into() -> None:
     begin, end = listed.begins[1:3]
     broken = listed.raw[begin:end].replace(b'"color":', b'"color"+')
     listed = listed._replace(raw=listed.raw[:begin] + broken + listed.raw[end:])
-    assert [one is None for one in asked[1].recognize(asked[1:], listed, 1)] == [True, False, True]
+    assert [one is None for one in asked[1].recognize(asked[1:], listed, 1)] == [True, False, False]
 
 
 def test_an_object_that_takes_too_many_defaults_is_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -411,7 +411,7 @@ def test_an_object_that_takes_too_many_defaults_is_looked_into(monkeypatch: pyte
         raise OverBudget("too many")
 
     monkeypatch.setattr("apiext.schema.compile.CompiledSchema.default", default)
-    assert [one is None for one in asked[1].recognize(asked[1:], listed, 1)] == [True, False, True]
+    assert [one is None for one in asked[1].recognize(asked[1:], listed, 1)] == [True, False, False]
 
 
 _changes = st.sampled_from(
@@ -479,11 +479,31 @@ def test_whole_objects_are_known_by_their_form(
 
     made, given = recognized(of, raws, convert, writer)
     plain = not roots or writer != "sorted"  # then the host stands before the kind
-    assert [one is not None for one in made] == [False, *[plain] * 3, False]
+    assert [one is not None for one in made] == [False, *[plain] * 4]
     for raw, one, answer in zip(raws, made, given, strict=True):
         kept = judged(question(other, raw), answer)
         assert isinstance(kept, Converted)
         assert one is None or (one.at(12), one.size) == (kept.at(12), kept.size)
+
+
+@pytest.mark.parametrize(
+    ("end", "known"), [("same", True), ("longer", False), ("s", False)], ids=["as long", "longer", "shorter"]
+)
+def test_where_the_last_object_ends_is_known_if_it_is_as_long_as_the_one_before(end: str, known: bool) -> None:
+    of = served("v1", TYPED)
+    raws = [stored(number, {"color": end if number == 3 else "blue"}) for number in range(4)]
+    made, _ = recognized(of, raws, lambda _, answer: answer, "in Python")
+    assert [one is not None for one in made] == [False, True, True, known]
+
+
+@pytest.mark.parametrize("more", [b",0", b"}"])
+def test_a_text_with_more_than_an_object_is_looked_into(more: bytes) -> None:
+    asked, listed = after_one(served("v1", TYPED))
+    begin = listed.begins[2]
+    raw = listed.raw[: begin - 1] + more + listed.raw[begin - 1 :]
+    begins = [*listed.begins[:2], *(place + len(more) for place in listed.begins[2:])]
+    found = asked[1].recognize(asked[1:], listed._replace(raw=raw, begins=begins), 1)
+    assert [one is None for one in found] == [True, False, False]
 
 
 def test_what_an_object_says_twice_is_no_form_of_others() -> None:
@@ -517,7 +537,7 @@ def test_members_of_the_root_may_stand_before_metadata_and_after(writer: str) ->
         return {**answer, "host": host, "mode": "tcp", "port": port}
 
     made, given = recognized(of, raws, convert, writer)
-    assert [one is None for one in made] == [True, False, False, False, True]
+    assert [one is None for one in made] == [True, False, False, False, False]
     for raw, one, answer in zip(raws, made, given, strict=True):
         kept = judged(question(other, raw), answer)
         assert isinstance(kept, Converted)

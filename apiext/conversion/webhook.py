@@ -100,11 +100,12 @@ class Converter:
         found: list[Made] = []
         part: list[Made | NeedsConversion] = []
         needs: list[NeedsConversion] = []
-        size, turn = 0, Turn()
+        start, size, turn = 0, 0, Turn()
         asked: Ask = unknown  # whom to ask about several is not known yet
-        for start in range(0, len(entries), _BREATH):
+        while start < len(entries):
             await turn.give()
-            some = entries[start : start + _BREATH]
+            some = entries[start : start + min(_BREATH, _NEEDS_AT_ONCE - len(needs))]
+            start += len(some)
             raws = stored(some)
             for entry, answer in zip(some, asked(raws), strict=True):
                 if answer is not None:
@@ -115,9 +116,9 @@ class Converter:
                 except NeedsConversion as need:
                     part.append(need.with_traceback(None))  # it holds frames
                     asked = need.others
-            needs += [one for one in part[start - len(found) :] if isinstance(one, NeedsConversion)]
+            needs += [one for one in part[-len(some) :] if isinstance(one, NeedsConversion)]
             size += sum(map(len, raws)) if needs else 0
-            if len(needs) >= _NEEDS_AT_ONCE or size >= _BYTES_AT_ONCE:
+            if len(needs) == _NEEDS_AT_ONCE or size >= _BYTES_AT_ONCE:
                 found += _filled(part, await self.answer(resource, needs, request=request))
                 part, needs, size = [], [], 0
         found += _filled(part, await self.answer(resource, needs, request=request))

@@ -89,6 +89,8 @@ async def test_lists_go_out_in_reviews_of_bounded_size(converter: Converter, hoo
     found = await shown(converter, of, wanted)
     assert [it["metadata"]["name"] for it in found] == [entry.name for entry in wanted]
     assert [len(request["objects"]) for request in hook.requests()[10:]] == [3], "however far they are from each other"
+    await shown(converter, of, [*wanted[:5], *entries(400, start=5000)])
+    assert [len(request["objects"]) for request in hook.requests()[11:]] == [100] * 4, "whatever is known before them"
     hook.forget()
     hook.answer = answer(renamed)
     await shown(converter, of, entries(5, size=limits.REVIEW_BYTES // 2, start=2000))

@@ -140,7 +140,7 @@ class Answers:
         """Keep answers by their texts as ``take`` would, where their form is known; None: take them."""
         raw, opening, begins, gap = listed
         inside = len(opening)
-        form_of = self._objects.of(opening)
+        form_of, metadata_of = self._objects.of(opening), self._metadata.of(opening)
         found: list[Converted | None] = [None] * len(questions)
         kept: dict[int, Converted] = {}
         spared = 0
@@ -157,24 +157,29 @@ class Answers:
                 if meaning and text.startswith(meaning[form.begin : form.end], start):
                     made = Converted(meaning[: form.place], meaning[form.place :])
                     spared += 1
-            if made is None and (made := self._recognized(question, start, listed, index + number)) is None:
-                continue
+            if made is None:
+                of_metadata = metadata_of(question.place - start)
+                if of_metadata is None:
+                    continue
+                made = self._recognized(question, start, of_metadata, listed, index + number)
+                if made is None:
+                    continue
             kept[hash(question.raw)] = found[number] = made
         if kept:
             self.known.keep_all(kept)
             self._objects.paid(spared)
+            self._metadata.paid(len(kept) - spared)
         return found
 
-    def _recognized(self, question: Question, start: int, listed: Listed, index: int) -> Converted | None:
-        """Return an answer of which only the metadata have a known form."""
+    def _recognized(self, question: Question, start: int, form: Form, listed: Listed, index: int) -> Converted | None:
+        """Return an answer of which only the metadata may have a known form."""
         raw, opening, begins, gap = listed
         if index + 1 == len(begins):
             return None  # where it ends is not known
         text, place, begin, following = question.text, question.place, begins[index], begins[index + 1]
-        form = self._metadata.of(opening)(place - start)
         begin += len(opening)
-        meaning = form.read(raw, begin) if form is not None else b""
-        if form is None or not meaning or not text.startswith(meaning, start):
+        meaning = form.read(raw, begin)
+        if not meaning or not text.startswith(meaning, start):
             return None
         shape = self._shape()
         try:
@@ -187,8 +192,8 @@ class Answers:
         except (ValueError, TypeError):  # who takes it tells what is wrong
             return None
         made = Converted(before + text[start:place], text[place : start + len(meaning)] + after)
-        self._metadata.paid(1)
-        self._learn_object(question, start, made, listed, index)
+        if self._objects.willing:
+            self._learn_object(question, start, made, listed, index)
         return made
 
     def learn(self, question: Question, made: Converted, listed: Listed, index: int) -> None:

@@ -19,7 +19,7 @@ _VALUE = re.compile(rb'([:\[,]\s*")([^"\\]*+)(?="\s*[,\]}])')  # a text with wha
 _MARK = re.compile(rb'(?<=")\x7f(\d+)(?=")')  # in the place of such a text
 _BEFORE = re.compile(rb'"metadata"\s*:\s*\Z')
 _AFTER = re.compile(rb'\s*,\s*(?=")')
-_BACKSLASH = b"\\"  # as a number bytes are looked for in bytes by way of a TypeError
+_QUOTE, _BACKSLASH = b'"\\'  # as numbers: bytes are looked for in bytes by way of a TypeError
 _NONE: View = {}
 _read = json.JSONDecoder().raw_decode
 
@@ -48,6 +48,8 @@ class Form:
     """
 
     __slots__ = ("_meaning", "_order", "_text", "_values", "size")
+    fresh = False
+    """Whether values come that are not compared with others, which are known to be texts."""
 
     def __init__(self, text: bytes, meaning: bytes, types: View = _NONE, after: bytes = b"") -> None:
         """``meaning`` is what orjson makes of the text, sorted; ``after`` has to follow the text.
@@ -79,11 +81,7 @@ class Form:
         if not raw.startswith(b"".join(self._text), place):
             return b""
         joined = b",".join(values)
-        try:
-            orjson.loads(b'"%b"' % joined)
-        except orjson.JSONDecodeError:
-            return b""
-        if _BACKSLASH in joined:
+        if _QUOTE in joined or _BACKSLASH in joined or (self.fresh and not _is_text(joined)):
             return b""
         self._meaning[1::2] = values if self._order is None else self._order(values)
         return b"".join(self._meaning)
@@ -93,6 +91,7 @@ class ObjectForm(Form):
     """A form of whole objects: where metadata begin and end in what they mean, and the place of the uid there."""
 
     __slots__ = ("begin", "end", "place")
+    fresh = True
 
     def __init__(self, text: bytes, meaning: bytes, types: View, begin: int, place: int) -> None:
         super().__init__(text, meaning, types)
@@ -120,6 +119,11 @@ class Forms(Generic[Known]):
         """Return what tells the form that a text of a length may have in objects that begin so."""
         return self._known.get if opening == self._opening else _none
 
+    @property
+    def willing(self) -> bool:
+        """Whether another one may be learned."""
+        return self._credit >= limits.FORM_PRICE
+
     def paid(self, objects: int) -> None:
         """Note that forms spared work."""
         self._credit = min(self._credit + objects, limits.FORM_CREDIT)
@@ -127,7 +131,7 @@ class Forms(Generic[Known]):
     def learn(self, length: int, listed: Listed, index: int, make: Callable[[bytes], Known]) -> None:
         """Learn from one of the objects listed; ``make`` makes a form of what follows its opening, or ValueError."""
         opening = listed.opening
-        if self._credit < limits.FORM_PRICE or index + 1 == len(listed.begins) or _BEFORE.search(opening) is None:
+        if not self.willing or index + 1 == len(listed.begins) or _BEFORE.search(opening) is None:
             return
         text = listed.text(index)[len(opening) :]
         if len(text) > limits.FORM_BYTES:
@@ -157,6 +161,15 @@ def form_of_metadata(asked: bytes, text: bytes) -> Form:
 
 def _none(length: int) -> None:
     """Return no form."""
+
+
+def _is_text(values: bytes) -> bool:
+    """Tell whether bytes without quotes and backslashes may stand in a JSON text."""
+    try:
+        orjson.loads(b'"%b"' % values)
+    except orjson.JSONDecodeError:
+        return False
+    return True
 
 
 def _parted(text: bytes) -> tuple[list[bytes], list[bytes]]:

@@ -127,8 +127,7 @@ class Connection(asyncio.BufferedProtocol):
         if not held:
             self._start = self._end = 0
         if self._end + room > len(self._buffer):
-            lacking = min(self._lacking, limits.WEBHOOK_BUFFER)  # of what may never come no more than that
-            larger = bytearray(held + max(held, room, lacking) + _RECORD)  # another one: views of the old may be about
+            larger = bytearray(held + max(held, room) + _RECORD)  # another one: views of the old may be about
             larger[:held] = self._taken(self._end)
             self._buffer, self._start, self._end = larger, 0, held
         return memoryview(self._buffer)[self._end :]

@@ -161,6 +161,13 @@ def test_few_forms_are_kept_and_of_one_beginning(monkeypatch: pytest.MonkeyPatch
     assert forms.of(b'{"kind":"B","metadata":')(1) is None
 
 
+def test_forms_of_another_beginning_are_forgotten() -> None:
+    forms = Forms[Form]()
+    assert learned(forms, 1, b'{"kind":"B","metadata":')
+    assert learned(forms, 2)
+    assert forms.of(b'{"kind":"A","metadata":')(1) is None
+
+
 def test_where_nothing_is_learned(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not learned(Forms(), 1, b'{"kind":')
     assert not learned(Forms(), 1, begins=1)

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apiext import limits
 from apiext.catalog.converted import Conversions, Converted, NeedsConversion
-from apiext.catalog.forms import Listed
+from apiext.catalog.forms import Form, Listed, ObjectForm, form_of_metadata
 from apiext.catalog.served import ServedResource
 from apiext.conversion import review
 from apiext.conversion.review import Answered, ConversionError
@@ -484,6 +485,51 @@ def test_whole_objects_are_known_by_their_form(
         kept = judged(question(other, raw), answer)
         assert isinstance(kept, Converted)
         assert one is None or (one.at(12), one.size) == (kept.at(12), kept.size)
+
+
+@pytest.mark.parametrize("spec", [{}, {"spec": {"size": 7}}], ids=["a known form", "known metadata"])
+def test_metadata_that_changed_are_looked_into(spec: dict[str, Any]) -> None:
+    of = served("v1", TYPED)
+    raws = [stored(number, labels={"app": "x"}) for number in range(4)]
+
+    def convert(number: int, answer: Any) -> Any:
+        return {**answer, "metadata": {**answer["metadata"], "labels": {"app": "y"}}, **spec} if number == 1 else answer
+
+    made, _ = recognized(of, raws, convert, "in Python")
+    assert [one is not None for one in made] == [False, False, True, True]
+
+
+def test_forms_that_fit_pay_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "FORM_CREDIT", 3)
+    monkeypatch.setattr(limits, "FORM_PRICE", 3)
+    of, learned = served("v1", TYPED), [0, 0]
+
+    class Counted(ObjectForm):
+        def __init__(self, *args: Any) -> None:
+            learned[0] += 1
+            super().__init__(*args)
+
+    def counted(*args: Any) -> Form:
+        learned[1] += 1
+        return form_of_metadata(*args)
+
+    monkeypatch.setattr("apiext.catalog.answers.ObjectForm", Counted)
+    monkeypatch.setattr("apiext.catalog.answers.form_of_metadata", counted)
+    asked = [question(of, stored(number, {"color": "x" * (number // 4)})) for number in range(12)]
+    given = review_of(asked, [{**orjson.loads(need.text), "apiVersion": "example.com/v2"} for need in asked], "sorted")
+    assert given.listed is not None
+    for start in range(4):  # nothing is known of the first, and the others have no credit until the form was of use
+        of.versions["v1"].view(stored(start), 7)
+    taken = asked[0].take(given[0])
+    assert taken is not None
+    asked[0].learn(taken, given.listed, 0)
+    asked[0].learn(taken, given.listed, 0)
+    assert learned == [1, 1], "there is no credit for more"
+    for start, expected in ((1, 1), (4, 2), (8, 3)):
+        known = asked[start].recognize(asked[start : start + 4], given.listed, start)
+        assert (None not in known, learned[0]) == (True, expected)
+    asked[0].learn(taken, given.listed, 0)
+    assert learned[1] == 2, "those of which only the metadata were known pay for such forms"
 
 
 @pytest.mark.parametrize(

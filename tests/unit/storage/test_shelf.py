@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apiext.storage import store
 from apiext.storage.segments import Segments
 from apiext.storage.shelf import Shelf, can_be_shelved
 from apiext.storage.snapshot import Snapshot
@@ -76,6 +77,9 @@ def test_nobody_sees_where_the_bytes_lie(seed: int, names: int) -> None:
         for viewer in (view, again, other, defaulted):
             assert entry.shown(viewer) == entry.view(viewer) == viewer(raw, entry.revision)
         assert entry.with_revision(7).raw == raw
+    every = list(raws)
+    assert store.stored(every) == list(raws.values())
+    assert store.bytes_of(every) == sum(map(len, raws.values()))
     assert all(b"".join(listed.parts) == text for listed, text in held)
     assert sum(chunk.counted() for chunk in snapshot.chunks()) == sum(len(raws[entry]) for entry in now.values())
 

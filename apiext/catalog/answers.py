@@ -154,7 +154,7 @@ class Answers:
             made, form = None, form_of(following - begin - gap)
             if form is not None:
                 meaning = form.read(raw, begin + inside)
-                if meaning and text.startswith(meaning[form.begin : form.end], start):
+                if meaning and form.answers(text, start, meaning):
                     made = Converted(meaning[: form.place], meaning[form.place :])
                     spared += 1
             if made is None:

@@ -47,9 +47,7 @@ class Form:
     that are texts without quotes and backslashes each is as good as any.
     """
 
-    __slots__ = ("_meaning", "_order", "_text", "_values", "size")
-    fresh = False
-    """Whether values come that are not compared with others, which are known to be texts."""
+    __slots__ = ("_joined", "_meaning", "_order", "_text", "_values", "size")
 
     def __init__(self, text: bytes, meaning: bytes, types: View = _NONE, after: bytes = b"") -> None:
         """``meaning`` is what orjson makes of the text, sorted; ``after`` has to follow the text.
@@ -58,7 +56,7 @@ class Form:
         when it is not certain what stands where.
         """
         fixed, values = _parted(text)
-        before = orjson.dumps(types)[:-1] + b',"metadata":' if types else b""
+        before = _typed(types) if types else b""
         marked = orjson.loads(before + b"".join(_mixed(fixed, [b"\x7f%d" % number for number in range(len(values))])))
         pieces = _MARK.split(orjson.dumps(marked, option=orjson.OPT_SORT_KEYS))
         order = [int(number) for number in pieces[1::2]]
@@ -72,7 +70,7 @@ class Form:
             raise ValueError("this text is written in a way that is not understood")
 
     def read(self, raw: bytes, place: int) -> bytes:
-        """Return what the text at a place means; empty: read it."""
+        """Return what the text at a place means, if its values are texts, which is left to be seen; empty: read it."""
         try:
             values: Any = self._values.unpack_from(raw, place)
         except error:  # what is there is too short
@@ -80,23 +78,33 @@ class Form:
         self._text[1:-1:2] = values
         if not raw.startswith(b"".join(self._text), place):
             return b""
-        joined = b",".join(values)
-        if _QUOTE in joined or _BACKSLASH in joined or (self.fresh and not _is_text(joined)):
+        joined = self._joined = b",".join(values)
+        if _QUOTE in joined or _BACKSLASH in joined:
             return b""
         self._meaning[1::2] = values if self._order is None else self._order(values)
         return b"".join(self._meaning)
 
 
 class ObjectForm(Form):
-    """A form of whole objects: where metadata begin and end in what they mean, and the place of the uid there."""
+    """A form of whole objects: where metadata begin in what they mean, and the place of the uid there."""
 
-    __slots__ = ("begin", "end", "place")
-    fresh = True
+    __slots__ = ("_end", "_plain", "begin", "place")
 
     def __init__(self, text: bytes, meaning: bytes, types: View, begin: int, place: int) -> None:
         super().__init__(text, meaning, types)
         self.begin, self.place = begin, place
-        self.end = meaning.index(b'"}', place) + 2
+        self._end = meaning.index(b'"}', place) + 2
+        self._plain = meaning.startswith(_typed(types))  # no value stands before metadata
+
+    def answers(self, asked: bytes, start: int, meaning: bytes) -> bool:
+        """Tell whether what was just read answers an object whose metadata begin at ``start``, and is JSON.
+
+        Many answers say what was asked about with another apiVersion: then their values are texts as those are.
+        """
+        begin = self.begin
+        if self._plain and asked.startswith(meaning[begin:], start):
+            return True
+        return asked.startswith(meaning[begin : self._end], start) and _is_text(self._joined)
 
 
 Known = TypeVar("Known", bound=Form)
@@ -161,6 +169,11 @@ def form_of_metadata(asked: bytes, text: bytes) -> Form:
 
 def _none(length: int) -> None:
     """Return no form."""
+
+
+def _typed(types: View) -> bytes:
+    """Return what stands before the metadata of an object that has nothing else there."""
+    return orjson.dumps(types)[:-1] + b',"metadata":'
 
 
 def _is_text(values: bytes) -> bool:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import orjson
 
-from apiext.catalog.converted import METADATA, Ask, Conversions, Converted, NeedsConversion, place_of
-from apiext.catalog.forms import Form, Forms, Listed, ObjectForm, form_of_metadata
+from apiext.catalog.converted import Ask, Conversions, Converted, NeedsConversion, place_of
+from apiext.catalog.forms import METADATA, Form, Forms, Listed, ObjectForm, form_of_metadata, head_of
 from apiext.documents.document import Document
 from apiext.documents.encoding import encode as encode_json
 from apiext.schema.structural import META_FIELDS
@@ -23,8 +23,8 @@ class Question(NeedsConversion):
 
     __slots__ = ("answers", "place", "raw")
 
-    def __init__(self, answers: "Answers", text: bytes, place: int, raw: bytes, key: tuple[Conversions, int]) -> None:
-        self.text, self.api_version, self.key = text, answers.api_version, key
+    def __init__(self, answers: "Answers", text: bytes, place: int, raw: bytes) -> None:
+        self.text, self.api_version, self.key = text, answers.api_version, (answers.known, hash(raw))
         self.answers, self.raw, self.place, self._document = answers, raw, place, None
         self.args = answers.told
 
@@ -81,10 +81,9 @@ class Answers:
             return found
         source = self._source  # the objects that have a place there are asked about as they are stored
         places = source[2].places(hashes) if source is not None else repeat(None)
-        keys = zip(repeat(self.known), hashes)
         return [
-            made or (self.question(raw) if place is None else Question(self, raw, place, raw, key))
-            for raw, made, place, key in zip(raws, found, places, keys, strict=False)
+            made or (self.question(raw) if place is None else Question(self, raw, place, raw))
+            for raw, made, place in zip(raws, found, places, strict=False)
         ]
 
     def ask_quickly(self, raw: bytes, revision: int) -> None:
@@ -101,12 +100,12 @@ class Answers:
             if found is None or version == self._version or version not in self._storage.texts:
                 return None
             source = self._source = found[0], self._storage.texts[version], self._storage.splices[version]
-        return Question(self, *source[1](raw), raw, (self.known, hash(raw)))
+        return Question(self, *source[1](raw), raw)
 
     def read(self, document: Document, raw: bytes) -> NoReturn:
         """Ask for an object that is stored in another version, and as that version shows it."""
         del document["metadata"]["resourceVersion"]
-        raise Question(self, encode_json(document), -1, raw, (self.known, hash(raw)))
+        raise Question(self, encode_json(document), -1, raw)
 
     def take(self, answer: Any, question: Question) -> Converted | None:
         """Keep an answer with the kind and metadata of the object asked about, the rest as the schema leaves it.
@@ -122,7 +121,7 @@ class Answers:
             if kind != question.document.get("kind"):
                 return None
             self._kind, self._asked, self._types = kind, b"", {"apiVersion": self.api_version, "kind": kind}
-            self._shown = encode_json(self._types)[:-1] + METADATA
+            self._shown = head_of(self._types)
             self._metadata, self._objects = Forms(), Forms()  # those known are of another kind
         same = orjson.dumps(metadata, option=orjson.OPT_SORT_KEYS)
         place = same.rfind(b'"uid":"')
@@ -147,23 +146,17 @@ class Answers:
         ends = [*begins[index + 1 :], 2 * begins[-1] - begins[-2]]  # the last may be as long as the one before
         places = zip(questions, begins[index:], ends, strict=False)
         for number, (question, begin, following) in enumerate(places):
-            text, asked = question.text, self._asked
-            start = len(asked) if asked and text.startswith(asked) else self._start(question)
+            start = self._start(question)
             if not start:
                 continue
             made, form = None, form_of(following - begin - gap)
-            if form is not None:
-                meaning = form.read(raw, begin + inside)
-                if meaning and form.answers(text, start, meaning):
-                    made = Converted(meaning[: form.place], meaning[form.place :])
-                    spared += 1
-            if made is None:
-                of_metadata = metadata_of(question.place - start)
-                if of_metadata is None:
-                    continue
+            if form is not None and (meaning := form.meaning_of(raw, begin + inside, question.text, start)):
+                made = Converted(meaning[: form.place], meaning[form.place :])
+                spared += 1
+            elif (of_metadata := metadata_of(question.place - start)) is not None:
                 made = self._recognized(question, start, of_metadata, listed, index + number)
-                if made is None:
-                    continue
+            if made is None:
+                continue
             kept[hash(question.raw)] = found[number] = made
         if kept:
             self.known.keep_all(kept)
@@ -178,8 +171,8 @@ class Answers:
             return None  # where it ends is not known
         text, place, begin, following = question.text, question.place, begins[index], begins[index + 1]
         begin += len(opening)
-        meaning = form.read(raw, begin)
-        if not meaning or not text.startswith(meaning, start):
+        meaning = form.meaning_of(raw, begin, text, start)
+        if not meaning:
             return None
         shape = self._shape()
         try:
@@ -238,7 +231,7 @@ class Answers:
         if rest and min(rest) < "metadata":
             first = {name: value for name, value in rest.items() if name < "metadata"}
             after = {name: value for name, value in rest.items() if name > "metadata"}
-            before = orjson.dumps({**self._types, **first}, option=orjson.OPT_SORT_KEYS)[:-1] + METADATA
+            before = head_of({**self._types, **first})
         return before, b"," + orjson.dumps(after, option=orjson.OPT_SORT_KEYS)[1:] if after else b"}"
 
     def keep(self, answer: Document, metadata: bytes, raw: bytes) -> Converted:

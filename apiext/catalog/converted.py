@@ -94,8 +94,6 @@ def unknown(raws: Sequence[bytes]) -> Sequence[None]:
 PLACE = re.compile(rb'\{"apiVersion":"[^"\\]*","kind":"(?P<kind>[^"\\]*)","metadata":')
 """What comes before metadata in the text of an object."""
 
-METADATA = b',"metadata":'
-
 
 def place_of(raw: bytes, uid: Any) -> int:
     """Return the offset of metadata.uid, which is metadata's last key; -1 when the uid occurs twice or never."""

@@ -24,6 +24,9 @@ _NONE: View = {}
 _read = json.JSONDecoder().raw_decode
 
 
+METADATA = b',"metadata":'
+
+
 class Listed(NamedTuple):
     """Objects in a JSON text: what each begins with, where it begins, and how many bytes are between two of them.
 
@@ -56,7 +59,7 @@ class Form:
         when it is not certain what stands where.
         """
         fixed, values = _parted(text)
-        before = _typed(types) if types else b""
+        before = head_of(types) if types else b""
         marked = orjson.loads(before + b"".join(_mixed(fixed, [b"\x7f%d" % number for number in range(len(values))])))
         pieces = _MARK.split(orjson.dumps(marked, option=orjson.OPT_SORT_KEYS))
         order = [int(number) for number in pieces[1::2]]
@@ -69,8 +72,13 @@ class Form:
         if not known or self.read(text + after, 0) != meaning:
             raise ValueError("this text is written in a way that is not understood")
 
+    def meaning_of(self, raw: bytes, place: int, asked: bytes, start: int) -> bytes:
+        """Return what the text at a place means if that is what an object asked about has at ``start``; empty: look."""
+        meaning = self.read(raw, place)
+        return meaning if asked.startswith(meaning, start) else b""
+
     def read(self, raw: bytes, place: int) -> bytes:
-        """Return what the text at a place means, if its values are texts, which is left to be seen; empty: read it."""
+        """Return what the text at a place means if its values are texts, which is not seen here; empty: look."""
         try:
             values: Any = self._values.unpack_from(raw, place)
         except error:  # what is there is too short
@@ -86,25 +94,27 @@ class Form:
 
 
 class ObjectForm(Form):
-    """A form of whole objects: where metadata begin in what they mean, and the place of the uid there."""
+    """A form of whole objects; ``place`` is that of the uid of metadata in what they mean."""
 
-    __slots__ = ("_end", "_plain", "begin", "place")
+    __slots__ = ("_begin", "_end", "_plain", "place")
 
     def __init__(self, text: bytes, meaning: bytes, types: View, begin: int, place: int) -> None:
+        """Metadata ``begin`` there in the meaning."""
         super().__init__(text, meaning, types)
-        self.begin, self.place = begin, place
-        self._end = meaning.index(b'"}', place) + 2
-        self._plain = meaning.startswith(_typed(types))  # no value stands before metadata
+        self.place = place
+        self._begin, self._end = begin, meaning.index(b'"}', place) + 2
+        self._plain = meaning.startswith(head_of(types))  # no value stands before metadata
 
-    def answers(self, asked: bytes, start: int, meaning: bytes) -> bool:
-        """Tell whether what was just read answers an object whose metadata begin at ``start``, and is JSON.
+    def meaning_of(self, raw: bytes, place: int, asked: bytes, start: int) -> bytes:
+        """Return what the text at a place means if an object asked about has its metadata at ``start``; empty: look.
 
         Many answers say what was asked about with another apiVersion: then their values are texts as those are.
         """
-        begin = self.begin
-        if self._plain and asked.startswith(meaning[begin:], start):
-            return True
-        return asked.startswith(meaning[begin : self._end], start) and _is_text(self._joined)
+        meaning, begin = self.read(raw, place), self._begin
+        if not meaning or (self._plain and asked.startswith(meaning[begin:], start)):
+            return meaning
+        known = asked.startswith(meaning[begin : self._end], start) and _is_text(self._joined)
+        return meaning if known else b""
 
 
 Known = TypeVar("Known", bound=Form)
@@ -171,9 +181,9 @@ def _none(length: int) -> None:
     """Return no form."""
 
 
-def _typed(types: View) -> bytes:
-    """Return what stands before the metadata of an object that has nothing else there."""
-    return orjson.dumps(types)[:-1] + b',"metadata":'
+def head_of(first: View) -> bytes:
+    """Return what stands before the metadata of an object with these members before them, sorted."""
+    return orjson.dumps(first, option=orjson.OPT_SORT_KEYS)[:-1] + METADATA
 
 
 def _is_text(values: bytes) -> bool:

@@ -97,9 +97,9 @@ async def test_lists_go_out_in_reviews_of_bounded_size(converter: Converter, hoo
     assert sorted(len(request["objects"]) for request in hook.requests()) == [1, 1, 1, 1, 1]
 
 
-@pytest.mark.parametrize(("most", "parts"), [(None, [400, 400, 150]), (1, [16, 16, 16, 16, 11])])
+@pytest.mark.parametrize(("most", "parts"), [(10**9, [400, 400, 150]), (1, [11, 16, 16, 16])])
 async def test_so_much_is_asked_for_at_once(
-    converter: Converter, hook: Webhook, most: int | None, parts: list[int], monkeypatch: pytest.MonkeyPatch
+    converter: Converter, hook: Webhook, most: int, parts: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     of, wanted = served(hook), entries(sum(parts))
     await shown(converter, of, entries(20, start=7_000))
@@ -117,13 +117,11 @@ async def test_so_much_is_asked_for_at_once(
         return view(raw, revision)
 
     monkeypatch.setattr(converter, "answer", counted)
-    if most is not None:
-        monkeypatch.setattr("apiext.conversion.webhook._BYTES_AT_ONCE", most)
+    monkeypatch.setattr("apiext.conversion.webhook._BYTES_AT_ONCE", most)
     made = await converter.made(of, viewed, [*entries(5, start=7_000), *wanted])
     assert [orjson.loads(one.at(7))["metadata"]["name"] for one in made[5:]] == [entry.name for entry in wanted]
     assert len(seen) == 16, "one that is not known tells how to ask for the others"
-    known = 5 if most is None else 0
-    assert asked == ([400, 400, 150] if known else [11, *[16] * 4])
+    assert asked == parts
 
 
 def needed(work: Callable[..., object], *args: object) -> NeedsConversion:

@@ -11,6 +11,7 @@ _SMALL, _LARGE = 1024 * 1024, 8 * 1024 * 1024  # bytes of one program and its ca
 _REMEMBERED = 10_000  # characters of patterns whose programs are remembered
 _LONGEST = 65_536  # characters of a pattern: RE2 takes quadratic time to read [[: and to make a?
 _MOST_CLASSES = 1_000  # \p and \P in a pattern: RE2 makes each in 26 KB
+_CLASS, _FOUND = 600, 4  # elements that making such a class, and finding one text, cost as much time as
 _NOWHERE = (-1, -1)
 _PART = re.compile(
     r"\\Q.*?(?:\\E|\Z)|\\.|\[\^?\]?(?:\[:\^?[a-z]+:\]|\\.|[^\]\\])*\]?|(\(\?P?<[^>]*>?)|"
@@ -117,7 +118,7 @@ def _is_too_large(pattern: str) -> bool:
 
 def _made(pattern: str) -> Match:
     if not _is_too_large(pattern):
-        spend(len(pattern) ** 2 // 1000 + 300 * _classes(pattern))
+        spend(len(pattern) ** 2 // 1000 + _CLASS * _classes(pattern))
     return compiled(pattern)
 
 
@@ -161,7 +162,7 @@ def find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
         # Go: an empty match right after the match before does not count
         inside = start < size and raw[start] & 0xC0 == 0x80  # of a character, where Go never looks
         if not inside and (end > start or start != last_end):
-            spend(2)
+            spend(_FOUND)
             found.append(raw[start:end].decode("utf-8", "surrogatepass"))
         last_end = end
         at = end

@@ -138,6 +138,7 @@ REVIEW_BYTES = 1024 * 1024  # bytes of stored objects of one review, unless one 
 REVIEWS_AT_ONCE = 4  # reviews under way for one list
 REVIEW_ANSWER = 8 * 1024 * 1024  # bytes of the answer to a review
 FORMS_KEPT = 16  # forms of metadata, and of objects, with their lengths, known of the answers of one version's webhook
+FORMS_AT_ALL = 64  # sets of such forms that all versions together keep
 FORM_BYTES = 8 * 1024  # bytes of a text that has such a form
 FORM_CREDIT = 100  # texts that need not be read, at first and at most ...
 FORM_PRICE = 10  # ... of which so many pay for one more form

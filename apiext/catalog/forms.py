@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 from struct import Struct, error
 from typing import Any, Generic, NamedTuple, TypeVar
+from weakref import WeakKeyDictionary
 
 import orjson
 
@@ -123,10 +124,11 @@ Known = TypeVar("Known", bound=Form)
 class Forms(Generic[Known]):
     """The forms of texts of one kind in the answers of a webhook, by a length that tells them apart.
 
-    Learning one takes what it spares for some objects: it goes on while that pays.
+    Learning one takes what it spares for some objects: it goes on while that pays. All together are bounded: where too
+    many know some, the one that has learned nothing for longest forgets its own.
     """
 
-    __slots__ = ("_credit", "_known", "_opening")
+    __slots__ = ("__weakref__", "_credit", "_known", "_opening")
 
     def __init__(self) -> None:
         self._known: dict[int, Known] = {}
@@ -162,10 +164,20 @@ class Forms(Generic[Known]):
         if opening != self._opening:
             self._opening = opening
             self._known.clear()
+        _learned.pop(self, None)
+        _learned[self] = None
+        if len(_learned) > limits.FORMS_AT_ALL:
+            oldest = next(iter(_learned))
+            del _learned[oldest]
+            oldest._known.clear()
         self._known.pop(length, None)
         self._known[length] = form
         if len(self._known) > limits.FORMS_KEPT:
             del self._known[next(iter(self._known))]
+
+
+_learned: WeakKeyDictionary[Forms[Any], None] = WeakKeyDictionary()
+"""Those that know some, the one that learned last at the end."""
 
 
 def form_of_metadata(asked: bytes, text: bytes) -> Form:

@@ -182,6 +182,20 @@ def test_few_forms_are_kept_and_of_one_beginning(monkeypatch: pytest.MonkeyPatch
     assert forms.of(b'{"kind":"B","metadata":')(1) is None
 
 
+def test_few_versions_know_forms(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that learned last do: what is forgotten is learned again when it pays."""
+    monkeypatch.setattr(limits, "FORMS_AT_ALL", 2)
+    first, second, third = some = [Forms[Form]() for _ in range(3)]
+
+    def knowing() -> list[bool]:
+        return [forms.of(b'{"kind":"A","metadata":')(1) is not None for forms in some]
+
+    assert (learned(first, 1), learned(second, 1), learned(first, 2), learned(third, 1)) == (True,) * 4
+    assert knowing() == [True, False, True]
+    assert learned(second, 1)
+    assert knowing() == [False, True, True]
+
+
 def test_forms_of_another_beginning_are_forgotten() -> None:
     forms = Forms[Form]()
     assert learned(forms, 1, b'{"kind":"B","metadata":')

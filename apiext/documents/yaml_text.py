@@ -35,6 +35,8 @@ _PLAIN = "="  # a text that upstream does not quote
 _INT_MAX = 2**63 - 1
 _MERGE: Any = object()  # the key << of a mapping
 _NO_KEY = "\ud800"  # begins what stands for a key that JSON cannot have
+_COLON = "\ue000"  # stands for a colon that the parser refuses and upstream takes for a letter
+_COLON_IN_FLOW = re.compile(r"([^\s\"'\[\]{},][ \t]*):(?=[,\[\]{}?])")
 _MARKS = ((b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))  # first bytes of what is no UTF-8
 _UNREADABLE = {  # what Python says of broken texts, in Go's words
     ("8", "unexpected end of data"): "incomplete UTF-8 octet sequence",
@@ -141,10 +143,23 @@ class _Reader:
 
     @staticmethod
     def _parse(raw: bytes) -> Iterator[Any]:
-        parser = _Parser(_text(raw))
+        text = _text(raw)
+        colons = _COLON not in text and _COLON_IN_FLOW.search(text) is not None
+        parser = _Parser(_COLON_IN_FLOW.sub(rf"\1{_COLON}", text) if colons else text)
+        flow: list[Any] = []
         try:
             while True:
-                yield parser.get_event()
+                event = parser.get_event()
+                if isinstance(event, yaml.ScalarEvent):
+                    if colons:
+                        event.value = event.value.replace(_COLON, ":")
+                    if flow and flow[-1].flow_style and not event.style and event.value.find("?", 1) > 0:
+                        raise _unexpected_key(flow[-1], event)
+                elif isinstance(event, yaml.CollectionStartEvent):
+                    flow.append(event)
+                elif isinstance(event, yaml.CollectionEndEvent):
+                    flow.pop()
+                yield event
         finally:
             parser.dispose()
 
@@ -328,6 +343,13 @@ def _go_syntax(value: Any) -> str:
 
 def _go_member(value: Any) -> str:
     return "interface {}(nil)" if value is None else _go_syntax(value)
+
+
+def _unexpected_key(start: Any, event: Any) -> yaml.MarkedYAMLError:
+    """Return the fault of a plain text with a question mark: upstream, one always begins a key between brackets."""
+    kind, end = ("sequence", "]") if isinstance(start, yaml.SequenceStartEvent) else ("mapping", "}")
+    problem = f"did not find expected ',' or '{end}'"
+    return yaml.parser.ParserError(f"while parsing a flow {kind}", start.start_mark, problem, event.start_mark)
 
 
 def _fault(error: yaml.MarkedYAMLError) -> str:

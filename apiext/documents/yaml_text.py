@@ -153,8 +153,8 @@ class _Reader:
                 if isinstance(event, yaml.ScalarEvent):
                     if colons:
                         event.value = event.value.replace(_COLON, ":")
-                    if flow and flow[-1].flow_style and not event.style and event.value.find("?", 1) > 0:
-                        raise _unexpected_key(flow[-1], event)
+                    if flow and flow[-1].flow_style and not event.style and "?" in event.value:
+                        raise _unexpected_key(flow[-1], event.start_mark, text)
                 elif isinstance(event, yaml.CollectionStartEvent):
                     flow.append(event)
                 elif isinstance(event, yaml.CollectionEndEvent):
@@ -345,11 +345,13 @@ def _go_member(value: Any) -> str:
     return "interface {}(nil)" if value is None else _go_syntax(value)
 
 
-def _unexpected_key(start: Any, event: Any) -> yaml.MarkedYAMLError:
+def _unexpected_key(start: Any, place: yaml.Mark, text: str) -> yaml.MarkedYAMLError:
     """Return the fault of a plain text with a question mark: upstream, one always begins a key between brackets."""
+    line = place.line + text.count("\n", place.index, text.index("?", place.index))
+    mark = yaml.Mark(place.name, place.index, line, 0, None, 0)
     kind, end = ("sequence", "]") if isinstance(start, yaml.SequenceStartEvent) else ("mapping", "}")
     problem = f"did not find expected ',' or '{end}'"
-    return yaml.parser.ParserError(f"while parsing a flow {kind}", start.start_mark, problem, event.start_mark)
+    return yaml.parser.ParserError(f"while parsing a flow {kind}", start.start_mark, problem, mark)
 
 
 def _fault(error: yaml.MarkedYAMLError) -> str:

@@ -185,15 +185,17 @@ def test_few_forms_are_kept_and_of_one_beginning(monkeypatch: pytest.MonkeyPatch
 def test_few_versions_know_forms(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that learned last do: what is forgotten is learned again when it pays."""
     monkeypatch.setattr(limits, "FORMS_AT_ALL", 2)
-    first, second, third = some = [Forms[Form]() for _ in range(3)]
+    first, second, third, fourth = some = [Forms[Form]() for _ in range(4)]
 
     def knowing() -> list[bool]:
         return [forms.of(b'{"kind":"A","metadata":')(1) is not None for forms in some]
 
     assert (learned(first, 1), learned(second, 1), learned(first, 2), learned(third, 1)) == (True,) * 4
-    assert knowing() == [True, False, True]
+    assert knowing() == [True, False, True, False]
     assert learned(second, 1)
-    assert knowing() == [False, True, True]
+    assert knowing() == [False, True, True, False]
+    assert learned(fourth, 1)
+    assert knowing() == [False, True, False, True]
 
 
 def test_forms_of_another_beginning_are_forgotten() -> None:

@@ -345,7 +345,7 @@ def _go_member(value: Any) -> str:
     return "interface {}(nil)" if value is None else _go_syntax(value)
 
 
-def _unexpected_key(start: Any, place: yaml.Mark, text: str) -> yaml.MarkedYAMLError:
+def _unexpected_key(start: Any, place: Any, text: str) -> yaml.MarkedYAMLError:
     """Return the fault of a plain text with a question mark: upstream, one always begins a key between brackets."""
     line = place.line + text.count("\n", place.index, text.index("?", place.index))
     mark = yaml.Mark(place.name, place.index, line, 0, None, 0)

@@ -226,9 +226,13 @@ class Routes:
         """Answer ``/openapi/v2`` and ``/openapi/v3`` (OAS-001, OAS-002)."""
         if exchange.method not in _READS:
             raise status.StatusError(405, "MethodNotAllowed", NOT_ALLOWED, {})
-        if exchange.path.endswith("/") and exchange.path != "/openapi/v3/":
-            return None
-        return await self.publisher.openapi(exchange, parts[1:], catalog)
+        path, index = exchange.path, "/openapi/v3/"
+        reply = None
+        if not path.endswith("/") or path == index:
+            reply = await self.publisher.openapi(exchange, parts[1:], catalog)
+        if reply is None and path.startswith(index):
+            return Reply(404, "")  # upstream: nothing more is said of a document that is not there
+        return reply
 
 
 Fixed = Callable[[Routes, Exchange, list[str], Catalog], Reply | None]

@@ -347,7 +347,7 @@ def _go_member(value: Any) -> str:
 
 def _unexpected_key(start: Any, place: Any, text: str) -> yaml.MarkedYAMLError:
     """Return the fault of a plain text with a question mark: upstream, one always begins a key between brackets."""
-    line = place.line + text.count("\n", place.index, text.index("?", place.index))
+    line = place.line + text.count("\n", place.index, text.find("?", place.index))
     mark = yaml.Mark(place.name, place.index, line, 0, None, 0)
     kind, end = ("sequence", "]") if isinstance(start, yaml.SequenceStartEvent) else ("mapping", "}")
     problem = f"did not find expected ',' or '{end}'"

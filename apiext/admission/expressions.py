@@ -139,10 +139,13 @@ class Conditions:
     async def match(self, known: Mapping[str, Any], type: str, operation: str, metrics: Metrics) -> bool:
         """Tell whether all conditions hold; ConditionError when some failed and failures are not to be ignored.
 
-        A condition that is false decides, whatever failed before (plugin/webhook/matchconditions).
+        A condition that is false decides, whatever failed before, and conditions see the resource that was asked for,
+        though objects and kind are the hook's (plugin/webhook/matchconditions).
         """
         if not self.programs:
             return True
+        request = known["request"]
+        known = {**known, "request": {**request, "resource": request["requestResource"]}}
         began, faults, excluded = perf_counter(), list[str](), False
         try:
             excluded = not await self._all(known, faults)

@@ -125,7 +125,7 @@ def scale(settings: View, *, status_subresource: bool = True) -> Endpoint:
     """Return the scale endpoint: an autoscaling/v1 Scale that reads and writes the replicas (SRV-007, SRV-008).
 
     Upstream writes through the main strategy, so the generation counts; a missing spec value shows as the smallest
-    int32 to those who change it, and as a 500 to those who read it.
+    int32 to those who change it (see with_replicas), as none to those who judge it, and as a 500 to those who read it.
     """
     spec_path, status_path = settings["specReplicasPath"], settings["statusReplicasPath"]
     spec_fields, status_fields = split_path(spec_path), split_path(status_path)
@@ -133,13 +133,12 @@ def scale(settings: View, *, status_subresource: bool = True) -> Endpoint:
     selector_fields = split_path(selector_path) if selector_path else ()
 
     def project(stored: View) -> View:
-        replicas = nested(stored, spec_fields, int)
         metadata = stored.get("metadata", {})
         shown: Document = {
             "kind": "Scale",
             "apiVersion": "autoscaling/v1",
             "metadata": {name: metadata[name] for name in _SCALE_METADATA if metadata.get(name)},
-            "spec": _replicas(_UNSET_REPLICAS if replicas is None else replicas, omit_zero=True),
+            "spec": _replicas(nested(stored, spec_fields, int) or 0, omit_zero=True),
             "status": _replicas(nested(stored, status_fields, int) or 0, omit_zero=False),
         }
         selector = nested(stored, selector_fields, str) if selector_fields else None
@@ -181,6 +180,12 @@ def scale(settings: View, *, status_subresource: bool = True) -> Endpoint:
         replicas=tuple(spec_fields),
         merge_type=scale_type,
     )
+
+
+def with_replicas(endpoint: Endpoint, stored: View, shown: View) -> Document:
+    """Return the Scale of a stored object for those who change it: what has no replicas is marked (SRV-008)."""
+    missing = nested(stored, endpoint.replicas, int) is None
+    return {**shown, "spec": {"replicas": _UNSET_REPLICAS}} if missing else {**shown}
 
 
 _SCALE_METADATA = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")

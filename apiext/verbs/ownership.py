@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import orjson
 
-from apiext.catalog.endpoints import SCALE, scale_type
+from apiext.catalog.endpoints import SCALE, scale_type, with_replicas
 from apiext.catalog.served import ServedResource, ServedVersion
 from apiext.conversion.review import is_empty
 from apiext.documents.document import Document, View, clone
@@ -165,8 +165,8 @@ def record(who: Writer, live: View, new: Document) -> None:
 
 
 def with_owners(call: Call, shown: View, stored: View) -> Document:
-    """Return the Scale of a stored object with its owners, whom only those see who change it (SRV-010)."""
-    found = {**shown}
+    """Return the Scale of a stored object as only those see it who change it: with its owners (SRV-010)."""
+    found = with_replicas(call.endpoint, stored, shown)
     _set(found, scale.shown((stored.get("metadata") or {}).get("managedFields"), _replicas(call)))
     return found
 

@@ -312,8 +312,6 @@ def _answer(call: Call, entry: Entry, new: Document, dry_run: bool) -> Outcome:
 
 def _shown(call: Call, new: Document, revision: int) -> Document:
     shown = dict(call.endpoint.project(new))
-    if call.endpoint.kind and call.endpoint.unreadable(new):  # the storage version has no place for the replicas
-        shown["spec"] = {}
     shown["metadata"] = {**shown["metadata"], "resourceVersion": str(revision)}
     return shown
 

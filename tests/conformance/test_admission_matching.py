@@ -153,6 +153,25 @@ def test_equal_resources_in_other_versions(api: Client, hook: Webhook, policy: s
         assert request["oldObject"]["apiVersion"] == f"{widgets.group}/v2"
 
 
+@pytest.mark.rows("ADM-005", "ADM-006")
+@pytest.mark.parametrize(("expression", "called"), [
+    ("request.resource.version == 'v1'", True),
+    ("request.resource == request.requestResource", True),
+    ("request.kind.version == 'v2' && request.requestKind.version == 'v1'", True),
+    ("object.apiVersion.endsWith('/v2')", True),
+    ("request.resource.version == 'v2'", False),
+])  # fmt: skip
+def test_conditions_see_the_resource_that_was_asked_for(
+    api: Client, hook: Webhook, expression: str, called: bool
+) -> None:
+    widgets = two_versions(api)
+    conditions = [{"name": "a", "expression": expression}]
+    other = rule(widgets, apiVersions=["v2"])
+    with configured(api, VALIDATING, webhook("v", hook.client_config(), other, matchConditions=conditions)):
+        widgets.create("a", color="red")
+    assert [request["resource"]["version"] for request in hook.requests()] == ["v2"] * called
+
+
 @pytest.mark.rows("ADM-005", "ADM-014")
 def test_a_patch_in_another_version_is_carried_back(api: Client, hook: Webhook) -> None:
     widgets = two_versions(api)

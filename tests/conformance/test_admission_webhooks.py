@@ -279,6 +279,19 @@ def test_a_webhook_may_change_a_scale(api: Client, hook: Webhook) -> None:
     assert api.get(widgets.path("a")).expect(200)["spec"]["size"] == 9
 
 
+@pytest.mark.rows("ADM-017", "SRV-008")
+@pytest.mark.parametrize(("kind", "before"), [(MUTATING, {"replicas": -(2**31)}), (VALIDATING, {})])
+def test_replicas_that_were_not_there_are_marked_for_those_who_change_a_scale(
+    api: Client, hook: Webhook, kind: str, before: dict[str, int]
+) -> None:
+    widgets = serve(api, subresources={"scale": {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.s"}})
+    widgets.create("a")
+    with configured(api, kind, webhook("m", hook.client_config(), rule(widgets, "widgets/scale"))):
+        api.patch(widgets.path("a/scale"), {"spec": {"replicas": 3}}).expect(200)
+    (request,) = hook.requests()
+    assert (request["oldObject"]["spec"], request["object"]["spec"]) == (before, {"replicas": 3})
+
+
 @pytest.mark.rows("ADM-018")
 def test_deletecollection_asks_for_each_object(api: Client, hook: Webhook, widgets: Resource) -> None:
     for name in "abc":

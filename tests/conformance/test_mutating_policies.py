@@ -371,6 +371,18 @@ def test_versions(api: Client, widgets: Resource) -> None:
         assert (found["apiVersion"], found["spec"]["note"]) == (f"{widgets.group}/v2", note)
 
 
+@pytest.mark.parametrize(("version", "note"), [("v2", "v1"), ("v1", "none")])
+def test_conditions_see_the_resource_that_was_asked_for(
+    api: Client, widgets: Resource, version: str, note: str
+) -> None:
+    new = replace(widgets, version="v2")
+    seen = apply("Object{spec: Object.spec{note: request.resource.version}}")
+    asked = [{"name": "a", "expression": f"request.resource.version == '{version}'"}]
+    with policy(api, widgets, seen, matchConditions=asked):
+        found = api.post(new.path(), new.make("a"), dryRun="All").expect(201)
+    assert found["spec"]["note"] == note
+
+
 def test_policies_are_no_business_of_policies(api: Client) -> None:
     label = {"exempt": secrets.token_hex(4)}
     about = {"operations": ["*"], "apiGroups": ["admissionregistration.k8s.io"], "apiVersions": ["*"],

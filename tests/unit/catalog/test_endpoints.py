@@ -87,7 +87,8 @@ def test_a_scale_is_taken() -> None:
     assert taken == {**stored, "spec": {"replicas": 5, "other": {"a": 1}}}
     assert stored == before
     assert scale.embed(widget(), {"spec": {}})["spec"] == {"replicas": 0}
-    untouched = scale.project(widget())  # replicas are unset
+    assert scale.project(widget())["spec"] == {}
+    untouched = endpoints.with_replicas(scale, widget(), scale.project(widget()))
     with pytest.raises(ValueError, match=r'the spec replicas field ".spec.replicas" cannot be empty'):
         scale.embed(widget(), untouched)
 

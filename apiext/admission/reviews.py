@@ -146,4 +146,6 @@ def denial(name: str, result: Mapping[str, Any]) -> StatusError:
     text = f"{by}: {message or reason}" if message or reason else f"{by} without explanation"
     details = result.get("details")
     code = code if 400 <= code <= 999 else 400  # upstream sends codes over 999 to net/http, which panics
-    return StatusError(code, reason, text, details)
+    error = StatusError(code, reason, text, details)
+    error.metadata = result.get("metadata") or {}
+    return error

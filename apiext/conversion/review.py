@@ -20,6 +20,7 @@ from apiext.webhooks.reviews import STATUS, VERSIONS, decoded, review_types, typ
 GROUP = "apiextensions.k8s.io"
 KIND = "ConversionReview"
 _CHANGEABLE = ("labels", "annotations")
+_UNANSWERED = b']},"response":{"uid":"","convertedObjects":null,"result":{"metadata":{}}}}'
 
 
 class ConversionError(Exception):
@@ -48,12 +49,15 @@ def review_version(supported: Sequence[str]) -> str:
 
 
 def request(version: str, uid: str, needs: Sequence[NeedsConversion]) -> bytes:
-    """Return the review that asks for objects in another version, the same for all."""
+    """Return the review that asks for objects in another version, the same for all.
+
+    It has an answer without anything, as upstream's has it: some webhooks fill that in.
+    """
     asked = {"uid": uid, "desiredAPIVersion": needs[0].api_version, "objects": []}
     empty = orjson.dumps({"kind": KIND, "apiVersion": f"{GROUP}/{version}", "request": asked})
     texts = [need.text for need in needs]
     texts[0] = empty.removesuffix(b"]}}") + texts[0]
-    texts[-1] += b"]}}"
+    texts[-1] += _UNANSWERED
     return b",".join(texts)
 
 

@@ -14,7 +14,7 @@ from apiext.meta.names import GroupKind, GroupResource
 class StatusError(Exception):
     """A request that cannot be served; the message is for the client, the chained cause for the log."""
 
-    __slots__ = ("code", "continue_token", "details", "guarded", "message", "reason")
+    __slots__ = ("code", "details", "guarded", "message", "metadata", "reason")
 
     def __init__(self, code: int, reason: str, message: str, details: Mapping[str, Any] | None = None) -> None:
         super().__init__(message)
@@ -22,7 +22,7 @@ class StatusError(Exception):
         self.reason = reason
         self.message = message
         self.details = details
-        self.continue_token = ""  # of a list that may go on at another revision (RV-007)
+        self.metadata: Mapping[str, Any] = {}
         self.guarded = False  # whether browsers are told not to guess what the answer is
 
     @property
@@ -35,7 +35,7 @@ class StatusError(Exception):
         body: dict[str, Any] = {
             "kind": "Status",
             "apiVersion": "v1",
-            "metadata": {"continue": self.continue_token} if self.continue_token else {},
+            "metadata": dict(self.metadata),
             "status": "Failure",
             "message": self.message,
         }

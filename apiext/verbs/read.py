@@ -122,7 +122,7 @@ async def _exact(verbs: Verbs, call: Call, collection: Collection, plan: ReadPla
 def _expired_continue(plan: ReadPlan) -> status.StatusError:
     """410 with a token that goes on at the newest revision (RV-007)."""
     error = status.expired(CONTINUE_EXPIRED)
-    error.continue_token = continuation.encode(plan.after, -1, cached=False)
+    error.metadata = {"continue": continuation.encode(plan.after, -1, cached=False)}
     return error
 
 

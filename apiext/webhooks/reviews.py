@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from apiext.crd.typed import INT32, Field, Json, List, Struct, Text, decode
+from apiext.crd.typed import INT32, Field, Integer, List, Struct, Text, decode
 from apiext.documents.document import Document
 from apiext.documents.encoding import decode_json, decode_yaml, json_kind
 from apiext.documents.errors import DecodeError
@@ -26,12 +26,21 @@ _DETAILS = Struct(
         "retryAfterSeconds": Field(INT32),
     },
 )
+_LIST_META = Struct(
+    "ListMeta",
+    {
+        "selfLink": Field(_TEXT),
+        "resourceVersion": Field(_TEXT),
+        "continue": Field(_TEXT),
+        "remainingItemCount": Field(Integer(), pointer=True),
+    },
+)
 STATUS = Struct(
     "Status",
     {
         "kind": Field(_TEXT),
         "apiVersion": Field(_TEXT),
-        "metadata": Field(Json()),
+        "metadata": Field(_LIST_META),
         "status": Field(_TEXT),
         "message": Field(_TEXT),
         "reason": Field(Text("v1.StatusReason")),

@@ -114,6 +114,19 @@ def test_denials(
     api.get(widgets.path("a")).expect(404)
 
 
+@pytest.mark.rows("ADM-010")
+@pytest.mark.parametrize("metadata", [
+    {}, {"resourceVersion": "4"}, {"continue": "c", "remainingItemCount": 3, "selfLink": "/s", "resourceVersion": "5"},
+])  # fmt: skip
+def test_a_denial_has_the_metadata_of_its_status(
+    api: Client, hook: Webhook, widgets: Resource, metadata: dict[str, Any]
+) -> None:
+    status = {"message": "no", "metadata": {**metadata, "name": "x"}}
+    hook.answer = lambda _: {"allowed": False, "status": status}
+    with configured(api, VALIDATING, webhook("v", hook.client_config(), rule(widgets))):
+        assert api.post(widgets.path(), widgets.make("a")).expect(400)["metadata"] == metadata
+
+
 @pytest.mark.rows("ADM-004")
 def test_mutating_webhooks_go_by_name_and_see_each_other(api: Client, hook: Webhook, widgets: Resource) -> None:
     hook.answers["/1"] = patch({"op": "replace", "path": "/spec/color", "value": "one"})

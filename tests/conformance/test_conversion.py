@@ -63,6 +63,7 @@ def test_the_crontab_of_the_documentation(api: Client, hook: Webhook, own_etcd: 
     request = hook.reviews[0]
     assert (request["apiVersion"], request["kind"]) == ("apiextensions.k8s.io/v1", "ConversionReview")
     assert request["request"]["desiredAPIVersion"] == f"{tabs.group}/v1"
+    assert request["response"] == {"uid": "", "convertedObjects": None, "result": {"metadata": {}}}  # to be filled in
     asked = {name: value for name, value in made["metadata"].items() if name != "resourceVersion"}
     assert request["request"]["objects"] == [{**made, "metadata": asked}]  # as recorded, not as documentation shows it
     assert hook.paths == ["/convert?timeout=30s"]

@@ -52,6 +52,7 @@ def test_a_review() -> None:
         "apiVersion": "apiextensions.k8s.io/v1beta1",
         "kind": "ConversionReview",
         "request": {"uid": "u", "desiredAPIVersion": "example.com/v2", "objects": [ASKED, ORIGINAL]},
+        "response": {"uid": "", "convertedObjects": None, "result": {"metadata": {}}},
     }
 
 

@@ -110,7 +110,7 @@ class Client:
         if not 200 <= answer.status <= 206:
             raise refusal(answer)
         if not answer.body and not call.empty:
-            kind = answer.content_type
+            kind = answer.content_type or "application/json"  # what was asked for
             raise Broken(f"0-length response with status code: {answer.status} and content type: {kind}")
         return answer.body
 

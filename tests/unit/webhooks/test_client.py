@@ -196,6 +196,7 @@ STATUSES = [
     ),
     (418, b"tea", "text/plain", "the server responded with the status code 418 but did not return more information"),
     (200, b"", "text/x", "0-length response with status code: 200 and content type: text/x"),
+    (204, b"", "", "0-length response with status code: 204 and content type: application/json"),
 ]
 
 
@@ -208,7 +209,7 @@ async def test_answers_that_are_no_success(
         with pytest.raises(errors.CallError) as caught:
             await client.post(target, REVIEW, 5)
         assert str(caught.value) == text
-        assert caught.value.code == {200: 503, 500: 507 if b"luck" in body else 500}.get(code, code)
+        assert caught.value.code == {200: 503, 204: 503, 500: 507 if b"luck" in body else 500}.get(code, code)
 
 
 TRUST = [

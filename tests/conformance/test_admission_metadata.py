@@ -10,7 +10,7 @@ import pytest
 from tests.support.admission import MUTATING, VALIDATING, configured, rule, webhook
 from tests.support.admission_webhook import Webhook, patch, running_webhook
 from tests.support.definitions import Resource, fresh_group, serve
-from tests.support.http_client import APPLY, Client
+from tests.support.http_client import APPLY, MERGE, Client
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +42,37 @@ def test_an_owner_that_a_webhook_adds_twice_is_there_once(api: Client, hook: Web
     (told,) = made.warnings
     assert "contains duplicate entries after mutating admission happens; " in told
     assert "duplicate UID(s) observed: u" in told
+
+
+ELSEWHERE = {"op": "replace", "path": "/metadata/namespace", "value": "zz"}
+
+
+@pytest.mark.rows("ADM-014", "ERR-13")
+@pytest.mark.parametrize("content_type", [MERGE, APPLY])
+def test_a_namespace_that_a_webhook_changes_in_a_change(
+    api: Client, hook: Webhook, widgets: Resource, content_type: str
+) -> None:
+    widgets.create("a")
+    body = json.dumps(widgets.make("a", color="blue"))
+    options = {"fieldManager": "me", **({"force": "true"} if content_type == APPLY else {})}
+    text = "the namespace of the provided object does not match the namespace sent on the request"
+    hook.answer = patch(ELSEWHERE)
+    with configured(api, MUTATING, webhook("m", hook.client_config(), rule(widgets))):
+        refused = api.patch(widgets.path("a"), body, content_type, **options).expect(400)
+        assert refused["message"] == text
+        hook.answer = patch({"op": "remove", "path": "/metadata/namespace"})
+        made = api.patch(widgets.path("a"), body, content_type, **options).expect(200)
+    assert (made["metadata"]["namespace"], made["spec"]["color"]) == ("default", "blue")
+
+
+@pytest.mark.rows("ADM-014", "ERR-13")
+def test_a_scale_of_another_namespace_is_one_of_this(api: Client, hook: Webhook) -> None:
+    widgets = serve(api, subresources={"scale": {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.s"}})
+    widgets.create("a", size=1)
+    hook.answer = patch(ELSEWHERE)
+    with configured(api, MUTATING, webhook("m", hook.client_config(), rule(widgets, "widgets/scale"))):
+        api.patch(widgets.path("a/scale"), {"spec": {"replicas": 3}}).expect(200)
+    assert api.get(widgets.path("a")).expect(200)["spec"]["size"] == 3
 
 
 @pytest.mark.rows("ADM-016", "SSA-017")

@@ -29,6 +29,21 @@ def test_a_yes_is_a_yes_whatever_comes_with_it(version: str, more: dict[str, Any
     assert found.annotations == more.get("auditAnnotations", {})
 
 
+@pytest.mark.rows("ADM-010")
+@pytest.mark.parametrize(("result", "text"), [
+    ({"metadata": "x"}, "string into Go struct field Status.response.status.metadata of type v1.ListMeta"),
+    ({"metadata": {"resourceVersion": 4}},
+     "number into Go struct field ListMeta.response.status.metadata.resourceVersion of type string"),
+    ({"metadata": {"remainingItemCount": "a"}},
+     "string into Go struct field ListMeta.response.status.metadata.remainingItemCount of type int64"),
+    ({"details": {"retryAfterSeconds": "x"}},
+     "string into Go struct field StatusDetails.response.status.details.retryAfterSeconds of type int32"),
+])  # fmt: skip
+def test_a_status_of_wrong_types(result: dict[str, Any], text: str) -> None:
+    with pytest.raises(NotAReview, match=re.escape(f"json: cannot unmarshal {text}") + "$"):
+        response_of(answer(allowed=False, status=result), "v1", "u", mutating=False)
+
+
 @pytest.mark.parametrize(
     ("raw", "error", "text"),
     [

@@ -182,7 +182,7 @@ def scale(settings: View, *, status_subresource: bool = True) -> Endpoint:
     )
 
 
-def with_replicas(endpoint: Endpoint, stored: View, shown: View) -> Document:
+def with_replicas(endpoint: Endpoint, shown: View, stored: View) -> Document:
     """Return the Scale of a stored object for those who change it: what has no replicas is marked (SRV-008)."""
     missing = nested(stored, endpoint.replicas, int) is None
     return {**shown, "spec": {"replicas": _UNSET_REPLICAS}} if missing else {**shown}

@@ -22,7 +22,7 @@ class StatusError(Exception):
         self.reason = reason
         self.message = message
         self.details = details
-        self.metadata: Mapping[str, Any] = {}
+        self.metadata: Mapping[str, Any] = {}  # of a list that may go on (RV-007), of a denial by a webhook
         self.guarded = False  # whether browsers are told not to guess what the answer is
 
     @property

@@ -165,8 +165,10 @@ def record(who: Writer, live: View, new: Document) -> None:
 
 
 def with_owners(call: Call, shown: View, stored: View) -> Document:
-    """Return the Scale of a stored object as only those see it who change it: with its owners (SRV-010)."""
-    found = with_replicas(call.endpoint, stored, shown)
+    """Return the Scale of a stored object as only those see it who change it: with its owners (SRV-010), and a mark
+    where it has no replicas.
+    """
+    found = with_replicas(call.endpoint, shown, stored)
     _set(found, scale.shown((stored.get("metadata") or {}).get("managedFields"), _replicas(call)))
     return found
 

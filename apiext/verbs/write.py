@@ -369,7 +369,7 @@ async def _with_others(verbs: Verbs, wanted: Update, entry: Entry) -> tuple[Docu
         attributes = attributes_of(call, "UPDATE", wanted.options, shown, shown_before)
         shown = await verbs.admission.mutate(attributes, shown)
         if shown is not owned and not call.endpoint.kind:
-            identity.settle_namespace(call, shown)
+            identity.settle_namespace(call, shown)  # upstream: rest.BeforeUpdate, which sees no Scale
         ownership.check_admitted(call, owned, shown)
     if verbs.policy is not None:
         await escalation.judge(verbs, verbs.policy, call, shown, shown_before)

@@ -88,7 +88,7 @@ def test_a_scale_is_taken() -> None:
     assert stored == before
     assert scale.embed(widget(), {"spec": {}})["spec"] == {"replicas": 0}
     assert scale.project(widget())["spec"] == {}
-    untouched = endpoints.with_replicas(scale, widget(), scale.project(widget()))
+    untouched = endpoints.with_replicas(scale, scale.project(widget()), widget())
     with pytest.raises(ValueError, match=r'the spec replicas field ".spec.replicas" cannot be empty'):
         scale.embed(widget(), untouched)
 

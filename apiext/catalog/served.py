@@ -13,6 +13,7 @@ from apiext.managedfields.schemas import merge_type
 from apiext.managedfields.types import Type
 from apiext.meta.fields import FieldError
 from apiext.meta.names import GroupKind, GroupResource, sort_versions
+from apiext.meta.objectmeta import CHANGE
 from apiext.meta.syntax import dns1123_subdomain
 
 T = TypeVar("T")
@@ -55,7 +56,8 @@ class Endpoint:
     here (SSA-013); ``replicas`` are the names that lead to what a scale endpoint writes. ``review``
     is the question that a create asks here, empty where objects are stored. ``schema()`` is that of a kind of its own
     (None: the version's, or one that all groups share); ``merge_type()`` tells how the fields of another kind are owned
-    (None: the version's).
+    (None: the version's). ``judges`` is how the kind judges the metadata of a change here (see
+    ``objectmeta.validate_update``).
     """
 
     name: str
@@ -74,6 +76,7 @@ class Endpoint:
     review: str = ""
     schema: Callable[[], View | None] | None = None
     merge_type: Callable[[], Type] | None = None
+    judges: tuple[str, ...] = (CHANGE,)
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -154,7 +157,7 @@ class ServedVersion:
     outdated: Callable[[bytes], None] = lambda raw: None
     converts: bool = False
     identity: str = ""
-    judges_prefix: bool = False  # the generateName of an update is judged as that of a create
+    judge_metadata: Callable[[View], list[FieldError]] | None = None  # what the kind says of metadata besides the rules
     unconditional: bool = False  # a PUT without resourceVersion replaces whatever is there (upstream's core kinds)
     upserts: bool = False  # a PUT creates what is not there
     returns_deleted: bool = False  # the answer to a delete is the object, not a Status

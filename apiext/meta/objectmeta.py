@@ -26,6 +26,7 @@ from apiext.meta.syntax import (
 )
 
 NameValidator = Callable[[str], list[str]]
+CHANGE, WHOLE = "change", "whole"  # how a kind judges the metadata of an update: by what changed, or as of a create
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
 
 
@@ -300,7 +301,7 @@ def validate(
 ) -> list[FieldError]:
     """Return what is wrong with metadata by itself, in upstream's order (WRI-003, VAL-013)."""
     name, namespace = metadata.get("name"), metadata.get("namespace")
-    found = prefix_errors(metadata, name_validator, path) if "generateName" in metadata else []
+    found = _prefix_errors(metadata, name_validator, path) if "generateName" in metadata else []
     if not name:
         found.append(required(f"{path}.name", "name or generateName is required"))
     elif faults := name_validator(name):
@@ -313,24 +314,37 @@ def validate(
     return found
 
 
-def prefix_errors(metadata: View, name_validator: NameValidator, path: str = "metadata") -> list[FieldError]:
+def _prefix_errors(metadata: View, name_validator: NameValidator, path: str = "metadata") -> list[FieldError]:
     """Return what is wrong with generateName (WRI-003)."""
     prefix = metadata.get("generateName")
     faults = name_validator(_without_trailing_dash(prefix)) if prefix else ()
     return [invalid(f"{path}.generateName", prefix, fault) for fault in faults]
 
 
-def validate_update(new: View, old: View, namespaced: bool, *, of_kind: bool = True) -> list[FieldError]:
+def validate_update(
+    new: View,
+    old: View,
+    namespaced: bool,
+    of_kind: Sequence[str] = (CHANGE,),
+    name_validator: NameValidator = dns1123_subdomain,
+    own: Callable[[View], list[FieldError]] | None = None,
+) -> list[FieldError]:
     """Return what is wrong with changed metadata (WRI-003, WRI-004).
 
-    upstream: the rules of a change run twice (once for all resources, once for the kind), so each appears twice, unless
-    the object is not ``of_kind``.
+    upstream: they are judged for all resources, and again by the kind, so that each fault appears several times.
+    ``of_kind`` is how the kind judges them, in its order: as a CHANGE, or WHOLE, as when it is created; none for an
+    object of another kind. ``own(new)`` is what the kind itself has to say each time.
     """
     changed = _change_errors(new, old)
     found = validate(new, namespaced, path_segment)
     if found:
         changed += _common_errors(new, "metadata", finalizers=False)
-    return found + changed + (changed if of_kind else [])
+    found += changed
+    for way in of_kind:
+        found += changed if way == CHANGE else validate(new, namespaced, name_validator)
+        if own is not None:
+            found += own(new)
+    return found
 
 
 def warnings(new: View, old: View | None) -> list[str]:

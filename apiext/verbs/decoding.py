@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from apiext.documents.document import Document, View
+from apiext.documents.encoding import decode_json
 from apiext.documents.errors import MAX_NOTES, DecodeError
 from apiext.documents.go_json import in_order
 from apiext.documents.json_errors import as_written
@@ -94,7 +95,8 @@ def normalize_patched(
     try:
         document, unknown = _normalize(call, patched)
     except ValueError as error:
-        raise _bad_patch(quoted(), str(error)) from error
+        text = quoted()
+        raise _bad_patch(text, _first_fault(call, text, str(error))) from error
     if aside:
         document["metadata"] = {**document.get("metadata", EMPTY), **aside}
     if patch_notes or unknown:
@@ -103,6 +105,18 @@ def normalize_patched(
         call.warnings += identity.unknown_in_other_version(call, document, str(document.get("apiVersion", "")))
     identity.settle_names(call, document)
     return document
+
+
+def _first_fault(call: Call, text: str, found: str) -> str:
+    """Return the fault of what a patch made which is told: of a Go type the first in the text that is read again."""
+    if not _typed(call):
+        return found
+    raw = text.encode(errors="replace")
+    try:
+        _normalize(call, decode_json(raw)[0])
+    except ValueError as error:
+        return as_written(raw, str(error))
+    return found
 
 
 def _settle_type(call: Call, patched: Document, quoted: Callable[[], str]) -> None:

@@ -14,7 +14,7 @@ def judge(call: Call, new: Document, old: View | None) -> None:
     if errors:
         errors += served.structure(new, old, call.endpoint.name)
         if old is not None:  # upstream: the metadata of a change is judged for all resources before the kind judges
-            changed = objectmeta.validate_update(new["metadata"], old["metadata"], served.namespaced, of_kind=False)
+            changed = objectmeta.validate_update(new["metadata"], old["metadata"], served.namespaced, ())
             errors = changed + errors
     else:
         errors = _values(call, new, old)
@@ -31,12 +31,15 @@ def judge(call: Call, new: Document, old: View | None) -> None:
 
 
 def _values(call: Call, new: View, old: View | None) -> list[fields.FieldError]:
-    served = call.served
+    served, endpoint, own = call.served, call.endpoint, call.served.judge_metadata
+    metadata = new["metadata"]
     if old is None:
-        errors = objectmeta.validate(new["metadata"], served.namespaced, served.name_messages)
+        errors = objectmeta.validate(metadata, served.namespaced, served.name_messages)
+        if own is not None:
+            errors += own(metadata)
     else:
-        errors = objectmeta.validate_update(new["metadata"], old["metadata"], served.namespaced)
-        if served.judges_prefix and not call.endpoint.name:
-            errors = objectmeta.prefix_errors(new["metadata"], served.name_messages) + errors
-    judge = served.validate_status if call.endpoint.name == "status" else served.validate
+        errors = objectmeta.validate_update(
+            metadata, old["metadata"], served.namespaced, endpoint.judges, served.name_messages, own
+        )
+    judge = served.validate_status if endpoint.name == "status" else served.validate
     return [*errors, *judge(new, old)]

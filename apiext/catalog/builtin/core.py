@@ -55,9 +55,9 @@ def _frozen(new: View, old: View | None, parts: Iterable[str]) -> list[FieldErro
     return errors + [forbidden(part, IMMUTABLE) for part in parts if (new.get(part) or {}) != (old.get(part) or {})]
 
 
-def finalizer_errors(document: View) -> list[FieldError]:
+def finalizer_errors(metadata: View) -> list[FieldError]:
     """Return the faults of finalizers that have no domain and are none of the standard ones."""
-    names = (document.get("metadata") or {}).get("finalizers") or ()
+    names = metadata.get("finalizers") or ()
     bare = [(index, name) for index, name in enumerate(names) if "/" not in name and name not in STANDARD_FINALIZERS]
     return [invalid(item("metadata.finalizers", index), name, UNQUALIFIED) for index, name in bare]
 

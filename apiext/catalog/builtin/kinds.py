@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from apiext import limits
@@ -20,7 +19,6 @@ from apiext.documents.document import Document, View
 from apiext.managedfields.fieldset import EMPTY
 from apiext.managedfields.schemas import lazily, merge_type
 from apiext.meta import syntax
-from apiext.meta.fields import FieldError
 from apiext.meta.names import GroupResource
 
 Prepare = Callable[[Document, View | None], Document]
@@ -150,7 +148,7 @@ def _version(kind: _Kind) -> ServedVersion:
         selectable={**labels, **labels_of(row)},
         typed=True,
         unconditional=row.unconditional,
-        judges_prefix=row.judges_prefix,
+        judge_metadata=function("core.finalizer_errors") if row.judges_finalizers else None,
         upserts=row.upserts,
         returns_deleted=row.returns_deleted,
         uncollected=row.expires or row.stored_as is not None,
@@ -172,22 +170,7 @@ def _storage_hash(row: Row) -> str:
 
 def _hooks(row: Row) -> dict[str, Any]:
     named = {"validate": row.validate, "validate_status": row.validate_status, "warnings": row.warnings}
-    found: dict[str, Any] = {field: function(name) for field, name in named.items() if name}
-    if row.judges_finalizers:
-        of_finalizers = function("core.finalizer_errors")
-        for field in ("validate", "validate_status"):
-            found[field] = partial(_after, of_finalizers, found.get(field))
-    return found
-
-
-def _after(
-    first: Callable[[View], list[FieldError]],
-    rest: Callable[[View, View | None], list[FieldError]] | None,
-    new: View,
-    old: View | None,
-) -> list[FieldError]:
-    """Return the faults that one function finds, then those of another."""
-    return [*first(new), *(rest(new, old) if rest is not None else ())]
+    return {field: function(name) for field, name in named.items() if name}
 
 
 def _codec(row: Row, kind: _Kind) -> Codec:
@@ -212,11 +195,13 @@ def _codec(row: Row, kind: _Kind) -> Codec:
 def _endpoints(kind: _Kind, verbs: tuple[str, ...]) -> Mapping[str, Endpoint]:
     row = kind.row
     main = endpoints.main(row.status, verbs)
-    found = {"": replace(main, prepare=_main(kind, main.prepare), review=row.review)}
+    found = {"": replace(main, prepare=_main(kind, main.prepare), review=row.review, judges=tuple(row.judges))}
     if row.status:
         status = endpoints.status()
         reset = {"f:spec": EMPTY} if row.status_metadata else status.reset
-        found["status"] = replace(status, prepare=_status(row, status.prepare), reset=reset)
+        found["status"] = replace(
+            status, prepare=_status(row, status.prepare), reset=reset, judges=tuple(row.judges_status)
+        )
     for below in row.subresources:
         asked = _Kind(Row(version="v1", resource=below["name"], namespaced=row.namespaced, **below["asks"]), kind.read)
         found[below["name"]] = replace(
@@ -253,11 +238,22 @@ def _main(kind: _Kind, inner: Prepare) -> Prepare:
 def _status(row: Row, inner: Prepare) -> Prepare:
     def prepare(new: Document, old: View | None) -> Document:
         found = inner(new, old)
-        if row.status_metadata:
-            found["metadata"] = new["metadata"]
+        found["metadata"] = new["metadata"] if row.status_metadata else _reset(new["metadata"], found["metadata"])
         return found
 
     return prepare
+
+
+def _reset(metadata: View, kept: View) -> Document:
+    """Return the metadata of a status, with what it may not change as it was.
+
+    upstream: metav1.ResetObjectMetaForStatus. What else changes is judged.
+    """
+    rest = {name: value for name, value in metadata.items() if name not in _KEPT_BY_STATUS}
+    return rest | {name: kept[name] for name in _KEPT_BY_STATUS if name in kept}
+
+
+_KEPT_BY_STATUS = ("deletionTimestamp", "generation", "labels", "annotations", "finalizers", "ownerReferences")
 
 
 def _set_generation(metadata: Document, given: int | None) -> None:

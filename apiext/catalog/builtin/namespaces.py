@@ -17,6 +17,7 @@ from apiext.documents.document import Document, View, clone
 from apiext.managedfields.fieldset import EMPTY
 from apiext.managedfields.schemas import lazily
 from apiext.meta.fields import FieldError, invalid, item
+from apiext.meta.objectmeta import CHANGE, WHOLE
 from apiext.meta.syntax import dns1123_label, qualified_name
 
 KIND = "Namespace"
@@ -95,7 +96,7 @@ def _keeping(part: str) -> Any:
 
 
 _ENDPOINTS = {
-    "": Endpoint("", VERBS, shown_as_stored, taken_whole, _prepare, reset={"f:status": EMPTY}),
+    "": Endpoint("", VERBS, shown_as_stored, taken_whole, _prepare, reset={"f:status": EMPTY}, judges=(WHOLE, CHANGE)),
     "status": Endpoint(
         "status", SUBRESOURCE_VERBS, shown_as_stored, taken_whole, _keeping("spec"), reset={"f:spec": EMPTY}
     ),
@@ -106,7 +107,7 @@ _ENDPOINTS = {
 
 
 def _validate(new: View, old: View | None) -> list[FieldError]:
-    errors = core.finalizer_errors(new)
+    errors: list[FieldError] = []
     for index, name in enumerate((new.get("spec") or {}).get("finalizers") or ()):
         path = item("spec.finalizers", index) if old is not None else "spec.finalizers"  # upstream: as finalize has it
         errors += [invalid(path, name, fault) for fault in qualified_name(name)]
@@ -118,10 +119,10 @@ def _validate(new: View, old: View | None) -> list[FieldError]:
 def _validate_status(new: View, old: View | None) -> list[FieldError]:
     deleting = bool((new.get("metadata") or {}).get("deletionTimestamp"))
     wanted, state = ("Terminating", "not empty") if deleting else ("Active", "empty")
-    errors, phase = core.finalizer_errors(new), _phase(new)
-    if phase != wanted:
-        errors.append(invalid("status.Phase", phase, f"may only be '{wanted}' if `deletionTimestamp` is {state}"))
-    return errors
+    phase = _phase(new)
+    if phase == wanted:
+        return []
+    return [invalid("status.Phase", phase, f"may only be '{wanted}' if `deletionTimestamp` is {state}")]
 
 
 def _phase(document: View) -> str:
@@ -159,7 +160,7 @@ def _v1() -> ServedVersion:
         },
         typed=True,
         unconditional=True,
-        judges_prefix=True,
+        judge_metadata=core.finalizer_errors,
         returns_deleted=True,
         schema=namespace_schema,
         merge_type=lazily(lambda: go_merge_type(TYPE)),

@@ -10,6 +10,7 @@ from apiext.catalog.builtin.go_types import read_yaml
 from apiext.catalog.columns import CREATED_AT, CREATED_DESCRIPTION, NAME, age
 from apiext.catalog.served import Column
 from apiext.documents.document import View
+from apiext.meta.objectmeta import CHANGE
 
 STORED_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 REVIEW_VERBS = ("create",)
@@ -31,7 +32,8 @@ class Row:
     review: str = ""
     generation: bool = False
     unconditional: bool = False
-    judges_prefix: bool = False
+    judges: Sequence[str] = (CHANGE,)
+    judges_status: Sequence[str] = (CHANGE,)
     judges_finalizers: bool = False
     upserts: bool = False
     returns_deleted: bool = False

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from apiext.crd.typed import Decoding
+from apiext.crd.typed import INT32, Decoding
 from apiext.documents.errors import DecodeError
 from apiext.documents.places import Place
 
@@ -20,12 +20,14 @@ class IntOrText:
     zero: Any = 0
 
     def decode(self, value: Any, place: Place, into: Decoding) -> Any:
-        """Return the number or the text."""
-        if value.__class__ is str or (value.__class__ is int and -(2**31) <= value < 2**31):
+        """Return the number or the text; raises DecodeError, as a type that reads itself stops at its fault."""
+        if value.__class__ is str:
             return value
-        if value is not None:
-            into.mismatch(value, "int32", "int32")
-        return 0
+        own = Decoding(into.owner, into.fields)
+        number = INT32.decode(value, place, own)
+        if own.fault is not None:
+            raise own.fault
+        return number
 
 
 @dataclass(frozen=True, slots=True)

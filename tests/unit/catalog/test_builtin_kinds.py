@@ -208,7 +208,7 @@ SCALAR_CASES = [
     (MICRO_TIME, 5, "json: cannot unmarshal number into Go value of type string"),
     (IntOrText(), 80, 80),
     (IntOrText(), "http", "http"),
-    (IntOrText(), 2**31, "json: cannot unmarshal number into Go value of type int32"),
+    (IntOrText(), 2**31, "json: cannot unmarshal number 2147483648 into Go value of type int32"),
     (Quantity(), "100Mi", "100Mi"),
     (Quantity(), 5, "5"),
     (Quantity(), "a lot", "quantities must match the regular expression "

@@ -68,11 +68,11 @@ _SYNTAX: dict[type, Callable[[Value], str]] = {
 
 
 def printable(raw: Any) -> Any:
-    """Return decoded data with what no JSON has as GoData; NotFinite for a number that no JSON has."""
+    """Return decoded data with what no JSON has as GoData; NotFinite for a number that no JSON has. NO_SLICE stays."""
     if type(raw) is dict:
         return {name: printable(value) for name, value in raw.items()}
     if type(raw) is list:
-        return [printable(value) for value in raw]
+        return [printable(value) for value in raw] if raw else raw
     if type(raw) is float and not isfinite(raw):
         raise NotFinite(f"json: unsupported value: {show(raw)}")
     return GoData(raw) if isinstance(raw, Native) else raw

@@ -14,10 +14,10 @@ from apiext.catalog.admission_cel import PATCH_TYPES, compiled
 from apiext.catalog.served import ServedVersion
 from apiext.cel import effort
 from apiext.cel.go_values import go_type
-from apiext.cel.objects import Constructed, applied, json_of, mismatches
+from apiext.cel.objects import NO_SLICE, Constructed, applied, json_of, mismatches
 from apiext.cel.values import Value, elements
 from apiext.documents import json_patch
-from apiext.documents.document import Document, View, clone
+from apiext.documents.document import Document, View
 from apiext.documents.quotes import go_quote
 from apiext.managedfields.merging import merge
 from apiext.managedfields.typed import TypeFault, check
@@ -132,7 +132,7 @@ def _apply(kind: Kind, shown: View, value: Value) -> Document:
         text = "may not mutate atomic arrays, maps or structs"
         raise Refused(f"error applying patch: invalid ApplyConfiguration: {text}: {', '.join(whole)}")
     _check(kind, shown, "original", duplicates=True)
-    merged = clone(merge(kind.type, shown, config))
+    merged = _cloned(merge(kind.type, shown, config))
     try:
         orjson.dumps(merged)
         return kind.complete(merged)[0]
@@ -141,6 +141,13 @@ def _apply(kind: Kind, shown: View, value: Value) -> Document:
     except ValueError as error:
         text = f"unable to convert unstructured object to {_go_version(version)}, Kind={name}"
         raise Refused(f"{text}: error decoding from json: {error}") from error
+
+
+def _cloned(raw: Any) -> Any:
+    """Return a copy without lists that are null in JSON (upstream: reading drops them, unless they are nullable)."""
+    if type(raw) is dict:
+        return {name: _cloned(value) for name, value in raw.items() if value is not NO_SLICE}
+    return [_cloned(value) for value in raw] if type(raw) is list else raw
 
 
 def _go_version(api_version: str) -> str:

@@ -32,6 +32,7 @@ from apiext.cel.values import (
     is_list,
 )
 
+NO_SLICE: list[Any] = []  # Go data of a constructed list without elements, known by its identity: an append made none
 UNNAMED = types.make("unspecified", "")  # of fields that a patch does not have; only dyn fits it
 _TEXTS = ("from", "op", "path")
 
@@ -262,7 +263,7 @@ def natural_fields(value: Constructed) -> dict[str, Any]:
         inner = value.fields[name]
         if type(inner) is list:
             spend(len(inner))
-            made[name] = [natural(element) for element in inner]
+            made[name] = [natural(element) for element in inner] or NO_SLICE
         elif type(inner) is Map:
             made[name] = _natural_map(name, inner)
         else:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from apiext.cel.constructed import Constructed, Joined, Open, Patch, name_of, natural, natural_fields
+from apiext.cel.constructed import NO_SLICE, Constructed, Joined, Open, Patch, name_of, natural, natural_fields
 from apiext.cel.conversions import seconds_text, shortest
 from apiext.cel.depth import room_for
 from apiext.cel.dynamic import dynamic
@@ -34,7 +34,17 @@ from apiext.cel.values import (
     is_map,
 )
 
-__all__ = ["Constructed", "Panicked", "applied", "json_of", "json_within", "key_text", "mismatches", "present"]
+__all__ = [
+    "NO_SLICE",
+    "Constructed",
+    "Panicked",
+    "applied",
+    "json_of",
+    "json_within",
+    "key_text",
+    "mismatches",
+    "present",
+]
 
 _SAFE = (1 << 53) - 1  # whole numbers up to this are numbers in JSON, larger ones texts
 _NESTED = 10_000  # characters of an expression whose values nest as deep as any
@@ -228,7 +238,8 @@ def applied(value: Constructed) -> Any:
     """Return an open object as the document of an apply configuration (upstream: ObjectVal.Value()).
 
     Ints stay ints and doubles doubles; what upstream gives as Go data that no JSON has (times, durations, bytes, lists
-    in lists, maps in lists) are Native in the document, null of optional fields None. Raises ValueError.
+    in lists, maps in lists) are Native in the document, null of optional fields None, and NO_SLICE stands for lists
+    that are null in JSON. Raises ValueError.
     """
     with _bounded():
         try:

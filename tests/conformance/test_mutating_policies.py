@@ -60,6 +60,7 @@ SPEC: dict[str, Any] = {
                 "value": TEXT,
                 "port": {"type": "integer", "default": 80},
                 "deep": {"type": "array", "items": TEXT},
+                "tags": {"type": "array", "x-kubernetes-list-type": "set", "items": TEXT},
             },
         },
     },
@@ -183,13 +184,14 @@ def told(answer: Any, case: dict[str, Any], name: str, group: str = "") -> None:
 
 @pytest.mark.parametrize("case", CASES["things"], ids=[case["name"] for case in CASES["things"]])
 def test_custom_objects(api: Client, widgets: Resource, case: dict[str, Any]) -> None:
+    given = case.get("given", BASE_SPEC)
     with policy(api, widgets, *mutations_of(case, widgets.group), **case.get("policy", {})) as name:
-        answer = api.post(widgets.path(), widgets.make("a", **BASE_SPEC), dryRun="All")
+        answer = api.post(widgets.path(), widgets.make("a", **given), dryRun="All")
     if "spec" not in case:
         told(answer, case, name, widgets.group)
         return
     found = answer.expect(201).get("spec", {})
-    changed = {key: found.get(key) for key in {**found, **BASE_SPEC} if found.get(key) != BASE_SPEC.get(key)}
+    changed = {key: found.get(key) for key in {**found, **given} if found.get(key) != given.get(key)}
     if changed.get("note"):
         changed["note"] = changed["note"].replace(widgets.group, "<group>")
     assert changed == case["spec"]

@@ -57,7 +57,7 @@ class Endpoint:
     is the question that a create asks here, empty where objects are stored. ``schema()`` is that of a kind of its own
     (None: the version's, or one that all groups share); ``merge_type()`` tells how the fields of another kind are owned
     (None: the version's). ``judges`` is how the kind judges the metadata of a change here (see
-    ``objectmeta.validate_update``).
+    ``objectmeta.validate_update``); with none, those of a new object are judged once the kind is content.
     """
 
     name: str

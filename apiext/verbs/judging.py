@@ -33,6 +33,8 @@ def judge(call: Call, new: Document, old: View | None) -> None:
 def _values(call: Call, new: View, old: View | None) -> list[fields.FieldError]:
     served, endpoint, own = call.served, call.endpoint, call.served.judge_metadata
     metadata = new["metadata"]
+    if old is None and not endpoint.judges:  # upstream: they are judged for all resources once the kind is content
+        return served.validate(new, None) or objectmeta.validate(metadata, served.namespaced, served.name_messages)
     if old is None:
         errors = objectmeta.validate(metadata, served.namespaced, served.name_messages)
         if own is not None:

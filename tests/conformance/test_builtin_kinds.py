@@ -153,6 +153,21 @@ def test_metadata_of_a_namespace_are_judged_twice_by_itself(api: Client) -> None
     api.delete(place).expect(200)
 
 
+@pytest.mark.rows("WRI-003", "SRV-012")
+@pytest.mark.parametrize(
+    ("about", "fields"), [("elsewhere", ["involvedObject.namespace"]), ("default", ["metadata.annotations"])]
+)
+def test_metadata_of_a_new_core_event_are_judged_once_the_rest_is_right(
+    api: Client, about: str, fields: list[str]
+) -> None:
+    event = {
+        "metadata": {"generateName": "e-", "annotations": {"a b": "c"}},
+        "involvedObject": {"kind": "Pod", "name": "p", "namespace": about},
+    }
+    refused = api.post("/api/v1/namespaces/default/events", event).expect(422)
+    assert [cause["field"] for cause in refused["details"]["causes"]] == fields
+
+
 HOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 KEYLESS: list[tuple[str, str, dict[str, Any], int, str]] = [
     (HOOKS, "ValidatingWebhookConfiguration", {"webhooks": [{"timeoutSeconds": 4}]}, 422,

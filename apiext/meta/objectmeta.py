@@ -301,7 +301,11 @@ def validate(
 ) -> list[FieldError]:
     """Return what is wrong with metadata by itself, in upstream's order (WRI-003, VAL-013)."""
     name, namespace = metadata.get("name"), metadata.get("namespace")
-    found = _prefix_errors(metadata, name_validator, path) if "generateName" in metadata else []
+    found: list[FieldError] = []
+    if prefix := metadata.get("generateName"):
+        dashed = len(prefix) > 1 and prefix.endswith("-")  # a dash at the end stands for the letters to come
+        faults = name_validator(f"{prefix[:-2]}a" if dashed else prefix)
+        found += [invalid(f"{path}.generateName", prefix, fault) for fault in faults]
     if not name:
         found.append(required(f"{path}.name", "name or generateName is required"))
     elif faults := name_validator(name):
@@ -312,13 +316,6 @@ def validate(
         found.append(invalid(f"{path}.generation", metadata["generation"], "must be greater than or equal to 0"))
     found += _common_errors(metadata, path, finalizers=True)
     return found
-
-
-def _prefix_errors(metadata: View, name_validator: NameValidator, path: str = "metadata") -> list[FieldError]:
-    """Return what is wrong with generateName (WRI-003)."""
-    prefix = metadata.get("generateName")
-    faults = name_validator(_without_trailing_dash(prefix)) if prefix else ()
-    return [invalid(f"{path}.generateName", prefix, fault) for fault in faults]
 
 
 def validate_update(
@@ -366,11 +363,6 @@ def warnings(new: View, old: View | None) -> list[str]:
 
 
 _KNOWN_FINALIZERS = frozenset(("orphan", "foregroundDeletion", "kubernetes"))
-
-
-def _without_trailing_dash(name: str) -> str:
-    """Return a name prefix as it is checked: a trailing dash stands for the letters to come."""
-    return f"{name[:-2]}a" if len(name) > 1 and name.endswith("-") else name
 
 
 def _namespace_errors(namespace: str | None, namespaced: bool, path: str) -> list[FieldError]:

@@ -115,59 +115,6 @@ def test_apply(api: Client, kind: dict[str, Any]) -> None:
     api.delete(path).expect(200)
 
 
-FAULTS: list[dict[str, Any]] = [
-    {"labels": {"a b": "c"}},
-    {"finalizers": ["unqualified"]},
-    {"finalizers": ["example.com/a b"]},
-    {"uid": "another"},
-    {"generateName": "A_"},
-]
-
-
-def told(api: Client, place: str) -> list[int]:
-    """Return how often each fault of its metadata is told of an object that is changed."""
-    counts = []
-    for fault in FAULTS:
-        answer = api.request("PATCH", place, {"metadata": fault}, {"Content-Type": MERGE}, dryRun="All")
-        fields = [cause["field"].partition("[")[0] for cause in answer.json.get("details", {}).get("causes", ())]
-        assert set(fields) <= {f"metadata.{name}" for name in fault}, answer.json
-        assert answer.status == (422 if fields else 200), answer.json
-        counts.append(len(fields))
-    return counts
-
-
-@EACH
-@pytest.mark.rows("WRI-003", "WRI-004", "SRV-012")
-def test_faults_of_metadata_are_told_as_often_as_upstream_does(api: Client, kind: dict[str, Any], place: str) -> None:
-    assert told(api, place) == kind["judged"]
-    if "judged_status" in kind:
-        assert told(api, f"{place}/status") == kind["judged_status"]
-
-
-@pytest.mark.rows("NSP-004", "WRI-004")
-def test_metadata_of_a_namespace_are_judged_twice_by_itself(api: Client) -> None:
-    name = f"k-{secrets.token_hex(4)}"
-    place = f"/api/v1/namespaces/{name}"
-    api.post("/api/v1/namespaces", {"metadata": {"name": name}}).expect(201)
-    assert (told(api, place), told(api, f"{place}/status")) == ([4, 2, 2, 2, 1], [3, 1, 1, 2, 0])
-    api.delete(place).expect(200)
-
-
-@pytest.mark.rows("WRI-003", "SRV-012")
-@pytest.mark.parametrize(
-    ("about", "fields"), [("elsewhere", ["involvedObject.namespace"]), ("default", ["metadata.annotations"])]
-)
-def test_metadata_of_a_new_core_event_are_judged_once_the_rest_is_right(
-    api: Client, about: str, fields: list[str]
-) -> None:
-    event = {
-        "metadata": {"generateName": "e-", "annotations": {"a b": "c"}},
-        "involvedObject": {"kind": "Pod", "name": "p", "namespace": about},
-    }
-    refused = api.post("/api/v1/namespaces/default/events", event).expect(422)
-    assert [cause["field"] for cause in refused["details"]["causes"]] == fields
-
-
 HOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 KEYLESS: list[tuple[str, str, dict[str, Any], int, str]] = [
     (HOOKS, "ValidatingWebhookConfiguration", {"webhooks": [{"timeoutSeconds": 4}]}, 422,

@@ -205,6 +205,7 @@ def test_killed_workers_lose_nothing(tmp_path: Path) -> None:
                 known = pids(server)
                 os.kill(known[victim], chance.choice((signal.SIGKILL, signal.SIGTERM)))
                 load.history.kills += 1
+            until(lambda: not is_there(known[victim]), "the last one that was killed takes no connection")
             load.finish()
             kept = etcd_reader.history(etcd, f"/registry/{things.group}/widgets/", since + 1)
     history = load.history

@@ -247,13 +247,13 @@ def _status(row: Row, inner: Prepare) -> Prepare:
 def _reset(metadata: View, kept: View) -> Document:
     """Return the metadata of a status, with what it may not change as it was.
 
-    upstream: metav1.ResetObjectMetaForStatus. What else changes is judged.
+    upstream: metav1.ResetObjectMetaForStatus. What else changes is judged; the generation is kept in every update.
     """
     rest = {name: value for name, value in metadata.items() if name not in _KEPT_BY_STATUS}
     return rest | {name: kept[name] for name in _KEPT_BY_STATUS if name in kept}
 
 
-_KEPT_BY_STATUS = ("deletionTimestamp", "generation", "labels", "annotations", "finalizers", "ownerReferences")
+_KEPT_BY_STATUS = ("deletionTimestamp", "labels", "annotations", "finalizers", "ownerReferences")
 
 
 def _set_generation(metadata: Document, given: int | None) -> None:

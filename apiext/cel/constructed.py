@@ -32,7 +32,9 @@ from apiext.cel.values import (
     is_list,
 )
 
-NO_SLICE: list[Any] = []  # Go data of a constructed list without elements, known by its identity: an append made none
+NO_SLICE: list[
+    Any
+] = []  # Go data of a constructed list without elements: nil, as upstream appends them; told by its identity
 UNNAMED = types.make("unspecified", "")  # of fields that a patch does not have; only dyn fits it
 _TEXTS = ("from", "op", "path")
 

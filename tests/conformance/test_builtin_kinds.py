@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import random
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -54,12 +56,21 @@ def settled(api: Client, kind: dict[str, Any], document: Any) -> Any:
     return api.get(place).expect(200)
 
 
-@pytest.fixture
-def made(api: Client, kind: dict[str, Any]) -> Any:
-    """An object of the kind, deleted afterwards."""
+@contextlib.contextmanager
+def one(api: Client, kind: dict[str, Any]) -> Iterator[Any]:
+    """Yield an object of the kind, deleted afterwards."""
     name = f"k-{secrets.token_hex(4)}"
-    yield settled(api, kind, api.post(kind["path"], example(kind, name)).expect(201))
-    api.delete(f"{kind['path']}/{name}")
+    try:
+        yield settled(api, kind, api.post(kind["path"], example(kind, name)).expect(201))
+    finally:
+        api.delete(f"{kind['path']}/{name}")
+
+
+@pytest.fixture
+def made(api: Client, kind: dict[str, Any]) -> Iterator[Any]:
+    """An object of the kind."""
+    with one(api, kind) as found:
+        yield found
 
 
 @pytest.fixture

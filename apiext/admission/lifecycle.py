@@ -25,22 +25,15 @@ class NamespaceLifecycle:
         return operation == "UPDATE" or (operation == "DELETE" and resource != NAMESPACES)
 
     async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
-        """Refuse creates in absent or terminating namespaces; upstream does so before other plug-ins mutate."""
-        if attributes.operation == "CREATE" and attributes.namespace:
-            await self._must_be_open(attributes)
-        return new
+        """Refuse creates in absent or terminating namespaces, and the end of those that everything else relies on.
 
-    async def review(self, attributes: Attributes) -> None:
-        """Look once more, right before the create; refuse to delete the namespaces that everything else relies on.
-
-        A create that rests on what ``mutate`` saw need not look: it does not commit once that has changed.
+        upstream: before other plug-ins mutate, and never again. What it saw of a namespace is a premise of the write.
         """
         if attributes.operation == "CREATE" and attributes.namespace:
-            if attributes.dry_run or attributes.namespace not in attributes.traces.premises:
-                await self._must_be_open(attributes)
-            return
+            await self._must_be_open(attributes)
         if attributes.operation == "DELETE" and attributes.name in IMMORTAL and attributes.resource == NAMESPACES:
             raise status.forbidden(NAMESPACES, attributes.name, "this namespace may not be deleted")
+        return new
 
     async def _must_be_open(self, attributes: Attributes) -> None:
         name = attributes.namespace or ""

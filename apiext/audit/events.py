@@ -8,14 +8,14 @@ from typing import Any, Protocol
 import orjson
 
 from apiext import limits
-from apiext.audit.policy import API_VERSION, LEVELS, RECEIVED, REQUEST, Verdict
+from apiext.audit.policy import API_VERSION, COMPLETE, LEVELS, RECEIVED, REQUEST, Verdict
 from apiext.documents.document import View
 from apiext.documents.encoding import DecodeError, decode_yaml, encode_in_order
 from apiext.documents.quotes import go_quote
 
 TRUNCATED = "audit.k8s.io/truncated"
 DECISION, REASON = "authorization.k8s.io/decision", "authorization.k8s.io/reason"
-DEPRECATED = "k8s.io/deprecated"
+_DEPRECATED = "k8s.io/deprecated"
 LATENCY = "apiserver.latency.k8s.io/total"
 _KIND = b'{"kind":"Event","apiVersion":"audit.k8s.io/v1",'
 _PATCH = "patch.webhook.admission.k8s.io/"
@@ -214,13 +214,16 @@ def user_info(user: User) -> dict[str, Any]:
 class Trail:
     """What is known of a request under way, to be told at each stage."""
 
-    __slots__ = ("_constraint", "_request", "_size", "annotations", "impersonated", "reference", "told", "verdict")
+    __slots__ = (
+        "_constraint", "_request", "_size", "annotations", "deprecated", "impersonated", "reference", "told", "verdict",
+    )  # fmt: skip
 
     def __init__(self, verdict: Verdict, told: Told, reference: dict[str, str]) -> None:
         self.verdict = verdict
         self.told = told
         self.reference = reference
         self.annotations = Annotations(verdict.level)
+        self.deprecated = False  # what was asked for is so; upstream counts such requests at their end
         self.impersonated: Mapping[str, Any] | None = None
         self._constraint = ""
         self._request: Read | None = None
@@ -270,6 +273,8 @@ class Trail:
         told = dict(self.annotations)
         if stage == RECEIVED:
             at = self.told.received
+        if stage == COMPLETE and self.deprecated:
+            told[_DEPRECATED] = "true"
         held = size + self._size + limits.AUDIT_EVENT_BYTES
         return Event(
             self.verdict,

@@ -223,8 +223,9 @@ async def _create(resources: Resources, exchange: Exchange, target: Target) -> A
 async def _update(resources: Resources, exchange: Exchange, target: Target) -> Answer:
     _check_name(exchange)
     subject, call = _subject(exchange, target), _call(exchange, target)
+    raw = await _raw_body(resources, exchange)
     api.write_options(call, "UpdateOptions")  # upstream: before the type of the body is looked at
-    body = await _body(target, _encoding(exchange, target), await _raw_body(resources, exchange))
+    body = await _body(target, _encoding(exchange, target), raw)
     return await _outcome(subject, await resources.operations.update(call, body))
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import orjson
 
 from apiext import limits
-from apiext.audit.events import DEPRECATED
 from apiext.auth.authorization import is_public
 from apiext.catalog.served import Catalog, ServedResource, ServedVersion
 from apiext.http import eventstream, health, negotiation, published, responses
@@ -135,7 +134,7 @@ class Routes:
                 served.group, served.version, served.resource, info.subresource, ""
             ).value = 1
             if exchange.trail is not None:
-                exchange.trail.annotations[DEPRECATED] = "true"
+                exchange.trail.deprecated = True
         return self.resources.answer(exchange, target)
 
     def _missing(self, page: Reply) -> Reply:

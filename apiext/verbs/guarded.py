@@ -11,7 +11,7 @@ from apiext.verbs.errors import translated
 
 
 class OutdatedError(Exception):
-    """A body was read by a definition that has changed; the call has the new one by now."""
+    """A body was judged by a definition or in a namespace that has changed; the call knows the new one by now."""
 
 
 def guard_of(resource: ServedResource) -> Guard | None:

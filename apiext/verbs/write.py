@@ -79,26 +79,26 @@ async def _store_new(verbs: Verbs, call: Call, document: Document, options: Writ
         await threads.run(call, judging.judge, call, new, None)
         escalation.may_create(verbs, call)
         attributes.new, attributes.name = new, call.name or str(new["metadata"].get("name", ""))
-        await verbs.admission.review(attributes)
+        if not verbs.admission.still("validate", "CREATE", call.served.group_resource):
+            await verbs.admission.review(attributes)
         try:
             return await _commit_create(verbs, call, collection, new, attributes)
         except GuardChanged as changed:
-            attempts += 1
             await _look_again(verbs, call, changed)
-            attributes = attributes_of(call, "CREATE", options, new, None)
+            raise OutdatedError from changed
         except KeyExists:
             if attempts == 0:
                 raise
 
 
 async def _look_again(verbs: Verbs, call: Call, changed: GuardChanged) -> None:
-    """Have the newest namespace before a create is judged again; under a new definition its body is read again."""
+    """Have the newest definition, or the newest namespace, before a create is tried again from its body."""
     if changed.key == call.resource.guard_key:
         await refresh(verbs, call)
-        raise OutdatedError from changed
-    with translated():
-        await verbs.store.fresh(verbs.store.collection(NAMESPACES))
-    check_deadline(verbs, call)
+    else:
+        with translated():
+            await verbs.store.fresh(verbs.store.collection(NAMESPACES))
+        check_deadline(verbs, call)
 
 
 def _premise(verbs: Verbs, attributes: Attributes) -> Guard | None:

@@ -294,6 +294,9 @@ def test_a_deprecated_version_is_told(audited: Audited) -> None:
     made = establish(audited.api, definition(fresh_group(), deprecated=True))
     last = audited.last("GET", f"/apis/{made['spec']['group']}/v1/widgets")
     assert last["annotations"] == {**ALLOWED, "k8s.io/deprecated": "true"}
+    _, watched = audited.ask("GET", f"/apis/{made['spec']['group']}/v1/widgets?watch=1&timeoutSeconds=1")
+    assert "k8s.io/deprecated" not in watched["ResponseStarted"]["annotations"], "it is counted at the end"
+    assert watched["ResponseComplete"]["annotations"]["k8s.io/deprecated"] == "true"
 
 
 def test_what_is_asked_of_reviews_and_which_tokens_are_made(audited: Audited) -> None:

@@ -251,3 +251,16 @@ def test_what_a_scale_makes_has_its_defaults_at_once(api: Client) -> None:
     patch = {"spec": {"replicas": 2}}
     api.request("PATCH", f"{widgets.path('a')}/scale", patch, headers={"Content-Type": MERGE}).expect(200)
     assert api.get(widgets.path("a")).expect(200)["spec"] == {"replicas": 2, "note": "n"}
+
+
+@pytest.mark.rows("ERR-16", "WRI-012")
+@pytest.mark.parametrize(
+    ("method", "typed", "optioned"),
+    [("POST", 415, 413), ("PUT", 413, 413), ("PATCH", 415, 413), ("DELETE", 413, 413)],
+)
+def test_when_a_body_is_read(api: Client, widgets: Resource, method: str, typed: int, optioned: int) -> None:
+    body = widgets.make("there", color="x" * (3 * 1024 * 1024))
+    path = widgets.path("there" if method != "POST" else "")
+    assert api.request(method, path, body, headers={"Content-Type": "text/plain"}).status == typed
+    of_method = {"Content-Type": MERGE if method == "PATCH" else "application/json"}
+    assert api.request(method, f"{path}?dryRun=x", body, headers=of_method).status == optioned

@@ -144,6 +144,14 @@ def test_metrics_have_upstreams_families(api: Client, foreign: bool) -> None:
     assert scraped(api, "apiserver_storage_list_returned_objects_total", **own)[0][1] >= (0 if foreign else 1)
 
 
+@pytest.mark.rows("ADM-021", "NSP-003")
+def test_namespaces_are_looked_at_before_others_mutate(api: Client) -> None:
+    serve(api).create("a")
+    family = "apiserver_admission_controller_admission_duration_seconds_count"
+    told = [labels for labels, _ in scraped(api, family, operation="CREATE", rejected="false")]
+    assert [labels["type"] for labels in told if labels["name"] == "NamespaceLifecycle"] == ["admit"]
+
+
 @pytest.mark.rows("MTR-001", "MTR-002")
 def test_requests_are_counted_by_verb_and_scope(api: Client) -> None:
     widgets = serve(api)

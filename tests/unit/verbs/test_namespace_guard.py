@@ -9,9 +9,7 @@ import pytest
 from apiext.admission.attributes import NAMESPACES, Attributes
 from apiext.admission.chain import Chain
 from apiext.admission.lifecycle import NamespaceLifecycle
-from apiext.auth.user import ANONYMOUS
 from apiext.documents.document import Document, View
-from apiext.meta.names import GroupKind, GroupResource
 from apiext.meta.status import StatusError
 from apiext.verbs.call import Verbs
 from tests.support.fake_etcd import FakeEtcd
@@ -138,23 +136,3 @@ async def test_a_cache_that_has_not_seen_the_end_is_not_believed() -> None:
             etcd.release()
             assert (await creating).code == 404
         assert await late.stored("a") is None
-
-
-@pytest.mark.parametrize("dry_run", [True, False])
-async def test_only_a_dry_run_looks_again_since_it_commits_nothing(dry_run: bool) -> None:
-    phase = "Active"
-
-    async def find(name: str) -> View | None:
-        return {"metadata": {"resourceVersion": "7"}, "status": {"phase": phase}}
-
-    group, kind = GroupResource("example.com", "widgets"), GroupKind("example.com", "Widget")
-    write = Attributes("CREATE", group, "v1", kind, "", "default", "a", ANONYMOUS, dry_run)
-    plugin = NamespaceLifecycle(find)
-    await plugin.mutate(write, {})
-    assert write.traces.premises == {"default": 7}
-    phase = "Terminating"
-    if dry_run:
-        with pytest.raises(StatusError, match="because it is being terminated"):
-            await plugin.review(write)
-    else:
-        await plugin.review(write)

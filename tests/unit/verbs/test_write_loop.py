@@ -162,6 +162,8 @@ async def test_moments_are_counted_where_they_were_passed(monkeypatch: pytest.Mo
         passed: list[tuple[str, str]] = []
         monkeypatch.setattr(Chain, "passed", lambda _, *told: passed.append(told))
         await client.create("a", spec={"n": 1})
+        assert passed == [("validate", "CREATE")], "what mutates is asked, to change the object or not"
+        passed.clear()
         await client.patch("a", {"spec": {"n": 2}})
         assert passed == [("admit", "UPDATE"), ("validate", "UPDATE")]
         passed.clear()

@@ -20,8 +20,9 @@ BOOLS = {
     for word in (name, name.capitalize(), name.upper())
 }
 NULLS = frozenset(("", "~", "null", "Null", "NULL"))
-_INTEGER = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]+|0[oO][0-7]+|0[bB][01]+|0[0-7]*|[1-9][0-9]*)\Z")
+_INTEGER = re.compile(r"(?:[-+]?(?:0[xX][0-9a-fA-F]+|0[oO][0-7]+|0[bB][01]+|0[0-7]*|[1-9][0-9]*)|0b[-+][01]+)\Z")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z")
+_BETWEEN_DIGITS = re.compile(r"(?<=[0-9])_(?=[0-9])")
 _TIME = (
     r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:(?:[Tt]|[ \t]+)[0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2}(?:\.[0-9]*)?[ \t]*"
     r"(?:Z|[-+][0-9:]+)?)?"
@@ -56,7 +57,7 @@ def resolve(text: str) -> Any:
         return BOOLS.get(text, text)
     if text in _NOT_FINITE:
         return _NOT_FINITE[text]
-    plain = text.replace("_", "") if text[0] != "_" else ""
+    plain = _BETWEEN_DIGITS.sub("", text) if text[0] in "._" else text.replace("_", "")
     if _INTEGER.match(plain) and len(plain) <= _LONGEST:
         number = _integer(plain)
         if _INT_MIN <= number <= _INT_MAX or (plain[0] not in "+-" and number < _UINT64_END):
@@ -162,6 +163,4 @@ def _single(value: float) -> float:
 
 def is_ambiguous(text: str) -> bool:
     """Tell whether a text must be quoted to be read as one, by old readers, too."""
-    plain = text.replace("_", "")
-    number = _INTEGER.match(plain) or _FLOAT.match(plain) or text in _NOT_FINITE
-    return text in BOOLS or text in NULLS or bool(number or _NO_TEXT.match(text))
+    return resolve(text).__class__ is not str or bool(_NO_TEXT.match(text))

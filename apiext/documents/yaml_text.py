@@ -31,7 +31,6 @@ _FIRST_DIGITS: Any = re.compile(r"[0-9]*")  # match always, so nobody asks for N
 _LAST_DIGITS: Any = re.compile(r"[0-9]*\Z")
 _UINT64_END = 2**64
 _UNFOLDED = 2**31 - 1  # characters of a line
-_PLAIN = "="  # a text that upstream does not quote
 _INT_MAX = 2**63 - 1
 _MERGE: Any = object()  # the key << of a mapping
 _NO_KEY = "\ud800"  # begins what stands for a key that JSON cannot have
@@ -412,9 +411,14 @@ class _Dumper(yaml.CSafeDumper):
 def _represent_str(dumper: Any, text: str) -> Any:
     if "\n" in text:
         return dumper.represent_scalar(TAG + "str", text, style="|")
-    if text == _PLAIN:
+    if is_ambiguous(text):
+        return dumper.represent_scalar(TAG + "str", text, style='"')
+    if text[0] in _LIKE_NUMBERS:  # what the library takes for one is told to it as that, so that it is not quoted
         return dumper.represent_scalar(dumper.resolve(yaml.ScalarNode, text, (True, False)), text)
-    return dumper.represent_scalar(TAG + "str", text, style='"' if is_ambiguous(text) else None)
+    return dumper.represent_scalar(TAG + "str", text)
+
+
+_LIKE_NUMBERS = frozenset("0123456789.+-=")  # what such texts begin with
 
 
 def _represent_float(dumper: Any, value: float) -> Any:

@@ -247,11 +247,7 @@ async def _token_request(verbs: Verbs, call: Call, document: Document) -> Docume
             "uid": account.uid,
             "creationTimestamp": verbs.clock(),
         },
-        "spec": {
-            **spec,
-            "audiences": spec.get("audiences") or list(verbs.accounts.audiences),
-            "boundObjectRef": None,
-        },
+        "spec": {**spec, "audiences": spec.get("audiences") or list(verbs.accounts.audiences)},
         "status": {"token": token, "expirationTimestamp": ends},
     }
 

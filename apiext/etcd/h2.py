@@ -25,7 +25,7 @@ from apiext.etcd.h2call import MAX_MESSAGE, Call, OnEnd, OnMessage
 RECEIVE_WINDOW = 1 << 24  # bytes in flight to us, per stream and per connection
 GIVE_BACK = RECEIVE_WINDOW >> 2  # bytes of it that came in until the peer is told that they may be sent again
 SWEEP = 0.25  # seconds between two looks at deadlines
-STALL = 2.0  # seconds that a large call past its deadline may go without progress
+STALL = 5.0  # seconds that a large call past its deadline may go without progress: TCP waits so long after three losses
 PING_EVERY = 10.0  # seconds of silence while calls are open; etcd punishes less than 5
 PING_WAIT = 5.0  # seconds without any byte after a PING: the peer is gone
 

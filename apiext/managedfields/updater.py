@@ -107,12 +107,18 @@ def apply(
     fields = recursive_difference(fields_of(of, config), write.versions.reset(write.api_version))
     managers[write.manager] = Owned(write.api_version, fields, last.time if last else "")
     new: Document = merged
-    if last is not None and (last.api_version != write.api_version or _gone(last.fields, fields)):
+    if last is not None and last.fields and (_abroad(write, managers, last) or _gone(last.fields, fields)):
         new = dict(_pruned(write, merged, managers, last))
     changes = _ownable(write, compare(of, live, new))
     managers = _taken(write, live, new, managers, _losses(changes), force=force)
     same = live == new and equal(live, new)  # most differ, and the first of the two sees it soonest
     return (None if same else new), managers
+
+
+def _abroad(write: Write, managers: Managers, last: Owned) -> bool:
+    """Tell whether anybody owns in another version: upstream finds there what the object has and that version lacks."""
+    own = write.api_version
+    return last.api_version != own or any(one.api_version != own for one in managers.values())
 
 
 def _gone(before: FieldSet, now: FieldSet) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.definitions import Resource, definition, establish, fresh_group, serve
-from tests.support.http_client import TABLE, Client
+from tests.support.http_client import APPLY, TABLE, Answer, Client
 
 TEXT, NUMBER = {"type": "string"}, {"type": "integer"}
 FREE = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
@@ -71,3 +71,27 @@ def test_replicas_that_no_schema_knows_are_written_for_nothing(api: Client) -> N
         found = [api.get(it.path("x")).expect(200) for it in (v1, v2)]
         assert [it["spec"] for it in found] == [{"a": "x"}, {}]
         assert [it["metadata"]["generation"] for it in found] == [generation] * 2
+
+
+@pytest.mark.rows("SSA-008", "SSA-014")
+def test_what_another_owners_version_lacks_is_told_where_an_apply_prunes(api: Client) -> None:
+    v1, v2 = versions(
+        api,
+        {"name": "v1", "schema": schema({"a": TEXT, "n": NUMBER})},
+        {"name": "v2", "schema": schema({"a": TEXT})},
+    )
+    v2.create("x", a="x")
+    assert applied(v1, a="x").status == 200
+    refused = applied(v1, a="x", n=1).expect(500)["message"]  # nothing is to be pruned; upstream looks all the same
+    assert refused == (
+        "failed to prune fields: failed add back owned items: failed to convert merged object at version "
+        f"{v2.group}/v2: .spec.n: field not declared in schema"
+    )
+
+
+def applied(widgets: Resource, **spec: Any) -> Answer:
+    """Apply to the object x, by force."""
+    headers = {"Content-Type": APPLY}
+    return widgets.api.request(
+        "PATCH", widgets.path("x"), widgets.make("x", **spec), headers, fieldManager="m", force="true"
+    )

@@ -102,6 +102,7 @@ FLAGS = (
     Flag("authorization-mode", "AlwaysAllow, RBAC, or AlwaysDeny for all but system:masters", "AlwaysAllow", "A,B"),
     Flag("service-account-issuer", "issuer of service account tokens", "https://kubernetes.default.svc", "URL"),
     Flag("service-account-signing-key-file", "key of those tokens (default: made when first needed)", metavar="FILE"),
+    Flag("service-account-jwks-uri", "where others find that key (default: below our address)", metavar="URL"),
     Flag("api-audiences", "whom those tokens are for (default: the issuer)", metavar="A,B"),
     Flag("anonymous-auth", "serve requests without credentials as system:anonymous", "false", switch=True),
     Flag("service-resolver", "YAML map of the services of webhooks: name.namespace:port to host:port", metavar="FILE"),
@@ -280,22 +281,9 @@ def _plain(value: object) -> str:
 def _build(values: Mapping[str, str], environment: Mapping[str, str], warn: Warn) -> Config:
     insecure = _bool("insecure", values["insecure"])
     _bool("watch-cache", values["watch-cache"])  # a bad value of a flag that changes nothing is refused
-    user, _, password = values["etcd-user"].partition(":")
-    etcd = EtcdConfig(
-        servers=_names(values["etcd-servers"]),
-        prefix="/" + values["etcd-prefix"].strip("/"),
-        transport=values["etcd-transport"],
-        binary=values["etcd-binary"],
-        cafile=values["etcd-cafile"],
-        certfile=values["etcd-certfile"],
-        keyfile=values["etcd-keyfile"],
-        user=user,
-        password=password,
-        wait=_duration("etcd-wait", values["etcd-wait"]),
-    )
     return Config(
         data_dir=_absolute(values["data-dir"] or default_data_dir(environment)),
-        etcd=etcd,
+        etcd=_etcd(values),
         bind_address=values["bind-address"],
         port=_integer("port", values["port"] or ("8080" if insecure else "6443")),
         insecure=insecure,
@@ -315,6 +303,7 @@ def _build(values: Mapping[str, str], environment: Mapping[str, str], warn: Warn
         authorization_modes=(modes := _authorization_modes(values["authorization-mode"], warn)),
         service_account_issuer=values["service-account-issuer"].partition(",")[0],
         service_account_key_file=values["service-account-signing-key-file"],
+        service_account_keys_url=values["service-account-jwks-uri"],
         api_audiences=_names(values["api-audiences"]),
         anonymous_auth=_anonymous(values["anonymous-auth"], modes, warn),
         service_resolver=values["service-resolver"],
@@ -336,6 +325,22 @@ def _build(values: Mapping[str, str], environment: Mapping[str, str], warn: Warn
         quiet=_bool("quiet", values["quiet"]),
         audit=audit_flags.read(values),
         workers=_workers(values["workers"]),
+    )
+
+
+def _etcd(values: Mapping[str, str]) -> EtcdConfig:
+    user, _, password = values["etcd-user"].partition(":")
+    return EtcdConfig(
+        servers=_names(values["etcd-servers"]),
+        prefix="/" + values["etcd-prefix"].strip("/"),
+        transport=values["etcd-transport"],
+        binary=values["etcd-binary"],
+        cafile=values["etcd-cafile"],
+        certfile=values["etcd-certfile"],
+        keyfile=values["etcd-keyfile"],
+        user=user,
+        password=password,
+        wait=_duration("etcd-wait", values["etcd-wait"]),
     )
 
 

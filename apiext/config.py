@@ -171,6 +171,7 @@ class Config:
     authorization_modes: tuple[str, ...] = (ALWAYS_ALLOW,)
     service_account_issuer: str = "https://kubernetes.default.svc"
     service_account_key_file: str = ""
+    service_account_keys_url: str = ""
     api_audiences: tuple[str, ...] = ()
     event_ttl: float = 3600.0
     anonymous_auth: bool = False
@@ -217,6 +218,10 @@ class Config:
             raise ConfigError("--bind-address is empty: name an address of this machine, or 0.0.0.0 for all")
         if self.token and self.token.split() != [self.token]:
             raise ConfigError("--token: a token has no white space, since no header could bring it")
+        if self.service_account_keys_url and not self.service_account_keys_url.startswith("https://"):
+            raise ConfigError(
+                f"--service-account-jwks-uri requires https scheme, parsed as: {self.service_account_keys_url}"
+            )
         if bool(self.etcd.certfile) != bool(self.etcd.keyfile):
             raise ConfigError("--etcd-certfile and --etcd-keyfile go together")
         if bool(self.tls_cert_file) != bool(self.tls_private_key_file):

@@ -18,6 +18,7 @@ from apiext.controllers import resealing
 from apiext.etcd.transport import TLS
 from apiext.http import access
 from apiext.http.health import ENDPOINTS, Check, Health
+from apiext.http.openid import Issuer
 from apiext.http.operations import VerbOperations
 from apiext.http.server import HttpServer, Settings, ask_clients, tls_context
 from apiext.schema import timing
@@ -50,7 +51,7 @@ def identity(config: Config, exists: Callable[[Account], bool]) -> Identity:
         with launch.file_of("service-account-signing-key-file", key):
             accounts.check()
     elif config.worker is not None:
-        accounts.prepare()  # the first worker is alone when it comes here: one key for all
+        accounts.signer()  # the first worker is alone when it comes here: one key for all
     if config.insecure:
         return Identity(None, Everyone(), b"", "", accounts)
     serving = _serving(config)
@@ -158,6 +159,7 @@ async def listen(
             access_log=sys.stderr.fileno() if config.verbosity >= access.FROM_VERBOSITY else None,
             headers=config.headers,
             proxies=known.proxies,
+            issuer=Issuer(known.accounts, config.service_account_keys_url, "http" if known.tls is None else "https"),
         ),
         telemetry,
         auditor,

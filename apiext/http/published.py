@@ -1,6 +1,5 @@
 """Documents computed from the catalog: discovery and OpenAPI, with ETags (DIS-101…108, OAS-001, OAS-002)."""
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -21,7 +20,6 @@ from apiext.http.negotiation import ENCODINGS, JSON, PROTOBUF, YAML, Wanted
 from apiext.http.regenerations import Regenerations
 from apiext.telemetry import Gone, Telemetry
 
-_HOST = re.compile(r"[0-9A-Za-z!$%&'()*+,\-.:;=\[\]_~]*").fullmatch
 _FOR_EVER = timedelta(days=365)
 _AGGREGATED = ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2")
 _FORMS: Mapping[str, Sequence[tuple[str, str]]] = {  # as asked for → Content-Type, the first one for wildcards
@@ -200,8 +198,8 @@ def is_there(parts: Sequence[str], catalog: Catalog) -> bool:
 def _core_versions(exchange: Exchange, catalog: Catalog) -> Reply:
     wanted = _wanted(exchange)
     host = exchange.headers.get("Host", "")
-    if not _HOST(host):
-        return responses.text(400, b"400 Bad Request: malformed Host header")
+    if not responses.is_host(host):
+        return responses.bad_host()
     body = _encoded(groups.core_versions(catalog, host), wanted)
     return Reply(200, wanted.encoding, (body,))
 

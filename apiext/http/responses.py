@@ -29,6 +29,7 @@ _USUAL = {
     for code in (200, 201, 404, 409)
 }
 _BODYLESS = frozenset((204, 304))
+is_host = re.compile(r"[0-9A-Za-z!$%&'()*+,\-.:;=\[\]_~]*").fullmatch  # a Host header that may be shown
 
 
 class SecondClock:
@@ -91,6 +92,11 @@ def stream_head(content_type: str, date: bytes, audit_id: str, warnings: Sequenc
 def text(code: int, body: bytes) -> Reply:
     """Return a plain text answer."""
     return Reply(code, TEXT, (body,), [("X-Content-Type-Options", "nosniff")])
+
+
+def bad_host() -> Reply:
+    """Return the answer to a request whose host cannot be shown."""
+    return text(400, b"400 Bad Request: malformed Host header")
 
 
 def page_not_found() -> Reply:

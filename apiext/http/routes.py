@@ -13,6 +13,7 @@ from apiext.http import eventstream, health, negotiation, published, responses
 from apiext.http.exchange import Answer, Exchange, Labels, Reply
 from apiext.http.health import Health
 from apiext.http.negotiation import JSON
+from apiext.http.openid import CONFIGURATION, KEYS, Issuer
 from apiext.http.published import Publisher
 from apiext.http.resources import Resources, Target
 from apiext.meta import status
@@ -58,6 +59,7 @@ class Routes:
     health: Health
     telemetry: Telemetry
     version: Mapping[str, str]
+    issuer: Issuer | None = None
     publisher: Publisher = field(init=False)
     _catalog: Catalog | None = None
     _known: dict[Shape, tuple[Target, Labels]] = field(default_factory=dict)
@@ -156,7 +158,8 @@ class Routes:
 
     def _paths(self, catalog: Catalog) -> bytes:
         fixed = {"/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/version"}
-        paths = sorted(fixed | set(self.health.paths()) | set(published.paths(catalog)))
+        issued = {CONFIGURATION, KEYS} if self.issuer is not None and self.issuer.is_shown else set()
+        paths = sorted(fixed | issued | set(self.health.paths()) | set(published.paths(catalog)))
         return orjson.dumps({"paths": paths}, option=orjson.OPT_INDENT_2)
 
     def root(self, exchange: Exchange, parts: list[str], catalog: Catalog) -> Reply | None:
@@ -178,6 +181,17 @@ class Routes:
         negotiation.check_consumed(exchange.headers.get("Content-Type", ""), (JSON,))
         negotiation.check_route(exchange.accept, (JSON,))
         return Reply(200, JSON, (orjson.dumps(self.version, option=orjson.OPT_INDENT_2),))
+
+    def issued(self, exchange: Exchange, parts: list[str], catalog: Catalog) -> Reply | None:
+        """Answer what verifies tokens of service accounts (AUT-001)."""
+        place = f"/{'/'.join(parts)}"
+        shown = self.issuer.shown(place, exchange.headers.get("Host", "")) if self.issuer is not None else None
+        if shown is None:
+            return None
+        if exchange.method != "GET":
+            raise status.StatusError(405, "MethodNotAllowed", NOT_ALLOWED, {})
+        negotiation.check_route(exchange.accept, (shown.content_type,))
+        return shown
 
     async def metrics(self, exchange: Exchange, parts: list[str], catalog: Catalog) -> Reply | None:
         """Answer ``/metrics`` and ``/metrics/slis`` (MTR-001), giving the loop its turn: there are many lines."""
@@ -244,6 +258,8 @@ FIXED: Mapping[str, Fixed] = {
     "livez": Routes.probe,
     "readyz": Routes.probe,
     "version": Routes.show_version,
+    ".well-known": Routes.issued,
+    "openid": Routes.issued,
 }
 """First part of a path that is no resource → what answers; None means that the path does not exist."""
 

@@ -27,6 +27,7 @@ from apiext.http.filters import compose, filters
 from apiext.http.forgetting import Forgetting
 from apiext.http.gate import Gate
 from apiext.http.health import Health, version_document
+from apiext.http.openid import Issuer
 from apiext.http.operations import Operations
 from apiext.http.renewal import Renewal
 from apiext.http.resources import Resources
@@ -65,6 +66,7 @@ class Settings:
     access_log: int | None = None  # the file descriptor that is told of each request
     headers: HeaderConfig = NO_HEADERS
     proxies: Proxies | None = None
+    issuer: Issuer | None = None
 
 
 def tls_context(certificate: str, key: str) -> ssl.SSLContext:
@@ -131,7 +133,7 @@ class HttpServer:
             None if authenticator.asks else pages.judge(settings.headers.cors_origins),
         )
         resources = Resources(operations, telemetry, self.clock, self.compressor, settings.min_watch_timeout)
-        routes = Routes(resources, health, telemetry, version_document(settings.version))
+        routes = Routes(resources, health, telemetry, version_document(settings.version), settings.issuer)
         chain = filters(audited=auditor is not None)
         self._access = AccessLog(settings.access_log) if settings.access_log is not None else None
         if self._access is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import secrets
 import ssl
 from collections.abc import Iterator
@@ -10,6 +11,8 @@ from typing import Any
 
 import pytest
 import yaml
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, utils
 
 from tests.support.http_client import Client
 from tests.support.processes import Etcd, running_server
@@ -60,6 +63,79 @@ def test_a_token_from_request_to_end(connect: Any) -> None:
         "status"
     ]
     assert gone == {"user": {}, "error": "invalid bearer token"}
+
+
+def test_others_verify_a_token(connect: Any) -> None:
+    admin = connect()
+    configuration = admin.get("/.well-known/openid-configuration")
+    assert configuration.headers["cache-control"] == "public, max-age=3600"
+    assert configuration.json == {
+        "issuer": "https://kubernetes.default.svc",
+        "jwks_uri": f"{admin.url}/openid/v1/jwks",
+        "response_types_supported": ["id_token"],
+        "subject_types_supported": ["public"],
+        "id_token_signing_alg_values_supported": ["ES256"],
+    }
+    keys = admin.get("/openid/v1/jwks")
+    assert keys.headers["content-type"] == "application/jwk-set+json"
+    (key,) = keys.json["keys"]
+    x, y = (int.from_bytes(plain(key[name])) for name in "xy")
+    public = ec.EllipticCurvePublicNumbers(x, y, ec.SECP256R1()).public_key()
+    signed, _, signature = new_token(admin).rpartition(".")
+    r, s = int.from_bytes(plain(signature)[:32]), int.from_bytes(plain(signature)[32:])
+    public.verify(utils.encode_dss_signature(r, s), signed.encode(), ec.ECDSA(hashes.SHA256()))
+
+
+def new_token(admin: Client) -> str:
+    """Make a service account and return a token of it."""
+    name = f"sa-{secrets.token_hex(4)}"
+    admin.post(ACCOUNTS, {"metadata": {"name": name}}).expect(201)
+    token: str = admin.post(f"{ACCOUNTS}/{name}/token", request()).expect(201)["status"]["token"]
+    return token
+
+
+def plain(text: str) -> bytes:
+    """Return the bytes of base64 for URLs."""
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "accept", "code"),
+    [
+        ("GET", "/openid/v1/jwks/", "*/*", 200),
+        ("GET", "/.well-known/openid-configuration/", "application/json", 200),
+        ("GET", "/openid/v1/jwks", "application/json", 406),
+        ("GET", "/.well-known/openid-configuration", "application/yaml", 406),
+        ("POST", "/openid/v1/jwks", "*/*", 405),
+        ("HEAD", "/.well-known/openid-configuration", "*/*", 405),
+        ("GET", "/openid/v1/jwks/x", "*/*", 404),
+        ("GET", "/openid/v1", "*/*", 404),
+    ],
+)
+def test_how_the_keys_are_asked_for(connect: Any, method: str, path: str, accept: str, code: int) -> None:
+    assert connect().request(method, path, headers={"Accept": accept}).status == code
+
+
+def test_strangers_are_told_nothing_of_the_issuer(connect: Any) -> None:
+    assert connect("none").get("/.well-known/openid-configuration").status == 401
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (["--service-account-jwks-uri=https://keys.example.com/jwks"], "https://keys.example.com/jwks"),
+        (["--service-account-issuer=http://plain.example.com"], None),  # upstream: the specification knows https alone
+        (["--service-account-issuer=https://example.com?a=b"], None),
+    ],
+)
+def test_what_flags_say_of_the_issuer(tmp_path: Path, own_etcd: Etcd, flags: list[str], told: str | None) -> None:
+    given = ["--insecure", "--port=0", f"--etcd-servers={own_etcd.url}", f"--etcd-prefix=/i-{secrets.token_hex(4)}"]
+    with running_server([*given, *flags], tmp_path) as server:
+        api = Client(server.url)
+        found = api.get("/.well-known/openid-configuration")
+        assert found.status == (200 if told else 404)
+        assert found.json.get("jwks_uri") == told
+        assert ("/openid/v1/jwks" in api.get("/").json["paths"]) is bool(told)
 
 
 def test_a_token_for_others_is_none_here(connect: Any) -> None:

@@ -255,6 +255,10 @@ def test_a_wrong_call_says_what_to_change(tmp_path: Path, flags: list[str], code
         (["--ready-file={bad}/x"], "--ready-file {bad}/x: Not a directory"),
         (["--data-dir={bad}"], "--data-dir {bad}: File exists"),
         (["--service-account-signing-key-file=/nowhere/k"], "--service-account-signing-key-file /nowhere/k: No such"),
+        (
+            ["--service-account-jwks-uri=http://a"],
+            "--service-account-jwks-uri requires https scheme, parsed as: http://a",
+        ),
         (["--service-account-signing-key-file={bad}"], "--service-account-signing-key-file {bad}: "),
         (["--service-resolver=/nowhere/s"], "--service-resolver /nowhere/s: No such file or directory"),
         (["--service-resolver={bad}"], "--service-resolver {bad}: expected a mapping of name.namespace:port"),

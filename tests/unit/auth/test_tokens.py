@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from apiext.auth.authentication import BadCredential, Credentials
 from apiext.auth.tokens import Account, Tokens
@@ -103,16 +103,36 @@ def test_a_given_key_must_be_one(tmp_path: Path) -> None:
         Tokens(tmp_path / "bad", ISSUER).check()
 
 
-def test_a_given_key_signs(tmp_path: Path, clock: Clock) -> None:
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    file = tmp_path / "sa-signer.key"
-    file.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
-        )
-    )
-    tokens = Tokens(file, ISSUER, clock=clock)
+def kept(file: Path, key: Any) -> Path:
+    """Write a private key to a file."""
+    form = serialization.PrivateFormat.TraditionalOpenSSL
+    file.write_bytes(key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()))
+    return file
+
+
+@pytest.mark.parametrize(
+    ("key", "algorithm", "shown"),
+    [
+        (rsa.generate_private_key(65537, 2048), "RS256", {"kty": "RSA", "e": "AQAB"}),
+        (ec.generate_private_key(ec.SECP256R1()), "ES256", {"kty": "EC", "crv": "P-256"}),
+        (ec.generate_private_key(ec.SECP384R1()), "ES384", {"kty": "EC", "crv": "P-384"}),
+        (ec.generate_private_key(ec.SECP521R1()), "ES512", {"kty": "EC", "crv": "P-521"}),
+    ],
+    ids=["RSA", "256", "384", "521"],
+)
+def test_a_given_key_signs(tmp_path: Path, clock: Clock, key: Any, algorithm: str, shown: dict[str, str]) -> None:
+    tokens = Tokens(kept(tmp_path / "sa-signer.key", key), ISSUER, clock=clock)
     token, _ = tokens.issue(ACCOUNT, 600)
-    assert part(token, 0)["alg"] == "RS256"
+    assert part(token, 0)["alg"] == algorithm
     assert tokens.user(token) is not None
     assert tokens.user(token[:-4] + "AAAA") is None
+    web_key = tokens.signer().web_key()
+    assert web_key.items() >= (shown | {"use": "sig", "alg": algorithm, "kid": part(token, 0)["kid"]}).items()
+    members = {"RSA": "use kty kid alg n e", "EC": "use kty kid crv alg x y"}[shown["kty"]]  # upstream's order
+    assert " ".join(web_key) == members
+
+
+def test_a_curve_that_no_token_has(tmp_path: Path) -> None:
+    file = kept(tmp_path / "odd.key", ec.generate_private_key(ec.SECP256K1()))
+    with pytest.raises(ValueError, match="must be 256, 384, or 521"):
+        Tokens(file, ISSUER).check()

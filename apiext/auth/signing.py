@@ -1,0 +1,114 @@
+"""The key that signs tokens: its algorithm, signatures, and itself as a JSON web key (RFC 7515, 7517, 7518)."""
+
+import base64
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa, utils
+
+from apiext.auth.certificates import write_private
+
+Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """What signatures on an elliptic curve are called, how they digest, and the bytes of each of their halves."""
+
+    algorithm: str
+    name: str
+    digest: hashes.HashAlgorithm
+    half: int
+
+
+_CURVES = {
+    "secp256r1": Curve("ES256", "P-256", hashes.SHA256(), 32),
+    "secp384r1": Curve("ES384", "P-384", hashes.SHA384(), 48),
+    "secp521r1": Curve("ES512", "P-521", hashes.SHA512(), 66),
+}
+
+
+class Signer:
+    """Signs with a private key, and tells its own signatures; raises ValueError for a curve that no token has."""
+
+    def __init__(self, key: Key) -> None:
+        self._key = key
+        self._curve: Curve | None = None
+        if isinstance(key, ec.EllipticCurvePrivateKey):
+            self._curve = _CURVES.get(key.curve.name)
+            if self._curve is None:
+                raise ValueError("unknown private key curve, must be 256, 384, or 521")  # upstream's words
+        self.algorithm = self._curve.algorithm if self._curve is not None else "RS256"
+        raw = key.public_key().public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+        self.key_id = encoded(hashlib.sha256(raw).digest()).decode()
+
+    def sign(self, text: bytes) -> bytes:
+        """Return the signature of a text."""
+        if isinstance(self._key, rsa.RSAPrivateKey):
+            return self._key.sign(text, padding.PKCS1v15(), hashes.SHA256())
+        assert self._curve is not None
+        r, s = utils.decode_dss_signature(self._key.sign(text, ec.ECDSA(self._curve.digest)))
+        return r.to_bytes(self._curve.half) + s.to_bytes(self._curve.half)
+
+    def is_signed(self, text: bytes, signature: bytes) -> bool:
+        """Tell whether a signature is this key's, of this text."""
+        public = self._key.public_key()
+        try:
+            if isinstance(public, rsa.RSAPublicKey):
+                public.verify(signature, text, padding.PKCS1v15(), hashes.SHA256())
+            else:
+                assert self._curve is not None
+                r, s = int.from_bytes(signature[: self._curve.half]), int.from_bytes(signature[self._curve.half :])
+                public.verify(utils.encode_dss_signature(r, s), text, ec.ECDSA(self._curve.digest))
+        except (InvalidSignature, ValueError):
+            return False
+        return True
+
+    def web_key(self) -> dict[str, str]:
+        """Return the public key as a JSON web key, its members as upstream's library orders them."""
+        public = self._key.public_key()
+        if isinstance(public, rsa.RSAPublicKey):
+            numbers = public.public_numbers()
+            kind, parts = {"kty": "RSA"}, {"n": _number(numbers.n), "e": _number(numbers.e)}
+        else:
+            assert self._curve is not None
+            point, size = public.public_numbers(), self._curve.half
+            kind = {"kty": "EC", "crv": self._curve.name}
+            parts = {"x": _number(point.x, size), "y": _number(point.y, size)}
+        head = {"use": "sig", "kty": kind.pop("kty"), "kid": self.key_id}
+        return head | kind | {"alg": self.algorithm} | parts
+
+
+def signer_of(file: Path) -> Signer:
+    """Return the signer of a PEM file, which is made if it is not there; raises OSError and ValueError."""
+    if not file.exists():
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_private(file, _new_key())
+    found = serialization.load_pem_private_key(file.read_bytes(), None)
+    if not isinstance(found, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
+        raise ValueError(f"{file}: tokens are signed with an EC or RSA key")  # noqa: TRY004 (it is the file's fault)
+    return Signer(found)
+
+
+def _new_key() -> bytes:
+    key = ec.generate_private_key(ec.SECP256R1())
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def _number(value: int, size: int = 0) -> str:
+    return encoded(value.to_bytes(size or (value.bit_length() + 7) // 8)).decode()
+
+
+def encoded(raw: bytes) -> bytes:
+    """Return bytes in base64 for URLs, without padding."""
+    return base64.urlsafe_b64encode(raw).rstrip(b"=")
+
+
+def decoded(text: bytes) -> bytes:
+    """Return the bytes of such a text; raises binascii.Error."""
+    return base64.b64decode(text + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)

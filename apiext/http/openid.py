@@ -1,0 +1,60 @@
+"""What verifies tokens of service accounts elsewhere: their issuer and its keys (OpenID Connect Discovery 1.0)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import orjson
+
+from apiext.auth.tokens import Tokens
+from apiext.http import responses
+from apiext.http.exchange import Reply
+from apiext.http.negotiation import JSON
+from apiext.meta import status
+
+CONFIGURATION, KEYS = "/.well-known/openid-configuration", "/openid/v1/jwks"
+_KEYS_TYPE = "application/jwk-set+json"
+_CACHED = ("Cache-Control", "public, max-age=3600")
+
+
+@dataclass(frozen=True, slots=True)
+class Issuer:
+    """The issuer of tokens as others see it; ``keys_url`` is where its keys are, below our own address when empty.
+
+    ``scheme`` is that of our own address.
+    """
+
+    tokens: Tokens
+    keys_url: str
+    scheme: str
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether the issuer is one that the specification knows; upstream shows nothing of others."""
+        parts = urlsplit(self.tokens.issuer)
+        return parts.scheme == "https" and not parts.query and not parts.fragment
+
+    def shown(self, path: str, host: str) -> Reply | None:
+        """Return the configuration or the keys, for who asked ``host``; None for other paths, 404 below these."""
+        if not self.is_shown:
+            return None
+        if path.startswith((f"{CONFIGURATION}/", f"{KEYS}/")):
+            raise status.resource_not_found()
+        if path == KEYS:
+            return _shown({"keys": [self.tokens.signer().web_key()]}, _KEYS_TYPE)
+        if path != CONFIGURATION:
+            return None
+        if not responses.is_host(host):
+            return responses.bad_host()
+        configuration: Mapping[str, str | Sequence[str]] = {
+            "issuer": self.tokens.issuer,
+            "jwks_uri": self.keys_url or f"{self.scheme}://{host}{KEYS}",
+            "response_types_supported": ["id_token"],
+            "subject_types_supported": ["public"],
+            "id_token_signing_alg_values_supported": [self.tokens.signer().algorithm],
+        }
+        return _shown(configuration, JSON)
+
+
+def _shown(document: Mapping[str, object], content_type: str) -> Reply:
+    return Reply(200, content_type, (orjson.dumps(document),), [_CACHED])

@@ -107,7 +107,7 @@ def apply(
     fields = recursive_difference(fields_of(of, config), write.versions.reset(write.api_version))
     managers[write.manager] = Owned(write.api_version, fields, last.time if last else "")
     new: Document = merged
-    if last is not None and last.fields and (_abroad(write, managers, last) or _gone(last.fields, fields)):
+    if last is not None and (_abroad(write, managers, last) or _gone(last.fields, fields)):
         new = dict(_pruned(write, merged, managers, last))
     changes = _ownable(write, compare(of, live, new))
     managers = _taken(write, live, new, managers, _losses(changes), force=force)

@@ -113,7 +113,10 @@ def plain(text: str) -> bytes:
     ],
 )
 def test_how_the_keys_are_asked_for(connect: Any, method: str, path: str, accept: str, code: int) -> None:
-    assert connect().request(method, path, headers={"Accept": accept}).status == code
+    answer = connect().request(method, path, headers={"Accept": accept})
+    assert answer.status == code
+    if path.endswith("/x"):
+        assert answer.json["message"] == "the server could not find the requested resource", "no list of paths"
 
 
 def test_strangers_are_told_nothing_of_the_issuer(connect: Any) -> None:

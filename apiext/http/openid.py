@@ -31,7 +31,10 @@ class Issuer:
     @property
     def is_shown(self) -> bool:
         """Whether the issuer is one that the specification knows; upstream shows nothing of others."""
-        parts = urlsplit(self.tokens.issuer)
+        try:
+            parts = urlsplit(self.tokens.issuer)
+        except ValueError:
+            return False
         return parts.scheme == "https" and not parts.query and not parts.fragment
 
     def shown(self, path: str, host: str) -> Reply | None:

@@ -129,6 +129,7 @@ def test_strangers_are_told_nothing_of_the_issuer(connect: Any) -> None:
         (["--service-account-jwks-uri=https://keys.example.com/jwks"], "https://keys.example.com/jwks"),
         (["--service-account-issuer=http://plain.example.com"], None),  # upstream: the specification knows https alone
         (["--service-account-issuer=https://example.com?a=b"], None),
+        (["--service-account-issuer=https://["], None),
     ],
 )
 def test_what_flags_say_of_the_issuer(tmp_path: Path, own_etcd: Etcd, flags: list[str], told: str | None) -> None:

@@ -294,7 +294,11 @@ def test_a_deprecated_version_is_told(audited: Audited) -> None:
     made = establish(audited.api, definition(fresh_group(), deprecated=True))
     last = audited.last("GET", f"/apis/{made['spec']['group']}/v1/widgets")
     assert last["annotations"] == {**ALLOWED, "k8s.io/deprecated": "true"}
-    _, watched = audited.ask("GET", f"/apis/{made['spec']['group']}/v1/widgets?watch=1&timeoutSeconds=1")
+    path = f"/apis/{made['spec']['group']}/v1/widgets"
+    with audited.api.watch(path, headers={"Audit-Id": "old"}, timeoutSeconds=1) as watch:
+        assert not list(watch)
+    until(lambda: "ResponseComplete" in audited.events("old"), "the end is told")
+    watched = audited.events("old")
     assert "k8s.io/deprecated" not in watched["ResponseStarted"]["annotations"], "it is counted at the end"
     assert watched["ResponseComplete"]["annotations"]["k8s.io/deprecated"] == "true"
 

@@ -32,9 +32,8 @@ from apiext.cel.values import (
     is_list,
 )
 
-NO_SLICE: list[
-    Any
-] = []  # Go data of a constructed list without elements: nil, as upstream appends them; told by its identity
+# Go data of a constructed list without elements: nil, as upstream appends them; told by its identity
+NO_SLICE: list[Any] = []
 UNNAMED = types.make("unspecified", "")  # of fields that a patch does not have; only dyn fits it
 _TEXTS = ("from", "op", "path")
 

@@ -204,7 +204,7 @@ async def update(verbs: Verbs, wanted: Update) -> Outcome:
             except KeyExists as race:
                 entry = race.current
             except OutdatedError:
-                pass  # it is made anew, by the new definition
+                pass  # it is made anew, by what has changed
             check_deadline(verbs, call)
             continue
         try:

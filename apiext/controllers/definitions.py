@@ -306,8 +306,8 @@ def shape(raw: bytes) -> str:
 def streams(raw: bytes) -> dict[str, str]:
     """Return for each version a text that changes when its open watches must end (SRV-015).
 
-    That is when something of it is shown otherwise; of what all versions share; or of the versions that objects may be
-    stored in, since a stream reads them as they were when it began.
+    That is when something of it is shown otherwise; of what all versions share, which versions there are among it; or
+    of the versions that objects may be stored in, since a stream reads them as they were when it began.
     """
     document = orjson.loads(raw)
     spec, status = document["spec"], document.get("status") or {}
@@ -320,6 +320,7 @@ def streams(raw: bytes) -> dict[str, str]:
         "accepted": status.get("acceptedNames"),
         "uid": document["metadata"].get("uid"),
         "stored": {name: shown[name]["schema"] for name in stored if name in shown},
+        "versions": sorted(shown),
     }
     return {name: _digest([parts, shared]).hex() for name, parts in shown.items()}
 

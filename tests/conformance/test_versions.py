@@ -329,30 +329,39 @@ def test_a_past_in_a_version_that_is_gone_is_too_old(api: Client) -> None:
 @pytest.mark.differs("an edit of a definition ends all of its watches")
 @pytest.mark.rows("SRV-015", "SRV-002")
 def test_an_edit_ends_the_streams_that_it_touches_and_no_other(api: Client) -> None:
-    served = serve(api, V1, V2)
+    third = {"name": "v3", "schema": spec_of(other=TEXT)}
+    served = serve(api, V1, V2, third)
     v1, v2, group = served["v1"], served["v2"], served["v1"].group
     since = api.get(v1.path()).expect(200)["metadata"]["resourceVersion"]
     described = spec_of(color={**TEXT, "description": "as painters call it", "title": "Color"}, note=TEXT)
-    added = {"name": "v3", "schema": spec_of(other=TEXT)}
     with api.watch(v1.path(), resourceVersion=since) as first, api.watch(v2.path(), resourceVersion=since) as second:
-        change(api, group, V1 | {"schema": described}, V2 | {"schema": described}).expect(200)
-        change(api, group, V1, V2, added).expect(200)
+        change(api, group, V1 | {"schema": described}, V2 | {"schema": described}, third).expect(200)
         v1.create("a")
         assert [watch.next()["object"]["metadata"]["name"] for watch in (first, second)] == ["a", "a"]
-        change(api, group, V1, V2 | {"served": False}, added).expect(200)
+        change(api, group, V1, V2 | {"served": False}, third).expect(200)
         assert list(second) == []
         assert api.get(v2.path()).status == 404
         v1.create("b")
         assert first.next()["object"]["metadata"]["name"] == "b"
-        third = Resource(api, group, "widgets", "Widget", "v3")
-        since = api.get(third.path()).expect(200)["metadata"]["resourceVersion"]
-        with api.watch(third.path(), resourceVersion=since) as other:
-            change(api, group, V1, added | {"schema": spec_of(other={"type": "integer"})}).expect(200)
+        since = api.get(served["v3"].path()).expect(200)["metadata"]["resourceVersion"]
+        with api.watch(served["v3"].path(), resourceVersion=since) as other:
+            touched = third | {"schema": spec_of(other={"type": "integer"})}
+            change(api, group, V1, V2 | {"served": False}, touched).expect(200)
             assert list(other) == []
         v1.create("c")
         assert first.next()["object"]["metadata"]["name"] == "c"
-        change(api, group, V1 | {"schema": spec_of(color=TEXT)}, added).expect(200)
+        change(api, group, V1 | {"schema": spec_of(color=TEXT)}, V2 | {"served": False}, touched).expect(200)
         assert list(first) == []
+
+
+@pytest.mark.rows("SRV-015")
+def test_a_version_that_comes_or_goes_ends_the_streams_of_all(api: Client) -> None:
+    v1 = serve(api, V1)["v1"]
+    for versions in ((V1, V2), (V1,)):
+        since = api.get(v1.path()).expect(200)["metadata"]["resourceVersion"]
+        with api.watch(v1.path(), resourceVersion=since) as watch:
+            change(api, v1.group, *versions).expect(200)
+            assert list(watch) == []
 
 
 @pytest.mark.rows("CND-002", "CND-004", "CND-010")

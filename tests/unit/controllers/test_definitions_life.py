@@ -140,8 +140,7 @@ async def test_many_definitions_of_one_group_at_once() -> None:
         ("description", False),
         ("label", False),
         ("schema", True),
-        ("version", False),
-        ("column of another version", False),
+        ("version", True),
         ("storage version", True),
         ("short name", True),
     ],
@@ -166,10 +165,6 @@ async def test_watches_end_when_the_meaning_changes_and_only_then(change: str, e
                 schema["properties"] = {"description": {"type": "string"}}
             elif change == "version":
                 document["spec"]["versions"].append({**version, "name": "v2", "storage": False})
-            elif change == "column of another version":
-                columns = [{"name": "A", "type": "string", "jsonPath": ".a"}]
-                second = {**version, "name": "v2", "storage": False, "additionalPrinterColumns": columns}
-                document["spec"]["versions"].append(second)
             elif change == "storage version":
                 document["spec"]["versions"].append({**version, "name": "v2"})
                 version["storage"] = False

@@ -20,6 +20,7 @@ from apiext.admission.versions import Convert, Shown, Versions, plain_conversion
 from apiext.cel.library.authorization import Question
 from apiext.documents.document import View
 from apiext.meta import status
+from apiext.meta.names import GroupResource
 from apiext.meta.status import StatusError
 from apiext.webhooks.breaker import Cut
 from apiext.webhooks.errors import CallError, TimedOut
@@ -37,6 +38,17 @@ POLICY_KINDS = frozenset(
      "MutatingAdmissionPolicyBinding")
 )  # fmt: skip
 EXEMPT = POLICY_KINDS | {"ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"}
+QUESTIONS = frozenset(
+    (
+        GroupResource("authentication.k8s.io", "selfsubjectreviews"),
+        GroupResource("authentication.k8s.io", "tokenreviews"),
+        GroupResource("authorization.k8s.io", "localsubjectaccessreviews"),
+        GroupResource("authorization.k8s.io", "selfsubjectaccessreviews"),
+        GroupResource("authorization.k8s.io", "selfsubjectrulesreviews"),
+        GroupResource("authorization.k8s.io", "subjectaccessreviews"),
+    )
+)
+"""What no policy is about, lest a cluster lock itself out (upstream: pkg/kubeapiserver/admission/exclusion)."""
 TOO_LATE = "request did not complete within requested timeout"
 
 

@@ -7,6 +7,7 @@ from apiext.documents.document import Document, View
 from apiext.meta import status
 from apiext.meta.names import GroupResource
 
+ACCESS_REVIEWS = GroupResource("authorization.k8s.io", "localsubjectaccessreviews")
 IMMORTAL = frozenset(("default", "kube-system", "kube-public"))
 
 
@@ -29,7 +30,8 @@ class NamespaceLifecycle:
 
         upstream: before other plug-ins mutate, and never again. What it saw of a namespace is a premise of the write.
         """
-        if attributes.operation == "CREATE" and attributes.namespace:
+        # upstream: access reviews are answered in any namespace, lest they tell whether it is there
+        if attributes.operation == "CREATE" and attributes.namespace and attributes.resource != ACCESS_REVIEWS:
             await self._must_be_open(attributes)
         if attributes.operation == "DELETE" and attributes.name in IMMORTAL and attributes.resource == NAMESPACES:
             raise status.forbidden(NAMESPACES, attributes.name, "this namespace may not be deleted")

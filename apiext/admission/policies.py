@@ -44,9 +44,11 @@ class Policies(Generic[C]):
         return self._policies.empty
 
     async def case(self, attributes: Attributes, new: View | None) -> "Case[C] | None":
-        """Return a write as it comes before the policies; None when there are none, or when it is about policies."""
+        """Return a write as it comes before the policies; None when there are none, or they may not judge it."""
         policies = await self._policies.current()
         if not policies or attributes.served is None or calls.exempt(attributes, calls.POLICY_KINDS):
+            return None
+        if attributes.resource in calls.QUESTIONS:
             return None
         return Case(self._around, self._params, attributes, new, policies, await self._bindings.current())
 

@@ -23,15 +23,19 @@ from apiext.meta.options import WriteOptions
 from apiext.meta.time import render
 from apiext.verbs import decoding, identity, ownership, read
 from apiext.verbs.call import Body, Call, Outcome, Verbs
+from apiext.verbs.write import attributes_of
 
 ACCOUNTS = GroupResource("", "serviceaccounts")
 _LEAST_SECONDS, _MOST_SECONDS = 600, 2**32
 _TOKEN_REQUEST = GroupKind("authentication.k8s.io", "TokenRequest")
+_TOKEN_REQUESTS = GroupResource(_TOKEN_REQUEST.group, _TOKEN_REQUEST.kind)  # upstream: conflicts name the kind
 _ONE_OF_BOTH = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
 _KEPT = frozenset(("managedFields", "namespace"))
 
-Answer = Callable[[Verbs, Call, Document], Awaitable[Document]]
-"""Question, normalised → its status, or metadata and status; raises StatusError."""
+Permit = Callable[[View], Awaitable[None]]
+"""The validating moment of admission, for a question that is in order; raises StatusError to deny."""
+Answer = Callable[[Verbs, Call, Document, Permit], Awaitable[Document]]
+"""Question, normalised and permitted once it is in order → its status, or metadata and status; raises StatusError."""
 
 
 async def answer(verbs: Verbs, call: Call, body: Body, options: WriteOptions) -> Outcome:
@@ -40,28 +44,43 @@ async def answer(verbs: Verbs, call: Call, body: Body, options: WriteOptions) ->
     if call.trail is not None:
         call.trail.requested(document)
     identity.settle_namespace(call, document)
-    if not call.endpoint.name:
+    if call.endpoint.name:  # a request for a token has no owners here, and keeps what it says of its account
+        document["metadata"].pop("managedFields", None)
+    else:
         ownership.claim(call, document, options, verbs.clock())
-    found = await REVIEWS[call.endpoint.review](verbs, call, document)
+    attributes = attributes_of(call, "CREATE", options, document, None)
+    if not verbs.admission.still("admit", attributes.operation, attributes.resource):
+        owned, document = document, await verbs.admission.mutate(attributes, document)
+        identity.settle_namespace(call, document)
+        ownership.check_admitted(call, owned, document)
+
+    async def permit(question: View) -> None:
+        attributes.new = question
+        if not verbs.admission.still("validate", attributes.operation, attributes.resource):
+            await verbs.admission.review(attributes)
+
+    found = await REVIEWS[call.endpoint.review](verbs, call, document, permit)
     return Outcome(201, document={**document, **found})
 
 
 # --- access ---
 
 
-async def _self_access(verbs: Verbs, call: Call, document: Document) -> Document:
+async def _self_access(verbs: Verbs, call: Call, document: Document, permit: Permit) -> Document:
     spec = document["spec"]
     _refuse(call, [*_attributes(spec), *_limits(spec), *_metadata(document)])
+    await permit(document)
     return _judged(verbs, call.user, spec)
 
 
-async def _access(verbs: Verbs, call: Call, document: Document) -> Document:
+async def _access(verbs: Verbs, call: Call, document: Document, permit: Permit) -> Document:
     spec = document["spec"]
     _refuse(call, [*_attributes(spec), *_subject(spec), *_limits(spec), *_metadata(document)])
+    await permit(document)
     return _judged(verbs, _user(spec), spec)
 
 
-async def _local_access(verbs: Verbs, call: Call, document: Document) -> Document:
+async def _local_access(verbs: Verbs, call: Call, document: Document, permit: Permit) -> Document:
     spec = document["spec"]
     local = _metadata(document, " except for namespace")
     errors = [*_attributes(spec), *_subject(spec), *_limits(spec), *local]
@@ -73,6 +92,7 @@ async def _local_access(verbs: Verbs, call: Call, document: Document) -> Documen
         shown = _shown(spec["nonResourceAttributes"])
         errors.append(invalid("spec.nonResourceAttributes", shown, "disallowed on this kind of request"))
     _refuse(call, errors)
+    await permit(document)
     return _judged(verbs, _user(spec), spec)
 
 
@@ -158,10 +178,11 @@ def _subject(spec: View) -> list[FieldError]:
 # --- rules ---
 
 
-async def _self_rules(verbs: Verbs, call: Call, document: Document) -> Document:
+async def _self_rules(verbs: Verbs, call: Call, document: Document, permit: Permit) -> Document:
     namespace = document["spec"].get("namespace", "")
     if not namespace:
         raise status.bad_request("no namespace on request")
+    await permit(document)
     found = rules_of(verbs.authorizer, call.user, namespace)
     shown: Document = {
         "resourceRules": [document_of(rule) for rule in found.rules if rule.resources],
@@ -176,11 +197,12 @@ async def _self_rules(verbs: Verbs, call: Call, document: Document) -> Document:
 # --- who ---
 
 
-async def _token(verbs: Verbs, call: Call, document: Document) -> Document:
+async def _token(verbs: Verbs, call: Call, document: Document, permit: Permit) -> Document:
     spec = document["spec"]
     token, audiences = spec.get("token", ""), spec.get("audiences") or []
     if not token:
         raise status.bad_request("token is required for TokenReview in authentication")
+    await permit(document)
     unknown: Document = {"status": {"user": {}}}
     account = verbs.accounts.user(token, audiences) if verbs.accounts is not None else None
     if account is not None:
@@ -203,7 +225,8 @@ def _known(user: User, audiences: Sequence[str]) -> Document:
     return {"status": {**found, "audiences": list(audiences)} if audiences else found}
 
 
-async def _self(verbs: Verbs, call: Call, document: Document) -> Document:
+async def _self(verbs: Verbs, call: Call, document: Document, permit: Permit) -> Document:
+    await permit(document)
     return {"metadata": {"creationTimestamp": verbs.clock()}, "status": {"userInfo": _info(call.user)}}
 
 
@@ -216,40 +239,42 @@ def _info(user: User) -> Document:
 # --- tokens of service accounts ---
 
 
-async def _token_request(verbs: Verbs, call: Call, document: Document) -> Document:
+async def _token_request(verbs: Verbs, call: Call, document: Document, permit: Permit) -> Document:
     """Return a token of the service account that the URL names; 404 without one."""
-    given = (document.get("metadata") or {}).get("name") or ""
+    given = document["metadata"].get("name") or ""
     if given and given != call.name:
         fault = invalid("metadata.name", given, "must match the service account name if specified")
         raise status.invalid(_TOKEN_REQUEST, call.name, [fault])
     entry = await read.get(verbs, call, "")
-    spec = document["spec"]
-    seconds = spec["expirationSeconds"]
-    if not _LEAST_SECONDS <= seconds <= _MOST_SECONDS:
-        bound = "less than 10 minutes" if seconds < _LEAST_SECONDS else "larger than 2^32 seconds"
-        fault = invalid(_SECONDS, seconds, f"may not specify a duration {bound}")
-        raise status.invalid(_TOKEN_REQUEST, "", [fault])
+    account = Account(call.namespace or "", call.name, orjson.loads(entry.raw)["metadata"].get("uid", ""))
+    wanted = document["metadata"].get("uid") or account.uid
+    if wanted != account.uid:
+        text = f"the UID in the token request ({wanted}) does not match the UID of the service account ({account.uid})"
+        raise status.conflict(_TOKEN_REQUESTS, call.name, text)
+    if verbs.accounts is None:
+        raise status.unavailable("this server makes no tokens")
+    spec = {**document["spec"], "audiences": document["spec"].get("audiences") or list(verbs.accounts.audiences)}
+    place = {"name": call.name, "namespace": account.namespace, "uid": account.uid}
+    metadata = {**document["metadata"], **place, "creationTimestamp": verbs.clock()}
+    _check_seconds(spec["expirationSeconds"])
+    unanswered = {"token": "", "expirationTimestamp": None}
+    await permit({**document, "metadata": metadata, "spec": spec, "status": unanswered})
     if spec.get("boundObjectRef") is not None:  # there are no pods here, and of other kinds upstream says the same
         bound = spec["boundObjectRef"]
         group, _, version = bound.get("apiVersion", "").rpartition("/")
         raise status.bad_request(f"cannot bind token to object of type {group}/{version}, Kind={bound.get('kind', '')}")
-    account = Account(call.namespace or "", call.name, orjson.loads(entry.raw)["metadata"].get("uid", ""))
-    if verbs.accounts is None:
-        raise status.unavailable("this server makes no tokens")
-    token, until = verbs.accounts.issue(account, seconds, spec.get("audiences") or ())
+    token, until = verbs.accounts.issue(account, spec["expirationSeconds"], document["spec"].get("audiences") or ())
     ends = render(datetime.fromtimestamp(until, UTC))
     if call.trail is not None and (known := verbs.accounts.user(token)) is not None:
         call.trail.annotations[ISSUED] = ",".join(dict(known[0].extra).get(CREDENTIAL_ID, ()))
-    return {
-        "metadata": {
-            "name": call.name,
-            "namespace": account.namespace,
-            "uid": account.uid,
-            "creationTimestamp": verbs.clock(),
-        },
-        "spec": {**spec, "audiences": spec.get("audiences") or list(verbs.accounts.audiences)},
-        "status": {"token": token, "expirationTimestamp": ends},
-    }
+    return {"metadata": metadata, "spec": spec, "status": {"token": token, "expirationTimestamp": ends}}
+
+
+def _check_seconds(seconds: int) -> None:
+    if not _LEAST_SECONDS <= seconds <= _MOST_SECONDS:
+        bound = "less than 10 minutes" if seconds < _LEAST_SECONDS else "larger than 2^32 seconds"
+        fault = invalid(_SECONDS, seconds, f"may not specify a duration {bound}")
+        raise status.invalid(_TOKEN_REQUEST, "", [fault])
 
 
 _SECONDS = "spec.expirationSeconds"

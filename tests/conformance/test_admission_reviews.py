@@ -1,0 +1,174 @@
+"""Questions and requests for tokens before webhooks and policies, which see them though nothing is stored."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.admission import (
+    BINDINGS,
+    MUTATING,
+    POLICIES,
+    VALIDATING,
+    configured,
+    document,
+    settled,
+    stored,
+    webhook,
+)
+from tests.support.admission_webhook import Webhook, deny, patch, running_webhook
+from tests.support.http_client import Client
+
+ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
+ASKED = {"resourceAttributes": {"verb": "get", "resource": "secrets", "namespace": "default"}}
+QUESTIONS = [
+    ("authorization.k8s.io", "selfsubjectaccessreviews", "SelfSubjectAccessReview", ASKED),
+    ("authorization.k8s.io", "subjectaccessreviews", "SubjectAccessReview", {**ASKED, "user": "joe"}),
+    ("authorization.k8s.io", "localsubjectaccessreviews", "LocalSubjectAccessReview", {**ASKED, "user": "joe"}),
+    ("authorization.k8s.io", "selfsubjectrulesreviews", "SelfSubjectRulesReview", {"namespace": "default"}),
+    ("authentication.k8s.io", "tokenreviews", "TokenReview", {"token": "x"}),
+    ("authentication.k8s.io", "selfsubjectreviews", "SelfSubjectReview", None),
+]
+OF_ALL = {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"]}
+
+
+def about(*names: str) -> dict[str, Any]:
+    return {**OF_ALL, "resources": list(names)}
+
+
+def ask(api: Client, group: str, plural: str, kind: str, spec: Any) -> Any:
+    place = "namespaces/default/" if plural.startswith("local") else ""
+    body = {"kind": kind} if spec is None else {"kind": kind, "spec": spec}
+    return api.post(f"/apis/{group}/v1/{place}{plural}", body)
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
+    with running_webhook(tmp_path_factory.mktemp("webhook")) as webhook:
+        yield webhook
+
+
+@pytest.fixture
+def hook(running: Webhook) -> Webhook:
+    running.forget()
+    return running
+
+
+@pytest.fixture
+def account(api: Client) -> Iterator[str]:
+    name = f"sa-{secrets.token_hex(4)}"
+    api.post(ACCOUNTS, {"metadata": {"name": name}}).expect(201)
+    yield name
+    api.delete(f"{ACCOUNTS}/{name}").expect(200)
+
+
+@pytest.mark.rows("ADM-001", "ADM-007", "KUB-004")
+@pytest.mark.parametrize("path", [MUTATING, VALIDATING], ids=["mutating", "validating"])
+@pytest.mark.parametrize(("group", "plural", "kind", "spec"), QUESTIONS)
+def test_a_question_is_put_to_webhooks(
+    api: Client, hook: Webhook, path: str, group: str, plural: str, kind: str, spec: Any
+) -> None:
+    with configured(api, path, webhook("v", hook.client_config(), about(plural))):
+        ask(api, group, plural, kind, spec).expect(201)
+        hook.answer = deny("not to be asked")
+        refused = ask(api, group, plural, kind, spec).expect(400)
+    assert refused["message"] == 'admission webhook "v.example.com" denied the request: not to be asked'
+    told = hook.requests()[0]
+    assert told["kind"] == {"group": group, "version": "v1", "kind": kind}
+    assert (told["operation"], told["resource"]["resource"], told["oldObject"]) == ("CREATE", plural, None)
+    assert told["object"]["kind"] == kind
+    assert told["object"].get("spec") or spec is None
+
+
+@pytest.mark.rows("ADM-001", "KUB-004")
+def test_what_is_no_question_is_put_to_nobody_who_validates(api: Client, hook: Webhook) -> None:
+    hook.answer = deny("never")
+    rules = about(*(plural for _, plural, _, _ in QUESTIONS))
+    with configured(api, VALIDATING, webhook("v", hook.client_config(), rules)):
+        for group, plural, kind, spec, code in (
+            ("authorization.k8s.io", "subjectaccessreviews", "SubjectAccessReview", {"user": "joe"}, 422),
+            ("authorization.k8s.io", "selfsubjectrulesreviews", "SelfSubjectRulesReview", {}, 400),
+            ("authentication.k8s.io", "tokenreviews", "TokenReview", {}, 400),
+        ):
+            assert "denied" not in ask(api, group, plural, kind, spec).expect(code)["message"]
+    assert hook.requests() == []
+
+
+@pytest.mark.rows("ADM-001", "AUT-002")
+def test_a_request_for_a_token_is_put_to_webhooks(api: Client, hook: Webhook, account: str) -> None:
+    body = {"kind": "TokenRequest", "spec": {"audiences": []}}
+    path = f"{ACCOUNTS}/{account}/token"
+    uid = api.get(f"{ACCOUNTS}/{account}").expect(200)["metadata"]["uid"]
+    hook.answer = patch({"op": "add", "path": "/spec/audiences", "value": ["others"]})
+    with configured(api, MUTATING, webhook("m", hook.client_config(), about("serviceaccounts/token"))):
+        assert api.post(path, body).expect(201)["spec"]["audiences"] == ["others"]
+    hook.forget()
+    hook.answer = deny("no tokens")
+    with configured(api, VALIDATING, webhook("v", hook.client_config(), about("serviceaccounts/token"))):
+        assert api.post(path, {**body, "spec": {"expirationSeconds": 1}}).status == 422
+        refused = api.post(path, body).expect(400)
+    assert refused["message"] == 'admission webhook "v.example.com" denied the request: no tokens'
+    (told,) = hook.requests()
+    assert told["kind"] == {"group": "authentication.k8s.io", "version": "v1", "kind": "TokenRequest"}
+    assert (told["resource"]["resource"], told["subResource"], told["name"]) == ("serviceaccounts", "token", account)
+    shown = told["object"]["metadata"]
+    assert (shown["name"], shown["namespace"], shown["uid"]) == (account, "default", uid)
+    assert told["object"]["spec"]["audiences"], "not the audiences that the token would have"
+
+
+@pytest.mark.rows("ADM-020")
+def test_policies_are_about_tokens_and_about_no_question(api: Client, account: str) -> None:
+    name = f"p-{secrets.token_hex(4)}"
+    rules = [about("serviceaccounts/token", *(plural for _, plural, _, _ in QUESTIONS))]
+    spec = {"matchConstraints": {"resourceRules": rules}, "validations": [{"expression": "false"}]}
+    bound = {"policyName": name, "validationActions": ["Deny"]}
+    with (
+        stored(api, POLICIES, document(POLICIES, name, spec=spec)),
+        stored(api, BINDINGS, document(BINDINGS, name, spec=bound)),
+    ):
+        settled(api, POLICIES)
+        for question in QUESTIONS:
+            ask(api, *question).expect(201)
+        refused = api.post(f"{ACCOUNTS}/{account}/token", {"kind": "TokenRequest", "spec": {}}).expect(422)
+    settled(api, POLICIES)
+    assert refused["message"].startswith(f'serviceaccounts "{account}" is forbidden: ValidatingAdmissionPolicy')
+
+
+@pytest.mark.rows("NSP-003", "NSP-004")
+def test_a_namespace_must_be_there_for_a_token_and_not_for_a_question(api: Client) -> None:
+    place, name = f"nosuch-{secrets.token_hex(4)}", f"going-{secrets.token_hex(4)}"
+    local = f"/apis/authorization.k8s.io/v1/namespaces/{place}/localsubjectaccessreviews"
+    asked = {"resourceAttributes": {**ASKED["resourceAttributes"], "namespace": place}, "user": "joe"}
+    # access reviews are answered in any namespace, lest they tell whether it is there
+    api.post(local, {"kind": "LocalSubjectAccessReview", "spec": asked}).expect(201)
+    token = {"kind": "TokenRequest", "spec": {}}
+    missing = api.post(f"/api/v1/namespaces/{place}/serviceaccounts/x/token", token).expect(404)
+    assert missing["message"] == f'namespaces "{place}" not found'
+    held = {"metadata": {"name": "held", "finalizers": ["example.com/hold"]}}
+    path = f"/api/v1/namespaces/{name}"
+    api.post("/api/v1/namespaces", {"metadata": {"name": name}}).expect(201)
+    api.post(f"{path}/serviceaccounts", held).expect(201)
+    api.delete(path).expect(200)
+    refused = api.post(f"{path}/serviceaccounts/held/token", token).expect(403)
+    assert refused["message"] == (
+        f'serviceaccounts "held" is forbidden: unable to create new content in namespace {name} '
+        "because it is being terminated"
+    )
+    api.patch(f"{path}/serviceaccounts/held", {"metadata": {"finalizers": None}}).expect(200)
+
+
+@pytest.mark.rows("AUT-002")
+def test_a_token_is_for_the_account_that_was_meant(api: Client, account: str) -> None:
+    uid = api.get(f"{ACCOUNTS}/{account}").expect(200)["metadata"]["uid"]
+    path = f"{ACCOUNTS}/{account}/token"
+    labelled = {"uid": uid, "labels": {"a": "b"}, "generateName": "x"}
+    answer = api.post(path, {"kind": "TokenRequest", "metadata": labelled, "spec": {}}).expect(201)
+    assert (answer["metadata"]["labels"], answer["metadata"]["generateName"]) == ({"a": "b"}, "x")
+    refused = api.post(path, {"kind": "TokenRequest", "metadata": {"uid": "other"}, "spec": {}}).expect(409)
+    text = f"the UID in the token request (other) does not match the UID of the service account ({uid})"
+    # conflicts name the kind
+    what = f'Operation cannot be fulfilled on TokenRequest.authentication.k8s.io "{account}"'
+    assert refused["message"] == f"{what}: {text}"

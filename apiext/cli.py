@@ -102,7 +102,8 @@ FLAGS = (
     Flag("authorization-mode", "AlwaysAllow, RBAC, or AlwaysDeny for all but system:masters", "AlwaysAllow", "A,B"),
     Flag("service-account-issuer", "issuer of service account tokens", "https://kubernetes.default.svc", "URL"),
     Flag("service-account-signing-key-file", "key of those tokens (default: made when first needed)", metavar="FILE"),
-    Flag("service-account-jwks-uri", "where others find that key (default: below our address)", metavar="URL"),
+    Flag("service-account-key-file", "further keys of those tokens, of before or of others", metavar="FILE"),
+    Flag("service-account-jwks-uri", "where others find those keys (default: below our address)", metavar="URL"),
     Flag("api-audiences", "whom those tokens are for (default: the issuer)", metavar="A,B"),
     Flag("anonymous-auth", "serve requests without credentials as system:anonymous", "false", switch=True),
     Flag("service-resolver", "YAML map of the services of webhooks: name.namespace:port to host:port", metavar="FILE"),
@@ -126,7 +127,10 @@ FLAGS = (
 
 
 _LISTS = frozenset(("A,B", "K=V,…", "URL[,URL]", "NAME[,NAME]"))
-_ADDED = frozenset(flag.name for flag in FLAGS if flag.metavar in _LISTS) | {"service-account-issuer"}
+_ADDED = frozenset(flag.name for flag in FLAGS if flag.metavar in _LISTS) | {
+    "service-account-issuer",
+    "service-account-key-file",
+}
 """Flags that may be given several times: each adds to those before it, as with kube-apiserver."""
 
 
@@ -301,8 +305,9 @@ def _build(values: Mapping[str, str], environment: Mapping[str, str], warn: Warn
         token=values["token"],
         event_ttl=_duration("event-ttl", values["event-ttl"]),
         authorization_modes=(modes := _authorization_modes(values["authorization-mode"], warn)),
-        service_account_issuer=values["service-account-issuer"].partition(",")[0],
-        service_account_key_file=values["service-account-signing-key-file"],
+        service_account_issuers=_names(values["service-account-issuer"]),
+        service_account_signing_key_file=values["service-account-signing-key-file"],
+        service_account_key_files=_names(values["service-account-key-file"]),
         service_account_keys_url=values["service-account-jwks-uri"],
         api_audiences=_names(values["api-audiences"]),
         anonymous_auth=_anonymous(values["anonymous-auth"], modes, warn),

@@ -169,8 +169,9 @@ class Config:
     token_auth_file: str = ""
     token: str = field(default="", repr=False)
     authorization_modes: tuple[str, ...] = (ALWAYS_ALLOW,)
-    service_account_issuer: str = "https://kubernetes.default.svc"
-    service_account_key_file: str = ""
+    service_account_issuers: tuple[str, ...] = ("https://kubernetes.default.svc",)
+    service_account_signing_key_file: str = ""
+    service_account_key_files: tuple[str, ...] = ()
     service_account_keys_url: str = ""
     api_audiences: tuple[str, ...] = ()
     event_ttl: float = 3600.0
@@ -218,6 +219,8 @@ class Config:
             raise ConfigError("--bind-address is empty: name an address of this machine, or 0.0.0.0 for all")
         if self.token and self.token.split() != [self.token]:
             raise ConfigError("--token: a token has no white space, since no header could bring it")
+        if not self.service_account_issuers:
+            raise ConfigError("--service-account-issuer is empty: tokens need one")
         if self.service_account_keys_url and not self.service_account_keys_url.startswith("https://"):
             raise ConfigError(
                 f"--service-account-jwks-uri requires https scheme, parsed as: {self.service_account_keys_url}"

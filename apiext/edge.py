@@ -11,6 +11,7 @@ from apiext.audit.auditor import Auditor
 from apiext.auth import authentication, certificates, kubeconfig
 from apiext.auth.authentication import Authenticator, Credentials, Everyone
 from apiext.auth.proxies import Proxies, ProxyError
+from apiext.auth.signing import Verifier, verifiers_of
 from apiext.auth.tokens import Account, Tokens
 from apiext.auth.user import SUPERUSER
 from apiext.config import Config, ConfigError, EtcdConfig, ProxyConfig, Worker
@@ -45,9 +46,13 @@ def identity(config: Config, exists: Callable[[Account], bool]) -> Identity:
 
     ``exists(account)`` tells whether a service account is still there.
     """
-    key = Path(config.service_account_key_file or config.data_dir / "pki" / "service-accounts.key")
-    accounts = Tokens(key, config.service_account_issuer, config.api_audiences, exists)
-    if config.service_account_key_file:
+    key = Path(config.service_account_signing_key_file or config.data_dir / "pki" / "service-accounts.key")
+    former: list[Verifier] = []
+    for file in config.service_account_key_files:
+        with launch.file_of("service-account-key-file", file):
+            former += verifiers_of(Path(file))
+    accounts = Tokens(key, config.service_account_issuers, config.api_audiences, exists, former=former)
+    if config.service_account_signing_key_file:
         with launch.file_of("service-account-signing-key-file", key):
             accounts.check()
     elif config.worker is not None:

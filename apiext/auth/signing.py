@@ -1,17 +1,22 @@
-"""The key that signs tokens: its algorithm, signatures, and itself as a JSON web key (RFC 7515, 7517, 7518)."""
+"""Keys that sign tokens and tell who did: algorithms, signatures, JSON web keys (RFC 7515, 7517, 7518)."""
 
 import base64
 import hashlib
+import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from cryptography.exceptions import InvalidSignature
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa, utils
 
 from apiext.auth.certificates import write_private
 
-Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey
+_PEM = re.compile(rb"-----BEGIN ([A-Z ]+)-----.*?-----END \1-----", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,31 +36,23 @@ _CURVES = {
 }
 
 
-class Signer:
-    """Signs with a private key, and tells its own signatures; raises ValueError for a curve that no token has."""
+class Verifier:
+    """Tells the signatures of a key by its public half; raises ValueError for a curve that no token has."""
 
-    def __init__(self, key: Key) -> None:
-        self._key = key
+    def __init__(self, key: PublicKey) -> None:
+        self._public = key
         self._curve: Curve | None = None
-        if isinstance(key, ec.EllipticCurvePrivateKey):
+        if isinstance(key, ec.EllipticCurvePublicKey):
             self._curve = _CURVES.get(key.curve.name)
             if self._curve is None:
                 raise ValueError("unknown private key curve, must be 256, 384, or 521")  # upstream's words
         self.algorithm = self._curve.algorithm if self._curve is not None else "RS256"
-        raw = key.public_key().public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+        raw = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
         self.key_id = encoded(hashlib.sha256(raw).digest()).decode()
-
-    def sign(self, text: bytes) -> bytes:
-        """Return the signature of a text."""
-        if isinstance(self._key, rsa.RSAPrivateKey):
-            return self._key.sign(text, padding.PKCS1v15(), hashes.SHA256())
-        assert self._curve is not None
-        r, s = utils.decode_dss_signature(self._key.sign(text, ec.ECDSA(self._curve.digest)))
-        return r.to_bytes(self._curve.half) + s.to_bytes(self._curve.half)
 
     def is_signed(self, text: bytes, signature: bytes) -> bool:
         """Tell whether a signature is this key's, of this text."""
-        public = self._key.public_key()
+        public = self._public
         try:
             if isinstance(public, rsa.RSAPublicKey):
                 public.verify(signature, text, padding.PKCS1v15(), hashes.SHA256())
@@ -68,8 +65,8 @@ class Signer:
         return True
 
     def web_key(self) -> dict[str, str]:
-        """Return the public key as a JSON web key, its members as upstream's library orders them."""
-        public = self._key.public_key()
+        """Return the key as a JSON web key, its members as upstream's library orders them."""
+        public = self._public
         if isinstance(public, rsa.RSAPublicKey):
             numbers = public.public_numbers()
             kind, parts = {"kty": "RSA"}, {"n": _number(numbers.n), "e": _number(numbers.e)}
@@ -82,13 +79,53 @@ class Signer:
         return head | kind | {"alg": self.algorithm} | parts
 
 
+class Signer(Verifier):
+    """Signs with a private key, and tells its own signatures."""
+
+    def __init__(self, key: PrivateKey) -> None:
+        super().__init__(key.public_key())
+        self._private = key
+
+    def sign(self, text: bytes) -> bytes:
+        """Return the signature of a text."""
+        if isinstance(self._private, rsa.RSAPrivateKey):
+            return self._private.sign(text, padding.PKCS1v15(), hashes.SHA256())
+        assert self._curve is not None
+        r, s = utils.decode_dss_signature(self._private.sign(text, ec.ECDSA(self._curve.digest)))
+        return r.to_bytes(self._curve.half) + s.to_bytes(self._curve.half)
+
+
+def verifiers_of(file: Path) -> list[Verifier]:
+    """Return the keys of a PEM file, which may be public, private or those of certificates; raises OSError, ValueError.
+
+    upstream: what else the file holds is passed over (client-go/util/keyutil)
+    """
+    found = [key for block in _PEM.finditer(file.read_bytes()) if (key := _public(block[1], block[0])) is not None]
+    if not found:
+        raise ValueError("data does not contain any valid RSA or ECDSA public keys")  # upstream's words
+    return [Verifier(key) for key in found]
+
+
+def _public(label: bytes, block: bytes) -> PublicKey | None:
+    """Return the public key of a block of PEM, None when there is none that tokens may be signed with."""
+    key: object = None
+    with suppress(ValueError, TypeError, UnsupportedAlgorithm):
+        if label == b"CERTIFICATE":
+            key = x509.load_pem_x509_certificate(block).public_key()
+        elif label.endswith(b"PRIVATE KEY"):
+            key = serialization.load_pem_private_key(block, None).public_key()
+        elif label.endswith(b"PUBLIC KEY"):
+            key = serialization.load_pem_public_key(block)
+    return key if isinstance(key, PublicKey) else None
+
+
 def signer_of(file: Path) -> Signer:
     """Return the signer of a PEM file, which is made if it is not there; raises OSError and ValueError."""
     if not file.exists():
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_private(file, _new_key())
     found = serialization.load_pem_private_key(file.read_bytes(), None)
-    if not isinstance(found, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
+    if not isinstance(found, PrivateKey):
         raise ValueError(f"{file}: tokens are signed with an EC or RSA key")  # noqa: TRY004 (it is the file's fault)
     return Signer(found)
 

@@ -12,7 +12,7 @@ from uuid import uuid4
 import orjson
 
 from apiext import limits
-from apiext.auth.signing import Signer, decoded, encoded, signer_of
+from apiext.auth.signing import Signer, Verifier, decoded, encoded, signer_of
 from apiext.auth.user import ACCOUNT_PREFIX, CREDENTIAL_ID, User, service_account
 
 _CLAIM = "kubernetes.io"
@@ -31,19 +31,23 @@ class Account:
 class Tokens:
     """Makes tokens and recognises its own; the key is read, or made, when it is first needed.
 
+    The first of the ``issuers`` makes tokens, those of the others count, too; so do signatures of the ``former`` keys.
     ``exists(account)`` tells whether an account is still there: with it go its tokens.
     """
 
     def __init__(
         self,
         key_file: Path,
-        issuer: str,
+        issuers: Sequence[str],
         audiences: Sequence[str] = (),
         exists: Callable[[Account], bool] = lambda _: True,
         clock: Callable[[], float] = time.time,
+        former: Sequence[Verifier] = (),
     ) -> None:
-        self.audiences = tuple(audiences) or (issuer,)
-        self.issuer = issuer
+        self.audiences = tuple(audiences) or tuple(issuers)
+        self.issuer = issuers[0]
+        self._issuers = frozenset(issuers)
+        self._former = former
         self._file = key_file
         self._exists = exists
         self._clock = clock
@@ -100,6 +104,18 @@ class Tokens:
             self._signer = signer_of(self._file)
         return self._signer
 
+    @property
+    def verifiers(self) -> list[Verifier]:
+        """The keys whose signatures count, each once: the former ones, and the one that signs."""
+        return list({key.key_id: key for key in (*self._former, self.signer())}.values())
+
+    def _is_signed(self, head: Any, signed: bytes, signature: bytes) -> bool:
+        algorithm, key_id = head.get("alg"), head.get("kid")
+        return any(
+            key.algorithm == algorithm and key_id in (None, "", key.key_id) and key.is_signed(signed, signature)
+            for key in self.verifiers
+        )
+
     def _claims(self, token: str) -> dict[str, Any] | None:
         """Return the claims of a token of ours, None for any other text."""
         if token.count(".") != _PARTS - 1 or len(token) > limits.MAX_TOKEN or not token.isascii():
@@ -111,12 +127,9 @@ class Tokens:
         signed, _, signature = token.encode().rpartition(b".")
         try:
             head, claims = (orjson.loads(decoded(part)) for part in signed.split(b"."))
-            signer = self.signer()
-            if head.get("alg") != signer.algorithm or not signer.is_signed(signed, decoded(signature)):
+            if claims.get("iss") not in self._issuers or not self._is_signed(head, signed, decoded(signature)):
                 return None
-            if claims.get("iss") != self.issuer:
-                return None
-        except (ValueError, AttributeError, binascii.Error):
+        except (ValueError, AttributeError, TypeError, binascii.Error):
             return None
         if len(self._known) >= limits.TOKENS_KNOWN:
             del self._known[next(iter(self._known))]

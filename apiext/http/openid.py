@@ -44,7 +44,7 @@ class Issuer:
         if path.startswith((f"{CONFIGURATION}/", f"{KEYS}/")):
             raise status.resource_not_found()
         if path == KEYS:
-            return _shown({"keys": [self.tokens.signer().web_key()]}, _KEYS_TYPE)
+            return _shown({"keys": [key.web_key() for key in self.tokens.verifiers]}, _KEYS_TYPE)
         if path != CONFIGURATION:
             return None
         if not responses.is_host(host):
@@ -54,7 +54,7 @@ class Issuer:
             "jwks_uri": self.keys_url or f"{self.scheme}://{host}{KEYS}",
             "response_types_supported": ["id_token"],
             "subject_types_supported": ["public"],
-            "id_token_signing_alg_values_supported": [self.tokens.signer().algorithm],
+            "id_token_signing_alg_values_supported": sorted({key.algorithm for key in self.tokens.verifiers}),
         }
         return _shown(configuration, JSON)
 

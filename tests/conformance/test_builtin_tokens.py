@@ -142,6 +142,33 @@ def test_what_flags_say_of_the_issuer(tmp_path: Path, own_etcd: Etcd, flags: lis
         assert ("/openid/v1/jwks" in api.get("/").json["paths"]) is bool(told)
 
 
+def test_tokens_outlast_the_change_of_their_key_and_issuer(tmp_path: Path, own_etcd: Etcd) -> None:
+    given = ["--insecure", "--port=0", f"--etcd-servers={own_etcd.url}", f"--etcd-prefix=/k-{secrets.token_hex(4)}"]
+    old, new = tmp_path / "old", tmp_path / "new"
+    for place in (old, new):
+        place.mkdir()
+    with running_server(given, old) as server:
+        api = Client(server.url)
+        api.post(ACCOUNTS, {"metadata": {"name": "sa"}}).expect(201)
+        token = api.post(f"{ACCOUNTS}/sa/token", request()).expect(201)["status"]["token"]
+        (first,) = api.get("/openid/v1/jwks").json["keys"]
+    former = f"--service-account-key-file={old / 'pki' / 'service-accounts.key'}"
+    issuers = [
+        "--service-account-issuer=https://new.example.com",
+        "--service-account-issuer=https://kubernetes.default.svc",
+    ]
+    review = {"kind": "TokenReview", "spec": {"token": token}}
+    with running_server([*given, former, *issuers], new) as server:
+        api = Client(server.url)
+        seen = api.post(f"{REVIEWS}/tokenreviews", review).expect(201)["status"]
+        assert (seen["authenticated"], seen["user"]["username"]) == (True, "system:serviceaccount:default:sa")
+        before, signing = api.get("/openid/v1/jwks").json["keys"]
+        assert (before, signing["kid"] != first["kid"]) == (first, True)
+        assert api.get("/.well-known/openid-configuration").json["issuer"] == "https://new.example.com"
+        made = api.post(f"{ACCOUNTS}/sa/token", request()).expect(201)
+        assert made["spec"]["audiences"] == ["https://new.example.com", "https://kubernetes.default.svc"]
+
+
 def test_a_token_for_others_is_none_here(connect: Any) -> None:
     admin, name = connect(), f"sa-{secrets.token_hex(4)}"
     admin.post(ACCOUNTS, {"metadata": {"name": name}}).expect(201)

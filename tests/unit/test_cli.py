@@ -243,6 +243,7 @@ def test_lists_add_up(tmp_path: Path) -> None:
             "--authorization-mode=RBAC", "--authorization-mode=AlwaysDeny", "--controllers=*",
             "--controllers=-garbage-collector-controller", "--api-audiences=a", "--api-audiences=b", "--tls-san=x",
             "--tls-san=y", "--service-account-issuer=https://one", "--service-account-issuer=https://two",
+            "--service-account-key-file=one.pub", "--service-account-key-file=two.pub",
             "--cors-allowed-origins=^https://a$", "--cors-allowed-origins=^https://b$",
         ],
         {},
@@ -254,7 +255,8 @@ def test_lists_add_up(tmp_path: Path) -> None:
     assert config.authorization_modes == ("RBAC", "AlwaysDeny")
     assert config.controllers == ("*", "-garbage-collector-controller")
     assert (config.api_audiences, config.tls_sans) == (("a", "b"), ("x", "y"))
-    assert config.service_account_issuer == "https://one"  # the first one makes tokens
+    assert config.service_account_issuers == ("https://one", "https://two")
+    assert config.service_account_key_files == ("one.pub", "two.pub")
     assert config.headers.cors_origins == ("^https://a$", "^https://b$")
 
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import base64
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives import serialization
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.x509.oid import NameOID
 
 from apiext.auth.authentication import BadCredential, Credentials
+from apiext.auth.signing import encoded, verifiers_of
 from apiext.auth.tokens import Account, Tokens
 from apiext.auth.user import User
 
@@ -37,7 +41,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def tokens(tmp_path: Path, clock: Clock) -> Tokens:
-    return Tokens(tmp_path / "pki" / "accounts.key", ISSUER, clock=clock)
+    return Tokens(tmp_path / "pki" / "accounts.key", [ISSUER], clock=clock)
 
 
 def part(token: str, number: int) -> dict[str, Any]:
@@ -72,18 +76,18 @@ def test_what_is_no_token_of_ours(tokens: Tokens, tmp_path: Path, clock: Clock) 
     token, _ = tokens.issue(ACCOUNT, 600)
     head, claims, signature = token.split(".")
     none = base64.urlsafe_b64encode(b'{"alg":"none"}').rstrip(b"=").decode()
-    other = Tokens(tmp_path / "other.key", ISSUER, clock=clock).issue(ACCOUNT, 600)[0]
+    other = Tokens(tmp_path / "other.key", [ISSUER], clock=clock).issue(ACCOUNT, 600)[0]
     bad = ["", "x", "..", f"{head}.{claims}.", f"{none}.{claims}.", f"{head}.{claims[:-2]}.{signature}", other, "ü.ü.ü"]
     for text in [*bad, f"{head}.{claims}.{signature[:-4]}AAAA", "a" * 9000 + ".b.c", f"{head}.bm8.{signature}"]:
         assert tokens.user(text) is None, text
-    again = Tokens(tmp_path / "pki" / "accounts.key", ISSUER, clock=clock)
+    again = Tokens(tmp_path / "pki" / "accounts.key", [ISSUER], clock=clock)
     assert again.user(token) is not None, "the key is kept"
-    assert Tokens(tmp_path / "pki" / "accounts.key", "https://other", clock=clock).user(token) is None
+    assert Tokens(tmp_path / "pki" / "accounts.key", ["https://other"], clock=clock).user(token) is None
 
 
 def test_a_token_goes_with_its_account(tmp_path: Path, clock: Clock) -> None:
     there = {ACCOUNT}
-    tokens = Tokens(tmp_path / "key", ISSUER, exists=there.__contains__, clock=clock)
+    tokens = Tokens(tmp_path / "key", [ISSUER], exists=there.__contains__, clock=clock)
     credentials = Credentials({"static": User("joe")}, tokens)
     token, _ = tokens.issue(ACCOUNT, 600)
     found = credentials.authenticate(f"Bearer {token}", None)
@@ -97,10 +101,10 @@ def test_a_token_goes_with_its_account(tmp_path: Path, clock: Clock) -> None:
 
 def test_a_given_key_must_be_one(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        Tokens(tmp_path / "missing", ISSUER).check()
+        Tokens(tmp_path / "missing", [ISSUER]).check()
     (tmp_path / "bad").write_text("no key")
     with pytest.raises(ValueError, match="PEM"):
-        Tokens(tmp_path / "bad", ISSUER).check()
+        Tokens(tmp_path / "bad", [ISSUER]).check()
 
 
 def kept(file: Path, key: Any) -> Path:
@@ -121,7 +125,7 @@ def kept(file: Path, key: Any) -> Path:
     ids=["RSA", "256", "384", "521"],
 )
 def test_a_given_key_signs(tmp_path: Path, clock: Clock, key: Any, algorithm: str, shown: dict[str, str]) -> None:
-    tokens = Tokens(kept(tmp_path / "sa-signer.key", key), ISSUER, clock=clock)
+    tokens = Tokens(kept(tmp_path / "sa-signer.key", key), [ISSUER], clock=clock)
     token, _ = tokens.issue(ACCOUNT, 600)
     assert part(token, 0)["alg"] == algorithm
     assert tokens.user(token) is not None
@@ -135,4 +139,68 @@ def test_a_given_key_signs(tmp_path: Path, clock: Clock, key: Any, algorithm: st
 def test_a_curve_that_no_token_has(tmp_path: Path) -> None:
     file = kept(tmp_path / "odd.key", ec.generate_private_key(ec.SECP256K1()))
     with pytest.raises(ValueError, match="must be 256, 384, or 521"):
-        Tokens(file, ISSUER).check()
+        Tokens(file, [ISSUER]).check()
+
+
+ALL = [rsa.generate_private_key(65537, 2048), ec.generate_private_key(ec.SECP256R1()),
+       ec.generate_private_key(ec.SECP384R1())]  # fmt: skip
+
+
+def public(key: Any) -> bytes:
+    found: bytes = key.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    return found
+
+
+def certificate(key: Any) -> bytes:
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "sa")])
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    builder = x509.CertificateBuilder(name, name, key.public_key(), 1, now, now + timedelta(1))
+    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+@pytest.mark.parametrize("key", ALL, ids=["RSA", "256", "384"])
+@pytest.mark.parametrize("form", ["public", "private", "certificate"])
+def test_signatures_of_former_keys_count(tmp_path: Path, clock: Clock, key: Any, form: str) -> None:
+    old = Tokens(kept(tmp_path / "old.key", key), [ISSUER], clock=clock)
+    token, _ = old.issue(ACCOUNT, 600)
+    assert Tokens(tmp_path / "new.key", [ISSUER], clock=clock).user(token) is None
+    file = tmp_path / "former.pem"
+    other = ec.generate_private_key(ec.SECP521R1())
+    text = {"public": public, "certificate": certificate, "private": lambda _: (tmp_path / "old.key").read_bytes()}
+    file.write_bytes(b"notes\n" + public(other) + b"-----BEGIN NOTE-----\nYQ==\n-----END NOTE-----\n" + text[form](key))
+    former = verifiers_of(file)
+    assert [it.algorithm for it in former] == ["ES512", old.signer().algorithm]
+    new = Tokens(tmp_path / "new.key", [ISSUER], clock=clock, former=former)
+    assert new.user(token) is not None
+    assert new.user(token[:-4] + "AAAA") is None
+    assert [it.key_id for it in new.verifiers] == [it.key_id for it in (*former, new.signer())]
+    again = Tokens(tmp_path / "old.key", [ISSUER], clock=clock, former=former)
+    assert [it.key_id for it in again.verifiers] == [it.key_id for it in former], "a key twice"
+
+
+def test_a_token_that_names_another_key_is_not_tried(tmp_path: Path, clock: Clock) -> None:
+    tokens = Tokens(tmp_path / "key", [ISSUER], clock=clock)
+    claims = tokens.issue(ACCOUNT, 600)[0].split(".")[1].encode()
+    for key_id, counts in ((None, True), ("", True), ("other", False), (7, False), ({}, False)):
+        head = {"alg": "ES256"} if key_id is None else {"alg": "ES256", "kid": key_id}
+        signed = encoded(json.dumps(head).encode()) + b"." + claims
+        token = (signed + b"." + encoded(tokens.signer().sign(signed))).decode()
+        assert (tokens.user(token) is not None) is counts, key_id
+
+
+def test_tokens_of_several_issuers_count(tmp_path: Path, clock: Clock) -> None:
+    old = Tokens(tmp_path / "key", [ISSUER], clock=clock)
+    token, _ = old.issue(ACCOUNT, 600)
+    new = Tokens(tmp_path / "key", ["https://new", ISSUER], clock=clock)
+    assert new.user(token) is not None
+    assert new.audiences == ("https://new", ISSUER)
+    assert part(new.issue(ACCOUNT, 600)[0], 1)["iss"] == "https://new"
+
+
+@pytest.mark.parametrize("text", [b"", b"no key", public(ec.generate_private_key(ec.SECP256R1()))[:-40]])
+def test_a_file_without_keys(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "bad.pem").write_bytes(text)
+    with pytest.raises(ValueError, match="does not contain any valid RSA or ECDSA public keys"):
+        verifiers_of(tmp_path / "bad.pem")  # what else the file holds is passed over (client-go/util/keyutil)

@@ -23,14 +23,13 @@ from apiext.meta.options import WriteOptions
 from apiext.meta.time import render
 from apiext.verbs import decoding, identity, ownership, read
 from apiext.verbs.call import Body, Call, Outcome, Verbs
-from apiext.verbs.write import attributes_of
+from apiext.verbs.write import attributes_of, warn_of_owners
 
 ACCOUNTS = GroupResource("", "serviceaccounts")
 _LEAST_SECONDS, _MOST_SECONDS = 600, 2**32
 _TOKEN_REQUEST = GroupKind("authentication.k8s.io", "TokenRequest")
 _TOKEN_REQUESTS = GroupResource(_TOKEN_REQUEST.group, _TOKEN_REQUEST.kind)  # upstream: conflicts name the kind
 _ONE_OF_BOTH = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
-_KEPT = frozenset(("managedFields", "namespace"))
 
 Permit = Callable[[View], Awaitable[None]]
 """The validating moment of admission, for a question that is in order; raises StatusError to deny."""
@@ -48,11 +47,12 @@ async def answer(verbs: Verbs, call: Call, body: Body, options: WriteOptions) ->
         document["metadata"].pop("managedFields", None)
     else:
         ownership.claim(call, document, options, verbs.clock())
+    warn_of_owners(call, document, admitted=False)
     attributes = attributes_of(call, "CREATE", options, document, None)
     if not verbs.admission.still("admit", attributes.operation, attributes.resource):
         owned, document = document, await verbs.admission.mutate(attributes, document)
-        identity.settle_namespace(call, document)
         ownership.check_admitted(call, owned, document)
+        warn_of_owners(call, document)
 
     async def permit(question: View) -> None:
         attributes.new = question
@@ -85,7 +85,7 @@ async def _local_access(verbs: Verbs, call: Call, document: Document, permit: Pe
     local = _metadata(document, " except for namespace")
     errors = [*_attributes(spec), *_subject(spec), *_limits(spec), *local]
     asked = spec.get("resourceAttributes")
-    if asked is not None and asked.get("namespace", "") != call.namespace:
+    if asked is not None and asked.get("namespace", "") != document["metadata"].get("namespace", ""):
         where = "spec.resourceAttributes.namespace"
         errors.append(invalid(where, asked.get("namespace", ""), "must match metadata.namespace"))
     if spec.get("nonResourceAttributes") is not None:
@@ -124,7 +124,7 @@ def _refuse(call: Call, errors: list[FieldError]) -> None:
 
 def _metadata(document: View, unless: str = "") -> list[FieldError]:
     given = document["metadata"]
-    if not given.keys() - _KEPT:
+    if not given.keys() - {"managedFields", "namespace" if unless else ""}:
         return []
     shown = orjson.Fragment(encode_in_order(objectmeta.in_go_order(in_order(given))))
     return [invalid("metadata", shown, f"must be empty{unless}")]
@@ -244,6 +244,10 @@ async def _token_request(verbs: Verbs, call: Call, document: Document, permit: P
     given = document["metadata"].get("name") or ""
     if given and given != call.name:
         fault = invalid("metadata.name", given, "must match the service account name if specified")
+        raise status.invalid(_TOKEN_REQUEST, call.name, [fault])
+    given = document["metadata"].get("namespace") or ""
+    if given and given != call.namespace:
+        fault = invalid("metadata.namespace", given, "must match the service account namespace if specified")
         raise status.invalid(_TOKEN_REQUEST, call.name, [fault])
     entry = await read.get(verbs, call, "")
     account = Account(call.namespace or "", call.name, orjson.loads(entry.raw)["metadata"].get("uid", ""))

@@ -119,6 +119,31 @@ def test_a_request_for_a_token_is_put_to_webhooks(api: Client, hook: Webhook, ac
     assert told["object"]["spec"]["audiences"], "not the audiences that the token would have"
 
 
+@pytest.mark.rows("ADM-004", "KUB-004", "AUT-002")
+def test_what_a_webhook_makes_of_a_question_is_judged(api: Client, hook: Webhook, account: str) -> None:
+    rules = about("serviceaccounts/token", *(plural for _, plural, _, _ in QUESTIONS))
+    hook.answer = patch({"op": "add", "path": "/metadata/namespace", "value": "x"})
+    with configured(api, MUTATING, webhook("m", hook.client_config(), rules)):
+        for question in QUESTIONS[:2]:
+            refused = ask(api, *question).expect(422)["message"]
+            assert 'metadata: Invalid value: {"namespace":"x","managedFields":[' in refused
+            assert refused.endswith("]}: must be empty")
+        refused = ask(api, *QUESTIONS[2]).expect(422)["message"]
+        assert refused.endswith(
+            'spec.resourceAttributes.namespace: Invalid value: "default": must match metadata.namespace'
+        )
+        refused = api.post(f"{ACCOUNTS}/{account}/token", {"kind": "TokenRequest", "spec": {}}).expect(422)["message"]
+        assert refused == (
+            f'TokenRequest.authentication.k8s.io "{account}" is invalid: metadata.namespace: Invalid value: "x": '
+            "must match the service account namespace if specified"
+        )
+        owner = {"apiVersion": "v1", "kind": "A", "name": "n", "uid": "u"}
+        hook.answer = patch({"op": "add", "path": "/metadata/ownerReferences", "value": [owner, owner]})
+        answer = api.post(f"{ACCOUNTS}/{account}/token", {"kind": "TokenRequest", "spec": {}})
+        assert answer.expect(201)["metadata"]["ownerReferences"] == [owner]
+        assert any("duplicate entries after mutating admission happens" in told for told in answer.warnings)
+
+
 @pytest.mark.rows("ADM-020")
 def test_policies_are_about_tokens_and_about_no_question(api: Client, account: str) -> None:
     name = f"p-{secrets.token_hex(4)}"

@@ -137,6 +137,10 @@ def test_what_a_webhook_makes_of_a_question_is_judged(api: Client, hook: Webhook
             f'TokenRequest.authentication.k8s.io "{account}" is invalid: metadata.namespace: Invalid value: "x": '
             "must match the service account namespace if specified"
         )
+        hook.answer = patch({"op": "add", "path": "/metadata/managedFields", "value": [{"operation": "Nope"}]})
+        answer = ask(api, *QUESTIONS[0])
+        assert [it["operation"] for it in answer.expect(201)["metadata"]["managedFields"]] == ["Update"]
+        assert any("managedFields" in told for told in answer.warnings)
         owner = {"apiVersion": "v1", "kind": "A", "name": "n", "uid": "u"}
         hook.answer = patch({"op": "add", "path": "/metadata/ownerReferences", "value": [owner, owner]})
         answer = api.post(f"{ACCOUNTS}/{account}/token", {"kind": "TokenRequest", "spec": {}})

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 import yaml
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec, utils
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa, utils
 
 from tests.support.http_client import Client
 from tests.support.processes import Etcd, running_server
@@ -152,19 +152,26 @@ def test_tokens_outlast_the_change_of_their_key_and_issuer(tmp_path: Path, own_e
         api.post(ACCOUNTS, {"metadata": {"name": "sa"}}).expect(201)
         token = api.post(f"{ACCOUNTS}/sa/token", request()).expect(201)["status"]["token"]
         (first,) = api.get("/openid/v1/jwks").json["keys"]
-    former = f"--service-account-key-file={old / 'pki' / 'service-accounts.key'}"
+    own = old / "pki" / "service-accounts.key"
+    other = rsa.generate_private_key(65537, 2048).private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    (tmp_path / "rsa.key").write_bytes(other)
+    former = [f"--service-account-key-file={own}", f"--service-account-key-file={tmp_path / 'rsa.key'}"]
     issuers = [
         "--service-account-issuer=https://new.example.com",
         "--service-account-issuer=https://kubernetes.default.svc",
     ]
     review = {"kind": "TokenReview", "spec": {"token": token}}
-    with running_server([*given, former, *issuers], new) as server:
+    with running_server([*given, *former, *issuers], new) as server:
         api = Client(server.url)
         seen = api.post(f"{REVIEWS}/tokenreviews", review).expect(201)["status"]
         assert (seen["authenticated"], seen["user"]["username"]) == (True, "system:serviceaccount:default:sa")
-        before, signing = api.get("/openid/v1/jwks").json["keys"]
+        before, _, signing = api.get("/openid/v1/jwks").json["keys"]
         assert (before, signing["kid"] != first["kid"]) == (first, True)
-        assert api.get("/.well-known/openid-configuration").json["issuer"] == "https://new.example.com"
+        shown = api.get("/.well-known/openid-configuration").expect(200)
+        assert shown["issuer"] == "https://new.example.com"
+        assert shown["id_token_signing_alg_values_supported"] == ["ES256", "RS256"]
         made = api.post(f"{ACCOUNTS}/sa/token", request()).expect(201)
         assert made["spec"]["audiences"] == ["https://new.example.com", "https://kubernetes.default.svc"]
 

@@ -20,7 +20,6 @@ from apiext.admission.versions import Convert, Shown, Versions, plain_conversion
 from apiext.cel.library.authorization import Question
 from apiext.documents.document import View
 from apiext.meta import status
-from apiext.meta.names import GroupResource
 from apiext.meta.status import StatusError
 from apiext.webhooks.breaker import Cut
 from apiext.webhooks.errors import CallError, TimedOut
@@ -38,17 +37,6 @@ POLICY_KINDS = frozenset(
      "MutatingAdmissionPolicyBinding")
 )  # fmt: skip
 EXEMPT = POLICY_KINDS | {"ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"}
-QUESTIONS = frozenset(
-    (
-        GroupResource("authentication.k8s.io", "selfsubjectreviews"),
-        GroupResource("authentication.k8s.io", "tokenreviews"),
-        GroupResource("authorization.k8s.io", "localsubjectaccessreviews"),
-        GroupResource("authorization.k8s.io", "selfsubjectaccessreviews"),
-        GroupResource("authorization.k8s.io", "selfsubjectrulesreviews"),
-        GroupResource("authorization.k8s.io", "subjectaccessreviews"),
-    )
-)
-"""What no policy is about, lest a cluster lock itself out (upstream: pkg/kubeapiserver/admission/exclusion)."""
 TOO_LATE = "request did not complete within requested timeout"
 
 
@@ -94,6 +82,15 @@ class Rejected(Exception):
 def exempt(attributes: Attributes, kinds: Collection[str] = EXEMPT) -> bool:
     """Tell whether nobody may judge the write: the configurations of judges themselves (ADM-002)."""
     return attributes.resource.group == GROUP and attributes.kind.kind in kinds
+
+
+def is_question(attributes: Attributes) -> bool:
+    """Tell whether no policy may judge: reviews, lest a server locks itself out.
+
+    (upstream: pkg/kubeapiserver/admission/exclusion; requests for tokens are judged)
+    """
+    served = attributes.served
+    return served is not None and bool(served.endpoints[""].review)
 
 
 async def _namespace_labels(around: Surroundings, attributes: Attributes, new: View | None) -> View:

@@ -48,7 +48,7 @@ class Policies(Generic[C]):
         policies = await self._policies.current()
         if not policies or attributes.served is None or calls.exempt(attributes, calls.POLICY_KINDS):
             return None
-        if attributes.resource in calls.QUESTIONS:
+        if calls.is_question(attributes):
             return None
         return Case(self._around, self._params, attributes, new, policies, await self._bindings.current())
 

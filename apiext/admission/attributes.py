@@ -32,8 +32,9 @@ class Requester(Protocol):
 
 
 class Form(NamedTuple):
-    """The version of the resource in which a write is shown, and the kind that objects have there."""
+    """Group and version of the resource in which a write is shown, and the kind that objects have there."""
 
+    group: str
     version: str
     kind_group: str
     kind_version: str
@@ -109,7 +110,7 @@ class Attributes:
         """The version and kind of the request."""
         if self._form is None:
             found = form_of(self.served, self.subresource) if self.served is not None else None
-            self._form = found or Form(self.version, self.kind.group, self.version, self.kind.kind)
+            self._form = found or Form(self.resource.group, self.version, self.kind.group, self.version, self.kind.kind)
         return self._form
 
     @property
@@ -145,5 +146,5 @@ def form_of(served: ServedVersion, subresource: str) -> Form | None:
     if endpoint is None:
         return None
     if endpoint.kind:
-        return Form(served.version, endpoint.group, endpoint.version, endpoint.kind)
-    return Form(served.version, served.group, served.version, served.kind)
+        return Form(served.group, served.version, endpoint.group, endpoint.version, endpoint.kind)
+    return Form(served.group, served.version, served.group, served.version, served.kind)

@@ -49,7 +49,7 @@ def variables(
 
 def request(attributes: Attributes, form: Form) -> dict[str, Any]:
     """Return the request of an AdmissionReview without uid and objects, empty fields left out (ADM-007)."""
-    found: dict[str, Any] = {**_place(attributes.resource, form, attributes.form)}
+    found: dict[str, Any] = {**_place(attributes.resource.resource, form, attributes.form)}
     if attributes.subresource:
         found["subResource"] = found["requestSubResource"] = attributes.subresource
     if attributes.name:
@@ -77,14 +77,13 @@ def _user_info(user: Requester) -> dict[str, Any]:
 
 
 @lru_cache(limits.FORMS_SEEN)
-def _place(resource: GroupResource, form: Form, own: Form) -> Mapping[str, Mapping[str, str]]:
+def _place(plural: str, form: Form, own: Form) -> Mapping[str, Mapping[str, str]]:
     """Return kind and resource as a hook sees them and as they were asked for."""
-    group, plural = resource.group, resource.resource
     return {
         "kind": {"group": form.kind_group, "version": form.kind_version, "kind": form.kind},
-        "resource": {"group": group, "version": form.version, "resource": plural},
+        "resource": {"group": form.group, "version": form.version, "resource": plural},
         "requestKind": {"group": own.kind_group, "version": own.kind_version, "kind": own.kind},
-        "requestResource": {"group": group, "version": own.version, "resource": plural},
+        "requestResource": {"group": own.group, "version": own.version, "resource": plural},
     }
 
 

@@ -21,14 +21,13 @@ class Rule:
     scope: str = "*"
     names: frozenset[str] = frozenset()
 
-    def matches(self, attributes: Attributes, version: str) -> bool:
-        """Tell whether a write is meant, seen as one of the resource's version."""
-        resource = attributes.resource
+    def matches(self, attributes: Attributes, group: str, version: str) -> bool:
+        """Tell whether a write is meant, seen as one of the resource in a group and version."""
         return (
             not self.operations.isdisjoint((attributes.operation, "*"))
-            and not self.groups.isdisjoint((resource.group, "*"))
+            and not self.groups.isdisjoint((group, "*"))
             and not self.versions.isdisjoint((version, "*"))
-            and self._has_resource(resource.resource, attributes.subresource)
+            and self._has_resource(attributes.resource.resource, attributes.subresource)
             and (self.scope == "*" or self._in_scope(attributes))
             and (not self.names or attributes.name in self.names)
         )
@@ -115,18 +114,20 @@ def labels_of(document: View) -> Mapping[str, str]:
 
 def _form(rules: Sequence[Rule], attributes: Attributes, equivalent: bool) -> Form | None:
     """Return the version of the first rule that matches: the request's own, else an equal resource's."""
+    group, version = attributes.resource.group, attributes.version
     for rule in rules:
-        if rule.matches(attributes, attributes.version):
+        if rule.matches(attributes, group, version):
             return attributes.form
     definition = attributes.definition
     if not equivalent or definition is None:
         return None
     versions = definition.all_versions or definition.versions  # upstream: those that are not served, too
-    if len(versions) == 1:
+    if len(versions) == 1 and not definition.equals:
         return None
+    others = [served for name, served in versions.items() if name != version]
     for rule in rules:
-        for name, served in versions.items():
-            if name != attributes.version and rule.matches(attributes, name):
+        for served in (*others, *definition.equals):
+            if rule.matches(attributes, served.group, served.version):
                 found = form_of(served, attributes.subresource)
                 if found is not None:
                     return found

@@ -111,7 +111,7 @@ class _Round:
         """Return the object after each mutation that could be made; upstream goes on after one that could not."""
         attributes, policy = self._case.attributes, use.policy
         assert attributes.definition is not None
-        kind = kind_of(use.form, served_in(attributes.definition, use.form.version), attributes.subresource)
+        kind = kind_of(use.form, served_in(attributes.definition, use.form), attributes.subresource)
         for mutation in policy.content.mutations:
             try:
                 value = await mutation.value(policy, {**known, "object": dynamic(document)})

@@ -18,10 +18,10 @@ Convert = Callable[[ServedResource, View, str], Awaitable[Document]]
 
 async def plain_conversion(definition: ServedResource, document: View, api_version: str) -> Document:
     """Return an object in another version when no webhook is needed for it (VER-003)."""
-    target = served_in(definition, api_version)
+    target = _served_in(definition, api_version)
     if not target.typed:
         return {**document, "apiVersion": api_version}
-    source = served_in(definition, str(document.get("apiVersion", "")))
+    source = _served_in(definition, str(document.get("apiVersion", "")))
     found = target.decode(source.encode(dict(document)), 0)
     found["metadata"].pop("resourceVersion", None)
     revision = (document.get("metadata") or {}).get("resourceVersion")
@@ -30,10 +30,22 @@ async def plain_conversion(definition: ServedResource, document: View, api_versi
     return found
 
 
-def served_in(definition: ServedResource, api_version: str) -> ServedVersion:
-    """Return the version of a resource, served or not, by its apiVersion."""
-    versions = definition.all_versions or definition.versions
-    return versions[api_version.rpartition("/")[2]]
+def served_in(definition: ServedResource, form: Form) -> ServedVersion:
+    """Return the version in which a write is shown, served or not."""
+    return _version(definition, form.group, form.version)
+
+
+def _served_in(definition: ServedResource, api_version: str) -> ServedVersion:
+    group, _, version = api_version.rpartition("/")
+    return _version(definition, group, version)
+
+
+def _version(definition: ServedResource, group: str, version: str) -> ServedVersion:
+    if group != definition.group:
+        for served in definition.equals:
+            if (served.group, served.version) == (group, version):
+                return served
+    return (definition.all_versions or definition.versions)[version]
 
 
 def normalized(served: ServedVersion, subresource: str, document: Document) -> Document:
@@ -113,7 +125,7 @@ Settle = Callable[[ServedVersion, str, Document], Document]
 """(version, subresource, object) → the object as the version has it; raises StatusError."""
 
 
-_OF_KIND = slice(1, 3)  # group and version in a Form
+_OF_KIND = slice(2, 4)  # group and version in a Form
 
 
 class Versions:
@@ -149,7 +161,7 @@ class Versions:
         definition = self._attributes.definition
         assert definition is not None, "only a known resource has other versions"
         back = await self._convert(definition, new, own.api_version)
-        back = settle(served_in(definition, own.api_version), self._attributes.subresource, back)
+        back = settle(served_in(definition, own), self._attributes.subresource, back)
         before, there = self._known[own[_OF_KIND]], self._known[form[_OF_KIND]]
         self._known = {own[_OF_KIND]: before.with_new(back), form[_OF_KIND]: there.with_new(new)}
         return back

@@ -171,7 +171,7 @@ def _patched(attributes: Attributes, form: Form, shown: Shown, operations: list[
     except json_patch.PatchInvalid as error:
         raise status.internal(str(error)) from error
     changed = found != shown.new
-    return changed, normalized(served_in(attributes.definition, form.version), attributes.subresource, found)
+    return changed, normalized(served_in(attributes.definition, form), attributes.subresource, found)
 
 
 class ValidatingWebhooks(_Webhooks):

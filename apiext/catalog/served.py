@@ -202,8 +202,9 @@ class ServedResource:
     ``identity`` changes with the definition's uid and shape. ``all_versions`` holds the unserved
     ones too, to read and write what is stored. ``conversion`` is the webhook's settings in v1 form, None without one.
     ``content`` changes with all of the definition's spec, prose too, with the names accepted and the uid; empty when
-    nobody knows it. ``stored_as`` is the resource whose objects are shown, None for its own; ``review`` tells that
-    nothing is stored at all. ``ttl`` are the seconds after its last write when an object goes by itself, 0 for never.
+    nobody knows it. ``stored_as`` is the resource whose objects are shown, None for its own; ``equals`` are the versions
+    of other groups that show the same objects. ``review`` tells that nothing is stored at all. ``ttl`` are the seconds
+    after its last write when an object goes by itself, 0 for never.
     """
 
     group: str
@@ -223,6 +224,7 @@ class ServedResource:
     conversion: View | None = None
     content: str = ""
     stored_as: GroupResource | None = None
+    equals: tuple[ServedVersion, ...] = ()
     review: bool = False
     ttl: int = 0
 

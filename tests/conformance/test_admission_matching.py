@@ -12,6 +12,7 @@ from tests.support.admission import MUTATING, VALIDATING, configured, rule, webh
 from tests.support.admission_webhook import Webhook, deny, patch, running_webhook
 from tests.support.conversion_webhook import answer, crontab, failed, serve_crontabs
 from tests.support.definitions import Resource, definition, establish, fresh_group, serve
+from tests.support.events import event
 from tests.support.http_client import Client
 
 
@@ -151,6 +152,50 @@ def test_equal_resources_in_other_versions(api: Client, hook: Webhook, policy: s
         assert request["requestKind"]["version"] == request["requestResource"]["version"] == "v1"
         assert request["object"]["apiVersion"] == f"{widgets.group}/v2"
         assert request["oldObject"]["apiVersion"] == f"{widgets.group}/v2"
+
+
+@pytest.mark.rows("ADM-005")
+@pytest.mark.parametrize("policy", ["Equivalent", "Exact"])
+@pytest.mark.parametrize(("asked", "group", "text"), [
+    ("", "events.k8s.io", "note"),
+    ("events.k8s.io", "", "message"),
+])  # fmt: skip
+def test_events_are_the_same_in_both_of_their_groups(
+    api: Client, hook: Webhook, policy: str, asked: str, group: str, text: str
+) -> None:
+    about = {"operations": ["*"], "apiGroups": [group], "apiVersions": ["v1"], "resources": ["events"]}
+    path, wanted = event(asked)
+    name = wanted["metadata"]["name"]
+    with configured(api, VALIDATING, webhook("v", hook.client_config(), about, matchPolicy=policy)):
+        api.post(path, wanted).expect(201)
+        api.delete(f"{path}/{name}").expect(200)
+    assert len(hook.reviews) == (2 if policy == "Equivalent" else 0)
+    for request, member in zip(hook.requests(), ("object", "oldObject"), strict=False):
+        assert request["kind"] == {"group": group, "version": "v1", "kind": "Event"}
+        assert request["resource"] == {"group": group, "version": "v1", "resource": "events"}
+        assert request["requestKind"] == {"group": asked, "version": "v1", "kind": "Event"}
+        assert request["requestResource"] == {"group": asked, "version": "v1", "resource": "events"}
+        shown = request[member]
+        assert shown["apiVersion"] == (f"{group}/v1" if group else "v1")
+        assert (shown["metadata"]["name"], shown[text]) == (name, "hi")
+
+
+@pytest.mark.rows("ADM-005", "ADM-014")
+@pytest.mark.parametrize(("asked", "group", "there", "here"), [
+    ("", "events.k8s.io", "note", "message"),
+    ("events.k8s.io", "", "message", "note"),
+])  # fmt: skip
+def test_a_patch_of_an_event_in_its_other_group_is_carried_back(
+    api: Client, hook: Webhook, asked: str, group: str, there: str, here: str
+) -> None:
+    about = {"operations": ["CREATE"], "apiGroups": [group], "apiVersions": ["*"], "resources": ["events"]}
+    hook.answer = patch({"op": "replace", "path": f"/{there}", "value": "patched"})
+    path, wanted = event(asked)
+    with configured(api, MUTATING, webhook("m", hook.client_config(), about)):
+        made = api.post(path, wanted).expect(201)
+    assert (made["apiVersion"], made[here]) == (wanted["apiVersion"], "patched")
+    assert there not in made
+    assert api.get(f"{path}/{wanted['metadata']['name']}").expect(200) == made
 
 
 @pytest.mark.rows("ADM-005", "ADM-006")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from tests.support.admission import (
 )
 from tests.support.admission_webhook import Raw, patch, running_webhook
 from tests.support.definitions import Resource, definition, establish, fresh_group, serve
+from tests.support.events import event
 from tests.support.http_client import Client
 from tests.support.processes import Etcd, Server, running_server
 
@@ -371,6 +372,27 @@ def test_versions(api: Client, widgets: Resource) -> None:
         with policy(api, {"resourceRules": [rule(widgets)], "matchPolicy": match}, seen):
             found = api.post(new.path(), new.make("a"), dryRun="All").expect(201)
         assert (found["apiVersion"], found["spec"]["note"]) == (f"{widgets.group}/v2", note)
+
+
+@pytest.mark.rows("ADM-005")
+@pytest.mark.parametrize(("group", "there", "asked", "here"), [
+    ("", "message", "events.k8s.io", "note"),
+    ("events.k8s.io", "note", "", "message"),
+])  # fmt: skip
+@pytest.mark.parametrize("by", [
+    lambda name: apply(f"Object{{{name}: object.{name} + ' ' + request.resource.group + '!'}}"),
+    lambda name: json_patch(
+        f"[JSONPatch{{op: 'replace', path: '/{name}', value: object.{name} + ' ' + request.resource.group + '!'}}]"
+    ),
+], ids=["apply", "patch"])  # fmt: skip
+def test_events_are_the_same_in_both_of_their_groups(
+    api: Client, by: Callable[[str], dict[str, Any]], group: str, there: str, asked: str, here: str
+) -> None:
+    about = {"operations": ["CREATE"], "apiGroups": [group], "apiVersions": ["v1"], "resources": ["events"]}
+    path, wanted = event(asked)
+    with policy(api, {"resourceRules": [about]}, by(there)):
+        made = api.post(path, wanted, dryRun="All").expect(201)
+    assert (made["apiVersion"], made[here]) == (wanted["apiVersion"], f"hi {group}!")
 
 
 @pytest.mark.parametrize(("version", "note"), [("v2", "v1"), ("v1", "none")])

@@ -101,7 +101,14 @@ def kinds(
     ``enabled(group_version, default)`` knows better than the row. ``event_ttl`` are the seconds that objects stay
     which go by themselves.
     """
-    return [resource(row, event_ttl=event_ttl) for row in rows() if enabled(row.api_version, not row.on_request)]
+    found = [resource(row, event_ttl=event_ttl) for row in rows() if enabled(row.api_version, not row.on_request)]
+    return [replace(one, equals=_equals(one, found)) for one in found]
+
+
+def _equals(one: ServedResource, of: list[ServedResource]) -> tuple[ServedVersion, ...]:
+    """Return the versions of other groups that show the objects of a resource, too."""
+    same = [other for other in of if other is not one and other.stored_resource == one.stored_resource]
+    return tuple(version for other in same for version in other.versions.values())
 
 
 def resource(row: Row, read: Callable[[str], Types] = types_of, event_ttl: int = limits.EVENT_TTL) -> ServedResource:

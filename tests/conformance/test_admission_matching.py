@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.support.admission import MUTATING, VALIDATING, configured, rule, webhook
-from tests.support.admission_webhook import Webhook, deny, patch, running_webhook
+from tests.support.admission_webhook import Webhook, deny, fixtures, patch
 from tests.support.conversion_webhook import answer, crontab, failed, serve_crontabs
 from tests.support.definitions import Resource, definition, establish, fresh_group, serve
 from tests.support.events import event
 from tests.support.http_client import Client
 
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
-    with running_webhook(tmp_path_factory.mktemp("webhook")) as webhook:
-        yield webhook
-
-
-@pytest.fixture
-def hook(running: Webhook) -> Webhook:
-    running.forget()
-    return running
+running, hook = fixtures()
 
 
 PREFIX = "Internal error occurred: "

@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
 from tests.support.admission import MUTATING, VALIDATING, configured, rule, webhook
-from tests.support.admission_webhook import Webhook, patch, running_webhook
+from tests.support.admission_webhook import Webhook, fixtures, patch
 from tests.support.definitions import Resource, fresh_group, serve
 from tests.support.http_client import APPLY, MERGE, Client
 
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
-    with running_webhook(tmp_path_factory.mktemp("webhook")) as webhook:
-        yield webhook
-
-
-@pytest.fixture
-def hook(running: Webhook) -> Webhook:
-    running.forget()
-    return running
+running, hook = fixtures()
 
 
 @pytest.fixture

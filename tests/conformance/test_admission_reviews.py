@@ -19,7 +19,7 @@ from tests.support.admission import (
     stored,
     webhook,
 )
-from tests.support.admission_webhook import Webhook, deny, patch, running_webhook
+from tests.support.admission_webhook import Webhook, deny, fixtures, patch
 from tests.support.http_client import Client
 
 ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
@@ -45,16 +45,7 @@ def ask(api: Client, group: str, plural: str, kind: str, spec: Any) -> Any:
     return api.post(f"/apis/{group}/v1/{place}{plural}", body)
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
-    with running_webhook(tmp_path_factory.mktemp("webhook")) as webhook:
-        yield webhook
-
-
-@pytest.fixture
-def hook(running: Webhook) -> Webhook:
-    running.forget()
-    return running
+running, hook = fixtures()
 
 
 @pytest.fixture

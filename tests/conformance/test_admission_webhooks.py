@@ -4,29 +4,18 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.support import admission_webhook as hooks
 from tests.support.admission import MUTATING, VALIDATING, configured, rule, settled, webhook
-from tests.support.admission_webhook import Webhook, allow, deny, page, patch, running_webhook
+from tests.support.admission_webhook import Webhook, allow, deny, fixtures, page, patch
 from tests.support.definitions import Resource, definition, fresh_group, serve
 from tests.support.http_client import DEFINITIONS, JSON_PATCH, Client
 from tests.support.waiting import until
 
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
-    with running_webhook(tmp_path_factory.mktemp("webhook")) as webhook:
-        yield webhook
-
-
-@pytest.fixture
-def hook(running: Webhook) -> Webhook:
-    running.forget()
-    return running
+running, hook = fixtures()
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import pytest
 from tests.support import admission_webhook as hooks
 from tests.support import tls
 from tests.support.admission import MUTATING, VALIDATING, configured, rule, webhook
-from tests.support.admission_webhook import Raw, Webhook, document, page, running_webhook
+from tests.support.admission_webhook import Raw, Webhook, document, fixtures, page, running_webhook
 from tests.support.definitions import Resource, serve
 from tests.support.http_client import Client
 from tests.support.processes import Server, free_port
@@ -27,16 +27,7 @@ KIND = f"{INVALID}expected webhook response of admission.k8s.io/v1, Kind=Admissi
 V1 = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
-    with running_webhook(tmp_path_factory.mktemp("webhook")) as webhook:
-        yield webhook
-
-
-@pytest.fixture
-def hook(running: Webhook) -> Webhook:
-    running.forget()
-    return running
+running, hook = fixtures()
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from tests.support.conversion_webhook import (
     crontab,
     crontab_definition,
     failed,
-    running_webhook,
+    fixtures,
     serve_crontabs,
     slowly,
 )
@@ -40,19 +40,7 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
-    """A webhook."""
-    with running_webhook(tmp_path_factory.mktemp("webhook")) as webhook:
-        yield webhook
-
-
-@pytest.fixture
-def hook(running: Webhook) -> Webhook:
-    """The webhook, converting CronTabs."""
-    running.forget()
-    running.answer = answer(crontab)
-    return running
+running, hook = fixtures(answer(crontab))
 
 
 @pytest.fixture

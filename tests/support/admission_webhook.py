@@ -17,6 +17,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.support import tls
 
 Review = dict[str, Any]
@@ -202,6 +204,23 @@ def running_webhook(
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+def fixtures(said: Answer = allow) -> tuple[Any, Any]:
+    """Return a module's fixtures: one webhook for all its tests, and the same as each finds it, saying one thing."""
+
+    @pytest.fixture(scope="module")
+    def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
+        with running_webhook(tmp_path_factory.mktemp("webhook")) as webhook:
+            yield webhook
+
+    @pytest.fixture
+    def hook(running: Webhook) -> Webhook:
+        running.forget()
+        running.answer = said
+        return running
+
+    return running, hook
 
 
 @contextlib.contextmanager

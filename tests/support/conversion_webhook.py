@@ -21,6 +21,7 @@ from tests.support.admission_webhook import (
     Webhook,
     document,
     endless,
+    fixtures,
     page,
     reset,
     running_webhook,
@@ -28,7 +29,7 @@ from tests.support.admission_webhook import (
 from tests.support.definitions import establish, fresh_group
 from tests.support.http_client import Client
 
-__all__ = ["Webhook", "running_webhook"]  # for those who only convert
+__all__ = ["Webhook", "fixtures", "running_webhook"]  # for those who only convert
 
 Convert = Callable[[dict[str, Any], str], dict[str, Any]]
 Spoil = Callable[[list[dict[str, Any]]], Any]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import orjson
@@ -16,21 +16,10 @@ from apiext.conversion.review import CALL, INVALID_OBJECT, ConversionError
 from apiext.conversion.webhook import Converter
 from apiext.storage.store import Entry, Shown, held
 from apiext.webhooks.client import Client
-from tests.support.conversion_webhook import Webhook, answer, failed, renamed, running_webhook, slowly, spoiled
+from tests.support.conversion_webhook import Webhook, answer, failed, fixtures, renamed, slowly, spoiled
 from tests.unit.catalog.samples import CLOSED, OPEN, resource, version, widget
 
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
-    with running_webhook(tmp_path_factory.mktemp("webhook")) as webhook:
-        yield webhook
-
-
-@pytest.fixture
-def hook(running: Webhook) -> Webhook:
-    running.forget()
-    running.answer = answer(renamed)
-    return running
+running, hook = fixtures(answer(renamed))
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ from apiext.cel.evaluation import Limit
 from apiext.cel.library.authorization import Authorize, Question, authorizer, resource_check
 from apiext.cel.values import Fault
 from apiext.documents.document import View
-from apiext.meta.names import GroupResource
 from apiext.turn import Turn
 
 OVER_BUDGET = "validation failed due to running out of cost budget, no further validation rules will be run"

@@ -56,8 +56,9 @@ class Endpoint:
     here (SSA-013); ``replicas`` are the names that lead to what a scale endpoint writes. ``review``
     is the question that a create asks here, empty where objects are stored. ``schema()`` is that of a kind of its own
     (None: the version's, or one that all groups share); ``merge_type()`` tells how the fields of another kind are owned
-    (None: the version's). ``judges`` is how the kind judges the metadata of a change here (see
-    ``objectmeta.validate_update``); with none, those of a new object are judged once the kind is content.
+    and ``empty`` is one that has none (None for both: the version's). ``judges`` is how the kind judges the metadata of
+    a change here (see ``objectmeta.validate_update``); with none, those of a new object are judged once the kind is
+    content.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Endpoint:
     review: str = ""
     schema: Callable[[], View | None] | None = None
     merge_type: Callable[[], Type] | None = None
+    empty: View | None = None
     judges: tuple[str, ...] = (CHANGE,)
 
 
@@ -202,9 +204,9 @@ class ServedResource:
     ``identity`` changes with the definition's uid and shape. ``all_versions`` holds the unserved
     ones too, to read and write what is stored. ``conversion`` is the webhook's settings in v1 form, None without one.
     ``content`` changes with all of the definition's spec, prose too, with the names accepted and the uid; empty when
-    nobody knows it. ``stored_as`` is the resource whose objects are shown, None for its own; ``equals`` are the versions
-    of other groups that show the same objects. ``review`` tells that nothing is stored at all. ``ttl`` are the seconds
-    after its last write when an object goes by itself, 0 for never.
+    nobody knows it. ``stored_as`` is the resource whose objects are shown, None for its own; ``equals`` are the
+    versions of other groups that show the same objects. ``review`` tells that nothing is stored at all. ``ttl`` are the
+    seconds after its last write when an object goes by itself, 0 for never.
     """
 
     group: str

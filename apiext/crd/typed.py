@@ -283,7 +283,7 @@ class Map:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A struct's field: printed when it is not zero (omitempty), when it was given (pointer), or always.
+    """A struct's field: printed when it is not zero (omitempty), when given (pointer), or always (a pointer as null).
 
     ``within`` names the embedded structs that the field is in, which errors tell of.
     """
@@ -358,7 +358,7 @@ class Struct:
         """Return the fields in Go's order, zero ones as their tags say."""
         for name in self._always:
             if name not in found:
-                found[name] = self.fields[name].type.zero
+                found[name] = None if self.fields[name].pointer else self.fields[name].type.zero
         shown: Document = {}
         for name in sorted(found, key=self._order):
             known, value = self.fields[name], found[name]

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import orjson
 
-from apiext.catalog.endpoints import SCALE, scale_type, with_replicas
-from apiext.catalog.served import ServedResource, ServedVersion
+from apiext.catalog.endpoints import with_replicas
+from apiext.catalog.served import Endpoint, ServedResource, ServedVersion
 from apiext.conversion.review import is_empty
 from apiext.documents.document import Document, View, clone
 from apiext.documents.encoding import DecodeError, decode_yaml, json_kind
@@ -84,13 +84,17 @@ class _Versions:
         return found
 
 
-class _ScaleVersions:
-    """The only version of a Scale (apiext.managedfields.updater.Versions)."""
+class _OneVersion:
+    """The only version of a kind that an endpoint shows (apiext.managedfields.updater.Versions)."""
+
+    def __init__(self, api_version: str, type_of: Callable[[], Type]) -> None:
+        self._api_version = api_version
+        self._type_of = type_of
 
     def type_of(self, api_version: str) -> Type:
-        if api_version != scale.API_VERSION:
+        if api_version != self._api_version:
             raise MissingVersion(api_version)
-        return scale_type()
+        return self._type_of()
 
     def reset(self, api_version: str) -> FieldSet:
         return EMPTY
@@ -115,15 +119,17 @@ def writer(
     return Writer(versions, served.api_version, served.kind, name, endpoint, now)
 
 
-def scale_writer(name: str, now: str) -> Writer:
-    """Return who writes to a scale endpoint at a time (RFC 3339)."""
-    return Writer(_ScaleVersions(), scale.API_VERSION, SCALE.name, name, "scale", now)
+def kind_writer(endpoint: Endpoint, name: str, now: str) -> Writer:
+    """Return who writes to an endpoint that shows another kind at a time (RFC 3339)."""
+    assert endpoint.merge_type is not None, "each such endpoint tells how its fields are owned"
+    api_version = f"{endpoint.group}/{endpoint.version}"
+    return Writer(_OneVersion(api_version, endpoint.merge_type), api_version, endpoint.kind, name, endpoint.name, now)
 
 
 def _writer(call: Call, options: WriteOptions, now: str) -> Writer:
     name = options.field_manager or _printable(call.manager)
     if call.endpoint.kind:
-        return scale_writer(name, now)
+        return kind_writer(call.endpoint, name, now)
     return writer(call.resource, call.served, call.endpoint.name, name, now, call.conversions)
 
 
@@ -141,8 +147,10 @@ _MAX_NAME = 128
 
 def claim(call: Call, document: Document, options: WriteOptions, now: str) -> None:
     """Set managedFields of an object that is about to be created (SSA-006)."""
-    metadata.wipe(document)
-    _set(document, manager.track(_writer(call, options, now), dict(call.served.empty), document, creating=True))
+    if not call.endpoint.name:  # who asks for a token says which account is meant
+        metadata.wipe(document)
+    empty = call.served.empty if call.endpoint.empty is None else call.endpoint.empty
+    _set(document, manager.track(_writer(call, options, now), dict(empty), document, creating=True))
 
 
 def created(call: Call, document: View, options: WriteOptions, now: str) -> Document:

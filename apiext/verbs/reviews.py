@@ -43,10 +43,7 @@ async def answer(verbs: Verbs, call: Call, body: Body, options: WriteOptions) ->
     if call.trail is not None:
         call.trail.requested(document)
     identity.settle_namespace(call, document)
-    if call.endpoint.name:  # a request for a token has no owners here, and keeps what it says of its account
-        document["metadata"].pop("managedFields", None)
-    else:
-        ownership.claim(call, document, options, verbs.clock())
+    ownership.claim(call, document, options, verbs.clock())
     warn_of_owners(call, document, admitted=False)
     attributes = attributes_of(call, "CREATE", options, document, None)
     if not verbs.admission.still("admit", attributes.operation, attributes.resource):

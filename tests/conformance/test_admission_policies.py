@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.admission import BINDINGS, MUTATING, POLICIES, VALIDATING, document, rule, settled, soon, stored
 from tests.support.definitions import Resource, serve
+from tests.support.events import event
 from tests.support.http_client import Client
 from tests.support.waiting import until
 
@@ -194,6 +195,20 @@ def test_what_is_judged(
     bound = {"matchResources": rules(narrow)} if narrow else {}
     with policy(api, widgets, {"expression": "false"}, binding=bound, matchConstraints=match):
         api.post(widgets.path(), widgets.make("a")).expect(422 if judged else 201)
+
+
+@pytest.mark.rows("ADM-005")
+@pytest.mark.parametrize(("group", "there", "asked"), [("", "message", "events.k8s.io"), ("events.k8s.io", "note", "")])
+def test_events_are_the_same_in_both_of_their_groups(
+    api: Client, widgets: Resource, group: str, there: str, asked: str
+) -> None:
+    about = {"operations": ["*"], "apiGroups": [group], "apiVersions": ["v1"], "resources": ["events"]}
+    path, wanted = event(asked)
+    parts = [f"object.{there}", "object.apiVersion", "request.resource.group", "request.requestKind.group"]
+    told = {"expression": "false", "messageExpression": " + '|' + ".join(parts)}
+    with policy(api, widgets, told, matchConstraints={"resourceRules": [about]}):
+        found = api.post(path, wanted, dryRun="All").expect(422)
+    assert found["message"].endswith(f" denied request: hi|{group}{'/' if group else ''}v1|{group}|{asked}")
 
 
 def with_limit(resource: Resource, **ref: Any) -> dict[str, Any]:

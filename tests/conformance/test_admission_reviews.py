@@ -110,6 +110,36 @@ def test_a_request_for_a_token_is_put_to_webhooks(api: Client, hook: Webhook, ac
     assert told["object"]["spec"]["audiences"], "not the audiences that the token would have"
 
 
+@pytest.mark.rows("ADM-007", "AUT-002", "SSA-006")
+@pytest.mark.parametrize(("more", "owned"), [
+    ({"spec": {}}, {"f:spec": {"f:expirationSeconds": {}}}),
+    ({"spec": {"audiences": ["a"], "expirationSeconds": 700}},
+     {"f:spec": {"f:audiences": {}, "f:expirationSeconds": {}}}),
+    ({"metadata": {"labels": {"a": "b"}}, "spec": {}, "status": {"token": "x"}},
+     {"f:metadata": {"f:labels": {".": {}, "f:a": {}}}, "f:spec": {"f:expirationSeconds": {}},
+      "f:status": {"f:token": {}}}),
+    ({"metadata": {"managedFields": [{"manager": "z", "operation": "Update", "apiVersion": "v1"}]}, "spec": {}},
+     {"f:spec": {"f:expirationSeconds": {}}}),
+])  # fmt: skip
+def test_who_asks_for_a_token_owns_what_was_asked(
+    api: Client, hook: Webhook, account: str, more: dict[str, Any], owned: dict[str, Any]
+) -> None:
+    with configured(api, MUTATING, webhook("m", hook.client_config(), about("serviceaccounts/token"))):
+        made = api.post(f"{ACCOUNTS}/{account}/token", {"kind": "TokenRequest", **more}, fieldManager="me").expect(201)
+    (told,) = hook.requests()
+    (owner,) = made["metadata"]["managedFields"]
+    assert told["object"]["metadata"]["managedFields"] == [owner]
+    del owner["time"]
+    assert owner == {
+        "manager": "me",
+        "operation": "Update",
+        "apiVersion": "authentication.k8s.io/v1",
+        "fieldsType": "FieldsV1",
+        "fieldsV1": owned,
+        "subresource": "token",
+    }
+
+
 @pytest.mark.rows("ADM-004", "KUB-004", "AUT-002")
 def test_what_a_webhook_makes_of_a_question_is_judged(api: Client, hook: Webhook, account: str) -> None:
     rules = about("serviceaccounts/token", *(plural for _, plural, _, _ in QUESTIONS))

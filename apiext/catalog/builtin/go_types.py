@@ -1,9 +1,10 @@
 """Types of built-in kinds, from the YAML under types/: Go types, OpenAPI schemas, defaults and merge keys of each.
 
 A field is ``<type> | <description>``. A type is a scalar (SCALARS) or another type of the file or of meta.yaml, then
-``[]`` for a list, ``{}`` for a map by text, and last ``?`` for a pointer (shown when given) or ``!`` for one that is
-always shown; all others are shown unless empty. A type that is itself a text names a scalar with a Go name of its own,
-and after it the values that clients are told of, if it is an enumeration (``''`` is the empty one).
+``[]`` for a list, ``{}`` for a map by text, and last ``?`` for a pointer (shown when given), ``!`` for one that is
+always shown or ``?!`` for both (null when not given); all others are shown unless empty. A type that is itself a text
+names a scalar with a Go name of its own, and after it the values that clients are told of, if it is an enumeration
+(``''`` is the empty one).
 ``embedded`` names the structs inside a type in whose name Go tells of some of its fields.
 """
 
@@ -71,11 +72,11 @@ def types_of(file: str) -> "Types":
 
 
 def split(text: str) -> tuple[str, str, str]:
-    """Return (type, flag, description) of a field; the flag is ``?``, ``!`` or empty."""
+    """Return (type, flags, description) of a field; the flags are ``?``, ``!``, ``?!`` or empty."""
     written, _, description = text.partition("|")
-    name = written.strip()
-    flag = name[-1:] if name.endswith(("?", "!")) else ""
-    return name.removesuffix(flag), flag, description.strip()
+    written = written.strip()
+    name = written.rstrip("?!")
+    return name, written[len(name) :], description.strip()
 
 
 class Types:
@@ -105,13 +106,12 @@ class Types:
         return Struct(kind, {"kind": text, "apiVersion": text, "metadata": Field(METADATA, always=True), **own})
 
     def _field(self, text: str, within: str) -> Field:
-        name, flag, _ = split(text)
-        type_ = self._type(name)
-        by_value = isinstance(type_, Struct) and flag != "?"  # Go never leaves out a struct
+        name, flags, _ = split(text)
+        type_, pointer = self._type(name), "?" in flags
         return Field(
             type_,
-            always=flag == "!" or by_value,
-            pointer=flag == "?",
+            always="!" in flags or (isinstance(type_, Struct) and not pointer),  # Go never leaves out a struct
+            pointer=pointer,
             within=tuple(within.split(".")) if within else (),
         )
 

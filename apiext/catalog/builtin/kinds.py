@@ -18,6 +18,7 @@ from apiext.crd.typed import Struct
 from apiext.documents.document import Document, View
 from apiext.managedfields.fieldset import EMPTY
 from apiext.managedfields.schemas import lazily, merge_type
+from apiext.managedfields.types import Type
 from apiext.meta import syntax
 from apiext.meta.names import GroupResource
 
@@ -160,7 +161,7 @@ def _version(kind: _Kind) -> ServedVersion:
         returns_deleted=row.returns_deleted,
         uncollected=row.expires or row.stored_as is not None,
         schema=kind.schema,
-        merge_type=lazily(lambda: merge_type(kind.schema())),
+        merge_type=_merge_type(kind),
         merge_keys=LazyMapping(lambda: kind.types.merge_keys(row.kind)),
         empty=LazyMapping(kind.empty),
         complete=lambda document: kind.normalize(document)[0],
@@ -221,8 +222,14 @@ def _endpoints(kind: _Kind, verbs: tuple[str, ...]) -> Mapping[str, Endpoint]:
             normalize=asked.normalize,
             review=asked.row.review,
             schema=asked.schema,
+            merge_type=_merge_type(asked),
+            empty=LazyMapping(asked.empty),
         )
     return found
+
+
+def _merge_type(kind: _Kind) -> Callable[[], Type]:
+    return lazily(lambda: merge_type(kind.schema()))
 
 
 def _main(kind: _Kind, inner: Prepare) -> Prepare:

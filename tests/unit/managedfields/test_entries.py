@@ -5,6 +5,7 @@ from typing import Any
 import orjson
 import pytest
 
+from apiext.catalog import endpoints
 from apiext.managedfields import entries, manager, scale
 from apiext.managedfields.entries import APPLY, UPDATE, Manager, Owned
 from apiext.managedfields.manager import LAST_APPLIED, BadApply
@@ -14,6 +15,7 @@ from tests.unit.managedfields.support import BASE, applied, configuration, owner
 
 LATER = "2026-01-02T00:00:00Z"
 A = {"f:a": {}}
+SCALE = endpoints.scale({"specReplicasPath": ".spec.a", "statusReplicasPath": ".status.a"})
 
 
 @pytest.mark.rows("SSA-003")
@@ -194,5 +196,5 @@ def test_who_owns_the_replicas_after_a_scale_was_written(before: Any, count: int
         return {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"managedFields": owners}, "spec": spec}
 
     new = of(count, None)
-    ownership.record(ownership.scale_writer("k", "now"), of(1, scale.shown(before, paths)), new)
+    ownership.record(ownership.kind_writer(SCALE, "k", "now"), of(1, scale.shown(before, paths)), new)
     assert scale.put_back(before, new["metadata"].get("managedFields"), paths, "g/v1") == after

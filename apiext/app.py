@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import uvloop
 
@@ -17,7 +18,7 @@ from apiext.admission.calls import Poster
 from apiext.audit import auditor
 from apiext.auth.authorization import authorizer_of
 from apiext.auth.roles import Roles
-from apiext.auth.tokens import Account
+from apiext.auth.tokens import Find
 from apiext.catalog.builtin.resources import api_versions, builtin_resources
 from apiext.catalog.served import Catalog, LiveCatalog, ServedResource
 from apiext.config import (
@@ -41,14 +42,15 @@ from apiext.etcd.errors import AuthError, EtcdError
 from apiext.etcd.server import QUOTA, EtcdServer, ServerError
 from apiext.http.protobuf import stored_json
 from apiext.http.server import HttpServer
+from apiext.meta.names import GroupResource
 from apiext.meta.time import now
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.keys import Keys
 from apiext.storage.sealing_config import PLAIN, ConfigurationError, Loaded, load
+from apiext.storage.store import Entry
 from apiext.telemetry import Telemetry
 from apiext.verbs import judges
 from apiext.verbs.call import Verbs
-from apiext.verbs.reviews import ACCOUNTS
 from apiext.webhooks.client import Authenticated, Client
 from apiext.webhooks.credentials import users_of
 from apiext.webhooks.resolver import Resolver
@@ -245,7 +247,7 @@ class Application:
             webhooks = Client(self._services)
             converter = Converter(webhooks)
             converter.start(group)
-            known = edge.identity(config, self._accounts(store))
+            known = edge.identity(config, _find_in(store))
             roles = await self._roles(store)
             authorizer = authorizer_of(config.authorization_modes, roles.policy)
             verbs = Verbs(
@@ -314,16 +316,6 @@ class Application:
         known: dict[str, Poster] = {plugin: Authenticated(client, users) for plugin, users in self._users.items()}
         return lambda plugin: known.get(plugin, client)
 
-    def _accounts(self, store: CachedStore) -> Callable[[Account], bool]:
-        """Return what tells whether a service account is still there."""
-
-        def exists(account: Account) -> bool:
-            collection = store.collection(ACCOUNTS)
-            entry = collection.get(account.namespace, account.name) if collection is not None else None
-            return entry is not None and json.loads(entry.raw)["metadata"].get("uid") == account.uid
-
-        return exists
-
     def _builtin(self) -> list[ServedResource]:
         """Return the built-in resources that are not turned off; names of none get one warning."""
         config = self._config
@@ -377,3 +369,22 @@ def _encryption(path: str) -> Loaded:
         return load(path) if path else PLAIN
     except ConfigurationError as error:
         raise ConfigurationError(f"--encryption-provider-config {path}: {error}") from error
+
+
+def _find_in(store: CachedStore) -> Find:
+    """Return what finds the metadata of objects that tokens are bound to; what was read of them is remembered."""
+    seen: dict[tuple[str, str, str], tuple[Entry, dict[str, Any]]] = {}
+
+    def find(resource: str, namespace: str, name: str) -> dict[str, Any] | None:
+        collection = store.collection(GroupResource("", resource))
+        entry = collection.get(namespace, name) if collection is not None else None
+        if entry is None:
+            return None
+        last = seen.get((resource, namespace, name))
+        if last is None or last[0] is not entry:
+            if len(seen) >= limits.BONDS_SEEN:
+                seen.clear()
+            last = seen[resource, namespace, name] = (entry, json.loads(entry.raw)["metadata"])
+        return last[1]
+
+    return find

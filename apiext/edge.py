@@ -12,7 +12,7 @@ from apiext.auth import authentication, certificates, kubeconfig
 from apiext.auth.authentication import Authenticator, Credentials, Everyone
 from apiext.auth.proxies import Proxies, ProxyError
 from apiext.auth.signing import Verifier, verifiers_of
-from apiext.auth.tokens import Account, Tokens
+from apiext.auth.tokens import Find, Tokens
 from apiext.auth.user import SUPERUSER
 from apiext.config import Config, ConfigError, EtcdConfig, ProxyConfig, Worker
 from apiext.controllers import resealing
@@ -41,17 +41,17 @@ class Identity:
     certificate: tuple[str, str] = ("", "")
 
 
-def identity(config: Config, exists: Callable[[Account], bool]) -> Identity:
+def identity(config: Config, find: Find) -> Identity:
     """Make or load certificates and tokens; none but those of service accounts with --insecure.
 
-    ``exists(account)`` tells whether a service account is still there.
+    ``find`` finds service accounts, and what their tokens are bound to.
     """
     key = Path(config.service_account_signing_key_file or config.data_dir / "pki" / "service-accounts.key")
     former: list[Verifier] = []
     for file in config.service_account_key_files:
         with launch.file_of("service-account-key-file", file):
             former += verifiers_of(Path(file))
-    accounts = Tokens(key, config.service_account_issuers, config.api_audiences, exists, former=former)
+    accounts = Tokens(key, config.service_account_issuers, config.api_audiences, find, former=former)
     if config.service_account_signing_key_file:
         with launch.file_of("service-account-signing-key-file", key):
             accounts.check()

@@ -31,6 +31,7 @@ EVENT_RING_BYTES = 64 * 1024 * 1024  # bytes of those events
 EVENTS_KEPT = 100  # of these, however old; others for one to two bookmark periods (upstream: defaultLowerBoundCapacity)
 VIEW_BYTES = 12 * 1024 * 1024  # bytes of remembered views of single objects; the rest is made again when read
 NAMESPACES_SEEN = 256  # decoded namespaces that admission remembers
+BONDS_SEEN = 1024  # metadata of service accounts and secrets that tokens were bound to
 FORMS = 2  # forms other than the plain one in which a part of a list is remembered
 SPLICES = 65_536  # stored values remembered per version as needing only a resourceVersion (about 8 MB when full)
 HISTORY_BYTES = 64 * 1024 * 1024  # bytes of events fetched from etcd for one resumed watch; beyond, list again

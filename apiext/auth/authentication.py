@@ -12,7 +12,7 @@ from typing import Protocol
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from apiext.auth.tokens import Tokens
+from apiext.auth.tokens import BadToken, Tokens
 from apiext.auth.user import CREDENTIAL_ID, REFUSED, SUPERUSER, User, authenticated, proven
 
 UID = x509.ObjectIdentifier("1.3.6.1.4.1.57683.2")
@@ -88,7 +88,10 @@ class Credentials:
         user = self._users.get(self._digest(token))
         if user is not None:
             return user
-        found = self._accounts.user(token) if self._accounts is not None else None
+        try:
+            found = self._accounts.user(token) if self._accounts is not None else None
+        except BadToken as error:
+            raise BadCredential from error
         if found is None:
             raise BadCredential
         return found[0]

@@ -3,7 +3,7 @@
 import binascii
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,17 @@ import orjson
 from apiext import limits
 from apiext.auth.signing import Signer, Verifier, decoded, encoded, signer_of
 from apiext.auth.user import ACCOUNT_PREFIX, CREDENTIAL_ID, User, service_account
+from apiext.documents.quotes import go_quote
+from apiext.meta.time import parse
 
 _CLAIM = "kubernetes.io"
 _PARTS = 3
+_DYING = 60  # seconds that tokens of what is being deleted still count (upstream: jwt.DefaultLeeway)
+_INVALIDATED = "service account token has been invalidated"
+
+
+class BadToken(ValueError):
+    """A token of this server that does not count, or not any more; the text says why (pkg/serviceaccount/claims.go)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +36,23 @@ class Account:
     uid: str
 
 
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A secret that a token ends with."""
+
+    name: str
+    uid: str
+
+
+Find = Callable[[str, str, str], Mapping[str, Any] | None]
+"""(resource of the core group, namespace, name) → metadata of the object, None when it is not there."""
+
+
 class Tokens:
     """Makes tokens and recognises its own; the key is read, or made, when it is first needed.
 
     The first of the ``issuers`` makes tokens, those of the others count, too; so do signatures of the ``former`` keys.
-    ``exists(account)`` tells whether an account is still there: with it go its tokens.
+    Tokens go with what ``find`` does not find any more: the account, and the secret that one is bound to.
     """
 
     def __init__(
@@ -40,7 +60,7 @@ class Tokens:
         key_file: Path,
         issuers: Sequence[str],
         audiences: Sequence[str] = (),
-        exists: Callable[[Account], bool] = lambda _: True,
+        find: Find = lambda resource, namespace, name: None,
         clock: Callable[[], float] = time.time,
         former: Sequence[Verifier] = (),
     ) -> None:
@@ -49,14 +69,17 @@ class Tokens:
         self._issuers = frozenset(issuers)
         self._former = former
         self._file = key_file
-        self._exists = exists
+        self._find = find
         self._clock = clock
         self._signer: Signer | None = None
         self._known: dict[bytes, dict[str, Any]] = {}  # claims of tokens whose signature was right, by digest
 
-    def issue(self, account: Account, seconds: int, audiences: Sequence[str] = ()) -> tuple[str, float]:
-        """Return a token and when it ends (Unix time)."""
+    def issue(
+        self, account: Account, seconds: int, audiences: Sequence[str] = (), secret: Bound | None = None
+    ) -> tuple[str, float]:
+        """Return a token, bound to a secret if one is given, and when it ends (Unix time)."""
         now = int(self._clock())
+        bound = {"secret": {"name": secret.name, "uid": secret.uid}} if secret is not None else {}
         claims = {
             "aud": list(audiences) or list(self.audiences),
             "exp": now + seconds,
@@ -65,6 +88,7 @@ class Tokens:
             "jti": str(uuid4()),
             _CLAIM: {
                 "namespace": account.namespace,
+                **bound,
                 "serviceaccount": {"name": account.name, "uid": account.uid},
             },
             "nbf": now,
@@ -76,22 +100,61 @@ class Tokens:
         return (text + b"." + encoded(signer.sign(text))).decode(), float(now + seconds)
 
     def user(self, token: str, audiences: Sequence[str] = ()) -> tuple[User, list[str]] | None:
-        """Return whose token it is and for whom of the audiences (none: the server's own); None when it is no good."""
+        """Return whose token it is and for whom of the audiences (none: the server's own).
+
+        None for any text that is no token of this server; raises BadToken for one that does not count.
+        """
         claims = self._claims(token)
         if claims is None:
             return None
+        wanted = audiences or self.audiences
         try:
-            if not claims["nbf"] <= self._clock() < claims["exp"]:
-                return None
-            meant = [audience for audience in audiences or self.audiences if audience in claims["aud"]]
+            meant = [audience for audience in wanted if audience in claims["aud"]]
+            if not meant:
+                asked, given = _listed(wanted), _listed(claims["aud"])
+                raise BadToken(f"token audiences {given} is invalid for the target audiences {asked}")
+            self._check_times(claims)
             about = claims[_CLAIM]
             account = Account(about["namespace"], about["serviceaccount"]["name"], about["serviceaccount"]["uid"])
             extra = ((CREDENTIAL_ID, (f"JTI={claims['jti']}",)),)
+            self._check_account(account)
+            self._check_bonds(account.namespace, about)
         except (KeyError, TypeError):  # signed with our key by somebody who writes other claims
             return None
-        if not meant or not self._exists(account):
-            return None
         return replace(service_account(account.namespace, account.name, account.uid), extra=extra), meant
+
+    def _check_times(self, claims: Mapping[str, Any]) -> None:
+        now = self._clock()
+        if now < claims["nbf"]:
+            raise BadToken("service account token is not valid yet")
+        if now >= claims["exp"]:
+            raise BadToken("service account token has expired")
+
+    def _check_account(self, account: Account) -> None:
+        found = self._find("serviceaccounts", account.namespace, account.name)
+        if found is None:
+            raise BadToken(f"serviceaccounts {go_quote(account.name)} not found")
+        if self._is_dead(found):
+            raise BadToken(f"service account {account.namespace}/{account.name} has been deleted")
+        if found.get("uid") != account.uid:
+            raise BadToken(f"service account UID ({found.get('uid')}) does not match claim ({account.uid})")
+
+    def _check_bonds(self, namespace: str, about: Mapping[str, Any]) -> None:
+        """Look for what else a token is bound to; a pod or node is never there."""
+        secret = about.get("secret")
+        if secret is not None:
+            found = self._find("secrets", namespace, secret["name"])
+            if found is None or self._is_dead(found):
+                raise BadToken(_INVALIDATED)
+            if found.get("uid") != secret["uid"]:
+                text = f"does not match service account secret ref claim ({secret['uid']})"
+                raise BadToken(f"secret UID ({found.get('uid')}) {text}")
+        if about.get("pod") or about.get("node"):
+            raise BadToken(_INVALIDATED)
+
+    def _is_dead(self, metadata: Mapping[str, Any]) -> bool:
+        deleted = metadata.get("deletionTimestamp")
+        return deleted is not None and parse(deleted).timestamp() < self._clock() - _DYING
 
     def check(self) -> None:
         """Read the key, which must be there; raises OSError and ValueError."""
@@ -109,30 +172,37 @@ class Tokens:
         """The keys whose signatures count, each once: the former ones, and the one that signs."""
         return list({key.key_id: key for key in (*self._former, self.signer())}.values())
 
-    def _is_signed(self, head: Any, signed: bytes, signature: bytes) -> bool:
-        algorithm, key_id = head.get("alg"), head.get("kid")
-        return any(
-            key.algorithm == algorithm and key_id in (None, "", key.key_id) and key.is_signed(signed, signature)
-            for key in self.verifiers
-        )
+    def _check_signature(self, head: Mapping[str, Any], signed: bytes, signature: bytes) -> None:
+        keys = [key for key in self.verifiers if head.get("kid") in (None, "", key.key_id)]
+        if not keys:
+            raise BadToken("invalid signature, no keys found")
+        if not any(key.algorithm == head.get("alg") and key.is_signed(signed, signature) for key in keys):
+            raise BadToken("go-jose/go-jose: error in cryptographic primitive")  # upstream's words
 
     def _claims(self, token: str) -> dict[str, Any] | None:
-        """Return the claims of a token of ours, None for any other text."""
-        if token.count(".") != _PARTS - 1 or len(token) > limits.MAX_TOKEN or not token.isascii():
+        """Return the claims of a token of ours, None for any other text; raises BadToken for a wrong signature."""
+        if token.count(".") != _PARTS - 1 or "=" in token or len(token) > limits.MAX_TOKEN or not token.isascii():
             return None
         digest = hashlib.sha256(token.encode()).digest()
         known = self._known.get(digest)
         if known is not None:
             return known
-        signed, _, signature = token.encode().rpartition(b".")
+        signed, _, rest = token.encode().rpartition(b".")
         try:
             head, claims = (orjson.loads(decoded(part)) for part in signed.split(b"."))
-            if claims.get("iss") not in self._issuers or not self._is_signed(head, signed, decoded(signature)):
+            signature = decoded(rest)
+            if type(head) is not dict or claims.get("iss") not in self._issuers:
                 return None
         except (ValueError, AttributeError, TypeError, binascii.Error):
             return None
+        self._check_signature(head, signed, signature)
         if len(self._known) >= limits.TOKENS_KNOWN:
             del self._known[next(iter(self._known))]
         self._known[digest] = claims
         found: dict[str, Any] = claims
         return found
+
+
+def _listed(audiences: Sequence[str]) -> str:
+    """Return audiences as Go prints a list of texts."""
+    return f"[{' '.join(map(go_quote, audiences))}]"

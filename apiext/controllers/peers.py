@@ -20,7 +20,7 @@ from apiext.controllers.guards import GUARDS
 from apiext.controllers.loop import Loop
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.history import Change
-from apiext.verbs.reviews import ACCOUNTS
+from apiext.verbs.reviews import ACCOUNTS, SECRETS
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +29,7 @@ CONFIGURATION = (
     GUARDS,
     NAMESPACES,
     ACCOUNTS,
+    SECRETS,
     *roles.ROLES,
     *roles.BINDINGS,
     hooks.MUTATING,

@@ -1,6 +1,7 @@
 """Questions about users and what they may do: answered by whoever authorizes requests, never stored."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -10,7 +11,7 @@ import orjson
 from apiext.auth.authentication import BadCredential, bearer_token
 from apiext.auth.authorization import Attributes, rules_of
 from apiext.auth.rbac import document_of
-from apiext.auth.tokens import Account
+from apiext.auth.tokens import Account, BadToken, Bound
 from apiext.auth.user import CREDENTIAL_ID, User
 from apiext.catalog.builtin.admission_rules import field_requirement_errors, label_requirement_errors
 from apiext.documents.document import Document, View
@@ -26,6 +27,7 @@ from apiext.verbs.call import Body, Call, Outcome, Verbs
 from apiext.verbs.write import attributes_of, warn_of_owners
 
 ACCOUNTS = GroupResource("", "serviceaccounts")
+SECRETS = GroupResource("", "secrets")
 _LEAST_SECONDS, _MOST_SECONDS = 600, 2**32
 _TOKEN_REQUEST = GroupKind("authentication.k8s.io", "TokenRequest")
 _TOKEN_REQUESTS = GroupResource(_TOKEN_REQUEST.group, _TOKEN_REQUEST.kind)  # upstream: conflicts name the kind
@@ -200,21 +202,30 @@ async def _token(verbs: Verbs, call: Call, document: Document, permit: Permit) -
     if not token:
         raise status.bad_request("token is required for TokenReview in authentication")
     await permit(document)
-    unknown: Document = {"status": {"user": {}}}
-    account = verbs.accounts.user(token, audiences) if verbs.accounts is not None else None
+    try:
+        account = verbs.accounts.user(token, audiences) if verbs.accounts is not None else None
+    except BadToken as error:  # those who do not know it are asked first
+        return _unknown(f"[{_INVALID}, {error}]")
     if account is not None:
         return _known(*account)
     own = verbs.accounts.audiences if verbs.accounts is not None else ()
-    matching = [audience for audience in audiences if audience in own]
+    matching = [audience for audience in audiences or own if audience in own]
     if verbs.authenticator is None or (audiences and not matching):
-        return unknown
+        return _unknown(_INVALID)
     try:
         if bearer_token(f"Bearer {token}") != token:  # no header could bring it
             raise BadCredential
         user = verbs.authenticator.authenticate(f"Bearer {token}", None)
     except BadCredential:
-        return {"status": {"user": {}, "error": "invalid bearer token"}}
-    return _known(user, matching) if user is not None else unknown
+        return _unknown(_INVALID)
+    return _known(user, matching) if user is not None else _unknown(_INVALID)
+
+
+_INVALID = "invalid bearer token"
+
+
+def _unknown(error: str) -> Document:
+    return {"status": {"user": {}, "error": error}}
 
 
 def _known(user: User, audiences: Sequence[str]) -> Document:
@@ -260,15 +271,44 @@ async def _token_request(verbs: Verbs, call: Call, document: Document, permit: P
     _check_seconds(spec["expirationSeconds"])
     unanswered = {"token": "", "expirationTimestamp": None}
     await permit({**document, "metadata": metadata, "spec": spec, "status": unanswered})
-    if spec.get("boundObjectRef") is not None:  # there are no pods here, and of other kinds upstream says the same
-        bound = spec["boundObjectRef"]
-        group, _, version = bound.get("apiVersion", "").rpartition("/")
-        raise status.bad_request(f"cannot bind token to object of type {group}/{version}, Kind={bound.get('kind', '')}")
-    token, until = verbs.accounts.issue(account, spec["expirationSeconds"], document["spec"].get("audiences") or ())
+    secret = await _bound(verbs, call, spec["boundObjectRef"]) if spec.get("boundObjectRef") is not None else None
+    audiences = document["spec"].get("audiences") or ()
+    token, until = verbs.accounts.issue(account, spec["expirationSeconds"], audiences, secret)
     ends = render(datetime.fromtimestamp(until, UTC))
     if call.trail is not None and (known := verbs.accounts.user(token)) is not None:
         call.trail.annotations[ISSUED] = ",".join(dict(known[0].extra).get(CREDENTIAL_ID, ()))
     return {"metadata": metadata, "spec": spec, "status": {"token": token, "expirationTimestamp": ends}}
+
+
+async def _bound(verbs: Verbs, call: Call, reference: View) -> Bound:
+    """Return the secret that a token is to be bound to; 404 for one that is not there, as pods and nodes never are."""
+    kind, name, (group, version) = reference.get("kind", ""), reference.get("name", ""), _group_version(reference)
+    bindable = _BINDABLE.get(kind)
+    if bindable is None or group:
+        raise status.bad_request(f"cannot bind token to object of type {group}/{version}, Kind={kind}")
+    if not name:
+        raise status.bad_request("Name parameter required.")
+    identity.check_segment(name)
+    resource = verbs.catalog.current.resource("", bindable.resource)
+    if resource is None:
+        raise status.not_found(bindable, name)
+    secrets = replace(call, resource=resource, served=resource.versions["v1"], name=name)
+    uid = orjson.loads((await read.get(verbs, secrets, "")).raw)["metadata"].get("uid", "")
+    if reference.get("uid", uid) != uid:
+        text = f"the UID in the bound object reference ({reference['uid']}) does not match the UID in record. "
+        raise status.conflict(GroupResource("", kind), name, f"{text}{_RECREATED}")
+    return Bound(name, uid)
+
+
+def _group_version(reference: View) -> tuple[str, str]:
+    """Return group and version of a reference, none where they cannot be read, as upstream."""
+    text = reference.get("apiVersion", "")
+    group, _, version = text.rpartition("/")
+    return (group, version) if text.count("/") <= 1 else ("", "")
+
+
+_BINDABLE = {"Pod": GroupResource("", "pods"), "Node": GroupResource("", "nodes"), "Secret": SECRETS}
+_RECREATED = "The object might have been deleted and then recreated"
 
 
 def _check_seconds(seconds: int) -> None:

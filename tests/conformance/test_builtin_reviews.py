@@ -179,7 +179,8 @@ def test_tokens_are_looked_at_without_authentication(api: Client) -> None:
     path = f"{AUTHENTICATION}/tokenreviews"
     known = ask(api, path, "TokenReview", {"token": "x"}).expect(201)["status"]
     assert (known["authenticated"], known["user"]["username"]) == (True, "admin")
+    assert known["audiences"] == ["https://kubernetes.default.svc"]
     elsewhere = ask(api, path, "TokenReview", {"token": "x", "audiences": ["https://elsewhere"]}).expect(201)["status"]
-    assert elsewhere == {"user": {}}
+    assert elsewhere == {"user": {}, "error": "invalid bearer token"}
     ours = {"token": "x", "audiences": ["https://elsewhere", "https://kubernetes.default.svc"]}
     assert ask(api, path, "TokenReview", ours).expect(201)["status"]["audiences"] == ["https://kubernetes.default.svc"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import secrets
 import ssl
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from tests.support.http_client import Client
 from tests.support.processes import Etcd, running_server
 
 ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
+SECRETS = "/api/v1/namespaces/default/secrets"
 REVIEWS = "/apis/authentication.k8s.io/v1"
 pytestmark = pytest.mark.rows("AUT-001", "AUT-002")
 
@@ -62,7 +64,7 @@ def test_a_token_from_request_to_end(connect: Any) -> None:
     gone = admin.post(f"{REVIEWS}/tokenreviews", {"kind": "TokenReview", "spec": {"token": token}}).expect(201)[
         "status"
     ]
-    assert gone == {"user": {}, "error": "invalid bearer token"}
+    assert gone == {"user": {}, "error": f'[invalid bearer token, serviceaccounts "{name}" not found]'}
 
 
 def test_others_verify_a_token(connect: Any) -> None:
@@ -199,6 +201,70 @@ def test_how_long_a_token_may_be_asked_for(connect: Any, seconds: int, bound: st
         assert answer.expect(201)["spec"]["expirationSeconds"] == seconds
 
 
+def test_a_token_goes_with_the_secret_that_it_is_bound_to(connect: Any) -> None:
+    admin, name = connect(), f"sa-{secrets.token_hex(4)}"
+    admin.post(ACCOUNTS, {"metadata": {"name": name}}).expect(201)
+    made = admin.post(SECRETS, {"metadata": {"name": name}}).expect(201)
+    wanted = request()
+    wanted["spec"]["boundObjectRef"] = {"kind": "Secret", "apiVersion": "v1", "name": name}
+    answer = admin.post(f"{ACCOUNTS}/{name}/token", wanted).expect(201)
+    assert answer["spec"]["boundObjectRef"] == wanted["spec"]["boundObjectRef"]
+    wanted["spec"]["boundObjectRef"]["uid"] = made["metadata"]["uid"]
+    admin.post(f"{ACCOUNTS}/{name}/token", wanted).expect(201)
+    token = answer["status"]["token"]
+    claims = json.loads(base64.urlsafe_b64decode(token.split(".")[1] + "=="))
+    assert claims["kubernetes.io"]["secret"] == {"name": name, "uid": made["metadata"]["uid"]}
+    assert connect(token).get("/api/v1/namespaces").status == 200
+
+    def seen() -> str:
+        asked = {"kind": "TokenReview", "spec": {"token": token}}
+        found: str = admin.post(f"{REVIEWS}/tokenreviews", asked).expect(201)["status"].get("error", "")
+        return found
+
+    assert seen() == ""
+    admin.delete(f"{SECRETS}/{name}").expect(200)
+    assert connect(token).get("/api/v1/namespaces").status == 401
+    assert seen() == "[invalid bearer token, service account token has been invalidated]"
+    other = admin.post(SECRETS, {"metadata": {"name": name}}).expect(201)["metadata"]["uid"]
+    assert connect(token).get("/api/v1/namespaces").status == 401
+    text = f"does not match service account secret ref claim ({made['metadata']['uid']})"
+    assert seen() == f"[invalid bearer token, secret UID ({other}) {text}]"
+    refused = admin.post(f"{ACCOUNTS}/{name}/token", wanted).expect(409)
+    text = f"the UID in the bound object reference ({made['metadata']['uid']}) does not match the UID in record. "
+    assert refused["message"] == (
+        f'Operation cannot be fulfilled on Secret "{name}": {text}The object might have been deleted and then recreated'
+    )
+    assert refused["details"] == {"name": name, "kind": "Secret"}
+
+
+def test_why_a_token_does_not_count(connect: Any) -> None:
+    admin, name = connect(), f"sa-{secrets.token_hex(4)}"
+    admin.post(ACCOUNTS, {"metadata": {"name": name}}).expect(201)
+    token = admin.post(f"{ACCOUNTS}/{name}/token", request(["a", "b"])).expect(201)["status"]["token"]
+
+    def seen(text: str, *audiences: str) -> str:
+        spec = {"token": text, "audiences": list(audiences)}
+        answer = admin.post(f"{REVIEWS}/tokenreviews", {"kind": "TokenReview", "spec": spec})
+        found: str = answer.expect(201)["status"].get("error", "")
+        return found
+
+    assert seen(token, "a", "c") == ""
+    text = "is invalid for the target audiences"
+    assert seen(token) == f'[invalid bearer token, token audiences ["a" "b"] {text} ["https://kubernetes.default.svc"]]'
+    assert seen(token, "c") == f'[invalid bearer token, token audiences ["a" "b"] {text} ["c"]]'
+    head, claims, signature = token.split(".")
+    forged = "[invalid bearer token, go-jose/go-jose: error in cryptographic primitive]"
+    assert seen(f"{head}.{claims}.{signature[:-4]}AAAA") == forged
+    other = base64.urlsafe_b64encode(b'{"alg":"ES256","kid":"x"}').rstrip(b"=").decode()
+    assert seen(f"{other}.{claims}.{signature}") == "[invalid bearer token, invalid signature, no keys found]"
+    for nothing in ("x", "a.b.c", f"{head}.{claims}.####", f"{token}.x", f"{head}=.{claims}.{signature}"):
+        assert seen(nothing) == "invalid bearer token", nothing
+    admin.delete(f"{ACCOUNTS}/{name}").expect(200)
+    uid = admin.post(ACCOUNTS, {"metadata": {"name": name}}).expect(201)["metadata"]["uid"]
+    was = json.loads(base64.urlsafe_b64decode(claims + "=="))["kubernetes.io"]["serviceaccount"]["uid"]
+    assert seen(token, "a") == f"[invalid bearer token, service account UID ({uid}) does not match claim ({was})]"
+
+
 @pytest.mark.rows("ERR-09")
 def test_requests_that_are_refused(connect: Any) -> None:
     admin, name = connect(), f"sa-{secrets.token_hex(4)}"
@@ -207,12 +273,6 @@ def test_requests_that_are_refused(connect: Any) -> None:
     short = admin.post(f"{ACCOUNTS}/{name}/token", request(seconds=60)).expect(422)
     wanted = "spec.expirationSeconds: Invalid value: 60: may not specify a duration less than 10 minutes"
     assert wanted in short["message"]
-    bound = request()
-    bound["spec"]["boundObjectRef"] = {"kind": "Pod", "name": "p"}
-    assert (
-        "cannot bind token to object of type /, Kind=Pod"
-        in admin.post(f"{ACCOUNTS}/{name}/token", bound).expect(400)["message"]
-    )
     other = admin.post(f"{ACCOUNTS}/{name}/token", {"kind": "ConfigMap", "apiVersion": "v1"})
     assert other.status == 400
     assert admin.get(f"{ACCOUNTS}/{name}/token").status == 405
@@ -272,6 +332,21 @@ def test_modes_that_are_not_enforced_say_so(tmp_path: Path, own_etcd: Etcd) -> N
          "service account name if specified"),
         ("nosuch", {"spec": {"expirationSeconds": 1}}, 404, 'serviceaccounts "nosuch" not found'),
         ("-", {"spec": {"boundObjectRef": {"kind": "X"}}}, 400, "cannot bind token to object of type /, Kind=X"),
+        ("-", {"spec": {"boundObjectRef": {"kind": "Pod", "name": "p"}}}, 404, 'pods "p" not found'),
+        ("-", {"spec": {"boundObjectRef": {"kind": "Node", "apiVersion": "v1", "name": "n"}}}, 404,
+         'nodes "n" not found'),
+        ("-", {"spec": {"boundObjectRef": {"kind": "Secret", "apiVersion": "v2", "name": "n"}}}, 404,
+         'secrets "n" not found'),
+        ("-", {"spec": {"boundObjectRef": {"kind": "Secret", "apiVersion": "a/b/c", "name": "n"}}}, 404,
+         'secrets "n" not found'),
+        ("-", {"spec": {"boundObjectRef": {"kind": "Secret"}}}, 400, "Name parameter required."),
+        ("-", {"spec": {"boundObjectRef": {"kind": "Node", "name": "a/b"}}}, 400,
+         "Name parameter invalid: \"a/b\": may not contain '/'"),
+        ("-", {"spec": {"boundObjectRef": {"kind": "Secret", "apiVersion": "apps/v1", "name": "n"}}}, 400,
+         "cannot bind token to object of type apps/v1, Kind=Secret"),
+        ("-", {"spec": {"expirationSeconds": 1, "boundObjectRef": {"kind": "X"}}}, 422,
+         'TokenRequest.authentication.k8s.io "" is invalid: spec.expirationSeconds: Invalid value: 1: may not '
+         "specify a duration less than 10 minutes"),
         ("-", {"spec": {"boundObjectRef": {"kind": "X", "apiVersion": "a/b"}}}, 400,
          "cannot bind token to object of type a/b, Kind=X"),
     ],

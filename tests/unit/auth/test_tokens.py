@@ -16,11 +16,12 @@ from cryptography.x509.oid import NameOID
 
 from apiext.auth.authentication import BadCredential, Credentials
 from apiext.auth.signing import encoded, verifiers_of
-from apiext.auth.tokens import Account, Tokens
+from apiext.auth.tokens import Account, BadToken, Bound, Tokens
 from apiext.auth.user import User
 
 ISSUER = "https://kubernetes.default.svc"
 ACCOUNT = Account("default", "sa", "u1")
+FORGED = "go-jose/go-jose: error in cryptographic primitive"
 pytestmark = pytest.mark.rows("AUT-001")
 
 
@@ -39,9 +40,31 @@ def clock() -> Clock:
     return Clock()
 
 
+def made(file: Path, issuers: list[str], **more: Any) -> Tokens:
+    """Return tokens of a server where the account is."""
+    return Tokens(file, issuers, find=lambda resource, namespace, name: {"uid": "u1"}, **more)
+
+
+def user_of(tokens: Tokens, token: str, audiences: list[str] | None = None) -> tuple[User, list[str]] | None:
+    """Return whose token it is, None if it does not count."""
+    try:
+        return tokens.user(token, audiences or [])
+    except BadToken:
+        return None
+
+
+def told(tokens: Tokens, token: str, audiences: list[str] | None = None) -> str:
+    """Return why a token of this server does not count, empty if it does."""
+    try:
+        assert tokens.user(token, audiences or []) is not None
+    except BadToken as error:
+        return str(error)
+    return ""
+
+
 @pytest.fixture
 def tokens(tmp_path: Path, clock: Clock) -> Tokens:
-    return Tokens(tmp_path / "pki" / "accounts.key", [ISSUER], clock=clock)
+    return made(tmp_path / "pki" / "accounts.key", [ISSUER], clock=clock)
 
 
 def part(token: str, number: int) -> dict[str, Any]:
@@ -55,19 +78,19 @@ def test_a_token_is_its_accounts_until_it_ends(tokens: Tokens, clock: Clock) -> 
     assert until == clock.now + 600
     assert part(token, 0)["alg"] == "ES256"
     assert part(token, 1)["sub"] == "system:serviceaccount:default:sa"
-    found = tokens.user(token)
+    found = user_of(tokens, token)
     assert found is not None
     user, audiences = found
     assert (user.name, user.uid, audiences) == ("system:serviceaccount:default:sa", "u1", [ISSUER])
     assert user.groups == ("system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated")
     clock.now += 600
-    assert tokens.user(token) is None
+    assert user_of(tokens, token) is None
 
 
 def test_a_token_is_for_its_audience(tokens: Tokens) -> None:
     token, _ = tokens.issue(ACCOUNT, 600, ["elsewhere", "nearby"])
-    assert tokens.user(token) is None
-    found = tokens.user(token, ["nearby", "nowhere"])
+    assert user_of(tokens, token) is None
+    found = user_of(tokens, token, ["nearby", "nowhere"])
     assert found is not None
     assert found[1] == ["nearby"]
 
@@ -76,18 +99,18 @@ def test_what_is_no_token_of_ours(tokens: Tokens, tmp_path: Path, clock: Clock) 
     token, _ = tokens.issue(ACCOUNT, 600)
     head, claims, signature = token.split(".")
     none = base64.urlsafe_b64encode(b'{"alg":"none"}').rstrip(b"=").decode()
-    other = Tokens(tmp_path / "other.key", [ISSUER], clock=clock).issue(ACCOUNT, 600)[0]
+    other = made(tmp_path / "other.key", [ISSUER], clock=clock).issue(ACCOUNT, 600)[0]
     bad = ["", "x", "..", f"{head}.{claims}.", f"{none}.{claims}.", f"{head}.{claims[:-2]}.{signature}", other, "ü.ü.ü"]
     for text in [*bad, f"{head}.{claims}.{signature[:-4]}AAAA", "a" * 9000 + ".b.c", f"{head}.bm8.{signature}"]:
-        assert tokens.user(text) is None, text
-    again = Tokens(tmp_path / "pki" / "accounts.key", [ISSUER], clock=clock)
-    assert again.user(token) is not None, "the key is kept"
-    assert Tokens(tmp_path / "pki" / "accounts.key", ["https://other"], clock=clock).user(token) is None
+        assert user_of(tokens, text) is None, text
+    again = made(tmp_path / "pki" / "accounts.key", [ISSUER], clock=clock)
+    assert user_of(again, token) is not None, "the key is kept"
+    assert user_of(made(tmp_path / "pki" / "accounts.key", ["https://other"], clock=clock), token) is None
 
 
 def test_a_token_goes_with_its_account(tmp_path: Path, clock: Clock) -> None:
-    there = {ACCOUNT}
-    tokens = Tokens(tmp_path / "key", [ISSUER], exists=there.__contains__, clock=clock)
+    there: dict[str, dict[str, str]] = {"sa": {"uid": "u1"}}
+    tokens = Tokens(tmp_path / "key", [ISSUER], find=lambda resource, namespace, name: there.get(name), clock=clock)
     credentials = Credentials({"static": User("joe")}, tokens)
     token, _ = tokens.issue(ACCOUNT, 600)
     found = credentials.authenticate(f"Bearer {token}", None)
@@ -99,12 +122,64 @@ def test_a_token_goes_with_its_account(tmp_path: Path, clock: Clock) -> None:
     assert credentials.authenticate("Bearer static", None) == User("joe")
 
 
+DAY = "1970-01-12T13:4{}:00Z"  # 40: 400 seconds before the clock's time, 46: 40 seconds
+GONE = "service account token has been invalidated"
+
+
+@pytest.mark.parametrize(
+    ("account", "secret", "fault"),
+    [
+        ({"uid": "u1"}, {"uid": "u2"}, ""),
+        (None, {"uid": "u2"}, 'serviceaccounts "sa" not found'),
+        ({"uid": "u3"}, None, "service account UID (u3) does not match claim (u1)"),
+        ({"uid": "u1", "deletionTimestamp": DAY.format(6)}, {"uid": "u2"}, ""),
+        ({"uid": "u1", "deletionTimestamp": DAY.format(0)}, {"uid": "u2"},
+         "service account default/sa has been deleted"),
+        ({"uid": "u1"}, None, GONE),
+        ({"uid": "u1"}, {"uid": "u2", "deletionTimestamp": DAY.format(6)}, ""),
+        ({"uid": "u1"}, {"uid": "u2", "deletionTimestamp": DAY.format(0)}, GONE),
+        ({"uid": "u1"}, {"uid": "u3"}, "secret UID (u3) does not match service account secret ref claim (u2)"),
+    ],
+)  # fmt: skip
+def test_a_token_is_bound(tmp_path: Path, clock: Clock, account: Any, secret: Any, fault: str) -> None:
+    there = {("serviceaccounts", "default", "sa"): account, ("secrets", "default", "s"): secret}
+    tokens = Tokens(tmp_path / "key", [ISSUER], find=lambda *of: there[of], clock=clock)
+    token, _ = tokens.issue(ACCOUNT, 600, secret=Bound("s", "u2"))
+    assert part(token, 1)["kubernetes.io"]["secret"] == {"name": "s", "uid": "u2"}
+    assert told(tokens, token) == fault
+
+
+def test_why_a_token_does_not_count(tokens: Tokens, clock: Clock) -> None:
+    token, _ = tokens.issue(ACCOUNT, 600, ["a", 'b"'])
+    text = 'token audiences ["a" "b\\""] is invalid for the target audiences ["https://kubernetes.default.svc"]'
+    assert told(tokens, token) == text
+    clock.now -= 1
+    assert told(tokens, token, ["a"]) == "service account token is not valid yet"
+    clock.now += 601
+    assert told(tokens, token, ["a"]) == "service account token has expired"
+    clock.now -= 600
+    head, claims, signature = token.split(".")
+    other = encoded(json.dumps({"alg": "ES256", "kid": "x"}).encode()).decode()
+    assert told(tokens, f"{other}.{claims}.{signature}") == "invalid signature, no keys found"
+    assert told(tokens, f"{head}.{claims}.{signature[:-4]}AAAA") == FORGED
+    assert told(tokens, f"{head}.{claims}.") == FORGED
+
+
+@pytest.mark.parametrize("bond", ["pod", "node"])
+def test_a_token_of_a_cluster_that_goes_with_a_pod(tokens: Tokens, bond: str) -> None:
+    claims = part(tokens.issue(ACCOUNT, 600)[0], 1)
+    claims["kubernetes.io"][bond] = {"name": "p", "uid": "u"}
+    signed = b".".join(encoded(json.dumps(it).encode()) for it in ({"alg": "ES256"}, claims))
+    token = (signed + b"." + encoded(tokens.signer().sign(signed))).decode()
+    assert told(tokens, token) == GONE
+
+
 def test_a_given_key_must_be_one(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        Tokens(tmp_path / "missing", [ISSUER]).check()
+        made(tmp_path / "missing", [ISSUER]).check()
     (tmp_path / "bad").write_text("no key")
     with pytest.raises(ValueError, match="PEM"):
-        Tokens(tmp_path / "bad", [ISSUER]).check()
+        made(tmp_path / "bad", [ISSUER]).check()
 
 
 def kept(file: Path, key: Any) -> Path:
@@ -125,11 +200,11 @@ def kept(file: Path, key: Any) -> Path:
     ids=["RSA", "256", "384", "521"],
 )
 def test_a_given_key_signs(tmp_path: Path, clock: Clock, key: Any, algorithm: str, shown: dict[str, str]) -> None:
-    tokens = Tokens(kept(tmp_path / "sa-signer.key", key), [ISSUER], clock=clock)
+    tokens = made(kept(tmp_path / "sa-signer.key", key), [ISSUER], clock=clock)
     token, _ = tokens.issue(ACCOUNT, 600)
     assert part(token, 0)["alg"] == algorithm
-    assert tokens.user(token) is not None
-    assert tokens.user(token[:-4] + "AAAA") is None
+    assert user_of(tokens, token) is not None
+    assert user_of(tokens, token[:-4] + "AAAA") is None
     web_key = tokens.signer().web_key()
     assert web_key.items() >= (shown | {"use": "sig", "alg": algorithm, "kid": part(token, 0)["kid"]}).items()
     members = {"RSA": "use kty kid alg n e", "EC": "use kty kid crv alg x y"}[shown["kty"]]  # upstream's order
@@ -139,7 +214,7 @@ def test_a_given_key_signs(tmp_path: Path, clock: Clock, key: Any, algorithm: st
 def test_a_curve_that_no_token_has(tmp_path: Path) -> None:
     file = kept(tmp_path / "odd.key", ec.generate_private_key(ec.SECP256K1()))
     with pytest.raises(ValueError, match="must be 256, 384, or 521"):
-        Tokens(file, [ISSUER]).check()
+        made(file, [ISSUER]).check()
 
 
 ALL = [rsa.generate_private_key(65537, 2048), ec.generate_private_key(ec.SECP256R1()),
@@ -163,38 +238,38 @@ def certificate(key: Any) -> bytes:
 @pytest.mark.parametrize("key", ALL, ids=["RSA", "256", "384"])
 @pytest.mark.parametrize("form", ["public", "private", "certificate"])
 def test_signatures_of_former_keys_count(tmp_path: Path, clock: Clock, key: Any, form: str) -> None:
-    old = Tokens(kept(tmp_path / "old.key", key), [ISSUER], clock=clock)
+    old = made(kept(tmp_path / "old.key", key), [ISSUER], clock=clock)
     token, _ = old.issue(ACCOUNT, 600)
-    assert Tokens(tmp_path / "new.key", [ISSUER], clock=clock).user(token) is None
+    assert user_of(made(tmp_path / "new.key", [ISSUER], clock=clock), token) is None
     file = tmp_path / "former.pem"
     other = ec.generate_private_key(ec.SECP521R1())
     text = {"public": public, "certificate": certificate, "private": lambda _: (tmp_path / "old.key").read_bytes()}
     file.write_bytes(b"notes\n" + public(other) + b"-----BEGIN NOTE-----\nYQ==\n-----END NOTE-----\n" + text[form](key))
     former = verifiers_of(file)
     assert [it.algorithm for it in former] == ["ES512", old.signer().algorithm]
-    new = Tokens(tmp_path / "new.key", [ISSUER], clock=clock, former=former)
-    assert new.user(token) is not None
-    assert new.user(token[:-4] + "AAAA") is None
+    new = made(tmp_path / "new.key", [ISSUER], clock=clock, former=former)
+    assert user_of(new, token) is not None
+    assert user_of(new, token[:-4] + "AAAA") is None
     assert [it.key_id for it in new.verifiers] == [it.key_id for it in (*former, new.signer())]
-    again = Tokens(tmp_path / "old.key", [ISSUER], clock=clock, former=former)
+    again = made(tmp_path / "old.key", [ISSUER], clock=clock, former=former)
     assert [it.key_id for it in again.verifiers] == [it.key_id for it in former], "a key twice"
 
 
 def test_a_token_that_names_another_key_is_not_tried(tmp_path: Path, clock: Clock) -> None:
-    tokens = Tokens(tmp_path / "key", [ISSUER], clock=clock)
+    tokens = made(tmp_path / "key", [ISSUER], clock=clock)
     claims = tokens.issue(ACCOUNT, 600)[0].split(".")[1].encode()
     for key_id, counts in ((None, True), ("", True), ("other", False), (7, False), ({}, False)):
         head = {"alg": "ES256"} if key_id is None else {"alg": "ES256", "kid": key_id}
         signed = encoded(json.dumps(head).encode()) + b"." + claims
         token = (signed + b"." + encoded(tokens.signer().sign(signed))).decode()
-        assert (tokens.user(token) is not None) is counts, key_id
+        assert (user_of(tokens, token) is not None) is counts, key_id
 
 
 def test_tokens_of_several_issuers_count(tmp_path: Path, clock: Clock) -> None:
-    old = Tokens(tmp_path / "key", [ISSUER], clock=clock)
+    old = made(tmp_path / "key", [ISSUER], clock=clock)
     token, _ = old.issue(ACCOUNT, 600)
-    new = Tokens(tmp_path / "key", ["https://new", ISSUER], clock=clock)
-    assert new.user(token) is not None
+    new = made(tmp_path / "key", ["https://new", ISSUER], clock=clock)
+    assert user_of(new, token) is not None
     assert new.audiences == ("https://new", ISSUER)
     assert part(new.issue(ACCOUNT, 600)[0], 1)["iss"] == "https://new"
 

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import uvloop
 
@@ -17,11 +16,12 @@ from apiext import cli, edge, launch, limits
 from apiext.admission.calls import Poster
 from apiext.audit import auditor
 from apiext.auth.authorization import authorizer_of
+from apiext.auth.bonds import Find, Record
 from apiext.auth.roles import Roles
-from apiext.auth.tokens import Find
 from apiext.catalog.builtin.resources import api_versions, builtin_resources
 from apiext.catalog.served import Catalog, LiveCatalog, ServedResource
 from apiext.config import (
+    ACCOUNT_TOKENS,
     ALL_APIS,
     GARBAGE_COLLECTOR,
     MIGRATOR,
@@ -263,13 +263,7 @@ class Application:
                 known.accounts,
                 roles.policy if RBAC in config.authorization_modes else None,
             )
-            control.keep_roles(group, verbs, config)
-            if config.runs(GARBAGE_COLLECTOR):
-                control.collect_garbage(group, verbs)
-            if config.runs(POLICY_STATUS):
-                control.check_policies(group, store, live, f"v{config.kubernetes_version}")
-            if config.runs(MIGRATOR):
-                control.migrate(group, verbs)
+            self._run(control, group, verbs, known)
             await control.join(group)  # the other workers answer until then
             server = await self._listen(group, verbs, known, self._checks(store, control, resealing), telemetry)
             kubeconfig = edge.write_kubeconfig(config, known, server.url)
@@ -290,6 +284,19 @@ class Application:
             await webhooks.close()
             await resealing.stop()
             await store.stop()
+
+    def _run(self, control: startup.Controllers, group: asyncio.TaskGroup, verbs: Verbs, known: edge.Identity) -> None:
+        """Start the controllers that do as clients do, unless they are turned off."""
+        config = self._config
+        control.keep_roles(group, verbs, config)
+        if config.runs(GARBAGE_COLLECTOR):
+            control.collect_garbage(group, verbs)
+        if config.runs(ACCOUNT_TOKENS):
+            control.keep_tokens(group, verbs, known.accounts, known.ca)
+        if config.runs(POLICY_STATUS):
+            control.check_policies(group, verbs.store, verbs.catalog, f"v{config.kubernetes_version}")
+        if config.runs(MIGRATOR):
+            control.migrate(group, verbs)
 
     async def _listen(
         self,
@@ -372,10 +379,10 @@ def _encryption(path: str) -> Loaded:
 
 
 def _find_in(store: CachedStore) -> Find:
-    """Return what finds the metadata of objects that tokens are bound to; what was read of them is remembered."""
-    seen: dict[tuple[str, str, str], tuple[Entry, dict[str, Any]]] = {}
+    """Return what finds the objects that tokens hang on; what was read of them is remembered."""
+    seen: dict[tuple[str, str, str], tuple[Entry, Record]] = {}
 
-    def find(resource: str, namespace: str, name: str) -> dict[str, Any] | None:
+    def find(resource: str, namespace: str, name: str) -> Record | None:
         collection = store.collection(GroupResource("", resource))
         entry = collection.get(namespace, name) if collection is not None else None
         if entry is None:
@@ -384,7 +391,7 @@ def _find_in(store: CachedStore) -> Find:
         if last is None or last[0] is not entry:
             if len(seen) >= limits.BONDS_SEEN:
                 seen.clear()
-            last = seen[resource, namespace, name] = (entry, json.loads(entry.raw)["metadata"])
+            last = seen[resource, namespace, name] = (entry, Record.of(json.loads(entry.raw)))
         return last[1]
 
     return find

@@ -17,6 +17,7 @@ import yaml
 from apiext import limits
 from apiext.audit import flags as audit_flags
 from apiext.config import (
+    ACCOUNT_TOKENS,
     AGGREGATION,
     ALWAYS_ALLOW,
     ALWAYS_DENY,
@@ -440,6 +441,7 @@ def _plugins(values: Mapping[str, str], warn: Warn) -> frozenset[str]:
 
 _ALIASES = {  # their older names
     "garbagecollector": GARBAGE_COLLECTOR, "clusterrole-aggregation": AGGREGATION, "svm": MIGRATOR,
+    "serviceaccount-token": ACCOUNT_TOKENS,
 }  # fmt: skip
 
 

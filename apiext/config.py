@@ -21,9 +21,11 @@ ALL_APIS = "api/all"  # what --runtime-config calls every API that it does not n
 GARBAGE_COLLECTOR = "garbage-collector-controller"
 POLICY_STATUS = "validatingadmissionpolicy-status-controller"
 AGGREGATION = "clusterrole-aggregation-controller"
+ACCOUNT_TOKENS = "serviceaccount-token-controller"
 MIGRATOR = "storage-version-migrator-controller"
 ALWAYS_ALLOW, ALWAYS_DENY, RBAC = "AlwaysAllow", "AlwaysDeny", "RBAC"  # values of --authorization-mode
-CONTROLLERS = frozenset((GARBAGE_COLLECTOR, POLICY_STATUS, AGGREGATION, MIGRATOR))  # those that can be turned off
+CONTROLLERS = frozenset((GARBAGE_COLLECTOR, POLICY_STATUS, AGGREGATION, MIGRATOR, ACCOUNT_TOKENS))
+"""Those that can be turned off."""
 
 
 def default_data_dir(environment: Mapping[str, str]) -> str:

@@ -10,9 +10,10 @@ from apiext import launch
 from apiext.audit.auditor import Auditor
 from apiext.auth import authentication, certificates, kubeconfig
 from apiext.auth.authentication import Authenticator, Credentials, Everyone
+from apiext.auth.bonds import Find
 from apiext.auth.proxies import Proxies, ProxyError
 from apiext.auth.signing import Verifier, verifiers_of
-from apiext.auth.tokens import Find, Tokens
+from apiext.auth.tokens import Tokens
 from apiext.auth.user import SUPERUSER
 from apiext.config import Config, ConfigError, EtcdConfig, ProxyConfig, Worker
 from apiext.controllers import resealing

@@ -12,7 +12,8 @@ from typing import Protocol
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from apiext.auth.tokens import BadToken, Tokens
+from apiext.auth.bonds import BadToken
+from apiext.auth.tokens import Tokens
 from apiext.auth.user import CREDENTIAL_ID, REFUSED, SUPERUSER, User, authenticated, proven
 
 UID = x509.ObjectIdentifier("1.3.6.1.4.1.57683.2")

@@ -4,7 +4,7 @@ import binascii
 import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -12,6 +12,8 @@ from uuid import uuid4
 import orjson
 
 from apiext import limits
+from apiext.auth import secret_tokens
+from apiext.auth.bonds import Account, BadToken, Bound, Find, Record
 from apiext.auth.signing import Signer, Verifier, decoded, encoded, signer_of
 from apiext.auth.user import ACCOUNT_PREFIX, CREDENTIAL_ID, User, service_account
 from apiext.documents.quotes import go_quote
@@ -23,36 +25,12 @@ _DYING = 60  # seconds that tokens of what is being deleted still count (upstrea
 _INVALIDATED = "service account token has been invalidated"
 
 
-class BadToken(ValueError):
-    """A token of this server that does not count, or not any more; the text says why (pkg/serviceaccount/claims.go)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Account:
-    """A service account as tokens name it."""
-
-    namespace: str
-    name: str
-    uid: str
-
-
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """A secret that a token ends with."""
-
-    name: str
-    uid: str
-
-
-Find = Callable[[str, str, str], Mapping[str, Any] | None]
-"""(resource of the core group, namespace, name) → metadata of the object, None when it is not there."""
-
-
 class Tokens:
     """Makes tokens and recognises its own; the key is read, or made, when it is first needed.
 
     The first of the ``issuers`` makes tokens, those of the others count, too; so do signatures of the ``former`` keys.
-    Tokens go with what ``find`` does not find any more: the account, and the secret that one is bound to.
+    Tokens go with what ``find`` does not find any more: the account, and the secret that one is bound to or kept in.
+    ``used(namespace, name)`` is told of secrets whose token is used, until their records say that of the day.
     """
 
     def __init__(
@@ -66,12 +44,13 @@ class Tokens:
     ) -> None:
         self.audiences = tuple(audiences) or tuple(issuers)
         self.issuer = issuers[0]
-        self._issuers = frozenset(issuers)
+        self._issuers = frozenset((*issuers, secret_tokens.ISSUER))
         self._former = former
         self._file = key_file
         self._find = find
         self._clock = clock
         self._signer: Signer | None = None
+        self.used: Callable[[str, str], None] = lambda namespace, name: None
         self._known: dict[bytes, dict[str, Any]] = {}  # claims of tokens whose signature was right, by digest
 
     def issue(
@@ -94,10 +73,17 @@ class Tokens:
             "nbf": now,
             "sub": f"{ACCOUNT_PREFIX}{account.namespace}:{account.name}",
         }
+        return self._signed(claims), float(now + seconds)
+
+    def kept(self, account: Account, secret: str) -> str:
+        """Return the token for a secret to keep: it ends with that, or with the account."""
+        return self._signed(secret_tokens.claims_of(account, secret))
+
+    def _signed(self, claims: Mapping[str, Any]) -> str:
         signer = self.signer()
         head = {"alg": signer.algorithm, "kid": signer.key_id}
         text = b".".join(map(encoded, (orjson.dumps(head), orjson.dumps(claims))))
-        return (text + b"." + encoded(signer.sign(text))).decode(), float(now + seconds)
+        return (text + b"." + encoded(signer.sign(text))).decode()
 
     def user(self, token: str, audiences: Sequence[str] = ()) -> tuple[User, list[str]] | None:
         """Return whose token it is and for whom of the audiences (none: the server's own).
@@ -107,12 +93,15 @@ class Tokens:
         claims = self._claims(token)
         if claims is None:
             return None
-        wanted = audiences or self.audiences
+        wanted, kept = audiences or self.audiences, claims["iss"] == secret_tokens.ISSUER
         try:
-            meant = [audience for audience in wanted if audience in claims["aud"]]
+            given = claims.get("aud", self.audiences) if kept else claims["aud"]
+            meant = [audience for audience in wanted if audience in given]
             if not meant:
-                asked, given = _listed(wanted), _listed(claims["aud"])
-                raise BadToken(f"token audiences {given} is invalid for the target audiences {asked}")
+                text = f"is invalid for the target audiences {_listed(wanted)}"
+                raise BadToken(f"token audiences {_listed(given)} {text}")
+            if kept:
+                return self._user_by_secret(claims, token), meant
             self._check_times(claims)
             about = claims[_CLAIM]
             account = Account(about["namespace"], about["serviceaccount"]["name"], about["serviceaccount"]["uid"])
@@ -122,6 +111,13 @@ class Tokens:
         except (KeyError, TypeError):  # signed with our key by somebody who writes other claims
             return None
         return replace(service_account(account.namespace, account.name, account.uid), extra=extra), meant
+
+    def _user_by_secret(self, claims: Mapping[str, Any], token: str) -> User:
+        account, secret, record = secret_tokens.account_of(claims, token, self._find)
+        if record.used != time.strftime("%Y-%m-%d", time.gmtime(self._clock())):
+            self.used(account.namespace, secret)
+        secret_tokens.check_mark(account, secret, record)
+        return service_account(account.namespace, account.name, account.uid)
 
     def _check_times(self, claims: Mapping[str, Any]) -> None:
         now = self._clock()
@@ -136,8 +132,8 @@ class Tokens:
             raise BadToken(f"serviceaccounts {go_quote(account.name)} not found")
         if self._is_dead(found):
             raise BadToken(f"service account {account.namespace}/{account.name} has been deleted")
-        if found.get("uid") != account.uid:
-            raise BadToken(f"service account UID ({found.get('uid')}) does not match claim ({account.uid})")
+        if found.uid != account.uid:
+            raise BadToken(f"service account UID ({found.uid}) does not match claim ({account.uid})")
 
     def _check_bonds(self, namespace: str, about: Mapping[str, Any]) -> None:
         """Look for what else a token is bound to; a pod or node is never there."""
@@ -146,15 +142,14 @@ class Tokens:
             found = self._find("secrets", namespace, secret["name"])
             if found is None or self._is_dead(found):
                 raise BadToken(_INVALIDATED)
-            if found.get("uid") != secret["uid"]:
+            if found.uid != secret["uid"]:
                 text = f"does not match service account secret ref claim ({secret['uid']})"
-                raise BadToken(f"secret UID ({found.get('uid')}) {text}")
+                raise BadToken(f"secret UID ({found.uid}) {text}")
         if about.get("pod") or about.get("node"):
             raise BadToken(_INVALIDATED)
 
-    def _is_dead(self, metadata: Mapping[str, Any]) -> bool:
-        deleted = metadata.get("deletionTimestamp")
-        return deleted is not None and parse(deleted).timestamp() < self._clock() - _DYING
+    def _is_dead(self, found: Record) -> bool:
+        return bool(found.deleted) and parse(found.deleted).timestamp() < self._clock() - _DYING
 
     def check(self) -> None:
         """Read the key, which must be there; raises OSError and ValueError."""

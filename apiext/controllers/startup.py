@@ -5,8 +5,10 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 
 from apiext.admission.hooks import POLICIES
+from apiext.auth.tokens import Tokens
 from apiext.catalog.served import LiveCatalog, ServedResource
 from apiext.config import AGGREGATION, RBAC, Config
+from apiext.controllers.account_tokens import AccountTokens
 from apiext.controllers.aggregation import Aggregation
 from apiext.controllers.approval import Approval
 from apiext.controllers.compaction import Compaction
@@ -66,6 +68,7 @@ class Controllers:
         self._first = Loop("first namespaces", lambda _: self._namespaces.create_missing(), width=1)
         self._compaction = Compaction(store, config.compaction_interval)
         self._garbage: Garbage | None = None
+        self._tokens: AccountTokens | None = None
         self._policies: Policies | None = None
         self._aggregation: Aggregation | None = None
         self._migrations: Migrations | None = None
@@ -111,6 +114,11 @@ class Controllers:
         self._garbage = Garbage(verbs, self.serving)
         self._garbage.start(group)
 
+    def keep_tokens(self, group: asyncio.TaskGroup, verbs: Verbs, tokens: Tokens, authority: bytes) -> None:
+        """Have tokens in the secrets that are for one from now on; ``authority`` is the CA that clients trust."""
+        self._tokens = AccountTokens(verbs, tokens, authority)
+        self._tokens.start(group)
+
     def check_policies(self, group: asyncio.TaskGroup, store: CachedStore, live: LiveCatalog, version: str) -> None:
         """Have types checked in policies from now on, if there are any; ``version`` is the one of OpenAPI documents."""
         collection = store.collection(POLICIES)
@@ -152,7 +160,7 @@ class Controllers:
 
     async def stop(self) -> None:
         """Stop all controllers, those that write first; what they left undone is done after the next start."""
-        for part in (self._garbage, self._migrations, self._policies, self._aggregation, self._defaults):
+        for part in (self._garbage, self._tokens, self._migrations, self._policies, self._aggregation, self._defaults):
             if part is not None:
                 await part.stop()
         for loop in (self._first, *self._loops.values()):

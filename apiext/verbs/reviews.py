@@ -10,8 +10,8 @@ import orjson
 
 from apiext.auth.authentication import BadCredential, bearer_token
 from apiext.auth.authorization import Attributes, rules_of
+from apiext.auth.bonds import Account, BadToken, Bound
 from apiext.auth.rbac import document_of
-from apiext.auth.tokens import Account, BadToken, Bound
 from apiext.auth.user import CREDENTIAL_ID, User
 from apiext.catalog.builtin.admission_rules import field_requirement_errors, label_requirement_errors
 from apiext.documents.document import Document, View

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
+from apiext.auth import secret_tokens
 from apiext.auth.authentication import BadCredential, Credentials
+from apiext.auth.bonds import Account, BadToken, Bound, Record
 from apiext.auth.signing import encoded, verifiers_of
-from apiext.auth.tokens import Account, BadToken, Bound, Tokens
+from apiext.auth.tokens import Tokens
 from apiext.auth.user import User
 
 ISSUER = "https://kubernetes.default.svc"
@@ -42,7 +45,7 @@ def clock() -> Clock:
 
 def made(file: Path, issuers: list[str], **more: Any) -> Tokens:
     """Return tokens of a server where the account is."""
-    return Tokens(file, issuers, find=lambda resource, namespace, name: {"uid": "u1"}, **more)
+    return Tokens(file, issuers, find=lambda resource, namespace, name: Record("u1"), **more)
 
 
 def user_of(tokens: Tokens, token: str, audiences: list[str] | None = None) -> tuple[User, list[str]] | None:
@@ -109,7 +112,7 @@ def test_what_is_no_token_of_ours(tokens: Tokens, tmp_path: Path, clock: Clock) 
 
 
 def test_a_token_goes_with_its_account(tmp_path: Path, clock: Clock) -> None:
-    there: dict[str, dict[str, str]] = {"sa": {"uid": "u1"}}
+    there = {"sa": Record("u1")}
     tokens = Tokens(tmp_path / "key", [ISSUER], find=lambda resource, namespace, name: there.get(name), clock=clock)
     credentials = Credentials({"static": User("joe")}, tokens)
     token, _ = tokens.issue(ACCOUNT, 600)
@@ -129,18 +132,17 @@ GONE = "service account token has been invalidated"
 @pytest.mark.parametrize(
     ("account", "secret", "fault"),
     [
-        ({"uid": "u1"}, {"uid": "u2"}, ""),
-        (None, {"uid": "u2"}, 'serviceaccounts "sa" not found'),
-        ({"uid": "u3"}, None, "service account UID (u3) does not match claim (u1)"),
-        ({"uid": "u1", "deletionTimestamp": DAY.format(6)}, {"uid": "u2"}, ""),
-        ({"uid": "u1", "deletionTimestamp": DAY.format(0)}, {"uid": "u2"},
-         "service account default/sa has been deleted"),
-        ({"uid": "u1"}, None, GONE),
-        ({"uid": "u1"}, {"uid": "u2", "deletionTimestamp": DAY.format(6)}, ""),
-        ({"uid": "u1"}, {"uid": "u2", "deletionTimestamp": DAY.format(0)}, GONE),
-        ({"uid": "u1"}, {"uid": "u3"}, "secret UID (u3) does not match service account secret ref claim (u2)"),
+        (Record("u1"), Record("u2"), ""),
+        (None, Record("u2"), 'serviceaccounts "sa" not found'),
+        (Record("u3"), None, "service account UID (u3) does not match claim (u1)"),
+        (Record("u1", DAY.format(6)), Record("u2"), ""),
+        (Record("u1", DAY.format(0)), Record("u2"), "service account default/sa has been deleted"),
+        (Record("u1"), None, GONE),
+        (Record("u1"), Record("u2", DAY.format(6)), ""),
+        (Record("u1"), Record("u2", DAY.format(0)), GONE),
+        (Record("u1"), Record("u3"), "secret UID (u3) does not match service account secret ref claim (u2)"),
     ],
-)  # fmt: skip
+)
 def test_a_token_is_bound(tmp_path: Path, clock: Clock, account: Any, secret: Any, fault: str) -> None:
     there = {("serviceaccounts", "default", "sa"): account, ("secrets", "default", "s"): secret}
     tokens = Tokens(tmp_path / "key", [ISSUER], find=lambda *of: there[of], clock=clock)
@@ -279,3 +281,123 @@ def test_a_file_without_keys(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "bad.pem").write_bytes(text)
     with pytest.raises(ValueError, match="does not contain any valid RSA or ECDSA public keys"):
         verifiers_of(tmp_path / "bad.pem")  # what else the file holds is passed over (client-go/util/keyutil)
+
+
+# --- tokens that secrets keep ---
+
+
+class Kept:
+    """A server of one account and one secret that keeps a token, and who was told that it was used."""
+
+    def __init__(self, file: Path, clock: Clock) -> None:
+        self.tokens = Tokens(file, [ISSUER], find=lambda *of: self.there.get(of), clock=clock)
+        self.token = self.tokens.kept(ACCOUNT, "s")
+        self.used: list[tuple[str, str]] = []
+        self.tokens.used = lambda *of: self.used.append(of)
+        self.there: dict[tuple[str, str, str], Record | None] = {}
+        self.put(Record("u1"), Record("u2"))
+
+    def put(self, account: Record | None, secret: Record | None) -> None:
+        """Have these two, the secret with its token unless it keeps another."""
+        if secret is not None and not secret.token:
+            secret = replace(secret, token=base64.b64encode(self.token.encode()).decode())
+        self.there = {("serviceaccounts", "default", "sa"): account, ("secrets", "default", "s"): secret}
+
+    def sign(self, claims: Any, **head: Any) -> str:
+        """Return claims signed."""
+        signer = self.tokens.signer()
+        parts = ({"alg": signer.algorithm, "kid": signer.key_id, **head}, claims)
+        signed = b".".join(encoded(json.dumps(part).encode()) for part in parts)
+        return (signed + b"." + encoded(signer.sign(signed))).decode()
+
+
+@pytest.fixture
+def kept_token(tmp_path: Path, clock: Clock) -> Kept:
+    return Kept(tmp_path / "key", clock)
+
+
+def test_a_token_that_a_secret_keeps(kept_token: Kept, clock: Clock) -> None:
+    tokens, token = kept_token.tokens, kept_token.token
+    assert part(token, 1) == {
+        "iss": "kubernetes/serviceaccount",
+        "kubernetes.io/serviceaccount/namespace": "default",
+        "kubernetes.io/serviceaccount/secret.name": "s",
+        "kubernetes.io/serviceaccount/service-account.name": "sa",
+        "kubernetes.io/serviceaccount/service-account.uid": "u1",
+        "sub": "system:serviceaccount:default:sa",
+    }
+    found = tokens.user(token)
+    assert found is not None
+    assert (found[0].name, found[0].uid, found[0].extra, found[1]) == (
+        "system:serviceaccount:default:sa", "u1", (), [ISSUER],
+    )  # fmt: skip
+    assert kept_token.used == [("default", "s")]
+    kept_token.put(Record("u1"), Record("u2", used="1970-01-12"))
+    clock.now += 3600
+    assert told(tokens, token) == ""
+    assert len(kept_token.used) == 1
+    clock.now += 86400
+    assert told(tokens, token) == ""
+    assert len(kept_token.used) == 2
+    text = 'token audiences ["https://kubernetes.default.svc"] is invalid for the target audiences ["x"]'
+    assert told(tokens, token, ["x"]) == text
+
+
+MARKED = (
+    "the token in secret default/s for service account default/sa has been marked invalid. Use tokens from the "
+    "TokenRequest API or manually created secret-based tokens, or remove the "
+    "'kubernetes.io/legacy-token-invalid-since' label from the secret to temporarily allow use of this token"
+)
+
+
+@pytest.mark.parametrize(
+    ("account", "secret", "fault"),
+    [
+        (Record("u1"), Record("other"), ""),
+        (Record("u1"), None, "Token has been invalidated"),
+        (Record("u1"), Record("u2", DAY.format(6)), "Token has been invalidated"),
+        (Record("u1"), Record("u2", token="eHg="), "Token does not match server's copy"),
+        (None, Record("u2"), 'serviceaccounts "sa" not found'),
+        (Record("u1", DAY.format(6)), Record("u2"), "ServiceAccount default/sa has been deleted"),
+        (Record("u3"), Record("u2"), "ServiceAccount UID (u3) does not match claim (u1)"),
+        (Record("u1"), Record("u2", invalid="2026-01-01"), MARKED),
+    ],
+)
+def test_what_a_kept_token_ends_with(
+    kept_token: Kept, account: Record | None, secret: Record | None, fault: str
+) -> None:
+    kept_token.put(account, secret)
+    assert told(kept_token.tokens, kept_token.token) == fault
+    assert kept_token.used == [("default", "s")] * (fault in ("", MARKED))
+
+
+PREFIX = "kubernetes.io/serviceaccount/"
+
+
+@pytest.mark.parametrize(
+    ("changed", "fault"),
+    [
+        ({f"{PREFIX}namespace": ""}, "namespace claim is missing"),
+        ({f"{PREFIX}secret.name": None}, "secretName claim is missing"),
+        ({f"{PREFIX}service-account.name": ""}, "serviceAccountName claim is missing"),
+        ({f"{PREFIX}service-account.uid": None}, "serviceAccountUID claim is missing"),
+        ({"sub": "", f"{PREFIX}namespace": ""}, "sub claim is missing"),
+        ({"sub": "joe"}, "sub claim is invalid"),
+        ({"sub": "system:serviceaccount:default:other"}, "sub claim is invalid"),
+        ({f"{PREFIX}namespace": 5}, "json: cannot unmarshal number into Go value of type string"),
+        ({"more": "x"}, "Token does not match server's copy"),
+        ({"aud": ["x"]},
+         'token audiences ["x"] is invalid for the target audiences ["https://kubernetes.default.svc"]'),
+    ],
+)  # fmt: skip
+def test_claims_of_a_kept_token(kept_token: Kept, changed: dict[str, Any], fault: str) -> None:
+    claims = {**secret_tokens.claims_of(ACCOUNT, "s"), **changed}
+    token = kept_token.sign({name: value for name, value in claims.items() if value is not None})
+    assert told(kept_token.tokens, token) == fault
+    assert kept_token.used == []
+
+
+def test_a_kept_token_has_no_end_of_its_own(kept_token: Kept) -> None:
+    kept_token.token = kept_token.sign({**secret_tokens.claims_of(ACCOUNT, "s"), "exp": 5, "aud": ["x"]})
+    kept_token.put(Record("u1"), Record("u2"))
+    assert told(kept_token.tokens, kept_token.token, ["x"]) == ""

@@ -1,0 +1,60 @@
+"""What tokens of service accounts hang on: the account itself, a secret, and how both are found."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+LAST_USED = "kubernetes.io/legacy-token-last-used"
+INVALID_SINCE = "kubernetes.io/legacy-token-invalid-since"
+
+
+class BadToken(ValueError):
+    """A token of this server that does not count, or not any more; the text says why (pkg/serviceaccount)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A service account as tokens name it."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A secret that a token ends with."""
+
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What counts of a stored account or secret: ``deleted`` is since when it goes, ``token`` what it keeps, in base64.
+
+    ``used`` and ``invalid`` are the days, as labels tell them, when that token was last used, and stopped to count.
+    """
+
+    uid: str
+    deleted: str = ""
+    token: str = ""
+    used: str = ""
+    invalid: str = ""
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> "Record":
+        """Return the record of a stored object."""
+        metadata = document["metadata"]
+        labels = metadata.get("labels") or {}
+        return cls(
+            metadata.get("uid") or "",
+            metadata.get("deletionTimestamp") or "",
+            (document.get("data") or {}).get("token") or "",
+            labels.get(LAST_USED) or "",
+            labels.get(INVALID_SINCE) or "",
+        )
+
+
+Find = Callable[[str, str, str], Record | None]
+"""(resource of the core group, namespace, name) → what counts of the object, None when it is not there."""

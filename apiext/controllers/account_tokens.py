@@ -1,0 +1,198 @@
+"""Tokens in secrets: made for each secret that is for one, and gone with their account (tokens_controller.go).
+
+A secret of the type that names an account which is not there is left alone until there is one: others have it deleted.
+"""
+
+import asyncio
+import base64
+import logging
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import orjson
+
+from apiext.auth.bonds import LAST_USED, Account
+from apiext.auth.secret_tokens import ACCOUNT_NAME, ACCOUNT_UID, TYPE
+from apiext.auth.tokens import Tokens
+from apiext.auth.user import service_account
+from apiext.config import ACCOUNT_TOKENS
+from apiext.controllers.loop import Loop
+from apiext.documents.document import Document
+from apiext.meta import time
+from apiext.meta.options import DeleteOptions
+from apiext.meta.status import StatusError
+from apiext.storage.history import Change
+from apiext.storage.store import Entry
+from apiext.verbs import api
+from apiext.verbs.call import Call, Verbs
+from apiext.verbs.delete import delete
+from apiext.verbs.reviews import ACCOUNTS, SECRETS
+
+log = logging.getLogger(__name__)
+
+USER = service_account("kube-system", "tokens-controller")
+_TYPE = TYPE.encode()
+_MERGE = "application/merge-patch+json"
+_MOVED_ON = (404, 409)
+_DAY = len("2006-01-02")
+_ALL = ""  # the key of all secrets that were there before
+
+
+class _Wanted(NamedTuple):
+    """What a secret says of the token that it is for: the account by name, and by uid once it has one."""
+
+    account: str
+    uid: str
+    filled: bool
+
+
+class AccountTokens:
+    """Fills in token, certificates and namespace of secrets; ``authority`` is the CA that clients are to trust."""
+
+    def __init__(self, verbs: Verbs, tokens: Tokens, authority: bytes) -> None:
+        self._verbs = verbs
+        self._tokens = tokens
+        self._authority = _base64(authority.decode())
+        self._loop = Loop("account tokens", self._reconcile, width=2)
+        self._wanted: dict[str, _Wanted] = {}  # by namespace/name of the secret
+        self._in_use: set[str] = set()  # those of which it is to be written that they were used
+
+    def start(self, group: asyncio.TaskGroup) -> None:
+        """Follow secrets and accounts, if both are served."""
+        secrets, accounts = self._verbs.store.collection(SECRETS), self._verbs.store.collection(ACCOUNTS)
+        if secrets is None or accounts is None:
+            return
+        secrets.subscribe(self._secret_changed)
+        accounts.subscribe(self._account_changed)
+        self._loop.start(group, self._keys)
+        self._loop.add(_ALL)
+        self._tokens.used = self._used
+
+    async def stop(self) -> None:
+        """End what runs; what is left undone is done after the next start."""
+        await self._loop.stop()
+
+    def _keys(self) -> Iterable[str]:
+        return list(self._wanted)
+
+    def _used(self, namespace: str, name: str) -> None:
+        key = f"{namespace}/{name}"
+        if key in self._wanted:
+            self._in_use.add(key)
+            self._loop.add(key)
+
+    def _secret_changed(self, change: Change) -> None:
+        key = _key(change.entry)
+        if change.kind == "DELETED":
+            self._wanted.pop(key, None)
+            self._in_use.discard(key)
+        else:
+            self._take(key, change.entry)
+
+    def _account_changed(self, change: Change) -> None:
+        for key, wanted in self._wanted.items():
+            if key == f"{change.entry.namespace}/{key.partition('/')[2]}" and wanted.account == change.entry.name:
+                self._loop.add(key)
+
+    def _take(self, key: str, entry: Entry) -> None:
+        found = self._read(entry) if _TYPE in entry.raw else None
+        if found is None:
+            self._wanted.pop(key, None)
+        else:
+            self._wanted[key] = found
+            self._loop.add(key)
+
+    def _read(self, entry: Entry) -> _Wanted | None:
+        """Return what a secret is for, None if it is for no token."""
+        try:
+            document: Any = orjson.loads(entry.raw)
+            annotations = document["metadata"].get("annotations") or {}
+            if document.get("type") != TYPE or not annotations.get(ACCOUNT_NAME):
+                return None
+            data = document.get("data") or {}
+            names = ("token", "namespace", "ca.crt") if self._authority else ("token", "namespace")
+            filled = all(data.get(name) for name in names)
+            return _Wanted(annotations[ACCOUNT_NAME], annotations.get(ACCOUNT_UID) or "", filled)
+        except (AttributeError, KeyError, TypeError, ValueError) as fault:  # others have stored it: it has no part here
+            log.warning("the stored secret %s cannot be read: %s", _key(entry), fault)
+            return None
+
+    async def _reconcile(self, key: str) -> None:
+        if key == _ALL:
+            await self._begin()
+            return
+        namespace, _, name = key.partition("/")
+        secrets, accounts = self._verbs.store.collection(SECRETS), self._verbs.store.collection(ACCOUNTS)
+        assert secrets is not None
+        assert accounts is not None
+        entry, wanted = secrets.get(namespace, name), self._wanted.get(key)
+        if entry is None or wanted is None:
+            return
+        if accounts.get(namespace, wanted.account) is None:
+            await self._verbs.store.fresh(accounts)
+        found = accounts.get(namespace, wanted.account)
+        uid = orjson.loads(found.raw)["metadata"].get("uid", "") if found is not None else ""
+        if wanted.uid and wanted.uid != uid:
+            await self._delete(entry)
+        elif found is not None and not (wanted.filled and wanted.uid):
+            await self._fill(entry, Account(namespace, wanted.account, uid))
+        elif key in self._in_use:
+            self._in_use.discard(key)
+            await self._patch(entry, {"metadata": {"labels": {LAST_USED: time.now()[:_DAY]}}})
+
+    async def _begin(self) -> None:
+        for resource in (SECRETS, ACCOUNTS):
+            collection = self._verbs.store.collection(resource)
+            assert collection is not None
+            await collection.wait_ready()
+            if resource is SECRETS:
+                for entry in collection.readable():
+                    self._take(_key(entry), entry)
+
+    async def _fill(self, entry: Entry, account: Account) -> None:
+        document: Document = orjson.loads(entry.raw)
+        given = document.get("data") or {}
+        data = {
+            "ca.crt": given.get("ca.crt") or self._authority or None,  # another server may have its own
+            "namespace": given.get("namespace") or _base64(account.namespace),
+            "token": given.get("token") or _base64(self._tokens.kept(account, entry.name)),
+        }
+        wanted = {
+            "metadata": {
+                "annotations": {ACCOUNT_NAME: account.name, ACCOUNT_UID: account.uid},
+                "resourceVersion": str(entry.revision),
+            },
+            "data": data,
+        }
+        await self._patch(entry, wanted)
+
+    async def _patch(self, entry: Entry, wanted: Document) -> None:
+        try:
+            await api.patch(self._verbs, self._call("patch", entry), _MERGE, orjson.dumps(wanted))
+        except StatusError as error:
+            if error.code not in _MOVED_ON:
+                raise
+
+    async def _delete(self, entry: Entry) -> None:
+        uid = orjson.loads(entry.raw)["metadata"].get("uid")
+        try:
+            await delete(self._verbs, self._call("delete", entry), DeleteOptions(uid=uid))
+        except StatusError as error:
+            if error.code not in _MOVED_ON:
+                raise
+
+    def _call(self, verb: str, entry: Entry) -> Call:
+        resource = self._verbs.catalog.current.resource(SECRETS.group, SECRETS.resource)
+        assert resource is not None
+        served = resource.versions["v1"]
+        asked = {"fieldManager": [ACCOUNT_TOKENS]} if verb == "patch" else {}
+        endpoint, place = served.endpoints[""], entry.namespace
+        return Call(verb, served, resource, endpoint, place, entry.name, asked, USER, ACCOUNT_TOKENS)
+
+
+def _base64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def _key(entry: Entry) -> str:
+    return f"{entry.namespace}/{entry.name}"

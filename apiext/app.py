@@ -18,6 +18,7 @@ from apiext.audit import auditor
 from apiext.auth.authorization import authorizer_of
 from apiext.auth.bonds import Find, Record
 from apiext.auth.roles import Roles
+from apiext.catalog.builtin.address_pool import Addresses
 from apiext.catalog.builtin.resources import api_versions, builtin_resources
 from apiext.catalog.served import Catalog, LiveCatalog, ServedResource
 from apiext.config import (
@@ -241,8 +242,11 @@ class Application:
         resealing = Resealing(config.encryption_config, self._encryption, store.reseal)
         async with asyncio.TaskGroup() as group:
             await resealing.start(group, store.start, looking=config.encryption_reload)
-            builtin = self._builtin()
-            control = await startup.start(group, store, live, now, builtin, config=config, decoder=stored_json)
+            addresses = Addresses()
+            control = await startup.start(
+                group, store, live, now, self._builtin(addresses), config=config, decoder=stored_json
+            )
+            await startup.follow_services(store, addresses)
             clock = asyncio.get_running_loop().time
             webhooks = Client(self._services)
             converter = Converter(webhooks)
@@ -323,7 +327,7 @@ class Application:
         known: dict[str, Poster] = {plugin: Authenticated(client, users) for plugin, users in self._users.items()}
         return lambda plugin: known.get(plugin, client)
 
-    def _builtin(self) -> list[ServedResource]:
+    def _builtin(self, addresses: Addresses) -> list[ServedResource]:
         """Return the built-in resources that are not turned off; names of none get one warning."""
         config = self._config
         unknown = sorted(dict(config.runtime_config).keys() - {V1BETA1, ALL_APIS, *api_versions()})
@@ -333,6 +337,7 @@ class Application:
             v1beta1=config.enabled(V1BETA1, default=True),
             enabled=config.enabled,
             event_ttl=round(config.event_ttl),
+            addresses=addresses,
         )
 
     def _checks(

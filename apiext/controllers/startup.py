@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from apiext.admission.hooks import POLICIES
 from apiext.auth.tokens import Tokens
+from apiext.catalog.builtin.address_pool import Addresses
 from apiext.catalog.served import LiveCatalog, ServedResource
 from apiext.config import AGGREGATION, RBAC, Config
 from apiext.controllers.account_tokens import AccountTokens
@@ -27,6 +28,7 @@ from apiext.controllers.peers import Peers
 from apiext.controllers.policies import Policies
 from apiext.controllers.serving import Serving
 from apiext.controllers.statuses import Statuses
+from apiext.meta.names import GroupResource
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.collection import Decoder
 from apiext.storage.history import Change
@@ -34,6 +36,8 @@ from apiext.storage.store import StoreError
 from apiext.verbs.call import Verbs
 
 log = logging.getLogger(__name__)
+
+SERVICES = GroupResource("", "services")
 
 
 class Controllers:
@@ -227,3 +231,23 @@ async def start(
     controllers.serving.serve_builtin(builtin)
     await controllers.start(group, store)
     return controllers
+
+
+async def follow_services(store: CachedStore, addresses: Addresses) -> None:
+    """Have it known what services have; returns once those that are stored are known, too."""
+    collection = store.collection(SERVICES)
+    if collection is None:
+        return
+
+    def changed(change: Change) -> None:
+        entry = change.entry
+        key = f"{entry.namespace}/{entry.name}"
+        if change.kind == "DELETED":
+            addresses.drop(key)
+        else:
+            addresses.put(key, entry.raw)
+
+    collection.subscribe(changed)
+    await collection.wait_ready()
+    for entry in collection.readable():
+        addresses.put(f"{entry.namespace}/{entry.name}", entry.raw)

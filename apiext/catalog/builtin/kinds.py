@@ -6,6 +6,7 @@ from typing import Any
 
 from apiext import limits
 from apiext.catalog import endpoints
+from apiext.catalog.builtin.address_pool import Addresses
 from apiext.catalog.builtin.go_types import Types, types_of
 from apiext.catalog.builtin.rows import REVIEW_VERBS, Row, columns_of, function, labels_of, rows
 from apiext.catalog.compile import storage_version_hash
@@ -52,11 +53,12 @@ class LazyMapping(Mapping[str, Any]):
 class _Kind:
     """What a row's types say, read at the first use."""
 
-    __slots__ = ("_root", "read", "row")
+    __slots__ = ("_root", "addresses", "read", "row")
 
-    def __init__(self, row: Row, read: Callable[[str], Types]) -> None:
+    def __init__(self, row: Row, read: Callable[[str], Types], addresses: Addresses) -> None:
         self.row = row
         self.read = read
+        self.addresses = addresses
         self._root: Struct | None = None
 
     @property
@@ -95,14 +97,18 @@ class _Kind:
 
 
 def kinds(
-    enabled: Callable[[str, bool], bool] = lambda _, default: default, event_ttl: int = limits.EVENT_TTL
+    enabled: Callable[[str, bool], bool] = lambda _, default: default,
+    event_ttl: int = limits.EVENT_TTL,
+    addresses: Addresses | None = None,
 ) -> list[ServedResource]:
     """Return the resources of kinds.yaml whose group-version (core's is ``v1``) is enabled.
 
     ``enabled(group_version, default)`` knows better than the row. ``event_ttl`` are the seconds that objects stay
-    which go by themselves.
+    which go by themselves. ``addresses`` are those of services.
     """
-    found = [resource(row, event_ttl=event_ttl) for row in rows() if enabled(row.api_version, not row.on_request)]
+    enabled_rows = [row for row in rows() if enabled(row.api_version, not row.on_request)]
+    addresses = addresses or Addresses()
+    found = [resource(row, event_ttl=event_ttl, addresses=addresses) for row in enabled_rows]
     return [replace(one, equals=_equals(one, found)) for one in found]
 
 
@@ -112,9 +118,14 @@ def _equals(one: ServedResource, of: list[ServedResource]) -> tuple[ServedVersio
     return tuple(version for other in same for version in other.versions.values())
 
 
-def resource(row: Row, read: Callable[[str], Types] = types_of, event_ttl: int = limits.EVENT_TTL) -> ServedResource:
+def resource(
+    row: Row,
+    read: Callable[[str], Types] = types_of,
+    event_ttl: int = limits.EVENT_TTL,
+    addresses: Addresses | None = None,
+) -> ServedResource:
     """Return what a row serves; ``read(file)`` gives its types when they are first needed."""
-    version = _version(_Kind(row, read))
+    version = _version(_Kind(row, read, addresses or Addresses()))
     versions = {row.version: version}
     return ServedResource(
         row.group,
@@ -211,7 +222,8 @@ def _endpoints(kind: _Kind, verbs: tuple[str, ...]) -> Mapping[str, Endpoint]:
             status, prepare=_status(row, status.prepare), reset=reset, judges=tuple(row.judges_status)
         )
     for below in row.subresources:
-        asked = _Kind(Row(version="v1", resource=below["name"], namespaced=row.namespaced, **below["asks"]), kind.read)
+        asks = Row(version="v1", resource=below["name"], namespaced=row.namespaced, **below["asks"])
+        asked = _Kind(asks, kind.read, kind.addresses)
         found[below["name"]] = replace(
             main,
             name=below["name"],
@@ -242,6 +254,8 @@ def _main(kind: _Kind, inner: Prepare) -> Prepare:
             _set_generation(new["metadata"], given)
         if row.prepare:
             new = function(row.prepare)(new, old)
+        if row.addressed:
+            new = function("addresses.give")(new, old, kind.addresses)
         if row.status:
             new.setdefault("status", kind.empty()["status"])  # Go always shows it
         return new

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from apiext import limits
+from apiext.catalog.builtin.address_pool import Addresses
 from apiext.catalog.builtin.definitions import definitions_resource
 from apiext.catalog.builtin.kinds import kinds
 from apiext.catalog.builtin.namespaces import namespaces_resource
@@ -15,13 +16,14 @@ def builtin_resources(
     v1beta1: bool = True,
     enabled: Callable[[str, bool], bool] = lambda _, default: default,
     event_ttl: int = limits.EVENT_TTL,
+    addresses: Addresses | None = None,
 ) -> list[ServedResource]:
     """Return the built-in resources; ``v1beta1`` also serves definitions in their old version (B1-002, DIS-12).
 
     ``enabled(group_version, default)`` says of the kinds in kinds.yaml whether they are served; the core group's is
-    ``v1``. Events stay ``event_ttl`` seconds.
+    ``v1``. Events stay ``event_ttl`` seconds. ``addresses`` are those that services have.
     """
-    return [definitions_resource(v1beta1=v1beta1), namespaces_resource(), *kinds(enabled, event_ttl)]
+    return [definitions_resource(v1beta1=v1beta1), namespaces_resource(), *kinds(enabled, event_ttl, addresses)]
 
 
 def api_versions() -> set[str]:

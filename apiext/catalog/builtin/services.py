@@ -1,4 +1,4 @@
-"""What services say besides their types (named by the rows of kinds.yaml); nothing gives them addresses here."""
+"""What services say besides their types (named by the rows of kinds.yaml)."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,10 +18,12 @@ _AFFINITIES = ("ClientIP", "None")
 _POLICIES = ("Cluster", "Local")
 _MODES = ("Proxy", "VIP")
 _DISTRIBUTIONS = ("PreferClose", "PreferSameZone", "PreferSameNode")
-_FAMILIES = {"IPv4": "IPv6", "IPv6": "IPv4"}  # each with the other
+FAMILIES = {"IPv4": "IPv6", "IPv6": "IPv4"}  # each with the other
 _FAMILY_POLICIES = ("PreferDualStack", "RequireDualStack", "SingleStack")
 _PORT = "must be between 1 and 65535, inclusive"
-_SEVERAL = "must be 'RequireDualStack' or 'PreferDualStack' when multiple IP families are specified"
+_SEVERAL = "must be 'RequireDualStack' or 'PreferDualStack' when multiple %s are specified"
+_NO_ADDRESS = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
+SINGLE = "SingleStack"
 _STICKY_SECONDS, _MOST_STICKY = 10_800, 86_400
 _CHECKED_ONLY = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
 _LOAD_BALANCER_ONLY = "may only be used when `type` is 'LoadBalancer'"
@@ -59,7 +61,8 @@ def _is_reached_from_outside(spec: View) -> bool:
     return spec.get("type") in _OUTSIDE or (spec.get("type") == "ClusterIP" and bool(spec.get("externalIPs")))
 
 
-def _is_headless(spec: View) -> bool:
+def is_headless(spec: View) -> bool:
+    """Tell whether a service wants no address."""
     return spec.get("clusterIP") == "None"
 
 
@@ -70,7 +73,7 @@ def prepare_service(new: Document, old: View | None) -> Document:
     if spec.get("type") == "ExternalName":
         if spec.get("internalTrafficPolicy") in _POLICIES:
             del spec["internalTrafficPolicy"]
-    elif _is_headless(spec) and spec.get("type") == "ClusterIP":
+    elif is_headless(spec) and spec.get("type") == "ClusterIP":
         spec.setdefault("clusterIPs", ["None"])
         usual = "SingleStack" if spec.get("selector") else "RequireDualStack"
         spec.setdefault("ipFamilyPolicy", before.get("ipFamilyPolicy") or usual)
@@ -84,13 +87,15 @@ def prepare_service(new: Document, old: View | None) -> Document:
 
 def _keep_given(spec: Document, before: View) -> None:
     """Keep the address and the ports of a service that a change leaves out."""
-    if _has_address(spec) and _has_address(before) and before.get("clusterIP"):
+    if has_address(spec) and has_address(before) and before.get("clusterIP"):
         spec["clusterIP"] = spec.get("clusterIP") or before["clusterIP"]
+        if spec["clusterIP"] != before["clusterIP"] and spec.get("clusterIPs") == before.get("clusterIPs"):
+            spec["clusterIPs"] = [spec["clusterIP"]]  # of both fields one was changed
         if spec["clusterIP"] == before["clusterIP"] and not spec.get("clusterIPs") and before.get("clusterIPs"):
             spec["clusterIPs"] = before["clusterIPs"]
-    if _is_checked(spec) and _is_checked(before) and before.get("healthCheckNodePort"):
+    if is_checked(spec) and is_checked(before) and before.get("healthCheckNodePort"):
         spec["healthCheckNodePort"] = spec.get("healthCheckNodePort") or before["healthCheckNodePort"]
-    if _has_node_ports(spec) and _has_node_ports(before):
+    if has_node_ports(spec) and has_node_ports(before):
         ports: Sequence[Document] = spec.get("ports") or ()
         taken = {port.get("nodePort", 0) for port in ports}
         named = {port.get("name", ""): port.get("nodePort", 0) for port in before.get("ports") or ()}
@@ -112,11 +117,13 @@ def _drop_unused(spec: Document, before: View) -> None:
             port.pop("nodePort", None)
 
 
-def _has_address(spec: View) -> bool:
+def has_address(spec: View) -> bool:
+    """Tell whether a service is of a type that has one, or says that it has none."""
     return spec.get("type", "") in _TYPES and spec["type"] != "ExternalName"
 
 
-def _has_node_ports(spec: View) -> bool:
+def has_node_ports(spec: View) -> bool:
+    """Tell whether the ports of a service are ports of the nodes, too."""
     return spec.get("type") in _OUTSIDE and spec.get("allocateLoadBalancerNodePorts") is not False
 
 
@@ -124,14 +131,15 @@ def _is_balanced(spec: View) -> bool:
     return spec.get("type") == "LoadBalancer"
 
 
-def _is_checked(spec: View) -> bool:
+def is_checked(spec: View) -> bool:
+    """Tell whether there is a port of the nodes for checks of their health."""
     return _is_balanced(spec) and spec.get("externalTrafficPolicy") == "Local"
 
 
 _OF_TYPE: Mapping[str, Callable[[View], bool]] = {
-    **dict.fromkeys(("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"), _has_address),
+    **dict.fromkeys(("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"), has_address),
     **dict.fromkeys(("allocateLoadBalancerNodePorts", "loadBalancerClass"), _is_balanced),
-    "healthCheckNodePort": _is_checked,
+    "healthCheckNodePort": is_checked,
     "externalTrafficPolicy": _is_reached_from_outside,
 }
 """Field → which services have it."""
@@ -142,14 +150,14 @@ def _families(spec: View, before: View) -> list[str]:
     given: list[str] = spec.get("ipFamilies") or ["IPv4"]
     if spec["ipFamilyPolicy"] == "SingleStack":
         return given[:1] if given == before.get("ipFamilies") else given
-    return [given[0], _FAMILIES[given[0]]] if len(given) == 1 and given[0] in _FAMILIES else given
+    return [given[0], FAMILIES[given[0]]] if len(given) == 1 and given[0] in FAMILIES else given
 
 
 def service_warnings(new: View, old: View | None) -> list[str]:
     """Return warnings about what has no effect."""
     spec = new.get("spec") or {}
     kind, found = spec.get("type"), []
-    headless = kind == "ClusterIP" and _is_headless(spec)
+    headless = kind == "ClusterIP" and is_headless(spec)
     if headless:
         found += [f"spec.{name} is ignored for headless services" for name in _USELESS if spec.get(name)]
         if spec.get("sessionAffinity") != "None":
@@ -171,13 +179,14 @@ _USELESS = ("loadBalancerIP", "externalIPs")
 def validate_service(new: View, old: View | None) -> list[FieldError]:
     """Return the faults of a service; old is None on create."""
     spec = new.get("spec") or {}
-    errors = [*_family_errors(spec)]
-    if errors:  # upstream: families are settled before anything else is looked at
+    errors = settled_addresses(spec, (old or {}).get("spec") or {})[0]
+    if errors:  # upstream: addresses are given out before anything else is looked at
         return errors
     ports = spec.get("ports") or []
     taken = _taken_twice(ports) if old is None else None
     if taken is not None:  # upstream: ports of nodes are given out before anything else is looked at
         return [taken]
+    errors += _changed_addresses(spec, (old or {}).get("spec") or {})
     errors += _type_errors(spec)
     names: set[str] = set()
     for index, port in enumerate(ports):
@@ -221,29 +230,105 @@ def _is_address(text: str) -> bool:
     return False
 
 
-def _family_errors(spec: View) -> list[FieldError]:
-    if spec.get("type") == "ExternalName":
-        return []
-    families, policy = spec.get("ipFamilies") or [], spec.get("ipFamilyPolicy", "SingleStack")
-    errors, seen = [], set[str]()
+def settled_addresses(spec: View, before: View) -> tuple[list[FieldError], list[str], list[str], str]:
+    """Return what is wrong with the addresses that a service names; those, their families, and the policy of these.
+
+    A service that is to have one family only loses the other one, unless the change is about it (initIPFamilyFields).
+    """
+    if not has_address(spec):
+        return [], [], [], ""
+    had = before if has_address(before) else {}
+    policy = spec.get("ipFamilyPolicy") or had.get("ipFamilyPolicy") or SINGLE
+    given, families = _addresses(spec), list(spec.get("ipFamilies") or ())
+    errors = [*_unmatched(spec, given), *_family_errors(families, policy), *_address_errors(given, families)]
+    if errors:
+        return errors, given, families, policy
+    last, last_families = _addresses(had), list(had.get("ipFamilies") or ())
+    if policy == SINGLE and had:
+        given = given[:1] if given == last else given
+        families = families[:1] if families == last_families else families
+    elif had:
+        for which, new, old in ((_ADDRESS, given, last), (_FAMILY, families, last_families)):
+            if new and len(new) < len(old):
+                text = f"must be 'SingleStack' to release the secondary {which[1]}"
+                errors.append(invalid("spec.ipFamilyPolicy", policy, text))
+    if policy == SINGLE:
+        for which, new in ((_ADDRESS, given), (_FAMILY, families)):
+            if len(new) > 1:
+                errors.append(invalid("spec.ipFamilyPolicy", policy, _SEVERAL % which[0]))
+    return errors, given, families, policy
+
+
+_ADDRESS, _FAMILY = ("cluster IPs", "cluster IP"), ("IP families", "IP family")
+
+
+def family_of(address: str) -> str:
+    """Return the family of an address."""
+    return "IPv6" if ":" in address else "IPv4"
+
+
+def _addresses(spec: View) -> list[str]:
+    return list(spec.get("clusterIPs") or ([spec["clusterIP"]] if spec.get("clusterIP") else []))
+
+
+def _unmatched(spec: View, given: list[str]) -> Iterator[FieldError]:
+    first, path = spec.get("clusterIP") or "", "spec.clusterIPs"
+    if first and given[0] != first:
+        yield invalid(path, given, "first value must match `clusterIP`")
+    if given and not first:
+        yield invalid(path, given, "must be empty when `clusterIP` is not specified")
+
+
+def _address_errors(given: list[str], families: list[str]) -> list[FieldError]:
+    path, errors = "spec.clusterIPs", list[FieldError]()
+    if given[:1] == ["None"] and len(given) > 1:
+        errors.append(invalid(path, given, "'None' must be the first and only value"))
+    for index, address in enumerate(given):
+        if not (address == "None" and not index) and not _is_address(address):
+            errors.append(invalid(item(path, index), address, _NO_ADDRESS))
+    unreadable = bool(errors)
+    if len(given) > 2:
+        errors.append(invalid(path, given, "may only hold up to 2 values"))
+    if not unreadable and len(given) > 1 and len(set(map(family_of, given))) < 2:
+        errors.append(invalid(path, given, "may specify no more than one IP for each IP family"))
+    return errors if unreadable else [*errors, *_misplaced(given, families)]
+
+
+def _family_errors(families: list[str], policy: str) -> Iterator[FieldError]:
+    seen = set[str]()
     for index, family in enumerate(families):
-        if family not in _FAMILIES:
-            errors.append(not_supported(item("spec.ipFamilies", index), family, tuple(_FAMILIES)))
+        if family not in FAMILIES:
+            yield not_supported(item("spec.ipFamilies", index), family, tuple(FAMILIES))
         if family in seen:
-            errors.append(duplicate(item("spec.ipFamilies", index), family))
+            yield duplicate(item("spec.ipFamilies", index), family)
         seen.add(family)
     if policy not in _FAMILY_POLICIES:
-        errors.append(not_supported("spec.ipFamilyPolicy", policy, _FAMILY_POLICIES))
-    if not errors and policy == "SingleStack" and len(families) > 1:
-        errors.append(invalid("spec.ipFamilyPolicy", policy, _SEVERAL))
-    return errors
+        yield not_supported("spec.ipFamilyPolicy", policy, _FAMILY_POLICIES)
+
+
+def _misplaced(given: list[str], families: list[str]) -> Iterator[FieldError]:
+    """Yield the addresses that are not of the family that is named for them."""
+    for index, (address, family) in enumerate(zip(given, families, strict=False)):
+        if _is_address(address) and family in FAMILIES and family_of(address) != family:
+            text = f"expected an {family} value as indicated by `ipFamilies[{index}]`"
+            yield invalid(item("spec.clusterIPs", index), address, text)
+
+
+def _changed_addresses(spec: View, before: View) -> Iterator[FieldError]:
+    """Yield what is wrong where a service has other addresses than it had."""
+    if not has_address(spec) or not has_address(before) or (is_headless(spec) and is_headless(before)):
+        return
+    new, old = spec.get("clusterIPs") or [], before.get("clusterIPs") or []
+    for index, (address, last) in enumerate(zip(new, old, strict=False)):
+        if address != last and (len(new) == len(old) or not index):
+            yield invalid(item("spec.clusterIPs", index), new, "may not change once set")
 
 
 def _type_errors(spec: View) -> Iterator[FieldError]:
     kind = spec.get("type", "")
-    if not spec.get("ports") and not _is_headless(spec) and kind != "ExternalName":
+    if not spec.get("ports") and not is_headless(spec) and kind != "ExternalName":
         yield required("spec.ports")
-    if kind in _OUTSIDE and _is_headless(spec):
+    if kind in _OUTSIDE and is_headless(spec):
         yield invalid("spec.clusterIPs[0]", "None", f"may not be set to 'None' for {kind} services")
     if kind != "ExternalName":
         return
@@ -356,7 +441,7 @@ def _traffic_errors(spec: View) -> Iterator[FieldError]:
         yield forbidden("spec.allocateLoadBalancerNodePorts", _LOAD_BALANCER_ONLY)
     if spec.get("loadBalancerClass") is not None and not balanced:
         yield forbidden("spec.loadBalancerClass", _LOAD_BALANCER_ONLY)
-    if spec.get("healthCheckNodePort") and not _is_checked(spec):
+    if spec.get("healthCheckNodePort") and not is_checked(spec):
         yield invalid("spec.healthCheckNodePort", spec["healthCheckNodePort"], _CHECKED_ONLY)
     outside = spec.get("externalTrafficPolicy", "")
     if outside and not _is_reached_from_outside(spec):

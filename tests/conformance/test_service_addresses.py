@@ -1,0 +1,103 @@
+"""Addresses of services and their ports of nodes: given out, kept, and taken away again."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.cases import Case, case_name, read
+from tests.support.http_client import MERGE, Answer, Client
+from tests.support.processes import Etcd, running_server
+
+pytestmark = pytest.mark.rows("DEC-002")
+
+SERVICES = "/api/v1/namespaces/default/services"
+ROWS = [Case(row) for row in read(Path(__file__).with_name("service_addresses.yaml"))]
+ADDRESSES = ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "healthCheckNodePort")
+ANY = ((r"10\.96\.\d+\.\d+", "V4"), (r"fd00:10:96::[0-9a-f]+", "V6"), (r"\b3[0-2]\d{3}\b", '"NP"'))
+
+
+def told(answer: Answer) -> dict[str, Any]:
+    """Return what an answer says of addresses, as the rows have it."""
+    if answer.status not in (200, 201):
+        return {"says": anyone(answer.expect(422)["message"].split("is invalid: ", 1)[1])}
+    spec = answer.json["spec"]
+    found = {name: spec[name] for name in ADDRESSES if name in spec}
+    numbers = [port.get("nodePort") for port in spec.get("ports", ())]
+    if any(numbers):
+        found["nodePorts"] = numbers
+    return {"has": json.loads(anyone(json.dumps(found)))}
+
+
+def anyone(text: str) -> str:
+    for pattern, name in ANY:
+        text = re.sub(pattern, name, text)
+    return text
+
+
+def wanted(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: row[name] for name in ("has", "says") if row.get(name) is not None}
+
+
+@pytest.mark.rows("ERR-09", "WRI-014")
+@pytest.mark.parametrize("case", ROWS, ids=case_name)
+def test_what_a_service_is_given(api: Client, case: Case) -> None:
+    name = f"s-{secrets.token_hex(4)}"
+    place = f"{SERVICES}/{name}"
+    assert told(api.post(SERVICES, {"metadata": {"name": name}, "spec": case.spec})) == wanted(case)
+    for step in case.then or ():
+        if "patch" in step:
+            answer = api.patch(place, {"spec": step["patch"]}, MERGE)
+        else:
+            answer = api.put(place, {"metadata": {"name": name}, "spec": step["put"]})
+        assert told(answer) == wanted(step), step
+    api.delete(place)
+
+
+@pytest.mark.rows("ERR-09", "SSA-006")
+def test_what_is_given_belongs_to_nobody_and_stays(api: Client) -> None:
+    name = f"s-{secrets.token_hex(4)}"
+    body = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
+            "spec": {"type": "NodePort", "ports": [{"port": 80}]}}  # fmt: skip
+    apply = {"Content-Type": "application/apply-patch+yaml"}
+    made = api.request("PATCH", f"{SERVICES}/{name}", body, apply, fieldManager="me").expect(201)
+    again = api.request("PATCH", f"{SERVICES}/{name}", body, apply, fieldManager="me").expect(200)
+    assert again == made
+    (owner,) = made["metadata"]["managedFields"]
+    key = 'k:{"port":80,"protocol":"TCP"}'
+    assert owner["fieldsV1"]["f:spec"] == {"f:ports": {key: {".": {}, "f:port": {}}}, "f:type": {}}
+    replaced = api.put(f"{SERVICES}/{name}", {**body, "metadata": {"name": name, "labels": {"a": "b"}}}).expect(200)
+    assert replaced["spec"] == made["spec"]
+    api.delete(f"{SERVICES}/{name}").expect(200)
+
+
+@pytest.mark.rows("WRI-014")
+def test_nothing_is_given_twice(tmp_path: Path, own_etcd: Etcd) -> None:
+    flags = ["--insecure", "--port=0", f"--etcd-servers={own_etcd.url}", f"--etcd-prefix=/svc-{secrets.token_hex(4)}"]
+    given: list[str | int] = []
+    for start in range(2):  # what was given before the start is known after it
+        with running_server(flags, tmp_path / str(start)) as server:
+            api = Client(server.url)
+            for number in range(150):
+                body = {"metadata": {"name": f"s-{start}-{number}"}, "spec": {"type": "NodePort"}}
+                body["spec"] |= {"ports": [{"port": 80}], "ipFamilyPolicy": "RequireDualStack"}
+                assert api.post(f"{SERVICES}?dryRun=All", body).status == 201
+                spec = api.post(SERVICES, body).expect(201)["spec"]
+                given += [*spec["clusterIPs"], spec["ports"][0]["nodePort"]]
+    assert len(given) == len(set(given)) == 2 * 150 * 3
+
+
+def test_columns_of_a_service(api: Client) -> None:
+    name = f"s-{secrets.token_hex(4)}"
+    made = api.post(SERVICES, {"metadata": {"name": name}, "spec": {"ports": [{"port": 80}]}}).expect(201)
+    table = "application/json;as=Table;v=v1;g=meta.k8s.io"
+    (row,) = api.get(f"{SERVICES}/{name}", {"Accept": table}).expect(200)["rows"]
+    assert row["cells"][:5] == [name, "ClusterIP", made["spec"]["clusterIP"], "<none>", "80/TCP"]
+    found = api.get(SERVICES, fieldSelector=f"spec.clusterIP={made['spec']['clusterIP']}").expect(200)["items"]
+    assert [item["metadata"]["name"] for item in found] == [name]
+    api.delete(f"{SERVICES}/{name}").expect(200)

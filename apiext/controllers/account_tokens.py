@@ -91,7 +91,7 @@ class AccountTokens:
 
     def _account_changed(self, change: Change) -> None:
         for key, wanted in self._wanted.items():
-            if key == f"{change.entry.namespace}/{key.partition('/')[2]}" and wanted.account == change.entry.name:
+            if wanted.account == change.entry.name and key.startswith(f"{change.entry.namespace}/"):
                 self._loop.add(key)
 
     def _take(self, key: str, entry: Entry) -> None:
@@ -128,8 +128,6 @@ class AccountTokens:
         entry, wanted = secrets.get(namespace, name), self._wanted.get(key)
         if entry is None or wanted is None:
             return
-        if accounts.get(namespace, wanted.account) is None:
-            await self._verbs.store.fresh(accounts)
         found = accounts.get(namespace, wanted.account)
         uid = orjson.loads(found.raw)["metadata"].get("uid", "") if found is not None else ""
         if wanted.uid and wanted.uid != uid:

@@ -141,7 +141,7 @@ def test_what_somebody_has_filled_in_stays(tls: Tls, name: str) -> None:
     api.post(SECRETS, secret_for(name, data={"token": "bWluZQ==", "namespace": "eA==", "ca.crt": "eQ=="})).expect(201)
     secret = filled(api, name)
     assert (text_of(secret, "token"), text_of(secret, "namespace"), text_of(secret, "ca.crt")) == ("mine", "x", "y")
-    plain = {"metadata": {"name": f"{name}-plain", "annotations": {NAME: name}}}
+    plain = {"metadata": {"name": f"{name}-plain", "annotations": {NAME: name, "of": TYPE}}}
     api.post(SECRETS, plain).expect(201)
     api.post(SECRETS, secret_for(name, f"{name}-last")).expect(201)
     filled(api, f"{name}-last")

@@ -76,20 +76,54 @@ def test_what_is_given_belongs_to_nobody_and_stays(api: Client) -> None:
     api.delete(f"{SERVICES}/{name}").expect(200)
 
 
+def test_ports_of_one_number_share_a_port_of_the_nodes(api: Client) -> None:
+    name, wanted = f"s-{secrets.token_hex(4)}", 30_000 + secrets.randbelow(2_768)
+    ports = [
+        {"name": "a", "port": 80},
+        {"name": "b", "port": 80, "protocol": "UDP", "nodePort": wanted},
+        {"name": "c", "port": 81},
+        {"name": "d", "port": 81, "protocol": "UDP"},
+    ]
+    made = api.post(SERVICES, {"metadata": {"name": name}, "spec": {"type": "NodePort", "ports": ports}}).expect(201)
+    a, b, c, d = (port["nodePort"] for port in made["spec"]["ports"])
+    assert (a, b, d) == (wanted, wanted, c)
+    assert c != wanted
+    api.delete(f"{SERVICES}/{name}").expect(200)
+
+
 @pytest.mark.rows("WRI-014")
 def test_nothing_is_given_twice(tmp_path: Path, own_etcd: Etcd) -> None:
     flags = ["--insecure", "--port=0", f"--etcd-servers={own_etcd.url}", f"--etcd-prefix=/svc-{secrets.token_hex(4)}"]
     given: list[str | int] = []
-    for start in range(2):  # what was given before the start is known after it
-        with running_server(flags, tmp_path / str(start)) as server:
-            api = Client(server.url)
-            for number in range(150):
-                body = {"metadata": {"name": f"s-{start}-{number}"}, "spec": {"type": "NodePort"}}
-                body["spec"] |= {"ports": [{"port": 80}], "ipFamilyPolicy": "RequireDualStack"}
-                assert api.post(f"{SERVICES}?dryRun=All", body).status == 201
-                spec = api.post(SERVICES, body).expect(201)["spec"]
-                given += [*spec["clusterIPs"], spec["ports"][0]["nodePort"]]
-    assert len(given) == len(set(given)) == 2 * 150 * 3
+    with running_server(flags, tmp_path / "first") as server:
+        api = Client(server.url)
+        for start in (30_000, 31_000, 32_000):  # nearly all ports are named
+            numbers = range(start, min(start + 1_000, 32_758))
+            ports = [{"name": f"p{number}", "port": number, "nodePort": number} for number in numbers]
+            api.post(SERVICES, {"metadata": {"name": f"s-{start}"}, "spec": {"type": "NodePort", "ports": ports}})
+        given += five_given(api, "a")
+    with running_server(flags, tmp_path / "second") as server:  # what was given before the start is known after it
+        api = Client(server.url)
+        given += five_given(api, "b")
+        body = {"metadata": {"name": "more"}, "spec": {"type": "NodePort", "ports": [{"port": 80}]}}
+        full = api.post(SERVICES, body).expect(500)
+        assert full["message"] == "Internal error occurred: failed to allocate a nodePort: range is full"
+        freed = api.delete(f"{SERVICES}/b-0").expect(200)["spec"]["ports"][0]["nodePort"]
+        assert api.post(SERVICES, body).expect(201)["spec"]["ports"][0]["nodePort"] == freed
+    assert len(set(given)) == len(given) == 30
+    assert all(number in range(32_758, 32_768) for number in given if isinstance(number, int))
+
+
+def five_given(api: Client, name: str) -> list[str | int]:
+    """Return the addresses and ports that five services get, and nothing of dry runs."""
+    found: list[str | int] = []
+    for number in range(5):
+        body = {"metadata": {"name": f"{name}-{number}"}, "spec": {"type": "NodePort", "ports": [{"port": 80}]}}
+        body["spec"] |= {"ipFamilyPolicy": "RequireDualStack"}
+        assert api.post(f"{SERVICES}?dryRun=All", body).status == 201
+        spec = api.post(SERVICES, body).expect(201)["spec"]
+        found += [*spec["clusterIPs"], spec["ports"][0]["nodePort"]]
+    return found
 
 
 def test_columns_of_a_service(api: Client) -> None:

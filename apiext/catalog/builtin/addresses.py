@@ -10,8 +10,6 @@ from apiext.catalog.builtin import services
 from apiext.catalog.builtin.address_pool import Addresses
 from apiext.documents.document import Document, View
 
-_PREFERRED = "PreferDualStack"
-
 
 def give(new: Document, old: View | None, free: Addresses) -> Document:
     """Give a service what it lacks, in place: addresses by its families, and ports; 500 when nothing is free."""
@@ -30,8 +28,6 @@ def give(new: Document, old: View | None, free: Addresses) -> Document:
 def _give_addresses(spec: Document, before: View, name: str, free: Addresses) -> None:
     errors, given, families, policy = services.settled_addresses(spec, before)
     if errors:
-        return
-    if policy == before.get("ipFamilyPolicy") == _PREFERRED and families == before.get("ipFamilies"):
         return
     families += [services.family_of(address) for address in given[len(families) :]]
     families = families or ["IPv4"]

@@ -1,6 +1,7 @@
 """What services may be given: addresses of two families, and ports of the nodes."""
 
 import random
+import threading
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping
@@ -25,7 +26,7 @@ class Addresses:
     """What stored services have, by their keys, and what is free. ``clock()`` are seconds.
 
     What was given out a moment ago is not given again, since its service may not be stored yet. Two servers that give
-    at one moment may give the same.
+    at one moment may give the same. Writes of large objects are judged in threads, so all of it goes under a lock.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -33,23 +34,26 @@ class Addresses:
         self._taken: dict[str, tuple[str | int, ...]] = {}
         self._used: Counter[str | int] = Counter()
         self._recent: OrderedDict[str | int, float] = OrderedDict()
+        self._lock = threading.Lock()
 
     def put(self, key: str, raw: bytes) -> None:
         """Take note of a service as it is stored."""
-        self.drop(key)
         try:
             taken = tuple(_taken(orjson.loads(raw)["spec"]))
         except (AttributeError, KeyError, TypeError, ValueError):  # others have stored it: who reads it is told
-            return
-        self._taken[key] = taken
-        self._used.update(taken)
+            taken = ()
+        self.drop(key)
+        with self._lock:
+            self._taken[key] = taken
+            self._used.update(taken)
 
     def drop(self, key: str) -> None:
         """Take note that a service is gone."""
-        for one in self._taken.pop(key, ()):
-            self._used[one] -= 1
-            if self._used[one] <= 0:
-                del self._used[one]
+        with self._lock:
+            for one in self._taken.pop(key, ()):
+                self._used[one] -= 1
+                if self._used[one] <= 0:
+                    del self._used[one]
 
     def address(self, family: str, name: str) -> str:
         """Return a free address for the service of a name; 500 when there is none."""
@@ -67,14 +71,16 @@ class Addresses:
 
     def _free(self, made: Callable[[int], str | int], numbers: range) -> str | int | None:
         now = self._clock()
-        while self._recent and next(iter(self._recent.values())) < now - limits.ADDRESS_GIVEN:
-            self._recent.popitem(last=False)
-        for candidate in self._candidates(made, numbers):
-            self._recent[candidate] = now
+        with self._lock:
+            while self._recent and next(iter(self._recent.values())) < now - limits.ADDRESS_GIVEN:
+                self._recent.popitem(last=False)
+            found = next(self._candidates(made, numbers), None)
+            if found is not None:
+                self._recent[found] = now
+                self._recent.move_to_end(found)
             if len(self._recent) > limits.ADDRESSES_GIVEN:
                 self._recent.popitem(last=False)
-            return candidate
-        return None
+        return found
 
     def _candidates(self, made: Callable[[int], str | int], numbers: range) -> Iterator[str | int]:
         """Yield what is free: at random, else by number, and at last what was given out a moment ago."""

@@ -24,6 +24,7 @@ from apiext.catalog.served import Catalog, LiveCatalog, ServedResource
 from apiext.config import (
     ACCOUNT_TOKENS,
     ALL_APIS,
+    DEFAULT_ACCOUNTS,
     GARBAGE_COLLECTOR,
     MIGRATOR,
     POLICY_STATUS,
@@ -297,6 +298,8 @@ class Application:
             control.collect_garbage(group, verbs)
         if config.runs(ACCOUNT_TOKENS):
             control.keep_tokens(group, verbs, known.accounts, known.ca)
+        if config.runs(DEFAULT_ACCOUNTS):
+            control.make_accounts(group, verbs)
         if config.runs(POLICY_STATUS):
             control.check_policies(group, verbs.store, verbs.catalog, f"v{config.kubernetes_version}")
         if config.runs(MIGRATOR):

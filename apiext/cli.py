@@ -17,14 +17,11 @@ import yaml
 from apiext import limits
 from apiext.audit import flags as audit_flags
 from apiext.config import (
-    ACCOUNT_TOKENS,
-    AGGREGATION,
     ALWAYS_ALLOW,
     ALWAYS_DENY,
     CONTROLLERS,
-    GARBAGE_COLLECTOR,
     KUBERNETES_VERSION,
-    MIGRATOR,
+    OLDER_NAMES,
     PLUGINS,
     RBAC,
     STATUS_MANAGER,
@@ -439,17 +436,11 @@ def _plugins(values: Mapping[str, str], warn: Warn) -> frozenset[str]:
     return found["disable-admission-plugins"]
 
 
-_ALIASES = {  # their older names
-    "garbagecollector": GARBAGE_COLLECTOR, "clusterrole-aggregation": AGGREGATION, "svm": MIGRATOR,
-    "serviceaccount-token": ACCOUNT_TOKENS,
-}  # fmt: skip
-
-
 def _controllers(text: str, warn: Warn) -> tuple[str, ...]:
     found = []
     for given in _names(text):
         bare = given.removeprefix("-")
-        name = _ALIASES.get(bare, bare)
+        name = OLDER_NAMES.get(bare, bare)
         if name != "*" and name not in CONTROLLERS:
             warn(f"--controllers: there is no controller {bare} here that could be turned on or off")
         found.append(given.removesuffix(bare) + name)

@@ -22,10 +22,20 @@ GARBAGE_COLLECTOR = "garbage-collector-controller"
 POLICY_STATUS = "validatingadmissionpolicy-status-controller"
 AGGREGATION = "clusterrole-aggregation-controller"
 ACCOUNT_TOKENS = "serviceaccount-token-controller"
+DEFAULT_ACCOUNTS = "serviceaccount-controller"
 MIGRATOR = "storage-version-migrator-controller"
 ALWAYS_ALLOW, ALWAYS_DENY, RBAC = "AlwaysAllow", "AlwaysDeny", "RBAC"  # values of --authorization-mode
-CONTROLLERS = frozenset((GARBAGE_COLLECTOR, POLICY_STATUS, AGGREGATION, MIGRATOR, ACCOUNT_TOKENS))
-"""Those that can be turned off."""
+ON_REQUEST = frozenset((DEFAULT_ACCOUNTS,))  # controllers that run where --controllers names them
+CONTROLLERS = frozenset((GARBAGE_COLLECTOR, POLICY_STATUS, AGGREGATION, MIGRATOR, ACCOUNT_TOKENS)) | ON_REQUEST
+"""Those that can be turned on or off."""
+OLDER_NAMES = {
+    "garbagecollector": GARBAGE_COLLECTOR,
+    "clusterrole-aggregation": AGGREGATION,
+    "svm": MIGRATOR,
+    "serviceaccount": DEFAULT_ACCOUNTS,
+    "serviceaccount-token": ACCOUNT_TOKENS,
+}
+"""Older name of a controller → its name."""
 
 
 def default_data_dir(environment: Mapping[str, str]) -> str:
@@ -245,6 +255,6 @@ class Config:
 
     def runs(self, controller: str) -> bool:
         """Return whether --controllers has a controller run: named, or not named with a minus and all are to run."""
-        if controller in self.controllers:
-            return True
+        if controller in self.controllers or controller in ON_REQUEST:
+            return controller in self.controllers
         return f"-{controller}" not in self.controllers and "*" in self.controllers

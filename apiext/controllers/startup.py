@@ -13,6 +13,7 @@ from apiext.controllers.account_tokens import AccountTokens
 from apiext.controllers.aggregation import Aggregation
 from apiext.controllers.approval import Approval
 from apiext.controllers.compaction import Compaction
+from apiext.controllers.default_accounts import DefaultAccounts
 from apiext.controllers.default_roles import DefaultRoles
 from apiext.controllers.definitions import DEFINITIONS, Definitions, group_of
 from apiext.controllers.establishing import Establishing
@@ -73,6 +74,7 @@ class Controllers:
         self._compaction = Compaction(store, config.compaction_interval)
         self._garbage: Garbage | None = None
         self._tokens: AccountTokens | None = None
+        self._accounts: DefaultAccounts | None = None
         self._policies: Policies | None = None
         self._aggregation: Aggregation | None = None
         self._migrations: Migrations | None = None
@@ -123,6 +125,11 @@ class Controllers:
         self._tokens = AccountTokens(verbs, tokens, authority)
         self._tokens.start(group)
 
+    def make_accounts(self, group: asyncio.TaskGroup, verbs: Verbs) -> None:
+        """Have a default service account in each namespace from now on; ``start`` has returned."""
+        self._accounts = DefaultAccounts(verbs)
+        self._accounts.start(group)
+
     def check_policies(self, group: asyncio.TaskGroup, store: CachedStore, live: LiveCatalog, version: str) -> None:
         """Have types checked in policies from now on, if there are any; ``version`` is the one of OpenAPI documents."""
         collection = store.collection(POLICIES)
@@ -164,7 +171,8 @@ class Controllers:
 
     async def stop(self) -> None:
         """Stop all controllers, those that write first; what they left undone is done after the next start."""
-        for part in (self._garbage, self._tokens, self._migrations, self._policies, self._aggregation, self._defaults):
+        parts = (self._garbage, self._tokens, self._accounts, self._migrations, self._policies, self._aggregation)
+        for part in (*parts, self._defaults):
             if part is not None:
                 await part.stop()
         for loop in (self._first, *self._loops.values()):

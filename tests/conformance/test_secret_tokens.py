@@ -188,3 +188,34 @@ def test_a_server_without_tls_tells_no_authority(tmp_path: Path, own_etcd: Etcd,
         api.post(ACCOUNTS, {"metadata": {"name": name}}).expect(201)
         api.post(SECRETS, secret_for(name)).expect(201)
         assert sorted(filled(api, name)["data"]) == ["namespace", "token"]
+
+
+# --- default accounts ---
+
+
+@pytest.mark.rows("NSP-001")
+def test_each_namespace_has_an_account_where_that_is_asked_for(tmp_path: Path, own_etcd: Etcd, name: str) -> None:
+    flags = ["--insecure", "--port=0", f"--etcd-servers={own_etcd.url}", f"--etcd-prefix=/acc-{secrets.token_hex(4)}"]
+    namespaces = "/api/v1/namespaces"
+
+    def account(api: Client, namespace: str) -> dict[str, Any] | None:
+        answer = api.get(f"{namespaces}/{namespace}/serviceaccounts/default")
+        return answer.json if answer.status == 200 else None
+
+    with running_server(flags, tmp_path / "without") as server:
+        api = Client(server.url)
+        api.post(namespaces, {"metadata": {"name": f"{name}-before"}}).expect(201)
+        api.post(ACCOUNTS, {"metadata": {"name": name}}).expect(201)
+        assert [it["metadata"]["name"] for it in api.get("/api/v1/serviceaccounts").expect(200)["items"]] == [name]
+    with running_server([*flags, "--controllers=*,serviceaccount-controller"], tmp_path / "with") as server:
+        api = Client(server.url)
+        for namespace in ("default", "kube-system", f"{name}-before"):
+            until(lambda namespace=namespace: account(api, namespace), "there is an account")
+        api.post(namespaces, {"metadata": {"name": name}}).expect(201)
+        first = until(lambda: account(api, name), "there is an account")
+        api.delete(f"{namespaces}/{name}/serviceaccounts/default").expect(200)
+        second = until(lambda: account(api, name), "it is made again")
+        assert first["metadata"]["uid"] != second["metadata"]["uid"]
+        api.delete(f"{namespaces}/{name}").expect(200)
+        until(lambda: api.get(f"{namespaces}/{name}").status == 404, "the namespace is gone")
+        assert account(api, name) is None

@@ -1,0 +1,92 @@
+"""A service account ``default`` in each namespace, where that is asked for (serviceaccounts_controller.go)."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+import orjson
+
+from apiext.auth.user import service_account
+from apiext.config import DEFAULT_ACCOUNTS
+from apiext.controllers.loop import Loop
+from apiext.controllers.namespaces import NAMESPACES
+from apiext.documents.document import Document
+from apiext.meta.status import StatusError
+from apiext.storage.history import Change
+from apiext.verbs import api
+from apiext.verbs.call import Body, Call, Verbs
+from apiext.verbs.reviews import ACCOUNTS
+
+USER = service_account("kube-system", "service-account-controller")
+NAME = "default"
+_MOVED_ON = (403, 404, 409)  # the namespace ends or is gone, or the account is there
+_ALL = ""  # the key of all namespaces that were there before
+
+
+class DefaultAccounts:
+    """Makes the account in namespaces that are active, again when somebody has deleted it."""
+
+    def __init__(self, verbs: Verbs) -> None:
+        self._verbs = verbs
+        self._loop = Loop("default accounts", self._reconcile, width=4)
+
+    def start(self, group: asyncio.TaskGroup) -> None:
+        """Follow namespaces and accounts, if both are served."""
+        namespaces, accounts = (self._verbs.store.collection(resource) for resource in (NAMESPACES, ACCOUNTS))
+        if namespaces is None or accounts is None:
+            return
+        namespaces.subscribe(self._namespace_changed)
+        accounts.subscribe(self._account_changed)
+        self._loop.start(group, self._names)
+        self._loop.add(_ALL)
+
+    async def stop(self) -> None:
+        """End what runs; what is left undone is done after the next start."""
+        await self._loop.stop()
+
+    def _names(self) -> Iterable[str]:
+        namespaces = self._verbs.store.collection(NAMESPACES)
+        return [entry.name for entry in namespaces.readable()] if namespaces is not None else []
+
+    def _namespace_changed(self, change: Change) -> None:
+        if change.kind != "DELETED":
+            self._loop.add(change.entry.name)
+
+    def _account_changed(self, change: Change) -> None:
+        if change.kind == "DELETED" and change.entry.name == NAME:
+            self._loop.add(change.entry.namespace)
+
+    async def _reconcile(self, namespace: str) -> None:
+        namespaces, accounts = (self._verbs.store.collection(resource) for resource in (NAMESPACES, ACCOUNTS))
+        assert namespaces is not None
+        assert accounts is not None
+        if namespace == _ALL:
+            for collection in (namespaces, accounts):
+                await collection.wait_ready()
+            for name in self._names():
+                self._loop.add(name)
+            return
+        entry = namespaces.get("", namespace)
+        if entry is not None and _is_active(entry.raw) and accounts.get(namespace, NAME) is None:
+            await self._make(namespace)
+
+    async def _make(self, namespace: str) -> None:
+        resource = self._verbs.catalog.current.resource(ACCOUNTS.group, ACCOUNTS.resource)
+        assert resource is not None
+        served = resource.versions["v1"]
+        wanted: Document = {"apiVersion": served.api_version, "kind": served.kind, "metadata": {"name": NAME}}
+        asked = {"fieldManager": [DEFAULT_ACCOUNTS]}
+        call = Call("create", served, resource, served.endpoints[""], namespace, "", asked, USER, DEFAULT_ACCOUNTS)
+        try:
+            await api.create(self._verbs, call, Body(wanted, [], "application/json", orjson.dumps(wanted)))
+        except StatusError as error:
+            if error.code not in _MOVED_ON:
+                raise
+
+
+def _is_active(raw: bytes) -> bool:
+    try:
+        document: Any = orjson.loads(raw)
+        return not document["metadata"].get("deletionTimestamp")
+    except (AttributeError, KeyError, TypeError, ValueError):  # others have stored it: who reads it is told
+        return False

@@ -52,7 +52,7 @@ def test_create_and_get(kubectl_of: Kubectl, place: str) -> None:
     assert re.fullmatch(r"NAME +CREATED AT\nr +\d{4}-\S+Z\n", kubectl("get", "role", here))
     wide = kubectl("get", "rolebinding", "-o", "wide", here)
     assert re.search(rf"^b +Role/r +\d+s +{place}/w *$", wide, re.M), wide
-    assert re.search(r"^v +ClusterIP +<none> +<none> +80/TCP +\d+s$", kubectl("get", "svc", here), re.M)
+    assert re.search(r"^v +ClusterIP +10\.96\.\d+\.\d+ +<none> +80/TCP +\d+s$", kubectl("get", "svc", here), re.M)
     assert re.search(r"^(service/)?v +ClusterIP", kubectl("get", "all", here), re.M)
     assert kubectl("get", "cm", "c", "-o", "jsonpath={.data.b}", here) == "y"
     if kubectl.version >= TOKENS:

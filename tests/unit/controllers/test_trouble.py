@@ -282,6 +282,7 @@ async def test_watches_end_with_their_definition_though_it_is_made_anew_meanwhil
         for each in (one, other):
             await each.established(NAME)
         sink, col = RecordingSink(), one.collection(WIDGETS)
+        await col.wait_ready()
         col.watch(replace(watch_group(), version="v1"), None, sink)
 
         async def anew(self: Collection, patience: float) -> None:

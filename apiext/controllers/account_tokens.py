@@ -128,11 +128,12 @@ class AccountTokens:
         entry, wanted = secrets.get(namespace, name), self._wanted.get(key)
         if entry is None or wanted is None:
             return
-        found = accounts.get(namespace, wanted.account)
-        uid = orjson.loads(found.raw)["metadata"].get("uid", "") if found is not None else ""
+        uid = _uid(accounts.get(namespace, wanted.account))
         if wanted.uid and wanted.uid != uid:
-            await self._delete(entry)
-        elif found is not None and not (wanted.filled and wanted.uid):
+            await self._verbs.store.fresh(accounts)  # nothing is deleted by what may be outdated
+            if wanted.uid != _uid(accounts.get(namespace, wanted.account)):
+                await self._delete(entry)
+        elif uid and not (wanted.filled and wanted.uid):
             await self._fill(entry, Account(namespace, wanted.account, uid))
         elif key in self._in_use:
             self._in_use.discard(key)
@@ -173,8 +174,9 @@ class AccountTokens:
 
     async def _delete(self, entry: Entry) -> None:
         uid = orjson.loads(entry.raw)["metadata"].get("uid")
+        judged = DeleteOptions(uid=uid, resource_version=str(entry.revision))  # in the state that was judged
         try:
-            await delete(self._verbs, self._call("delete", entry), DeleteOptions(uid=uid))
+            await delete(self._verbs, self._call("delete", entry), judged)
         except StatusError as error:
             if error.code not in _MOVED_ON:
                 raise
@@ -186,6 +188,10 @@ class AccountTokens:
         asked = {"fieldManager": [ACCOUNT_TOKENS]} if verb == "patch" else {}
         endpoint, place = served.endpoints[""], entry.namespace
         return Call(verb, served, resource, endpoint, place, entry.name, asked, USER, ACCOUNT_TOKENS)
+
+
+def _uid(account: Entry | None) -> str:
+    return str(orjson.loads(account.raw)["metadata"].get("uid", "")) if account is not None else ""
 
 
 def _base64(text: str) -> str:

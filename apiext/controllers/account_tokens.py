@@ -21,12 +21,13 @@ from apiext.documents.document import Document
 from apiext.meta import time
 from apiext.meta.options import DeleteOptions
 from apiext.meta.status import StatusError
+from apiext.storage.collection import Collection
 from apiext.storage.history import Change
 from apiext.storage.store import Entry
 from apiext.verbs import api
 from apiext.verbs.call import Call, Verbs
 from apiext.verbs.delete import delete
-from apiext.verbs.reviews import ACCOUNTS, SECRETS
+from apiext.verbs.reviews import SECRETS
 
 log = logging.getLogger(__name__)
 
@@ -49,8 +50,12 @@ class _Wanted(NamedTuple):
 class AccountTokens:
     """Fills in token, certificates and namespace of secrets; ``authority`` is the CA that clients are to trust."""
 
-    def __init__(self, verbs: Verbs, tokens: Tokens, authority: bytes) -> None:
+    def __init__(
+        self, verbs: Verbs, secrets: Collection, accounts: Collection, tokens: Tokens, authority: bytes
+    ) -> None:
         self._verbs = verbs
+        self._secrets = secrets
+        self._accounts = accounts
         self._tokens = tokens
         self._authority = _base64(authority.decode())
         self._loop = Loop("account tokens", self._reconcile, width=2)
@@ -58,12 +63,9 @@ class AccountTokens:
         self._in_use: set[str] = set()  # those of which it is to be written that they were used
 
     def start(self, group: asyncio.TaskGroup) -> None:
-        """Follow secrets and accounts, if both are served."""
-        secrets, accounts = self._verbs.store.collection(SECRETS), self._verbs.store.collection(ACCOUNTS)
-        if secrets is None or accounts is None:
-            return
-        secrets.subscribe(self._secret_changed)
-        accounts.subscribe(self._account_changed)
+        """Follow secrets and accounts."""
+        self._secrets.subscribe(self._secret_changed)
+        self._accounts.subscribe(self._account_changed)
         self._loop.start(group, self._keys)
         self._loop.add(_ALL)
         self._tokens.used = self._used
@@ -84,8 +86,7 @@ class AccountTokens:
     def _secret_changed(self, change: Change) -> None:
         key = _key(change.entry)
         if change.kind == "DELETED":
-            self._wanted.pop(key, None)
-            self._in_use.discard(key)
+            self._forget(key)
         else:
             self._take(key, change.entry)
 
@@ -97,10 +98,14 @@ class AccountTokens:
     def _take(self, key: str, entry: Entry) -> None:
         found = self._read(entry) if _TYPE in entry.raw else None
         if found is None:
-            self._wanted.pop(key, None)
+            self._forget(key)
         else:
             self._wanted[key] = found
             self._loop.add(key)
+
+    def _forget(self, key: str) -> None:
+        self._wanted.pop(key, None)
+        self._in_use.discard(key)
 
     def _read(self, entry: Entry) -> _Wanted | None:
         """Return what a secret is for, None if it is for no token."""
@@ -122,10 +127,8 @@ class AccountTokens:
             await self._begin()
             return
         namespace, _, name = key.partition("/")
-        secrets, accounts = self._verbs.store.collection(SECRETS), self._verbs.store.collection(ACCOUNTS)
-        assert secrets is not None
-        assert accounts is not None
-        entry, wanted = secrets.get(namespace, name), self._wanted.get(key)
+        accounts = self._accounts
+        entry, wanted = self._secrets.get(namespace, name), self._wanted.get(key)
         if entry is None or wanted is None:
             return
         uid = _uid(accounts.get(namespace, wanted.account))
@@ -140,13 +143,10 @@ class AccountTokens:
             await self._patch(entry, {"metadata": {"labels": {LAST_USED: time.now()[:_DAY]}}})
 
     async def _begin(self) -> None:
-        for resource in (SECRETS, ACCOUNTS):
-            collection = self._verbs.store.collection(resource)
-            assert collection is not None
-            await collection.wait_ready()
-            if resource is SECRETS:
-                for entry in collection.readable():
-                    self._take(_key(entry), entry)
+        await self._accounts.wait_ready()
+        await self._secrets.wait_ready()
+        for entry in self._secrets.readable():
+            self._take(_key(entry), entry)
 
     async def _fill(self, entry: Entry, account: Account) -> None:
         document: Document = orjson.loads(entry.raw)

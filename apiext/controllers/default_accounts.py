@@ -9,9 +9,9 @@ import orjson
 from apiext.auth.user import service_account
 from apiext.config import DEFAULT_ACCOUNTS
 from apiext.controllers.loop import Loop
-from apiext.controllers.namespaces import NAMESPACES
 from apiext.documents.document import Document
 from apiext.meta.status import StatusError
+from apiext.storage.collection import Collection
 from apiext.storage.history import Change
 from apiext.verbs import api
 from apiext.verbs.call import Body, Call, Verbs
@@ -26,17 +26,16 @@ _ALL = ""  # the key of all namespaces that were there before
 class DefaultAccounts:
     """Makes the account in namespaces that are active, again when somebody has deleted it."""
 
-    def __init__(self, verbs: Verbs) -> None:
+    def __init__(self, verbs: Verbs, namespaces: Collection, accounts: Collection) -> None:
         self._verbs = verbs
+        self._namespaces = namespaces
+        self._accounts = accounts
         self._loop = Loop("default accounts", self._reconcile, width=4)
 
     def start(self, group: asyncio.TaskGroup) -> None:
-        """Follow namespaces and accounts, if both are served."""
-        namespaces, accounts = (self._verbs.store.collection(resource) for resource in (NAMESPACES, ACCOUNTS))
-        if namespaces is None or accounts is None:
-            return
-        namespaces.subscribe(self._namespace_changed)
-        accounts.subscribe(self._account_changed)
+        """Follow namespaces and accounts."""
+        self._namespaces.subscribe(self._namespace_changed)
+        self._accounts.subscribe(self._account_changed)
         self._loop.start(group, self._names)
         self._loop.add(_ALL)
 
@@ -45,8 +44,7 @@ class DefaultAccounts:
         await self._loop.stop()
 
     def _names(self) -> Iterable[str]:
-        namespaces = self._verbs.store.collection(NAMESPACES)
-        return [entry.name for entry in namespaces.readable()] if namespaces is not None else []
+        return [entry.name for entry in self._namespaces.readable()]
 
     def _namespace_changed(self, change: Change) -> None:
         if change.kind != "DELETED":
@@ -57,17 +55,14 @@ class DefaultAccounts:
             self._loop.add(change.entry.namespace)
 
     async def _reconcile(self, namespace: str) -> None:
-        namespaces, accounts = (self._verbs.store.collection(resource) for resource in (NAMESPACES, ACCOUNTS))
-        assert namespaces is not None
-        assert accounts is not None
         if namespace == _ALL:
-            for collection in (namespaces, accounts):
-                await collection.wait_ready()
+            await self._namespaces.wait_ready()
+            await self._accounts.wait_ready()
             for name in self._names():
                 self._loop.add(name)
             return
-        entry = namespaces.get("", namespace)
-        if entry is not None and _is_active(entry.raw) and accounts.get(namespace, NAME) is None:
+        entry = self._namespaces.get("", namespace)
+        if entry is not None and _is_active(entry.raw) and self._accounts.get(namespace, NAME) is None:
             await self._make(namespace)
 
     async def _make(self, namespace: str) -> None:

@@ -35,6 +35,7 @@ from apiext.storage.collection import Decoder
 from apiext.storage.history import Change
 from apiext.storage.store import StoreError
 from apiext.verbs.call import Verbs
+from apiext.verbs.reviews import ACCOUNTS, SECRETS
 
 log = logging.getLogger(__name__)
 
@@ -122,13 +123,17 @@ class Controllers:
 
     def keep_tokens(self, group: asyncio.TaskGroup, verbs: Verbs, tokens: Tokens, authority: bytes) -> None:
         """Have tokens in the secrets that are for one from now on; ``authority`` is the CA that clients trust."""
-        self._tokens = AccountTokens(verbs, tokens, authority)
-        self._tokens.start(group)
+        secrets, accounts = verbs.store.collection(SECRETS), verbs.store.collection(ACCOUNTS)
+        if secrets is not None and accounts is not None:
+            self._tokens = AccountTokens(verbs, secrets, accounts, tokens, authority)
+            self._tokens.start(group)
 
     def make_accounts(self, group: asyncio.TaskGroup, verbs: Verbs) -> None:
         """Have a default service account in each namespace from now on; ``start`` has returned."""
-        self._accounts = DefaultAccounts(verbs)
-        self._accounts.start(group)
+        accounts = verbs.store.collection(ACCOUNTS)
+        if accounts is not None:
+            self._accounts = DefaultAccounts(verbs, self._namespaces.collection, accounts)
+            self._accounts.start(group)
 
     def check_policies(self, group: asyncio.TaskGroup, store: CachedStore, live: LiveCatalog, version: str) -> None:
         """Have types checked in policies from now on, if there are any; ``version`` is the one of OpenAPI documents."""

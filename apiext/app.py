@@ -243,7 +243,7 @@ class Application:
         resealing = Resealing(config.encryption_config, self._encryption, store.reseal)
         async with asyncio.TaskGroup() as group:
             await resealing.start(group, store.start, looking=config.encryption_reload)
-            addresses = Addresses()
+            addresses = Addresses(config.service_ranges)
             control = await startup.start(
                 group, store, live, now, self._builtin(addresses), config=config, decoder=stored_json
             )

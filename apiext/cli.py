@@ -16,6 +16,7 @@ import yaml
 
 from apiext import limits
 from apiext.audit import flags as audit_flags
+from apiext.catalog.builtin import service_flags
 from apiext.config import (
     ALWAYS_ALLOW,
     ALWAYS_DENY,
@@ -119,12 +120,12 @@ FLAGS = (
     Flag("shutdown-delay-duration", "time between failing readiness and the drain", "0s", "DURATION"),
     Flag("v", "log verbosity: from 2 on, a line for each request", "0", "N"),
     Flag("quiet", "print no ready message", switch=True),
-    *(Flag(*row) for row in header_flags.FLAGS),
+    *(Flag(*row) for row in (*service_flags.FLAGS, *header_flags.FLAGS)),
     *(Flag(*row, switch=row[0] in audit_flags.SWITCHES) for row in audit_flags.FLAGS),
 )  # fmt: skip
 
 
-_LISTS = frozenset(("A,B", "K=V,…", "URL[,URL]", "NAME[,NAME]"))
+_LISTS = frozenset(("A,B", "CIDR[,CIDR]", "K=V,…", "URL[,URL]", "NAME[,NAME]"))
 _ADDED = frozenset(flag.name for flag in FLAGS if flag.metavar in _LISTS) | {
     "service-account-issuer",
     "service-account-key-file",
@@ -310,6 +311,7 @@ def _build(values: Mapping[str, str], environment: Mapping[str, str], warn: Warn
         api_audiences=_names(values["api-audiences"]),
         anonymous_auth=_anonymous(values["anonymous-auth"], modes, warn),
         service_resolver=values["service-resolver"],
+        service_ranges=service_flags.read(values),
         encryption_config=values["encryption-provider-config"],
         encryption_reload=_bool(
             "encryption-provider-config-automatic-reload", values["encryption-provider-config-automatic-reload"]

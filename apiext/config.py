@@ -150,6 +150,17 @@ NO_HEADERS = HeaderConfig()
 
 
 @dataclass(frozen=True, slots=True)
+class ServiceRanges:
+    """What services are given: addresses of one network of a family, the first one's first, and ports of nodes."""
+
+    networks: tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...] = (
+        ipaddress.IPv4Network("10.96.0.0/16"),
+        ipaddress.IPv6Network("fd00:10:96::/112"),
+    )
+    ports: range = range(30_000, 32_768)
+
+
+@dataclass(frozen=True, slots=True)
 class Worker:
     """Which of the processes behind one port this one is, and what they share (decisions/0024)."""
 
@@ -189,6 +200,7 @@ class Config:
     event_ttl: float = 3600.0
     anonymous_auth: bool = False
     service_resolver: str = ""
+    service_ranges: ServiceRanges = ServiceRanges()
     encryption_config: str = ""
     encryption_reload: bool = False
     headers: HeaderConfig = NO_HEADERS

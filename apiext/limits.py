@@ -32,6 +32,7 @@ EVENTS_KEPT = 100  # of these, however old; others for one to two bookmark perio
 VIEW_BYTES = 12 * 1024 * 1024  # bytes of remembered views of single objects; the rest is made again when read
 NAMESPACES_SEEN = 256  # decoded namespaces that admission remembers
 ADDRESS_GIVEN = 5.0  # seconds in which what a service was given is stored, or free again
+ADDRESSES_OF_A_FAMILY = 1 << 20  # first ones of a network that are given to services that name none
 ADDRESSES_GIVEN = 4096  # addresses and ports given out in that time
 BONDS_SEEN = 1024  # service accounts and secrets that tokens hang on
 FORMS = 2  # forms other than the plain one in which a part of a list is remembered

@@ -30,7 +30,8 @@ def shown(spec: dict[str, Any], *, headless: bool) -> dict[str, Any]:
 @pytest.mark.rows("DEC-002", "ERR-09", "WRI-014")
 @pytest.mark.parametrize("case", ROWS, ids=case_name)
 def test_a_new_service(api: Client, case: Case) -> None:
-    body = {"metadata": {"name": f"s-{secrets.token_hex(4)}"}, "spec": case.spec}
+    metadata = {"name": f"s-{secrets.token_hex(4)}", "annotations": case.annotations or {}}
+    body = {"metadata": metadata, "spec": case.spec}
     answer = api.post(f"{SERVICES}?dryRun=All", body)
     assert answer.warnings == ['299 - "{}"'.format(text.replace('"', '\\"')) for text in case.warns or ()]
     if case.causes is None:
@@ -71,6 +72,7 @@ LOWER = (
     "end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
     "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
 )
+NO_ADDRESS = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
 MODES = 'supported values: "Proxy", "VIP"'
 
 
@@ -92,6 +94,8 @@ MODES = 'supported values: "Proxy", "VIP"'
             {"hostname": 'Invalid value: "1.2.3.04": must be a DNS name, not an IP address'},
         ),
         ("LoadBalancer", {"hostname": "1.2.3.256"}, {}),
+        ("LoadBalancer", {"ip": "1.2.3.256"}, {"ip": f'Invalid value: "1.2.3.256": {NO_ADDRESS}'}),
+        ("LoadBalancer", {"ip": "1.2.3.04"}, {"ip": 'Invalid value: "1.2.3.04": must not have leading 0s'}),
     ],
 )
 def test_who_may_have_which_addresses(api: Client, kind: str, point: dict[str, Any], causes: dict[str, str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,9 @@ pytestmark = pytest.mark.rows("DEC-002")
 
 SERVICES = "/api/v1/namespaces/default/services"
 ROWS = [Case(row) for row in read(Path(__file__).with_name("service_addresses.yaml"))]
+ONE_FAMILY = [Case(row) for row in read(Path(__file__).with_name("service_one_family.yaml"))]
 ADDRESSES = ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "healthCheckNodePort")
-ANY = ((r"10\.96\.\d+\.\d+", "V4"), (r"fd00:10:96::[0-9a-f]+", "V6"), (r"\b3[0-2]\d{3}\b", '"NP"'))
+ANY = ((r"10\.(96|0\.0)(\.\d+)+", "V4"), (r"fd00:10:96::[0-9a-f]+", "V6"), (r"\b3[0-2]\d{3}\b", '"NP"'))
 
 
 def told(answer: Answer) -> dict[str, Any]:
@@ -47,6 +49,10 @@ def wanted(row: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.rows("ERR-09", "WRI-014")
 @pytest.mark.parametrize("case", ROWS, ids=case_name)
 def test_what_a_service_is_given(api: Client, case: Case) -> None:
+    give_and_change(api, case)
+
+
+def give_and_change(api: Client, case: Case) -> None:
     name = f"s-{secrets.token_hex(4)}"
     place = f"{SERVICES}/{name}"
     assert told(api.post(SERVICES, {"metadata": {"name": name}, "spec": case.spec})) == wanted(case)
@@ -57,6 +63,74 @@ def test_what_a_service_is_given(api: Client, case: Case) -> None:
             answer = api.put(place, {"metadata": {"name": name}, "spec": step["put"]})
         assert told(answer) == wanted(step), step
     api.delete(place)
+
+
+@pytest.fixture(scope="module")
+def one_family(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    flags = [
+        "--insecure",
+        "--port=0",
+        "--service-cluster-ip-range=10.0.0.0/24",
+        "--service-node-port-range=31000-31199",
+    ]
+    with running_server(flags, tmp_path_factory.mktemp("one-family")) as server:
+        yield Client(server.url)
+
+
+@pytest.mark.rows("ERR-09", "WRI-014")
+@pytest.mark.parametrize("case", ONE_FAMILY, ids=case_name)
+def test_where_there_is_one_family(one_family: Client, case: Case) -> None:
+    give_and_change(one_family, case)
+
+
+@pytest.mark.rows("ERR-09", "WRI-014")
+def test_what_another_service_has_is_not_given(api: Client) -> None:
+    spec = {"type": "NodePort", "ports": [{"port": 80}], "ipFamilyPolicy": "RequireDualStack"}
+    first, second = (f"s-{secrets.token_hex(4)}" for _ in range(2))
+    had = api.post(SERVICES, {"metadata": {"name": first}, "spec": spec}).expect(201)["spec"]
+    (v4, v6), port = had["clusterIPs"], had["ports"][0]["nodePort"]
+
+    def refused(asked: dict[str, Any]) -> str:
+        body = {"metadata": {"name": second}, "spec": {"ports": [{"port": 80}], **asked}}
+        (cause,) = api.post(SERVICES, body).expect(422)["details"]["causes"]
+        return f"{cause['field']}: {cause['message']}"
+
+    taken = "provided IP is already allocated"
+    assert (
+        refused({"clusterIP": v4}) == f'spec.clusterIPs: Invalid value: ["{v4}"]: failed to allocate IP {v4}: {taken}'
+    )
+    long = v6.replace("::", ":0::")
+    said = refused({"clusterIP": long})
+    assert said == f'spec.clusterIPs: Invalid value: ["{long}"]: failed to allocate IP {long}: {taken}'
+    taken = "provided port is already allocated"
+    asked = {"type": "NodePort", "ports": [{"port": 80, "nodePort": port}]}
+    assert refused(asked) == f"spec.ports[0].nodePort: Invalid value: {port}: {taken}"
+    body = {"metadata": {"name": second}, "spec": {"type": "ExternalName", "externalName": "a.example.com"}}
+    api.post(SERVICES, body).expect(201)  # it gets an address when it becomes another type
+    change = {"spec": {"type": "ClusterIP", "externalName": None, "ports": [{"port": 80}], "clusterIP": v4}}
+    assert api.patch(f"{SERVICES}/{second}", change, MERGE).status == 422
+    api.delete(f"{SERVICES}/{first}").expect(200)
+    assert api.patch(f"{SERVICES}/{second}", change, MERGE).expect(200)["spec"]["clusterIP"] == v4
+    change = {"spec": {"type": "NodePort", "ports": [{"port": 80, "nodePort": port}]}}
+    assert api.patch(f"{SERVICES}/{second}", change, MERGE).expect(200)["spec"]["ports"][0]["nodePort"] == port
+    again = api.patch(f"{SERVICES}/{second}", {"metadata": {"labels": {"a": "b"}}}, MERGE).expect(200)
+    assert again["spec"]["ports"][0]["nodePort"] == port, "its own is not another's"
+    api.delete(f"{SERVICES}/{second}").expect(200)
+
+
+@pytest.mark.differs("the server's fault there: a 500")
+@pytest.mark.rows("ERR-09")
+def test_a_port_for_checks_that_cannot_be_had(api: Client) -> None:
+    port = 30_000 + secrets.randbelow(2_768)
+    spec = {"type": "LoadBalancer", "externalTrafficPolicy": "Local", "ports": [{"port": 80, "nodePort": port}]}
+    for wanted_port, why in (
+        (port, "provided port is already allocated"),
+        (29_999, "provided port is not in the valid range. The range of valid ports is 30000-32767"),
+    ):
+        body = {"metadata": {"name": f"s-{secrets.token_hex(4)}"}, "spec": {**spec, "healthCheckNodePort": wanted_port}}
+        (cause,) = api.post(SERVICES, body).expect(422)["details"]["causes"]
+        assert cause["field"] == "spec.healthCheckNodePort"
+        assert cause["message"] == f"Invalid value: {wanted_port}: {why}"
 
 
 @pytest.mark.rows("ERR-09", "SSA-006")

@@ -364,7 +364,7 @@ def test_a_taken_port_has_an_exit_code_of_its_own(tmp_path: Path, own_etcd: Etcd
 
 def test_kube_apiservers_flags_are_taken_with_one_warning_each(tmp_path: Path, own_etcd: Etcd) -> None:
     flags = [
-        "--allow-privileged=true", "--authorization-mode=RBAC", "--service-cluster-ip-range=10.0.0.0/24",
+        "--allow-privileged=true", "--authorization-mode=RBAC", "--kubernetes-service-node-port=0",
         "--disable-admission-plugins=ServiceAccount", "--runtime-config=api/all=true,batch/v3=true",
         "--watch-cache=true",
         "--insecure", f"--secure-port={free_port()}", f"--etcd-servers={own_etcd.url}", "--etcd-prefix=bare",
@@ -373,7 +373,7 @@ def test_kube_apiservers_flags_are_taken_with_one_warning_each(tmp_path: Path, o
     assert server.process is not None
     stop(server.process)
     log = (tmp_path / "server.log").read_text()
-    for word in ("service-cluster-ip-range", "ServiceAccount", "batch/v3"):
+    for word in ("kubernetes-service-node-port", "ServiceAccount", "batch/v3"):
         assert log.count(word) == 1, log
     assert server.ready["etcd"]["prefix"] == "/bare"
 

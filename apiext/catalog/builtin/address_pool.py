@@ -1,25 +1,24 @@
-"""What services may be given: addresses of two families, and ports of the nodes."""
+"""What services may be given: addresses of one or two families, and ports of the nodes."""
 
 import random
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 
 import orjson
 
 from apiext import limits
+from apiext.catalog.builtin.ips import address_of
+from apiext.config import ServiceRanges
 from apiext.documents.document import View
 from apiext.documents.quotes import go_quote
 from apiext.meta import status
 
-_NUMBERS = range(1, 0xFFFF)  # of addresses: neither that of the network nor that of all
-_FAMILIES: Mapping[str, Callable[[int], str]] = {
-    "IPv4": lambda number: f"10.96.{number >> 8}.{number & 0xFF}",
-    "IPv6": lambda number: f"fd00:10:96::{number:x}",
-}
-_PORTS = range(30_000, 32_768)
 _TRIES = 64
+_TAKEN_ADDRESS, TAKEN_PORT = "provided IP is already allocated", "provided port is already allocated"
+_OTHER_NETWORK = "the provided network does not match the current range"
+_OTHER_PORT = "provided port is not in the valid range. The range of valid ports is {}-{}"
 
 
 class Addresses:
@@ -29,7 +28,12 @@ class Addresses:
     at one moment may give the same. Writes of large objects are judged in threads, so all of it goes under a lock.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, ranges: ServiceRanges | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        ranges = ranges or ServiceRanges()
+        self.families = tuple(f"IPv{network.version}" for network in ranges.networks)
+        """The families of addresses that there are; the first is that of services which name none."""
+        self._networks = dict(zip(self.families, ranges.networks, strict=True))
+        self._ports = ranges.ports
         self._clock = clock
         self._taken: dict[str, tuple[str | int, ...]] = {}
         self._used: Counter[str | int] = Counter()
@@ -57,17 +61,52 @@ class Addresses:
 
     def address(self, family: str, name: str) -> str:
         """Return a free address for the service of a name; 500 when there is none."""
-        found = self._free(_FAMILIES[family], _NUMBERS)
+        network = self._networks[family]
+        found = self._free(lambda number: str(network[number]), self._numbers(family))
         if found is None:
             raise status.internal(f"failed to allocate a serviceIP for Service {go_quote(name)}: range is full")
         return str(found)
 
     def port(self) -> int:
         """Return a free port of the nodes; 500 when there is none."""
-        found = self._free(lambda number: number, _PORTS)
+        found = self._free(lambda number: number, self._ports)
         if found is None:
             raise status.internal("failed to allocate a nodePort: range is full")
         return int(found)
+
+    def why_not_address(self, family: str, text: str) -> str:
+        """Tell why a service cannot have the address that it names; an empty text if it can."""
+        network, address = self._networks[family], address_of(text)
+        if address is None or address not in network:
+            return _OTHER_NETWORK
+        if address in (network.network_address, *((network.broadcast_address,) if network.version == 4 else ())):
+            return _OTHER_NETWORK
+        return self._why_taken(str(address), _TAKEN_ADDRESS)
+
+    def why_not_port(self, number: int) -> str:
+        """Tell why a service cannot have the port of the nodes that it names; an empty text if it can."""
+        if number not in self._ports:
+            return _OTHER_PORT.format(self._ports.start, self._ports.stop - 1)
+        return self._why_taken(number, TAKEN_PORT)
+
+    def _why_taken(self, wanted: str | int, text: str) -> str:
+        """Return the text if a stored service has it; else nobody is given it for a moment."""
+        with self._lock:
+            if wanted in self._used:
+                return text
+            self._note(wanted)
+            return ""
+
+    def _note(self, given: str | int) -> None:
+        self._recent[given] = self._clock()
+        self._recent.move_to_end(given)
+        if len(self._recent) > limits.ADDRESSES_GIVEN:
+            self._recent.popitem(last=False)
+
+    def _numbers(self, family: str) -> range:
+        """Return the places of addresses that are given: not that of the network, nor in IPv4 that of all."""
+        size = self._networks[family].num_addresses
+        return range(1, min(size - (family == "IPv4"), limits.ADDRESSES_OF_A_FAMILY))
 
     def _free(self, made: Callable[[int], str | int], numbers: range) -> str | int | None:
         now = self._clock()
@@ -76,15 +115,12 @@ class Addresses:
                 self._recent.popitem(last=False)
             found = next(self._candidates(made, numbers), None)
             if found is not None:
-                self._recent[found] = now
-                self._recent.move_to_end(found)
-            if len(self._recent) > limits.ADDRESSES_GIVEN:
-                self._recent.popitem(last=False)
+                self._note(found)
         return found
 
     def _candidates(self, made: Callable[[int], str | int], numbers: range) -> Iterator[str | int]:
         """Yield what is free: at random, else by number, and at last what was given out a moment ago."""
-        for _ in range(_TRIES):
+        for _ in range(_TRIES if numbers else 0):
             found = made(random.choice(numbers))
             if found not in self._used and found not in self._recent:
                 yield found
@@ -94,9 +130,8 @@ class Addresses:
 
 
 def _taken(spec: View) -> Iterator[str | int]:
-    for address in spec.get("clusterIPs") or (spec.get("clusterIP") or "None",):
-        if address != "None":
-            yield str(address)
+    named: Sequence[str] = spec.get("clusterIPs") or (spec.get("clusterIP") or "None",)
+    yield from (str(address_of(text) or text) for text in named if text != "None")
     for number in (*(port.get("nodePort") for port in spec.get("ports") or ()), spec.get("healthCheckNodePort")):
         if number:
             yield int(number)

@@ -1,49 +1,234 @@
-"""Addresses of services and their ports of nodes: given out where a service has none (core/service/storage/alloc.go).
+"""Addresses of services and their ports of nodes: judged, and given out where a service has none.
 
 Nothing routes to them. Clients wait for them all the same: ``helm --wait`` for an address, operators for ports.
+upstream: core/service/storage/alloc.go; all of this comes before anything else of a service is looked at.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from apiext.catalog.builtin import services
-from apiext.catalog.builtin.address_pool import Addresses
+from apiext.catalog.builtin.address_pool import TAKEN_PORT, Addresses
+from apiext.catalog.builtin.ips import address_errors, address_of
 from apiext.documents.document import Document, View
+from apiext.meta import status
+from apiext.meta.fields import FieldError, duplicate, invalid, item, not_supported
+from apiext.meta.names import GroupKind
+
+_SINGLE, _PREFER, _REQUIRE = "SingleStack", "PreferDualStack", "RequireDualStack"
+_OTHER = {"IPv4": "IPv6", "IPv6": "IPv4"}
+_ADDRESS, _FAMILY = ("cluster IPs", "cluster IP"), ("IP families", "IP family")
+_SEVERAL = "must be 'RequireDualStack' or 'PreferDualStack' when multiple %s are specified"
+_POLICY = "spec.ipFamilyPolicy"
+
+
+class _Wish(NamedTuple):
+    """What a service is to have: addresses as far as they are named, families, and the policy of these."""
+
+    given: list[str]
+    families: list[str]
+    policy: str
 
 
 def give(new: Document, old: View | None, free: Addresses) -> Document:
-    """Give a service what it lacks, in place: addresses by its families, and ports; 500 when nothing is free."""
+    """Give a service what it lacks, in place: addresses by its families, and ports; old is None on create.
+
+    422 for what it cannot have, 500 when nothing is free.
+    """
     spec, before = new["spec"], (old or {}).get("spec") or {}
     if not services.has_address(spec):
         return new
-    if not services.is_headless(spec):
-        _give_addresses(spec, before, (new.get("metadata") or {}).get("name", ""), free)
-    if services.has_node_ports(spec):
-        _give_ports(spec.get("ports") or (), free)
-    if services.is_checked(spec) and not spec.get("healthCheckNodePort"):
-        spec["healthCheckNodePort"] = free.port()
+    name = (new.get("metadata") or {}).get("name", "")
+    had = before if services.has_address(before) else {}
+    if not _is_left_alone(spec, had):
+        wish = _families(spec, _settled(spec, had, free.families, name), free.families, name)
+        spec |= {"ipFamilies": wish.families, "ipFamilyPolicy": wish.policy}
+        if services.is_headless(spec):
+            spec.setdefault("clusterIPs", ["None"])
+        else:
+            _give_addresses(spec, wish, had, name, free)
+    faults = _give_ports(spec, None if old is None else before, free)
+    faults += _give_checked_port(spec, before, free)
+    _refuse(name, faults[:1])
     return new
 
 
-def _give_addresses(spec: Document, before: View, name: str, free: Addresses) -> None:
-    errors, given, families, policy = services.settled_addresses(spec, before)
-    if errors:
-        return
-    families += [services.family_of(address) for address in given[len(families) :]]
-    families = families or ["IPv4"]
-    if policy != services.SINGLE and len(families) == 1:
-        families.append(services.FAMILIES[families[0]])
-    given += [free.address(family, name) for family in families[len(given) :]]
-    spec |= {"clusterIP": given[0], "clusterIPs": given, "ipFamilies": families, "ipFamilyPolicy": policy}
+def _refuse(name: str, faults: Sequence[FieldError]) -> None:
+    if faults:
+        raise status.invalid(GroupKind("", "Service"), name, faults)
 
 
-def _give_ports(ports: Sequence[Document], free: Addresses) -> None:
-    """Give each port one of the nodes; ports of one number share it, for UDP and TCP."""
-    shared: dict[Any, int] = {}
-    for port in ports:
-        if port.get("nodePort"):
-            shared.setdefault(port.get("port"), port["nodePort"])
-    for port in ports:
-        if not port.get("nodePort"):
-            port["nodePort"] = shared.get(port.get("port")) or free.port()
-            shared.setdefault(port.get("port"), port["nodePort"])
+def _is_left_alone(spec: View, had: View) -> bool:
+    """Tell whether a service that takes what families there are has got some, and nothing about them is changed."""
+    said = ("type", "ipFamilyPolicy", "clusterIPs", "ipFamilies")
+    return spec.get("ipFamilyPolicy") == _PREFER and all(spec.get(name) == had.get(name) for name in said)
+
+
+def _settled(spec: View, had: View, there: Sequence[str], name: str) -> _Wish:
+    """Return what a service names, with the families of its addresses.
+
+    One that is to have one family only loses the other one, unless the change is about it.
+    """
+    usual = _REQUIRE if services.is_headless(spec) and not spec.get("selector") else _SINGLE
+    policy = spec.get("ipFamilyPolicy") or had.get("ipFamilyPolicy") or usual
+    given, families = _addresses(spec), list(spec.get("ipFamilies") or ())
+    _refuse(
+        name,
+        [
+            *_unmatched(spec, given),
+            *_family_errors(families, policy),
+            *_address_errors(given, families, _addresses(had)),
+        ],
+    )
+    last, last_families = _addresses(had), list(had.get("ipFamilies") or ())
+    faults = list[FieldError]()
+    if policy == _SINGLE and had:
+        given = given[:1] if given == last else given
+        families = families[:1] if families == last_families else families
+    elif had:
+        for which, new, old in ((_ADDRESS, given, last), (_FAMILY, families, last_families)):
+            if new and len(new) < len(old):
+                text = f"must be 'SingleStack' to release the secondary {which[1]}"
+                faults.append(invalid(_POLICY, policy, text))
+    if policy == _SINGLE:
+        for which, new in ((_ADDRESS, given), (_FAMILY, families)):
+            if len(new) > 1:
+                faults.append(invalid(_POLICY, policy, _SEVERAL % which[0]))
+    named = [] if services.is_headless(spec) else given[len(families) :]
+    for index, family in enumerate(map(_family_of, named), len(families)):
+        if family not in there:
+            faults.append(invalid(item("spec.clusterIPs", index), given, f"{family} is not configured on this cluster"))
+        families = [*families, family]
+    _refuse(name, faults)
+    return _Wish(given, families, policy)
+
+
+def _families(spec: View, wish: _Wish, there: Sequence[str], name: str) -> _Wish:
+    """Return the wish with all families that the service gets, of those that are there."""
+    given, families, policy = wish
+    faults = list[FieldError]()
+    unbound = services.is_headless(spec) and not spec.get("selector")  # who gives it addresses may give any
+    if not unbound:
+        if policy == _REQUIRE and len(there) < 2:
+            faults.append(invalid(_POLICY, policy, "this cluster is not configured for dual-stack services"))
+        for index, family in enumerate(families):
+            if family not in there:
+                faults.append(invalid(item("spec.ipFamilies", index), family, "not configured on this cluster"))
+        _refuse(name, faults)
+    families = families or [there[0]]
+    if policy != _SINGLE and len(families) == 1 and (unbound or len(there) > 1):
+        families = [*families, _OTHER[families[0]]]
+    return _Wish(given, families, policy)
+
+
+def _give_addresses(spec: Document, wish: _Wish, had: View, name: str, free: Addresses) -> None:
+    given = list(wish.given)
+    kept = 2 if had and services.is_headless(had) else len(had.get("ipFamilies") or ())
+    for index, family in enumerate(wish.families):
+        if index >= len(given):
+            given.append(free.address(family, name))
+        elif index >= kept:
+            why = free.why_not_address(family, given[index])
+            fault = invalid("spec.clusterIPs", wish.given, f"failed to allocate IP {given[index]}: {why}")
+            _refuse(name, [fault] if why else [])
+    spec |= {"clusterIP": given[0], "clusterIPs": given}
+
+
+def _give_ports(spec: View, before: View | None, free: Addresses) -> list[FieldError]:
+    """Give each port one of the nodes, and return what is wrong with those that are named.
+
+    Ports of one number of a new service share theirs, for UDP and TCP; upstream: those of a changed one do not.
+    """
+    if not services.is_outside(spec):
+        return []
+    ports: Sequence[Document] = spec.get("ports") or ()
+    had = {port.get("nodePort") for port in (before or {}).get("ports") or ()}
+    got: dict[int, int] = {}
+    taken: set[int] = set()
+    faults = list[FieldError]()
+    for index, port in enumerate(ports):
+        number, wanted = port.get("port", 0), port.get("nodePort", 0)
+        if before is None:
+            wanted = wanted or got.get(number, 0) or _named(ports, number)
+        if not wanted and not services.has_node_ports(spec):
+            continue
+        if wanted and wanted not in had and got.get(number) != wanted:
+            why = TAKEN_PORT if wanted in taken and before is None else free.why_not_port(wanted)
+            if why:
+                faults.append(invalid(f"{item('spec.ports', index)}.nodePort", wanted, why))
+        port["nodePort"] = wanted or free.port()
+        got.setdefault(number, port["nodePort"])
+        taken.add(port["nodePort"])
+    return faults
+
+
+def _named(ports: Sequence[View], number: int) -> int:
+    """Return the port of the nodes that a service names for ports of a number; 0 for none."""
+    named = (port["nodePort"] for port in ports if port.get("port", 0) == number and port.get("nodePort"))
+    return next(named, 0)
+
+
+def _give_checked_port(spec: Document, before: View, free: Addresses) -> list[FieldError]:
+    """Give a service a port for checks if it gets one now, and return what is wrong with one that is named."""
+    if not services.is_checked(spec):
+        return []
+    wanted = spec.get("healthCheckNodePort")
+    if not wanted:
+        spec["healthCheckNodePort"] = free.port()
+    elif not services.is_checked(before):
+        why = free.why_not_port(wanted)
+        if any(port.get("nodePort") == wanted for port in spec.get("ports") or ()):
+            why = why or TAKEN_PORT
+        return [invalid("spec.healthCheckNodePort", wanted, why)] if why else []
+    return []
+
+
+def _addresses(spec: View) -> list[str]:
+    return list(spec.get("clusterIPs") or ([spec["clusterIP"]] if spec.get("clusterIP") else []))
+
+
+def _family_of(address: str) -> str:
+    return "IPv6" if ":" in address else "IPv4"
+
+
+def _unmatched(spec: View, given: list[str]) -> Iterator[FieldError]:
+    first, path = spec.get("clusterIP") or "", "spec.clusterIPs"
+    if first and given[0] != first:
+        yield invalid(path, given, "first value must match `clusterIP`")
+    if given and not first:
+        yield invalid(path, given, "must be empty when `clusterIP` is not specified")
+
+
+def _address_errors(given: list[str], families: list[str], had: list[str]) -> list[FieldError]:
+    path, errors = "spec.clusterIPs", list[FieldError]()
+    if given[:1] == ["None"] and len(given) > 1:
+        errors.append(invalid(path, given, "'None' must be the first and only value"))
+    for index, address in enumerate(given):
+        if not (address == "None" and not index):
+            errors += address_errors(item(path, index), address, had)
+    unreadable = bool(errors)
+    if len(given) > 2:
+        errors.append(invalid(path, given, "may only hold up to 2 values"))
+    if not unreadable and len(given) > 1 and len(set(map(_family_of, given))) < 2:
+        errors.append(invalid(path, given, "may specify no more than one IP for each IP family"))
+    return errors if unreadable else [*errors, *_misplaced(given, families)]
+
+
+def _family_errors(families: list[str], policy: str) -> Iterator[FieldError]:
+    seen = set[str]()
+    for index, family in enumerate(families):
+        if family not in _OTHER:
+            yield not_supported(item("spec.ipFamilies", index), family, tuple(_OTHER))
+        if family in seen:
+            yield duplicate(item("spec.ipFamilies", index), family)
+        seen.add(family)
+    if policy not in (_PREFER, _REQUIRE, _SINGLE):
+        yield not_supported(_POLICY, policy, (_PREFER, _REQUIRE, _SINGLE))
+
+
+def _misplaced(given: list[str], families: list[str]) -> Iterator[FieldError]:
+    """Yield the addresses that are not of the family that is named for them."""
+    for index, (address, family) in enumerate(zip(given, families, strict=False)):
+        if address_of(address) is not None and family in _OTHER and _family_of(address) != family:
+            text = f"expected an {family} value as indicated by `ipFamilies[{index}]`"
+            yield invalid(item("spec.clusterIPs", index), address, text)

@@ -1,11 +1,10 @@
 """What services say besides their types (named by the rows of kinds.yaml)."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from ipaddress import ip_address
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from apiext.catalog.builtin import ips
 from apiext.documents.document import Document, View
 from apiext.documents.go_json import go_json
 from apiext.meta import syntax
@@ -18,14 +17,12 @@ _AFFINITIES = ("ClientIP", "None")
 _POLICIES = ("Cluster", "Local")
 _MODES = ("Proxy", "VIP")
 _DISTRIBUTIONS = ("PreferClose", "PreferSameZone", "PreferSameNode")
-FAMILIES = {"IPv4": "IPv6", "IPv6": "IPv4"}  # each with the other
-_FAMILY_POLICIES = ("PreferDualStack", "RequireDualStack", "SingleStack")
 _PORT = "must be between 1 and 65535, inclusive"
-_SEVERAL = "must be 'RequireDualStack' or 'PreferDualStack' when multiple %s are specified"
-_NO_ADDRESS = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
-SINGLE = "SingleStack"
 _STICKY_SECONDS, _MOST_STICKY = 10_800, 86_400
 _CHECKED_ONLY = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
+_FIXED = "may not change once set"
+_MODE, _HINTS = "service.kubernetes.io/topology-mode", "service.kubernetes.io/topology-aware-hints"
+_RANGES = "service.beta.kubernetes.io/load-balancer-source-ranges"
 _LOAD_BALANCER_ONLY = "may only be used when `type` is 'LoadBalancer'"
 
 
@@ -67,17 +64,11 @@ def is_headless(spec: View) -> bool:
 
 
 def prepare_service(new: Document, old: View | None) -> Document:
-    """Settle the families of a service that needs no address; one that is a name only loses what it had of them."""
+    """Keep what a change leaves out of a service, and drop what its new type cannot have."""
     spec, before = new["spec"], (old or {}).get("spec") or {}
     _keep_given(spec, before)
-    if spec.get("type") == "ExternalName":
-        if spec.get("internalTrafficPolicy") in _POLICIES:
-            del spec["internalTrafficPolicy"]
-    elif is_headless(spec) and spec.get("type") == "ClusterIP":
-        spec.setdefault("clusterIPs", ["None"])
-        usual = "SingleStack" if spec.get("selector") else "RequireDualStack"
-        spec.setdefault("ipFamilyPolicy", before.get("ipFamilyPolicy") or usual)
-        spec["ipFamilies"] = _families(spec, before)
+    if spec.get("type") == "ExternalName" and spec.get("internalTrafficPolicy") in _POLICIES:
+        del spec["internalTrafficPolicy"]
     if old is not None:
         _drop_unused(spec, before)
         if not _is_balanced(spec):
@@ -122,9 +113,14 @@ def has_address(spec: View) -> bool:
     return spec.get("type", "") in _TYPES and spec["type"] != "ExternalName"
 
 
+def is_outside(spec: View) -> bool:
+    """Tell whether the ports of a service may be ports of the nodes, too."""
+    return spec.get("type") in _OUTSIDE
+
+
 def has_node_ports(spec: View) -> bool:
-    """Tell whether the ports of a service are ports of the nodes, too."""
-    return spec.get("type") in _OUTSIDE and spec.get("allocateLoadBalancerNodePorts") is not False
+    """Tell whether the ports of a service get ports of the nodes, if they name none."""
+    return is_outside(spec) and spec.get("allocateLoadBalancerNodePorts") is not False
 
 
 def _is_balanced(spec: View) -> bool:
@@ -145,27 +141,27 @@ _OF_TYPE: Mapping[str, Callable[[View], bool]] = {
 """Field → which services have it."""
 
 
-def _families(spec: View, before: View) -> list[str]:
-    """Return the families of a service without an address, as where both are there and IPv4 is the first."""
-    given: list[str] = spec.get("ipFamilies") or ["IPv4"]
-    if spec["ipFamilyPolicy"] == "SingleStack":
-        return given[:1] if given == before.get("ipFamilies") else given
-    return [given[0], FAMILIES[given[0]]] if len(given) == 1 and given[0] in FAMILIES else given
-
-
 def service_warnings(new: View, old: View | None) -> list[str]:
-    """Return warnings about what has no effect."""
+    """Return warnings about what has no effect, is outdated, or should be written in another way."""
     spec = new.get("spec") or {}
     kind, found = spec.get("type"), []
+    if _HINTS in ((new.get("metadata") or {}).get("annotations") or {}):
+        found.append(f"annotation {_HINTS} is deprecated, please use {_MODE} instead")
+    if kind != "ExternalName" and not is_headless(spec):
+        found += _address_warnings(spec, "clusterIPs")
     headless = kind == "ClusterIP" and is_headless(spec)
     if headless:
         found += [f"spec.{name} is ignored for headless services" for name in _USELESS if spec.get(name)]
         if spec.get("sessionAffinity") != "None":
             found.append("spec.SessionAffinity is ignored for headless services")
+    found += _address_warnings(spec, "externalIPs")
+    if spec.get("externalIPs") and not headless and kind != "ExternalName":
+        found.append("spec.externalIPs is deprecated and may no longer be implemented in some clusters")
+    found += ips.address_warnings("spec.loadBalancerIP", spec.get("loadBalancerIP") or "")
+    for index, text in enumerate(spec.get("loadBalancerSourceRanges") or ()):
+        found += ips.network_warnings(item("spec.loadBalancerSourceRanges", index), text)
     if spec.get("externalIPs") and kind == "ExternalName":
         found.append('spec.externalIPs is ignored when spec.type is "ExternalName"')
-    elif spec.get("externalIPs") and not headless:
-        found.append("spec.externalIPs is deprecated and may no longer be implemented in some clusters")
     if spec.get("externalName") and kind != "ExternalName":
         found.append('spec.externalName is ignored when spec.type is not "ExternalName"')
     if spec.get("trafficDistribution") == "PreferClose":
@@ -173,21 +169,20 @@ def service_warnings(new: View, old: View | None) -> list[str]:
     return found
 
 
+def _address_warnings(spec: View, name: str) -> Iterator[str]:
+    for index, text in enumerate(spec.get(name) or ()):
+        yield from ips.address_warnings(item(f"spec.{name}", index), text)
+
+
 _USELESS = ("loadBalancerIP", "externalIPs")
 
 
 def validate_service(new: View, old: View | None) -> list[FieldError]:
     """Return the faults of a service; old is None on create."""
-    spec = new.get("spec") or {}
-    errors = settled_addresses(spec, (old or {}).get("spec") or {})[0]
-    if errors:  # upstream: addresses are given out before anything else is looked at
-        return errors
+    spec, before = new.get("spec") or {}, (old or {}).get("spec") or {}
     ports = spec.get("ports") or []
-    taken = _taken_twice(ports) if old is None else None
-    if taken is not None:  # upstream: ports of nodes are given out before anything else is looked at
-        return [taken]
-    errors += _changed_addresses(spec, (old or {}).get("spec") or {})
-    errors += _type_errors(spec)
+    errors = [*_changed_addresses(spec, before), *_changed_families(spec, before), *_changed_balancer(spec, before)]
+    errors += [*_topology_errors(new), *_type_errors(spec)]
     names: set[str] = set()
     for index, port in enumerate(ports):
         errors += _port(port, item("spec.ports", index), names, named=len(ports) > 1)
@@ -195,123 +190,41 @@ def validate_service(new: View, old: View | None) -> list[FieldError]:
         errors += [invalid("spec.selector", key, fault) for fault in syntax.qualified_name(key)]
         errors += [invalid("spec.selector", value, fault) for fault in syntax.label_value(value)]
     errors += _affinity_errors(spec)
+    for index, address in enumerate(spec.get("externalIPs") or ()):
+        path = item("spec.externalIPs", index)
+        faults = list(ips.address_errors(path, address, before.get("externalIPs") or ()))
+        errors += faults or ips.special_errors(path, address)
     if spec.get("type") not in _TYPES:
         errors.append(not_supported("spec.type", spec.get("type", ""), _TYPES))
     errors += _repeated(ports, node_ports=spec.get("type") != "ClusterIP")
-    return [*errors, *_traffic_errors(spec)]
+    return [*errors, *_source_errors(new, old or {}), *_balancer_errors(spec), *_traffic_errors(spec)]
 
 
 def validate_service_status(new: View, old: View | None) -> list[FieldError]:
     """Return the faults of a service's status: who has addresses, and how they are written."""
-    points = ((new.get("status") or {}).get("loadBalancer") or {}).get("ingress") or []
+    points, kept = _points(new), [point.get("ip", "") for point in _points(old)]
     path = "status.loadBalancer.ingress"
     if points and (new.get("spec") or {}).get("type") != "LoadBalancer":
         return [forbidden(path, "may only be used when `spec.type` is 'LoadBalancer'")]
-    return [fault for index, point in enumerate(points) for fault in _point_errors(point, item(path, index))]
+    return [fault for index, point in enumerate(points) for fault in _point_errors(point, item(path, index), kept)]
 
 
-def _point_errors(point: View, path: str) -> Iterator[FieldError]:
+def _points(document: View | None) -> Sequence[View]:
+    return (((document or {}).get("status") or {}).get("loadBalancer") or {}).get("ingress") or []
+
+
+def _point_errors(point: View, path: str, kept: Collection[str]) -> Iterator[FieldError]:
     mode, name = point.get("ipMode"), point.get("hostname", "")
+    if point.get("ip"):
+        yield from ips.address_errors(f"{path}.ip", point["ip"], kept)
     if mode is not None and not point.get("ip"):
         yield forbidden(f"{path}.ipMode", "may not be specified when `ip` is not set")
     elif mode is not None and mode not in _MODES:
         yield not_supported(f"{path}.ipMode", mode, _MODES)
     if name:
         yield from (invalid(f"{path}.hostname", name, fault) for fault in syntax.dns1123_subdomain(name))
-        if _is_address(name):
+        if ips.address_of(name) is not None:
             yield invalid(f"{path}.hostname", name, "must be a DNS name, not an IP address")
-
-
-def _is_address(text: str) -> bool:
-    """Tell whether a text is an address; upstream: zeros may lead its numbers."""
-    with suppress(ValueError):
-        ip_address(".".join(part.lstrip("0") or "0" for part in text.split(".")) if ":" not in text else text)
-        return "%" not in text
-    return False
-
-
-def settled_addresses(spec: View, before: View) -> tuple[list[FieldError], list[str], list[str], str]:
-    """Return what is wrong with the addresses that a service names; those, their families, and the policy of these.
-
-    A service that is to have one family only loses the other one, unless the change is about it (initIPFamilyFields).
-    """
-    if not has_address(spec):
-        return [], [], [], ""
-    had = before if has_address(before) else {}
-    policy = spec.get("ipFamilyPolicy") or had.get("ipFamilyPolicy") or SINGLE
-    given, families = _addresses(spec), list(spec.get("ipFamilies") or ())
-    errors = [*_unmatched(spec, given), *_family_errors(families, policy), *_address_errors(given, families)]
-    if errors:
-        return errors, given, families, policy
-    last, last_families = _addresses(had), list(had.get("ipFamilies") or ())
-    if policy == SINGLE and had:
-        given = given[:1] if given == last else given
-        families = families[:1] if families == last_families else families
-    elif had:
-        for which, new, old in ((_ADDRESS, given, last), (_FAMILY, families, last_families)):
-            if new and len(new) < len(old):
-                text = f"must be 'SingleStack' to release the secondary {which[1]}"
-                errors.append(invalid("spec.ipFamilyPolicy", policy, text))
-    if policy == SINGLE:
-        for which, new in ((_ADDRESS, given), (_FAMILY, families)):
-            if len(new) > 1:
-                errors.append(invalid("spec.ipFamilyPolicy", policy, _SEVERAL % which[0]))
-    return errors, given, families, policy
-
-
-_ADDRESS, _FAMILY = ("cluster IPs", "cluster IP"), ("IP families", "IP family")
-
-
-def family_of(address: str) -> str:
-    """Return the family of an address."""
-    return "IPv6" if ":" in address else "IPv4"
-
-
-def _addresses(spec: View) -> list[str]:
-    return list(spec.get("clusterIPs") or ([spec["clusterIP"]] if spec.get("clusterIP") else []))
-
-
-def _unmatched(spec: View, given: list[str]) -> Iterator[FieldError]:
-    first, path = spec.get("clusterIP") or "", "spec.clusterIPs"
-    if first and given[0] != first:
-        yield invalid(path, given, "first value must match `clusterIP`")
-    if given and not first:
-        yield invalid(path, given, "must be empty when `clusterIP` is not specified")
-
-
-def _address_errors(given: list[str], families: list[str]) -> list[FieldError]:
-    path, errors = "spec.clusterIPs", list[FieldError]()
-    if given[:1] == ["None"] and len(given) > 1:
-        errors.append(invalid(path, given, "'None' must be the first and only value"))
-    for index, address in enumerate(given):
-        if not (address == "None" and not index) and not _is_address(address):
-            errors.append(invalid(item(path, index), address, _NO_ADDRESS))
-    unreadable = bool(errors)
-    if len(given) > 2:
-        errors.append(invalid(path, given, "may only hold up to 2 values"))
-    if not unreadable and len(given) > 1 and len(set(map(family_of, given))) < 2:
-        errors.append(invalid(path, given, "may specify no more than one IP for each IP family"))
-    return errors if unreadable else [*errors, *_misplaced(given, families)]
-
-
-def _family_errors(families: list[str], policy: str) -> Iterator[FieldError]:
-    seen = set[str]()
-    for index, family in enumerate(families):
-        if family not in FAMILIES:
-            yield not_supported(item("spec.ipFamilies", index), family, tuple(FAMILIES))
-        if family in seen:
-            yield duplicate(item("spec.ipFamilies", index), family)
-        seen.add(family)
-    if policy not in _FAMILY_POLICIES:
-        yield not_supported("spec.ipFamilyPolicy", policy, _FAMILY_POLICIES)
-
-
-def _misplaced(given: list[str], families: list[str]) -> Iterator[FieldError]:
-    """Yield the addresses that are not of the family that is named for them."""
-    for index, (address, family) in enumerate(zip(given, families, strict=False)):
-        if _is_address(address) and family in FAMILIES and family_of(address) != family:
-            text = f"expected an {family} value as indicated by `ipFamilies[{index}]`"
-            yield invalid(item("spec.clusterIPs", index), address, text)
 
 
 def _changed_addresses(spec: View, before: View) -> Iterator[FieldError]:
@@ -321,7 +234,36 @@ def _changed_addresses(spec: View, before: View) -> Iterator[FieldError]:
     new, old = spec.get("clusterIPs") or [], before.get("clusterIPs") or []
     for index, (address, last) in enumerate(zip(new, old, strict=False)):
         if address != last and (len(new) == len(old) or not index):
-            yield invalid(item("spec.clusterIPs", index), new, "may not change once set")
+            yield invalid(item("spec.clusterIPs", index), new, _FIXED)
+
+
+def _changed_families(spec: View, before: View) -> Iterator[FieldError]:
+    """Yield what is wrong where a service has other families than it had."""
+    if not has_address(spec) or not has_address(before) or is_headless(spec) or is_headless(before):
+        return
+    new, old, path = spec.get("ipFamilies") or [], before.get("ipFamilies") or [], "spec.ipFamilies[0]"
+    if len(new) == len(old):
+        yield from (invalid(path, new, _FIXED) for family, last in zip(new, old, strict=True) if family != last)
+    elif new[:1] != old[:1] and new and old:
+        yield invalid(path, spec.get("clusterIPs") or [], _FIXED)  # upstream: shown are the addresses
+
+
+def _changed_balancer(spec: View, before: View) -> Iterator[FieldError]:
+    """Yield what is wrong where a service is balanced in another way than it was."""
+    changed = {name for name in ("loadBalancerClass", "healthCheckNodePort") if spec.get(name) != before.get(name)}
+    if "loadBalancerClass" in changed and _is_balanced(spec) and _is_balanced(before):
+        yield invalid("spec.loadBalancerClass", spec.get("loadBalancerClass"), _FIXED)
+    if before:
+        yield from _class_errors(spec)  # upstream: an update tells of it twice
+    if "healthCheckNodePort" in changed and is_checked(spec) and is_checked(before):
+        yield forbidden("spec.healthCheckNodePort", "field is immutable")
+
+
+def _topology_errors(document: View) -> Iterator[FieldError]:
+    said = (document.get("metadata") or {}).get("annotations") or {}
+    if _MODE in said and _HINTS in said and said[_MODE] != said[_HINTS]:
+        text = f"must match annotations[{_HINTS}] when both are specified"
+        yield invalid(f"metadata.annotations[{_MODE}]", said[_MODE], text)
 
 
 def _type_errors(spec: View) -> Iterator[FieldError]:
@@ -390,25 +332,6 @@ def _affinity_errors(spec: View) -> Iterator[FieldError]:
         yield invalid(path, seconds, f"must be greater than 0 and less than {_MOST_STICKY}")
 
 
-def _taken_twice(ports: Sequence[View]) -> FieldError | None:
-    """Return the fault of the first port that wants a port of the nodes which another one has got.
-
-    Ports of one number may share one, for UDP and TCP.
-    """
-    got: dict[int, int] = {}
-    taken: set[int] = set()
-    for index, port in enumerate(ports):
-        number, wanted = port.get("port", 0), port.get("nodePort", 0)
-        if not wanted or got.get(number) == wanted:
-            continue
-        if wanted in taken:
-            return invalid(f"{item('spec.ports', index)}.nodePort", wanted, "provided port is already allocated")
-        if number not in got:
-            got[number] = wanted
-            taken.add(wanted)
-    return None
-
-
 def _repeated(ports: list[View], *, node_ports: bool) -> Iterator[FieldError]:
     """Yield what ports have that they may not have, or that another one has."""
     on_nodes: set[tuple[str, int]] = set()
@@ -433,14 +356,40 @@ def _shown(protocol: str, port: int) -> str:
     return go_json(key)
 
 
-def _traffic_errors(spec: View) -> Iterator[FieldError]:
-    balanced = spec.get("type") == "LoadBalancer"
-    if spec.get("loadBalancerSourceRanges") and not balanced:
-        yield forbidden("spec.LoadBalancerSourceRanges", _LOAD_BALANCER_ONLY)  # upstream: with a capital letter
-    if spec.get("allocateLoadBalancerNodePorts") is not None and not balanced:
+def _source_errors(new: View, old: View) -> Iterator[FieldError]:
+    """Yield what is wrong with the networks that may use the load balancer: of the field, else of the annotation."""
+    spec, ranges = new.get("spec") or {}, (new.get("spec") or {}).get("loadBalancerSourceRanges") or ()
+    path, kept = "spec.LoadBalancerSourceRanges", list[str]()  # upstream: with a capital letter
+    if ranges:
+        kept = [text.strip() for text in (old.get("spec") or {}).get("loadBalancerSourceRanges") or ()]
+        places = [(item(path, index), text) for index, text in enumerate(ranges)]
+    else:
+        text, last = (((of.get("metadata") or {}).get("annotations") or {}).get(_RANGES) for of in (new, old))
+        if text is None:
+            return
+        path = f"metadata.annotations[{_RANGES}]"
+        places = [(path, part) for part in text.split(",") if text.strip()] if text != last else []
+    if not _is_balanced(spec):
+        yield forbidden(path, _LOAD_BALANCER_ONLY)
+    for place, text in places:
+        yield from ips.network_errors(place, text.strip(), kept)
+
+
+def _balancer_errors(spec: View) -> Iterator[FieldError]:
+    if spec.get("allocateLoadBalancerNodePorts") is not None and not _is_balanced(spec):
         yield forbidden("spec.allocateLoadBalancerNodePorts", _LOAD_BALANCER_ONLY)
-    if spec.get("loadBalancerClass") is not None and not balanced:
+    yield from _class_errors(spec)
+
+
+def _class_errors(spec: View) -> Iterator[FieldError]:
+    named = spec.get("loadBalancerClass")
+    if named is not None and not _is_balanced(spec):
         yield forbidden("spec.loadBalancerClass", _LOAD_BALANCER_ONLY)
+    elif named is not None:
+        yield from (invalid("spec.loadBalancerClass", named, fault) for fault in syntax.qualified_name(named))
+
+
+def _traffic_errors(spec: View) -> Iterator[FieldError]:
     if spec.get("healthCheckNodePort") and not is_checked(spec):
         yield invalid("spec.healthCheckNodePort", spec["healthCheckNodePort"], _CHECKED_ONLY)
     outside = spec.get("externalTrafficPolicy", "")

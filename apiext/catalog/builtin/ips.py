@@ -1,0 +1,122 @@
+"""Addresses and networks as fields of built-in kinds hold them (apimachinery/util/validation/ip.go).
+
+Such fields are older than strict rules: what an object has had may stay as it is.
+"""
+
+import re
+from collections.abc import Collection, Iterator
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+
+from apiext.documents.quotes import go_quote
+from apiext.meta.fields import FieldError, invalid
+
+_NO_ADDRESS = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
+_NO_NETWORK = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
+
+
+def address_of(text: str) -> IPv4Address | IPv6Address | None:
+    """Return the address that a text is, None if it is none; upstream: zeros may lead its numbers."""
+    if "%" in text:
+        return None
+    try:
+        return ip_address(_without_zeros(text) if ":" not in text else text)
+    except ValueError:
+        return None
+
+
+def address_errors(path: str, text: str, kept: Collection[str]) -> Iterator[FieldError]:
+    """Yield the fault of a text that is no address; ``kept`` are those that the object has had."""
+    address = None if text in kept else address_of(text)
+    if text not in kept and address is None:
+        yield invalid(path, text, _NO_ADDRESS)
+    elif address is not None and _has_zeros(text):
+        yield invalid(path, text, "must not have leading 0s")
+    elif _is_mapped(address):
+        yield invalid(path, text, "must not be an IPv4-mapped IPv6 address")
+
+
+def special_errors(path: str, text: str) -> Iterator[FieldError]:
+    """Yield what is wrong with an address that everybody is to reach."""
+    address = address_of(text)
+    if address is None:
+        yield invalid(path, text, "must be a valid IP address")
+        return
+    if address.is_unspecified:
+        yield invalid(path, text, f"may not be unspecified ({text})")
+    if address.is_loopback:
+        yield invalid(path, text, "may not be in the loopback range (127.0.0.0/8, ::1/128)")
+    if address.is_link_local:
+        yield invalid(path, text, "may not be in the link-local range (169.254.0.0/16, fe80::/10)")
+    if address in _LINK_LOCAL_GROUPS[address.version]:
+        yield invalid(path, text, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)")
+
+
+_LINK_LOCAL_GROUPS = {4: ip_network("224.0.0.0/24"), 6: ip_network("ff02::/16")}  # as Go has it, not as the text
+
+
+def address_warnings(path: str, text: str) -> Iterator[str]:
+    """Yield how an address should be written."""
+    address = address_of(text)
+    if address is None:
+        return
+    shown = str(getattr(address, "ipv4_mapped", None) or address)
+    if _has_zeros(text) or _is_mapped(address):
+        yield f"{path}: non-standard IP address {go_quote(text)} is invalid: use {go_quote(shown)}"
+    elif address.version == 6 and shown != text:
+        yield f"{path}: IPv6 address {go_quote(text)} should be in RFC 5952 canonical format ({go_quote(shown)})"
+
+
+def network_errors(path: str, text: str, kept: Collection[str]) -> Iterator[FieldError]:
+    """Yield the fault of a text that is no network; ``kept`` are those that the object has had."""
+    if text in kept:
+        return
+    network = _network_of(text)
+    if network is None:
+        yield invalid(path, text, _NO_NETWORK)
+    elif _has_zeros(text):
+        yield invalid(path, text, "must not have leading 0s in IP or prefix length")
+    elif _is_mapped(network.network_address):
+        yield invalid(path, text, "must not have an IPv4-mapped IPv6 address")
+    elif address_of(text.partition("/")[0]) != network.network_address:
+        yield invalid(path, text, "must not have bits set beyond the prefix length")
+
+
+def network_warnings(path: str, text: str) -> Iterator[str]:
+    """Yield how a network should be written."""
+    network = _network_of(text)
+    if network is None:
+        return
+    address, shown, clean = address_of(text.partition("/")[0]), go_quote(str(network)), True
+    if address != network.network_address:
+        clean, one = False, go_quote(f"{address}/{network.max_prefixlen}")
+        yield f"{path}: CIDR value {go_quote(text)} is ambiguous in this context (should be {shown} or {one}?)"
+    if _has_zeros(text) or _is_mapped(network.network_address):
+        clean = False
+        yield f"{path}: non-standard CIDR value {go_quote(text)} is invalid: use {shown}"
+    if clean and network.version == 6 and str(network) != text:
+        yield f"{path}: IPv6 CIDR value {go_quote(text)} should be in RFC 5952 canonical format ({shown})"
+
+
+def _network_of(text: str) -> IPv4Network | IPv6Network | None:
+    first, _, length = text.partition("/")
+    address = address_of(first)
+    if address is None or not re.fullmatch("[0-9]{1,9}", length):
+        return None
+    try:
+        return ip_network((address, int(length)), strict=False)
+    except ValueError:
+        return None
+
+
+def _without_zeros(text: str) -> str:
+    return re.sub(r"(?<![0-9])0+(?=[0-9])", "", text)
+
+
+def _has_zeros(text: str) -> bool:
+    """Tell whether zeros lead a number of an address of IPv4, or the length of a prefix."""
+    address, _, length = text.partition("/")
+    return (":" not in address and _without_zeros(address) != address) or _without_zeros(length) != length
+
+
+def _is_mapped(address: IPv4Address | IPv6Address | None) -> bool:
+    return isinstance(address, IPv6Address) and address.ipv4_mapped is not None

@@ -126,6 +126,7 @@ class ServedVersion:
     validate_status: Callable[[View, View | None], list[FieldError]] = lambda new, old: []
     structure: Callable[[View, View | None, str], list[FieldError]] = lambda new, old, endpoint: []
     warnings: Callable[[View, View | None], list[str]] = lambda new, old: []
+    warnings_status: Callable[[View, View | None], list[str]] = lambda new, old: []
     rules: Callable[[View, View | None, Sequence[FieldError]], tuple[list[FieldError], list[str]]] = (
         lambda new, old, errors: ([], [])
     )

@@ -26,8 +26,8 @@ def judge(call: Call, new: Document, old: View | None) -> None:
         raise status.invalid(identity.own_kind(served, new), str(new["metadata"].get("name", "")), errors)
     if not served.typed:  # upstream: only custom objects are told about their finalizers
         call.warnings.extend(objectmeta.warnings(new["metadata"], old["metadata"] if old is not None else None))
-    if call.endpoint.name != "status":  # upstream: strategies of the status have nothing to say about the rest
-        call.warnings.extend(served.warnings(new, old))
+    warn = served.warnings_status if call.endpoint.name == "status" else served.warnings
+    call.warnings.extend(warn(new, old))
 
 
 def _values(call: Call, new: View, old: View | None) -> list[fields.FieldError]:

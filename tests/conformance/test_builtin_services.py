@@ -53,6 +53,10 @@ def test_addresses_of_a_load_balancer(api: Client) -> None:
     place = f"{SERVICES}/{name}"
     patch = {"status": {"loadBalancer": {"ingress": ingress}}}
     changed = api.request("PATCH", f"{place}/status", patch, {"Content-Type": MERGE}).expect(200)
+    long = {"status": {"loadBalancer": {"ingress": [{"ip": "FD00::1"}]}}}
+    warned = api.request("PATCH", f"{place}/status?dryRun=All", long, {"Content-Type": MERGE}).warnings
+    text = 'IPv6 address \\"FD00::1\\" should be in RFC 5952 canonical format (\\"fd00::1\\")'
+    assert warned == [f'299 - "status.loadBalancer.ingress[0]: {text}"']
     assert changed["status"]["loadBalancer"]["ingress"] == [{**ingress[0], "ipMode": "VIP"}, *ingress[1:]]
     api.delete(place).expect(200)
 

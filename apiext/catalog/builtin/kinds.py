@@ -188,7 +188,12 @@ def _storage_hash(row: Row) -> str:
 
 
 def _hooks(row: Row) -> dict[str, Any]:
-    named = {"validate": row.validate, "validate_status": row.validate_status, "warnings": row.warnings}
+    named = {
+        "validate": row.validate,
+        "validate_status": row.validate_status,
+        "warnings": row.warnings,
+        "warnings_status": row.warnings_status,
+    }
     return {field: function(name) for field, name in named.items() if name}
 
 

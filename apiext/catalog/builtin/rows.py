@@ -48,6 +48,7 @@ class Row:
     addressed: bool = False
     validate: str = ""
     warnings: str = ""
+    warnings_status: str = ""
     hashed_as: str = ""
     stored_as: Mapping[str, Any] | None = None
     message: str = ""

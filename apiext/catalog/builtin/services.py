@@ -209,6 +209,12 @@ def validate_service_status(new: View, old: View | None) -> list[FieldError]:
     return [fault for index, point in enumerate(points) for fault in _point_errors(point, item(path, index), kept)]
 
 
+def service_status_warnings(new: View, old: View | None) -> list[str]:
+    """Return how addresses of a service's status should be written."""
+    points = [(item("status.loadBalancer.ingress", index), point) for index, point in enumerate(_points(new))]
+    return [text for path, point in points for text in ips.address_warnings(path, point.get("ip") or "")]
+
+
 def _points(document: View | None) -> Sequence[View]:
     return (((document or {}).get("status") or {}).get("loadBalancer") or {}).get("ingress") or []
 

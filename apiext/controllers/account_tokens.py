@@ -16,11 +16,10 @@ from apiext.auth.secret_tokens import ACCOUNT_NAME, ACCOUNT_UID, TYPE
 from apiext.auth.tokens import Tokens
 from apiext.auth.user import service_account
 from apiext.config import ACCOUNT_TOKENS
-from apiext.controllers.loop import Loop
+from apiext.controllers.loop import Loop, lost_races
 from apiext.documents.document import Document
 from apiext.meta import time
 from apiext.meta.options import DeleteOptions
-from apiext.meta.status import StatusError
 from apiext.storage.collection import Collection
 from apiext.storage.history import Change
 from apiext.storage.store import Entry
@@ -34,7 +33,6 @@ log = logging.getLogger(__name__)
 USER = service_account("kube-system", "tokens-controller")
 _TYPE = TYPE.encode()
 _MERGE = "application/merge-patch+json"
-_MOVED_ON = (404, 409)
 _DAY = len("2006-01-02")
 _ALL = ""  # the key of all secrets that were there before
 
@@ -139,8 +137,8 @@ class AccountTokens:
         elif uid and not (wanted.filled and wanted.uid):
             await self._fill(entry, Account(namespace, wanted.account, uid))
         elif key in self._in_use:
-            self._in_use.discard(key)
             await self._patch(entry, {"metadata": {"labels": {LAST_USED: time.now()[:_DAY]}}})
+            self._in_use.discard(key)
 
     async def _begin(self) -> None:
         await self._accounts.wait_ready()
@@ -166,20 +164,14 @@ class AccountTokens:
         await self._patch(entry, wanted)
 
     async def _patch(self, entry: Entry, wanted: Document) -> None:
-        try:
+        with lost_races(404, 409):
             await api.patch(self._verbs, self._call("patch", entry), _MERGE, orjson.dumps(wanted))
-        except StatusError as error:
-            if error.code not in _MOVED_ON:
-                raise
 
     async def _delete(self, entry: Entry) -> None:
         uid = orjson.loads(entry.raw)["metadata"].get("uid")
         judged = DeleteOptions(uid=uid, resource_version=str(entry.revision))  # in the state that was judged
-        try:
+        with lost_races(404, 409):
             await delete(self._verbs, self._call("delete", entry), judged)
-        except StatusError as error:
-            if error.code not in _MOVED_ON:
-                raise
 
     def _call(self, verb: str, entry: Entry) -> Call:
         resource = self._verbs.catalog.current.resource(SECRETS.group, SECRETS.resource)

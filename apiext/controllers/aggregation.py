@@ -13,9 +13,8 @@ from apiext.auth.rbac import document_of, rules_in
 from apiext.auth.roles import CLUSTER_ROLES
 from apiext.auth.user import service_account
 from apiext.config import AGGREGATION
-from apiext.controllers.loop import Loop
+from apiext.controllers.loop import Loop, lost_races
 from apiext.meta.selectors import LabelSelector, SelectorError
-from apiext.meta.status import StatusError
 from apiext.storage.history import Change
 from apiext.storage.store import Entry
 from apiext.verbs import api, ownership
@@ -24,7 +23,6 @@ from apiext.verbs.call import Call, Verbs
 log = logging.getLogger(__name__)
 
 USER = service_account("kube-system", AGGREGATION)
-_MOVED_ON = (404, 409)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +134,5 @@ class Aggregation:
         }
         asked = {"fieldManager": [AGGREGATION], "force": ["true"]}
         call = Call("patch", served, resource, served.endpoints[""], None, name, asked, USER, AGGREGATION)
-        try:
+        with lost_races(404, 409):
             await api.patch(self._verbs, call, ownership.MEDIA_TYPE, orjson.dumps(wanted))
-        except StatusError as error:
-            if error.code not in _MOVED_ON:
-                raise

@@ -8,9 +8,8 @@ import orjson
 
 from apiext.auth.user import service_account
 from apiext.config import DEFAULT_ACCOUNTS
-from apiext.controllers.loop import Loop
+from apiext.controllers.loop import Loop, lost_races
 from apiext.documents.document import Document
-from apiext.meta.status import StatusError
 from apiext.storage.collection import Collection
 from apiext.storage.history import Change
 from apiext.verbs import api
@@ -19,7 +18,6 @@ from apiext.verbs.reviews import ACCOUNTS
 
 USER = service_account("kube-system", "service-account-controller")
 NAME = "default"
-_MOVED_ON = (403, 404, 409)  # the namespace ends or is gone, or the account is there
 _ALL = ""  # the key of all namespaces that were there before
 
 
@@ -72,11 +70,8 @@ class DefaultAccounts:
         wanted: Document = {"apiVersion": served.api_version, "kind": served.kind, "metadata": {"name": NAME}}
         asked = {"fieldManager": [DEFAULT_ACCOUNTS]}
         call = Call("create", served, resource, served.endpoints[""], namespace, "", asked, USER, DEFAULT_ACCOUNTS)
-        try:
+        with lost_races(403, 404, 409):  # the namespace ends or is gone, or the account is there
             await api.create(self._verbs, call, Body(wanted, [], "application/json", orjson.dumps(wanted)))
-        except StatusError as error:
-            if error.code not in _MOVED_ON:
-                raise
 
 
 def _is_active(raw: bytes) -> bool:

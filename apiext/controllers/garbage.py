@@ -19,7 +19,7 @@ from apiext.auth.user import service_account
 from apiext.catalog.served import Catalog, ServedResource, ServedVersion
 from apiext.config import GARBAGE_COLLECTOR
 from apiext.controllers.dependents import Dependents, split
-from apiext.controllers.loop import Loop
+from apiext.controllers.loop import Loop, lost_races
 from apiext.controllers.references import (
     Edit,
     Reference,
@@ -33,7 +33,6 @@ from apiext.controllers.serving import Serving
 from apiext.documents.encoding import encode
 from apiext.meta.names import GroupResource
 from apiext.meta.options import DeleteOptions
-from apiext.meta.status import StatusError
 from apiext.storage.collection import Collection
 from apiext.storage.store import Entry, Guard, RevisionChanged, StoreError
 from apiext.turn import Turn
@@ -251,12 +250,8 @@ class Garbage:
         )  # the object that was judged, in the state that was judged
         namespace, name = found.entry.namespace, found.entry.name
         call = Call("delete", version, found.served, version.endpoints[""], namespace or None, name, {}, USER, NAME)
-        try:
+        with lost_races(404, 409):  # it changed, or its definition did: look again
             await delete(self._verbs, call, options)
-        except StatusError as error:
-            if error.code not in (404, 409):
-                raise
-            self.loop.add_after(found.key, limits.RETRY_FIRST)  # it changed, or its definition did: look again
 
     async def _edit(self, found: _Object, edit: Edit) -> None:
         """Change metadata of an object if it still is what was judged, else look again; the last finalizer takes it."""

@@ -4,18 +4,34 @@ import asyncio
 import logging
 import random
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from typing import Any
 
 from apiext import limits
+from apiext.meta.status import StatusError
 from apiext.storage.store import StoreError, Unavailable
 
 log = logging.getLogger(__name__)
 
 Reconcile = Callable[[str], Awaitable[None]]
 """Bring the world of one key to what it should be; called again until it returns."""
+
+
+@contextmanager
+def lost_races(*codes: int) -> Iterator[None]:
+    """Have a key run again, quietly at first, that lost a write to somebody else: other answers are faults.
+
+    Not so quietly after some times, and after growing pauses: a webhook's denial may have any code.
+    """
+    try:
+        yield
+    except StatusError as error:
+        if error.code not in codes:
+            raise
+        raise StoreError(error.message) from error
 
 
 class Loop:

@@ -24,7 +24,20 @@ from apiext.controllers.loop import Loop
 from apiext.controllers.serving import Serving
 from apiext.controllers.statuses import Amendment, Statuses, say
 from apiext.crd.conditions import condition, find, with_status
-from apiext.crd.migration import FAILED, GONE, Plan, Turns, loss, lost, may_pass, outcome, plan_of, remaining, touch
+from apiext.crd.migration import (
+    CHANGED,
+    FAILED,
+    GONE,
+    Plan,
+    Turns,
+    loss,
+    lost,
+    may_pass,
+    outcome,
+    plan_of,
+    remaining,
+    touch,
+)
 from apiext.documents.document import Document, View
 from apiext.meta import time
 from apiext.meta.names import GroupResource
@@ -276,9 +289,11 @@ class Migrations:
                 work.failed = f"{key}: apiext migrate: {loss(work.plan, gone, limits.MIGRATE_FAILURES)}"
                 return
             code, message = await self._touch(call, uid, entry)
-            if may_pass(code) or (outcome(code, "", "") == GONE and await self._is_there(work, entry)):
+            said = outcome(code, "", "")
+            now = await self._now(work, entry) if said in (GONE, CHANGED) else None
+            if may_pass(code) or (said == GONE and now is not None):
                 work.passing.append(f"{key}: {message}")
-            elif outcome(code, "", "") == FAILED:
+            elif said == FAILED or (now is not None and now.revision == entry.revision):  # a webhook denied
                 work.failed = message
 
     async def _touch(self, call: Call, uid: str, entry: Entry) -> tuple[int, str]:
@@ -288,9 +303,9 @@ class Migrations:
             return error.code, error.message
         return 200, ""
 
-    async def _is_there(self, work: _Pass, entry: Entry) -> bool:
-        """Tell whether an object is stored: that it is not found may mean that its definition was not served."""
-        return await self._verbs.store.current(work.collection, entry.namespace, entry.name) is not None
+    async def _now(self, work: _Pass, entry: Entry) -> Entry | None:
+        """Return an object as it is stored: that it is not found may mean that its definition was not served."""
+        return await self._verbs.store.current(work.collection, entry.namespace, entry.name)
 
     # -- small parts
 

@@ -75,7 +75,10 @@ def touch(uid: str, revision: str) -> Document:
 
 
 def outcome(code: int, before: str, after: str) -> str:
-    """Return what the answer to ``touch`` means for an object; the revisions are those before and after."""
+    """Return what the answer to ``touch`` means for an object; the revisions are those before and after.
+
+    That it is gone or changed is true only if it is no longer at the revision before: webhooks deny with any code.
+    """
     if code == 404:
         return GONE
     if code == 409:

@@ -349,7 +349,7 @@ async def _body(target: Target, encoding: str, raw: bytes) -> Body:
         document, duplicates = await _decoded(encoding, raw)
     except DecodeError as error:
         raise unreadable_body(target.served, target.endpoint, error, raw) from error
-    return Body(document, duplicates, encoding, raw)
+    return Body(document, duplicates, encoding, raw, BODIES[encoding])
 
 
 async def _decoded(encoding: str, raw: bytes) -> tuple[Document, list[str]]:

@@ -165,7 +165,15 @@ class Migration:
             time.sleep(number * limits.MIGRATE_PAUSE)
         after = (answer.document.get("metadata") or {}).get("resourceVersion", "")
         found = outcome(answer.code, revision, after)
+        if found in (GONE, CHANGED) and self._is_still(plan, path, revision):
+            found = FAILED
         return found, answer.message if found == FAILED else ""
+
+    def _is_still(self, plan: Plan, path: tuple[str, str], revision: str) -> bool:
+        """Tell whether an object is at a revision, or may be: a webhook's denial can have the code of a conflict."""
+        self._pace.wait()
+        found = self._api.get(path_of(plan, plan.storage, *path))
+        return found.code != 404 and (found.document.get("metadata") or {}).get("resourceVersion", revision) == revision
 
     def _compare(self, plan: Plan, path: tuple[str, str]) -> tuple[str, str]:
         """Return the revision at which nothing would be lost; else none, and what would (none: the object is gone)."""

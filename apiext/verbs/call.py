@@ -1,7 +1,7 @@
 """One request as the verbs see it, and what they answer: nothing of HTTP, nothing of etcd."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from apiext.admission.chain import Chain
@@ -15,7 +15,7 @@ from apiext.catalog.converted import NeedsConversion
 from apiext.catalog.served import Endpoint, LiveCatalog, ServedResource, ServedVersion
 from apiext.conversion.webhook import Converter
 from apiext.documents.document import Document
-from apiext.documents.encoding import decode_json, decode_yaml
+from apiext.documents.encoding import decode_json
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.segments import Segments
 from apiext.storage.store import Entry, Guard, Made, Viewer, bytes_of, held
@@ -59,17 +59,20 @@ class Call:
 
 @dataclass(slots=True)
 class Body:
-    """A decoded request body: the document, notes about duplicate keys, the media type, and the bytes as sent."""
+    """A decoded request body: the document, notes about duplicate keys, the media type, and the bytes as sent.
+
+    ``decode(raw)`` is what the document was made by.
+    """
 
     document: Document
     duplicates: list[str]
     media_type: str
     raw: bytes
+    decode: Callable[[bytes], tuple[Document, list[str]]] = decode_json
 
     def again(self) -> "Body":
-        """Return the body of a custom object as it was sent: what was read of it changes on the way."""
-        read = decode_yaml if self.media_type == "application/yaml" else decode_json
-        return Body(read(self.raw)[0], self.duplicates, self.media_type, self.raw)
+        """Return the body as it was sent: what was read of it changes on the way."""
+        return replace(self, document=self.decode(self.raw)[0])
 
 
 @dataclass(slots=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import secrets
 
 import pytest
 
 from tests.support.admission import MUTATING, VALIDATING, configured, rule, webhook
-from tests.support.admission_webhook import Webhook, fixtures, patch
+from tests.support.admission_webhook import Review, Webhook, allow, fixtures, patch
 from tests.support.definitions import Resource, fresh_group, serve
 from tests.support.http_client import APPLY, MERGE, Client
 
@@ -107,3 +108,31 @@ def test_an_overwrite_is_judged_with_the_revision_that_it_replaces(api: Client, 
     for one in ("object", "oldObject"):
         assert asked[one]["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
     api.delete(f"{place}/{label['judged']}").expect(200)
+
+
+@pytest.mark.rows("ADM-014", "WRI-001")
+@pytest.mark.parametrize("form", ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"])
+def test_a_create_whose_namespace_changes_meanwhile_is_read_again(api: Client, hook: Webhook, form: str) -> None:
+    namespace, name = (f"n-{secrets.token_hex(4)}" for _ in range(2))
+    api.post("/api/v1/namespaces", {"metadata": {"name": namespace}}).expect(201)
+    leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+    body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name, "namespace": namespace},
+            "spec": {"holderIdentity": "me"}}  # fmt: skip
+    sent = api.request("POST", leases, body, {"Accept": form}, dryRun="All").raw
+    asked = 0
+
+    def changing(review: Review) -> Review:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            api.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": {"a": "b"}}}, MERGE).expect(200)
+        return allow(review)
+
+    hook.answer = changing
+    meant = {"apiGroups": ["coordination.k8s.io"], "apiVersions": ["v1"], "resources": ["leases"], "operations": ["*"]}
+    selected = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}
+    with configured(api, VALIDATING, webhook("v", hook.client_config(), meant, **selected)):
+        made = api.request("POST", leases, sent, {"Content-Type": form})
+    shown = made.expect(201)
+    assert shown["spec"] == {"holderIdentity": "me"}
+    api.delete(f"/api/v1/namespaces/{namespace}")

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from tests.faults.test_migrate import OBJECTS, SIZE, TEXT, Writers, define, migrate, move, schema, stored_versions
+from tests.support import admission_webhook
+from tests.support.admission import VALIDATING, configured, rule, webhook
 from tests.support.conversion_webhook import answer, crontab, failed, running_webhook, serve_crontabs
 from tests.support.definitions import Resource, condition, definition, establish, fresh_group, is_true
 from tests.support.http_client import DEFINITIONS, TABLE, Client
@@ -20,6 +22,7 @@ from tests.support.processes import Etcd, Server, running_etcd, running_server, 
 from tests.support.waiting import pause, prompt, until
 
 PATH = "/apis/storagemigration.k8s.io/v1beta1/storageversionmigrations"
+running, hook = admission_webhook.fixtures()
 ASKED = "--runtime-config=storagemigration.k8s.io/v1beta1=true"
 
 
@@ -272,6 +275,36 @@ def test_a_webhook_that_is_away_is_waited_for(api: Client, tmp_path: Path) -> No
         hook.answer = answer(crontab)
         assert is_true(over(api, name), "Succeeded")
         assert api.get(path).expect(200)["status"]["storedVersions"] == ["v1"]
+
+
+@pytest.mark.rows("VER-014", "ADM-005")
+@pytest.mark.parametrize("status", [403, 409])
+def test_a_denial_is_a_failure_whatever_its_code(
+    api: Client, etcd: Etcd, hook: admission_webhook.Webhook, status: int
+) -> None:
+    widgets = filled(api, 3)
+    name = f"m-{widgets.group}"
+    hook.answer = admission_webhook.deny("not now", code=status)
+    about = rule(Resource(api, widgets.group, "widgets", "Widget", "v2"), operations=("UPDATE",))
+    with configured(api, VALIDATING, webhook("w", hook.client_config(), about)):
+        ask(api, name, widgets.group)
+        ended = over(api, name)
+    assert told(ended, "Failed")[0] == "True"
+    assert (versions_of(etcd, widgets), stored_versions(api, widgets)) == ({"v1"}, ["v1", "v2"])
+
+
+@pytest.mark.rows("VER-014", "ADM-005")
+def test_what_a_denial_calls_missing_is_tried_again(api: Client, etcd: Etcd, hook: admission_webhook.Webhook) -> None:
+    widgets = filled(api, 3)
+    name = f"m-{widgets.group}"
+    hook.answer = admission_webhook.deny("not now", code=404)
+    about = rule(Resource(api, widgets.group, "widgets", "Widget", "v2"), operations=("UPDATE",))
+    with configured(api, VALIDATING, webhook("w", hook.client_config(), about)):
+        ask(api, name, widgets.group)
+        until(lambda: len(hook.reviews) > 3, "it is tried again")
+        assert (versions_of(etcd, widgets), stored_versions(api, widgets)) == ({"v1"}, ["v1", "v2"])
+    assert is_true(over(api, name), "Succeeded")
+    assert (versions_of(etcd, widgets), stored_versions(api, widgets)) == ({"v2"}, ["v2"])
 
 
 def test_one_at_a_time_for_each_resource_the_oldest_first(api: Client) -> None:

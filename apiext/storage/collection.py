@@ -243,9 +243,9 @@ class Collection:
         its_group.enter(watcher)
         return watcher
 
-    def end_watches(self, error: bytes | None = None, versions: Container[str] | None = None) -> None:
-        """End all watches, or those of some versions, after these bytes if given."""
-        self.fanout.end(error or b"", versions=versions)
+    def end_watches(self, versions: Container[str] | None = None) -> None:
+        """End all watches, or those of some versions."""
+        self.fanout.end(b"", versions=versions)
 
     async def watches_served(self, patience: float) -> None:
         """Wait until every watcher that can be written to has all changes; at most ``patience`` seconds."""

@@ -3,18 +3,19 @@
 import asyncio
 import math
 from collections import deque
-from collections.abc import Container, Hashable, Iterable
+from collections.abc import Callable, Container, Hashable, Sequence
+from functools import partial
 
 from apiext import limits
 from apiext.storage.beginnings import Beginnings
 from apiext.storage.history import Change, History
-from apiext.storage.indexes import Dimension, Term
 from apiext.storage.progress import Reached
 from apiext.storage.pump import Pump
 from apiext.storage.snapshot import Piece
 from apiext.storage.staging import Staging
 from apiext.storage.store import Entry
-from apiext.storage.watching import Sink, WatchGroup, event_of
+from apiext.storage.watching import Sink, Values, WatchGroup, elsewhere, event_of
+from apiext.turn import Turn
 
 __all__ = ["Fanout", "Group", "Sink", "WatchGroup", "Watcher"]
 
@@ -88,11 +89,14 @@ class Watcher:
             return group.catch_up(self)
         if self._initial:
             piece = self._initial[0]
-            data = group.added(piece.chunk.entries) if self._chosen else group.initial(piece)
-            if data is not None:
+            made = group.added(piece) if self._chosen else group.initial(piece)
+            if made is not None:
+                stop, data = made
                 self._initial.popleft()
-            if data:
-                sink.write(data)
+                if stop < piece.stop:
+                    self._initial.appendleft(piece._replace(start=stop))
+                if data:
+                    sink.write(data)
             return True
         self._initial = None
         if self.announce:
@@ -108,8 +112,8 @@ class Group:
     """
 
     __slots__ = (
-        "_at", "_blocks", "_data", "_due", "_fanout", "_initial", "_ready", "_staging", "_start", "_synced", "_todo",
-        "cursor", "members", "queued", "spec",
+        "_at", "_blocks", "_data", "_due", "_fanout", "_initial", "_places", "_ready", "_staging", "_start", "_synced",
+        "_todo", "cursor", "members", "queued", "spec",
     )  # fmt: skip
 
     def __init__(self, fanout: "Fanout", spec: WatchGroup) -> None:
@@ -119,6 +123,7 @@ class Group:
         self._data = b""
         self._due = False
         self._initial = Beginnings()
+        self._places: dict[Watcher, int] = {}
         self._ready: deque[Watcher] = deque()
         self._staging = Staging(spec.stage, lambda: fanout.pump.add(self), self._abort) if spec.stage else None
         self._start = 0
@@ -153,17 +158,25 @@ class Group:
 
     def flush(self, watcher: Watcher) -> None:
         """Write what the pass under way still owes a watcher."""
-        if watcher.synced and watcher in (rest := self._todo[self._at :]):
-            self._todo[self._at + rest.index(watcher)] = None
+        place = self._owed(watcher)
+        if watcher.synced and place >= 0:
+            self._todo[place] = None
             watcher.sink.write(self._data)
+
+    def _owed(self, watcher: Watcher) -> int:
+        """Return the place of a watcher that the pass under way still owes its frames; -1 for others."""
+        todo = self._todo
+        if not self._places and todo:  # of many that end in one pass each is found at once
+            self._places = {one: place for place, one in enumerate(todo) if one is not None}
+        place = self._places.get(watcher, -1)
+        return place if place >= self._at and todo[place] is not None else -1
 
     def revision_of(self, watcher: Watcher) -> int:
         """Return the revision up to which a watcher was served."""
         if not watcher.synced:
             lost = watcher.cursor < self._fanout.history.first
             return watcher.reached if lost else self._fanout.revision_before(watcher.cursor)
-        owed = watcher in self._todo[self._at :]
-        return self._fanout.revision_before(self._start if owed else self.cursor)
+        return self._fanout.revision_before(self._start if self._owed(watcher) >= 0 else self.cursor)
 
     # -- called by the pump
 
@@ -202,8 +215,7 @@ class Group:
 
     def fail(self, error: Exception) -> bool:
         """End all watches with what the group has to say of the error, if anything."""
-        self._todo = []
-        self._data = b""
+        self._over()
         told = self._told(error)
         self.end(told)
         return bool(told)
@@ -280,10 +292,14 @@ class Group:
                 sink.write(data)
         self._at = stop
         if stop == len(self._todo):
-            self._todo = []
-            self._at = 0
-            self._data = b""
+            self._over()
         return stop - start
+
+    def _over(self) -> None:
+        self._todo = []
+        self._places = {}
+        self._at = 0
+        self._data = b""
 
     def _serve(self, watcher: Watcher) -> int:
         watcher.queued = False
@@ -336,7 +352,8 @@ class Group:
         size = 0
         position = start
         end = min(stop, start + _BLOCK_EVENTS)
-        while position < end and size < limits.PUMP_BLOCK:
+        turn = Turn()
+        while position < end and size < limits.PUMP_BLOCK and not (turn.over and position > start):
             change = self._change(position, end)
             if change is None:
                 break
@@ -364,41 +381,39 @@ class Group:
         inside = (one for one in following if of is None or one.entry.namespace == of)
         return staging.change(change, self.spec.selects is not None, inside)
 
-    def initial(self, piece: Piece) -> bytes | None:
-        """Return the ADDED frames of a piece of the state, made once for all who begin at that state; None: wait."""
+    def initial(self, piece: Piece) -> tuple[int, bytes] | None:
+        """Return the ADDED frames of a piece of the state and where they end in it; None: wait.
+
+        They are made once for all who begin at that state.
+        """
         known = self._initial.find(piece)
         if known is not None:
             return known
-        selects = self.spec.selects
         entries: list[Entry] | None = piece.chunk.entries[piece.start : piece.stop]
         if self._staging is not None:
             entries = self._staging.shown(entries or ())
         if entries is None:
             return None
-        return self._initial.keep(piece, self.added(entries if selects is None else filter(selects, entries)))
+        made = self._added(piece, entries, self.spec.selects)
+        self._initial.keep(piece, made)
+        return made
 
-    def added(self, entries: Iterable[Entry]) -> bytes:
-        """Return the ADDED frames of entries."""
-        frame, first = self.spec.frame, self.spec.first
-        if first is not None:
-            return b"".join(map(first, entries))
-        return b"".join([frame("ADDED", entry) for entry in entries])
+    def added(self, piece: Piece) -> tuple[int, bytes]:
+        """Return the ADDED frames of a piece of what was selected, and where they end in it."""
+        return self._added(piece, piece.chunk.entries[piece.start : piece.stop], None)
 
-
-_Values = dict[Dimension, tuple[str | None, ...] | None]
-
-
-def _elsewhere(route: Term, change: Change, values: _Values) -> bool:
-    """Tell whether neither state of a change can meet a condition; ``values`` are what was read of it so far."""
-    dimension = route.dimension
-    if dimension not in values:
-        states = (change.entry,) if change.previous is None else (change.entry, change.previous)
-        try:
-            values[dimension] = tuple(map(dimension.read, states))
-        except Exception:  # outermost: what cannot be read ends the watches that ask for it, in the pump
-            values[dimension] = None
-    known = values[dimension]
-    return known is not None and not any(map(route.accepts, known))
+    def _added(
+        self, piece: Piece, entries: Sequence[Entry], selects: Callable[[Entry], bool] | None
+    ) -> tuple[int, bytes]:
+        """Go on as long as the turn lasts."""
+        show, frames = self.spec.first or partial(self.spec.frame, "ADDED"), list[bytes]()
+        turn = Turn()
+        for stop, entry in enumerate(entries, piece.start + 1):
+            if selects is None or selects(entry):
+                frames.append(show(entry))
+            if turn.over:
+                return stop, b"".join(frames)
+        return piece.stop, b"".join(frames)
 
 
 class Fanout:
@@ -417,14 +432,14 @@ class Fanout:
         position = history.end
         history.append(change)
         namespace = change.entry.namespace
-        values: _Values | None = {} if self._routed >= limits.ROUTED_FROM else None
+        values: Values | None = {} if self._routed >= limits.ROUTED_FROM else None
         for group in self._groups.values():
             spec = group.spec
             of = spec.namespace
             if of is not None and of != namespace and group.skip(position):
                 continue
             route = spec.route
-            if values is not None and route and _elsewhere(route, change, values) and group.skip(position):
+            if values is not None and route and elsewhere(route, change, values) and group.skip(position):
                 continue
             self.pump.add(group)
 

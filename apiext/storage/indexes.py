@@ -8,6 +8,7 @@ from time import perf_counter
 
 from apiext import limits
 from apiext.storage.store import Entry
+from apiext.turn import Turn
 
 Reader = Callable[[Entry], str | None]
 """Entry → its value; None when it has none (a label that is not there)."""
@@ -193,6 +194,17 @@ def _worth_indexing(terms: Sequence[Term]) -> Sequence[Term]:
         return terms
     exact = [term for term in terms if term.values is not None]
     return exact[: limits.INDEXES_AT_ONCE] or terms[:1]
+
+
+async def chosen_of(entries: Iterable[Entry], selects: Callable[[Entry], bool]) -> list[Entry]:
+    """Return the entries that are selected; the loop gets its turns."""
+    turn, found = Turn(), list[Entry]()
+    for entry in entries:
+        if selects(entry):
+            found.append(entry)
+        if turn.over:
+            await turn.give()
+    return found
 
 
 async def pick(

@@ -12,6 +12,7 @@ from apiext.catalog.viewing import WrongVersion
 from apiext.conversion.review import ConversionError
 from apiext.documents.document import Document
 from apiext.meta import status
+from apiext.storage.indexes import chosen_of
 from apiext.storage.store import Entry, Made, held
 from apiext.verbs import threads
 from apiext.verbs.call import Call, Verbs
@@ -123,11 +124,11 @@ async def chosen(
     verbs: Verbs, call: Call, selection: Selection, entries: Sequence[Entry], limit: int = 0
 ) -> list[Entry]:
     """Return the entries that are selected as the call's version shows them; one more than a limit at most."""
-    terms, found = by_name(selection), []
-    candidates = [entry for entry in entries if all(term.matches(entry) for term in terms)]
+    terms, found = by_name(selection), list[Entry]()
+    candidates = await chosen_of(entries, lambda entry: all(term.matches(entry) for term in terms))
     for start in range(0, len(candidates), STEP):
         part = await shown(verbs, call, candidates[start : start + STEP])
-        found += [entry for entry in part if selection.matches is None or selection.matches(entry)]
+        found += part if selection.matches is None else await chosen_of(part, selection.matches)
         if limit and len(found) > limit:
             return found[: limit + 1]
     return found

@@ -8,6 +8,7 @@ from apiext.meta import status
 from apiext.meta.options import ListOptions
 from apiext.storage import continuation, readplan
 from apiext.storage.collection import Collection
+from apiext.storage.indexes import chosen_of
 from apiext.storage.readplan import ListAsk, ReadPlan
 from apiext.storage.store import Compacted, Entry
 from apiext.storage.waiting import filled
@@ -110,7 +111,7 @@ async def _exact(verbs: Verbs, call: Call, collection: Collection, plan: ReadPla
                 raise
             raise _expired_continue(plan) from error
         entries = await converting.shown(verbs, call, part.entries)
-        found += entries if selection.matches is None else filter(selection.matches, entries)
+        found += entries if selection.matches is None else await chosen_of(entries, selection.matches)
         start, remaining = part.next, part.remaining
         if not start or (plan.limit and len(found) >= plan.limit):
             break

@@ -80,6 +80,7 @@ def watch_group(
     frame: Callable[[str, Entry], bytes] = _frame,
     key: str = "",
     route: Term | None = None,
+    first: Callable[[Entry], bytes] | None = None,
 ) -> WatchGroup:
     """Return a group; without a key each is its own."""
     return WatchGroup(
@@ -91,6 +92,7 @@ def watch_group(
         expired=lambda asked, oldest: line("ERROR", "410", asked, str(oldest)),
         version="v1",
         route=route,
+        first=first,
     )
 
 

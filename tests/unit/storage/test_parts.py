@@ -1,6 +1,7 @@
 """The small parts: keys, history, progress."""
 
 import asyncio
+from time import perf_counter
 
 import pytest
 
@@ -9,12 +10,14 @@ from apiext.etcd.errors import UNAVAILABLE, Unavailable
 from apiext.meta.names import GroupResource
 from apiext.storage.beginnings import Beginnings
 from apiext.storage.history import Change, History
+from apiext.storage.indexes import chosen_of
 from apiext.storage.keys import Keys, bounds, split_relative
 from apiext.storage.leases import Leases
 from apiext.storage.progress import Progress
 from apiext.storage.pump import Pump
 from apiext.storage.snapshot import Snapshot
 from apiext.storage.store import Compacted, Entry
+from tests.support.strain import turns_beside
 
 
 @pytest.mark.rows("ETC-001")
@@ -280,8 +283,22 @@ def test_first_events_are_remembered_as_far_as_they_fit(monkeypatch: pytest.Monk
     beginnings = Beginnings()
     for number, piece in enumerate(pieces):
         assert beginnings.find(piece) is None
-        assert beginnings.keep(piece, b"%d" % number * 100) == b"%d" % number * 100
-    assert [beginnings.find(piece) for piece in pieces] == [None, None, None, b"3" * 100, b"4" * 100]
+        beginnings.keep(piece, (number, b"%d" % number * 100))
+    assert [beginnings.find(piece) for piece in pieces] == [None, None, None, (3, b"3" * 100), (4, b"4" * 100)]
     assert beginnings.find(pieces[4]._replace(start=1)) is None
     beginnings.clear()
     assert beginnings.find(pieces[4]) is None
+
+
+async def test_choosing_among_many_gives_others_their_turns() -> None:
+    entries = [Entry("n", f"o{at:04}", at, b"{}") for at in range(100)]
+
+    def selects(entry: Entry) -> bool:
+        late = perf_counter() + limits.LOOP_BUDGET / 8
+        while perf_counter() < late:
+            pass
+        return entry.revision % 2 == 1
+
+    found, turns = await turns_beside(chosen_of(entries, selects))
+    assert [entry.revision for entry in found] == list(range(1, 100, 2))
+    assert turns >= 10

@@ -19,8 +19,6 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support import admission_webhook
-from tests.support.admission import VALIDATING, configured, rule, webhook
 from tests.support.conversion_webhook import answer, crontab, failed, running_webhook, serve_crontabs
 from tests.support.definitions import Resource, definition, establish, fresh_group
 from tests.support.http_client import DEFINITIONS, Client
@@ -30,8 +28,6 @@ from tests.support.waiting import prompt, until
 
 TEXT, SIZE = {"type": "string"}, {"type": "integer"}
 OBJECTS, LONG_OBJECTS = 600, 20_000
-
-running, hook = admission_webhook.fixtures()
 
 
 @pytest.fixture(scope="module")
@@ -481,24 +477,3 @@ def test_a_terminal_gets_a_bar(server: Server, api: Client) -> None:
     assert process.wait(20) == 0
     assert b"[##############################] 20/20" in shown
     assert b"storedVersions v2" in shown
-
-
-@pytest.mark.rows("VER-014", "ADM-005")
-@pytest.mark.parametrize("status", [403, 404, 409])
-def test_a_denial_is_a_failure_whatever_its_code(
-    server: Server, api: Client, etcd: Etcd, hook: admission_webhook.Webhook, status: int
-) -> None:
-    widgets = define(api)
-    for number in range(3):
-        widgets.create(f"w{number}", size=number)
-    move(api, widgets, "v2")
-    hook.answer = admission_webhook.deny("not now", code=status)
-    about = rule(Resource(api, widgets.group, "widgets", "Widget", "v2"), operations=("UPDATE",))
-    with configured(api, VALIDATING, webhook("w", hook.client_config(), about)):
-        code, events, _ = migrate(server, f"widgets.{widgets.group}")
-    told = named(events, "failed")
-    assert (code, len(told), {"not now" in it["message"] for it in told}) == (1, 3, {True})
-    assert (kept_in(etcd, widgets), stored_versions(api, widgets)) == ({"v1"}, ["v1", "v2"])
-    code, _, _ = migrate(server, f"widgets.{widgets.group}")
-    assert (code, kept_in(etcd, widgets), stored_versions(api, widgets)) == (0, {"v2"}, ["v2"])
-    api.delete(f"{DEFINITIONS}/widgets.{widgets.group}").expect(200)

@@ -1,7 +1,6 @@
 """Dependents and their owners: background, foreground, orphan, and who never counts as absent."""
 
 import asyncio
-from itertools import pairwise
 
 import orjson
 import pytest
@@ -14,7 +13,6 @@ from apiext.config import GARBAGE_COLLECTOR
 from apiext.controllers.references import without_finalizer, without_owners
 from apiext.controllers.serving import Serving
 from apiext.documents.document import Document
-from apiext.meta.status import StatusError
 from apiext.verbs.call import Verbs
 from tests.support.fake_etcd import FakeEtcd
 from tests.support.strain import turns_beside
@@ -238,37 +236,6 @@ async def test_a_definition_is_deleted_as_a_client_would() -> None:
         assert it.one.definition("widgets.example.com") is not None
         await it.remove(owner)
         await it.one.gone("widgets.example.com")
-
-
-class Denying:
-    """A plug-in that refuses deletions with a code, as webhooks may, and keeps the times."""
-
-    name = "Denying"
-    idle = False
-
-    def __init__(self, code: int) -> None:
-        self.code = code
-        self.asked: list[float] = []
-
-    async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
-        return new
-
-    async def review(self, attributes: Attributes) -> None:
-        if attributes.operation == "DELETE":
-            self.asked.append(asyncio.get_running_loop().time())
-            raise StatusError(self.code, "Conflict", "not now")
-
-
-@pytest.mark.parametrize("code", [403, 404, 409])
-async def test_who_is_refused_asks_again_after_growing_pauses(code: int) -> None:
-    denying = Denying(code)
-    async with world(None, denying) as it:
-        child = owned(widget("child"), widget("never"))
-        await it.put(child)
-        await until(lambda: len(denying.asked) == 7)
-        assert it.find(child) is not None
-    pauses = [after - before for before, after in pairwise(denying.asked)]
-    assert all(pause >= 0.5 * limits.RETRY_FIRST * 2**number for number, pause in enumerate(pauses))
 
 
 # -- foreground

@@ -2,7 +2,6 @@
 
 import asyncio
 from itertools import pairwise
-from time import perf_counter, process_time
 
 import pytest
 
@@ -127,77 +126,6 @@ async def test_many_watches_end_in_slices(feed: Feed) -> None:
     feed.col.watch(GROUP, None, last)
     feed.col.end_watches()
     assert last.ended  # a few end at once
-
-
-def slow(made: list[str], name: str) -> None:
-    """Take so long for each object that a turn of the loop has room for few."""
-    late = perf_counter() + limits.LOOP_BUDGET / 8
-    while perf_counter() < late:
-        pass
-    made.append(name)
-
-
-async def most_in_a_turn(made: list[str], wanted: int) -> int:
-    """Return how many of what is wanted was made in one turn of the loop at most."""
-    most = 0
-    while len(made) < wanted:
-        before = len(made)
-        await asyncio.sleep(0)
-        most = max(most, len(made) - before)
-    return most
-
-
-async def test_initial_events_that_take_long_are_sliced(feed: Feed) -> None:
-    made: list[str] = []
-
-    def first(entry: Entry) -> bytes:
-        slow(made, entry.name)
-        return line("ADDED", entry.name, entry.revision)
-
-    names = [f"o{number:03}" for number in range(150)]
-    feed.put(*(f"n/{name}" for name in names))
-    group = watch_group(first=first, key="initial")
-    sinks = [RecordingSink() for _ in range(2)]
-    for sink in sinks:
-        feed.col.watch(group, None, sink, initial=True)
-    assert await most_in_a_turn(made, 150) <= 10
-    await turns()
-    for sink in sinks:
-        assert [seen.key for seen in sink.seen] == names
-    assert made == names, "once for both"
-
-
-async def test_a_past_that_takes_long_to_look_through_is_sliced(feed: Feed) -> None:
-    made: list[str] = []
-
-    def selects(entry: Entry) -> bool:
-        slow(made, entry.name)
-        return False
-
-    start = feed.put("n/first")
-    feed.put(*(f"n/o{number:03}" for number in range(150)))
-    sink = RecordingSink()
-    watcher = feed.col.watch(watch_group(selects=selects, key="selected"), start, sink)
-    assert await most_in_a_turn(made, 150) <= 10
-    await turns()
-    assert (sink.seen, watcher.revision) == ([], feed.revision)
-
-
-async def test_watches_that_end_during_a_pass_are_each_found_at_once() -> None:
-    took: list[float] = []
-    for number in (1000, 8000):
-        feed = Feed()
-        sinks = [RecordingSink() for _ in range(number)]
-        for sink in sinks:
-            feed.col.watch(GROUP, None, sink)
-        await turns(200)
-        feed.put("n/a")
-        await asyncio.sleep(0)
-        assert sum(bool(sink.seen) for sink in sinks) < number, "the pass goes on"
-        began = process_time()
-        feed.col.fanout.end(None, feed.revision)
-        took.append(process_time() - began)
-    assert took[1] < 25 * took[0], "far more where each is looked for among all"
 
 
 async def test_events_that_come_during_a_pass_form_the_next(feed: Feed) -> None:

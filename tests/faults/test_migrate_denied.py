@@ -1,0 +1,37 @@
+"""`apiext migrate` where a webhook denies writes: with whatever code, nothing is forgotten."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.faults import test_migrate
+from tests.faults.test_migrate import define, kept_in, migrate, move, named, stored_versions
+from tests.support import admission_webhook
+from tests.support.admission import VALIDATING, configured, rule, webhook
+from tests.support.definitions import Resource
+from tests.support.http_client import DEFINITIONS, Client
+from tests.support.processes import Etcd, Server
+
+etcd, server, api = test_migrate.etcd, test_migrate.server, test_migrate.api
+running, hook = admission_webhook.fixtures()
+
+
+@pytest.mark.rows("VER-014", "ADM-005")
+@pytest.mark.parametrize("status", [403, 404, 409])
+def test_a_denial_is_a_failure_whatever_its_code(
+    server: Server, api: Client, etcd: Etcd, hook: admission_webhook.Webhook, status: int
+) -> None:
+    widgets = define(api)
+    for number in range(3):
+        widgets.create(f"w{number}", size=number)
+    move(api, widgets, "v2")
+    hook.answer = admission_webhook.deny("not now", code=status)
+    about = rule(Resource(api, widgets.group, "widgets", "Widget", "v2"), operations=("UPDATE",))
+    with configured(api, VALIDATING, webhook("w", hook.client_config(), about)):
+        code, events, _ = migrate(server, f"widgets.{widgets.group}")
+    told = named(events, "failed")
+    assert (code, len(told), {"not now" in it["message"] for it in told}) == (1, 3, {True})
+    assert (kept_in(etcd, widgets), stored_versions(api, widgets)) == ({"v1"}, ["v1", "v2"])
+    code, _, _ = migrate(server, f"widgets.{widgets.group}")
+    assert (code, kept_in(etcd, widgets), stored_versions(api, widgets)) == (0, {"v2"}, ["v2"])
+    api.delete(f"{DEFINITIONS}/widgets.{widgets.group}").expect(200)

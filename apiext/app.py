@@ -243,6 +243,7 @@ class Application:
         resealing = Resealing(config.encryption_config, self._encryption, store.reseal)
         async with asyncio.TaskGroup() as group:
             await resealing.start(group, store.start, looking=config.encryption_reload)
+            lasting = group.create_task(etcd.over())  # a server that has lost its etcd for good ends
             addresses = Addresses(config.service_ranges)
             control = await startup.start(
                 group, store, live, now, self._builtin(addresses), config=config, decoder=stored_json
@@ -281,6 +282,7 @@ class Application:
             await self._stop.wait()
             launch.tell_init("STOPPING=1")
             collecting.cancel()
+            lasting.cancel()
             await server.wait_closed()
             if self._auditor is not None:
                 await self._auditor.stop()

@@ -127,6 +127,10 @@ class Etcd:
         await self._calls.close(CLOSE_PATIENCE)
         await self._streams.close(CLOSE_PATIENCE)
 
+    async def over(self) -> None:
+        """Return when the client is closed; raises what ended it before its time, which is a fault of ours."""
+        await self._scope.over()
+
     @property
     def connected(self) -> bool:
         """Whether both connections are up."""

@@ -16,6 +16,7 @@ class Scope:
         self._root: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = asyncio.Event()
+        self._failure: BaseException | None = None
 
     async def open(self) -> None:
         """Make the scope ready for tasks."""
@@ -40,6 +41,12 @@ class Scope:
             root, self._root = self._root, None
             await root
 
+    async def over(self) -> None:
+        """Return when the scope is closed; raises what a task failed with, which closes it, too."""
+        await self._closing.wait()
+        if self._failure is not None:
+            raise self._failure
+
     async def _run(self, opened: asyncio.Event) -> None:
         try:
             async with asyncio.TaskGroup() as group:
@@ -48,8 +55,9 @@ class Scope:
                 await self._closing.wait()
                 for task in list(self._tasks):
                     task.cancel()
-        except* Exception:
+        except* Exception as failure:
             log.exception("a task of the etcd client failed; the client is closed")
+            self._failure = failure
         finally:
             self._closing.set()
             self._group = None

@@ -141,7 +141,11 @@ class Watch:
         pause = FIRST_PAUSE
         resuming = False
         while True:
-            transport = await self._channel.connection(float("inf"))
+            try:
+                transport = await self._channel.connection(float("inf"))
+            except EtcdError:  # our password is wrong, and may be put right: the channel has said so
+                await asyncio.sleep(jittered(LAST_PAUSE))
+                continue
             began = loop.time()
             try:
                 if resuming and not await self._may_resume():

@@ -94,7 +94,7 @@ class Writer:
                 pause = min(pause * 2, 1.0)
             try:
                 transport = await self._caller.channel.connection(deadline)
-            except Unavailable as gone:
+            except EtcdError as gone:
                 raise self._gave_up(attempt, gone) from gone
             attempt.began = now()
             try:

@@ -170,8 +170,9 @@ async def test_out_of_space_and_back(tmp_path: Path, transport: str) -> None:
         await client.close()
 
 
-def post(etcd: RealEtcd, path: str, **body: Any) -> Any:
-    request = urllib.request.Request(f"{etcd.url}/v3/{path}", json.dumps(body).encode())
+def post(etcd: RealEtcd, path: str, token: str = "", **body: Any) -> Any:
+    headers = {"Authorization": token} if token else {}
+    request = urllib.request.Request(f"{etcd.url}/v3/{path}", json.dumps(body).encode(), headers)
     with urllib.request.urlopen(request, timeout=10) as answer:
         return json.load(answer)
 
@@ -206,6 +207,50 @@ async def test_user_and_password(tmp_path: Path, transport: str) -> None:
         assert [key for _, _, key in heard.events] == [b"/k", b"/l", b"/m"]
         await early.close()
         await client.close()
+
+
+async def test_a_password_that_is_changed_and_put_right(tmp_path: Path, transport: str) -> None:
+    """Nothing is served meanwhile, and everything afterwards: a watch that could not log in goes on."""
+    with running(NEWEST, tmp_path) as etcd:
+        for name in ("root", "app"):
+            post(etcd, "auth/user/add", name=name, password="secret")
+        post(etcd, "auth/role/add", name="root")
+        for name in ("root", "app"):
+            post(etcd, "auth/user/grant", user=name, role="root")
+        post(etcd, "auth/enable")
+        client = Etcd([etcd.url], transport=transport, user="app", password="secret", patience=1)
+        await client.start()
+        heard = Listener()
+        heard.watch(client, b"/", await client.head_revision() + 1)
+        over = asyncio.get_running_loop().create_task(client.over())
+
+        def change(password: str) -> None:
+            token = post(etcd, "auth/authenticate", name="root", password="secret")["token"]
+            post(etcd, "auth/user/changepw", token, name="app", password=password)
+            etcd.stop()
+            etcd.start()
+
+        await asyncio.to_thread(change, "another")
+        for _ in range(50):  # once etcd is there
+            with pytest.raises(errors.EtcdError) as caught:
+                await client.get(b"/k")
+            if isinstance(caught.value, errors.AuthError):
+                break
+            await asyncio.sleep(0.1)
+        assert isinstance(caught.value, errors.AuthError)
+        with pytest.raises(errors.AuthError):
+            await client.create(b"/j", b"1")
+        await asyncio.to_thread(change, "secret")
+        async with asyncio.timeout(30):
+            while not client.connected:  # noqa: ASYNC110 - polling what the outside sees
+                await asyncio.sleep(0.05)
+            await client.get(b"/k")
+            assert (await client.create(b"/k", b"1")).ok
+            await heard.until(1)
+        assert [key for _, _, key in heard.events] == [b"/k"]
+        assert not over.done()
+        await client.close()
+        await over
 
 
 def certificate(directory: Path, name: str, issuer: Any = None) -> Any:

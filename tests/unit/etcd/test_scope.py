@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from apiext.etcd.scope import Scope
 
 
@@ -23,3 +25,30 @@ async def test_a_task_that_ends_starts_no_other() -> None:
     assert task is not None
     assert (task.cancelled(), found) == (True, [None])
     assert scope.spawn(ending()) is None
+
+
+async def test_a_task_that_fails_is_told_to_who_asks() -> None:
+    async def failing() -> None:
+        raise ValueError("a fault of ours")
+
+    scope = Scope()
+    await scope.open()
+    waiting = asyncio.get_running_loop().create_task(scope.over())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    scope.spawn(failing())
+    async with asyncio.timeout(10):
+        with pytest.raises(ExceptionGroup) as told:
+            await waiting
+    assert told.group_contains(ValueError, match="a fault of ours")
+    await scope.close()
+
+
+async def test_a_scope_that_is_closed_in_order_has_no_more_to_tell() -> None:
+    scope = Scope()
+    await scope.open()
+    scope.spawn(asyncio.Event().wait())  # type: ignore[arg-type]
+    waiting = asyncio.get_running_loop().create_task(scope.over())
+    async with asyncio.timeout(10):
+        await scope.close()
+        await waiting

@@ -196,8 +196,9 @@ class Application:
         deadline = time.monotonic() + settings.wait
         while True:
             etcd = Etcd(
-                endpoints, transport=settings.transport, tls=tls, user=settings.user, password=settings.password
-            )
+                endpoints, transport=settings.transport, tls=tls, user=settings.user, password=settings.password,
+                probe=Keys(settings.prefix).nobody.encode(),
+            )  # fmt: skip
             tried = time.monotonic()
             try:
                 async with asyncio.timeout(None) as self._starting:
@@ -213,7 +214,7 @@ class Application:
             else:
                 if settings.servers and not etcd.progress_requests_ok:
                     self._warn(
-                        f"etcd at {', '.join(endpoints)} is {etcd.version}, and before 3.4.31 and 3.5.13 a watch can "
+                        f"etcd at {', '.join(endpoints)} {_is(etcd.version)}, and before 3.4.31 and 3.5.13 a watch can "
                         "lose events of an etcd that compacts: take a newer one for data that matters"
                     )
                 if settings.servers and self._config.first:
@@ -366,6 +367,10 @@ class Application:
         if self._config.encryption_reload:
             checks[RELOAD_CHECK] = lambda: ""
         return checks | ({ROLES_HOOK: bootstrapped} if RBAC in self._config.authorization_modes else {})
+
+
+def _is(version: str) -> str:
+    return f"is {version}" if version else "does not tell its user what version it is"
 
 
 def _unreachable(settings: EtcdConfig, endpoints: list[str], error: EtcdError) -> str:

@@ -36,7 +36,6 @@ log = logging.getLogger(__name__)
 
 _FIRST_PAUSE, _LAST_PAUSE = 0.05, 2.0  # seconds between tries of a fill
 _ASKS_BEFORE_TOUCH = 3  # unanswered progress requests
-_NOBODY = "\0"  # a key that nobody has: reading it at a revision tells whether that is still there
 
 
 class CachedStore:
@@ -211,7 +210,7 @@ class CachedStore:
         """
         await self.at_least(revision, col)
         if col.unchanged_since(revision):
-            await self._store.get(_NOBODY, revision)  # the cache would not know that the revision was compacted
+            await self._store.get(self.keys.nobody, revision)  # the cache would not know that it was compacted
             if col.unchanged_since(revision):
                 return col.page(namespace, after, limit)._replace(revision=revision)
         prefix = col.prefix + bounds(namespace)[0]

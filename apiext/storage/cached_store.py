@@ -201,6 +201,14 @@ class CachedStore:
         except ValueError as error:
             raise col.fault(key, col.broken_value(kv.mod_revision, kv.value, error)) from error
 
+    async def unchanged(self, col: Collection, revision: int) -> bool:
+        """Tell whether the cache shows a collection as it was at a revision, which etcd still has; as at_revision."""
+        await self.at_least(revision, col)
+        if not col.unchanged_since(revision):
+            return False
+        await self._store.get(self.keys.nobody, revision)  # the cache would not know that it was compacted
+        return col.unchanged_since(revision)
+
     async def at_revision(
         self, col: Collection, namespace: str | None, revision: int, *, after: str = "", limit: int = 0
     ) -> Slice:
@@ -208,11 +216,8 @@ class CachedStore:
 
         Raises Compacted, FutureRevision (after waiting as at_least), Malformed, Unavailable.
         """
-        await self.at_least(revision, col)
-        if col.unchanged_since(revision):
-            await self._store.get(self.keys.nobody, revision)  # the cache would not know that it was compacted
-            if col.unchanged_since(revision):
-                return col.page(namespace, after, limit)._replace(revision=revision)
+        if await self.unchanged(col, revision):
+            return col.page(namespace, after, limit)._replace(revision=revision)
         prefix = col.prefix + bounds(namespace)[0]
         began = perf_counter()
         try:

@@ -18,6 +18,7 @@ LOOP_BUDGET = 0.005  # seconds of work on the loop at a stretch
 BODY_TIMEOUT = 30.0  # seconds for a body to arrive
 BODY_BUFFER = 32 * 1024  # bytes of a body that wait to be read before its client has to; of chunks a sixteenth of it
 HEAD_TIMEOUT = 32.0  # seconds for a request head (upstream: ReadHeaderTimeout)
+UNREAD_TIMEOUT = 600.0  # seconds in which a client takes nothing of what was sent: it is dead, or reads no more
 KEEPALIVE = 90.0  # seconds of an idle connection (upstream: IdleTimeout)
 MAX_LINE = 65_536  # bytes of a request line or header
 MAX_HEADERS = 2_000  # header fields of a request: proxies send one for each group of a user (upstream: no bound)

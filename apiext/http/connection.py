@@ -44,7 +44,6 @@ _FIELD = 300  # bytes of memory that a field takes besides its text
 _HEAD_END = b"\r\n\r\n"
 _JOIN_BELOW = 64 * 1024  # bytes of a body that is sent in one piece with its head
 _SLOW_BODY = "Timeout: the body of the request did not arrive in time"
-_USER_TIMEOUT_MS = 30_000  # a peer that acknowledges nothing for so long is dead
 
 
 class Service(Protocol):
@@ -99,7 +98,8 @@ class ApiHandler(Turns):
         certificate = found.getpeercert(True) if found is not None else None
         if found is not None and certificate:
             self._believe(found, certificate)
-        _set_option(transport, socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", _USER_TIMEOUT_MS)
+        # Linux ends those, too, whose peer acknowledges but takes nothing: a reader may pause for minutes
+        _set_option(transport, socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", round(limits.UNREAD_TIMEOUT * 1000))
         if self._keepalive_handle is not None:
             self._keepalive_handle.cancel()
         self._next_keepalive_close_time = self._loop.time() + limits.HEAD_TIMEOUT

@@ -86,7 +86,7 @@ class ApiHandler(Turns):
         self.certificate_user: User | None = None
         self.is_proxy = False
         self.seen_headers: object = None
-        self.seen_plain = False
+        self.seen_plain: tuple[bool, ...] = ()
 
     # --- life of the connection ---
 

@@ -366,20 +366,29 @@ class ApiHandler(Turns):
         if payload.is_eof() and payload.exception() is None:  # all is here: nothing has to wait, nor to be resumed
             found = b"".join(payload._buffer)
             payload._buffer.clear()
-            return _bounded(found, limit)
-        length = request.message.headers.get("Content-Length", "")
-        if length and int(length) > limit:
-            raise status.too_large(limit)
+            return self._bounded(found, limit, len(found))
+        length = int(request.message.headers.get("Content-Length", "") or 0)
+        self._bounded(b"", limit, length)
         if not payload.is_eof() and _expects_continue(request.message) and self.transport is not None:
             request.continued = True
             self.transport.write(responses.CONTINUE)
         try:
             async with asyncio.timeout(limits.BODY_TIMEOUT):
-                return await _read(payload, limit)
+                return self._bounded(await _read(payload, limit), limit, length)
         except TimeoutError as error:
             raise StatusError(408, "Timeout", _SLOW_BODY) from error
         except web.RequestPayloadError as error:
             raise status.bad_request("the body of the request could not be read") from error
+
+    def _bounded(self, data: bytes, limit: int, length: int) -> bytes:
+        """Return a body; StatusError 413 over the limit. What is left of a long one ends the connection, as Go's.
+
+        ``length`` is that of the whole body, 0 if it is not known.
+        """
+        if len(data) <= limit >= length:
+            return data
+        self._close = self._close or not 0 < length <= limit + limits.BODY_SKIPPED
+        raise status.too_large(limit)
 
     def origin(self) -> tuple[str, str]:
         """Return the request target as it was sent, and the address of the client, empty when it has none."""
@@ -458,19 +467,13 @@ def _expects_continue(message: RawRequestMessage) -> bool:
     return message.version >= HttpVersion11 and message.headers.get("Expect", "").lower() == "100-continue"
 
 
-def _bounded(data: bytes, limit: int) -> bytes:
-    if len(data) > limit:
-        raise status.too_large(limit)
-    return data
-
-
 async def _read(payload: StreamReader, limit: int) -> bytes:
     found = bytearray()
     began = monotonic()
     while piece := await payload.readany():
         found += piece
         if len(found) > limit:
-            raise status.too_large(limit)
+            break
         if monotonic() - began > limits.LOOP_BUDGET / 4:  # each piece may bring the next at once, of small chunks
             await asyncio.sleep(0)
             began = monotonic()

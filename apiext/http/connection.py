@@ -268,6 +268,8 @@ class ApiHandler(Turns):
         if message.version.major != 1:  # the parser takes 0.9 and 2.0 as well
             self.refuse(400, None)
             return False
+        if message.path == "*" and message.method == "OPTIONS":  # upstream: Go's server answers it before any handler
+            return self._send(audit_id(""), Reply(200, ""), 0)
         sender = self._sender
         if sender is None or message.raw_headers != self._sent:
             sender = self._sender = Sender(message.headers)

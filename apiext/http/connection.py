@@ -196,7 +196,7 @@ class ApiHandler(Turns):
             messages = [(_ErrInfo(431, _HeadTooLongError(), ""), EMPTY_PAYLOAD)]
         if fast is not None and len(messages) == 1 and not upgraded and self._answered(fast, *messages[0]):
             return
-        self._alone = data.find(_HEAD_END) + len(_HEAD_END) == len(data)
+        self._alone = _is_one_head(data)
         self._queue(messages)
         self._upgraded = upgraded
         if upgraded and tail:
@@ -208,7 +208,7 @@ class ApiHandler(Turns):
         Who sends a head behind a request that is under way, or trailers behind its body, that have no end, is cut off.
         """
         body = self._request.payload if self._request is not None else EMPTY_PAYLOAD
-        self._alone = False
+        self._alone = self.is_new and _is_one_head(data)
         before = self._request_count, body.total_bytes
         waited_for = self._close and not body.is_eof()
         self._close = self._close and not waited_for
@@ -431,6 +431,10 @@ class ApiHandler(Turns):
         """Log a failure, unless it only says that the client went away."""
         if not isinstance(kw.get("exc_info"), ConnectionError):
             log.error(*args, **kw)
+
+
+def _is_one_head(data: bytes) -> bool:
+    return data.find(_HEAD_END) + len(_HEAD_END) == len(data)
 
 
 def _pieces(parts: Iterable[bytes]) -> Iterator[list[bytes | memoryview]]:

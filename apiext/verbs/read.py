@@ -8,9 +8,10 @@ from apiext.documents.quotes import go_quote
 from apiext.meta import status
 from apiext.meta.options import ListOptions
 from apiext.storage import continuation, readplan
-from apiext.storage.collection import Collection, Slice
+from apiext.storage.collection import Collection
 from apiext.storage.keys import relative
 from apiext.storage.readplan import ListAsk, ReadPlan
+from apiext.storage.snapshot import Slice
 from apiext.storage.store import Compacted, Entry
 from apiext.storage.waiting import filled
 from apiext.verbs import converting, identity, threads

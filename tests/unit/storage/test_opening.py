@@ -3,12 +3,13 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Container, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 
 from apiext import limits
+from apiext.etcd.values import RangeResult
 from apiext.meta.names import GroupResource
 from apiext.storage.ciphers import AES_CBC, AES_GCM, SECRETBOX, CipherSealings, Provider, Rule
 from apiext.storage.sealing import Sealing, Secret, Unsealed
@@ -265,15 +266,17 @@ async def test_what_was_opened_during_a_fill_that_brings_it_is_forgotten(world: 
     store, inlet = world.store, world.store._inlet
     col = store.add(THINGS, True)
     await col.wait_ready()
-    whole = store._store.whole
+    ranged = world.etcd.range
     begun, go = asyncio.Event(), asyncio.Event()
 
-    async def slow(*args: Any) -> Any:
+    async def slow(*args: Any, **named: Any) -> RangeResult:
+        """Read late, and bytes of its own, as from a socket."""
         begun.set()
         await go.wait()
-        return await whole(*args)
+        found = await ranged(*args, **named)
+        return replace(found, kvs=[kv._replace(value=bytes(bytearray(kv.value))) for kv in found.kvs])
 
-    store._store.whole = slow  # type: ignore[method-assign]
+    world.etcd.range = slow  # type: ignore[method-assign]
     col.unready()
     filling = world.group.create_task(store._fill(col))
     await begun.wait()

@@ -126,8 +126,9 @@ async def chosen(
     verbs: Verbs, call: Call, selection: Selection, entries: Sequence[Entry], limit: int = 0
 ) -> list[Entry]:
     """Return the entries that are selected as the call's version shows them; one more than a limit at most."""
-    terms, found = by_name(selection), list[Entry]()
-    candidates = await chosen_of(entries, lambda entry: all(term.matches(entry) for term in terms))
+    terms, found, candidates = by_name(selection), list[Entry](), entries
+    if terms:
+        candidates = await chosen_of(entries, lambda entry: all(term.matches(entry) for term in terms))
     for start in range(0, len(candidates), STEP):
         part = await shown(verbs, call, candidates[start : start + STEP])
         found += part if selection.matches is None else await chosen_of(part, selection.matches)

@@ -16,6 +16,7 @@ from apiext.catalog.served import Endpoint, LiveCatalog, ServedResource, ServedV
 from apiext.conversion.webhook import Converter
 from apiext.documents.document import Document
 from apiext.documents.encoding import decode_json
+from apiext.meta.names import GroupResource
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.segments import Segments
 from apiext.storage.store import Entry, Guard, Made, Viewer, bytes_of, held
@@ -145,8 +146,11 @@ class Definitions(Protocol):
     def has_peers(self) -> bool:
         """Whether other workers answer at the same port."""
 
-    async def everywhere(self) -> None:
-        """Wait until the other workers, if any, go by the configuration that this one has seen."""
+    async def everywhere(self, written: GroupResource | None = None) -> None:
+        """Wait until the other workers, if any, go by the configuration that this one has seen.
+
+        ``written`` is what was written, if it may be something that configures nothing.
+        """
 
     async def begin_deletion(self, name: str, uid: str) -> Guard:
         """Change the guard of a definition to terminating, before its deletionTimestamp is written."""

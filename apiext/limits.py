@@ -81,6 +81,7 @@ MAX_WARNINGS = 4_096  # characters of all warnings before each is cut (WRI-014)
 MAX_WARNING = 256  # characters of a cut warning
 RETRY_FIRST = 0.005  # seconds before a controller repeats a failed run (upstream: ItemExponentialFailureRateLimiter)
 RETRY_LAST = 30.0  # seconds at most between repeats
+RETRIES_TOLD = 20  # failures of one key in a row that are logged, and how many are one line from then on
 RESYNC_EVERY = 300.0  # seconds between looks at everything (upstream: informers' resync)
 DELETION_ABANDONED = 3.0  # seconds after which a guard says serving again when no deletionTimestamp followed
 CLEANUP_PATIENCE = 60.0  # seconds of instance deletion before it is reported as stuck (upstream: 1 min)

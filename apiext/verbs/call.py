@@ -1,6 +1,6 @@
 """One request as the verbs see it, and what they answer: nothing of HTTP, nothing of etcd."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -51,6 +51,14 @@ class Call:
     size: int = 0
     convert: Callable[[NeedsConversion], Awaitable[None]] | None = None
     exact: bool = False
+
+    def warn(self, notes: Iterable[str]) -> None:
+        """Add notes to the warnings of the answer, each once however many there are."""
+        seen = set(self.warnings)
+        for note in notes:
+            if note not in seen:
+                seen.add(note)
+                self.warnings.append(note)
 
     @property
     def annotations(self) -> dict[str, str]:

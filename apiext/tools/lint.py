@@ -87,7 +87,7 @@ def lint(file: str, raw: bytes, mode: str) -> Iterator[Finding | str]:
     for first, piece in parts(raw):
         places = Places(piece, first)
         try:
-            document, notes = (decode_json if piece.lstrip()[:1] == b"{" else decode_yaml)(piece)
+            document, notes = _decoded(piece)
         except DecodeError as error:
             yield Finding(file, first, ERROR, "", "", str(error))
             continue
@@ -101,6 +101,19 @@ def lint(file: str, raw: bytes, mode: str) -> Iterator[Finding | str]:
                 yield Finding(file, places.line(_quoted(text), within), WARNING, name, "", text)
             if not verdict.errors:
                 yield name
+
+
+def _decoded(raw: bytes) -> tuple[Any, list[str]]:
+    """Return the document and notes of a text, as kubectl reads it: what is no JSON may be YAML between braces."""
+    if raw.lstrip()[:1] != b"{":
+        return decode_yaml(raw)
+    try:
+        return decode_json(raw)
+    except DecodeError as fault:
+        try:
+            return decode_yaml(raw)
+        except DecodeError:
+            raise fault from None
 
 
 def _definitions(document: Any) -> Iterator[tuple[str, Document]]:

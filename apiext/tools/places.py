@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-_SEPARATOR = re.compile(rb"(?m)^---(?:[ \t].*)?$\n?")
+_SEPARATOR = re.compile(rb"(?m)^---(?:[ \t]*(?:#.*)?\r?(?:\n|\Z)|(?=[ \t]))")  # a document may begin on its line
 _STEP = re.compile(r"\[([^\]]*)\]|([^.\[\]]+)")
 _LOADER: Any = yaml.CSafeLoader
 HOISTED = (  # where errors say that something is, and where it is in a v1 definition (CRD-005, CRD-006)

@@ -63,4 +63,6 @@ def test_documents_know_their_first_line() -> None:
     assert list(parts(raw)) == [(3, b"a: 1\n"), (7, b"b: 2\nc: 3\n")]
     assert list(parts(b"")) == []
     assert list(parts(b"a: 1")) == [(1, b"a: 1")]
+    assert list(parts(b"a: 1\r\n---\r\nb: 2\r\n")) == [(1, b"a: 1\r\n"), (3, b"b: 2\r\n")]
+    assert list(parts(b"--- {a: 1}\n---\tb\n---c: 1")) == [(1, b" {a: 1}\n"), (2, b"\tb\n---c: 1")]
     assert list(parts(b"text: |\n  ---\n  b\n")) == [(1, b"text: |\n  ---\n  b\n")]

@@ -4,9 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from apiext.documents.encoding import decode_yaml
 from apiext.documents.errors import DecodeError
-from apiext.tools.places import parts
+from apiext.tools.manifests import decode, parts
 
 Manifest = Mapping[str, Any]
 Source = str | Path | Manifest | Iterable["str | Path | Manifest"]
@@ -44,7 +43,7 @@ def _of_path(path: Path) -> Iterator[Manifest]:
         return
     for line, piece in parts(path.read_bytes()):
         try:
-            document, _ = decode_yaml(piece)
+            document, _ = decode(piece)
         except DecodeError as error:
             raise ValueError(f"{path}:{line}: {error}") from error
         if document is not None:

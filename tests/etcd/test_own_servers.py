@@ -137,9 +137,12 @@ def test_a_secure_server_has_a_token_and_an_authority() -> None:
 
 
 @pytest.mark.rows("AUT-001")
-def test_a_user_with_a_certificate_of_ours_is_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("name", ["alice", "alice-of-a-far-country" * 5])
+def test_a_user_with_a_certificate_of_ours_is_known(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with Server(secure=True) as server:
-        asked = ["print", f"--data-dir={server.kubeconfig.parent}", "--user=alice", "--groups=devs"]
+        asked = ["print", f"--data-dir={server.kubeconfig.parent}", f"--user={name}", "--groups=devs"]
         assert kubeconfig.run(asked) == 0
         file = tmp_path / "alice"
         file.write_text(capsys.readouterr().out)
@@ -149,7 +152,7 @@ def test_a_user_with_a_certificate_of_ours_is_known(tmp_path: Path, capsys: pyte
         request = urllib.request.Request(url, review, {"Content-Type": "application/json"})
         with urllib.request.urlopen(request, context=access.tls) as answer:
             user = json.load(answer)["status"]["userInfo"]
-    assert (user["username"], user["groups"]) == ("alice", ["devs", "system:authenticated"])
+    assert (user["username"], user["groups"]) == (name, ["devs", "system:authenticated"])
 
 
 def test_a_server_that_cannot_start_says_why() -> None:

@@ -14,8 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from apiext import limits
-from apiext.etcd.server import DIE_WITH_PARENT
-from apiext.testing import documents, inventory
+from apiext.testing import child, documents, inventory
 from apiext.testing.documents import Manifest, Source
 from apiext.testing.inventory import DEFINITIONS, Resource
 from apiext.tools.access import Access, from_kubeconfig
@@ -86,14 +85,10 @@ class Server:
     def _serve(self, directory: Path) -> Access:
         ready, self._log = directory / "ready.json", directory / "server.log"
         command = [
-            sys.executable, "-I", "-S", "-c", DIE_WITH_PARENT, str(os.getpid()),
             sys.executable, "-P", "-m", "apiext", "serve", "--port=0", f"--data-dir={directory / 'data'}",
             f"--ready-file={ready}", *self._flags,
         ]  # fmt: skip
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=_environment()
-            )
+        self._process = child.start(command, self._log, _environment())
         late = time.monotonic() + limits.TOOL_PATIENCE
         while not ready.exists():
             if self._process.poll() is not None or time.monotonic() > late:

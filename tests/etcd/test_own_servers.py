@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -9,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -19,6 +21,7 @@ import pytest
 import yaml
 
 from apiext.testing import ApiError, Server, ServerNotReady
+from apiext.testing.child import STARTER
 from apiext.tools import kubeconfig
 from apiext.tools.access import from_kubeconfig
 from tests.support.definitions import definition
@@ -220,15 +223,44 @@ def test_a_server_can_be_started_again(tmp_path: Path, monkeypatch: pytest.Monke
     assert not _runs(pid)
 
 
+ON_A_THREAD = """
+import threading
+
+thread = threading.Thread(target=server.start)
+thread.start()
+thread.join()
+"""
+
+
 @only_linux
-def test_a_server_dies_with_the_tests_that_started_it() -> None:
+@pytest.mark.parametrize("start", ["server.start()", ON_A_THREAD])
+def test_a_server_dies_with_the_tests_that_started_it(start: str) -> None:
     code = (
-        "import os, signal\nfrom apiext.testing import Server\nserver = Server()\nserver.start()\n"
+        f"import os, signal\nfrom apiext.testing import Server\nserver = Server()\n{start}\n"
         "print(server._process.pid, flush=True)\nos.kill(os.getpid(), signal.SIGKILL)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == -signal.SIGKILL
     until(lambda: not _runs(int(done.stdout)), "the server has ended", 20.0)
+
+
+def test_a_server_outlives_the_thread_that_started_it() -> None:
+    server = Server()
+    try:
+        asyncio.run(asyncio.to_thread(server.start))  # the loop takes its threads along
+        assert server._process is not None
+        with pytest.raises(subprocess.TimeoutExpired):
+            server._process.wait(1.5)
+        assert server.apply(configmap("mine"))
+    finally:
+        server.stop()
+    until(lambda: STARTER not in [one.name for one in threading.enumerate()], "the starter has ended", 20.0)
+
+
+def test_what_cannot_be_started_on_a_thread_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with pytest.raises(FileNotFoundError, match="/nowhere/python"):
+        asyncio.run(asyncio.to_thread(Server().start))
 
 
 def _runs(pid: int) -> bool:

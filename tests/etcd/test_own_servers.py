@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 import yaml
 
-from apiext.testing import ApiError, Server, ServerNotReady
+from apiext.testing import ApiError, Server, ServerNotReady, directories
 from apiext.testing.child import STARTER
 from apiext.tools import kubeconfig
 from apiext.tools.access import from_kubeconfig
@@ -237,11 +237,25 @@ thread.join()
 def test_a_server_dies_with_the_tests_that_started_it(start: str) -> None:
     code = (
         f"import os, signal\nfrom apiext.testing import Server\nserver = Server()\n{start}\n"
-        "print(server._process.pid, flush=True)\nos.kill(os.getpid(), signal.SIGKILL)"
+        "print(server._process.pid, server.kubeconfig, flush=True)\nos.kill(os.getpid(), signal.SIGKILL)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == -signal.SIGKILL
-    until(lambda: not _runs(int(done.stdout)), "the server has ended", 20.0)
+    pid, kubeconfig = done.stdout.split()
+    until(lambda: not _runs(int(pid)), "the server has ended", 20.0)
+
+    def swept() -> bool:
+        directories.sweep()
+        return not Path(kubeconfig).parents[1].exists()
+
+    until(swept, "nobody holds its directory", 20.0)
+
+
+@only_linux
+def test_a_server_holds_its_directory(api: Server) -> None:
+    assert api._process is not None
+    held = {os.readlink(each) for each in Path(f"/proc/{api._process.pid}/fd").iterdir()}
+    assert str(api.kubeconfig.parents[1] / directories.MARK) in held
 
 
 def test_a_server_outlives_the_thread_that_started_it() -> None:

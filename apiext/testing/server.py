@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from apiext import limits
-from apiext.testing import child, documents, inventory
+from apiext.testing import child, documents, inventory, proxies
 from apiext.testing.directories import Directory
 from apiext.testing.documents import Manifest, Source
 from apiext.testing.inventory import DEFINITIONS, Resource
@@ -127,7 +127,7 @@ class Server:
     @property
     def environment(self) -> dict[str, str]:
         """The variables with which kubectl, Helm and client libraries find the server."""
-        return {"KUBECONFIG": str(self.kubeconfig)}
+        return {"KUBECONFIG": str(self.kubeconfig), **proxies.bypass(self.url)}
 
     def apply(self, source: Source, namespace: str = "default") -> list[dict[str, Any]]:
         """Apply files, directories or objects, as ``kubectl apply --server-side --force-conflicts`` does.

@@ -336,6 +336,24 @@ def test_fixtures_of_pytest(pytester: pytest.Pytester) -> None:
 
 
 @pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("listed", ["", "example.com"])
+def test_proxies_are_not_asked_for_a_server_of_ones_own(
+    listed: str, pytester: pytest.Pytester, api: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = api.environment
+    for name in ("http_proxy", "HTTP_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.setenv(name, listed)
+    wanted = f"{listed},127.0.0.1".strip(",")
+    assert api.environment == {**before, "NO_PROXY": wanted, "no_proxy": wanted}
+    pytester.makepyfile(PASSING)
+    run(pytester, f"--kube-api-url={api.url}").assert_outcomes(passed=2)
+    monkeypatch.setenv("no_proxy", "*")
+    assert api.environment == before
+
+
+@pytest.mark.usefixtures("alone")
 def test_a_client_that_was_imported_before_finds_the_server(pytester: pytest.Pytester, api: Server) -> None:
     pytester.makepyfile(EARLY)
     run(pytester, f"--kube-api-url={api.url}").assert_outcomes(passed=1)

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 
 PREFIX = "apiext-"
-MARK = "apiext-testing.lock"  # a file in each of them; who uses the directory has a lock on it, which ends with the process
+MARK = "apiext-testing.lock"  # a file in each of them; its user has a lock on it, which ends with the process
 
 
 class Directory:

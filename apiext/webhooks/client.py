@@ -74,6 +74,7 @@ class Client:
     ) -> bytes:
         """POST JSON and return the body of a 2xx answer; raises CallError with a Go client's text.
 
+        An answer of 429 or 5xx that says when to come back is asked for again, as long as there is time.
         ``timeout`` is in seconds and is told to the webhook; ``owner`` names the configuration or definition that
         shares one bulkhead and circuit; ``most`` is the largest answer in bytes; ``user`` is who the server is to it;
         ``empty`` takes an answer without a body for one.
@@ -100,6 +101,13 @@ class Client:
     async def _call(self, call: "_Call") -> bytes:
         try:
             answer = await self._exchange(call)
+            for _ in range(1, limits.WEBHOOK_TRIES):
+                if answer.again is None or (answer.status != 429 and answer.status < 500):
+                    break
+                call.in_body = False
+                async with asyncio.timeout_at(call.deadline):
+                    await asyncio.sleep(answer.again)
+                answer = await self._exchange(call)
         except TimeoutError as error:
             raise TimedOut(_READING + _DEADLINE if call.in_body else f"{call.prefix}{_DEADLINE}") from error
         except (TooLarge, Broken) as error:

@@ -177,6 +177,8 @@ SHAPES_OF_A_NODE = 8  # names and classes of the members of objects that were ju
 DOCUMENTS_KEPT = 64  # parts of OpenAPI documents that many versions share
 ROADS_KEPT = 4096  # paths of collections that GETs go to
 GRANTS_KEPT = 4096  # users in namespaces whose roles are remembered
+GRANT_BYTES = 8 * 1024  # bytes of such a user's name and groups; what one of more may do is found out each time
+GROUP_OVERHEAD = 64  # bytes counted on top for each group
 HEADER_KEPT = 1_024  # characters of such a value; what a longer one means is found out each time
 PERMISSIONS_COMPARED = 16_384  # single things that a role allows, compared with what its writer may do (upstream: any)
 

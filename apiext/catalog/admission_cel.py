@@ -48,7 +48,7 @@ def _request() -> Declared:
 
 
 def _namespace() -> Declared:
-    # upstream: its times are declared, and texts when an expression runs: no such overload: timestamp(string)
+    # upstream: its times are declared, and texts when an expression runs
     time, number = Declared("timestamp"), Declared("int")
     texts = Declared("map", element=_TEXT)
     names = dict.fromkeys(("name", "generateName", "namespace", "UID", "resourceVersion"), _TEXT)

@@ -50,6 +50,7 @@ def test_ports_that_may_be_texts(api: Client, service: str, number: Any, text: s
 
 @pytest.mark.rows("WRI-007", "KUB-003")
 def test_whole_numbers_with_a_point_are_whole(api: Client, service: str) -> None:
+    # upstream: they are converted where an integer is wanted, and print as integers elsewhere
     for how in patched, applied:
         found = how(api, service, {"name": "a", "port": 80, "targetPort": 8080.0}).expect(200)
         assert found["spec"]["ports"] == [{"name": "a", "port": 80, "protocol": "TCP", "targetPort": 8080}]

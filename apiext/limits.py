@@ -122,6 +122,7 @@ WEBHOOK_ANSWER = 8 * 1024 * 1024  # bytes of a webhook's answer about one object
 WEBHOOK_HEAD = 64 * 1024  # bytes of the head of a webhook's answer
 WEBHOOK_BUFFER = 256 * 1024  # bytes into which a connection reads, kept with it: of larger answers they go at once
 WEBHOOK_ERROR_TEXT = 2_048  # bytes of an answer that an error quotes (upstream: maxUnstructuredResponseTextBytes)
+WEBHOOK_LOOK = 1.0  # seconds for another look at a certificate that was refused, to tell why
 WEBHOOK_TRIES = 11  # of one call whose answers are 429 or 5xx and say when to come back (upstream: maxRetries 10)
 WEBHOOK_WARNINGS = 64  # warnings of a write to which webhooks and policies add: clients read about 100 headers
 WEBHOOK_IDLE = 16  # idle connections kept per webhook

@@ -154,3 +154,21 @@ def test_a_webhook_that_says_when_to_come_back_is_asked_again(api: Client, tmp_p
         hook.answer = busy(11)
         refused = api.post(widgets.path(), widgets.make("a"), dryRun="All").expect(500)
     assert refused["message"].endswith("the server is currently unable to handle the request")
+
+
+@pytest.mark.rows("ADM-011", "VER-009")
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [
+        (("a.svc",), "cannot validate certificate for 127.0.0.1 because it doesn't contain any IP SANs"),
+        (("a.svc", "10.0.0.1"), "certificate is valid for 10.0.0.1, not 127.0.0.1"),
+    ],
+)
+def test_certificates_for_others(api: Client, tmp_path: Path, names: tuple[str, ...], why: str) -> None:
+    widgets = serve(api)
+    with (
+        running_webhook(tmp_path, names) as hook,
+        configured(api, VALIDATING, webhook("v", hook.client_config(), rule(widgets))),
+    ):
+        refused = api.post(widgets.path(), widgets.make("a"), dryRun="All").expect(500)
+    assert refused["message"].endswith(f": tls: failed to verify certificate: x509: {why}")

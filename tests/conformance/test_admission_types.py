@@ -105,3 +105,18 @@ def test_another_version_of_its_own_is_converted_back_by_its_webhook(api: Client
     with configured(api, MUTATING, webhook("m", hook.client_config("/m"), rules, matchPolicy="Exact")):
         made = tabs.create("v1", "a", host="here", port="1")
     assert (made["apiVersion"], made["host"], made["port"]) == (f"{tabs.group}/v1", "there", "5")
+
+
+@pytest.mark.rows("ADM-014")
+def test_a_scale_is_of_no_version_of_its_resource(api: Client, hook: Webhook) -> None:
+    widgets = serve(api, subresources={"scale": {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.s"}})
+    widgets.create("a", size=1)
+    hook.answer = replaced("apiVersion", f"{widgets.group}/v9")
+    scale = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "a"}, "spec": {"replicas": 2}}
+    with configured(api, MUTATING, webhook("m", hook.client_config(), rule(widgets, "widgets/scale"))):
+        refused = api.put(widgets.path("a/scale"), scale).expect(500)
+        assert f'no kind "Scale" is registered for version "{widgets.group}/v9"' in refused["message"], refused
+        assert api.get(widgets.path("a")).expect(200)["spec"]["size"] == 1
+        hook.answer = patch({"op": "remove", "path": "/kind"})
+        refused = api.put(widgets.path("a/scale"), scale, dryRun="All").expect(500)
+        assert "Object 'Kind' is missing in" in refused["message"]

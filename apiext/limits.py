@@ -123,6 +123,8 @@ WEBHOOK_ANSWER = 8 * 1024 * 1024  # bytes of a webhook's answer about one object
 WEBHOOK_HEAD = 64 * 1024  # bytes of the head of a webhook's answer
 WEBHOOK_BUFFER = 256 * 1024  # bytes into which a connection reads, kept with it: of larger answers they go at once
 WEBHOOK_ERROR_TEXT = 2_048  # bytes of an answer that an error quotes (upstream: maxUnstructuredResponseTextBytes)
+WEBHOOK_LOOK = 1.0  # seconds for another look at a certificate that was refused, to tell why
+WEBHOOK_TRIES = 11  # of one call whose answers are 429 or 5xx and say when to come back (upstream: maxRetries 10)
 WEBHOOK_WARNINGS = 64  # warnings of a write to which webhooks and policies add: clients read about 100 headers
 WEBHOOK_IDLE = 16  # idle connections kept per webhook
 WEBHOOK_IDLE_FOR = 60.0  # seconds that a connection to a webhook stays without use (upstream: IdleConnTimeout 90 s)
@@ -177,6 +179,8 @@ SHAPES_OF_A_NODE = 8  # names and classes of the members of objects that were ju
 DOCUMENTS_KEPT = 64  # parts of OpenAPI documents that many versions share
 ROADS_KEPT = 4096  # paths of collections that GETs go to
 GRANTS_KEPT = 4096  # users in namespaces whose roles are remembered
+GRANT_BYTES = 8 * 1024  # bytes of such a user's name and groups; what one of more may do is found out each time
+GROUP_OVERHEAD = 64  # bytes counted on top for each group
 HEADER_KEPT = 1_024  # characters of such a value; what a longer one means is found out each time
 PERMISSIONS_COMPARED = 16_384  # single things that a role allows, compared with what its writer may do (upstream: any)
 

@@ -18,7 +18,6 @@ from apiext.audit import auditor
 from apiext.auth.authorization import authorizer_of
 from apiext.auth.bonds import Find, Record
 from apiext.auth.roles import Roles
-from apiext.catalog.builtin.address_pool import Addresses
 from apiext.catalog.builtin.resources import api_versions, builtin_resources
 from apiext.catalog.served import Catalog, LiveCatalog, ServedResource
 from apiext.config import (
@@ -52,6 +51,8 @@ from apiext.storage.sealing_config import PLAIN, ConfigurationError, Loaded, loa
 from apiext.storage.store import Entry
 from apiext.telemetry import Telemetry
 from apiext.verbs import judges
+from apiext.verbs.address_pool import Addresses
+from apiext.verbs.addresses import give
 from apiext.verbs.call import Verbs
 from apiext.webhooks.client import Authenticated, Client
 from apiext.webhooks.credentials import users_of
@@ -343,7 +344,7 @@ class Application:
             v1beta1=config.enabled(V1BETA1, default=True),
             enabled=config.enabled,
             event_ttl=round(config.event_ttl),
-            addresses=addresses,
+            give=lambda new, old: give(new, old, addresses),
         )
 
     def _checks(

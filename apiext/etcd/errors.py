@@ -118,7 +118,7 @@ def is_transient(error: EtcdError) -> bool:
 
 def from_learner(error: EtcdError) -> bool:
     """Tell whether a member says that it only learns yet, and answers nobody."""
-    return error.code == FAILED_PRECONDITION and "not supported for learner" in error.message
+    return "not supported for learner" in error.message  # the status was UNAVAILABLE before 3.6
 
 
 def _stopping(error: EtcdError) -> bool:

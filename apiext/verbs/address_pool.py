@@ -4,7 +4,7 @@ import random
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import orjson
 
@@ -67,9 +67,9 @@ class Addresses:
             raise status.internal(f"failed to allocate a serviceIP for Service {go_quote(name)}: range is full")
         return str(found)
 
-    def port(self) -> int:
-        """Return a free port of the nodes; 500 when there is none."""
-        found = self._free(lambda number: number, self._ports)
+    def port(self, but: Collection[int] = ()) -> int:
+        """Return a free port of the nodes, none of those that the service has by now; 500 when there is none."""
+        found = self._free(lambda number: number, self._ports, but)
         if found is None:
             raise status.internal("failed to allocate a nodePort: range is full")
         return int(found)
@@ -108,23 +108,25 @@ class Addresses:
         size = self._networks[family].num_addresses
         return range(1, min(size - (family == "IPv4"), limits.ADDRESSES_OF_A_FAMILY))
 
-    def _free(self, made: Callable[[int], str | int], numbers: range) -> str | int | None:
+    def _free(self, made: Callable[[int], str | int], numbers: range, but: Collection[int] = ()) -> str | int | None:
         now = self._clock()
         with self._lock:
             while self._recent and next(iter(self._recent.values())) < now - limits.ADDRESS_GIVEN:
                 self._recent.popitem(last=False)
-            found = next(self._candidates(made, numbers), None)
+            found = next(self._candidates(made, numbers, but), None)
             if found is not None:
                 self._note(found)
         return found
 
-    def _candidates(self, made: Callable[[int], str | int], numbers: range) -> Iterator[str | int]:
+    def _candidates(
+        self, made: Callable[[int], str | int], numbers: range, but: Collection[int]
+    ) -> Iterator[str | int]:
         """Yield what is free: at random, else by number, and at last what was given out a moment ago."""
         for _ in range(_TRIES if numbers else 0):
             found = made(random.choice(numbers))
             if found not in self._used and found not in self._recent:
                 yield found
-        unused = [found for found in map(made, numbers) if found not in self._used]
+        unused = [found for found in map(made, numbers) if found not in self._used and found not in but]
         yield from (found for found in unused if found not in self._recent)
         yield from unused
 

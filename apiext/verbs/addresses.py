@@ -143,29 +143,26 @@ def _give_ports(spec: View, before: View | None, free: Addresses) -> list[FieldE
         return []
     ports: Sequence[Document] = spec.get("ports") or ()
     had = {port.get("nodePort") for port in (before or {}).get("ports") or ()}
+    named: dict[int, int] = {}  # number of a port → the first port of the nodes that the service names for it
+    for port in ports if before is None else ():
+        if port.get("nodePort"):
+            named.setdefault(port.get("port", 0), port["nodePort"])
     got: dict[int, int] = {}
     taken: set[int] = set()
     faults = list[FieldError]()
     for index, port in enumerate(ports):
         number, wanted = port.get("port", 0), port.get("nodePort", 0)
-        if before is None:
-            wanted = wanted or got.get(number, 0) or _named(ports, number)
+        wanted = wanted or (got.get(number) or named.get(number, 0) if before is None else 0)
         if not wanted and not services.has_node_ports(spec):
             continue
         if wanted and wanted not in had and got.get(number) != wanted:
             why = TAKEN_PORT if wanted in taken and before is None else free.why_not_port(wanted)
             if why:
                 faults.append(invalid(f"{item('spec.ports', index)}.nodePort", wanted, why))
-        port["nodePort"] = wanted or free.port()
+        port["nodePort"] = wanted or free.port(taken)
         got.setdefault(number, port["nodePort"])
         taken.add(port["nodePort"])
     return faults
-
-
-def _named(ports: Sequence[View], number: int) -> int:
-    """Return the port of the nodes that a service names for ports of a number; 0 for none."""
-    named = (port["nodePort"] for port in ports if port.get("port", 0) == number and port.get("nodePort"))
-    return next(named, 0)
 
 
 def _give_checked_port(spec: Document, before: View, free: Addresses) -> list[FieldError]:

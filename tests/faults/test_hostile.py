@@ -163,7 +163,12 @@ COSTLY: dict[str, tuple[Send, int]] = {
         defined({"type": "object", "properties": {LONG: {"type": "string", **dict.fromkeys(KEYS[:3_000], 1)}}}),
         201,
     ),
-    "ports": (service(type="NodePort", ports=PORTS), 201),
+    "ports": (service(ports=[{"name": port["name"], "port": port["port"]} for port in PORTS]), 201),
+    "ports of nodes": (service(type="NodePort", ports=PORTS), 422),
+    "ports of nodes that nobody names": (
+        service(type="NodePort", ports=[{"name": port["name"], "port": port["port"]} for port in PORTS]),
+        500,
+    ),
     "families": (service(ipFamilies=["IPv4"] * 300_000), 422),
     "review versions": (hooked, 422),
 }

@@ -117,6 +117,14 @@ def test_what_a_service_names_is_not_given_to_others_meanwhile(clock: Clock) -> 
     assert free.port() == 30_001
 
 
+def test_a_service_is_given_each_port_once(clock: Clock) -> None:
+    free = Addresses(SMALL, clock)
+    assert sorted(free.port() for _ in range(3)) == [30_000, 30_001, 30_002]
+    assert free.port({30_000, 30_002}) == 30_001, "rather one of a moment ago than none"
+    with pytest.raises(StatusError, match="range is full"):
+        free.port({30_000, 30_001, 30_002})
+
+
 def test_what_cannot_be_named(clock: Clock) -> None:
     free = Addresses(SMALL, clock)
     free.put("a/b", service(clusterIPs=["010.96.0.1", "fd00:10:96:0::1"], ports=[{"nodePort": 30_001}]))

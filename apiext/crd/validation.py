@@ -8,11 +8,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from apiext.crd.approval import approval_errors
+from apiext.crd.bundles import bundle_fault
 from apiext.crd.conditions import is_true
 from apiext.crd.definition import ESTABLISHED
 from apiext.crd.encoding import to_storage
 from apiext.crd.internal_text import versions_text
-from apiext.crd.rules_of_conversion import bundle_fault, conversion_errors, recognizes
+from apiext.crd.rules_of_conversion import conversion_errors, recognizes
 from apiext.crd.rules_of_parts import (
     MAX_SELECTABLE,
     column_errors,

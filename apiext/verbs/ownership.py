@@ -6,6 +6,7 @@ import orjson
 
 from apiext.catalog.endpoints import with_replicas
 from apiext.catalog.served import Endpoint, ServedResource, ServedVersion
+from apiext.characters import is_print
 from apiext.conversion.review import is_empty
 from apiext.documents.document import Document, View, clone
 from apiext.documents.encoding import DecodeError, decode_yaml, json_kind
@@ -139,7 +140,7 @@ def _printable(agent: str) -> str:
     if agent.isascii() and agent.isprintable():
         return agent[:_MAX_NAME]
     text = agent.encode(errors="surrogateescape").decode(errors="apiext.go")
-    found = "".join(char for char in text if char.isprintable())
+    found = "".join(char for char in text if is_print(char))
     return found.encode()[:_MAX_NAME].decode(errors="ignore")
 
 

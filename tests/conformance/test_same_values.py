@@ -6,11 +6,14 @@ from typing import Any
 
 import pytest
 
+from tests.support.admission import MUTATING, configured, rule, webhook
+from tests.support.admission_webhook import Webhook, fixtures, patch
 from tests.support.definitions import Resource, definition, establish, fresh_group
 from tests.support.http_client import DEFINITIONS, MERGE, Client
 from tests.support.json_texts import text
 from tests.support.waiting import until
 
+running, hook = fixtures()
 FREE = "x-kubernetes-preserve-unknown-fields"
 ONE_TO_PYTHON = [(1, True), (True, 1), (0, False), ([1], [True]), ({"a": 0}, {"a": False})]
 
@@ -90,3 +93,15 @@ def test_the_owner_of_such_a_change_gets_a_new_time(
 
 def times(document: dict[str, Any]) -> dict[str, str]:
     return {entry["manager"]: entry["time"] for entry in document["metadata"]["managedFields"]}
+
+
+@pytest.mark.rows("ADM-015")
+def test_such_a_change_by_a_webhook_has_others_called_again(api: Client, hook: Webhook) -> None:
+    made = establish(api, definition(fresh_group(), schema=holding(default=1)))
+    widgets = Resource(api, made["spec"]["group"], "widgets", "Widget")
+    hook.answers["/2"] = patch({"op": "replace", "path": "/spec/a", "value": True})
+    both = [webhook(f"h{n}", hook.client_config(f"/{n}"), rule(widgets), reinvocationPolicy="IfNeeded") for n in (1, 2)]
+    with configured(api, MUTATING, *both):
+        shown = api.post(widgets.path(), widgets.make("a")).expect(201)
+    assert text(shown["spec"]) == text({"a": True})
+    assert [path.split("?")[0] for path in hook.paths] == ["/1", "/2", "/1"]

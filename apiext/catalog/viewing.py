@@ -290,6 +290,8 @@ def custom_codec(storage: Storage, version: str, *, exact: bool) -> Codec:
 
     def written(stored: Document) -> bytes:
         if version != storage.written:
+            if not storage.written:  # others made such a definition
+                raise WrongVersion("error resolving resource: its definition has no version to store", stored)
             if answers is not None:
                 return answers.write(stored)
             stored = _accepted(clone(stored), storage, storage.written)

@@ -179,6 +179,11 @@ class Storage:
             raise WrongVersion(f"request to convert CR from an invalid group/version: {told}", document)
         return version
 
+    def check(self, document: View) -> None:
+        """Raise WrongVersion for an object that is to be written where no version is: others made the definition so."""
+        if not self.written:
+            raise WrongVersion("error resolving resource: its definition has no version to store", document)
+
 
 def parse(raw: bytes) -> Document:
     """Return the object that stored bytes hold; raises ValueError when they hold none, or one that nobody can write."""
@@ -290,8 +295,7 @@ def custom_codec(storage: Storage, version: str, *, exact: bool) -> Codec:
 
     def written(stored: Document) -> bytes:
         if version != storage.written:
-            if not storage.written:  # others made such a definition
-                raise WrongVersion("error resolving resource: its definition has no version to store", stored)
+            storage.check(stored)
             if answers is not None:
                 return answers.write(stored)
             stored = _accepted(clone(stored), storage, storage.written)

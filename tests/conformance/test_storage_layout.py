@@ -266,3 +266,26 @@ def test_a_definition_of_others_that_stores_no_version_is_a_clean_500(
     assert all("no version to store" in answer.expect(500)["message"] for answer in told), [it.text for it in told]
     api.get(widgets.path("a")).expect(200)
     api.delete(widgets.path("a")).expect(200)
+
+
+@pytest.mark.rows("CND-001", "CRD-039")
+def test_names_that_could_not_be_written_are_never_accepted(api: Client, own_etcd: Etcd) -> None:
+    group = fresh_group()
+    establish(api, definition(group, "gadgets"))
+    key = f"{PREFIX}/apiextensions.k8s.io/customresourcedefinitions/"
+    found = stored(own_etcd, f"{key}gadgets.{group}")
+    assert found is not None
+    document = json.loads(found[0].replace(b"gadget", b"widget").replace(b"Gadget", b"Widget"))
+    document["metadata"]["uid"] = "of-others"
+    document["spec"]["names"] |= {"singular": "A_b", "shortNames": ["X"]}
+    document["status"] = {"acceptedNames": {"kind": "", "plural": ""}, "conditions": [], "storedVersions": ["v1"]}
+    put(own_etcd, f"{key}widgets.{group}", json.dumps(document, sort_keys=True, separators=(",", ":")) + "\n")
+    path = f"{DEFINITIONS}/widgets.{group}"
+    until(lambda: api.get(path).status == 200, "the server has heard of it", within=10)
+    establish(api, definition(group, "others"))  # whose names are decided after those
+    seen = api.get(path).expect(200)
+    assert not seen["status"].get("conditions")
+    assert seen["status"]["acceptedNames"] == {"kind": "", "plural": ""}
+    assert api.get(f"/apis/{group}/v1/widgets").status == 404
+    api.patch(path, {"spec": {"names": {"singular": "widget", "shortNames": ["wd"]}}}, MERGE).expect(200)
+    until(lambda: is_true(api.get(path).expect(200), "Established"), "it is established", within=10)

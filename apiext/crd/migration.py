@@ -116,7 +116,7 @@ def lost(before: Any, after: Any, path: str = "") -> list[str]:
     if isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
         pairs = enumerate(zip(before, after, strict=True))
         return [text for index, (one, other) in pairs for text in lost(one, other, f"{path}[{index}]")]
-    return [] if before == after else [path]
+    return [] if same(before, after) else [path]
 
 
 def loss(plan: Plan, paths: Sequence[str], most: int) -> str:

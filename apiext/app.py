@@ -18,7 +18,6 @@ from apiext.audit import auditor
 from apiext.auth.authorization import authorizer_of
 from apiext.auth.bonds import Find, Record
 from apiext.auth.roles import Roles
-from apiext.catalog.builtin.address_pool import Addresses
 from apiext.catalog.builtin.resources import api_versions, builtin_resources
 from apiext.catalog.served import Catalog, LiveCatalog, ServedResource
 from apiext.config import (
@@ -52,6 +51,8 @@ from apiext.storage.sealing_config import PLAIN, ConfigurationError, Loaded, loa
 from apiext.storage.store import Entry
 from apiext.telemetry import Telemetry
 from apiext.verbs import judges
+from apiext.verbs.address_pool import Addresses
+from apiext.verbs.addresses import give
 from apiext.verbs.call import Verbs
 from apiext.webhooks.client import Authenticated, Client
 from apiext.webhooks.credentials import users_of
@@ -196,8 +197,9 @@ class Application:
         deadline = time.monotonic() + settings.wait
         while True:
             etcd = Etcd(
-                endpoints, transport=settings.transport, tls=tls, user=settings.user, password=settings.password
-            )
+                endpoints, transport=settings.transport, tls=tls, user=settings.user, password=settings.password,
+                probe=Keys(settings.prefix).nobody.encode(),
+            )  # fmt: skip
             tried = time.monotonic()
             try:
                 async with asyncio.timeout(None) as self._starting:
@@ -213,7 +215,7 @@ class Application:
             else:
                 if settings.servers and not etcd.progress_requests_ok:
                     self._warn(
-                        f"etcd at {', '.join(endpoints)} is {etcd.version}, and before 3.4.31 and 3.5.13 a watch can "
+                        f"etcd at {', '.join(endpoints)} {_is(etcd.version)}, and before 3.4.31 and 3.5.13 a watch can "
                         "lose events of an etcd that compacts: take a newer one for data that matters"
                     )
                 if settings.servers and self._config.first:
@@ -342,7 +344,7 @@ class Application:
             v1beta1=config.enabled(V1BETA1, default=True),
             enabled=config.enabled,
             event_ttl=round(config.event_ttl),
-            addresses=addresses,
+            give=lambda new, old: give(new, old, addresses),
         )
 
     def _checks(
@@ -366,6 +368,10 @@ class Application:
         if self._config.encryption_reload:
             checks[RELOAD_CHECK] = lambda: ""
         return checks | ({ROLES_HOOK: bootstrapped} if RBAC in self._config.authorization_modes else {})
+
+
+def _is(version: str) -> str:
+    return f"is {version}" if version else "does not tell its user what version it is"
 
 
 def _unreachable(settings: EtcdConfig, endpoints: list[str], error: EtcdError) -> str:

@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
-from apiext import limits
+from apiext import config_file, limits
 from apiext.audit import flags as audit_flags
 from apiext.catalog.builtin import service_flags
 from apiext.config import (
@@ -207,7 +205,9 @@ def settings(arguments: Sequence[str], environment: Mapping[str, str], warn: War
         elif (value := _from_environment(flag, environment)) is not None:
             given[flag.name] = Setting(value, "environment")
     path = known.config or environment.get("APIEXT_CONFIG") or ""
-    for name, value in _read_file(path).items() if path else ():
+    names = {name: flag.name for flag in FLAGS for name in (flag.name, *flag.aliases)}
+    switches = frozenset(flag.name for flag in FLAGS if flag.switch)
+    for name, value in config_file.read(path, names, switches).items() if path else ():
         given.setdefault(name, Setting(value, path))
     return given
 
@@ -255,30 +255,6 @@ def _meant(name: str) -> str:
 def foreign_flags() -> frozenset[str]:
     """Return kube-apiserver's flags that are accepted without effect, so that envtest and kwok start unchanged."""
     return frozenset(Path(__file__).with_name("ignored-flags.txt").read_text().split())
-
-
-def _read_file(path: str) -> dict[str, str]:
-    try:
-        document = yaml.safe_load(Path(path).read_text())
-    except (OSError, UnicodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"--config {path}: {getattr(error, 'strerror', None) or error}") from error
-    if document is None:
-        return {}
-    if not isinstance(document, dict):
-        raise ConfigError(f"--config {path}: expected a mapping of flag names to values")
-    names = {name: flag.name for flag in FLAGS for name in (flag.name, *flag.aliases)}
-    found: dict[str, str] = {}
-    for key, value in document.items():
-        if key in ("apiVersion", "kind"):
-            continue
-        if key not in names:
-            raise ConfigError(f"--config {path}: there is no flag named {key}")
-        found[names[key]] = ",".join(map(str, value)) if isinstance(value, list) else _plain(value)
-    return found
-
-
-def _plain(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _build(values: Mapping[str, str], environment: Mapping[str, str], warn: Warn) -> Config:

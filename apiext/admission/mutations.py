@@ -9,7 +9,7 @@ import orjson
 from apiext.admission.attributes import Form
 from apiext.admission.go_data import NotFinite, printable
 from apiext.admission.policy import Compiled, Policy, Within, Work, policy_of
-from apiext.admission.versions import check_kind
+from apiext.admission.versions import check_kind, check_type
 from apiext.catalog.admission_cel import PATCH_TYPES, compiled
 from apiext.catalog.served import ServedVersion
 from apiext.cel import effort
@@ -193,7 +193,7 @@ def _patch(kind: Kind, shown: View, value: Value) -> Document:
     except (json_patch.PatchInvalid, json_patch.PatchTooBig) as error:
         raise Refused(f"JSON Patch: {error}") from error
     if kind.typed:
-        _check_type(found, kind)
+        check_type(found, kind.api_version, kind.name)
     else:
         check_kind(found)
     try:
@@ -204,15 +204,6 @@ def _patch(kind: Kind, shown: View, value: Value) -> Document:
         listed = ", ".join(f"unknown field {go_quote(path)}" for path in sorted(unknown))
         raise status.internal(f"strict decoding error: {listed}")
     return found
-
-
-def _check_type(found: Document, kind: Kind) -> None:
-    """Put back what names the Go type if a patch took it away; 500 if it is another's."""
-    version, name = found.get("apiVersion") or kind.api_version, found.get("kind") or kind.name
-    if (version, name) != (kind.api_version, kind.name):
-        text = f"no kind {go_quote(str(name))} is registered for version {go_quote(str(version))}"
-        raise status.internal(f'{text} in scheme "pkg/runtime/scheme.go:111"')
-    found["apiVersion"], found["kind"] = version, name
 
 
 def _operation(value: Value) -> Document:

@@ -50,13 +50,42 @@ def _version(definition: ServedResource, group: str, version: str) -> ServedVers
 
 def normalized(served: ServedVersion, subresource: str, document: Document) -> Document:
     """Return what a webhook made, pruned, coerced and defaulted as a body would be (ADM-014); 500 when it cannot be."""
-    _check_group(served, subresource, document)
+    if served.typed:
+        check_type(document, *_type_of(served, subresource))
+    else:
+        _check_group(served, subresource, document)
     DEFAULTS.refill()
     try:
         found = (served.endpoints[subresource].normalize or served.normalize)(document)[0]
     except (ValueError, OverBudget) as error:
         raise status.internal(str(error)) from error
     found.setdefault("metadata", {})
+    return found
+
+
+def _type_of(served: ServedVersion, subresource: str) -> tuple[str, str]:
+    """Return apiVersion and kind of what is written through a built-in kind or a subresource of it."""
+    endpoint = served.endpoints[subresource]
+    if not endpoint.kind:
+        return served.api_version, served.kind
+    return f"{endpoint.group}/{endpoint.version}" if endpoint.group else endpoint.version, endpoint.kind
+
+
+def elsewhere(definition: ServedResource, form: Form, document: View) -> ServedVersion | None:
+    """Return the version of a custom resource in which a webhook gave the object back, None for the one that it was in.
+
+    Raises a StatusError (500) for one that the definition does not have.
+    """
+    given = document.get("apiVersion")
+    group, slash, version = given.partition("/") if isinstance(given, str) else ("", "", "")
+    own = served_in(definition, form)
+    if own.typed or form.api_version != own.api_version:  # the latter is a Scale
+        return None
+    if not slash or group != own.group or version == own.version or "/" in version:
+        return None
+    found = (definition.all_versions or definition.versions).get(version)
+    if found is None:
+        raise status.StatusError(500, "", f"request to convert CR from an invalid group/version: {given}")
     return found
 
 
@@ -69,6 +98,22 @@ def settled(served: ServedVersion, subresource: str, document: Document) -> Docu
     return served.settle(document)
 
 
+def check_type(document: Document, api_version: str, kind: str) -> None:
+    """Put back what names the Go type of an object if somebody took it away; 500 if it is another's."""
+    _check_texts(document)
+    version, name = document.get("apiVersion") or api_version, document.get("kind") or kind
+    if (version, name) != (api_version, kind):
+        _check_version(version)
+        text = f"no kind {go_quote(str(name))} is registered for version {go_quote(str(version))}"
+        raise status.internal(f'{text} in scheme "pkg/runtime/scheme.go:111"')
+    document["apiVersion"], document["kind"] = version, name
+
+
+def _check_version(version: str) -> None:
+    if version.count("/") > 1:
+        raise status.internal(f"unexpected GroupVersion string: {version}")
+
+
 def _check_group(served: ServedVersion, subresource: str, document: Document) -> None:
     check_kind(document)
     group, _, version = (document.get("apiVersion") or "").rpartition("/")
@@ -79,12 +124,17 @@ def _check_group(served: ServedVersion, subresource: str, document: Document) ->
 
 def check_kind(document: Document) -> None:
     """500 for what somebody made of an object when it does not tell its kind."""
+    _check_texts(document)
+    if not document.get("kind"):
+        raise status.internal(f"Object 'Kind' is missing in '{encode(document).decode()}'")
+    _check_version(document.get("apiVersion") or "")
+
+
+def _check_texts(document: Document) -> None:
     for name in ("apiVersion", "kind"):
         if not isinstance(document.get(name), str | None):
             fault = f"json: cannot unmarshal {json_kind(document[name])} into Go struct field .{name} of type string"
             raise status.internal(f"couldn't get version/kind; json parse error: {fault}")
-    if not document.get("kind"):
-        raise status.internal(f"Object 'Kind' is missing in '{encode(document).decode()}'")
 
 
 class Shown:

@@ -11,7 +11,7 @@ from apiext.admission.attributes import Attributes, Form
 from apiext.admission.calls import Failed, Observed, Rejected, Surroundings
 from apiext.admission.hooks import Hook, Live
 from apiext.admission.reviews import Response
-from apiext.admission.versions import Shown, Versions, normalized, served_in
+from apiext.admission.versions import Shown, Versions, elsewhere, normalized, served_in
 from apiext.documents import json_patch
 from apiext.documents.document import Document
 from apiext.documents.encoding import decode_json, json_kind
@@ -137,6 +137,7 @@ class _Mutation:
         changed, found = await calls.apart(
             len(response.patch) + shown.size, _patched, self._attributes, form, shown, operations
         )
+        found = await self._back(form, found)
         self._new = await self._versions.change(form, found)
         told = {
             "configuration": hook.configuration,
@@ -146,6 +147,19 @@ class _Mutation:
         }
         self._attributes.traces.annotations[f"{PATCH}{place}"] = orjson.dumps(told).decode()
         return changed
+
+    async def _back(self, form: Form, found: Document) -> Document:
+        """Return what a webhook made in the version in which it was asked; upstream: the next one sees it as it is."""
+        attributes, definition = self._attributes, self._attributes.definition
+        assert definition is not None
+        there = elsewhere(definition, form, found)
+        if there is None:
+            return found
+        found = await calls.apart(attributes.size, normalized, there, attributes.subresource, found)
+        found = await self._around.convert(definition, found, form.api_version)
+        return await calls.apart(
+            attributes.size, normalized, served_in(definition, form), attributes.subresource, found
+        )
 
 
 def _operations(hook: Hook, response: Response) -> list[Any]:
@@ -172,6 +186,8 @@ def _patched(attributes: Attributes, form: Form, shown: Shown, operations: list[
     except json_patch.PatchInvalid as error:
         raise status.internal(str(error)) from error
     changed = not same(found, shown.new)
+    if elsewhere(attributes.definition, form, found) is not None:
+        return changed, found
     return changed, normalized(served_in(attributes.definition, form), attributes.subresource, found)
 
 

@@ -7,6 +7,7 @@ import ipaddress
 import os
 import secrets
 import socket
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -198,8 +199,11 @@ class _Holder:
 
     @property
     def subject(self) -> x509.Name:
-        attributes = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in self.organizations]
-        return x509.Name([*attributes, x509.NameAttribute(NameOID.COMMON_NAME, self.common_name)])
+        named = [*((NameOID.ORGANIZATION_NAME, group) for group in self.organizations)]
+        named.append((NameOID.COMMON_NAME, self.common_name))
+        with warnings.catch_warnings(category=UserWarning, action="ignore"):
+            # names of users may be longer than the 64 characters of X.520: neither Go nor OpenSSL counts them
+            return x509.Name([x509.NameAttribute(kind, name, _validate=False) for kind, name in named])
 
 
 def _leaf(authority: Authority, key: Key, holder: _Holder, at: datetime, life: timedelta) -> x509.Certificate:

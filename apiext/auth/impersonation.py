@@ -152,6 +152,8 @@ def _extra_fault(key: str, values: tuple[str, ...]) -> str:
         told = [f'extra.key: Invalid value: "{key}": {fault}' for fault in faults]
         listed = told[0] if len(told) == 1 else f"[{', '.join(told)}]"
         return f"impersonating an invalid key in extra is not allowed: {listed}"
+    if key != key.lower():
+        return f"impersonating a non-lowercase key in extra is not allowed: {go_quote(key)}"
     return "impersonating the empty string value in extra is not allowed" if "" in values else ""
 
 

@@ -239,9 +239,11 @@ class Policy:
         key = (user.name, user.groups, namespace)
         found = self._grants.get(key)
         if found is None:
-            if len(self._grants) >= limits.GRANTS_KEPT:
-                self._grants.clear()
-            found = self._grants[key] = self._find(user, namespace)
+            found = self._find(user, namespace)
+            if _size(user) <= limits.GRANT_BYTES:
+                if len(self._grants) >= limits.GRANTS_KEPT:
+                    self._grants.clear()
+                self._grants[key] = found
         return found
 
     def _find(self, user: User, namespace: str) -> Grants:
@@ -272,6 +274,11 @@ class Policy:
             for name in sorted(first):
                 binding = self._bindings[place, name]
                 yield binding, binding.subjects[first[name]]
+
+
+def _size(user: User) -> int:
+    """Return about how many bytes a user's name and groups take."""
+    return len(user.name) + sum(map(len, user.groups)) + limits.GROUP_OVERHEAD * len(user.groups)
 
 
 _PREFIX = "RBAC: "

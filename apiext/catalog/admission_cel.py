@@ -48,7 +48,8 @@ def _request() -> Declared:
 
 
 def _namespace() -> Declared:
-    time, number = Declared("timestamp", format="date-time"), Declared("int")
+    # upstream: its times are declared, and texts when an expression runs
+    time, number = Declared("timestamp"), Declared("int")
     texts = Declared("map", element=_TEXT)
     names = dict.fromkeys(("name", "generateName", "namespace", "UID", "resourceVersion"), _TEXT)
     metadata = _object(

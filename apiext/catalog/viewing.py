@@ -45,7 +45,7 @@ class Shape(Protocol):
     def settled(self) -> Callable[[Any], bool]:
         """Tells that pruning, dropping nulls and coercing plainly change nothing, and that it holds no float."""
 
-    def coerce_embedded(self, document: Document) -> object:
+    def coerce_embedded(self, document: Document, *, drop_invalid: bool = False) -> object:
         """Bring embedded resources into shape."""
 
 
@@ -366,12 +366,15 @@ def _renamed(storage: Storage, version: str, raw: bytes, revision: int) -> bytes
 
 
 def _accepted(document: Document, storage: Storage, version: str) -> Document:
-    """Return a document given in another version as one of this version, pruned by its schema (VER-003, PRU-007)."""
+    """Return a document given in another version as one of this version, pruned by its schema (VER-003, PRU-007).
+
+    What is malformed in embedded resources is left out: nobody has judged a status, nor what others have stored.
+    """
     shape = storage.shapes[version]()
     document["apiVersion"] = f"{storage.group}/{version}"
     shape.prune(document)
     shape.drop_nulls(document)
-    shape.coerce_embedded(document)
+    shape.coerce_embedded(document, drop_invalid=True)
     return document
 
 

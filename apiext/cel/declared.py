@@ -19,7 +19,8 @@ class Declared:
     kind: object, map, list, string, bytes, timestamp, duration, int, double, bool, int_or_string, or preserved
     (data that no type describes). fields: by the names that expressions use. properties: all that data of the object
     may have, by their names in the data. max_elements: most characters, elements or entries, for estimates.
-    format: date or date-time of a timestamp. list_type: atomic, set or map, with list_keys.
+    format: date or date-time of a timestamp; one without stays the text that it is in the data.
+    list_type: atomic, set or map, with list_keys.
     """
 
     kind: str

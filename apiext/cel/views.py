@@ -79,6 +79,8 @@ def _bytes(raw: Any, declared: Declared) -> Value:
 def _timestamp(raw: Any, declared: Declared) -> Value:
     if type(raw) is not str:
         return Fault(f"invalid data, expected string, got {go_name(raw)}")
+    if not declared.format:
+        return raw
     read = parse_date(raw) if declared.format == "date" else parse_date_time(raw)
     if read is None:
         why = refusal_of_date(raw) if declared.format == "date" else refusal_of_date_time(raw)

@@ -3,11 +3,11 @@
 import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Callable
-from typing import Any
 
 import orjson
 
 from apiext import limits
+from apiext.controllers.references import metadata_of
 from apiext.documents.encoding import encode
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.collection import Collection
@@ -44,7 +44,8 @@ class Sweep:
         self._wake = wake
         self._moved = moved
         # what is to be looked at, in order; a plain dict takes longer to find its first with each that was taken
-        self._todo = OrderedDict.fromkeys((entry.namespace, entry.name) for entry in collection.readable(namespace))
+        self._todo: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._listed = False
         self._unsubscribe = collection.subscribe(self._changed)
 
     def close(self) -> None:
@@ -73,12 +74,17 @@ class Sweep:
         for entry in self.collection.readable(self._namespace):
             await turn.give()
             if b'"finalizers"' in entry.raw:
-                held.update(_metadata(entry).get("finalizers") or ())
+                held.update(metadata_of(entry).get("finalizers") or ())
         return held
 
     async def run(self) -> list[StoreError]:
         """Delete or mark whatever is not done yet; return what went wrong, to be tried again by the next run."""
         errors: list[StoreError] = []
+        if not self._listed:
+            self._listed, turn = True, Turn()
+            for entry in self.collection.readable(self._namespace):
+                self._todo[entry.namespace, entry.name] = None
+                await turn.give()
         async with asyncio.TaskGroup() as group:
             for _ in range(min(limits.DELETES_IN_FLIGHT, len(self._todo))):
                 group.create_task(self._drain(errors))
@@ -94,11 +100,15 @@ class Sweep:
             except StoreError as error:
                 self._todo[key] = None
                 errors.append(error)
+            except BaseException:  # whatever it was, the object is still to be deleted
+                self._todo[key] = None
+                raise
 
     async def _remove(self, entry: Entry) -> Entry | None:
         """Delete or mark one object; return its newer state when somebody came between."""
         document = orjson.loads(entry.raw)
-        metadata = document["metadata"]
+        metadata = document.get("metadata")
+        metadata = metadata if isinstance(metadata, dict) else {}  # others may have stored one without any
         try:
             if not metadata.get("finalizers"):
                 await self._store.delete(self.collection, entry.namespace, entry.name, entry.revision)
@@ -124,14 +134,9 @@ class Sweep:
             else:
                 self._moved()
             return
-        metadata = _metadata(entry)
+        metadata = metadata_of(entry)
         if not metadata.get("finalizers") or not metadata.get("deletionTimestamp"):
             self._todo[key] = None
             self._wake()
         else:
             self._moved()
-
-
-def _metadata(entry: Entry) -> dict[str, Any]:
-    metadata = orjson.loads(entry.raw).get("metadata")
-    return metadata if isinstance(metadata, dict) else {}

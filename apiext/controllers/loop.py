@@ -37,8 +37,9 @@ def lost_races(*codes: int) -> Iterator[None]:
 class Loop:
     """Runs ``reconcile(key)``: never twice at a time for a key, once for any number of ``add`` calls before it starts.
 
-    A run that raises is logged and repeated after a jittered pause that doubles from ``limits.RETRY_FIRST`` to
-    ``limits.RETRY_LAST`` seconds. At most ``width`` keys run at a time; the queue holds each key once.
+    A run that raises is logged, later ones of many now and then, and repeated after a jittered pause that doubles from
+    ``limits.RETRY_FIRST`` to ``limits.RETRY_LAST`` seconds. At most ``width`` keys run at a time; the queue holds each
+    key once.
     """
 
     def __init__(self, name: str, reconcile: Reconcile, *, width: int = 4) -> None:
@@ -171,10 +172,11 @@ class Loop:
         count = self._failures.get(key, 0)
         self._failures[key] = count + 1
         pause = min(limits.RETRY_LAST, limits.RETRY_FIRST * 2 ** min(count, 30)) * random.uniform(0.5, 1.0)
-        # A store that did not answer or a lost race heals by itself; only what lasts is worth a line.
-        stored = isinstance(failure, StoreError)
-        level = logging.DEBUG if stored and count < 3 else logging.WARNING
-        where = None if stored else failure  # the reason of a storage error is its text
+        # A store that did not answer or a lost race heals by itself; what lasts is worth a line, but not each time.
+        heals, foreseen = isinstance(failure, StoreError) and count < 3, isinstance(failure, StoreError | StatusError)
+        told = not heals and (count < limits.RETRIES_TOLD or count % limits.RETRIES_TOLD == 0)
+        level = logging.WARNING if told else logging.DEBUG
+        where = None if foreseen else failure  # the reason of such an error is its text
         log.log(level, "%s of %s failed (%s), again in %.3f s", self._name, key, failure, pause, exc_info=where)
         if not self._stopped and key not in self._ready:
             self.add_after(key, pause)

@@ -18,6 +18,7 @@ from apiext.config import Worker
 from apiext.controllers.definitions import DEFINITIONS
 from apiext.controllers.guards import GUARDS
 from apiext.controllers.loop import Loop
+from apiext.meta.names import GroupResource
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.history import Change
 from apiext.verbs.reviews import ACCOUNTS, SECRETS
@@ -52,6 +53,7 @@ class Peers:
         self._store = store
         self._settled = settled
         self._latest = 0  # of the configuration
+        self._stuck = -1  # how far the last one had come when it was not waited for any longer
         self._loop = Loop("peers", lambda _: self._tell(), width=1)
 
     def follow(self) -> None:
@@ -73,16 +75,21 @@ class Peers:
         """Tell no more; the supervisor takes this worker off the board."""
         await self._loop.stop()
 
-    async def everywhere(self) -> None:
-        """Wait until all workers go by the configuration that this one has seen, limits.FRESH_WAIT seconds at most."""
-        wanted = self._latest
-        if self._board.least() >= wanted:
+    async def everywhere(self, written: GroupResource | None = None) -> None:
+        """Wait until all workers go by the configuration that this one has seen, limits.FRESH_WAIT seconds at most.
+
+        ``written`` is what was written, if it may be something that configures nothing. Nobody waits again for a worker
+        that stands still.
+        """
+        wanted, least = self._latest, self._board.least()
+        if least >= wanted or least == self._stuck or (written is not None and written not in CONFIGURATION):
             return
         try:
             async with asyncio.timeout(limits.FRESH_WAIT):
                 while self._board.least() < wanted:  # noqa: ASYNC110 - other processes set no events
                     await asyncio.sleep(limits.WORKER_LOOK)
         except TimeoutError:
+            self._stuck = self._board.least()
             log.warning("not all workers go by the configuration of revision %d yet", wanted)
 
     def _changed(self, change: Change) -> None:

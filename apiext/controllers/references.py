@@ -29,14 +29,17 @@ def metadata_of(entry: Entry) -> dict[str, Any]:
 
 
 def references_of(metadata: View) -> tuple[Reference, ...]:
-    """Return the owners that metadata names, equal texts kept once; members without a uid name none."""
+    """Return the owners that metadata names; members without a uid name none.
+
+    Equal versions and kinds are kept once. Names and uids are not interned: CPython 3.12 never forgets such texts.
+    """
     listed = metadata.get("ownerReferences")
     return tuple(
         Reference(
             intern(str(one.get("apiVersion", ""))),
             intern(str(one.get("kind", ""))),
-            intern(str(one.get("name", ""))),
-            intern(one["uid"]),
+            str(one.get("name", "")),
+            one["uid"],
             one.get("blockOwnerDeletion") is True,
         )
         for one in (listed if isinstance(listed, list) else ())

@@ -167,10 +167,13 @@ class Serving:
         """Whether other workers answer at the same port."""
         return self.peers is not None
 
-    async def everywhere(self) -> None:
-        """Wait until the other workers, if any, go by the definitions, roles, webhooks … that this one has seen."""
+    async def everywhere(self, written: GroupResource | None = None) -> None:
+        """Wait until the other workers, if any, go by the definitions, roles, webhooks … that this one has seen.
+
+        ``written`` is what was written, if it may be something else.
+        """
         if self.peers is not None:
-            await self.peers.everywhere()
+            await self.peers.everywhere(written)
 
     async def begin_deletion(self, name: str, uid: str) -> Guard:
         """Make the guard of a definition say terminating, before its deletionTimestamp is written (DEL-004).

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 
 from apiext.admission.hooks import POLICIES
 from apiext.auth.tokens import Tokens
-from apiext.catalog.builtin.address_pool import Addresses
 from apiext.catalog.served import LiveCatalog, ServedResource
 from apiext.config import AGGREGATION, RBAC, Config
 from apiext.controllers.account_tokens import AccountTokens
@@ -34,6 +33,7 @@ from apiext.storage.cached_store import CachedStore
 from apiext.storage.collection import Decoder
 from apiext.storage.history import Change
 from apiext.storage.store import StoreError
+from apiext.verbs.address_pool import Addresses
 from apiext.verbs.call import Verbs
 from apiext.verbs.reviews import ACCOUNTS, SECRETS
 

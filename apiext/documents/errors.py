@@ -15,6 +15,8 @@ class DecodeError(ValueError):
     """
 
     restored = ""
+    overflows = False
+    """Whether it is about a number that is too large where it is wanted, which Go would cut."""
 
     def misfit(self, value: Any, go: str, form: str) -> "DecodeError":
         """Set ``restored`` for a value that a Go type of that form (map, slice, struct or a scalar) cannot hold."""
@@ -23,6 +25,8 @@ class DecodeError(ValueError):
             self.restored = f"cannot restore {_RESTORED[form]} {kind}"
         elif (form == "string" and kind == "int64") or (form.startswith("int") and kind == "float64"):
             self.restored = f"cannot convert {kind} to {go}"
+        elif form.startswith("int") and kind == "int64":
+            self.restored, self.overflows = f"number {value} does not fit into {go}", True
         else:
             self.restored = f"unrecognized type: {form}"
         return self

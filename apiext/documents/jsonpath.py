@@ -145,14 +145,14 @@ class _Parser:
         if number is not None:
             self._at = number.end()
             text = number.group()
-            return _constant(float(text) if "." in text else int(text))
+            return _for_each(float(text) if "." in text else int(text))
         start, first = self._at, self._text[self._at]
         if first != "_" and not first.isalnum():
             raise JSONPathError(f"unrecognized character in action: {first!r}")
         while self._at < len(self._text) and self._text[self._at] not in _TERMINATORS:
             self._at += 1
         word = self._text[start : self._at]
-        return _constant(word == "true") if word in ("true", "false") else _unknown
+        return _for_each(word == "true") if word in ("true", "false") else _unknown
 
     def _brackets(self) -> Iterator[Step]:
         end = self._text.find("]", self._at)
@@ -210,6 +210,10 @@ def _constant(value: Any) -> Step:
     return lambda _: [value]
 
 
+def _for_each(value: Any) -> Step:
+    return lambda values: [value] * len(values)
+
+
 def _unknown(values: list[Any]) -> list[Any]:
     """Fail as upstream does at a word that it does not know: when it runs, not when it is read."""
     raise _NoResult(bool(values))
@@ -229,13 +233,16 @@ def _children(value: Any) -> list[Any]:
 
 
 def _descend(values: list[Any]) -> list[Any]:
-    """Return the containers among the values and below them, parents first."""
+    """Return the containers among the values and below them, parents first.
+
+    A text contains its bytes, as Go has it: it is found where it is a value, and where nothing else is asked of it.
+    """
     found: list[Any] = []
     waiting = values[::-1]
     while waiting:
         value = waiting.pop()
         children = _children(value)
-        if children:
+        if children or (value and isinstance(value, str)):
             found.append(value)
             waiting += children[::-1]
         if len(found) > _MAX_RESULTS:

@@ -11,6 +11,7 @@ from apiext.etcd.errors import (
     EtcdError,
     Unavailable,
     classify,
+    from_learner,
     is_transient,
     stale_token,
 )
@@ -103,5 +104,6 @@ class Caller:
 
 
 def is_cut_off(error: EtcdError) -> bool:
-    """Tell whether a member says that it has lost the others."""
-    return error.code == UNAVAILABLE and ("no leader" in error.message or "request timed out" in error.message)
+    """Tell whether a member says that it has lost the others, or is not one of them yet."""
+    lost = "no leader" in error.message or "request timed out" in error.message
+    return from_learner(error) or (error.code == UNAVAILABLE and lost)

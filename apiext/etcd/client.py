@@ -9,7 +9,15 @@ from typing import Any
 from apiext.etcd import messages, requests
 from apiext.etcd.calls import LONG_TRY, MAINTENANCE_TRY, TRY, Caller, Login, now
 from apiext.etcd.channel import Channel
-from apiext.etcd.errors import DEADLINE_EXCEEDED, Closed, EtcdError, Unavailable, UnknownOutcome, classify
+from apiext.etcd.errors import (
+    DEADLINE_EXCEEDED,
+    PERMISSION_DENIED,
+    Closed,
+    EtcdError,
+    Unavailable,
+    UnknownOutcome,
+    classify,
+)
 from apiext.etcd.lineage import Lineage
 from apiext.etcd.scope import Scope, log
 from apiext.etcd.transport import TLS, Dial, Transport, parse_endpoint
@@ -38,7 +46,7 @@ PATIENCE = 10.0  # seconds until a call that finds no working endpoint gives up
 CLOSE_PATIENCE = 2.0  # seconds for connections to close in order
 PULSE = 2.0  # seconds after which etcd is asked for its head again, if nobody else has asked
 SILENCE = 2.0  # seconds that this question may go unanswered until etcd counts as away
-PROBE = b"\x00"  # a key that nobody has: its range answers with nothing but the head revision
+PROBE = b"\x00"  # its range answers with nothing but the head revision
 
 
 def prefix_end(prefix: bytes) -> bytes:
@@ -77,7 +85,9 @@ class Etcd:
         user: str = "",
         password: str = "",
         patience: float = PATIENCE,
+        probe: bytes = PROBE,
     ) -> None:
+        """``probe`` is a key that nobody has: who may read a prefix only names one below it."""
         dial, tls = _dialer(transport), tls or TLS()
         where = [parse_endpoint(endpoint) for endpoint in endpoints]
         self._scope = Scope()
@@ -86,7 +96,8 @@ class Etcd:
         self._streams = Channel(where, tls, dial, self._scope, self._greet_for_streams)
         self._caller = Caller(self._calls, self._login, patience)
         self._writer = Writer(self._caller)
-        self._probe = messages.RangeRequest(key=PROBE, count_only=True).SerializeToString()
+        self._nobody = probe
+        self._probe = messages.RangeRequest(key=probe, count_only=True).SerializeToString()
         self._lineage = Lineage()
         self._asking: list[asyncio.Future[int]] | None = None  # those whom the probe under way will answer
         self._next: list[asyncio.Future[int]] = []  # those who came after it was sent
@@ -150,7 +161,7 @@ class Etcd:
 
     async def _listen(self) -> None:
         """Leave a connection for watches whose member is silent, though it need only answer from its own memory."""
-        question = requests.get(PROBE, 0, serializable=True)
+        question = requests.get(self._nobody, 0, serializable=True)
         while True:
             await asyncio.sleep(PULSE)
             transport, began = self._streams.live, self._loop.time()
@@ -164,7 +175,12 @@ class Etcd:
 
     async def _greet_for_streams(self, transport: Transport) -> None:
         await self._login.greet(transport)
-        raw = await transport.unary(messages.STATUS, b"", TRY)
+        try:
+            raw = await transport.unary(messages.STATUS, b"", TRY)
+        except EtcdError as error:
+            if error.code != PERMISSION_DENIED:  # from 3.6 on it is for administrators
+                raise
+            raw = b""
         self.version = messages.StatusResponse.FromString(raw).version
         self.progress_requests_ok = answers_progress(parse_version(self.version))
 

@@ -65,15 +65,36 @@ async def _connect(loop: asyncio.AbstractEventLoop, connection: Connection, endp
             await loop.create_unix_connection(lambda: connection, path)
         return
     context: ssl.SSLContext | None = tls.context() if endpoint.scheme == "https" else None
-    transport, _ = await loop.create_connection(
-        lambda: connection,
-        endpoint.host,
-        endpoint.port,
-        ssl=context,
-        server_hostname=(tls.server_name or endpoint.host) if context else None,
-    )
+    name = (tls.server_name or endpoint.host) if context else None
+    reached = await _reach(loop, endpoint)
+    try:
+        transport, _ = await loop.create_connection(lambda: connection, sock=reached, ssl=context, server_hostname=name)
+    except BaseException:
+        reached.close()
+        raise
     if context is not None and transport.get_extra_info("ssl_object").selected_alpn_protocol() != "h2":
         raise EtcdError(UNAVAILABLE, "the server does not speak HTTP/2", sent=False)
+
+
+async def _reach(loop: asyncio.AbstractEventLoop, endpoint: Endpoint) -> socket.socket:
+    """Return a connection to the first address of the endpoint's name that answers; each has its share of the time."""
+    found = await loop.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
+    late = loop.time() + CONNECT_TIMEOUT
+    failed: OSError = OSError(f"{endpoint.host} has no address")
+    for left, (family, kind, protocol, _, address) in zip(range(len(found), 0, -1), found, strict=True):
+        reached = socket.socket(family, kind, protocol)
+        try:
+            reached.setblocking(False)
+            async with asyncio.timeout((late - loop.time()) / left):
+                await loop.sock_connect(reached, address)
+            return reached
+        except OSError as error:  # TimeoutError is one
+            reached.close()
+            failed = error
+        except BaseException:
+            reached.close()
+            raise
+    raise failed
 
 
 @contextmanager

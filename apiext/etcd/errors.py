@@ -112,7 +112,13 @@ def stale_token(error: EtcdError) -> bool:
 
 def is_transient(error: EtcdError) -> bool:
     """Tell whether a read may be tried again, here or on another endpoint."""
-    return not error.sent or error.code in {CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE} or _stopping(error)
+    passing = error.code in {CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE}
+    return not error.sent or passing or _stopping(error) or from_learner(error)
+
+
+def from_learner(error: EtcdError) -> bool:
+    """Tell whether a member says that it only learns yet, and answers nobody."""
+    return "not supported for learner" in error.message  # the status was UNAVAILABLE before 3.6
 
 
 def _stopping(error: EtcdError) -> bool:

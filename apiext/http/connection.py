@@ -44,7 +44,6 @@ _FIELD = 300  # bytes of memory that a field takes besides its text
 _HEAD_END = b"\r\n\r\n"
 _JOIN_BELOW = 64 * 1024  # bytes of a body that is sent in one piece with its head
 _SLOW_BODY = "Timeout: the body of the request did not arrive in time"
-_USER_TIMEOUT_MS = 30_000  # a peer that acknowledges nothing for so long is dead
 
 
 class Service(Protocol):
@@ -87,7 +86,7 @@ class ApiHandler(Turns):
         self.certificate_user: User | None = None
         self.is_proxy = False
         self.seen_headers: object = None
-        self.seen_plain = False
+        self.seen_plain: tuple[bool, ...] = ()
 
     # --- life of the connection ---
 
@@ -99,7 +98,8 @@ class ApiHandler(Turns):
         certificate = found.getpeercert(True) if found is not None else None
         if found is not None and certificate:
             self._believe(found, certificate)
-        _set_option(transport, socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", _USER_TIMEOUT_MS)
+        # Linux ends those, too, whose peer acknowledges but takes nothing: a reader may pause for minutes
+        _set_option(transport, socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", round(limits.UNREAD_TIMEOUT * 1000))
         if self._keepalive_handle is not None:
             self._keepalive_handle.cancel()
         self._next_keepalive_close_time = self._loop.time() + limits.HEAD_TIMEOUT
@@ -196,7 +196,7 @@ class ApiHandler(Turns):
             messages = [(_ErrInfo(431, _HeadTooLongError(), ""), EMPTY_PAYLOAD)]
         if fast is not None and len(messages) == 1 and not upgraded and self._answered(fast, *messages[0]):
             return
-        self._alone = data.find(_HEAD_END) + len(_HEAD_END) == len(data)
+        self._alone = _is_one_head(data)
         self._queue(messages)
         self._upgraded = upgraded
         if upgraded and tail:
@@ -208,7 +208,7 @@ class ApiHandler(Turns):
         Who sends a head behind a request that is under way, or trailers behind its body, that have no end, is cut off.
         """
         body = self._request.payload if self._request is not None else EMPTY_PAYLOAD
-        self._alone = False
+        self._alone = self.is_new and _is_one_head(data)
         before = self._request_count, body.total_bytes
         waited_for = self._close and not body.is_eof()
         self._close = self._close and not waited_for
@@ -268,6 +268,8 @@ class ApiHandler(Turns):
         if message.version.major != 1:  # the parser takes 0.9 and 2.0 as well
             self.refuse(400, None)
             return False
+        if message.path == "*" and message.method == "OPTIONS":  # upstream: Go's server answers it before any handler
+            return self._send(audit_id(""), Reply(200, ""), 0)
         sender = self._sender
         if sender is None or message.raw_headers != self._sent:
             sender = self._sender = Sender(message.headers)
@@ -366,20 +368,29 @@ class ApiHandler(Turns):
         if payload.is_eof() and payload.exception() is None:  # all is here: nothing has to wait, nor to be resumed
             found = b"".join(payload._buffer)
             payload._buffer.clear()
-            return _bounded(found, limit)
-        length = request.message.headers.get("Content-Length", "")
-        if length and int(length) > limit:
-            raise status.too_large(limit)
+            return self._bounded(found, limit, len(found))
+        length = int(request.message.headers.get("Content-Length", "") or 0)
+        self._bounded(b"", limit, length)
         if not payload.is_eof() and _expects_continue(request.message) and self.transport is not None:
             request.continued = True
             self.transport.write(responses.CONTINUE)
         try:
             async with asyncio.timeout(limits.BODY_TIMEOUT):
-                return await _read(payload, limit)
+                return self._bounded(await _read(payload, limit), limit, length)
         except TimeoutError as error:
             raise StatusError(408, "Timeout", _SLOW_BODY) from error
         except web.RequestPayloadError as error:
             raise status.bad_request("the body of the request could not be read") from error
+
+    def _bounded(self, data: bytes, limit: int, length: int) -> bytes:
+        """Return a body; StatusError 413 over the limit. What is left of a long one ends the connection, as Go's.
+
+        ``length`` is that of the whole body, 0 if it is not known.
+        """
+        if len(data) <= limit >= length:
+            return data
+        self._close = self._close or not 0 < length <= limit + limits.BODY_SKIPPED
+        raise status.too_large(limit)
 
     def origin(self) -> tuple[str, str]:
         """Return the request target as it was sent, and the address of the client, empty when it has none."""
@@ -422,6 +433,10 @@ class ApiHandler(Turns):
             log.error(*args, **kw)
 
 
+def _is_one_head(data: bytes) -> bool:
+    return data.find(_HEAD_END) + len(_HEAD_END) == len(data)
+
+
 def _pieces(parts: Iterable[bytes]) -> Iterator[list[bytes | memoryview]]:
     """Yield the parts in pieces of about limits.TLS_WRITE bytes."""
     piece: list[bytes | memoryview] = []
@@ -458,19 +473,13 @@ def _expects_continue(message: RawRequestMessage) -> bool:
     return message.version >= HttpVersion11 and message.headers.get("Expect", "").lower() == "100-continue"
 
 
-def _bounded(data: bytes, limit: int) -> bytes:
-    if len(data) > limit:
-        raise status.too_large(limit)
-    return data
-
-
 async def _read(payload: StreamReader, limit: int) -> bytes:
     found = bytearray()
     began = monotonic()
     while piece := await payload.readany():
         found += piece
         if len(found) > limit:
-            raise status.too_large(limit)
+            break
         if monotonic() - began > limits.LOOP_BUDGET / 4:  # each piece may bring the next at once, of small chunks
             await asyncio.sleep(0)
             began = monotonic()

@@ -36,14 +36,18 @@ class Caller(Protocol):
     certificate_user: User | None
     is_proxy: bool
     seen_headers: object
-    seen_plain: bool
+    seen_plain: tuple[bool, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Road:
-    """How to the objects under one collection path, and where their requests are counted."""
+    """How to the objects under one collection path, and where their requests are counted.
+
+    ``typed``: they exist in protobuf, which a client may like better.
+    """
 
     resource: GroupResource
+    typed: bool
     viewer: Viewer
     namespace: str
     cold: Callable[[], bool]
@@ -89,12 +93,14 @@ class FastPath:
             self._catalog = catalog
         path, _, name = target[: -len(TAIL)].rpartition("/")
         road = self._roads[path] if path in self._roads else self._learn(path, catalog)
-        if road is None or not name or "%" in name or "?" in name:
+        if road is None or not caller.seen_plain[road.typed] or not name or "%" in name or "?" in name:
             return None
         view = self._view(road, name)
         if view is None:
             return None
         size = len(view) + 1
+        if size > limits.GZIP_FROM:
+            return None  # the ordinary way compresses it, or tells that it would
         reply = b"%b%b\r\nContent-Length: %d\r\n\r\n%b\n" % (
             self._start(),
             audit_id(headers.get("Audit-Id", "")).encode(),
@@ -121,26 +127,32 @@ class FastPath:
             self._head = _HEAD % (self._always + date)
         return self._head
 
-    def _is_plain(self, headers: Headers, caller: Caller) -> bool:
-        """Whether requests with these headers are a known user's, and answered with views as they are."""
+    def _is_plain(self, headers: Headers, caller: Caller) -> tuple[bool, ...]:
+        """Whether requests with these headers are a known user's, and answered with views as they are.
+
+        The first is about objects without a Go type upstream, the second about those with one; empty: neither.
+        """
         gate = self._gate
+        accept = headers.get("Accept", "")
         try:
-            wanted = negotiation.output(headers.get("Accept", ""), typed=False)
             # not by the gate, which would count an attempt: each request is one, wherever it is answered
             user = gate.authenticator.authenticate(headers.get("Authorization", ""), caller.certificate_user)
         except (StatusError, BadCredential):
-            return False
+            return ()
         if user is None and not gate.anonymous:
-            return False
-        pretty = negotiation.wants_pretty((), headers.get("User-Agent", ""))
+            return ()
         if user is not None and impersonation.account_of(user.name) is not None:
-            return False  # its token ends some day
-        special = headers.get("Expect", "") or impersonation.is_meant(headers) or caller.is_proxy
+            return ()  # its token ends some day
         if self._origins and headers.get("Origin", ""):
-            return False  # pages of other origins are told more
+            return ()  # pages of other origins are told more
         if gate.pages is not None and pages.may_be_read_by_one(headers):
-            return False
-        return self.open and wanted.plain and not pretty and not special
+            return ()
+        pretty = negotiation.wants_pretty((), headers.get("User-Agent", ""))
+        special = headers.get("Expect", "") or impersonation.is_meant(headers) or caller.is_proxy
+        if not self.open or pretty or special:
+            return ()
+        plain = _is_plain(accept, typed=False), _is_plain(accept, typed=True)
+        return plain if any(plain) else ()
 
     def _learn(self, path: str, catalog: Catalog) -> Road | None:
         """Remember where a collection path leads; None for paths that are no collection of plain objects."""
@@ -169,6 +181,7 @@ class FastPath:
         assert sizes is not None, "answers to reads are measured"
         return Road(
             target.served.stored_resource,
+            target.typed,
             target.served.view,
             info.namespace or "",
             target.served.cold,
@@ -176,3 +189,10 @@ class FastPath:
             seconds,
             sizes,
         )
+
+
+def _is_plain(accept: str, *, typed: bool) -> bool:
+    try:
+        return negotiation.output(accept, typed=typed).plain
+    except StatusError:
+        return False

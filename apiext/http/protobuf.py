@@ -54,10 +54,15 @@ def _item_message(api_version: str, kind: str) -> str | None:
 # --- reading ---
 
 
-def decode(raw: bytes) -> Document:
-    """Return the JSON document of an enveloped object; raises DecodeError for bytes or kinds that are none of ours."""
+def decode(raw: bytes, wanted: tuple[str, str] = ("", "")) -> Document:
+    """Return the JSON document of an enveloped object; raises DecodeError for bytes or kinds that are none of ours.
+
+    ``wanted`` are the apiVersion and kind of an envelope that does not tell them.
+    """
     unknown = _open(raw)
-    api_version, kind = unknown.typeMeta.apiVersion, unknown.typeMeta.kind
+    api_version, kind = unknown.typeMeta.apiVersion, unknown.typeMeta.kind or wanted[1]
+    if api_version.count("/") > 1 or not api_version.rpartition("/")[2]:  # upstream: it has no version
+        api_version = wanted[0]
     name, item = messages().get((api_version, kind)), _item_message(api_version, kind)
     version = api_version.rpartition("/")[2]
     try:

@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from apiext import limits
@@ -53,6 +54,8 @@ class Target:
         self.tables = not endpoint.review and (endpoint.name, served.resource) != ("status", _DEFINITIONS)
 
 
+Decode = Callable[[bytes], tuple[Document, list[str]]]
+"""Body → its document and the notes about its duplicate keys; raises DecodeError."""
 VerbHandler = Callable[["Resources", Exchange, Target], Awaitable[Answer]]
 
 
@@ -345,15 +348,17 @@ def _encoding(exchange: Exchange, target: Target) -> str:
 
 async def _body(target: Target, encoding: str, raw: bytes) -> Body:
     """Return a decoded body; 400 with upstream's text for what cannot be decoded (ERR-11)."""
+    decode = BODIES[encoding]
+    if encoding == PROTOBUF:  # what an envelope does not tell of its kind the URL does
+        decode = partial(_from_protobuf, wanted=expected_kind(target.served, target.endpoint))
     try:
-        document, duplicates = await _decoded(encoding, raw)
+        document, duplicates = await _decoded(encoding, raw, decode)
     except DecodeError as error:
         raise unreadable_body(target.served, target.endpoint, error, raw) from error
-    return Body(document, duplicates, encoding, raw, BODIES[encoding])
+    return Body(document, duplicates, encoding, raw, decode)
 
 
-async def _decoded(encoding: str, raw: bytes) -> tuple[Document, list[str]]:
-    decode = BODIES[encoding]
+async def _decoded(encoding: str, raw: bytes, decode: Decode) -> tuple[Document, list[str]]:
     if len(raw) < limits.DECODE_OFF_LOOP.get(encoding, limits.MAX_BODY):
         return decode(raw)
     return await asyncio.to_thread(decode, raw)
@@ -374,8 +379,8 @@ def _from_yaml(raw: bytes) -> tuple[Document, list[str]]:
     return _object(document), duplicates
 
 
-def _from_protobuf(raw: bytes) -> tuple[Document, list[str]]:
-    return protobuf.decode(raw), []
+def _from_protobuf(raw: bytes, wanted: tuple[str, str] = ("", "")) -> tuple[Document, list[str]]:
+    return protobuf.decode(raw, wanted), []
 
 
 def _object(document: Any) -> Document:
@@ -386,7 +391,7 @@ def _object(document: Any) -> Document:
     return document
 
 
-BODIES: Mapping[str, Callable[[bytes], tuple[Document, list[str]]]] = {
+BODIES: Mapping[str, Decode] = {
     JSON: _from_json,
     YAML: _from_yaml,
     PROTOBUF: _from_protobuf,
@@ -403,7 +408,7 @@ async def _delete_options(resources: Resources, exchange: Exchange) -> Document 
     try:
         if encoding == PROTOBUF:
             return protobuf.decode_delete_options(raw)
-        document, duplicates = await _decoded(encoding, raw)
+        document, duplicates = await _decoded(encoding, raw, BODIES[encoding])
     except DecodeError as error:
         raise status.bad_request(str(error)) from error
     if duplicates and encoding == JSON:

@@ -302,14 +302,16 @@ def find(catalog: Catalog, info: RequestInfo, warnings: list[str] | None = None)
     served = resource.versions.get(info.version) if resource is not None else None
     none = info.verb == "proxy" and _is_own(catalog, info)  # only custom resources have such paths
     if none or resource is None or served is None or not _in_scope(served, info, resource):
-        if _is_own(catalog, info):
-            raise status.resource_not_found()
-        return responses.page_not_found()
+        if not _is_own(catalog, info):
+            return responses.page_not_found()
+        if resource is not None and served is not None and not none and _is_everywhere(resource, served, info):
+            raise status.StatusError(405, "MethodNotAllowed", NOT_ALLOWED, {})
+        raise status.resource_not_found()
     if warnings is not None and served.deprecation_warning:
         warnings.append(served.deprecation_warning)
     endpoint = served.endpoints.get(info.subresource)
     # recorded: custom resources ignore what follows a subresource
-    if endpoint is None or (info.rest and _is_own(catalog, info)) or (resource.review and info.name):
+    if endpoint is None or (info.rest and _is_own(catalog, info)) or _has_no_such_path(resource, served, info):
         if _is_own(catalog, info):
             raise status.resource_not_found()
         raise status.not_found(GroupResource(served.group, served.resource), info.name)
@@ -322,6 +324,19 @@ def find(catalog: Catalog, info: RequestInfo, warnings: list[str] | None = None)
 def _is_own(catalog: Catalog, info: RequestInfo) -> bool:
     """Whether a URL lies in a group that is the server's own."""
     return info.prefix == "api" or (bool(info.group) and is_builtin(catalog, info.group))
+
+
+def _is_everywhere(resource: ServedResource, served: ServedVersion, info: RequestInfo) -> bool:
+    """Whether a URL names what is stored of a resource in all namespaces, which can be read only."""
+    return served.namespaced and info.namespace is None and not info.name and not resource.review
+
+
+def _has_no_such_path(resource: ServedResource, served: ServedVersion, info: RequestInfo) -> bool:
+    """Whether the server's own API has no route for a resource that it has: it is 404 for every method (ERR-14)."""
+    everywhere = served.namespaced and info.namespace is None
+    if resource.review:
+        return bool(info.name) or info.verb == "watch" or everywhere
+    return everywhere and bool(info.name) and resource.builtin
 
 
 def _in_scope(served: ServedVersion, info: RequestInfo, resource: ServedResource) -> bool:

@@ -29,6 +29,7 @@ from apiext.http.gate import Gate
 from apiext.http.health import Health, version_document
 from apiext.http.openid import Issuer
 from apiext.http.operations import Operations
+from apiext.http.plain import Telling
 from apiext.http.renewal import Renewal
 from apiext.http.resources import Resources
 from apiext.http.routes import Routes
@@ -75,6 +76,7 @@ def tls_context(certificate: str, key: str) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
     load_pair(context, certificate, key)
+    context.sslobject_class = Telling
     return context
 
 

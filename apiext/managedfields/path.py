@@ -86,9 +86,30 @@ _INDEX = re.compile(r"[+-]?[0-9]{1,18}\Z")
 _ORDER = {"f:": 0, "k:": 1, "v:": 2, "i:": 3}
 
 
-def order(element: str) -> tuple[int, str]:
-    """Return the sort key of an element: fields, keys, values, indices (upstream: PathElement.Compare)."""
-    return (_ORDER.get(element[:2], -1), element[2:])
+def order(element: str) -> tuple[Any, ...]:
+    """Return the sort key of an element: fields, keys, values, indices, each by what it says (PathElement.Compare)."""
+    kind, text = element[:2], element[2:]
+    rank = _ORDER.get(kind, -1)
+    if kind == "k:":
+        return (rank, tuple((name, _value_order(one)) for name, one in sorted(orjson.loads(text).items())))
+    if kind == "v:":
+        return (rank, _value_order(orjson.loads(text)))
+    return (rank, int(text) if kind == "i:" else text)
+
+
+def _value_order(item: Any) -> tuple[Any, ...]:
+    """Return the sort key of a value: numbers, texts, truths, lists, maps, and null last."""
+    if isinstance(item, bool):
+        return (2, item)
+    if isinstance(item, (int, float)):
+        return (0, item)
+    if isinstance(item, str):
+        return (1, item)
+    if isinstance(item, list):
+        return (3, tuple(map(_value_order, item)))
+    if isinstance(item, dict):
+        return (4, tuple((name, _value_order(item[name])) for name in sorted(item)))
+    return (5,)
 
 
 def shown(path: Sequence[str]) -> str:

@@ -19,6 +19,7 @@ class CoerceError(ValueError):
         self.error = error
 
 
+_NO_TEXT = "must be a string"
 _KIND_TEXT = "may have mixed case, but should otherwise match: "
 
 
@@ -72,7 +73,7 @@ def _type_meta(value: Document, path: str, drop: bool) -> None:
     for name in ("apiVersion", "kind"):
         if name in value and not isinstance(value[name], str):
             if not drop:
-                raise CoerceError(invalid(child(path, name), value[name], "must be a string"))
+                raise CoerceError(invalid(child(path, name), value[name], _NO_TEXT))
             del value[name]
 
 
@@ -94,7 +95,7 @@ def _metadata(value: Document, path: str, drop: bool, unknown: list[str]) -> Non
 def errors(node: Structural, value: Any, path: str = "", *, root: bool = False) -> list[FieldError]:
     """Return what is wrong with embedded resources at and below a node; never ratcheted (MET-005).
 
-    They are in form: ``coerce`` took them.
+    What ``coerce`` has taken is in form. Applies, and objects of another kind, have not been there.
     """
     found: list[FieldError] = []
     if not (root or matters(node)):
@@ -124,7 +125,9 @@ def _resource_errors(value: Document, path: str) -> list[FieldError]:
     return found
 
 
-def _api_version_errors(text: str, path: str) -> list[FieldError]:
+def _api_version_errors(text: Any, path: str) -> list[FieldError]:
+    if not isinstance(text, str):
+        return [invalid(path, text, _NO_TEXT)]
     if not text:
         return [invalid(path, text, "must not be empty")]
     if parse_group_version(text) is None:
@@ -132,7 +135,9 @@ def _api_version_errors(text: str, path: str) -> list[FieldError]:
     return []
 
 
-def _kind_errors(text: str, path: str) -> list[FieldError]:
+def _kind_errors(text: Any, path: str) -> list[FieldError]:
+    if not isinstance(text, str):
+        return [invalid(path, text, _NO_TEXT)]
     if not text:
         return [invalid(path, text, "must not be empty")]
     faults = dns1035_label(lower(text))
@@ -140,7 +145,10 @@ def _kind_errors(text: str, path: str) -> list[FieldError]:
 
 
 def _metadata_errors(metadata: Any, path: str) -> list[FieldError]:
-    made, _ = objectmeta.coerce(metadata, path)
+    try:
+        made, _ = objectmeta.coerce(metadata, path)
+    except ValueError as error:
+        return [invalid(path, metadata, str(error))]
     if not made.get("name"):
         made["name"] = "fakename"  # upstream: a name is not required here
     return objectmeta.validate(made, bool(made.get("namespace")), path_segment, path)

@@ -11,7 +11,7 @@ from apiext.etcd.client import Etcd, WatchHandle, prefix_end
 from apiext.etcd.errors import Closed, EtcdError
 from apiext.meta.names import GroupResource
 from apiext.storage.backfill import backfill
-from apiext.storage.collection import Collection, Decoder, Slice
+from apiext.storage.collection import Collection, Decoder
 from apiext.storage.compaction import Compactor
 from apiext.storage.etcd_store import EtcdStore, key_outcome, refusal
 from apiext.storage.fanout import Watcher
@@ -20,6 +20,7 @@ from apiext.storage.keys import Keys, bounds, relative
 from apiext.storage.progress import Progress
 from apiext.storage.pump import Pump
 from apiext.storage.sealing import Sealings, Unsealed
+from apiext.storage.snapshot import Slice
 from apiext.storage.store import (
     Entry,
     FutureRevision,
@@ -36,7 +37,6 @@ log = logging.getLogger(__name__)
 
 _FIRST_PAUSE, _LAST_PAUSE = 0.05, 2.0  # seconds between tries of a fill
 _ASKS_BEFORE_TOUCH = 3  # unanswered progress requests
-_NOBODY = "\0"  # a key that nobody has: reading it at a revision tells whether that is still there
 
 
 class CachedStore:
@@ -202,6 +202,13 @@ class CachedStore:
         except ValueError as error:
             raise col.fault(key, col.broken_value(kv.mod_revision, kv.value, error)) from error
 
+    async def unchanged(self, col: Collection, revision: int) -> bool:
+        """Tell whether the cache shows a collection as it was at a revision, which etcd still has; as at_revision."""
+        await self.at_least(revision, col)
+        if col.unchanged_since(revision):
+            await self._store.get(self.keys.nobody, revision)  # the cache would not know that it was compacted
+        return col.unchanged_since(revision)
+
     async def at_revision(
         self, col: Collection, namespace: str | None, revision: int, *, after: str = "", limit: int = 0
     ) -> Slice:
@@ -209,11 +216,8 @@ class CachedStore:
 
         Raises Compacted, FutureRevision (after waiting as at_least), Malformed, Unavailable.
         """
-        await self.at_least(revision, col)
-        if col.unchanged_since(revision):
-            await self._store.get(_NOBODY, revision)  # the cache would not know that the revision was compacted
-            if col.unchanged_since(revision):
-                return col.page(namespace, after, limit)._replace(revision=revision)
+        if await self.unchanged(col, revision):
+            return col.page(namespace, after, limit)._replace(revision=revision)
         prefix = col.prefix + bounds(namespace)[0]
         began = perf_counter()
         try:
@@ -427,7 +431,7 @@ class CachedStore:
             try:
                 async with self._filling:
                     col.unready()  # a re-fill may have made it so: changes are to be kept from here on
-                    col.early.clear()
+                    col.forget_early()
                     sealing, began = col.sealing, perf_counter()
                     state, broken, revision = await self._store.whole(col, 0)
                     self._took("list", col, began)

@@ -6,7 +6,6 @@ from bisect import bisect_left
 from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 from sys import intern
-from typing import NamedTuple
 
 from apiext import limits
 from apiext.meta.names import GroupResource
@@ -29,7 +28,7 @@ from apiext.storage.sealing import (
     opened,
 )
 from apiext.storage.segments import Segments
-from apiext.storage.snapshot import Piece, Snapshot, batches, pieces_of, size_of
+from apiext.storage.snapshot import Piece, Slice, Snapshot, batches, pieces_of, size_of
 from apiext.storage.store import Entry, FutureRevision, Malformed, NotReady, NotSealed, Sealed, Viewer
 from apiext.storage.values import Broken, differences, entry_of, json_object, secret_of
 from apiext.storage.waiting import EarlyChange, Waiting
@@ -39,18 +38,6 @@ log = logging.getLogger(__name__)
 
 Decoder = Callable[[bytes], bytes]
 """A stored value → its JSON; raises ValueError for a value that is none of the kind's encodings."""
-
-
-class Slice(NamedTuple):
-    """A page: entries in key order, the revision they are at, how many follow, and where they begin ("": none do).
-
-    ``next`` is relative to the prefix listed (collection or namespace) and ends in NUL, as tokens carry it (RV-005).
-    """
-
-    entries: Sequence[Entry]
-    revision: int
-    remaining: int
-    next: str
 
 
 class Collection:
@@ -273,6 +260,7 @@ class Collection:
     def keep(self, sealing: Sealing | None, waiting: Waiting | None, progress: Reached) -> None:
         """Keep values in a way from now on; with one that waits for plug-ins the collection may be behind the store."""
         self.sealing = sealing
+        self.ahead.clear()  # what another way has opened counts no more
         if sealing is not None and sealing.waits:
             self.waiting = self.waiting or waiting
         elif self.waiting is not None:
@@ -320,9 +308,10 @@ class Collection:
         found = await asyncio.to_thread(opened, sealing, self.prefix, others, self.decode)
         self.ahead |= {id(one.value): one for one in found if sealing is self.sealing}
 
-    def close_again(self, value: bytes) -> None:
+    def close_again(self, value: bytes | None) -> None:
         """Forget what was opened ahead: nobody will read it."""
-        self.ahead.pop(id(value), None)
+        if self.ahead:
+            self.ahead.pop(id(value), None)
 
     def _opened(self, sealing: Sealing, key: str, revision: int, value: bytes) -> Entry:
         ours, raw = self.sealed.get(key), self.pending.get(key)
@@ -366,19 +355,25 @@ class Collection:
 
     def apply(self, key: str, revision: int, value: bytes | None) -> None:
         """Take a change from the root watch; value None is a deletion."""
-        if not self.taking:
+        if self.taking:
+            self.take(key, revision, value, waited=False)
+        else:
             self.early.append((key, revision, value))
-        elif revision > self._floor and (place := split_relative(key, self.namespaced)):
-            self._apply(key, place, revision, value)
 
-    def take(self, key: str, revision: int, value: bytes | None) -> None:
-        """Take a change that has waited for its key."""
+    def take(self, key: str, revision: int, value: bytes | None, *, waited: bool = True) -> None:
+        """Show a change, one that has waited for its key or not."""
         if revision > self._floor and (place := split_relative(key, self.namespaced)):
-            self._apply(key, place, revision, value, waited=True)
+            self._apply(key, place, revision, value, waited=waited)
+        else:
+            self.close_again(value)
 
-    def _apply(
-        self, key: str, place: tuple[str, str], revision: int, value: bytes | None, *, waited: bool = False
-    ) -> None:
+    def forget_early(self) -> None:
+        """Forget the changes that were kept: a fill begins, which brings them, or there is nobody to show them."""
+        early, self.early = self.early, []
+        for _, _, value in early:
+            self.close_again(value)
+
+    def _apply(self, key: str, place: tuple[str, str], revision: int, value: bytes | None, *, waited: bool) -> None:
         state, broken = self._state, self.broken.get(key)
         previous = broken.last if broken else state.index.get(key)
         self._indexes.mark(key)
@@ -480,7 +475,7 @@ class Collection:
         self.dropped = True
         self.end_watches()
         self.unready()
-        self.early = []
+        self.forget_early()
         self.history.reset(self.history.floor)
         self._filled.set()
 

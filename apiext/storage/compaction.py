@@ -33,6 +33,10 @@ class Compactor:
             return await self._full()
         except errors.FutureRevision:
             self._head = 0  # the store went back in time
+        except errors.AuthError as error:
+            log.warning(
+                "etcd was not compacted (%s): let its user write %s, or leave it to others", error, KEY.decode()
+            )
         except errors.EtcdError as error:
             log.warning("etcd was not compacted: %s", error)
         return 0

@@ -31,7 +31,6 @@ from apiext.storage.store import (
 )
 from apiext.storage.values import Broken
 
-_PAGE_BYTES = 4 * 1024 * 1024  # bytes of a page when values are large
 _SLICE_BYTES = 512 * 1024  # bytes of values that are checked at a stretch
 _NO_LEASE = "requested lease not found"  # etcd's words
 _FIRST_PAGE = 16  # objects of a first page, whose sizes nobody knows yet
@@ -150,7 +149,7 @@ class EtcdStore:
             coming = page.count - seen if not limit else min(left, page.count - seen)
             if not self._room.fits(coming * (average + _OVERHEAD)):
                 raise Overloaded(f"{_NO_ROOM} for {coming:,} objects of {average:,} bytes")
-            size = max(1, min(limits.ETCD_PAGE, left, 4 * size, _PAGE_BYTES // average))
+            size = max(1, min(limits.ETCD_PAGE, left, 4 * size, limits.PART_BYTES // average))
         if page.more:
             state.remaining = page.count - seen
             state.following = page.kvs[-1].key.decode()[len(prefix) :] + "\0"

@@ -26,6 +26,11 @@ class Keys:
         return f"{self.root}.apiext/guards/{definition_name}"
 
     @property
+    def nobody(self) -> str:
+        """A key that nobody has; an etcd user who may read the prefix may ask for it."""
+        return f"{self.root}\0"
+
+    @property
     def progress(self) -> str:
         """The key that is written to make the root watch move when foreign keys moved the store."""
         return f"{self.root}.apiext/progress"

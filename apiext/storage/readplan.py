@@ -1,10 +1,13 @@
 """Where a list is read, and at which revision: the table of RV-003, RV-005…007."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from apiext import limits
 from apiext.documents.quotes import go_quote
 from apiext.storage import continuation
+from apiext.storage.store import Entry, bytes_of
 
 Source = Literal["cache", "fresh", "at_least", "exact"]
 
@@ -83,3 +86,9 @@ def parse_revision(text: str) -> int:
     if number >= 2**64:
         raise BadRevision(text, "value out of range")
     return number
+
+
+def next_part(size: int, entries: Sequence[Entry]) -> int:
+    """Return how many objects to read next after a part of that size: more, since too few of these were selected."""
+    average = bytes_of(entries) // len(entries) if entries else 0
+    return max(1, min(2 * size, limits.ETCD_PAGE, limits.PART_BYTES // (average + 1)))

@@ -22,6 +22,18 @@ def _size(entry: Entry) -> int:
     return entry.size
 
 
+class Slice(NamedTuple):
+    """A page: entries in key order, the revision they are at, how many follow, and where they begin ("": none do).
+
+    ``next`` is relative to the prefix listed (collection or namespace) and ends in NUL, as tokens carry it (RV-005).
+    """
+
+    entries: Sequence[Entry]
+    revision: int
+    remaining: int
+    next: str
+
+
 class Chunk:
     """About limits.SEGMENT entries in key order, and the bytes that segments.py remembers here.
 

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
+from apiext.documents.errors import DecodeError
+from apiext.tools.manifests import decode, parts
 
 Manifest = Mapping[str, Any]
 Source = str | Path | Manifest | Iterable["str | Path | Manifest"]
@@ -17,8 +18,8 @@ _FIRST = ("Namespace", "CustomResourceDefinition")  # other objects need them
 def read(source: Source) -> list[Manifest]:
     """Return the objects of a source: definitions and namespaces first, else as they stand; lists are taken apart.
 
-    Of a directory all its YAML and JSON files count, by name, without those of directories below it. Raises OSError,
-    yaml.YAMLError, and ValueError for what is no object.
+    Of a directory all its YAML and JSON files count, by name, without those of directories below it. Scalars mean what
+    they mean to kubectl. Raises OSError, and ValueError for a text that cannot be read and what is no object.
     """
     found = list(_objects(source))
     return sorted(found, key=lambda manifest: manifest["kind"] not in _FIRST)
@@ -40,7 +41,11 @@ def _of_path(path: Path) -> Iterator[Manifest]:
             if file.suffix in _SUFFIXES and file.is_file():
                 yield from _of_path(file)
         return
-    for document in yaml.load_all(path.read_bytes(), Loader=yaml.CSafeLoader):
+    for line, piece in parts(path.read_bytes()):
+        try:
+            document, _ = decode(piece)
+        except DecodeError as error:
+            raise ValueError(f"{path}:{line}: {error}") from error
         if document is not None:
             yield from _taken_apart(document, str(path))
 

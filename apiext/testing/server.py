@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -14,8 +13,8 @@ from types import TracebackType
 from typing import Any
 
 from apiext import limits
-from apiext.etcd.server import DIE_WITH_PARENT
-from apiext.testing import documents, inventory
+from apiext.testing import child, documents, inventory, proxies
+from apiext.testing.directories import Directory
 from apiext.testing.documents import Manifest, Source
 from apiext.testing.inventory import DEFINITIONS, Resource
 from apiext.tools.access import Access, from_kubeconfig
@@ -69,9 +68,9 @@ class Server:
 
     def start(self) -> None:
         """Start the server and wait until it is ready; raises ServerNotReady."""
-        directory = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="apiext-")))
+        directory = self._stack.enter_context(Directory())
         try:
-            access = self._join(directory) if self._running else self._serve(directory)
+            access = self._join(directory.path) if self._running else self._serve(directory)
             self._api = Api(access, MANAGER)
             self._kept = frozenset(inventory.objects(self._api))
         except BaseException:
@@ -83,17 +82,14 @@ class Server:
         self.kubeconfig.write_text(json.dumps(_kubeconfig(self.url)))
         return Access(self.url)
 
-    def _serve(self, directory: Path) -> Access:
+    def _serve(self, own: Directory) -> Access:
+        directory = own.path
         ready, self._log = directory / "ready.json", directory / "server.log"
         command = [
-            sys.executable, "-I", "-S", "-c", DIE_WITH_PARENT, str(os.getpid()),
             sys.executable, "-P", "-m", "apiext", "serve", "--port=0", f"--data-dir={directory / 'data'}",
             f"--ready-file={ready}", *self._flags,
         ]  # fmt: skip
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=_environment()
-            )
+        self._process = child.start(command, self._log, _environment(), [own.descriptor])
         late = time.monotonic() + limits.TOOL_PATIENCE
         while not ready.exists():
             if self._process.poll() is not None or time.monotonic() > late:
@@ -131,7 +127,7 @@ class Server:
     @property
     def environment(self) -> dict[str, str]:
         """The variables with which kubectl, Helm and client libraries find the server."""
-        return {"KUBECONFIG": str(self.kubeconfig)}
+        return {"KUBECONFIG": str(self.kubeconfig), **proxies.bypass(self.url)}
 
     def apply(self, source: Source, namespace: str = "default") -> list[dict[str, Any]]:
         """Apply files, directories or objects, as ``kubectl apply --server-side --force-conflicts`` does.

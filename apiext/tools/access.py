@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from apiext.documents.encoding import decode_yaml
+from apiext.documents.errors import DecodeError
 from apiext.trust import as_go, load_pair
 
 INSECURE = "http://127.0.0.1:8080"  # where a server with --insecure listens, and kubectl without a kubeconfig looks
@@ -66,8 +66,8 @@ def _kubeconfig(named: str, environment: Mapping[str, str]) -> Path | None:
 def from_kubeconfig(file: Path, context: str = "") -> Access:
     """Return the access that a context of a kubeconfig describes; raises AccessError."""
     try:
-        document = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeError, yaml.YAMLError) as error:
+        document, _ = decode_yaml(file.read_bytes())
+    except (OSError, DecodeError) as error:
         raise AccessError(f"{file}: {error}") from error
     if not isinstance(document, dict):
         raise AccessError(f"{file} is no kubeconfig")
@@ -79,6 +79,8 @@ def from_kubeconfig(file: Path, context: str = "") -> Access:
     if not url.startswith(("http://", "https://")):
         raise AccessError(f"{file}: the cluster of context {wanted} has no http or https server")
     token = user.get("token") or _text(file, user.get("tokenFile"))
+    if not isinstance(token, str):
+        raise AccessError(f"{file}: the token of context {wanted} is no text, put it into quotes")
     if not token and not _holds(user, "client-certificate") and (user.get("exec") or user.get("auth-provider")):
         raise AccessError(
             f"{file}: the user of context {wanted} logs in by a plug-in; give --server and --token instead"

@@ -103,23 +103,29 @@ class Api:
         return Answer(response.status, _document(raw)), float(after) if after.isdecimal() else 0.0
 
     def _connection(self) -> http.client.HTTPConnection:
-        kept: http.client.HTTPConnection | None = getattr(self._kept, "connection", None)
+        kept: _Kept | None = getattr(self._kept, "connection", None)
         if kept is None:
             timeout = limits.TOOL_TIMEOUT
-            kept = (
+            kept = self._kept.connection = _Kept(
                 http.client.HTTPSConnection(self._host, self._port, timeout=timeout, context=self._tls)
                 if self._secure
                 else http.client.HTTPConnection(self._host, self._port, timeout=timeout)
             )
-            self._kept.connection = kept
-        return kept
+        return kept.connection
 
     def close(self) -> None:
         """Hang up the connection of this thread."""
-        kept: http.client.HTTPConnection | None = getattr(self._kept, "connection", None)
-        if kept is not None:
-            kept.close()
-            self._kept.connection = None
+        self._kept.connection = None
+
+
+class _Kept:
+    """A connection that is hung up with the thread that has it."""
+
+    def __init__(self, connection: http.client.HTTPConnection) -> None:
+        self.connection = connection
+
+    def __del__(self) -> None:
+        self.connection.close()
 
 
 def _document(raw: bytes) -> Mapping[str, Any]:

@@ -9,16 +9,16 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from apiext.auth import certificates
 from apiext.auth import kubeconfig as own
 from apiext.config import default_data_dir
-from apiext.documents.encoding import encode_yaml
+from apiext.documents.encoding import decode_yaml, encode_yaml
 from apiext.meta.time import parse_duration
+from apiext.tools.manifests import parts
 
 ADMIN = "admin.kubeconfig"
 _MANY = {"clusters": "cluster", "users": "user", "contexts": "context"}
+_LIFE = "24h"
 _LOCK_PATIENCE = 5.0  # seconds until a lock that stays is told of
 
 
@@ -38,7 +38,11 @@ def for_user(directory: Path, user: str, groups: Sequence[str], life: timedelta)
         raise KubeconfigError(f"{cluster['server']} asks nobody who they are (--insecure)")
     if not (directory / "pki" / "ca.key").exists():
         raise KubeconfigError(f"{directory} has no authority: the server was given its certificates")
-    certificate, key = certificates.issue_client(certificates.load_authority(directory / "pki"), user, groups, life)
+    try:
+        authority = certificates.load_authority(directory / "pki")
+        certificate, key = certificates.issue_client(authority, user, groups, life)
+    except (OSError, ValueError) as error:
+        raise KubeconfigError(f"no certificate can be made: {error}") from error
     found = own.document(own.Access(str(cluster["server"]), certificate=certificate, key=key))
     found["clusters"][0]["cluster"] = dict(cluster)
     return found
@@ -79,8 +83,13 @@ def removed(known: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def change(file: Path, name: str, given: Mapping[str, Any] | None, *, switch: bool) -> None:
-    """Merge into a file, or take out of it (``given`` is None), under client-go's lock; raises KubeconfigError."""
+    """Merge into a file, or take out of it (``given`` is None), under client-go's lock; raises KubeconfigError.
+
+    A file without anything to take out stays as it is.
+    """
     file = file.resolve() if file.is_symlink() else file  # a link stays one
+    if given is None and not file.exists():
+        return
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = _locked(file.with_name(f"{file.name}.lock"))
@@ -89,7 +98,8 @@ def change(file: Path, name: str, given: Mapping[str, Any] | None, *, switch: bo
     try:
         known = _read(file) if file.exists() and file.stat().st_size else {}
         found = removed(known, name) if given is None else merged(known, given, name, switch=switch)
-        certificates.write_private(file, encode_yaml(found))
+        if found != known:
+            certificates.write_private(file, encode_yaml(found))
     except OSError as error:
         raise KubeconfigError(str(error)) from error
     finally:
@@ -110,9 +120,12 @@ def _locked(lock: Path) -> Path:
 
 def _read(file: Path, otherwise: str = "") -> Mapping[str, Any]:
     try:
-        found = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
+        raw = file.read_bytes()
+        found, _ = decode_yaml(raw)  # as kubectl reads it: what is written again means the same
+    except (OSError, ValueError) as error:
         raise KubeconfigError(otherwise or f"{file}: {error}") from error
+    if len(list(parts(raw))) > 1:
+        raise KubeconfigError(f"{file} has several documents, of which kubectl reads the first")
     if not isinstance(found, dict):
         raise KubeconfigError(f"{file} is no kubeconfig")
     for many, one in _MANY.items():
@@ -138,11 +151,9 @@ def parser() -> argparse.ArgumentParser:
             "--data-dir", default="", metavar="DIR", help="data directory of the server (default: that of serve)"
         )
         if name == "print":
-            command.add_argument("--user", default="", help="name of a user, who gets a certificate")
-            command.add_argument("--groups", default="", metavar="A,B", help="groups of that user")
-            command.add_argument(
-                "--ttl", default="24h", metavar="DURATION", help="life of the certificate (default 24h)"
-            )
+            command.add_argument("--user", help="name of a user, who gets a certificate")
+            command.add_argument("--groups", metavar="A,B", help="groups of that user")
+            command.add_argument("--ttl", metavar="DURATION", help=f"life of the certificate (default {_LIFE})")
             continue
         command.add_argument("--kubeconfig", default="", metavar="FILE", help="default: the first of $KUBECONFIG that "
                              "is there, else ~/.kube/config")  # fmt: skip
@@ -154,7 +165,7 @@ def parser() -> argparse.ArgumentParser:
 
 def run(arguments: Sequence[str]) -> int:
     """Do what is asked; return the exit code."""
-    options = parser().parse_args(list(arguments))
+    options = _options(arguments)
     directory = Path(options.data_dir or os.environ.get("APIEXT_DATA_DIR") or default_data_dir(os.environ))
     try:
         if options.command == "print":
@@ -171,14 +182,29 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    """Return what is asked; a variable of the shell that is not set is a usage error, not the administrator."""
+    found = parser()
+    options = found.parse_args(list(arguments))
+    if options.command != "print":
+        if not options.name:
+            found.error("--name is empty")
+    elif options.user == "":
+        found.error("--user is empty")
+    elif options.user is None and (options.groups is not None or options.ttl is not None):
+        found.error("--groups and --ttl are for a --user")
+    return options
+
+
 def _printed(directory: Path, options: argparse.Namespace) -> Mapping[str, Any]:
-    if not options.user:
+    if options.user is None:
         return admin(directory)
+    ttl = _LIFE if options.ttl is None else options.ttl
     try:
-        life = parse_duration(options.ttl)
+        life = parse_duration(ttl)
     except ValueError as error:
-        raise KubeconfigError(f"--ttl {options.ttl}: {error}") from error
+        raise KubeconfigError(f"--ttl {ttl}: {error}") from error
     if life <= 0:
-        raise KubeconfigError(f"--ttl {options.ttl}: use a time to come, as 1h")
-    groups = [group for group in options.groups.split(",") if group]
+        raise KubeconfigError(f"--ttl {ttl}: use a time to come, as 1h")
+    groups = [group for group in (options.groups or "").split(",") if group]
     return for_user(directory, options.user, groups, timedelta(seconds=life))

@@ -12,13 +12,13 @@ from apiext.catalog.builtin.definitions import definitions_resource
 from apiext.catalog.served import ServedVersion
 from apiext.crd.definition import GROUP, KIND
 from apiext.documents.document import Document
-from apiext.documents.encoding import decode_json, decode_yaml
 from apiext.documents.errors import DecodeError
 from apiext.documents.quotes import go_quote
 from apiext.meta import objectmeta
 from apiext.meta.fields import FieldError
 from apiext.schema.budget import DEFAULTS
-from apiext.tools.places import Places, parts
+from apiext.tools.manifests import decode, parts
+from apiext.tools.places import Places
 
 ERROR, WARNING = "error", "warning"
 MODES = ("Ignore", "Warn", "Strict")
@@ -87,7 +87,7 @@ def lint(file: str, raw: bytes, mode: str) -> Iterator[Finding | str]:
     for first, piece in parts(raw):
         places = Places(piece, first)
         try:
-            document, notes = (decode_json if piece.lstrip()[:1] == b"{" else decode_yaml)(piece)
+            document, notes = decode(piece)
         except DecodeError as error:
             yield Finding(file, first, ERROR, "", "", str(error))
             continue

@@ -1,12 +1,10 @@
-"""Where in a file a field stands: the documents of a YAML text with their first lines, and the line of a field path."""
+"""Where in a file a field stands: the line of a field path."""
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import yaml
 
-_SEPARATOR = re.compile(rb"(?m)^---(?:[ \t].*)?$\n?")
 _STEP = re.compile(r"\[([^\]]*)\]|([^.\[\]]+)")
 _LOADER: Any = yaml.CSafeLoader
 HOISTED = (  # where errors say that something is, and where it is in a v1 definition (CRD-005, CRD-006)
@@ -19,18 +17,6 @@ HOISTED = (  # where errors say that something is, and where it is in a v1 defin
     ("spec.conversion.conversionReviewVersions", "spec.conversion.webhook.conversionReviewVersions"),
     ("status.storedVersions", "spec.versions"),
 )
-
-
-def parts(raw: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the documents of a text that are not empty, each with the number of its first line."""
-    start, line = 0, 1
-    for found in (*_SEPARATOR.finditer(raw), None):
-        piece = raw[start : found.start() if found else len(raw)]
-        if any(text.strip() and not text.lstrip().startswith(b"#") for text in piece.splitlines()):
-            yield line, piece
-        if found:
-            line += raw.count(b"\n", start, found.end())
-            start = found.end()
 
 
 class Places:

@@ -67,7 +67,7 @@ async def _served(verbs: Verbs, call: Call, outcome: Outcome) -> Outcome:
     if entry is not None and call.served.group_resource == deletes.DEFINITIONS:
         with suppress(StoreError):
             await verbs.definitions.seen(entry.revision)
-    await verbs.definitions.everywhere()
+    await verbs.definitions.everywhere(call.served.group_resource)
     return outcome
 
 
@@ -190,7 +190,7 @@ async def delete_collection(verbs: Verbs, call: Call, document: Document | None)
     page = await read.list_page(verbs, call, replace(options, limit=options.limit or maxsize))
     gone = await deletes.delete_each(verbs, call, await page.shown(call.served.view), wanted)
     if call.served.typed:
-        await verbs.definitions.everywhere()
+        await verbs.definitions.everywhere(call.served.group_resource)
     return Outcome(200, document=deletes.as_list(call, gone, page))
 
 

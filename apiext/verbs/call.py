@@ -1,6 +1,6 @@
 """One request as the verbs see it, and what they answer: nothing of HTTP, nothing of etcd."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -16,6 +16,7 @@ from apiext.catalog.served import Endpoint, LiveCatalog, ServedResource, ServedV
 from apiext.conversion.webhook import Converter
 from apiext.documents.document import Document
 from apiext.documents.encoding import decode_json
+from apiext.meta.names import GroupResource
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.segments import Segments
 from apiext.storage.store import Entry, Guard, Made, Viewer, bytes_of, held
@@ -50,6 +51,14 @@ class Call:
     size: int = 0
     convert: Callable[[NeedsConversion], Awaitable[None]] | None = None
     exact: bool = False
+
+    def warn(self, notes: Iterable[str]) -> None:
+        """Add notes to the warnings of the answer, each once however many there are."""
+        seen = set(self.warnings)
+        for note in notes:
+            if note not in seen:
+                seen.add(note)
+                self.warnings.append(note)
 
     @property
     def annotations(self) -> dict[str, str]:
@@ -145,8 +154,11 @@ class Definitions(Protocol):
     def has_peers(self) -> bool:
         """Whether other workers answer at the same port."""
 
-    async def everywhere(self) -> None:
-        """Wait until the other workers, if any, go by the configuration that this one has seen."""
+    async def everywhere(self, written: GroupResource | None = None) -> None:
+        """Wait until the other workers, if any, go by the configuration that this one has seen.
+
+        ``written`` is what was written, if it may be something that configures nothing.
+        """
 
     async def begin_deletion(self, name: str, uid: str) -> Guard:
         """Change the guard of a definition to terminating, before its deletionTimestamp is written."""

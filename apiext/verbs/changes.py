@@ -1,6 +1,7 @@
 """Change makers: each kind of write as a function from what is shown to what is wanted."""
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from apiext.documents import json_patch, merge_patch, strategic_merge
 from apiext.documents.document import Document, View, clone
@@ -135,6 +136,7 @@ def strategic_change(call: Call, raw: bytes, validation: str) -> Change:
     if not isinstance(patch, dict):
         raise _wrong_root(patch, "map[string]interface {}", "")
     lists = {**MERGE_KEYS, **call.served.merge_keys}
+    has_whole = _with_whole_numbers(patch) is not patch
 
     def change(shown: View) -> Document:
         try:
@@ -145,6 +147,8 @@ def strategic_change(call: Call, raw: bytes, validation: str) -> Change:
         def quoted() -> str:
             return go_print(strategic_merge.left_over(shown, patch, lists))
 
+        if has_whole:
+            patched = _with_whole_numbers(patched)
         return restore_patched(call, patched, duplicates, validation, quoted)
 
     return change
@@ -174,3 +178,22 @@ def _decode(raw: bytes, prefix: str, within: str = "Go value") -> tuple[object, 
 def _wrong_root(value: object, wanted: str, prefix: str) -> status.StatusError:
     kind = _GO_KINDS.get(type(value), "null")
     return status.bad_request(f"{prefix}json: cannot unmarshal {kind} into Go value of type {wanted}")
+
+
+def _with_whole_numbers(value: Any) -> Any:
+    """Return a document with the integers that floats without a fraction are, itself if it has none of those.
+
+    upstream: they are converted where an integer is wanted, and print as integers elsewhere
+    """
+    if value.__class__ is float:
+        return int(value) if abs(value) < _INT64 and value.is_integer() else value
+    if value.__class__ is dict:
+        found = {name: _with_whole_numbers(item) for name, item in value.items()}
+        return found if any(found[name] is not item for name, item in value.items()) else value
+    if value.__class__ is list:
+        items = [_with_whole_numbers(item) for item in value]
+        return items if any(one is not other for one, other in zip(items, value, strict=True)) else value
+    return value
+
+
+_INT64 = 2.0**63

@@ -13,7 +13,7 @@ from apiext.conversion.review import ConversionError
 from apiext.documents.document import Document
 from apiext.meta import status
 from apiext.storage.indexes import chosen_of
-from apiext.storage.store import Entry, Made, held
+from apiext.storage.store import Entry, Made, Ready, held
 from apiext.verbs import threads
 from apiext.verbs.call import Call, Verbs
 from apiext.verbs.selection import Selection, by_name
@@ -84,6 +84,7 @@ class Stage:
     ) -> None:
         self._verbs = verbs
         self._terms = by_name(selection)
+        self._by_labels = selection.by_labels
         self._resource = call.resource
         self._served: ServedVersion = call.served
         self._failed = failed
@@ -93,12 +94,13 @@ class Stage:
         return all(term.matches(entry) for term in self._terms)
 
     def now(self, entry: Entry) -> Entry | None:
-        """Return the entry if frames can be made of it at once."""
+        """Return the entry if frames can be made of it at once; with the labels of what is shown, if they count."""
+        view = self._served.view
         try:
-            entry.view(self._served.view)
+            text = entry.view(view)
         except NeedsConversion:
             return None
-        return entry
+        return held((entry,), view, (Ready(text, entry.revision),))[0] if self._by_labels else entry
 
     def prepare(self, entries: Sequence[Entry], then: Callable[[Sequence[Entry] | bytes], None]) -> None:
         """Have entries shown and hand them over in their order; or the frame of the ERROR that ends the watch."""
@@ -124,8 +126,9 @@ async def chosen(
     verbs: Verbs, call: Call, selection: Selection, entries: Sequence[Entry], limit: int = 0
 ) -> list[Entry]:
     """Return the entries that are selected as the call's version shows them; one more than a limit at most."""
-    terms, found = by_name(selection), list[Entry]()
-    candidates = await chosen_of(entries, lambda entry: all(term.matches(entry) for term in terms))
+    terms, found, candidates = by_name(selection), list[Entry](), entries
+    if terms:
+        candidates = await chosen_of(entries, lambda entry: all(term.matches(entry) for term in terms))
     for start in range(0, len(candidates), STEP):
         part = await shown(verbs, call, candidates[start : start + STEP])
         found += part if selection.matches is None else await chosen_of(part, selection.matches)

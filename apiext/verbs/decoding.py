@@ -72,10 +72,12 @@ def _in_go_order(call: Call, body: Body) -> Document:
 
 def warn(call: Call, notes: Sequence[str]) -> None:
     """Add notes to the warnings of the answer, those of a YAML text line by line (WRI-013)."""
-    for note in notes:
-        head, *lines = note.split("\n  ")
-        found = lines if head in _YAML_NOTES else [note]
-        call.warnings.extend(line for line in found if line not in call.warnings)
+    call.warn(line for note in notes for line in _lines(note))
+
+
+def _lines(note: str) -> list[str]:
+    head, *lines = note.split("\n  ")
+    return lines if head in _YAML_NOTES else [note]
 
 
 def normalize_patched(

@@ -64,6 +64,9 @@ async def _attempt(verbs: Verbs, call: Call, collection: Collection, entry: Entr
         check_own_preconditions(call, old, options)
     else:
         check_preconditions(call, old, options)
+    code = 202 if options.orphan_dependents is False else 200
+    if marker is _mark_namespace and _waits(old):
+        return Outcome(code, entry=entry)
     # upstream: definitions and namespaces are deleted as the ones that they were found to be
     told = options if marker is _mark or options.uid else replace(options, uid=old["metadata"].get("uid"))
     attributes = attributes_of(call, "DELETE", told, None, old)
@@ -73,7 +76,6 @@ async def _attempt(verbs: Verbs, call: Call, collection: Collection, entry: Entr
     kept, guard = await marker(verbs, call, old, options)
     if kept is None:
         return await _remove(verbs, call, collection, entry, old, options)
-    code = 202 if options.orphan_dependents is False else 200
     raw = await threads.encoded(call, kept)
     if raw == entry.raw:
         return Outcome(code, entry=entry)
@@ -205,14 +207,18 @@ def set_terminating(document: Document, now: str) -> Document:
     return conditions.with_status(document, conditions=conditions.with_condition(known, terminating, now))
 
 
+def _waits(namespace: View) -> bool:
+    """Return whether a namespace that is going is still to be emptied: another delete of it asks nobody."""
+    return bool(namespace["metadata"].get("deletionTimestamp") and (namespace.get("spec") or {}).get("finalizers"))
+
+
 async def _mark_namespace(verbs: Verbs, call: Call, document: Document, options: DeleteOptions) -> Marked:
     """Hold a namespace until its contents are gone, and until asked again if nothing is to empty it (NSP-005)."""
-    if document["metadata"].get("deletionTimestamp") and not (document.get("spec") or {}).get("finalizers"):
+    if document["metadata"].get("deletionTimestamp"):
         return await _mark(verbs, call, document, options)
-    if not document["metadata"].get("deletionTimestamp"):
-        document["metadata"]["deletionTimestamp"] = verbs.clock()
-        metadata.set_finalizers(document, _held_by(metadata.finalizers(document), options))
-        document["status"] = {**(document.get("status") or {}), "phase": "Terminating"}
+    document["metadata"]["deletionTimestamp"] = verbs.clock()
+    metadata.set_finalizers(document, _held_by(metadata.finalizers(document), options))
+    document["status"] = {**(document.get("status") or {}), "phase": "Terminating"}
     document["metadata"].pop("resourceVersion", None)
     return document, None
 

@@ -10,7 +10,7 @@ from apiext.admission.metrics import Metrics
 from apiext.admission.plugins import plugins
 from apiext.admission.versions import Convert, plain_conversion
 from apiext.auth.authorization import Attributes, Authorizer
-from apiext.auth.user import ACCOUNT_PREFIX, User, service_account
+from apiext.auth.user import ACCOUNT_PREFIX, User, account_groups
 from apiext.catalog.converted import Converted, NeedsConversion
 from apiext.catalog.served import LiveCatalog, ServedResource
 from apiext.cel.library.authorization import Question
@@ -91,9 +91,9 @@ def _may(authorizer: Authorizer, user: Requester, asked: Question) -> tuple[bool
     """Return what an expression is told about a user, or about the service account that it names."""
     who = user if isinstance(user, User) else User(user.name, tuple(user.groups), user.uid)
     if asked.user:
-        namespace, _, name = asked.user.removeprefix(ACCOUNT_PREFIX).partition(":")
-        who = service_account(namespace, name)
-    if asked.path:
+        namespace = asked.user.removeprefix(ACCOUNT_PREFIX).partition(":")[0]
+        who = User(asked.user, account_groups(namespace))  # upstream: it has not proved who it is
+    if asked.path is not None:
         decision = authorizer(Attributes(who, asked.verb, asked.path, at_path=True))
     else:
         place = (asked.resource, asked.subresource, asked.namespace, asked.name)

@@ -21,7 +21,7 @@ def judge(call: Call, new: Document, old: View | None) -> None:
     broken, notes = served.rules(new, old, errors)
     errors += broken
     if notes:
-        call.warnings.extend(note for note in notes if note not in call.warnings)
+        call.warn(notes)
     if errors:
         raise status.invalid(identity.own_kind(served, new), str(new["metadata"].get("name", "")), errors)
     if not served.typed:  # upstream: only custom objects are told about their finalizers

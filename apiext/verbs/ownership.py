@@ -300,7 +300,8 @@ class Application:
         try:
             return call.served.complete(clone(found))
         except DecodeError as error:
-            raise status.unknown(self._unconverted(error)) from error
+            text = self._unconverted(error)
+            raise (status.bad_request if error.overflows else status.unknown)(text) from error
         except ValueError as error:
             raise status.unknown(str(error)) from error
 

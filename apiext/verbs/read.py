@@ -1,5 +1,6 @@
 """Get and list: where to read, at what revision, which part (RV rows)."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -8,8 +9,9 @@ from apiext.meta import status
 from apiext.meta.options import ListOptions
 from apiext.storage import continuation, readplan
 from apiext.storage.collection import Collection
-from apiext.storage.indexes import chosen_of
+from apiext.storage.keys import relative
 from apiext.storage.readplan import ListAsk, ReadPlan
+from apiext.storage.snapshot import Slice
 from apiext.storage.store import Compacted, Entry
 from apiext.storage.waiting import filled
 from apiext.verbs import converting, identity, threads
@@ -99,25 +101,37 @@ async def _at_least(verbs: Verbs, call: Call, collection: Collection, plan: Read
 
 
 async def _exact(verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan, selection: Selection) -> Page:
-    """Read at one revision from the store, part by part until the limit is full."""
-    found: list[Entry] = []
-    start, remaining = plan.after, 0
-    while True:
-        wanted = plan.limit - len(found) if plan.limit else 0
-        try:
-            part = await verbs.store.at_revision(collection, call.namespace, plan.revision, after=start, limit=wanted)
-        except Compacted as error:
-            if not plan.after:
-                raise
-            raise _expired_continue(plan) from error
-        entries = await converting.shown(verbs, call, part.entries)
-        found += entries if selection.matches is None else await chosen_of(entries, selection.matches)
-        start, remaining = part.next, part.remaining
-        if not start or (plan.limit and len(found) >= plan.limit):
-            break
+    """Read at one revision: what is selected from the cache if that is still the state, else from the store."""
+    try:
+        part = None
+        if selection.matches is not None and await verbs.store.unchanged(collection, plan.revision):
+            part = await _selected(verbs, call, collection, plan, selection)
+        if part is None or not collection.unchanged_since(plan.revision):
+            part = await _read(verbs, call, collection, plan, selection)
+    except Compacted as error:
+        if not plan.after:
+            raise
+        raise _expired_continue(plan) from error
     cached = plan.revision >= call.resource.guard_revision  # a changed definition has a new cache
-    token = continuation.encode(start, plan.revision, cached=cached) if start else ""
-    return Page(plan.revision, entries=found, token=token, remaining=_shown(remaining, token, selection))
+    token = continuation.encode(part.next, plan.revision, cached=cached) if part.next else ""
+    return Page(plan.revision, entries=part.entries, token=token, remaining=_shown(part.remaining, token, selection))
+
+
+async def _read(verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan, selection: Selection) -> Slice:
+    """Read from the store, part by part until the limit is full; parts grow where few objects are selected."""
+    found: list[Entry] = []
+    start, wanted = plan.after, plan.limit
+    while True:
+        part = await verbs.store.at_revision(collection, call.namespace, plan.revision, after=start, limit=wanted)
+        left = plan.limit - len(found)
+        chosen = await converting.chosen(verbs, call, selection, part.entries, left if plan.limit else 0)
+        if plan.limit and len(chosen) >= left:
+            following = _following(chosen[left - 1], part.entries, call, collection) or part.next
+            return Slice(found + chosen[:left], plan.revision, part.remaining, following)
+        found += chosen
+        start, wanted = part.next, readplan.next_part(wanted, part.entries)
+        if not start:
+            return Slice(found, plan.revision, 0, "")
 
 
 def _expired_continue(plan: ReadPlan) -> status.StatusError:
@@ -143,9 +157,32 @@ async def _cut(verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan,
     if _of_one(call, selection):
         one = collection.get(call.namespace or "", selection.name)
         return Page(revision, entries=[one] if one is not None and selection.matches(one) else [])
-    found = await collection.select(selection.terms, call.namespace, plan.after, plan.limit)
-    token = continuation.encode(found.next, found.revision) if found.next else ""
-    return Page(found.revision, entries=found.entries, token=token)
+    return _page_of(await _selected(verbs, call, collection, plan, selection))
+
+
+def _page_of(part: Slice) -> Page:
+    token = continuation.encode(part.next, part.revision) if part.next else ""
+    return Page(part.revision, entries=part.entries, token=token)
+
+
+async def _selected(verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan, selection: Selection) -> Slice:
+    """Select from the cache as it is now, or becomes while an index is made."""
+    if not call.served.converts:
+        return await collection.select(selection.terms, call.namespace, plan.after, plan.limit)
+    page = collection.page(call.namespace, plan.after, 0)
+    found = await converting.chosen(verbs, call, selection, page.entries, plan.limit)
+    if not plan.limit or len(found) < plan.limit:
+        return Slice(found, page.revision, 0, "")
+    following = _following(found[plan.limit - 1], page.entries, call, collection)
+    return Slice(found[: plan.limit], page.revision, 0, following)
+
+
+def _following(last: Entry, entries: Sequence[Entry], call: Call, collection: Collection) -> str:
+    """Return where what comes after an entry begins, as tokens carry it; empty if it is the last of the entries."""
+    if (last.namespace, last.name) == (entries[-1].namespace, entries[-1].name):
+        return ""
+    inside = call.namespace is not None or not collection.namespaced
+    return f"{last.name}\0" if inside else f"{relative(last.namespace, last.name)}\0"
 
 
 SOURCES = {
@@ -167,11 +204,4 @@ async def _cut_converted(
         remaining = _shown(part.remaining, token, selection)
         convert = partial(converting.made, verbs, call) if verbs.converter is not None else None
         return Page(revision, None, part, token, remaining, convert)
-    page = collection.page(call.namespace, plan.after, 0)
-    found = await converting.chosen(verbs, call, selection, page.entries, plan.limit)
-    if not plan.limit or len(found) <= plan.limit:
-        return Page(revision, entries=found)
-    last = found[plan.limit - 1]
-    inside = call.namespace is not None or not collection.namespaced
-    key = last.name if inside else f"{last.namespace}/{last.name}"
-    return Page(revision, entries=found[: plan.limit], token=continuation.encode(f"{key}\0", revision))
+    return _page_of(await _selected(verbs, call, collection, plan, selection))

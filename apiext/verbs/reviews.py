@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from apiext.auth.authentication import BadCredential, bearer_token
+from apiext.auth.authentication import EXTRA_SPACE, BadCredential, bearer_token, has_extra_space
 from apiext.auth.authorization import Attributes, rules_of
 from apiext.auth.bonds import Account, BadToken, Bound
 from apiext.auth.rbac import document_of
@@ -21,6 +21,7 @@ from apiext.meta import objectmeta, status
 from apiext.meta.fields import FieldError, invalid, required
 from apiext.meta.names import GroupKind, GroupResource
 from apiext.meta.options import WriteOptions
+from apiext.meta.selectors import FieldSelector, LabelSelector, SelectorError
 from apiext.meta.time import render
 from apiext.verbs import decoding, identity, ownership, read
 from apiext.verbs.call import Body, Call, Outcome, Verbs
@@ -105,7 +106,44 @@ def _judged(verbs: Verbs, user: User, spec: View) -> Document:
         wanted = Attributes(user, other.get("verb", ""), other.get("path", ""), at_path=True)
     decision = verbs.authorizer(wanted)
     told: Document = {"reason": decision.reason} if decision.reason else {}
+    if ignored := _ignored(asked or {}):
+        told["evaluationError"] = "; ".join(ignored)
     return {"status": {"allowed": decision.allowed, **told}}
+
+
+def _ignored(asked: View) -> list[str]:
+    """Return what is said of selectors that cannot be read: who authorizes looks at none, as upstream's roles."""
+    told: list[str] = []
+    for name, (parse, fits) in _PARSERS.items():
+        selector = asked.get(name) or {}
+        requirements = selector.get("requirements") or ()
+        readable = [fits(one) for one in requirements] or [_parses(parse, selector.get("rawSelector", ""))]
+        if not all(readable):
+            part = "partially ignored" if any(readable) else "ignored"
+            told.append(f"spec.resourceAttributes.{name} {part} due to parse error")
+    return told
+
+
+def _parses(parse: Callable[[Any], object], given: object) -> bool:
+    try:
+        parse(given)
+    except SelectorError:
+        return False
+    return True
+
+
+def _fits_field(requirement: View) -> bool:
+    return requirement.get("operator") in {"In", "NotIn"} and len(requirement.get("values") or ()) == 1
+
+
+def _fits_label(requirement: View) -> bool:
+    return _parses(LabelSelector.from_document, {"matchExpressions": [requirement]})
+
+
+_PARSERS: Mapping[str, tuple[Callable[[str], object], Callable[[View], bool]]] = {
+    "fieldSelector": (FieldSelector.parse, _fits_field),
+    "labelSelector": (LabelSelector.parse, _fits_label),
+}
 
 
 def _user(spec: View) -> User:
@@ -202,6 +240,11 @@ async def _token(verbs: Verbs, call: Call, document: Document, permit: Permit) -
     if not token:
         raise status.bad_request("token is required for TokenReview in authentication")
     await permit(document)
+    header = f"Bearer {token}"
+    token = bearer_token(header)
+    if not token:
+        call.warnings += [EXTRA_SPACE] if has_extra_space(header) else []
+        return {"status": {"user": {}}}
     try:
         account = verbs.accounts.user(token, audiences) if verbs.accounts is not None else None
     except BadToken as error:  # those who do not know it are asked first
@@ -213,9 +256,7 @@ async def _token(verbs: Verbs, call: Call, document: Document, permit: Permit) -
     if verbs.authenticator is None or (audiences and not matching):
         return _unknown(_INVALID)
     try:
-        if bearer_token(f"Bearer {token}") != token:  # no header could bring it
-            raise BadCredential
-        user = verbs.authenticator.authenticate(f"Bearer {token}", None)
+        user = verbs.authenticator.authenticate(header, None)
     except BadCredential:
         return _unknown(_INVALID)
     return _known(user, matching) if user is not None else _unknown(_INVALID)

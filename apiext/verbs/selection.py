@@ -36,6 +36,11 @@ class Selection:
     namespace: str = ""
 
     @property
+    def by_labels(self) -> bool:
+        """Whether labels are asked about, which a conversion webhook may change."""
+        return bool(self.key[0])
+
+    @property
     def route(self) -> Term | None:
         """One of the terms that names its values."""
         return next((term for term in self.terms if term.values is not None), None)

@@ -10,6 +10,7 @@ from apiext.catalog import viewing
 from apiext.catalog.accessors import AccessorError
 from apiext.documents.document import Document, View
 from apiext.meta import fields, status
+from apiext.meta.names import GroupResource
 from apiext.meta.options import DeleteOptions, WriteOptions
 from apiext.storage.collection import Collection
 from apiext.storage.keys import Keys
@@ -175,8 +176,11 @@ def _read_back(call: Call, new: Document, resource_version: object = None) -> Do
 
 def _taken(call: Call, current: Entry, prefixed: bool) -> status.StatusError:
     """409 for a name that is taken; ``prefixed``: the object has a generateName, whoever chose the name."""
-    refuse = status.generate_name_conflict if prefixed else status.already_exists
-    error = refuse(call.served.group_resource, current.name)
+    if prefixed:  # upstream: of the group that it is stored in
+        stored = GroupResource(call.served.stored_resource.group, call.served.resource)
+        error = status.generate_name_conflict(stored, current.name)
+    else:
+        error = status.already_exists(call.served.group_resource, current.name)
     if current.raw and (viewing.parse(current.raw).get("metadata") or {}).get("deletionTimestamp"):
         error.message = f"object is being deleted: {error.message}"  # WRI-022
     return error

@@ -8,17 +8,19 @@ import ssl
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import lru_cache
 
 from apiext import limits
+from apiext.webhooks import certificates
 from apiext.webhooks.breaker import Breakers, Cut
 from apiext.webhooks.credentials import ANONYMOUS, Credentials, Users
-from apiext.webhooks.errors import Broken, CallError, Refused, TimedOut, TooLarge, Unreachable
+from apiext.webhooks.errors import Broken, CallError, Refused, TimedOut, TooLarge, Unreachable, Untrusted
 from apiext.webhooks.names import Names
 from apiext.webhooks.proxy import Proxy, proxy_of, tunnel
 from apiext.webhooks.resolver import Resolver
 from apiext.webhooks.target import Target
-from apiext.webhooks.trust import Contexts, failure_of
+from apiext.webhooks.trust import UNVERIFIED, Contexts, failure_of
 from apiext.webhooks.wire import Answer, Connection
 
 _READING = "unexpected error when reading response body. Please retry. Original error: "
@@ -74,6 +76,7 @@ class Client:
     ) -> bytes:
         """POST JSON and return the body of a 2xx answer; raises CallError with a Go client's text.
 
+        An answer of 429 or 5xx that says when to come back is asked for again, as long as there is time.
         ``timeout`` is in seconds and is told to the webhook; ``owner`` names the configuration or definition that
         shares one bulkhead and circuit; ``most`` is the largest answer in bytes; ``user`` is who the server is to it;
         ``empty`` takes an answer without a body for one.
@@ -100,6 +103,13 @@ class Client:
     async def _call(self, call: "_Call") -> bytes:
         try:
             answer = await self._exchange(call)
+            for _ in range(1, limits.WEBHOOK_TRIES):
+                if answer.again is None or (answer.status != 429 and answer.status < 500):
+                    break
+                call.in_body = False
+                async with asyncio.timeout_at(call.deadline):
+                    await asyncio.sleep(answer.again)
+                answer = await self._exchange(call)
         except TimeoutError as error:
             raise TimedOut(_READING + _DEADLINE if call.in_body else f"{call.prefix}{_DEADLINE}") from error
         except (TooLarge, Broken) as error:
@@ -182,7 +192,11 @@ class Client:
                 return await _dial(address, port, context, target.server_name)
             except (OSError, ssl.SSLError) as error:
                 shown = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
-                failure = failure or failure_of(error, target.server_name, shown)
+                failure = (
+                    failure
+                    or await _refused(error, address, port, target.server_name)
+                    or failure_of(error, target.server_name, shown)
+                )
         assert failure is not None
         raise failure
 
@@ -251,6 +265,15 @@ async def _dial(address: str, port: int, context: ssl.SSLContext | None, name: s
     shown = name if context is not None else None
     _, connection = await loop.create_connection(Connection, address, port, ssl=context, server_hostname=shown)
     return connection
+
+
+async def _refused(error: Exception, address: str, port: int, name: str) -> Untrusted | None:
+    """Return what is wrong with the certificate itself that was refused, None for nothing that can be found out."""
+    if not isinstance(error, ssl.SSLCertVerificationError):
+        return None
+    found = await certificates.shown(address, port, name)
+    why = None if found is None else certificates.fault(found, name, datetime.now(UTC))
+    return None if why is None else Untrusted(f"{UNVERIFIED}{why}")
 
 
 def refusal(answer: Answer) -> Refused:

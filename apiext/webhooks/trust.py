@@ -9,6 +9,7 @@ from apiext import limits
 from apiext.trust import as_go, load_pair
 from apiext.webhooks.errors import Unreachable, Untrusted
 
+UNVERIFIED = "tls: failed to verify certificate: "
 _VERIFY_TEXTS = {  # OpenSSL's verify codes
     9: "x509: certificate has expired or is not yet valid: its time has not come",
     10: "x509: certificate has expired or is not yet valid: its time is over",
@@ -95,7 +96,7 @@ def failure_of(error: Exception, name: str, address: str) -> Unreachable | Untru
     """Return what a failed dial or handshake means, in Go's words."""
     if isinstance(error, ssl.SSLCertVerificationError):
         text = _VERIFY_TEXTS.get(error.verify_code, f"x509: {error.verify_message}").format(name=name)
-        return Untrusted(f"tls: failed to verify certificate: {text}")
+        return Untrusted(f"{UNVERIFIED}{text}")
     if isinstance(error, ssl.SSLError):
         if error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG"):
             return Untrusted("tls: first record does not look like a TLS handshake")

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import cast
@@ -12,17 +13,22 @@ from apiext.webhooks.errors import Broken, CallError, TooLarge
 _NO_BODY = frozenset((204, 304))
 _RECORD = 16 * 1024  # bytes of a TLS record
 _MOST_AT_ONCE = 16 * _RECORD  # bytes that are read at a time
+_SECONDS = re.compile(rb"[+-]?[0-9]{1,18}")
 _BROKEN = "net/http: HTTP/1.x transport connection broken: "
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Status, content type and body of an answer; ``reusable`` when the connection may carry the next request."""
+    """Status, content type and body of an answer; ``reusable`` when the connection may carry the next request.
+
+    ``again`` is the number of seconds after which it wants to be asked once more, None if it does not say so.
+    """
 
     status: int
     content_type: str
     body: bytes
     reusable: bool
+    again: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +38,10 @@ class _Head:
     length: int | None
     chunked: bool
     reusable: bool
+    again: int | None
+
+    def answer(self, body: bytes, *, reusable: bool) -> Answer:
+        return Answer(self.status, self.content_type, body, self.reusable and reusable, self.again)
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -161,7 +171,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         head = self._head
         if error is None and head is not None and head.length is None and not head.chunked:
-            self._waiter.set_result(Answer(head.status, head.content_type, self._taken(self._end), False))
+            self._waiter.set_result(head.answer(self._taken(self._end), reusable=False))
             return
         if isinstance(error, ConnectionResetError | BrokenPipeError):
             text = "read tcp: read: connection reset by peer"
@@ -185,7 +195,7 @@ class Connection(asyncio.BufferedProtocol):
         head, come = self._head, self._end - self._start
         length = head.length
         if head.status in _NO_BODY:
-            return Answer(head.status, head.content_type, b"", head.reusable and not come)
+            return head.answer(b"", reusable=not come)
         if head.chunked:
             return self._parse_chunks(head)
         self._bound(come if length is None else length)
@@ -193,7 +203,7 @@ class Connection(asyncio.BufferedProtocol):
             self._lacking = 0 if length is None else length - come
             return None
         body = self._taken(self._start + length)
-        return Answer(head.status, head.content_type, body, head.reusable and come == length)
+        return head.answer(body, reusable=come == length)
 
     def _check_head(self) -> None:
         if self._end - self._start > limits.WEBHOOK_HEAD:
@@ -217,7 +227,7 @@ class Connection(asyncio.BufferedProtocol):
                 if trailer < 0 or last < trailer + 2:
                     return None
                 whole = buffer[end + 2 : last] == b"\r\n"  # trailers: read no further on this connection
-                return Answer(head.status, head.content_type, bytes(self._chunked), head.reusable and whole)
+                return head.answer(bytes(self._chunked), reusable=whole)
             self._bound(len(self._chunked) + size)
             if last < end + 4 + size:
                 return None
@@ -238,6 +248,7 @@ def _parse_head(raw: bytes) -> _Head:
     if len(parts) < 2 or not parts[0].startswith(b"HTTP/1.") or len(parts[1]) != 3 or not parts[1].isdigit():
         raise Broken(f"{_BROKEN}malformed HTTP response {_quoted(lines[0])}")
     length: int | None = None
+    again: int | None = None
     chunked, kind, connection = False, "", b""
     for line in lines[1:]:
         name, colon, value = line.partition(b":")
@@ -254,8 +265,10 @@ def _parse_head(raw: bytes) -> _Head:
             kind = value.decode("latin-1")
         elif lowered == b"connection":
             connection = value.lower()
+        elif lowered == b"retry-after" and _SECONDS.fullmatch(value):
+            again = int(value)
     reusable = parts[0] == b"HTTP/1.1" and b"close" not in connection
-    return _Head(int(parts[1]), kind, length, chunked, reusable)
+    return _Head(int(parts[1]), kind, length, chunked, reusable, again)
 
 
 def _length(value: bytes) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from tests.support.conversion_webhook import answer, crontab, failed, serve_cron
 from tests.support.definitions import Resource, definition, establish, fresh_group, serve
 from tests.support.events import event
 from tests.support.http_client import Client
+from tests.support.waiting import until
 
 running, hook = fixtures()
 
@@ -305,3 +307,31 @@ def test_custom_namespaces_are_selected_by_their_own_labels(api: Client, hook: W
         found = api.delete(f"/apis/{group}/v1/namespaces").expect(500)
     assert found["message"] == f"{PREFIX}resource name may not be empty"
     assert [request["name"] for request in hook.requests()] == ["a"]
+
+
+@pytest.mark.rows("NSP-005")
+def test_a_namespace_that_is_going_is_deleted_again_without_a_question(api: Client, hook: Webhook) -> None:
+    name = f"ns-{secrets.token_hex(4)}"
+    place = f"/api/v1/namespaces/{name}"
+    about = {"operations": ["DELETE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["namespaces"]}
+    mine = {"matchLabels": {"kubernetes.io/metadata.name": name}}
+    deny_all = webhook("v", hook.client_config(), about, namespaceSelector=mine)
+    api.post("/api/v1/namespaces", {"metadata": {"name": name}}).expect(201)
+    held = {"metadata": {"name": name}, "spec": {"finalizers": ["example.com/x"]}}
+    api.put(f"{place}/finalize", held).expect(200)
+    hook.answer = deny("keep it")
+    with configured(api, VALIDATING, deny_all):
+        api.delete(place).expect(400)
+    api.delete(place).expect(200)
+    hook.forget()
+    hook.answer = deny("keep it")
+    with configured(api, VALIDATING, deny_all):
+        for how in {}, {"dryRun": "All"}, {"propagationPolicy": "Foreground"}:
+            again = api.delete(place, **how).expect(200)
+            assert (again["status"]["phase"], again["spec"]) == ("Terminating", held["spec"])
+        wrong = api.delete(place, {"preconditions": {"uid": "x"}}).expect(409)
+        assert "Precondition failed: UID in precondition: x" in wrong["message"]
+        assert hook.reviews == []
+        api.put(f"{place}/finalize", {"metadata": {"name": name}, "spec": {}}).expect(200)
+        assert api.delete(place).status in {400, 404}  # the last one asks, unless the namespace went by itself
+    until(lambda: api.delete(place).status == 404, "the namespace is gone")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.admission import MUTATING, VALIDATING, configured, document, rule, webhook
-from tests.support.admission_webhook import deny, running_webhook
+from tests.support.admission_webhook import Answer, deny, page, running_webhook
 from tests.support.definitions import serve
 from tests.support.http_client import Client
 from tests.support.processes import SERVE, Etcd, running_server
@@ -133,3 +133,42 @@ def test_a_configuration_of_admission_that_cannot_be_used_ends_the_start(tmp_pat
     assert ended.returncode == 2, ended.stderr
     said = f"apiext: --admission-control-config-file {file}: expected AdmissionConfiguration, not None, Kind=Config"
     assert said in ended.stderr.decode()
+
+
+@pytest.mark.rows("ADM-008")
+def test_a_webhook_that_says_when_to_come_back_is_asked_again(api: Client, tmp_path: Path) -> None:
+    widgets = serve(api)
+    with (
+        running_webhook(tmp_path) as hook,
+        configured(api, VALIDATING, webhook("v", hook.client_config(), rule(widgets))),
+    ):
+
+        def busy(times: int) -> Answer:
+            return lambda _: page(503, b"", Retry_After="0") if len(hook.reviews) <= times else {"allowed": True}
+
+        hook.answer = busy(10)
+        api.post(widgets.path(), widgets.make("a"), dryRun="All").expect(201)
+        assert len(hook.reviews) == 11
+        assert len({request["uid"] for request in hook.requests()}) == 1
+        hook.forget()
+        hook.answer = busy(11)
+        refused = api.post(widgets.path(), widgets.make("a"), dryRun="All").expect(500)
+    assert refused["message"].endswith("the server is currently unable to handle the request")
+
+
+@pytest.mark.rows("ADM-011", "VER-009")
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [
+        (("a.svc",), "cannot validate certificate for 127.0.0.1 because it doesn't contain any IP SANs"),
+        (("a.svc", "10.0.0.1"), "certificate is valid for 10.0.0.1, not 127.0.0.1"),
+    ],
+)
+def test_certificates_for_others(api: Client, tmp_path: Path, names: tuple[str, ...], why: str) -> None:
+    widgets = serve(api)
+    with (
+        running_webhook(tmp_path, names) as hook,
+        configured(api, VALIDATING, webhook("v", hook.client_config(), rule(widgets))),
+    ):
+        refused = api.post(widgets.path(), widgets.make("a"), dryRun="All").expect(500)
+    assert refused["message"].endswith(f": tls: failed to verify certificate: x509: {why}")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.events import event as one_event
 from tests.support.http_client import Client
 from tests.support.processes import Etcd, running_server
 
@@ -51,6 +52,19 @@ def test_errors_name_the_stored_kind_and_deletes_do_not_propagate(api: Client) -
     assert f'fulfilled on Event "{name}": the UID' in other["message"]
     assert api.request("DELETE", f"{NEW}/{name}", {"propagationPolicy": "Orphan"}).expect(200)["status"] == "Success"
     assert api.get(f"{NEW}/{name}").expect(404)["message"] == f'events.events.k8s.io "{name}" not found'
+
+
+@pytest.mark.rows("ERR-04")
+def test_a_name_that_is_taken(api: Client) -> None:
+    path, wanted = one_event("events.k8s.io")
+    name = wanted["metadata"]["name"]
+    api.post(path, wanted).expect(201)
+    plain = api.post(path, wanted).expect(409)
+    assert plain["message"] == f'events.events.k8s.io "{name}" already exists'
+    # upstream: of the group that it is stored in
+    made = api.post(path, {**wanted, "metadata": {"name": name, "generateName": "x-"}}).expect(409)
+    assert made["message"].startswith(f'events "{name}" already exists, the server was not able to generate a unique')
+    assert made["details"] == {"name": name, "kind": "events", "retryAfterSeconds": 1}
 
 
 @pytest.mark.rows("ERR-09")

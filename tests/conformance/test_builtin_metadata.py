@@ -83,3 +83,22 @@ def test_a_new_core_event_is_judged_before_its_metadata(api: Client, about: str,
     }
     refused = api.post("/api/v1/namespaces/default/events", event).expect(422)
     assert [cause["field"] for cause in refused["details"]["causes"]] == fields
+
+
+@pytest.mark.rows("WRI-014")
+def test_an_outdated_annotation_of_an_account_is_warned_of_once(api: Client) -> None:
+    path, name = "/api/v1/namespaces/default/serviceaccounts", f"sa-{secrets.token_hex(4)}"
+    mark = "kubernetes.io/enforce-mountable-secrets"
+    instead = "deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"
+    warned = [f'299 - "metadata.annotations[{mark}]: {instead}"']
+    account = {"metadata": {"name": name, "annotations": {mark: "false"}}}
+    assert api.post(path, account, dryRun="All").warnings == warned
+    plain = api.post(path, {"metadata": {"name": name}})
+    assert (plain.status, plain.warnings) == (201, [])
+    place = f"{path}/{name}"
+    assert api.put(place, account).warnings == warned
+    for again in api.put(place, account), api.patch(place, {"metadata": {"annotations": {mark: "true"}}}):
+        assert (again.status, again.warnings) == (200, [])
+    assert api.patch(place, {"metadata": {"annotations": {mark: None}}}).warnings == []
+    assert api.patch(place, {"metadata": {"annotations": {mark: ""}}}).warnings == warned
+    api.delete(place).expect(200)

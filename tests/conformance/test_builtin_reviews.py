@@ -88,6 +88,38 @@ def test_questions_that_are_none(api: Client, path: str, kind: str, spec: dict[s
     assert says in ask(api, f"{AUTHORIZATION}/{path}", kind, spec).expect(code)["message"]
 
 
+FIELDS, LABELS = "fieldSelector", "labelSelector"
+IGNORED = "spec.resourceAttributes.{} ignored due to parse error"
+PARTLY = "spec.resourceAttributes.{} partially ignored due to parse error"
+SELECTORS: list[tuple[dict[str, Any], str]] = [
+    ({FIELDS: {"rawSelector": "a=b"}, LABELS: {"rawSelector": "a in (b)"}}, ""),
+    ({FIELDS: {"rawSelector": "a=b=c"}}, IGNORED.format(FIELDS)),
+    ({FIELDS: {"rawSelector": "a"}}, IGNORED.format(FIELDS)),
+    ({FIELDS: {"requirements": [{"key": "a", "operator": "NotIn", "values": ["x"]}]}}, ""),
+    ({FIELDS: {"requirements": [{"key": "a", "operator": "Exists"}]}}, IGNORED.format(FIELDS)),
+    ({FIELDS: {"requirements": [{"key": "a", "operator": "Nope", "values": ["x"]}]}}, IGNORED.format(FIELDS)),
+    ({FIELDS: {"requirements": [{"key": "a", "operator": "In", "values": ["x", "y"]}]}}, IGNORED.format(FIELDS)),
+    ({FIELDS: {"requirements": [{"key": "a", "operator": "In", "values": ["x"]}, {"key": "a", "operator": "Exists"}]}},
+     PARTLY.format(FIELDS)),
+    ({LABELS: {"requirements": [{"key": "a", "operator": "Exists"}]}}, ""),
+    ({LABELS: {"requirements": [{"key": "a", "operator": "Nope"}]}}, IGNORED.format(LABELS)),
+    ({LABELS: {"requirements": [{"key": "a", "operator": "In", "values": ["x"]}, {"key": "a", "operator": "Nope"}]}},
+     PARTLY.format(LABELS)),
+    ({LABELS: {"rawSelector": "a b"}, FIELDS: {"rawSelector": "a=\\b"}},
+     f"{IGNORED.format(FIELDS)}; {IGNORED.format(LABELS)}"),
+]  # fmt: skip
+
+
+@pytest.mark.rows("AUT-003")
+@pytest.mark.parametrize(("selectors", "error"), SELECTORS)
+def test_selectors_that_nobody_can_read_are_told_of(api: Client, selectors: dict[str, Any], error: str) -> None:
+    spec = {"resourceAttributes": {**ASKED, **selectors}}
+    found = ask(api, f"{AUTHORIZATION}/selfsubjectaccessreviews", "SelfSubjectAccessReview", spec).expect(201)
+    assert found["status"] == {"allowed": True, **({"evaluationError": error} if error else {})}
+    of_joe = ask(api, f"{AUTHORIZATION}/subjectaccessreviews", "SubjectAccessReview", {**spec, "user": "joe"})
+    assert of_joe.expect(201)["status"] == found["status"]
+
+
 # upstream: answers that are not stored are no tables
 @pytest.mark.rows("KUB-004", "ERR-11")
 @pytest.mark.parametrize(

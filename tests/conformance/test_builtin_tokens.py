@@ -33,7 +33,11 @@ def connect(tmp_path_factory: pytest.TempPathFactory, own_etcd: Etcd) -> Iterato
         config = yaml.safe_load(Path(server.ready["kubeconfig"]).read_text())
         admin = config["users"][0]["user"]["token"]
         tls = ssl.create_default_context(cafile=str(directory / "pki" / "ca.crt"))
-        yield lambda token=admin: Client(server.url, {"Authorization": f"Bearer {token}"}, tls)
+
+        def connected(token: str = admin) -> Client:
+            return Client(server.url, {"Authorization": f"Bearer {token}"}, tls)
+
+        yield connected
 
 
 def request(audiences: list[str] | None = None, seconds: int | None = None) -> dict[str, Any]:
@@ -65,6 +69,23 @@ def test_a_token_from_request_to_end(connect: Any) -> None:
         "status"
     ]
     assert gone == {"user": {}, "error": f'[invalid bearer token, serviceaccounts "{name}" not found]'}
+
+
+def test_a_token_is_reviewed_as_a_header_would_bring_it(connect: Any) -> None:
+    admin, name = connect(), f"sa-{secrets.token_hex(4)}"
+    admin.post(ACCOUNTS, {"metadata": {"name": name}}).expect(201)
+    of_account = admin.post(f"{ACCOUNTS}/{name}/token", request()).expect(201)["status"]["token"]
+    of_admin = connect.__defaults__[0]
+    for token in of_account, of_admin:
+        for sent in f"{token}\n", f"{token} ", f"{token} and more":
+            seen = admin.post(f"{REVIEWS}/tokenreviews", {"kind": "TokenReview", "spec": {"token": sent}})
+            assert seen.expect(201)["status"].get("authenticated"), sent
+        for sent, warned in (f" {token}", True), (f"  {token}", False), ("  ", False):
+            seen = admin.post(f"{REVIEWS}/tokenreviews", {"kind": "TokenReview", "spec": {"token": sent}})
+            assert seen.expect(201)["status"] == {"user": {}}
+            assert ("contains extra space before the bearer token" in seen.headers.get("warning", "")) == warned
+        seen = admin.post(f"{REVIEWS}/tokenreviews", {"kind": "TokenReview", "spec": {"token": f"\t{token}"}})
+        assert seen.expect(201)["status"] == {"user": {}, "error": "invalid bearer token"}
 
 
 def test_others_verify_a_token(connect: Any) -> None:

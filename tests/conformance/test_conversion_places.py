@@ -84,7 +84,8 @@ def test_services_are_found_by_the_map(api: Client, hook: Webhook, map_file: Pat
 CERTIFICATES = {
     "expired": "tls: failed to verify certificate: x509: certificate has expired or is not yet valid",
     "foreign": "tls: failed to verify certificate: x509: certificate signed by unknown authority",
-    "another name": "tls: failed to verify certificate: x509: certificate is not valid for 127.0.0.1",
+    "another name": "tls: failed to verify certificate: x509: cannot validate certificate for 127.0.0.1 because it "
+    "doesn't contain any IP SANs",
     "no TLS": "tls: first record does not look like a TLS handshake",
     "system roots": "tls: failed to verify certificate: x509: certificate signed by unknown authority",
 }

@@ -158,3 +158,33 @@ def test_every_fault_in_deep_lists_is_told(api: Client) -> None:
     answer = api.post(f"{widgets.path()}?dryRun=All", widgets.make("a", rules=rules)).expect(422)
     wanted = {f"spec.rules[{number}].{end}" for number in range(300) for end in ("n", "m[0].op", "m[1].op")}
     assert {cause["field"] for cause in answer["details"]["causes"]} == wanted
+
+
+EVERYWHERE = ["/api/v1/secrets", "/apis/rbac.authorization.k8s.io/v1/roles", "/api/v1/watch/secrets"]
+NOWHERE = [
+    "/api/v1/secrets/x", "/api/v1/watch/secrets/x", "/api/v1/serviceaccounts/x/token",
+    "/apis/authorization.k8s.io/v1/localsubjectaccessreviews", "/api/v1/proxy/secrets",
+    "/apis/authorization.k8s.io/v1/watch/localsubjectaccessreviews",
+    "/apis/authorization.k8s.io/v1/watch/subjectaccessreviews",
+]  # fmt: skip
+
+
+@pytest.mark.rows("ERR-14")
+@pytest.mark.parametrize("method", ["HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
+def test_writes_in_all_namespaces(api: Client, method: str) -> None:
+    body = {"metadata": {"name": "x"}} if method in {"POST", "PUT", "PATCH"} else None
+    for path in EVERYWHERE:
+        refused = api.request(method, f"{path}?labelSelector=of=nobody", body)
+        assert refused.status == 405, path
+        assert method == "HEAD" or refused.json["reason"] == "MethodNotAllowed"
+    for path in NOWHERE:
+        refused = api.request(method, path, body)
+        assert refused.status == 404, path
+        assert method == "HEAD" or refused.json["message"] == "the server could not find the requested resource"
+
+
+@pytest.mark.rows("ERR-14")
+@pytest.mark.parametrize("path", NOWHERE)
+def test_there_is_nothing_to_read(api: Client, path: str) -> None:
+    missing = api.get(path).expect(404)
+    assert missing["message"] == "the server could not find the requested resource"

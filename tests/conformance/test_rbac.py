@@ -291,12 +291,20 @@ def test_expressions_of_policies_hear_of_roles(admin: Client) -> None:
     bindings = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
     reads = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create", "update"]}
     admin.post("/api/v1/namespaces", {"metadata": {"name": f"n-{key}", "labels": {"of": key}}}).expect(201)
-    give(admin, {"roles": {"r": [reads]}, "bindings": {"b": {"role": "Role/r", "to": [f"User/{key}"]}}}, f"n-{key}")
+    secret = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}
+    everybody = {"role": "Role/s", "to": ["Group/system:authenticated"]}
+    accounts = {"role": "Role/a", "to": ["Group/system:serviceaccounts:default"]}
+    roles = {"r": [reads], "s": [secret], "a": [{**secret, "verbs": ["list"]}]}
+    bindings_of = {"b": {"role": "Role/r", "to": [f"User/{key}"]}, "s": everybody, "a": accounts}
+    give(admin, {"roles": roles, "bindings": bindings_of}, f"n-{key}")
+    account = f"authorizer.serviceAccount('default', 'x').group('').resource('secrets').namespace('n-{key}')"
     may = "authorizer.requestResource.check('update').reason()"
     expressions = (
         f"""{may} == 'RBAC: allowed by RoleBinding "b/n-{key}" of Role "r" to User "{key}"'""",
-        f"authorizer.group('').resource('secrets').namespace('n-{key}').check('get').allowed() == false",
+        f"authorizer.group('').resource('secrets').namespace('n-{key}').check('update').allowed() == false",
         "authorizer.path('/apis').check('get').allowed() && !authorizer.path('/metrics').check('get').allowed()",
+        # upstream: it has not proved who it is
+        f"{account}.check('list').allowed() && !{account}.check('get').allowed()",
     )
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["CREATE"]}
     spec = {

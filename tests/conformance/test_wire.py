@@ -1,5 +1,6 @@
 """Requests at the edge of the API, each with the answer of a real server; and what needs more than one request."""
 
+import secrets
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from tests.support.definitions import Resource, definition, fresh_group, serve
 from tests.support.http_client import DEFINITIONS, TABLE, Client
 from tests.support.waiting import until
 
+PROTOBUF = "application/vnd.kubernetes.protobuf"
 CASES = yaml.safe_load((Path(__file__).parent / "wire.yaml").read_text())
 
 
@@ -205,3 +207,19 @@ def test_custom_resources_called_namespaces_lie_in_the_namespace_of_their_name(a
     assert api.get(f"{path}/status").expect(404)["details"]["kind"] == "namespaces"
     assert len(api.get(f"/apis/{spaces.group}/v1/namespaces").expect(200)["items"]) == 1
     api.delete(path).expect(200)
+
+
+@pytest.mark.rows("NEG-003")
+def test_protobuf_that_does_not_tell_its_kind_is_of_that_of_the_url(api: Client) -> None:
+    path, name = "/api/v1/namespaces/default/configmaps", f"k-{secrets.token_hex(4)}"
+    api.post(path, {"metadata": {"name": name}, "data": {"a": "b"}}).expect(201)
+    whole = api.request("GET", f"{path}/{name}", headers={"Accept": PROTOBUF}).raw
+    assert whole[4:5] == b"\x0a"  # field 1: apiVersion and kind
+    rest = whole[6 + whole[5] :]
+    # upstream: it has no version
+    for told in b"", b"\x0a\x00", b"\x0a\x04\x0a\x02v1", b"\x0a\x0b\x12\x09ConfigMap", b"\x0a\x07\x0a\x05a/b/c":
+        sent = api.request("PUT", f"{path}/{name}", b"k8s\0" + told + rest, {"Content-Type": PROTOBUF})
+        assert sent.expect(200)["data"] == {"a": "b"}, told
+    refused = api.request("PUT", f"{path}/{name}", b"k8s\0\x0a\x08\x12\x06Secret" + rest, {"Content-Type": PROTOBUF})
+    assert "Secret in version" in refused.expect(400)["message"]
+    api.delete(f"{path}/{name}").expect(200)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -9,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -18,7 +20,8 @@ from typing import Any
 import pytest
 import yaml
 
-from apiext.testing import ApiError, Server, ServerNotReady
+from apiext.testing import ApiError, Server, ServerNotReady, directories
+from apiext.testing.child import STARTER
 from apiext.tools import kubeconfig
 from apiext.tools.access import from_kubeconfig
 from tests.support.definitions import definition
@@ -137,9 +140,12 @@ def test_a_secure_server_has_a_token_and_an_authority() -> None:
 
 
 @pytest.mark.rows("AUT-001")
-def test_a_user_with_a_certificate_of_ours_is_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("name", ["alice", "alice-of-a-far-country" * 5])
+def test_a_user_with_a_certificate_of_ours_is_known(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with Server(secure=True) as server:
-        asked = ["print", f"--data-dir={server.kubeconfig.parent}", "--user=alice", "--groups=devs"]
+        asked = ["print", f"--data-dir={server.kubeconfig.parent}", f"--user={name}", "--groups=devs"]
         assert kubeconfig.run(asked) == 0
         file = tmp_path / "alice"
         file.write_text(capsys.readouterr().out)
@@ -149,7 +155,7 @@ def test_a_user_with_a_certificate_of_ours_is_known(tmp_path: Path, capsys: pyte
         request = urllib.request.Request(url, review, {"Content-Type": "application/json"})
         with urllib.request.urlopen(request, context=access.tls) as answer:
             user = json.load(answer)["status"]["userInfo"]
-    assert (user["username"], user["groups"]) == ("alice", ["devs", "system:authenticated"])
+    assert (user["username"], user["groups"]) == (name, ["devs", "system:authenticated"])
 
 
 def test_a_server_that_cannot_start_says_why() -> None:
@@ -217,15 +223,58 @@ def test_a_server_can_be_started_again(tmp_path: Path, monkeypatch: pytest.Monke
     assert not _runs(pid)
 
 
+ON_A_THREAD = """
+import threading
+
+thread = threading.Thread(target=server.start)
+thread.start()
+thread.join()
+"""
+
+
 @only_linux
-def test_a_server_dies_with_the_tests_that_started_it() -> None:
+@pytest.mark.parametrize("start", ["server.start()", ON_A_THREAD])
+def test_a_server_dies_with_the_tests_that_started_it(start: str) -> None:
     code = (
-        "import os, signal\nfrom apiext.testing import Server\nserver = Server()\nserver.start()\n"
-        "print(server._process.pid, flush=True)\nos.kill(os.getpid(), signal.SIGKILL)"
+        f"import os, signal\nfrom apiext.testing import Server\nserver = Server()\n{start}\n"
+        "print(server._process.pid, server.kubeconfig, flush=True)\nos.kill(os.getpid(), signal.SIGKILL)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == -signal.SIGKILL
-    until(lambda: not _runs(int(done.stdout)), "the server has ended", 20.0)
+    pid, kubeconfig = done.stdout.split()
+    until(lambda: not _runs(int(pid)), "the server has ended", 20.0)
+
+    def swept() -> bool:
+        directories.sweep()
+        return not Path(kubeconfig).parents[1].exists()
+
+    until(swept, "nobody holds its directory", 20.0)
+
+
+@only_linux
+def test_a_server_holds_its_directory(api: Server) -> None:
+    assert api._process is not None
+    held = {os.readlink(each) for each in Path(f"/proc/{api._process.pid}/fd").iterdir()}
+    assert str(api.kubeconfig.parents[1] / directories.MARK) in held
+
+
+def test_a_server_outlives_the_thread_that_started_it() -> None:
+    server = Server()
+    try:
+        asyncio.run(asyncio.to_thread(server.start))  # the loop takes its threads along
+        assert server._process is not None
+        with pytest.raises(subprocess.TimeoutExpired):
+            server._process.wait(1.5)
+        assert server.apply(configmap("mine"))
+    finally:
+        server.stop()
+    until(lambda: STARTER not in [one.name for one in threading.enumerate()], "the starter has ended", 20.0)
+
+
+def test_what_cannot_be_started_on_a_thread_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with pytest.raises(FileNotFoundError, match="/nowhere/python"):
+        asyncio.run(asyncio.to_thread(Server().start))
 
 
 def _runs(pid: int) -> bool:
@@ -284,6 +333,24 @@ def test_fixtures_of_pytest(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(PASSING)
     pytester.makeini("[pytest]\nkube_api_flags = --kubernetes-version=1.30.0 --quiet\n")
     run(pytester).assert_outcomes(passed=2)
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("listed", ["", "example.com"])
+def test_proxies_are_not_asked_for_a_server_of_ones_own(
+    listed: str, pytester: pytest.Pytester, api: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = api.environment
+    for name in ("http_proxy", "HTTP_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.setenv(name, listed)
+    wanted = f"{listed},127.0.0.1".strip(",")
+    assert api.environment == {**before, "NO_PROXY": wanted, "no_proxy": wanted}
+    pytester.makepyfile(PASSING)
+    run(pytester, f"--kube-api-url={api.url}").assert_outcomes(passed=2)
+    monkeypatch.setenv("no_proxy", "*")
+    assert api.environment == before
 
 
 @pytest.mark.usefixtures("alone")

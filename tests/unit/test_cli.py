@@ -335,14 +335,6 @@ def test_the_printed_configuration_is_a_file_that_means_the_same(arguments: list
     assert cli.shown([f"--config={printed}"], {}, pytest.fail).count(f"  # {printed}") == len(cli.FLAGS)
 
 
-@pytest.mark.parametrize("content", [b"\xff", b"port: [", b"- port", b"nope: 1"])
-def test_a_file_that_cannot_be_read_is_told_with_its_flag(content: bytes, tmp_path: Path) -> None:
-    file = tmp_path / "config.yaml"
-    file.write_bytes(content)
-    with pytest.raises(ConfigError, match=f"--config {file}: "):
-        parse(f"--config={file}")
-
-
 def test_the_printed_configuration_says_where_values_come_from(tmp_path: Path) -> None:
     file = tmp_path / "file.yaml"
     file.write_text("port: 1234\nbind-address: 127.0.0.2\netcd-prefix: /mine\n")

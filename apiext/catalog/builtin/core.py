@@ -180,3 +180,18 @@ def prepare_service_account(new: Document, old: View | None) -> Document:
     if new.get("secrets"):
         new["secrets"] = [{"name": secret["name"]} if secret.get("name") else {} for secret in new["secrets"]]
     return new
+
+
+def service_account_warnings(new: View, old: View | None) -> list[str]:
+    """Return the warning about an annotation that is outdated, unless it was there before."""
+    if not _is_marked(new) or (old is not None and _is_marked(old)):
+        return []
+    instead = "deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"
+    return [f"metadata.annotations[{_MOUNTABLE}]: {instead}"]
+
+
+def _is_marked(account: View) -> bool:
+    return _MOUNTABLE in (account["metadata"].get("annotations") or {})
+
+
+_MOUNTABLE = "kubernetes.io/enforce-mountable-secrets"

@@ -6,7 +6,6 @@ from typing import Any
 
 from apiext import limits
 from apiext.catalog import endpoints
-from apiext.catalog.builtin.address_pool import Addresses
 from apiext.catalog.builtin.go_types import Types, types_of
 from apiext.catalog.builtin.rows import REVIEW_VERBS, Row, columns_of, function, labels_of, rows
 from apiext.catalog.compile import storage_version_hash
@@ -53,12 +52,12 @@ class LazyMapping(Mapping[str, Any]):
 class _Kind:
     """What a row's types say, read at the first use."""
 
-    __slots__ = ("_root", "addresses", "read", "row")
+    __slots__ = ("_root", "give", "read", "row")
 
-    def __init__(self, row: Row, read: Callable[[str], Types], addresses: Addresses) -> None:
+    def __init__(self, row: Row, read: Callable[[str], Types], give: Prepare) -> None:
         self.row = row
         self.read = read
-        self.addresses = addresses
+        self.give = give
         self._root: Struct | None = None
 
     @property
@@ -99,16 +98,15 @@ class _Kind:
 def kinds(
     enabled: Callable[[str, bool], bool] = lambda _, default: default,
     event_ttl: int = limits.EVENT_TTL,
-    addresses: Addresses | None = None,
+    give: Prepare = lambda new, old: new,
 ) -> list[ServedResource]:
     """Return the resources of kinds.yaml whose group-version (core's is ``v1``) is enabled.
 
     ``enabled(group_version, default)`` knows better than the row. ``event_ttl`` are the seconds that objects stay
-    which go by themselves. ``addresses`` are those of services.
+    which go by themselves. ``give(new, old)`` gives services the addresses that they lack.
     """
     enabled_rows = [row for row in rows() if enabled(row.api_version, not row.on_request)]
-    addresses = addresses or Addresses()
-    found = [resource(row, event_ttl=event_ttl, addresses=addresses) for row in enabled_rows]
+    found = [resource(row, event_ttl=event_ttl, give=give) for row in enabled_rows]
     return [replace(one, equals=_equals(one, found)) for one in found]
 
 
@@ -122,10 +120,10 @@ def resource(
     row: Row,
     read: Callable[[str], Types] = types_of,
     event_ttl: int = limits.EVENT_TTL,
-    addresses: Addresses | None = None,
+    give: Prepare = lambda new, old: new,
 ) -> ServedResource:
     """Return what a row serves; ``read(file)`` gives its types when they are first needed."""
-    version = _version(_Kind(row, read, addresses or Addresses()))
+    version = _version(_Kind(row, read, give))
     versions = {row.version: version}
     return ServedResource(
         row.group,
@@ -228,7 +226,7 @@ def _endpoints(kind: _Kind, verbs: tuple[str, ...]) -> Mapping[str, Endpoint]:
         )
     for below in row.subresources:
         asks = Row(version="v1", resource=below["name"], namespaced=row.namespaced, **below["asks"])
-        asked = _Kind(asks, kind.read, kind.addresses)
+        asked = _Kind(asks, kind.read, kind.give)
         found[below["name"]] = replace(
             main,
             name=below["name"],
@@ -260,7 +258,7 @@ def _main(kind: _Kind, inner: Prepare) -> Prepare:
         if row.prepare:
             new = function(row.prepare)(new, old)
         if row.addressed:
-            new = function("addresses.give")(new, old, kind.addresses)
+            new = kind.give(new, old)
         if row.status:
             new.setdefault("status", kind.empty()["status"])  # Go always shows it
         return new

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from apiext.crd.typed import INT32, Decoding
+from apiext.crd.typed import INT32, Decoding, Mismatch
 from apiext.documents.errors import DecodeError
 from apiext.documents.places import Place
 
@@ -26,6 +26,9 @@ class IntOrText:
         own = Decoding(into.owner, into.fields)
         number = INT32.decode(value, place, own)
         if own.fault is not None:
+            if isinstance(own.fault, Mismatch):
+                own.fault.restored = f"json: cannot unmarshal {own.fault.found} into Go value of type int32"
+                own.fault.overflows = False
             raise own.fault
         return number
 

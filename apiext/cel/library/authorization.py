@@ -6,9 +6,10 @@ The values are made by whoever evaluates an expression; rules of definitions hav
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from apiext.cel.library.named_formats import FORMATS
 from apiext.cel.overloads import Implement, Library, Overload
 from apiext.cel.types import BOOL, STRING, Type, make
-from apiext.cel.values import Special, Value
+from apiext.cel.values import Fault, Special, Value
 
 _PREFIX = "kubernetes.authorization."
 AUTHORIZER = make("object", f"{_PREFIX}Authorizer")
@@ -20,10 +21,10 @@ DECISION = make("object", f"{_PREFIX}Decision")
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked: a path, or a resource; ``user`` is a name when it is not the one of the request."""
+    """What is asked: a path, or a resource if there is none; ``user`` is a name if not the one of the request."""
 
     verb: str = ""
-    path: str = ""
+    path: str | None = None
     group: str = ""
     resource: str = ""
     subresource: str = ""
@@ -77,14 +78,20 @@ def resource_check(authorize: Authorize, question: Question) -> Check:
     return Check(RESOURCE_CHECK.name, authorize, question)
 
 
-def _into(kind: Type, field: str) -> Implement:
+def _into(kind: Type, field: str, *, needed: bool = False) -> Implement:
     def step(check: Check, *texts: Value) -> Value:
+        if needed and not texts[0].strip():
+            return Fault(f"{field} must not be empty")  # upstream: resource must not be empty
         return Check(kind.name, check.authorize, replace(check.question, **{field: texts[0]}))
 
     return step
 
 
 def _account(check: Check, namespace: Value, name: Value) -> Value:
+    if FORMATS["dns1123Subdomain"].test(name):
+        return Fault("Invalid service account name")
+    if FORMATS["dns1123Label"].test(namespace):
+        return Fault("Invalid service account namespace")
     asked = replace(check.question, user=f"system:serviceaccount:{namespace}:{name}")
     return Check(check.type_name, check.authorize, asked)
 
@@ -106,10 +113,10 @@ _ANSWERS: Mapping[str, Callable[[Decision], Value]] = {
 
 
 _ROWS: tuple[tuple[str, Type, int, Type, Implement], ...] = (
-    ("path", AUTHORIZER, 1, PATH_CHECK, _into(PATH_CHECK, "path")),
+    ("path", AUTHORIZER, 1, PATH_CHECK, _into(PATH_CHECK, "path", needed=True)),
     ("group", AUTHORIZER, 1, GROUP_CHECK, _into(GROUP_CHECK, "group")),
     ("serviceAccount", AUTHORIZER, 2, AUTHORIZER, _account),
-    ("resource", GROUP_CHECK, 1, RESOURCE_CHECK, _into(RESOURCE_CHECK, "resource")),
+    ("resource", GROUP_CHECK, 1, RESOURCE_CHECK, _into(RESOURCE_CHECK, "resource", needed=True)),
     ("subresource", RESOURCE_CHECK, 1, RESOURCE_CHECK, _into(RESOURCE_CHECK, "subresource")),
     ("namespace", RESOURCE_CHECK, 1, RESOURCE_CHECK, _into(RESOURCE_CHECK, "namespace")),
     ("name", RESOURCE_CHECK, 1, RESOURCE_CHECK, _into(RESOURCE_CHECK, "name")),

@@ -104,6 +104,24 @@ async def test_questions_reach_the_authorizer() -> None:
     assert {question.resource for question in asked if question.verb in "xy"} == {"own"}
 
 
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("authorizer.serviceAccount('a', 'b:c')", "Invalid service account name"),
+        ("authorizer.serviceAccount('', '')", "Invalid service account name"),
+        ("authorizer.serviceAccount('A', 'b.c')", "Invalid service account namespace"),
+        ("authorizer.serviceAccount('a.b', 'c')", "Invalid service account namespace"),
+        ("authorizer.group('').resource(' ')", "resource must not be empty"),
+        ("authorizer.path('')", "path must not be empty"),
+        ("authorizer.path('\\t ')", "path must not be empty"),
+    ],
+)
+async def test_questions_about_nothing(text: str, error: str) -> None:
+    known = {"authorizer": authorizer(lambda _: (True, ""))}
+    found = await evaluate(program(f"type({text}) == string"), known, Budget(10_000_000))
+    assert found.error == error
+
+
 async def test_the_budget_is_shared() -> None:
     budget = Budget(10)
     await evaluate(program("object == 1"), {"object": 1}, budget)

@@ -180,6 +180,10 @@ def test_whoever_has_leave_by_a_mode_acts(wanted: Wanted, needed: list[str], gro
             'domain-prefixed path (such as "acme.io/foo")',
         ),
         (Wanted("bob", (), "", (("-/b", ("x",)),)), 'extra.key: Invalid value: "-/b": a lowercase RFC 1123 subdomain'),
+        (
+            Wanted("bob", (), "", (("a.io/Foo", ("x",)),)),
+            'impersonating a non-lowercase key in extra is not allowed: "a.io/Foo"',
+        ),
         (Wanted("bob", (), "", (("a.io/ ", ("x",)),)), 'extra.key: Invalid value: "a.io/ ": Invalid path'),
     ],
 )

@@ -117,6 +117,18 @@ def test_what_is_remembered_of_users_is_bounded(monkeypatch: pytest.MonkeyPatch)
         assert len(policy._grants) <= 3
 
 
+@pytest.mark.parametrize("extra", [("x" * limits.GRANT_BYTES,), tuple(map(str, range(limits.GRANT_BYTES // 64)))])
+def test_users_of_many_or_long_groups_are_judged_and_not_remembered(extra: tuple[str, ...]) -> None:
+    policy = Policy()
+    policy.put_role("", "c", {"rules": [READ]})
+    policy.put_binding("", "b", bound("c", {"kind": "Group", "name": "last"}))
+    for user_of_many in User("joe", (*extra, "last")), User("x" * limits.GRANT_BYTES, ("last",)):
+        assert policy(asked("get pods", user_of_many, "ns")).allowed
+        assert not policy._grants
+    assert policy(asked("get pods", User("joe", ("last",)), "ns")).allowed
+    assert len(policy._grants) == 1
+
+
 def test_what_is_lacking_is_compact_and_in_order() -> None:
     held = [Role((rule_in(READ),))]
     wanted = [

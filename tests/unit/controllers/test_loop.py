@@ -1,4 +1,5 @@
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from itertools import pairwise
@@ -7,7 +8,8 @@ import pytest
 
 from apiext import limits
 from apiext.controllers.loop import Loop
-from apiext.storage.store import Unavailable
+from apiext.meta.status import StatusError
+from apiext.storage.store import StoreError, Unavailable
 
 pytestmark = pytest.mark.looptime
 
@@ -93,6 +95,28 @@ async def test_a_failure_is_repeated_with_growing_pauses_and_kills_nothing() -> 
         )
     )
     assert len(recorder.begins("b")) == 1
+
+
+@pytest.mark.parametrize("failure", [StatusError(422, "Invalid", "never so"), StoreError("never so")])
+async def test_what_is_refused_for_good_is_told_in_few_lines(
+    caplog: pytest.LogCaptureFixture, failure: Exception
+) -> None:
+    caplog.set_level(logging.WARNING)
+    tries = 0
+
+    async def refused(_: str) -> None:
+        nonlocal tries
+        tries += 1
+        raise failure
+
+    async with asyncio.TaskGroup() as group:
+        loop = Loop("refused", refused)
+        loop.start(group)
+        loop.add("a")
+        await until(lambda: tries > 200)
+        await loop.stop()
+    assert 20 <= len(caplog.records) <= 30
+    assert all(record.exc_info is None and "never so" in record.getMessage() for record in caplog.records)
 
 
 async def test_a_change_ends_the_pause_after_a_failure() -> None:

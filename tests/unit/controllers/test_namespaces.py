@@ -12,10 +12,10 @@ from apiext.controllers.namespaces import ALWAYS, NAMESPACES
 from apiext.controllers.serving import Serving
 from apiext.documents.document import Document
 from apiext.meta.names import GroupResource
-from apiext.storage.store import NotReady
+from apiext.storage.store import Entry, NotReady
 from tests.support.fake_etcd import FakeEtcd
 from tests.support.strain import turns_beside
-from tests.unit.controllers.harness import PREFIX, Server, conditions, crd, server, until, widget
+from tests.unit.controllers.harness import NOW, PREFIX, Server, conditions, crd, server, until, widget
 
 WIDGETS = GroupResource("example.com", "widgets")
 
@@ -97,6 +97,56 @@ async def test_who_holds_many_objects_is_counted_in_turns(monkeypatch: pytest.Mo
         assert found == {"example.com/keep": 20}
         assert turns > 40
         sweep.close()
+
+
+@pytest.mark.parametrize(
+    "raw", [b'{"apiVersion":"example.com/v1","kind":"Widget"}', b'{"metadata":null}', b'{"metadata":5}']
+)
+async def test_objects_without_metadata_go_as_well(raw: bytes) -> None:
+    async with server(FakeEtcd()) as one:
+        await one.define(crd())
+        await one.established("widgets.example.com")
+        collection = one.collection(WIDGETS)
+        await one.store.create(collection, "d", "bare", raw)
+        sweep = Sweep(one.store, collection, "d", guard=lambda: None, clock=str, wake=lambda: None)
+        assert await sweep.run() == []
+        assert sweep.remaining == 0
+        sweep.close()
+
+
+async def test_what_an_unforeseen_fault_left_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with server(FakeEtcd()) as one:
+        await one.define(crd())
+        served = await one.established("widgets.example.com")
+        await one.put(served, widget("w"))
+        sweep = Sweep(one.store, one.collection(WIDGETS), "d", guard=lambda: None, clock=str, wake=lambda: None)
+
+        async def broken(self: Sweep, entry: Entry) -> None:
+            raise ZeroDivisionError
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Sweep, "_remove", broken)
+            with pytest.raises(ExceptionGroup):
+                await sweep.run()
+        assert await sweep.run() == []
+        assert sweep.remaining == 0
+        sweep.close()
+
+
+async def test_many_objects_are_listed_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "LOOP_BUDGET", 0.0)
+    async with server(FakeEtcd()) as one:
+        await one.define(crd())
+        served = await one.established("widgets.example.com")
+        for number in range(40):
+            await one.put(served, widget(f"w{number}", finalizers=("example.com/keep",)))
+        sweep = Sweep(one.store, one.collection(WIDGETS), "d", guard=lambda: None, clock=lambda: NOW, wake=lambda: None)
+        await sweep.run()
+        again = Sweep(one.store, one.collection(WIDGETS), "d", guard=lambda: None, clock=lambda: NOW, wake=lambda: None)
+        _, turns = await turns_beside(again.run())
+        assert turns > 40
+        sweep.close()
+        again.close()
 
 
 @pytest.mark.rows("NSP-005")

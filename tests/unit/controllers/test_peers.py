@@ -10,11 +10,14 @@ from apiext.board import GONE, Board
 from apiext.config import Worker
 from apiext.controllers.peers import Peers
 from apiext.controllers.serving import Serving
+from apiext.meta.names import GroupResource
 from apiext.verbs import api
 from apiext.verbs.call import Verbs
 from apiext.verbs.reviews import ACCOUNTS
 from tests.support.fake_etcd import FakeEtcd
 from tests.unit.controllers.harness import NOW, Server, conditions, crd, server, until
+
+EVENTS = GroupResource("", "events")
 
 NAME = "widgets.example.com"
 
@@ -71,9 +74,9 @@ async def test_a_definition_is_established_when_all_serve_it(workers: Two, monke
     assert peers is not None
     everywhere = peers.everywhere
 
-    async def noted() -> None:
+    async def noted(written: GroupResource | None = None) -> None:
         waiting.set()
-        await everywhere()
+        await everywhere(written)
 
     monkeypatch.setattr(peers, "everywhere", noted)
     monkeypatch.setattr(Serving, "_compile", slowly)
@@ -130,8 +133,20 @@ async def test_nobody_waits_for_ever_nor_for_who_is_gone(
     assert serving.peers is not None
     await serving.peers.stop()  # a worker that hangs
     await workers.one.store.create(workers.one.collection(ACCOUNTS), "d", "a", b"{}")
-    await workers.one.controllers.serving.everywhere()
+    await workers.one.controllers.serving.everywhere(EVENTS)
+    assert not caplog.text, "what configures nothing is not waited for"
+    await workers.one.controllers.serving.everywhere(ACCOUNTS)
     assert "not all workers go by the configuration" in caplog.text
+    caplog.clear()
+    monkeypatch.setattr(limits, "FRESH_WAIT", 60.0)
+    async with asyncio.timeout(20):
+        await workers.one.controllers.serving.everywhere(ACCOUNTS)
+        await workers.one.store.create(workers.one.collection(ACCOUNTS), "d", "b", b"{}")
+        await workers.one.controllers.serving.everywhere()  # nor again for one that stands still
+    monkeypatch.setattr(limits, "FRESH_WAIT", 0.05)
+    workers.board.put(2, workers.board.least() + 1)
+    await workers.one.controllers.serving.everywhere()
+    assert "not all workers go by the configuration" in caplog.text, "for one that moves again"
     caplog.clear()
     workers.board.put(2, GONE)  # as the supervisor does
     await workers.one.controllers.serving.everywhere()

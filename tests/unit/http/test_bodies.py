@@ -118,6 +118,22 @@ async def test_a_body_that_came_with_its_head_is_bounded_too(monkeypatch: pytest
             assert answer.code == (400 if len(body) == 10 else 413)
 
 
+@pytest.mark.rows("ERR-16")
+@pytest.mark.parametrize("whole", [True, False])
+@on_uvloop
+async def test_a_body_far_over_the_limit_ends_the_connection(monkeypatch: pytest.MonkeyPatch, whole: bool) -> None:
+    if whole:  # it comes with its head
+        monkeypatch.setattr(limits, "MAX_BODY", 1000)
+        monkeypatch.setattr(limits, "BODY_SKIPPED", 500)
+    near, far = limits.MAX_BODY + limits.BODY_SKIPPED, limits.MAX_BODY + limits.BODY_SKIPPED + 1
+    async with serving(Shelf()) as server, connected(server) as client:
+        answer = await client.ask("POST", COLLECTION, b"x" * near)
+        assert (answer.code, answer.headers.get("Connection")) == (413, None)
+        answer = await client.ask("POST", COLLECTION, b"x" * far)
+        assert (answer.code, answer.headers.get("Connection")) == (413, "close")
+        assert await asyncio.wait_for(client.reader.read(), 20) == b""
+
+
 @on_uvloop
 async def test_a_chunked_body_that_is_broken() -> None:
     async with serving(Shelf()) as server, connected(server) as client:

@@ -1,6 +1,7 @@
 """Connections: what is sent over them that a parser, a proxy or memory could stumble over."""
 
 import asyncio
+import socket
 import ssl
 import time
 from contextlib import suppress
@@ -12,6 +13,7 @@ from apiext import limits
 from apiext.auth import certificates
 from apiext.auth.authentication import Credentials
 from apiext.auth.user import authenticated
+from apiext.http.connection import ApiHandler
 from apiext.http.farewells import Farewells
 from apiext.http.server import ask_clients, tls_context
 from tests.unit.http.support import COLLECTION, Shelf, connected, on_uvloop, serving
@@ -74,6 +76,29 @@ async def test_nothing_behind_a_declined_upgrade_is_lost(wanted: str, fast: bool
             first = await client.receive()
             assert first.code == 201
             assert first.headers.get("Connection") == "close" or (await client.receive()).body == b"ok"
+
+
+@pytest.mark.parametrize("more", [b"", b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n", b"GET /livez"])
+@on_uvloop
+async def test_a_declined_upgrade_that_comes_with_its_connection(more: bytes) -> None:
+    """What comes in the turn in which the connection was made finds nobody who waits for it yet."""
+    head = b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n\r\n"
+    async with serving(Shelf()) as server:
+        assert server._listener is not None
+        connection = server._listener()
+        assert isinstance(connection, ApiHandler)
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        loop = asyncio.get_running_loop()
+        transport, _ = await loop.create_connection(asyncio.Protocol, sock=theirs)
+        transport.pause_reading()
+        connection.connection_made(transport)
+        connection.data_received(head + more)
+        answer = await asyncio.wait_for(loop.sock_recv(ours, 65536), 20)
+        assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+        assert (b"Connection: close" in answer) is bool(more)
+        ours.close()
+        transport.close()
 
 
 @pytest.mark.rows("AUT-001")

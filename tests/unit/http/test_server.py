@@ -1,6 +1,7 @@
 """The server over sockets: both ways of answering, bodies, limits, errors, the end."""
 
 import asyncio
+import gzip
 import ssl
 from pathlib import Path
 
@@ -63,6 +64,53 @@ async def test_what_the_fast_way_leaves_alone(fast: bool) -> None:
         assert (await client.ask("GET", ONE.replace("namespaces/d/", ""))).code == 404
         shelf.catalog.current = shelf.catalog.current.without_resource("example.com", "widgets")
         assert (await client.ask("GET", ONE)).code == 404
+
+
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+GREEDY = "application/vnd.kubernetes.protobuf,application/json"
+RATHER = "application/vnd.kubernetes.protobuf;q=0.9,application/json;q=0.8"
+HARDLY = "application/vnd.kubernetes.protobuf;q=0.8,application/json;q=0.9"
+
+
+@pytest.mark.rows("NEG-002", "NEG-003")
+@FAST
+@pytest.mark.parametrize("first", ["typed", "custom"])
+@on_uvloop
+async def test_protobuf_of_what_has_it_whatever_came_before_on_the_connection(fast: bool, first: str) -> None:
+    shelf = Shelf()
+    shelf.put("a", x=1)
+    shelf.put("n", "", "namespaces")
+    paths = {"typed": "/api/v1/namespaces/n?resourceVersion=0", "custom": ONE}
+    async with serving(shelf, fast_path=fast) as server:
+        for accept, typed in ((GREEDY, PROTOBUF), (RATHER, PROTOBUF), (HARDLY, "application/json")):
+            async with connected(server) as client:
+                for which in (first, "typed", "custom", "custom", "typed"):
+                    answer = await client.ask("GET", paths[which], Accept=accept)
+                    expected = typed if which == "typed" else "application/json"
+                    assert (answer.code, answer.headers["Content-Type"]) == (200, expected), (accept, which)
+        async with connected(server) as client:
+            for _ in range(2):
+                typed_only = await client.ask("GET", paths["typed"], Accept=PROTOBUF)
+                assert (typed_only.code, typed_only.headers["Content-Type"]) == (200, PROTOBUF)
+                assert (await client.ask("GET", paths["custom"], Accept=PROTOBUF)).code == 406
+
+
+@pytest.mark.rows("RV-021")
+@FAST
+@on_uvloop
+async def test_a_large_object_is_compressed(fast: bool) -> None:
+    shelf = Shelf()
+    shelf.put("a", x="y" * limits.GZIP_FROM)
+    shelf.put("b", x="y")
+    async with serving(shelf, fast_path=fast) as server, connected(server) as client:
+        whole = await client.ask("GET", ONE)
+        assert (whole.headers["Vary"], "Content-Encoding" in whole.headers) == ("Accept-Encoding", False)
+        for _ in range(2):
+            answer = await client.ask("GET", ONE, Accept_Encoding="gzip")
+            assert (answer.headers["Vary"], answer.headers["Content-Encoding"]) == ("Accept-Encoding", "gzip")
+            assert gzip.decompress(answer.body) == whole.body
+            small = await client.ask("GET", ONE.replace("/a?", "/b?"), Accept_Encoding="gzip")
+            assert "Vary" not in small.headers
 
 
 @FAST

@@ -212,6 +212,49 @@ async def test_a_client_that_does_not_read_is_paused_and_catches_up() -> None:
         writer.close()
 
 
+async def unread(port: int) -> socket.socket:
+    """Open a watch from a socket with little room, which is not read."""
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    sock.setblocking(False)
+    loop = asyncio.get_running_loop()
+    await loop.sock_connect(sock, ("127.0.0.1", port))
+    await loop.sock_sendall(sock, f"GET {WATCH} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    return sock
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="other systems have other ways")
+@on_uvloop
+async def test_a_reader_may_pause_for_minutes() -> None:
+    shelf = Shelf()
+    async with serving(shelf) as server:
+        with await unread(server.port):
+            await until(lambda: bool(shelf.watches))
+            for number in range(30):
+                shelf.put(f"n{number}", t="x" * 50_000)
+                await asyncio.sleep(0)
+            assert shelf.watches[0].sink.paused
+            (connection,) = server.connections
+            assert connection.transport is not None
+            line = connection.transport.get_extra_info("socket")
+            # Linux counts a window that is shut as nothing acknowledged
+            assert line.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) >= 10 * 60 * 1000
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="other systems have other ways")
+@pytest.mark.parametrize("size", [5_000, 1_500_000])
+@on_uvloop
+async def test_who_never_reads_is_dropped(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    monkeypatch.setattr(limits, "UNREAD_TIMEOUT", 0.5)
+    shelf = Shelf()
+    async with serving(shelf) as server:
+        with await unread(server.port):
+            await until(lambda: bool(shelf.watches))
+            for number in range(4):
+                shelf.put(f"n{number}", t="x" * size)
+            await until(lambda: not shelf.watches)
+
+
 @pytest.mark.rows("RV-012")
 @on_uvloop
 async def test_a_bookmark_before_the_end() -> None:

@@ -3,14 +3,16 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Container, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 
 from apiext import limits
+from apiext.etcd.values import RangeResult
 from apiext.meta.names import GroupResource
 from apiext.storage.ciphers import AES_CBC, AES_GCM, SECRETBOX, CipherSealings, Provider, Rule
-from apiext.storage.sealing import Sealing, Secret
+from apiext.storage.sealing import Sealing, Secret, Unsealed
 from apiext.storage.store import Entry, KeyExists, RevisionChanged, Sealed
 from tests.support.fake_world import FakeWorld
 from tests.support.sinks import RecordingSink, watch_group
@@ -255,4 +257,58 @@ async def test_what_was_opened_in_vain_is_forgotten(world: SealedWorld) -> None:
     async with asyncio.timeout(20):
         while inlet._opening:  # noqa: ASYNC110 - a thread sets no event of ours
             await asyncio.sleep(0)
+    assert not col.ahead
+
+
+@pytest.mark.rows("OPS-003")
+@pytest.mark.parametrize("end", ["filled", "filled again", "dropped"])
+async def test_what_was_opened_during_a_fill_that_brings_it_is_forgotten(world: SealedWorld, end: str) -> None:
+    store, inlet = world.store, world.store._inlet
+    col = store.add(THINGS, True)
+    await col.wait_ready()
+    ranged = world.etcd.range
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    async def slow(*args: Any, **named: Any) -> RangeResult:
+        """Read late, and bytes of its own, as from a socket."""
+        begun.set()
+        await go.wait()
+        found = await ranged(*args, **named)
+        return replace(found, kvs=[kv._replace(value=bytes(bytearray(kv.value))) for kv in found.kvs])
+
+    world.etcd.range = slow  # type: ignore[method-assign]
+    col.unready()
+    filling = world.group.create_task(store._fill(col))
+    await begun.wait()
+    try:
+        for number in range(5):
+            world.write(f"d/a{number}", LARGE)
+        world.write("foreign", LARGE)
+        async with asyncio.timeout(20):
+            while len(col.early) < 6 or inlet._opening:  # noqa: ASYNC110 - a thread sets no event of ours
+                await asyncio.sleep(0)
+        assert col.ahead, "they were opened while they are kept"
+        if end == "filled again":
+            col.forget_early()
+            assert not col.ahead
+        elif end == "dropped":
+            store.drop(THINGS)
+            assert not col.ahead
+    finally:
+        go.set()
+    await filling
+    assert not col.ahead
+    assert not col.early
+    if end != "dropped":
+        assert len(col.entries()) == 5
+
+
+@pytest.mark.rows("OPS-003")
+async def test_what_another_key_has_opened_is_forgotten(world: SealedWorld) -> None:
+    col = world.store.add(THINGS, True)
+    await col.wait_ready()
+    value = world.theirs.seal(f"{PREFIX}d/a", body(text=LARGE))
+    await col.open_ahead([("d/a", value)])
+    assert col.ahead
+    world.store.reseal(Unsealed())
     assert not col.ahead

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,47 @@ def test_files_hold_several_documents_and_directories_are_read_by_name(tmp_path:
     (tmp_path / "below" / "d.yml").write_text("apiVersion: v1\nkind: D\n")
     assert kinds(tmp_path) == ["A", "B", "C"]
     assert kinds([str(tmp_path / "below"), manifest("E")]) == ["D", "E"]
+
+
+SCALARS = """\
+apiVersion: v1
+kind: A
+metadata: {creationTimestamp: 2024-01-01T00:00:00Z}
+spec: {since: 2024-01-01, at: 12:30, octal: 0755, big: 1_000, whole: 1.0, truth: yes, text: =, 7: seven}
+"""
+
+
+def test_scalars_mean_what_they_mean_to_kubectl(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text(SCALARS)
+    [found] = read(file)
+    assert found["metadata"] == {"creationTimestamp": "2024-01-01T00:00:00Z"}
+    assert found["spec"] == {
+        "since": "2024-01-01", "at": "12:30", "octal": 493, "big": 1000, "whole": 1, "truth": True, "text": "=",
+        "7": "seven",
+    }  # fmt: skip
+    json.dumps(found)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "apiVersion: v1\r\nkind: A\r\n---\r\napiVersion: v1\r\nkind: B\r\n",
+        "--- {apiVersion: v1, kind: A}\n--- # the next\n{apiVersion: v1, kind: B}\n---",
+        "\ufeffapiVersion: v1\nkind: A\n--- \nkind: B\napiVersion: v1\ntext: |\n  ---\n  --- a\n...\n",
+    ],
+)
+def test_where_documents_begin(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_bytes(text.encode())
+    assert kinds(file) == ["A", "B"]
+
+
+def test_a_text_that_cannot_be_read_is_told_with_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "wrong.yaml"
+    file.write_text("apiVersion: v1\nkind: A\n---\nkind: [\n")
+    with pytest.raises(ValueError, match=r"wrong\.yaml:4: yaml: line 1: did not find expected node content"):
+        read(file)
 
 
 @pytest.mark.parametrize("text", ["- a\n", "kind: A\n", "apiVersion: v1\n", "just a text\n"])

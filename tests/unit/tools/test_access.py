@@ -85,6 +85,19 @@ def test_what_cannot_be_used(tmp_path: Path, cluster: dict[str, Any], user: dict
         access.from_kubeconfig(file)
 
 
+@pytest.mark.parametrize(
+    ("text", "token"), [("2024-01-01", "2024-01-01"), ("12:30", "12:30"), ("0123", None), ("yes", None), ("1e3", None)]
+)
+def test_a_token_is_the_text_that_it_is_to_kubectl(text: str, token: str | None, tmp_path: Path) -> None:
+    file = kubeconfig(tmp_path / "config", {"server": "http://s"}, {"token": "TOKEN"})
+    file.write_text(file.read_text().replace("TOKEN", text))
+    if token is None:
+        with pytest.raises(access.AccessError, match="the token of context x is no text, put it into quotes"):
+            access.from_kubeconfig(file)
+    else:
+        assert access.from_kubeconfig(file).headers == {"Authorization": f"Bearer {token}"}
+
+
 def test_files_that_are_none(tmp_path: Path) -> None:
     file = kubeconfig(tmp_path / "config", {"server": "http://s"})
     for context, words in (("other", "there is no context named 'other'"), ("empty", "there is no cluster named")):

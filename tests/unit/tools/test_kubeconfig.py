@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from apiext.auth import certificates
 from apiext.auth import kubeconfig as own
 from apiext.auth.authentication import user_of_certificate
+from apiext.documents.encoding import decode_yaml
 from apiext.tools import kubeconfig
 
 SERVER = "https://127.0.0.1:6443"
@@ -75,6 +76,47 @@ def test_why_there_is_no_certificate(data: Path, change: Any, told: str, capsys:
     assert told in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        (["print", "--user", ""], "--user is empty"),
+        (["print", "--user=", "--groups=devs"], "--user is empty"),
+        (["print", "--groups", "devs"], "--groups and --ttl are for a --user"),
+        (["print", "--groups="], "--groups and --ttl are for a --user"),
+        (["print", "--ttl", "1h"], "--groups and --ttl are for a --user"),
+        (["merge", "--name", ""], "--name is empty"),
+        (["remove", "--name="], "--name is empty"),
+    ],
+)
+def test_a_variable_that_is_not_set_gives_out_nothing(
+    data: Path, asked: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ["--data-dir", str(data)] + ([] if asked[0] == "print" else ["--kubeconfig", str(tmp_path / "config")])
+    with pytest.raises(SystemExit) as ended:
+        kubeconfig.run([*asked, *where])
+    said = capsys.readouterr()
+    assert (ended.value.code, said.out) == (2, "")
+    assert said.err.endswith(f"error: {told}\n")
+    assert not (tmp_path / "config").exists()
+
+
+@pytest.mark.rows("AUT-001")
+@pytest.mark.filterwarnings("ignore:Attribute's length")  # of who reads it
+def test_names_may_be_long(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    user, group = "u" * 300, "system:serviceaccounts:" + "g" * 100
+    assert kubeconfig.run(["print", f"--data-dir={data}", f"--user={user}", f"--groups={group}"]) == 0
+    [found] = yaml.safe_load(capsys.readouterr().out)["users"]
+    pem = base64.b64decode(found["user"]["client-certificate-data"])
+    named = user_of_certificate(x509.load_pem_x509_certificate(pem).public_bytes(Encoding.DER))
+    assert named is not None
+    assert (named.name, named.groups[0]) == (user, group)
+
+
+def test_a_name_that_no_certificate_can_hold(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert kubeconfig.run(["print", f"--data-dir={data}", "--user=\udcff"]) == 1
+    assert "no certificate can be made: " in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("ttl", ["soon", "0s", "-1h", ""])
 def test_a_life_must_be_a_time_to_come(data: Path, ttl: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert kubeconfig.run(["print", "--data-dir", str(data), "--user", "alice", f"--ttl={ttl}"]) == 1
@@ -113,6 +155,38 @@ def test_the_current_context_stays_when_told_so(data: Path, tmp_path: Path) -> N
     assert read(file)["current-context"] == "apiext"
 
 
+OTHERS = """\
+users:
+- name: them
+  user: {auth-provider: {name: oidc, config: {expiry: 2019-01-01T00:00:00Z, day: 2019-01-01, at: 12:30}}}
+- name: others
+  user: {exec: {command: get, args: [yes, 0123, 1_000, "0123", 'yes', "2019-01-01", 1.0, "=", ~], env: [{name: y}]}}
+"""
+
+
+def test_values_of_others_mean_to_kubectl_what_they_meant(data: Path, tmp_path: Path) -> None:
+    file = tmp_path / "config"
+    file.write_text(OTHERS)
+    before = decode_yaml(OTHERS.encode())[0]["users"]
+    assert kubeconfig.run(["merge", "--data-dir", str(data), "--kubeconfig", str(file)]) == 0
+    written = file.read_text()
+    assert decode_yaml(written.encode())[0]["users"][:-1] == before
+    assert before[0]["user"]["auth-provider"]["config"]["expiry"] == "2019-01-01T00:00:00Z"
+    for quoted in ("2019-01-01T00:00:00Z", "2019-01-01", "12:30"):  # for readers that know times
+        assert f'"{quoted}"' in written
+
+
+@pytest.mark.parametrize("text", [None, "", OTHERS, "kind: Config\nusers: # none\n"])
+def test_nothing_to_remove_changes_nothing(text: str | None, tmp_path: Path) -> None:
+    file = tmp_path / "there" / "config"
+    if text is not None:
+        file.parent.mkdir()
+        file.write_text(text)
+    assert kubeconfig.run(["remove", "--kubeconfig", str(file)]) == 0
+    assert (file.read_text() if file.exists() else None) == text
+    assert file.parent.exists() == (text is not None)
+
+
 def test_a_link_stays_a_link(data: Path, tmp_path: Path) -> None:
     (tmp_path / "real").write_text(yaml.safe_dump(MINE))
     (tmp_path / "config").symlink_to("real")
@@ -132,7 +206,15 @@ def test_which_file_is_meant(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"), [("- a", "is no kubeconfig"), ("a: [", "while parsing"), ("clusters: [1]", "its clusters cannot")]
+    ("text", "told"),
+    [
+        ("- a", "is no kubeconfig"),
+        ("a: [", "did not find expected node content"),
+        ("clusters: [1]", "its clusters cannot"),
+        ("users: []\n---\nusers: []\n", "has several documents"),
+        ("a: &a {b: *a}", "value contains itself"),
+        ("a: " + "[" * 20_000, "yaml: "),
+    ],
 )
 def test_a_file_that_cannot_be_read_stays_as_it_is(
     data: Path, tmp_path: Path, text: str, told: str, capsys: pytest.CaptureFixture[str]

@@ -82,6 +82,14 @@ def test_documents_and_lists_are_looked_through() -> None:
     assert said(as_json)[0].startswith("f:1: error: metadata.name: Required value: name or generateName is required")
 
 
+def test_texts_of_windows_and_yaml_between_braces_are_read() -> None:
+    found = said(f"{GOOD}---\n{WRONG}".replace("\n", "\r\n"))
+    assert [one.split(" ")[0] for one in found] == ["foos.example.com", "f:29:", "f:29:"]
+    flow = "{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: 2024-01-01}}"
+    assert said(flow)[0].startswith('f:1: error: metadata.name: Invalid value: "2024-01-01": must be spec.names.plural')
+    assert said('{"kind": 1}}') == ["f:1: error: invalid character '}' after top-level value"]
+
+
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good, wrong, other = tmp_path / "good.yaml", tmp_path / "wrong.yaml", tmp_path / "other.yaml"
     good.write_text(GOOD)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.server
 import json
 import os
 import re
@@ -10,11 +11,13 @@ import socket
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
 from apiext import __main__ as program
 from apiext import cli
+from tests.support import tls
 
 
 def test_the_usage_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -94,6 +97,42 @@ def test_a_check_says_what_is_wrong(flags: list[str], code: int, says: str, caps
             listener.shutdown(socket.SHUT_RDWR)
             greeter.join(10)
     assert (found, says.format(port=port) in capsys.readouterr().err) == (code, True)
+
+
+class Ready(http.server.BaseHTTPRequestHandler):
+    """A server that is ready."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(self.path.encode())
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Say nothing."""
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_check_asks_the_server_itself_whatever_proxies_there_are(
+    scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy"):  # Docker's client puts them into containers
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+        monkeypatch.setenv(name.upper(), "http://127.0.0.1:1")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    with http.server.HTTPServer(("127.0.0.1", 0), Ready) as server:
+        if scheme == "https":
+            context = tls.server_context(tls.authority(), tmp_path)
+            server.socket = context.wrap_socket(server.socket, server_side=True)
+        answering = threading.Thread(target=server.serve_forever)
+        answering.start()
+        try:
+            code = program.main(["check", f"--url={scheme}://127.0.0.1:{server.server_port}"])
+        finally:
+            server.shutdown()
+            answering.join(10)
+    told = capsys.readouterr()
+    assert (code, told.out, told.err) == (0, "/readyz\n", "")
 
 
 def test_a_shell_completes_commands_and_flags(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from apiext.tools.places import Places, parts
+from apiext.tools.places import Places
 
 TEXT = b"""\
 apiVersion: apiextensions.k8s.io/v1
@@ -56,11 +56,3 @@ def test_the_lines_of_a_list_are_those_of_its_items() -> None:
 def test_a_text_that_cannot_be_read_has_its_first_line() -> None:
     assert Places(b"a: [", 5).line("a") == 5
     assert Places(b"\xff\xfe\xfa", 5).line("a") == 5
-
-
-def test_documents_know_their_first_line() -> None:
-    raw = b"# only words\n---\na: 1\n--- # next\n\n---\nb: 2\nc: 3\n---\n# nothing\n"
-    assert list(parts(raw)) == [(3, b"a: 1\n"), (7, b"b: 2\nc: 3\n")]
-    assert list(parts(b"")) == []
-    assert list(parts(b"a: 1")) == [(1, b"a: 1")]
-    assert list(parts(b"text: |\n  ---\n  b\n")) == [(1, b"text: |\n  ---\n  b\n")]

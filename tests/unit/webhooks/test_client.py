@@ -212,15 +212,56 @@ async def test_answers_that_are_no_success(
         assert caught.value.code == {200: 503, 204: 503, 500: 507 if b"luck" in body else 500}.get(code, code)
 
 
+@pytest.mark.parametrize(
+    ("code", "after", "calls"),
+    [
+        (429, "0", 11),
+        (500, "0", 11),
+        (503, "+0", 11),
+        (599, "-1", 11),
+        (503, "soon", 1),
+        (503, "1.5", 1),
+        (503, "", 1),
+        (404, "0", 1),
+        (409, "0", 1),
+    ],
+)
+async def test_who_asks_to_come_back_is_asked_again(
+    tmp_path: Path, client: Client, code: int, after: str, calls: int
+) -> None:
+    with hook(tmp_path) as (webhook, target):
+        webhook.answer = lambda _: hooks.page(code, b"no", "text/plain", Retry_After=after)
+        with pytest.raises(errors.Refused):
+            await client.post(target, REVIEW, 60)
+        assert len(webhook.reviews) == calls
+        assert webhook.connections == 1
+        webhook.forget()
+        webhook.answer = lambda _: hooks.page(code, b"", Retry_After=after) if len(webhook.reviews) < calls else {}
+        if calls > 1:
+            assert b'"response"' in await client.post(target, REVIEW, 60)
+
+
+async def test_who_wants_more_time_than_there_is_is_left_at_the_deadline(tmp_path: Path, client: Client) -> None:
+    with hook(tmp_path) as (webhook, target):
+        webhook.answer = lambda _: hooks.page(503, b"", Retry_After="3600")
+        with pytest.raises(errors.TimedOut, match=r'^Post "https://[^"]*\?timeout=1s": context deadline exceeded$'):
+            await client.post(target, REVIEW, 0.5)
+        assert len(webhook.reviews) == 1
+
+
 TRUST = [
-    ({"expired": True}, "tls: failed to verify certificate: x509: certificate has expired or is not yet valid: "),
+    (
+        {"expired": True},
+        "tls: failed to verify certificate: x509: certificate has expired or is not yet valid: current time ",
+    ),
     (
         {"signer": tls.authority("foreign")},
         "tls: failed to verify certificate: x509: certificate signed by unknown authority",
     ),
     (
         {"names": ("other.example.com",)},
-        "tls: failed to verify certificate: x509: certificate is not valid for 127.0.0.1",
+        "tls: failed to verify certificate: x509: cannot validate certificate for 127.0.0.1 because it doesn't contain "
+        "any IP SANs",
     ),
     ({"plain": True}, "tls: first record does not look like a TLS handshake"),
 ]

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from apiext.catalog.builtin import services
-from apiext.catalog.builtin.address_pool import TAKEN_PORT, Addresses
 from apiext.catalog.builtin.ips import address_errors, address_of
 from apiext.documents.document import Document, View
 from apiext.meta import status
 from apiext.meta.fields import FieldError, duplicate, invalid, item, not_supported
 from apiext.meta.names import GroupKind
+from apiext.verbs.address_pool import TAKEN_PORT, Addresses
 
 _SINGLE, _PREFER, _REQUIRE = "SingleStack", "PreferDualStack", "RequireDualStack"
 _OTHER = {"IPv4": "IPv6", "IPv6": "IPv4"}

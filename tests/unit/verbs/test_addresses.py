@@ -11,9 +11,9 @@ import pytest
 
 from apiext import limits
 from apiext.catalog.builtin import service_flags
-from apiext.catalog.builtin.address_pool import Addresses
 from apiext.config import ConfigError, ServiceRanges
 from apiext.meta.status import StatusError
+from apiext.verbs.address_pool import Addresses
 
 pytestmark = pytest.mark.rows("DEC-002")
 

@@ -1,0 +1,48 @@
+"""Starts the process of a server: it lives until it is told to end, and dies with the process that started it."""
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+
+from apiext.etcd.server import DIE_WITH_PARENT
+
+STARTER = "starter of an apiext server"
+
+
+def start(
+    command: Sequence[str], log: Path, environment: Mapping[str, str], keep: Sequence[int] = ()
+) -> subprocess.Popen[bytes]:
+    """Start a process that writes into a file; ``keep`` are descriptors that it has, too. Raises OSError.
+
+    Linux ends it with the thread that started it, so any but the main one has another do that, which waits for its end.
+    """
+    if sys.platform == "linux":
+        command = [sys.executable, "-I", "-S", "-c", DIE_WITH_PARENT, str(os.getpid()), *command]
+    if threading.current_thread() is threading.main_thread():
+        return _spawn(command, log, environment, keep)
+    born: Future[subprocess.Popen[bytes]] = Future()
+
+    def live() -> None:
+        try:
+            child = _spawn(command, log, environment, keep)
+        except BaseException as error:  # who asked for it raises it
+            born.set_exception(error)
+        else:
+            born.set_result(child)
+            child.wait()
+
+    threading.Thread(target=live, name=STARTER, daemon=True).start()
+    return born.result()
+
+
+def _spawn(
+    command: Sequence[str], log: Path, environment: Mapping[str, str], keep: Sequence[int]
+) -> subprocess.Popen[bytes]:
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment, pass_fds=keep
+        )

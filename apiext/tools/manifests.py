@@ -1,0 +1,69 @@
+"""The documents of a file with manifests, as kubectl takes it apart and reads them."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from apiext.documents.encoding import decode_json, decode_yaml
+from apiext.documents.errors import DecodeError
+
+_SEPARATOR = re.compile(rb"(?m)^---(?:[ \t]*(?:#.*)?\r?(?:\n|\Z)|(?=[ \t]))")  # a document may begin on its line
+_SEVERAL = re.compile(rb"\}\s*\{")
+_SPACE = re.compile(r"\s*")
+_VALUES = json.JSONDecoder()
+
+
+def parts(raw: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield the documents of a text that are not empty, each with the number of its first line.
+
+    They are parted by lines of YAML, or are values of JSON, one after the other.
+    """
+    start, line = 0, 1
+    for found in (*_SEPARATOR.finditer(raw), None):
+        piece = raw[start : found.start() if found else len(raw)]
+        if any(text.strip() and not text.lstrip().startswith(b"#") for text in piece.splitlines()):
+            yield from _values(line, piece)
+        if found:
+            line += raw.count(b"\n", start, found.end())
+            start = found.end()
+
+
+def decode(raw: bytes) -> tuple[Any, list[str]]:
+    """Return the document of a part and notes about duplicate keys; what is no JSON may be YAML between braces.
+
+    Raises DecodeError.
+    """
+    if raw.lstrip()[:1] != b"{":
+        return decode_yaml(raw)
+    try:
+        return decode_json(raw)
+    except DecodeError as fault:
+        try:
+            if not str(fault).endswith("after top-level value"):  # of which a reader of YAML hears nothing
+                return decode_yaml(raw)
+        except DecodeError:
+            pass  # what is wrong with it as JSON says more
+        raise
+
+
+def _values(line: int, piece: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield the values of a text that is nothing but objects of JSON, else the text."""
+    whole = line, piece
+    text = piece.decode(errors="surrogateescape") if _SEVERAL.search(piece) else ""
+    found, place, end = [], _following(text, 0), 0
+    try:
+        while text[place : place + 1] == "{":
+            line, start = line + text.count("\n", end, place), place
+            end = _VALUES.raw_decode(text, start)[1]
+            found.append((line, text[start:end].encode(errors="surrogateescape")))
+            line, place = line + text.count("\n", start, end), _following(text, end)
+    except (ValueError, RecursionError):
+        place = -1
+    yield from found if text and place == len(text) else [whole]
+
+
+def _following(text: str, place: int) -> int:
+    """Return where the next character stands that is no space."""
+    found = _SPACE.match(text, place)
+    return found.end() if found else place

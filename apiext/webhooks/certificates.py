@@ -1,0 +1,95 @@
+"""Why a webhook's certificate is not good, in Go's words and in Go's order: its times, its names, then who signed it.
+
+OpenSSL tells a number only, and no certificate; so it is looked at once more when one was refused.
+"""
+
+import asyncio
+import ipaddress
+import re
+import ssl
+from datetime import UTC, datetime
+
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+
+from apiext import limits
+
+_MANY = 100  # names from which on only their number is told (upstream: maxNamesIncluded)
+_LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*").fullmatch
+_UNREADABLE = (ValueError, x509.DuplicateExtension, x509.InvalidVersion, x509.UnsupportedGeneralNameType)
+
+
+async def shown(address: str, port: int, name: str) -> bytes | None:
+    """Return the certificate that a server shows (DER), unverified; None if it does not do so again, or not soon."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(limits.WEBHOOK_LOOK):
+            transport, _ = await loop.create_connection(
+                asyncio.Protocol, address, port, ssl=context, server_hostname=name
+            )
+    except OSError:  # TimeoutError and SSLError are such
+        return None
+    try:
+        found: bytes | None = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        return found
+    finally:
+        transport.abort()
+
+
+def fault(der: bytes, name: str, now: datetime) -> str | None:
+    """Return what is wrong with the times or names of a certificate; None for neither, and for one nobody can read."""
+    try:
+        certificate = x509.load_der_x509_certificate(der)
+        return _of_times(certificate, now) or _of_names(certificate, name)
+    except _UNREADABLE:
+        return None
+
+
+def _of_times(certificate: x509.Certificate, now: datetime) -> str | None:
+    begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    if begins <= now <= ends:
+        return None
+    side = f"before {_written(begins)}" if now < begins else f"after {_written(ends)}"
+    return f"x509: certificate has expired or is not yet valid: current time {_written(now)} is {side}"
+
+
+def _written(time: datetime) -> str:
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _of_names(certificate: x509.Certificate, name: str) -> str | None:
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        common = [str(one.value) for one in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+        if common and _fits(common[-1], name):
+            return "x509: certificate relies on legacy Common Name field, use SANs instead"
+        names = x509.SubjectAlternativeName([])
+    hosts = names.get_values_for_type(x509.DNSName)
+    addresses = names.get_values_for_type(x509.IPAddress)
+    try:
+        address = ipaddress.ip_address(name)
+    except ValueError:
+        return None if any(_fits(host, name) for host in hosts) else _not_among(hosts, "names", name)
+    if not addresses:
+        return f"x509: cannot validate certificate for {name} because it doesn't contain any IP SANs"
+    return None if address in addresses else _not_among([str(one) for one in addresses], "IP SANs", name)
+
+
+def _not_among(names: list[str], noun: str, name: str) -> str:
+    if len(names) >= _MANY:
+        return f"x509: certificate is valid for {len(names)} {noun}, but none matched {name}"
+    if not names:
+        return f"x509: certificate is not valid for any names, but wanted to match {name}"
+    return f"x509: certificate is valid for {', '.join(names)}, not {name}"
+
+
+def _fits(pattern: str, name: str) -> bool:
+    """Whether a certificate's name, whose first label may be an asterisk, is for a host."""
+    wanted = name.lower().removesuffix(".").split(".")
+    given = pattern.lower().split(".")
+    if given[0] == "*" and len(given) > 1:
+        given, wanted = given[1:], wanted[1:]
+    return given == wanted and all(map(_LABEL, wanted))

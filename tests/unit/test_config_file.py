@@ -1,0 +1,94 @@
+"""What a file for --config says: values as they are written, and what cannot be read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from apiext import cli
+from apiext.config import Config, ConfigError
+
+
+def read(text: str | bytes, directory: Path) -> Config:
+    file = directory / "config.yaml"
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return cli.parse_serve([f"--data-dir={directory}", f"--config={file}"], {}, pytest.fail)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("kubernetes-version: 1.30", {"kubernetes_version": "1.30.0"}),
+        ("token: 0123", {"token": "0123"}),
+        ("token: 1_000", {"token": "1_000"}),
+        ("token: 0x1F", {"token": "0x1F"}),
+        ("token: 2024-13-45", {"token": "2024-13-45"}),
+        ("token: 2024-01-01", {"token": "2024-01-01"}),
+        ("token: yes", {"token": "yes"}),
+        ("token: '~'", {"token": "~"}),
+        ("token: !!str 12:30", {"token": "12:30"}),
+        ("token: &t abc\nstatus-manager: *t", {"token": "abc", "status_manager": "abc"}),
+        ("request-timeout: 1m30s", {"request_timeout": 90.0}),
+        ("request-timeout: 90", {"request_timeout": 90.0}),
+        ("ready-file:\nport:\ntoken: ~\nstatus-manager: null", {"ready_file": "", "port": 6443, "token": ""}),
+        ("event-ttl:\ncontrollers: Null", {"event_ttl": 3600.0, "controllers": ("*",)}),
+        ("controllers: ''", {"controllers": ()}),
+        ("quiet: yes\ninsecure: on", {"quiet": True, "insecure": True}),
+        ("quiet: True\ninsecure: Off", {"quiet": True, "insecure": False}),
+        ("quiet: 'true'\nwatch-cache: n", {"quiet": True}),
+        ("anonymous-auth:\nwatch-cache:", {"anonymous_auth": False}),
+        ("tls-san: [1.10, x, 0123]", {"tls_sans": ("1.10", "x", "0123")}),
+        ("api-audiences: [a, ~]\ntls-san: []", {"api_audiences": ("a",), "tls_sans": ()}),
+        ("---\n# nothing\n", {"port": 6443}),
+        ("", {"port": 6443}),
+        ("~", {"port": 6443}),
+        ('{"port": 7001, "quiet": true, "etcd-servers": ["http://a:1", "http://b:2"]}', {"port": 7001, "quiet": True}),
+        ("apiVersion: x/v1\nkind: [any]\nport: 7001", {"port": 7001}),
+    ],
+)
+def test_values_are_as_they_are_written(text: str, wanted: dict[str, object], tmp_path: Path) -> None:
+    found = read(text, tmp_path)
+    assert {name: getattr(found, name) for name in wanted} == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (b"\xff", "invalid leading UTF-8 octet"),
+        ("port: [", "did not find expected node content"),
+        ("- port", "expected a mapping of flag names to values"),
+        ("port", "expected a mapping of flag names to values"),
+        ("nope: 1", "there is no flag named nope"),
+        ("? [a]\n: 1", "expected a mapping of flag names to values"),
+        ("? {a: 1}\n: 1", "expected a mapping of flag names to values"),
+        ("~: 1", "there is no flag named ~"),
+        ("port: {a: 1}", "port: expected one value, or a list"),
+        ("tls-san: [a, [b]]", "tls-san: expected one value, or a list"),
+        ("port: &a [*a]", "port: expected one value, or a list"),
+        ("port: *a", "undefined alias"),
+        ("port: 1\n---\nport: 2", "expected a single document"),
+        ("port: " + "[" * 100_000, "exceeded maximum nesting depth"),
+        (b"port: \x00", "control characters are not allowed"),
+        ('token: "\\UFFFFFFFF"', "found invalid Unicode character escape code"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_told_with_its_flag(text: str | bytes, told: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as raised:
+        read(text, tmp_path)
+    assert str(raised.value).startswith(f"--config {tmp_path / 'config.yaml'}: ")
+    assert told in str(raised.value)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=rf"--config {tmp_path}: Is a directory"):
+        cli.parse_serve([f"--config={tmp_path}"], {}, pytest.fail)
+    with pytest.raises(ConfigError, match=rf"--config {tmp_path}/none: No such file"):
+        cli.parse_serve([f"--config={tmp_path}/none"], {}, pytest.fail)
+
+
+def test_a_switch_that_is_none_is_told_as_it_is_written(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--quiet maybe: expected true or false"):
+        read("quiet: maybe", tmp_path)
+    with pytest.raises(ConfigError, match=r"--port yes: expected a whole number \(from .*config.yaml\)"):
+        read("port: yes", tmp_path)

@@ -1,0 +1,105 @@
+"""Directories of servers for tests: each its own, and none stays for ever."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from apiext.testing import directories
+from tests.support.waiting import until
+
+WAIT = "import sys; sys.stdin.read()"
+HOLD = f"""
+import subprocess, sys
+from apiext.testing.directories import Directory
+own = Directory()
+if "shared" in sys.argv:
+    subprocess.Popen([sys.executable, "-c", {WAIT!r}], pass_fds=[own.descriptor])
+print(own.path, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(autouse=True)
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where temporary files lie."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    return tmp_path
+
+
+def holder(*given: str) -> subprocess.Popen[str]:
+    """Return another process that has a directory; shared: so has a child of its own, until its input ends."""
+    return subprocess.Popen(
+        [sys.executable, "-c", HOLD, *given], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+
+
+def told(process: subprocess.Popen[str]) -> Path:
+    assert process.stdout is not None
+    return Path(process.stdout.readline().strip())
+
+
+def test_a_directory_is_gone_when_it_is_left(scratch: Path) -> None:
+    with directories.Directory() as first, directories.Directory() as second:
+        assert first.path != second.path
+        assert first.path.parent == second.path.parent == scratch
+        assert first.path.stat().st_mode & 0o777 == 0o700
+        (first.path / "data").mkdir()
+    assert list(scratch.iterdir()) == []
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(first.descriptor)
+
+
+def test_what_killed_processes_left_is_swept_and_nothing_else(scratch: Path) -> None:
+    others = [scratch / name for name in ("apiext-mine", "apiext-test-x", "other-x")]
+    for other in others:  # of whom nobody knows
+        other.mkdir()
+    (scratch / "apiext-file").touch()
+    (others[2] / directories.MARK).touch()
+    (scratch / "apiext-link").symlink_to(others[2])
+    with holder() as living, holder() as killed:
+        used, left = told(living), told(killed)
+        (left / "data" / "member").mkdir(parents=True)
+        killed.kill()
+        killed.wait()
+        assert left.exists()
+        with directories.Directory() as own:
+            expected = {*others, used, own.path, scratch / "apiext-file", scratch / "apiext-link"}
+            assert set(scratch.iterdir()) == expected
+            assert (others[2] / directories.MARK).exists()
+        living.kill()
+
+
+def test_who_was_given_the_descriptor_holds_the_directory(scratch: Path) -> None:
+    with holder("shared") as tests:
+        used = told(tests)
+        tests.kill()
+        tests.wait()
+        with directories.Directory():
+            assert used.exists()
+
+    def swept() -> bool:
+        directories.sweep()
+        return not used.exists()
+
+    until(swept, "the child has ended, too", 20.0)
+    assert list(scratch.iterdir()) == []
+
+
+def test_one_that_cannot_be_looked_at_stays(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = scratch / "apiext-left"
+    left.mkdir()
+    (left / directories.MARK).touch()
+    monkeypatch.setattr(os, "getuid", lambda: 4711)  # somebody else's
+    with directories.Directory():
+        assert left.exists()
+    monkeypatch.undo()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    with directories.Directory():
+        assert not left.exists()

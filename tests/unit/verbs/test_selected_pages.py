@@ -1,0 +1,151 @@
+"""Pages of what is selected at one revision: from the cache while that is still the state, else in growing parts."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+
+import orjson
+import pytest
+
+from apiext import limits
+from apiext.meta.options import ListOptions
+from apiext.meta.status import StatusError
+from apiext.storage import continuation
+from apiext.storage.collection import Collection
+from apiext.verbs import read
+from tests.support.fake_etcd import FakeEtcd
+from tests.unit.verbs.harness import WIDGETS, Client, widget
+from tests.unit.verbs.test_write_loop import served
+
+OBJECTS = 1500
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[Client]:
+    """A client of a server with many widgets, of which every hundredth is marked."""
+    async with served(FakeEtcd()) as one:
+        for number in range(OBJECTS):
+            write(one, number)
+        await one.server.store.fresh()
+        yield one
+
+
+def write(client: Client, number: int, **labels: str) -> int:
+    """Write a widget past the server; returns the revision."""
+    name = f"w{number:04}"
+    metadata = {"namespace": "default", "uid": name, "labels": {"marked": str(number % 100 == 0), **labels}}
+    key = client.server.store.keys.object(WIDGETS, "default", name)
+    return etcd_of(client).put(key, orjson.dumps(widget(name, metadata=metadata)))
+
+
+def etcd_of(client: Client) -> FakeEtcd:
+    etcd = client.server.store.etcd
+    assert isinstance(etcd, FakeEtcd)
+    return etcd
+
+
+async def page(
+    client: Client, token: str, selector: str = "marked=True", **options: str | int
+) -> tuple[list[str], str]:
+    """Return the names on a page and the token of the next."""
+    asked = ListOptions(label_selector=selector, continue_token=token, **options)  # type: ignore[arg-type]
+    found = await read.list_page(client.verbs, client.call("list"), asked)
+    return [entry.name for entry in found.entries or ()], found.token
+
+
+async def walked(client: Client, first: str, token: str, limit: int) -> list[str]:
+    names = []
+    while token:
+        given, token = await page(client, token, limit=limit)
+        assert len(given) == limit or not token
+        names += given
+    return [first, *names]
+
+
+@pytest.mark.rows("RV-005", "SEL-002")
+@pytest.mark.parametrize("limit", [1, 4, 15])
+async def test_pages_of_an_unchanged_state_cost_etcd_one_look(client: Client, limit: int) -> None:
+    etcd = etcd_of(client)
+    token = continuation.encode("w0000\0", etcd.revision)
+    etcd.calls.clear()
+    names = await walked(client, "w0000", token, limit)
+    assert names == [f"w{number:04}" for number in range(0, OBJECTS, 100)]
+    assert etcd.calls == ["get"] * (14 // limit + 1)
+
+
+@pytest.mark.rows("RV-005", "SEL-002")
+@pytest.mark.parametrize("limit", [1, 4, 15])
+async def test_parts_grow_where_the_state_has_changed(client: Client, limit: int) -> None:
+    etcd = etcd_of(client)
+    token = continuation.encode("w0000\0", etcd.revision)
+    for number in range(50, OBJECTS, 100):
+        write(client, number, marked="True")
+    await client.server.store.fresh()
+    etcd.calls.clear()
+    assert await walked(client, "w0000", token, limit) == [f"w{number:04}" for number in range(0, OBJECTS, 100)]
+    assert len(etcd.calls) <= 15 * 8  # 1, 2, 4, … 128 for each that is found at worst
+    etcd.calls.clear()
+    assert await page(client, token, "marked=nowhere", limit=limit) == ([], "")
+    assert len(etcd.calls) <= 12
+
+
+@pytest.mark.rows("RV-005")
+async def test_a_page_ends_with_a_token_where_any_object_follows(client: Client) -> None:
+    revision = etcd_of(client).revision
+    token = continuation.encode("w1399\0", revision)
+    for changed in (False, True):
+        if changed:
+            write(client, 3)
+            await client.server.store.fresh()
+        (name,), following = await page(client, token, limit=1)
+        assert (name, continuation.decode(following)) == ("w1400", ("w1400\0", revision))
+        assert await page(client, following, limit=1) == ([], "")
+        last = continuation.encode("w1498\0", revision)
+        assert await page(client, last, "marked=False", limit=1) == (["w1499"], "")
+
+
+async def test_parts_of_large_objects_stay_small(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "PART_BYTES", 2_000)
+    etcd, token = etcd_of(client), continuation.encode("w0000\0", etcd_of(client).revision)
+    write(client, 3)
+    await client.server.store.fresh()
+    sizes = []
+    whole = etcd.range
+
+    async def ranged(*args: object, limit: int = 0, **kwargs: object) -> object:
+        sizes.append(limit)
+        return await whole(*args, limit=limit, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(etcd, "range", ranged)
+    assert (await page(client, token, limit=1))[0] == ["w0100"]
+    assert 4 <= max(sizes) < 20
+
+
+@pytest.mark.rows("RV-007")
+async def test_a_state_that_etcd_forgot_is_expired(client: Client) -> None:
+    etcd = etcd_of(client)
+    token = continuation.encode("w0000\0", etcd.revision)
+    etcd.forget_before(etcd.put("/elsewhere", b"x"))
+    await client.server.store.fresh()
+    with pytest.raises(StatusError) as expired:
+        await page(client, token, limit=1)
+    assert (expired.value.code, expired.value.reason) == (410, "Expired")
+
+
+@pytest.mark.rows("RV-005", "RV-017")
+async def test_what_is_written_while_an_index_is_made_is_not_listed(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = random.Random(7).sample(range(1, 100), 3)
+    token = continuation.encode("w0000\0", etcd_of(client).revision)
+    select = Collection.select
+
+    async def later(self: Collection, *args: object) -> object:
+        for number in numbers:
+            write(client, number, marked="True")
+        await client.server.store.fresh()
+        return await select(self, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Collection, "select", later)
+    assert (await page(client, token, limit=2))[0] == ["w0100", "w0200"]

@@ -1,0 +1,85 @@
+"""What is said of a certificate that was refused: as a Go client says it, compared with a real server."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from apiext import limits
+from apiext.webhooks import certificates
+from tests.support.processes import free_port
+
+NOW = datetime(2026, 11, 27, 6, 9, 18, tzinfo=UTC)
+DAY = timedelta(days=1)
+KEY = ec.generate_private_key(ec.SECP256R1())
+
+
+def certificate(
+    *names: str, common: str = "webhook", begins: datetime = NOW - DAY, ends: datetime = NOW + DAY, bare: bool = False
+) -> bytes:
+    """Return a certificate for names and addresses, without any extension if it is bare."""
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+    made = x509.CertificateBuilder().subject_name(subject).issuer_name(subject).public_key(KEY.public_key())
+    made = made.serial_number(7).not_valid_before(begins).not_valid_after(ends)
+    if not bare:
+        made = made.add_extension(x509.SubjectAlternativeName([general(name) for name in names]), critical=False)
+    return made.sign(KEY, hashes.SHA256()).public_bytes(serialization.Encoding.DER)
+
+
+def general(name: str) -> Any:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+TIMES = "x509: certificate has expired or is not yet valid: current time 2026-11-27T06:09:18Z is "
+LEGACY = "x509: certificate relies on legacy Common Name field, use SANs instead"
+NO_ADDRESS = "x509: cannot validate certificate for 127.0.0.1 because it doesn't contain any IP SANs"
+NOBODY = "x509: certificate is not valid for any names, but wanted to match localhost"
+CASES: list[tuple[str, bytes, str, str | None]] = [
+    ("good", certificate("localhost", "127.0.0.1"), "localhost", None),
+    ("good address", certificate("localhost", "127.0.0.1"), "127.0.0.1", None),
+    ("over", certificate("other", ends=NOW - DAY / 2), "localhost", f"{TIMES}after 2026-11-26T18:09:18Z"),
+    ("to come", certificate("localhost", begins=NOW + DAY / 2), "localhost", f"{TIMES}before 2026-11-27T18:09:18Z"),
+    ("others", certificate("foo.svc", "bar.svc", "10.0.0.1"), "localhost",
+     "x509: certificate is valid for foo.svc, bar.svc, not localhost"),
+    ("other addresses", certificate("a", "10.0.0.1", "::1"), "127.0.0.1",
+     "x509: certificate is valid for 10.0.0.1, ::1, not 127.0.0.1"),
+    ("no address", certificate("localhost"), "127.0.0.1", NO_ADDRESS),
+    ("legacy", certificate(common="localhost", bare=True), "localhost", LEGACY),
+    ("legacy address", certificate(common="127.0.0.1", bare=True), "127.0.0.1", LEGACY),
+    ("another legacy name", certificate(common="webhook", bare=True), "localhost", NOBODY),
+    ("another legacy name and an address", certificate(common="webhook", bare=True), "127.0.0.1", NO_ADDRESS),
+    ("addresses only", certificate("10.0.0.1", common="localhost"), "localhost", NOBODY),
+    ("any below", certificate("*.e.test"), "a.e.test", None),
+    ("any below, not itself", certificate("*.e.test"), "e.test", "x509: certificate is valid for *.e.test, not e.test"),
+    ("any below, not deeper", certificate("*.e.test"), "a.b.e.test",
+     "x509: certificate is valid for *.e.test, not a.b.e.test"),
+    ("part of a label", certificate("loc*"), "localhost", "x509: certificate is valid for loc*, not localhost"),
+    ("capitals", certificate("Foo.SVC"), "foo.svc", None),
+    ("many", certificate(*(f"n{number}" for number in range(100))), "localhost",
+     "x509: certificate is valid for 100 names, but none matched localhost"),
+    ("none", b"x", "localhost", None),
+]  # fmt: skip
+
+
+@pytest.mark.rows("VER-009")
+@pytest.mark.parametrize(("der", "name", "told"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_what_is_wrong_with_it(der: bytes, name: str, told: str | None) -> None:
+    assert certificates.fault(der, name, NOW) == told
+
+
+async def test_a_look_that_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert await certificates.shown("127.0.0.1", free_port(), "localhost") is None
+    monkeypatch.setattr(limits, "WEBHOOK_LOOK", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        assert await certificates.shown("127.0.0.1", silent.getsockname()[1], "localhost") is None

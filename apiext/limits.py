@@ -3,6 +3,7 @@
 MAX_BODY = 3 * 1024 * 1024  # bytes of a request body (upstream: MaxRequestBodyBytes)
 BODY_SKIPPED = 256 * 1024  # bytes over that which are read and ignored; more end the connection (as Go does)
 MAX_DEPTH = 250  # nesting of a body, checked before parsing; what orjson can encode again is 254 (upstream: 10 000)
+MAX_STORED_DEPTH = 254  # nesting of what others stored, or a webhook converted: what orjson can encode
 MAX_TEXT_DEPTH = 10_000  # nesting of a JSON text in a secret, which is looked through only (upstream: maxNestingDepth)
 MAX_CONTAINERS = 400_000  # opening braces and brackets of a JSON text: each takes 64 bytes or more
 MAX_UNKNOWN = 1_000  # unknown fields that a client is told of, the first by name

@@ -12,9 +12,9 @@ from apiext.admission.policies import UNUSABLE, Case, Denial, NoNamespace, Polic
 from apiext.admission.policy import Binding
 from apiext.admission.rounds import Again, Rounds
 from apiext.admission.versions import Versions, served_in, settled
-from apiext.catalog.endpoints import same
 from apiext.cel.dynamic import dynamic
 from apiext.documents.document import Document, View
+from apiext.documents.equality import same
 from apiext.documents.quotes import go_quote
 from apiext.meta import status
 from apiext.meta.status import StatusError

@@ -2,8 +2,8 @@
 
 from collections.abc import Hashable
 
-from apiext.catalog.endpoints import same
 from apiext.documents.document import View
+from apiext.documents.equality import same
 
 
 class Again:

@@ -15,6 +15,7 @@ from apiext.admission.versions import Shown, Versions, elsewhere, normalized, se
 from apiext.documents import json_patch
 from apiext.documents.document import Document
 from apiext.documents.encoding import decode_json, json_kind
+from apiext.documents.equality import same
 from apiext.documents.errors import DecodeError
 from apiext.documents.quotes import go_quote
 from apiext.meta import status
@@ -184,7 +185,7 @@ def _patched(attributes: Attributes, form: Form, shown: Shown, operations: list[
         found = json_patch.apply(shown.new, operations)
     except json_patch.PatchInvalid as error:
         raise status.internal(str(error)) from error
-    changed = found != shown.new
+    changed = not same(found, shown.new)
     if elsewhere(attributes.definition, form, found) is not None:
         return changed, found
     return changed, normalized(served_in(attributes.definition, form), attributes.subresource, found)

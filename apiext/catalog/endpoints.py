@@ -1,7 +1,5 @@
 """The lenses of resources: the object itself, its status, its scale (SRV-004…010)."""
 
-from typing import Any
-
 from apiext.catalog.accessors import AccessorError, nested, split_path, with_nested
 from apiext.catalog.columns import SCALE_COLUMNS
 from apiext.catalog.merge_types import go_merge_type
@@ -10,6 +8,7 @@ from apiext.crd import typed
 from apiext.crd.typed import INT32, Field, Struct
 from apiext.crd.types import METADATA, TEXT, always
 from apiext.documents.document import Document, View, clone
+from apiext.documents.equality import same
 from apiext.managedfields.fieldset import EMPTY
 from apiext.managedfields.schemas import lazily
 from apiext.meta.fields import FieldError, invalid
@@ -68,35 +67,6 @@ def same_content(new: View, old: View) -> bool:
         if value is not before and (value != before or not (value.__class__ is str or same(value, before))):
             return False  # what differs is seen soonest by !=
     return True
-
-
-def same(left: Any, right: Any) -> bool:
-    """Return whether two JSON values are equal as Go sees them: 1, 1.0 and true are three values."""
-    if left.__class__ is not right.__class__:
-        return isinstance(left, dict) and isinstance(right, dict) and _same_members(left, right)
-    if isinstance(left, dict):
-        return _same_members(left, right)
-    if isinstance(left, list):
-        return len(left) == len(right) and all(map(same, left, right))
-    return bool(left == right)
-
-
-def _same_members(left: View, right: View) -> bool:
-    if len(left) != len(right):
-        return False
-    for name, value in left.items():
-        if name not in right:
-            return False
-        other = right[name]
-        if value.__class__ in _PLAIN and value.__class__ is other.__class__:
-            if value != other:
-                return False
-        elif not same(value, other):
-            return False
-    return True
-
-
-_PLAIN = frozenset((str, int, bool, float, type(None)))
 
 
 def status() -> Endpoint:

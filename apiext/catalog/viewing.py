@@ -19,6 +19,8 @@ from apiext.catalog.converted import PLACE, place_of
 from apiext.documents.document import Document, View, clone
 from apiext.documents.encoding import decode_json, encode_telling
 from apiext.documents.encoding import encode as encode_json
+from apiext.documents.errors import DecodeError
+from apiext.documents.json_errors import check_depth
 from apiext.meta import objectmeta
 
 _DIGITS, _LONG = bytes.maketrans(b"123456789", b"000000000"), b"0" * 19  # finds integers that int64 may not hold
@@ -177,9 +179,14 @@ class Storage:
             raise WrongVersion(f"request to convert CR from an invalid group/version: {told}", document)
         return version
 
+    def check(self, document: View) -> None:
+        """Raise WrongVersion for an object that is to be written where no version is: others made the definition so."""
+        if not self.written:
+            raise WrongVersion("error resolving resource: its definition has no version to store", document)
+
 
 def parse(raw: bytes) -> Document:
-    """Return the object that stored bytes hold; raises ValueError when they hold none."""
+    """Return the object that stored bytes hold; raises ValueError when they hold none, or one that nobody can write."""
     try:
         document = orjson.loads(raw)
     except orjson.JSONDecodeError:  # what others wrote may nest deeper or be looser UTF-8 than orjson takes
@@ -188,6 +195,11 @@ def parse(raw: bytes) -> Document:
         document = decode_json(raw)[0]
     if not isinstance(document, dict):
         raise ValueError(f"stored value is not an object but {document.__class__.__name__}")  # noqa: TRY004
+    if raw.count(b"{") + raw.count(b"[") > limits.MAX_STORED_DEPTH:
+        try:
+            check_depth(raw, limits.MAX_STORED_DEPTH)
+        except DecodeError as error:
+            raise Unreadable(f"nested deeper than {limits.MAX_STORED_DEPTH} levels", document) from error
     return document
 
 
@@ -283,6 +295,7 @@ def custom_codec(storage: Storage, version: str, *, exact: bool) -> Codec:
 
     def written(stored: Document) -> bytes:
         if version != storage.written:
+            storage.check(stored)
             if answers is not None:
                 return answers.write(stored)
             stored = _accepted(clone(stored), storage, storage.written)

@@ -1,6 +1,7 @@
 """Texts in double quotes, as Go writes them."""
 
 from apiext.cel.effort import spend_text
+from apiext.characters import all_print, is_print
 
 _GO_ESCAPES = {
     "\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v", "\\": "\\\\", '"': '\\"'
@@ -15,7 +16,7 @@ def go_quote(text: str) -> str:
 
 def quoted(text: str) -> str:
     """Return a text in double quotes with Go's escapes; for messages that no evaluation makes, too."""
-    if text.isprintable() and '"' not in text and "\\" not in text:
+    if all_print(text) and '"' not in text and "\\" not in text:
         return f'"{text}"'
     return '"' + "".join(_go_character(char) for char in text) + '"'
 
@@ -24,7 +25,7 @@ def _go_character(char: str) -> str:
     known = _GO_ESCAPES.get(char)
     if known is not None:
         return known
-    if char.isprintable():
+    if is_print(char):
         return char
     code = ord(char)
     if code < 0x80:

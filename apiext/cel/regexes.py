@@ -5,13 +5,16 @@ from collections.abc import Callable
 from functools import cache, lru_cache, partial
 from typing import Any
 
+from apiext.cel import unicode_classes
 from apiext.cel.effort import spend
+from apiext.cel.unicode_classes import Reading
 
 _SMALL, _LARGE = 1024 * 1024, 8 * 1024 * 1024  # bytes of one program and its caches: try the first, then the second
 _REMEMBERED = 10_000  # characters of patterns whose programs are remembered
 _LONGEST = 65_536  # characters of a pattern: RE2 takes quadratic time to read [[: and to make a?
 _MOST_CLASSES = 1_000  # \p and \P in a pattern: RE2 makes each in 26 KB
 _CLASS, _FOUND = 600, 4  # elements that making such a class, and finding one text, cost as much time as
+_OPEN = (b"missing )", b"missing ]")  # what is only wrong because the rest is cut off
 _NOWHERE = (-1, -1)
 _PART = re.compile(
     r"\\Q.*?(?:\\E|\Z)|\\.|\[\^?\]?(?:\[:\^?[a-z]+:\]|\\.|[^\]\\])*\]?|(\(\?P?<[^>]*>?)|"
@@ -62,18 +65,23 @@ def compiled(pattern: str) -> Match:
     """Return what ``program`` returns, remember nothing, and count it as no part of an evaluation."""
     if _is_too_large(pattern):
         raise PatternError("error parsing regexp: expression too large")
-    raw = pattern.encode("utf-8", "surrogatepass")
+    reading = unicode_classes.read(pattern)
+    raw = reading.text.encode("utf-8", "surrogatepass")
     engine, options, anywhere = _engine(_SMALL)
     found = engine(raw, options)
     if not found.ok() and found.error().startswith(b"pattern too large"):
         found = engine(raw, _engine(_LARGE)[1])
     at, told = _not_in_go(pattern)
+    if reading.fault and (not told or reading.at < at):
+        at, told = reading.at, reading.fault
     if told:
-        before = engine(pattern[:at].encode("utf-8", "surrogatepass"), options)
-        if found.ok() or before.ok() or before.error().startswith(b"missing )"):
+        before = engine(reading.upto(at).encode("utf-8", "surrogatepass"), options)
+        if found.ok() or before.ok() or before.error().startswith(_OPEN):
             raise PatternError(f"error parsing regexp: {told}")
     if not found.ok():
-        raise PatternError(f"error parsing regexp: {_refusal(found.error().decode('utf-8', 'replace'), pattern)}")
+        raise PatternError(
+            f"error parsing regexp: {_refusal(found.error().decode('utf-8', 'replace'), pattern, reading)}"
+        )
     return partial(found.Match, anywhere)
 
 
@@ -91,9 +99,10 @@ def _not_in_go(pattern: str) -> tuple[int, str]:
     return 0, ""
 
 
-def _refusal(told: str, pattern: str) -> str:
+def _refusal(told: str, pattern: str, reading: Reading) -> str:
     """Return in Go's words why RE2 refuses a pattern."""
     reason, _, part = told.partition(": ")
+    part = reading.given(pattern, part)
     if reason.startswith("pattern too large"):
         return "expression too large"
     text = _GO_TEXTS.get(reason, reason)
@@ -108,17 +117,13 @@ def _is_too_much(count: re.Match[str]) -> bool:
     return max(least, most) > _MOST_TIMES or 0 <= most < least
 
 
-def _classes(pattern: str) -> int:
-    return pattern.count("\\p") + pattern.count("\\P")
-
-
 def _is_too_large(pattern: str) -> bool:
-    return len(pattern) > _LONGEST or _classes(pattern) > _MOST_CLASSES
+    return len(pattern) > _LONGEST or unicode_classes.weight(pattern) > _MOST_CLASSES
 
 
 def _made(pattern: str) -> Match:
     if not _is_too_large(pattern):
-        spend(len(pattern) ** 2 // 1000 + _CLASS * _classes(pattern))
+        spend(len(pattern) ** 2 // 1000 + _CLASS * unicode_classes.weight(pattern))
     return compiled(pattern)
 
 

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 from apiext.catalog.served import LiveCatalog
 from apiext.controllers.definitions import Definitions
 from apiext.controllers.statuses import Statuses, say
+from apiext.crd.bundles import bundle_fault
 from apiext.crd.conditions import condition, find, same_condition
 from apiext.crd.definition import ESTABLISHED
-from apiext.crd.rules_of_conversion import bundle_fault
 from apiext.documents.document import Document, View
 from apiext.storage.store import Entry
 

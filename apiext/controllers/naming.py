@@ -1,5 +1,6 @@
 """The NamesAccepted condition: which names the definitions of a group get (CND-001…003)."""
 
+import logging
 from collections.abc import Callable
 
 from apiext.controllers.definitions import Definitions, Facts
@@ -7,7 +8,10 @@ from apiext.controllers.statuses import Statuses
 from apiext.crd.conditions import find, same_condition, with_condition, with_status
 from apiext.crd.definition import NAMES_ACCEPTED, CustomResourceDefinition, Names
 from apiext.crd.naming import decide_names
+from apiext.crd.rules_of_parts import name_errors
 from apiext.documents.document import Document
+
+log = logging.getLogger(__name__)
 
 
 class Naming:
@@ -65,6 +69,10 @@ class Naming:
         naming = decide_names(facts.outline, group)
         same = same_condition(find(facts.outline.conditions, NAMES_ACCEPTED), naming.names_condition)
         if same and naming.accepted == facts.outline.accepted:
+            return True
+        faults = [str(fault) for fault in name_errors(naming.accepted.document(), "status.acceptedNames")]
+        if faults:  # others made such a definition; upstream: no status with these names can be written
+            log.warning("the names of the stored definition %s cannot be accepted: %s", facts.name, "; ".join(faults))
             return True
 
         def amend(document: Document) -> Document:

@@ -6,6 +6,7 @@ from typing import Any
 
 import orjson
 
+from apiext import limits
 from apiext.catalog.converted import NeedsConversion
 from apiext.catalog.forms import Listed
 from apiext.conversion import pieces
@@ -227,6 +228,16 @@ def accepted(need: NeedsConversion, answered: Answered, given: Any, index: int) 
         where = "metadata" if one else f"metadata in object at index {index}"
         raise ConversionError(f"{prefix} {where}: {error}", INVALID_OBJECT) from error
     return given, b""
+
+
+def too_deep(need: NeedsConversion, index: int) -> ConversionError:
+    """Return the error about a converted object that nests deeper than JSON writers go; ``index`` as for accepted."""
+    original = need.document
+    metadata = _map(original.get("metadata"))
+    name = "/".join(_text(metadata[part]) for part in ("namespace", "name") if part in metadata)
+    thing = "object" if index < 0 else f"converted object at index {index}"
+    prefix = f"conversion webhook for {kind_of(original)} returned invalid {thing}"
+    return ConversionError(f"{prefix}: {name} is nested deeper than {limits.MAX_STORED_DEPTH} levels", INVALID_OBJECT)
 
 
 def _undecodable(given: Any, answered: Answered, index: int) -> str:

@@ -264,7 +264,9 @@ class Converter:
                 need.learn(made, given.listed, index)
         except ConversionError as error:
             flight.failures[key] = error
-        except (ValueError, TypeError) as error:  # what the version's schema cannot take, or JSON too deep
+        except (TypeError, RecursionError):
+            flight.failures[key] = review.too_deep(need, index if len(needs) > 1 else -1)
+        except ValueError as error:  # what the version's schema cannot take
             flight.failures[key] = ConversionError(str(error), INVALID_OBJECT)
         else:
             flight.kept[key] = made

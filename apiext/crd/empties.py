@@ -19,12 +19,14 @@ def may_hold_empty(raw: bytes) -> bool:
 
 
 def without_empty(document: View) -> Document:
-    """Return a definition of either API version without the empty lists in its versions, and those in its schemas."""
+    """Return a definition of either API version without the empty lists in its versions, schemas and conversion."""
     spec: Document = dict(document["spec"])
     if spec.get("validation"):
         spec["validation"] = clean_holder(spec["validation"])
     if spec.get("versions"):
         spec["versions"] = [_clean_version(version) for version in spec["versions"]]
+    if spec.get("conversion"):
+        spec["conversion"] = _clean_conversion(spec["conversion"])
     return {**document, "spec": spec}
 
 
@@ -32,6 +34,16 @@ def _clean_version(version: View) -> Document:
     found = {name: value for name, value in version.items() if value != []}
     if found.get("schema"):
         found["schema"] = clean_holder(found["schema"])
+    return found
+
+
+def _clean_conversion(conversion: View) -> Document:
+    """Return a conversion without an empty list of review versions, and without a webhook that had nothing else."""
+    found = {name: value for name, value in conversion.items() if value != []}
+    if found.get("webhook"):
+        found["webhook"] = {name: value for name, value in found["webhook"].items() if value != []}
+        if not found["webhook"]:
+            del found["webhook"]
     return found
 
 

@@ -11,6 +11,7 @@ from apiext.crd import empties
 from apiext.crd.decoding import decode_v1, decode_v1beta1
 from apiext.crd.definition import GROUP
 from apiext.documents.document import Document, View
+from apiext.documents.equality import same
 from apiext.documents.errors import DecodeError
 
 V1 = f"{GROUP}/v1"
@@ -49,11 +50,11 @@ def _hoisted(spec: View) -> Document:
 
 def _alike(left: Any, right: Any) -> bool:
     """Tell whether two parts are the same; an empty list is the same as none, as in a schema (Go's Semantic)."""
-    if left == right or (left in (None, []) and right in (None, [])):
+    if same(left, right) or (left in (None, []) and right in (None, [])):
         return True
     if not left or not right or "openAPIV3Schema" not in left or "openAPIV3Schema" not in right:
         return False
-    return bool(empties.clean_holder(left) == empties.clean_holder(right))
+    return same(empties.clean_holder(left), empties.clean_holder(right))
 
 
 def _flat_conversion(conversion: View) -> Document:

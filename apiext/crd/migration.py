@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from apiext.documents.document import Document, View
+from apiext.documents.equality import same
 
 REWRITTEN, ALREADY, CHANGED, GONE, FAILED = "rewritten", "already", "changed", "gone", "failed"
 _TOO_MANY = 429
@@ -50,9 +51,8 @@ def plan_of(definition: View) -> Plan:
     versions: Sequence[Mapping[str, Any]] = spec["versions"]
     storage = next(version for version in versions if version["storage"])
     stored = tuple(status.get("storedVersions") or ())
-    older = [
-        it for it in versions if it["served"] and it["name"] in stored and it.get("schema") != storage.get("schema")
-    ]
+    others = [it for it in versions if not same(it.get("schema"), storage.get("schema"))]
+    older = [it for it in others if it["served"] and it["name"] in stored]
     none = (spec.get("conversion") or {}).get("strategy", "None") == "None"
     accepted = status.get("acceptedNames") or {}
     return Plan(
@@ -116,7 +116,7 @@ def lost(before: Any, after: Any, path: str = "") -> list[str]:
     if isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
         pairs = enumerate(zip(before, after, strict=True))
         return [text for index, (one, other) in pairs for text in lost(one, other, f"{path}[{index}]")]
-    return [] if before == after else [path]
+    return [] if same(before, after) else [path]
 
 
 def loss(plan: Plan, paths: Sequence[str], most: int) -> str:

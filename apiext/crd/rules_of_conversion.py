@@ -1,11 +1,10 @@
 """Rules of ``spec.conversion``: strategy, webhook address, review versions, CA bundle (CRD-035…037)."""
 
-import base64
-import re
 from collections.abc import Iterator, Sequence
 from urllib.parse import quote_from_bytes, unquote, unquote_to_bytes
 
 from apiext.cel.library import urls
+from apiext.crd.bundles import bundle_fault
 from apiext.documents.document import View
 from apiext.meta.fields import FieldError, child, forbidden, invalid, item, not_supported, required
 from apiext.meta.syntax import dns1035_label, dns1123_subdomain
@@ -13,12 +12,7 @@ from apiext.meta.syntax import dns1035_label, dns1123_subdomain
 STRATEGIES = ("None", "Webhook")
 REVIEW_VERSIONS = ("v1", "v1beta1")
 _FORM = "; desired format: https://host[/path]"
-_NO_AUTHORITY = "no valid certificate authority data seen"
 _UNUSED = "should not be set when strategy is not set to Webhook"
-_PEM = re.compile(
-    rb"^-----BEGIN (?P<type>[^\n]*)-----[ \t\r]*\n(?P<body>(?:(?!-----BEGIN ).*\n)*?)-----END (?P=type)-----[ \t\r]*$",
-    re.MULTILINE,
-)
 
 
 def conversion_errors(conversion: View, path: str, *, recognized: bool, check_bundle: bool) -> Iterator[FieldError]:
@@ -143,29 +137,3 @@ def _service_path_errors(given: str | None, path: str) -> Iterator[FieldError]:
             continue
         for fault in dns1123_subdomain(segment):
             yield invalid(path, given, f"segment[{index}]: {fault}")
-
-
-def bundle_fault(bundle: str) -> str:
-    """Return why a CA bundle (base64 of PEM) cannot be used, empty when one of its certificates can (CRD-037)."""
-    from cryptography import x509  # late: few definitions have a bundle, and the import takes long
-
-    data = base64.b64decode(bundle)
-    fault, end = "", 0
-    for block in _PEM.finditer(data):
-        with_headers = b":" in block["body"].partition(b"\n")[0]
-        try:
-            body = b"" if with_headers else base64.b64decode(b"".join(block["body"].split()), validate=True)
-        except ValueError:
-            continue  # no block for Go: it goes on behind it
-        end = block.end()
-        if with_headers or block["type"] != b"CERTIFICATE":
-            continue
-        try:
-            x509.load_der_x509_certificate(body)
-        except ValueError:
-            fault = fault or "failed to parse certificate: x509: malformed certificate"
-        else:
-            return ""
-    if not fault:
-        fault = "unable to parse bytes as PEM block" if data[end:].lstrip(b"\r\n") else _NO_AUTHORITY
-    return fault if data else ""

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from apiext.characters import is_print
 from apiext.documents.document import View
 from apiext.documents.go_json import go_json
 from apiext.meta.fields import INVALID, FieldError, child, duplicate, go_value, invalid, item, required, too_many
@@ -67,7 +68,7 @@ def _warning_faults(warning: str) -> Iterator[str]:
         yield "must not be an empty string"
     offset = 0
     for char in warning:
-        if not char.isprintable():
+        if not is_print(char):
             text = "must only contain printable UTF-8 characters; non-printable character found at index"
             yield f"{text} {offset}"
             return

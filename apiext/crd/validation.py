@@ -8,11 +8,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from apiext.crd.approval import approval_errors
+from apiext.crd.bundles import bundle_fault
 from apiext.crd.conditions import is_true
 from apiext.crd.definition import ESTABLISHED
 from apiext.crd.encoding import to_storage
 from apiext.crd.internal_text import versions_text
-from apiext.crd.rules_of_conversion import bundle_fault, conversion_errors, recognizes
+from apiext.crd.rules_of_conversion import conversion_errors, recognizes
 from apiext.crd.rules_of_parts import (
     MAX_SELECTABLE,
     column_errors,
@@ -25,6 +26,7 @@ from apiext.crd.rules_of_parts import (
 )
 from apiext.crd.rules_of_root import root_errors, validator_error
 from apiext.documents.document import View
+from apiext.documents.equality import same
 from apiext.meta.fields import FieldError, child, forbidden, invalid, item, not_supported, required
 from apiext.meta.syntax import dns1035_label, dns1123_subdomain
 from apiext.schema import definitions, options, rules_of_structure
@@ -140,7 +142,7 @@ def _unchanged_selectable(spec: View, old: View) -> frozenset[str]:
 
 def _unchanged_schemas(spec: View, old: View) -> frozenset[str]:
     now, before = _schemas_by_version(spec), _schemas_by_version(old)
-    return frozenset(name for name, schema in now.items() if name in before and before[name] == schema)
+    return frozenset(name for name, schema in now.items() if name in before and same(before[name], schema))
 
 
 def _schemas_by_version(spec: View) -> dict[str, View | None]:
@@ -330,7 +332,7 @@ def _exclusive_errors(spec: View, path: str) -> Iterator[FieldError]:
             yield forbidden(child(path, above), f"top-level and per-version {words} are mutually exclusive")
     for above, below, words in _PARTS:
         own = [version.get(below) for version in versions]
-        if own and own[0] and all(value == own[0] for value in own):
+        if own and own[0] and all(same(value, own[0]) for value in own):
             text = (
                 f"per-version {words} may not all be set to identical values (top-level {above} should be used instead)"
             )

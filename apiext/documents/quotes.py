@@ -1,5 +1,7 @@
 """Texts in double quotes, and what is escaped in them, as Go writes them."""
 
+from apiext.characters import all_print, is_print
+
 _ESCAPES = {
     '"': '\\"', "\\": "\\\\", "\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"
 }  # fmt: skip
@@ -7,9 +9,9 @@ _ESCAPES = {
 
 def go_quote(text: str) -> str:
     """Return the text as Go's %q prints it."""
-    if text.isprintable() and '"' not in text and "\\" not in text:
+    if all_print(text) and '"' not in text and "\\" not in text:
         return f'"{text}"'
-    return '"' + "".join(_ESCAPES.get(c) or (c if c.isprintable() else _escape(ord(c))) for c in text) + '"'
+    return '"' + "".join(_ESCAPES.get(c) or (c if is_print(c) else _escape(ord(c))) for c in text) + '"'
 
 
 def _escape(code: int) -> str:

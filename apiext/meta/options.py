@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from apiext.characters import is_print
 from apiext.documents.encoding import json_kind
 from apiext.documents.quotes import go_quote
 from apiext.meta.fields import FieldError, forbidden, invalid, not_supported, required, too_long
@@ -215,7 +216,7 @@ def field_manager_errors(manager: str, path: str = "fieldManager") -> list[Field
         found.append(too_long(path, _MAX_MANAGER))
     position = 0
     for char in manager:
-        if not char.isprintable():
+        if not is_print(char):
             text = f"invalid character U+{ord(char):04X} (at position {position})"
             found.append(invalid(path, manager, text))
         position += len(char.encode(errors="replace"))

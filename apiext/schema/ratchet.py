@@ -3,9 +3,9 @@
 from time import perf_counter
 from typing import Any, Union
 
+from apiext.documents.equality import same
 from apiext.schema import timing
 from apiext.schema.structural import Structural
-from apiext.schema.values import go_equal
 
 _SCALARS = frozenset((bool, int, float, str))
 
@@ -89,13 +89,13 @@ class Link:
             return True
         if new.__class__ is list:
             return self._list_unchanged()
-        return go_equal(new, old)
+        return same(new, old)
 
     def _list_unchanged(self) -> bool:
         if len(self.new) != len(self.old):
             return False
         if self.node.list_type != "map":
-            return go_equal(self.new, self.old)
+            return same(self.new, self.old)
         for index in range(len(self.new)):
             below = self.index(index)
             if below is None or not below._compared():

@@ -1,7 +1,8 @@
-"""Types and equality of JSON values as Go sees them: 1, 1.0 and true are three different things."""
+"""Types of JSON values as Go sees them, and whether one is in an enumeration."""
 
 from typing import Any
 
+from apiext.documents.equality import same
 from apiext.schema.budget import STEPS
 from apiext.schema.numbers import is_json_integer, to_float, to_int64
 from apiext.schema.structural import Structural
@@ -19,21 +20,6 @@ _NAMES: dict[type, tuple[str, str]] = {
 def kind_of(value: Any) -> tuple[str, str]:
     """Return the JSON type and the format of a value, as type errors name them."""
     return _NAMES[value.__class__]
-
-
-def go_equal(one: Any, other: Any) -> bool:
-    """Tell whether two JSON values are deeply equal with the same dynamic types (RAT-004)."""
-    if one is other:
-        return True
-    if one.__class__ is not other.__class__:
-        return False
-    if one.__class__ is dict:
-        return len(one) == len(other) and all(
-            name in other and go_equal(item, other[name]) for name, item in one.items()
-        )
-    if one.__class__ is list:
-        return len(one) == len(other) and all(map(go_equal, one, other))
-    return bool(one == other)
 
 
 class Enum:
@@ -64,7 +50,7 @@ class Enum:
         if value is None or not self.containers:
             return False
         STEPS.spend(len(self.containers))
-        return any(go_equal(value, item) for item in self.containers)
+        return any(same(value, item) for item in self.containers)
 
 
 def _character(code: int) -> str:

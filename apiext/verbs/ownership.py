@@ -6,9 +6,11 @@ import orjson
 
 from apiext.catalog.endpoints import with_replicas
 from apiext.catalog.served import Endpoint, ServedResource, ServedVersion
+from apiext.characters import is_print
 from apiext.conversion.review import is_empty
 from apiext.documents.document import Document, View, clone
 from apiext.documents.encoding import DecodeError, decode_yaml, json_kind
+from apiext.documents.equality import same
 from apiext.managedfields import entries, manager, scale
 from apiext.managedfields.entries import Manager
 from apiext.managedfields.fieldset import EMPTY, FieldSet
@@ -138,7 +140,7 @@ def _printable(agent: str) -> str:
     if agent.isascii() and agent.isprintable():
         return agent[:_MAX_NAME]
     text = agent.encode(errors="surrogateescape").decode(errors="apiext.go")
-    found = "".join(char for char in text if char.isprintable())
+    found = "".join(char for char in text if is_print(char))
     return found.encode()[:_MAX_NAME].decode(errors="ignore")
 
 
@@ -235,7 +237,7 @@ def settle(served: ServedVersion, new: Document, old: View) -> None:
 
 def _alike(served: ServedVersion, new: View, old: View) -> bool:
     """Tell whether two objects of one generation differ in metadata only; an empty list of a definition is none."""
-    if all(new.get(name) == old.get(name) for name in {**new, **old} if name != "metadata"):
+    if all(same(new.get(name), old.get(name)) for name in {**new, **old} if name != "metadata"):
         return True
     if not served.typed or "generation" not in old["metadata"]:
         return False

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import base64
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.support import tls
 from tests.support.definitions import Resource, condition, definition, fresh_group, is_true
@@ -14,6 +18,7 @@ from tests.support.waiting import until
 
 BAD = base64.b64encode(b"x").decode()
 MALFORMED = "failed to parse certificate: x509: malformed certificate"
+NO_BLOCK = "unable to parse bytes as PEM block"
 SEEN = {"status": "False", "reason": "InvalidCABundle", "message": "The conversion webhook CABundle is invalid"}
 
 
@@ -99,14 +104,27 @@ def test_a_blank_bundle_is_none_when_the_webhook_is_called(api: Client) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("x", "unable to parse bytes as PEM block"),
-        (" ", "unable to parse bytes as PEM block"),
+        ("x", NO_BLOCK),
+        (" ", NO_BLOCK),
         ("-----BEGIN CERTIFICATE-----\neA==\n-----END CERTIFICATE-----\n", MALFORMED),
         ("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----", MALFORMED),
         ("-----BEGIN PRIVATE KEY-----\neA==\n-----END PRIVATE KEY-----\n", "no valid certificate authority data seen"),
+        (
+            "-----BEGIN PRIVATE KEY-----\neA==\n-----END PRIVATE KEY----- \t\r\n",
+            "no valid certificate authority data seen",
+        ),
+        ("-----BEGIN PRIVATE KEY-----\neA==\n-----END PRIVATE KEY-----\n\n", NO_BLOCK),
+        ("-----BEGIN PRIVATE KEY-----\neA==\n-----END PRIVATE KEY-----\n\r", NO_BLOCK),
+        ("\n", NO_BLOCK),
+        ("\r\n\n", NO_BLOCK),
     ],
 )
 def test_a_bundle_of_use_is_not_replaced_by_another(api: Client, text: str, told: str) -> None:
+    refuses(api, text, told)
+
+
+def refuses(api: Client, text: str, told: str) -> None:
+    """Make a definition with a bundle of use, and hold the server to refusing another one in these words."""
     wanted = with_bundle(tls.authority().bundle)
     api.post(DEFINITIONS, wanted).expect(201)
     established(api, wanted, "InitialNamesAccepted")
@@ -121,3 +139,51 @@ def test_a_bundle_of_use_is_not_replaced_by_another(api: Client, text: str, told
     for bundle in (tls.authority().bundle, None):
         give(api, wanted, bundle).expect(200)
     assert give(api, wanted, encoded(text)).status == 422
+
+
+ODD = ec.generate_private_key(ec.SECP256K1())
+KEY = ec.generate_private_key(ec.SECP256R1())
+UNREADABLE = {
+    "2.5.29.14": "subject key identifier",
+    "2.5.29.15": "key usage",
+    "2.5.29.17": "subject alternative names",
+    "2.5.29.19": "basic constraints",
+    "2.5.29.30": "NameConstraints extension",
+    "2.5.29.31": "CRL distribution points",
+    "2.5.29.32": "certificate policies",
+    "2.5.29.33": "policy mappings extension",
+    "2.5.29.35": "authority key identifier",
+    "2.5.29.36": "policy constraints extension",
+    "2.5.29.37": "extended key usages",
+    "2.5.29.54": "inhibit any policy extension",
+    "1.3.6.1.5.5.7.1.1": "authority info access",
+}
+
+
+def certificate(key: ec.EllipticCurvePrivateKey, extensions: dict[str, bytes]) -> str:
+    """Return a certificate with these values of extensions, as PEM."""
+    now, name = datetime.now(UTC), x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "odd")])
+    builder = x509.CertificateBuilder(name, name, key.public_key(), 1, now - timedelta(1), now + timedelta(1))
+    for identifier, value in extensions.items():
+        extension = x509.UnrecognizedExtension(x509.ObjectIdentifier(identifier), value)
+        builder = builder.add_extension(extension, critical=False)
+    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode()
+
+
+@pytest.mark.rows("CRD-037")
+def test_a_certificate_on_a_curve_that_go_does_not_know_is_of_no_use(api: Client) -> None:
+    refuses(api, certificate(ODD, {}), "failed to parse certificate: x509: unsupported elliptic curve")
+
+
+@pytest.mark.rows("CRD-037")
+def test_a_certificate_with_an_extension_that_cannot_be_read_is_of_no_use(api: Client) -> None:
+    wanted = with_bundle(tls.authority().bundle)
+    api.post(DEFINITIONS, wanted).expect(201)
+    established(api, wanted, "InitialNamesAccepted")
+    for identifier, name in UNREADABLE.items():
+        for value in (b"abc", b"", b"\x30\x05\x00"):
+            told = give(api, wanted, encoded(certificate(KEY, {"1.2.3.4": b"x", identifier: value}))).expect(422)
+            text = told["details"]["causes"][0]["message"]
+            assert text.endswith(f"failed to parse certificate: x509: invalid {name}"), (identifier, value, text)
+    good = {"1.2.3.4": b"abc", "2.5.29.19": b"\x30\x03\x01\x01\xff", "2.5.29.15": b"\x03\x02\x01\x06"}
+    give(api, wanted, encoded(certificate(KEY, good))).expect(200)

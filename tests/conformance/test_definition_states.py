@@ -215,3 +215,21 @@ def test_a_scale_of_objects_that_were_there_before(api: Client, parts: dict[str,
     ]
     assert {(answer.status, answer.json["message"]) for answer in answers} == {(500, told)}
     assert not any("reason" in answer.json for answer in answers)
+
+
+@pytest.mark.rows("CRD-002")
+def test_an_empty_list_of_review_versions_is_none(api: Client) -> None:
+    wanted = definition(fresh_group())
+    path = f"{DEFINITIONS}/{wanted['metadata']['name']}"
+    wanted["spec"]["conversion"] = {"strategy": "None", "webhook": {"conversionReviewVersions": []}}
+    made = api.post(DEFINITIONS, wanted).expect(201)
+    assert made["spec"]["conversion"] == {"strategy": "None"}
+    assert api.get(path).expect(200)["spec"]["conversion"] == {"strategy": "None"}
+    patch = {"spec": {"conversion": {"webhook": {"conversionReviewVersions": []}}}}
+    changed = api.patch(path, patch, MERGE).expect(200)
+    assert changed["spec"]["conversion"] == {"strategy": "None"}
+    assert changed["metadata"]["generation"] == 1
+    patch["spec"]["conversion"] |= {"strategy": "Webhook"}  # type: ignore[dict-item]
+    patch["spec"]["conversion"]["webhook"] |= {"clientConfig": {"url": "https://127.0.0.1:1/"}}  # type: ignore[dict-item]
+    refused = api.patch(path, patch, MERGE).expect(422)
+    assert "spec.conversion.conversionReviewVersions: Required value" in refused["message"]

@@ -194,3 +194,19 @@ def test_the_first_wrong_type_in_the_metadata_of_a_definition(api: Client, metad
                 0
             ]
             assert f"ObjectMeta.metadata.{first} of type" in refused
+
+
+# what prints is as Unicode 15.0 has it, on every version of Python: two of that, then two of 15.1 and 16.0
+@pytest.mark.rows("CRD-031", "WRI-011")
+@pytest.mark.parametrize(
+    ("char", "prints"), [("\U0001fa77", True), ("\U00031350", True), ("\U0002ebf0", False), ("\U0001fae9", False)]
+)
+def test_characters_of_one_version_of_unicode_print(api: Client, char: str, prints: bool) -> None:
+    wanted = definition(fresh_group(), deprecated=True, deprecationWarning=f"old {char}")
+    assert api.post(DEFINITIONS, wanted, dryRun="All").status == (201 if prints else 422)
+    wanted = definition(fresh_group())
+    assert api.post(DEFINITIONS, wanted, dryRun="All", fieldManager=char).status == (201 if prints else 422)
+    shown = char if prints else f"\\U{ord(char):08x}"
+    wanted["spec"]["names"]["kind"] = f"{char}."
+    told = causes(api.post(DEFINITIONS, wanted, dryRun="All"))
+    assert any(message.startswith(f'Invalid value: "{shown}."') for message in told), told

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.support.definitions import definition, establish, fresh_group, is_true, serve
-from tests.support.http_client import DEFINITIONS, Client
+from tests.support.definitions import Resource, definition, establish, fresh_group, is_true, serve
+from tests.support.http_client import APPLY, DEFINITIONS, MERGE, Client
 from tests.support.processes import Etcd, Server, running_server
 from tests.support.waiting import until
 
@@ -238,3 +238,54 @@ def test_a_definition_deleted_behind_the_servers_back_is_no_longer_served(api: C
     key = f"{PREFIX}/apiextensions.k8s.io/customresourcedefinitions/widgets.{group}"
     own_etcd.call("kv/deleterange", {"key": encoded(key)})
     until(lambda: api.get(f"/apis/{group}/v1/widgets").status == 404, "the resource is gone", within=5)
+
+
+@pytest.mark.rows("CRD-026")
+@pytest.mark.parametrize("status", [{}, {"status": {}}], ids=["plain", "with status"])
+def test_a_definition_of_others_that_stores_no_version_is_a_clean_500(
+    api: Client, own_etcd: Etcd, status: dict[str, Any]
+) -> None:
+    wanted = definition(fresh_group(), subresources=status)
+    group = establish(api, wanted)["spec"]["group"]
+    key = f"{PREFIX}/apiextensions.k8s.io/customresourcedefinitions/widgets.{group}"
+    found = stored(own_etcd, key)
+    assert found is not None
+    changed = json.loads(found[0])
+    changed["spec"]["versions"][0]["storage"] = False
+    changed["metadata"]["generation"] += 1
+    widgets = Resource(api, group, "widgets", "Widget")
+    made = widgets.create("a")
+    put(own_etcd, key, json.dumps(changed, sort_keys=True, separators=(",", ":")) + "\n")
+    until(lambda: api.post(widgets.path(), widgets.make("b"), dryRun="All").status == 500, "it is known", within=10)
+    told = [
+        api.post(widgets.path(), widgets.make("b")),
+        api.put(widgets.path("a"), made | {"spec": {"color": "red"}}),
+        api.patch(widgets.path("a"), {"spec": {"color": "red"}}, MERGE),
+        api.patch(widgets.path("a"), {**widgets.make("a"), "metadata": {}}, APPLY, fieldManager="m"),
+    ]
+    assert all("no version to store" in answer.expect(500)["message"] for answer in told), [it.text for it in told]
+    api.get(widgets.path("a")).expect(200)
+    api.delete(widgets.path("a")).expect(200)
+
+
+@pytest.mark.rows("CND-001", "CRD-039")
+def test_names_that_could_not_be_written_are_never_accepted(api: Client, own_etcd: Etcd) -> None:
+    group = fresh_group()
+    establish(api, definition(group, "gadgets"))
+    key = f"{PREFIX}/apiextensions.k8s.io/customresourcedefinitions/"
+    found = stored(own_etcd, f"{key}gadgets.{group}")
+    assert found is not None
+    document = json.loads(found[0].replace(b"gadget", b"widget").replace(b"Gadget", b"Widget"))
+    document["metadata"]["uid"] = "of-others"
+    document["spec"]["names"] |= {"singular": "A_b", "shortNames": ["X"]}
+    document["status"] = {"acceptedNames": {"kind": "", "plural": ""}, "conditions": [], "storedVersions": ["v1"]}
+    put(own_etcd, f"{key}widgets.{group}", json.dumps(document, sort_keys=True, separators=(",", ":")) + "\n")
+    path = f"{DEFINITIONS}/widgets.{group}"
+    until(lambda: api.get(path).status == 200, "the server has heard of it", within=10)
+    establish(api, definition(group, "others"))  # whose names are decided after those
+    seen = api.get(path).expect(200)
+    assert not seen["status"].get("conditions")
+    assert seen["status"]["acceptedNames"] == {"kind": "", "plural": ""}
+    assert api.get(f"/apis/{group}/v1/widgets").status == 404
+    api.patch(path, {"spec": {"names": {"singular": "widget", "shortNames": ["wd"]}}}, MERGE).expect(200)
+    until(lambda: is_true(api.get(path).expect(200), "Established"), "it is established", within=10)

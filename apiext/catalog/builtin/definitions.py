@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from apiext.catalog.builtin.open_api import definition_schema
 from apiext.catalog.columns import CREATED_AT, NAME
-from apiext.catalog.endpoints import SUBRESOURCE_VERBS, same, shown_as_stored, taken_whole
+from apiext.catalog.endpoints import SUBRESOURCE_VERBS, shown_as_stored, taken_whole
 from apiext.catalog.merge_types import go_merge_type
 from apiext.catalog.selectable import selectable_fields
 from apiext.catalog.served import Endpoint, ServedResource, ServedVersion
@@ -14,6 +14,7 @@ from apiext.catalog.viewing import Codec
 from apiext.crd import decoding, empties, encoding, typed, types, validation, warnings
 from apiext.crd.definition import GROUP, KIND, PLURAL
 from apiext.documents.document import Document, View, clone
+from apiext.documents.equality import same
 from apiext.managedfields.fieldset import EMPTY
 from apiext.managedfields.schemas import lazily
 from apiext.meta.fields import FieldError

@@ -10,6 +10,7 @@ import pytest
 from apiext.catalog import endpoints
 from apiext.catalog.accessors import AccessorError, nested, with_nested
 from apiext.documents.document import clone
+from apiext.documents.equality import same
 from tests.support.cases import Case, case_name, load
 from tests.unit.catalog.samples import SCALE, widget
 
@@ -157,6 +158,6 @@ def test_nested_values() -> None:
     ],
 )
 def test_sameness(left: Any, right: Any, equal: bool) -> None:
-    assert endpoints.same(left, right) is equal
+    assert same(left, right) is equal
     one, other = {"metadata": {"name": "a"}, "spec": left}, {"metadata": {"name": "b"}, "spec": right}
     assert endpoints.same_content(one, other) is equal

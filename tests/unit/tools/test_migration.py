@@ -39,6 +39,17 @@ def test_a_plan_names_what_may_be_left_behind() -> None:
     assert not plan_of(definition([version("v1"), version("v2", storage=True, served=False)], ["v1", "v2"])).served
 
 
+def test_a_plan_tells_values_apart_that_are_one_to_python() -> None:
+    versions = [version("v1"), version("v2", storage=True)]
+    for one, default in zip(versions, (1, True), strict=True):
+        one["schema"]["openAPIV3Schema"]["default"] = default
+    assert plan_of(definition(versions, ["v1", "v2"])).compared == ("v1",)
+    assert lost({"spec": {"a": 1, "b": [True], "c": 1}}, {"spec": {"a": True, "b": [1.0], "c": 1}}) == [
+        "spec.a",
+        "spec.b[0]",
+    ]
+
+
 def test_versions_are_forgotten_only_of_the_definition_that_was_begun_with() -> None:
     there = definition([version("v1"), version("v2", storage=True)], ["v1", "v2"])
     plan = plan_of(there)

@@ -1,0 +1,190 @@
+r"""Classes of characters by name in a pattern, ``\p{Letter}``: rewritten for RE2, which knows the short names only.
+
+Go (1.25 and later) takes the long names of categories, too, and looks at no case, space, hyphen or underline. Scripts
+it looks up under the one spelling that this leaves, so that it knows none of two words, such as Old_Italic.
+"""
+
+import re
+import sys
+from collections.abc import Iterator
+from functools import cache
+from typing import NamedTuple
+
+_LONG = {
+    "L": "letter", "Lu": "uppercaseletter", "Ll": "lowercaseletter", "Lt": "titlecaseletter", "Lm": "modifierletter",
+    "Lo": "otherletter", "M": "mark combiningmark", "Mn": "nonspacingmark", "Mc": "spacingmark", "Me": "enclosingmark",
+    "N": "number", "Nd": "decimalnumber digit", "Nl": "letternumber", "No": "othernumber", "P": "punctuation punct",
+    "Pc": "connectorpunctuation", "Pd": "dashpunctuation", "Ps": "openpunctuation", "Pe": "closepunctuation",
+    "Pi": "initialpunctuation", "Pf": "finalpunctuation", "Po": "otherpunctuation", "S": "symbol", "Sm": "mathsymbol",
+    "Sc": "currencysymbol", "Sk": "modifiersymbol", "So": "othersymbol", "Z": "separator", "Zs": "spaceseparator",
+    "Zl": "lineseparator", "Zp": "paragraphseparator", "Cc": "control cntrl", "Cf": "format", "Co": "privateuse",
+    "Cs": "surrogate",
+}  # fmt: skip
+_SCRIPTS = """
+    Adlam Ahom Arabic Armenian Avestan Balinese Bamum Batak Bengali Bhaiksuki Bopomofo Brahmi Braille Buginese Buhid
+    Carian Chakma Cham Cherokee Chorasmian Common Coptic Cuneiform Cypriot Cyrillic Deseret Devanagari Dogra
+    Duployan Elbasan Elymaic Ethiopic Georgian Glagolitic Gothic Grantha Greek Gujarati Gurmukhi Han Hangul Hanunoo
+    Hatran Hebrew Hiragana Inherited Javanese Kaithi Kannada Katakana Kawi Kharoshthi Khmer Khojki Khudawadi Lao
+    Latin Lepcha Limbu Lisu Lycian Lydian Mahajani Makasar Malayalam Mandaic Manichaean Marchen Medefaidrin Miao
+    Modi Mongolian Mro Multani Myanmar Nabataean Nandinagari Newa Nko Nushu Ogham Oriya Osage Osmanya Palmyrene
+    Phoenician Rejang Runic Samaritan Saurashtra Sharada Shavian Siddham Sinhala Sogdian Soyombo Sundanese Syriac
+    Tagalog Tagbanwa Takri Tamil Tangsa Tangut Telugu Thaana Thai Tibetan Tifinagh Tirhuta Toto Ugaritic Vai
+    Vithkuqi Wancho Yezidi Yi
+"""
+_NAMES = (
+    {"any": "Any"}
+    | {name.lower(): name for name in (*_LONG, *_SCRIPTS.split())}
+    | {long: short for short, names in _LONG.items() for long in names.split()}
+)
+_GIVEN = r"\p{L}\p{M}\p{N}\p{P}\p{S}\p{Z}"
+_ASSIGNED = _GIVEN + r"\p{C}"  # RE2's C has no unassigned code points
+_EMPTY = (0x40000, 0xDFFFF)  # planes without any character, which are not looked through
+_LISTED = ""  # what has to be listed, code point by code point
+_LIST = 3  # classes whose making takes as long as that of a list
+_UNIONS = {  # what is in it and what is not, between brackets; so that both are right in (?i), too
+    "lc": (r"\p{Lu}\p{Ll}\p{Lt}", r"\PL\p{Lm}\p{Lo}"),
+    "ascii": ("[:ascii:]", "[:^ascii:]"),
+    "assigned": (_ASSIGNED, _LISTED),
+    "cn": (_LISTED, _ASSIGNED),
+    "c": (_LISTED, _GIVEN),
+}
+_UNIONS |= {"casedletter": _UNIONS["lc"], "unassigned": _UNIONS["cn"], "other": _UNIONS["c"]}
+_IGNORED = str.maketrans("", "", "_- ")
+_CLASS = re.compile(r"\\[pP](?:\{(?P<name>[^}]*)\}|(?P<letter>[^{]))", re.DOTALL)
+_ONE = r"(?:\\x\{[^}]*\}|\\[^pP]|[^\\])"
+_INSIDE = re.compile(rf"\[:\^?[a-z]+:\]|\\[dDsSwW]|{_ONE}(?P<range>-(?=[^\]]))?", re.DOTALL)
+_END = re.compile(_ONE, re.DOTALL)
+_OUTSIDE = re.compile(r"\\Q.*?(?:\\E|\Z)|\\[^pP]|(?P<open>\[\^?)|[^\\\[]+", re.DOTALL)
+
+
+class Piece(NamedTuple):
+    """A class as it was given, and as it is rewritten: where each begins and ends."""
+
+    given: tuple[int, int]
+    made: tuple[int, int]
+
+
+class Reading(NamedTuple):
+    """A pattern for RE2; ``fault`` is what Go says of a name that it does not know, at a place of the given pattern.
+
+    ``weight`` counts the classes that RE2 has to make.
+    """
+
+    text: str
+    weight: int
+    pieces: tuple[Piece, ...] = ()
+    at: int = 0
+    fault: str = ""
+
+    def given(self, pattern: str, part: str) -> str:
+        """Return the part of the given pattern that a part of the rewritten one stands for."""
+        start = self.text.find(part)
+        if not self.pieces or start < 0:
+            return part
+        return pattern[self._before(start, 0) : self._before(start + len(part), 1)]
+
+    def upto(self, at: int) -> str:
+        """Return what is before a place of the given pattern, rewritten."""
+        moved = 0
+        for piece in self.pieces:
+            if piece.given[1] > at:
+                break
+            moved = piece.made[1] - piece.given[1]
+        return self.text[: at + moved]
+
+    def _before(self, place: int, end: int) -> int:
+        moved = 0
+        for piece in self.pieces:
+            if piece.made[0] < place < piece.made[1]:
+                return piece.given[end]
+            if piece.made[1] > place:
+                break
+            moved = piece.given[1] - piece.made[1]
+        return place + moved
+
+
+def weight(pattern: str) -> int:
+    """Return how many classes RE2 has to make for a pattern, at least: unions are of several."""
+    return read(pattern).weight if "\\p" in pattern or "\\P" in pattern else 0
+
+
+def read(pattern: str) -> Reading:
+    """Return a pattern as RE2 has to be given it."""
+    made: list[str] = []
+    pieces: list[Piece] = []
+    weight = size = last = at = 0
+    fault = ""
+    for found, inside in _classes(pattern):
+        text = _rewritten(found, inside)
+        if not text:
+            at, fault = found.start(), f"invalid character class range: `{found[0]}`"
+            break
+        weight += text.count("\\p") + text.count("\\P") + (_LIST if "\\x" in text else 0)
+        made += (pattern[last : found.start()], text)
+        size += found.start() - last
+        pieces.append(Piece(found.span(), (size, size + len(text))))
+        size, last = size + len(text), found.end()
+    return Reading("".join((*made, pattern[last:])), weight, tuple(pieces), at, fault)
+
+
+def _classes(pattern: str) -> Iterator[tuple[re.Match[str], bool]]:
+    """Yield the classes of a pattern, and whether each stands between brackets, up to a fault that RE2 sees as well."""
+    at, inside, first = 0, False, False
+    while at < len(pattern):
+        found = _CLASS.match(pattern, at)
+        if found is not None:
+            yield found, inside
+            at, first = found.end(), False
+            continue
+        if inside and not first and pattern[at] == "]":
+            at, inside = at + 1, False
+            continue
+        token = (_INSIDE if inside else _OUTSIDE).match(pattern, at)
+        if token is None:
+            return
+        at, first = token.end(), token.lastgroup == "open"
+        inside = inside or first
+        if token.lastgroup == "range":
+            end = _END.match(pattern, at)
+            if end is None:  # a class, which cannot end a range
+                return
+            at = end.end()
+
+
+def _rewritten(found: re.Match[str], inside: bool) -> str:
+    """Return what to give RE2 for a class; empty for one that Go does not know."""
+    name = found["letter"] if found["name"] is None else found["name"]
+    negated = (found[0][1] == "P") != name.startswith("^")
+    key = name.removeprefix("^").translate(_IGNORED).lower() if name.isascii() else ""
+    if key in _NAMES:
+        return f"\\{'P' if negated else 'p'}{{{_NAMES[key]}}}"
+    if key not in _UNIONS:
+        return ""
+    wanted, others = reversed(_UNIONS[key]) if negated else _UNIONS[key]
+    if not inside:
+        return f"[{wanted}]" if wanted else f"[^{others}]"
+    return wanted or unassigned() + (r"\p{C}" if others == _GIVEN else "")
+
+
+@cache
+def unassigned() -> str:
+    """Return the ranges of code points that have no category in RE2, as they stand between brackets."""
+    from re2 import _re2  # as regexes
+
+    options = _re2.RE2.Options()
+    options.log_errors = False
+    match = _re2.RE2(f"[^{_ASSIGNED}]+".encode(), options).Match
+    looked = (*range(_EMPTY[0]), *range(_EMPTY[1] + 1, sys.maxunicode + 1))
+    raw = "".join(map(chr, looked)).encode("utf-8", "surrogatepass")
+    found = [_range(*_EMPTY)]
+    start, end = 0, 0
+    while True:
+        start, end = match(_re2.RE2.Anchor.UNANCHORED, raw, end, len(raw))[0]
+        if start < 0:
+            return "".join(found)
+        run = raw[start:end].decode()
+        found.append(_range(ord(run[0]), ord(run[-1])))
+
+
+def _range(first: int, last: int) -> str:
+    return f"\\x{{{first:x}}}-\\x{{{last:x}}}"

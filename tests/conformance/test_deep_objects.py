@@ -1,0 +1,92 @@
+"""Objects nested deeper than this server writes, made by a conversion webhook or by others in etcd."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from tests.support.conversion_webhook import PREFIX, Webhook, answer, renamed, serve_crontabs
+from tests.support.definitions import serve
+from tests.support.http_client import MERGE, TABLE, Client
+from tests.support.processes import Etcd, Server
+from tests.support.waiting import until
+
+ANYTHING = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+MOST = 254
+
+
+@pytest.fixture
+def api(converting: Server) -> Client:
+    """A client of the server."""
+    return Client(converting.url)
+
+
+def nested(levels: int) -> dict[str, Any]:
+    """Return an object of so many levels."""
+    found: dict[str, Any] = {}
+    for _ in range(levels - 1):
+        found = {"b": found}
+    return found
+
+
+@pytest.mark.rows("VER-006")
+@pytest.mark.parametrize("levels", [MOST, 900])
+def test_an_answer_of_a_webhook_that_is_too_deep_is_told(api: Client, hook: Webhook, levels: int) -> None:
+    hook.answer = answer(renamed)
+    tabs = serve_crontabs(api, hook, schemas={"v1beta1": ANYTHING, "v1": ANYTHING})
+    for name in ("a", "b"):
+        tabs.create("v1beta1", name, spec={"x": 1})
+    hook.answer = answer(lambda given, version: {**renamed(given, version), "spec": nested(levels)})
+    about = f"conversion webhook for {tabs.group}/v1beta1, Kind=CronTab returned invalid"
+    text = f"{about} object: default/a is nested deeper than {MOST} levels"
+    assert api.get(tabs.path("v1", "a")).expect(500)["message"] == text
+    assert api.patch(tabs.path("v1", "a"), {"x": 1}, MERGE).expect(500)["message"] == text
+    listed = api.get(tabs.path("v1")).expect(500)["message"]
+    assert listed == f"{about} converted object at index 0: default/a is nested deeper than {MOST} levels"
+    made = {"apiVersion": f"{tabs.group}/v1", "kind": "CronTab", "metadata": {"name": "c"}}
+    told = api.post(tabs.path("v1"), made).expect(500)["message"]
+    assert told == text.replace("v1beta1", "v1").replace("default/a", "default/c")
+    api.delete(tabs.path("v1beta1", "a")).expect(200)  # in the version that it is stored in nobody converts it
+
+
+@pytest.mark.rows("VER-006")
+def test_an_answer_as_deep_as_this_server_writes_is_taken(api: Client, hook: Webhook) -> None:
+    hook.answer = answer(renamed)
+    tabs = serve_crontabs(api, hook, schemas={"v1beta1": ANYTHING, "v1": ANYTHING})
+    tabs.create("v1beta1", "a", spec={"x": 1})
+    hook.answer = answer(lambda given, version: {**renamed(given, version), "spec": nested(MOST - 1)})
+    assert api.get(tabs.path("v1", "a")).expect(200)["spec"] == nested(MOST - 1)
+
+
+def put(etcd: Etcd, key: str, document: dict[str, Any]) -> None:
+    raw = json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
+    etcd.call("kv/put", {"key": base64.b64encode(key.encode()).decode(), "value": base64.b64encode(raw).decode()})
+
+
+@pytest.mark.rows("ETC-003")
+@pytest.mark.parametrize("levels", [MOST, MOST + 1, 400, 900])
+def test_a_stored_object_that_is_too_deep_is_named(api: Client, own_etcd: Etcd, levels: int) -> None:
+    widgets = serve(api, schema={"openAPIV3Schema": ANYTHING})
+    made = widgets.create("a")
+    made["metadata"] = {**made["metadata"], "name": "deep", "uid": "u"}
+    del made["metadata"]["resourceVersion"]
+    put(own_etcd, f"{PREFIX}/{widgets.group}/widgets/default/deep", {**made, "spec": nested(levels - 1)})
+    until(lambda: api.get(widgets.path("deep")).status != 404, "the server has heard of it", within=10)
+    answers = [
+        api.get(widgets.path("deep")),
+        api.get(widgets.path()),
+        api.get(widgets.path(), limit=9, resourceVersionMatch="NotOlderThan", resourceVersion="0"),
+        api.get(widgets.path(), {"Accept": TABLE}),
+        api.patch(widgets.path("deep"), {"metadata": {"labels": {"x": "y"}}}, MERGE),
+        api.put(widgets.path("deep"), {**made, "metadata": {"name": "deep"}}),
+        api.delete(widgets.path("deep")),
+    ]
+    if levels <= MOST:
+        assert [found.status for found in answers[:4]] == [200] * 4
+        return
+    text = f"Internal error occurred: unable to read default/deep: nested deeper than {MOST} levels"
+    assert [(found.status, found.json["message"]) for found in answers] == [(500, text)] * len(answers)
+    assert api.get(widgets.path("a")).expect(200)["metadata"]["name"] == "a"

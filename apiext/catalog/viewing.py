@@ -186,7 +186,7 @@ class Storage:
 
 
 def parse(raw: bytes) -> Document:
-    """Return the object that stored bytes hold; raises ValueError when they hold none, or one that nobody can write."""
+    """Return the object that stored bytes hold; raises ValueError when they hold none."""
     try:
         document = orjson.loads(raw)
     except orjson.JSONDecodeError:  # what others wrote may nest deeper or be looser UTF-8 than orjson takes
@@ -195,12 +195,15 @@ def parse(raw: bytes) -> Document:
         document = decode_json(raw)[0]
     if not isinstance(document, dict):
         raise ValueError(f"stored value is not an object but {document.__class__.__name__}")  # noqa: TRY004
-    if raw.count(b"{") + raw.count(b"[") > limits.MAX_STORED_DEPTH:
-        try:
-            check_depth(raw, limits.MAX_STORED_DEPTH)
-        except DecodeError as error:
-            raise Unreadable(f"nested deeper than {limits.MAX_STORED_DEPTH} levels", document) from error
     return document
+
+
+def _check_depth(raw: bytes) -> None:
+    """Raise Unreadable for an object that nests deeper than orjson writes."""
+    try:
+        check_depth(raw, limits.MAX_STORED_DEPTH)
+    except DecodeError as error:
+        raise Unreadable(f"nested deeper than {limits.MAX_STORED_DEPTH} levels", orjson.loads(raw)) from error
 
 
 def with_revision(document: Document, revision: int) -> Document:
@@ -266,6 +269,11 @@ def custom_codec(storage: Storage, version: str, *, exact: bool) -> Codec:
         return _accepted(document, storage, version)
 
     def decode(raw: bytes, revision: int) -> Document:
+        if raw.count(b"{") + raw.count(b"[") > limits.MAX_STORED_DEPTH:
+            _check_depth(raw)
+        return read(raw, revision)
+
+    def read(raw: bytes, revision: int) -> Document:
         nonlocal exact
         document = parse(raw)
         if splices.knows(raw):
@@ -285,8 +293,12 @@ def custom_codec(storage: Storage, version: str, *, exact: bool) -> Codec:
         known = splices.view(raw, revision) or _renamed(storage, version, raw, revision)
         if known is not None:
             return known
-        document = decode(raw, revision)
-        shown = encode_json(document)
+        try:
+            document = read(raw, revision)
+            shown = encode_json(document)
+        except (RecursionError, TypeError):
+            _check_depth(raw)
+            raise
         uid = document["metadata"].get("uid")
         place = place_of(raw, uid)
         if place >= 0 and splice(raw, place, revision) == shown:

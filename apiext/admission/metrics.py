@@ -78,11 +78,11 @@ class Metrics:
 
     def webhook(self, name: str, type: str, operation: str, code: int, rejected: bool, seconds: float) -> None:
         """Count one call of a webhook; ``code`` is 200, or that of its failure."""
-        key = name, type, operation, code, rejected
+        key = name, type, operation, min(code, _MOST_CODE), rejected
         found = self._calls.get(key)
         if found is None:
             labels, truth = (name, type, operation), _TRUTH[rejected]
-            requests = self._requests.slot(*labels, str(min(code, _MOST_CODE)), truth)
+            requests = self._requests.slot(*labels, str(key[3]), truth)
             found = self._calls[key] = requests, self._webhooks.slot(*labels, truth)
         found[0].value += 1
         found[1].observe(seconds)

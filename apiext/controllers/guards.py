@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import orjson
 
+from apiext import limits
 from apiext.controllers.definitions import Definitions, Facts
 from apiext.meta.names import GroupResource
 from apiext.storage.cached_store import CachedStore
@@ -17,8 +18,6 @@ from apiext.storage.store import Guard, Malformed, RevisionChanged, Unavailable
 GUARDS = GroupResource(".apiext", "guards")
 SERVING = "serving"
 TERMINATING = "terminating"
-
-_ATTEMPTS = 8  # lost races of one guard write; each one means that somebody else made progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +78,7 @@ class Guards:
         found = self.matching(facts)
         if found is not None:
             return found
-        for _ in range(_ATTEMPTS):
+        for _ in range(limits.GUARD_ATTEMPTS):
             # The guard first, then the definition: so the guard is never older than what we hold it against.
             stored = await self._stored(facts.name)
             entry = await self._store.current(self._definitions.collection, "", facts.name)
@@ -96,7 +95,7 @@ class Guards:
 
     async def terminate(self, name: str, uid: str) -> Guard:
         """Make the guard say terminating, and return it for the write that follows. Raises store errors."""
-        for _ in range(_ATTEMPTS):
+        for _ in range(limits.GUARD_ATTEMPTS):
             stored = await self._stored(name)
             if stored is not None and stored.uid == uid and stored.state == TERMINATING:
                 return Guard(self.key(name), stored.revision)

@@ -21,8 +21,6 @@ from apiext.storage.store import Entry, Guard, NotReady, StoreError, Unavailable
 
 log = logging.getLogger(__name__)
 
-_ATTEMPTS = 16  # times that a definition may change while it is compiled, before others get their turn
-
 
 class _Source:
     """Where a compiled definition reads its schemas from: the bytes of a stored state with its content."""
@@ -196,7 +194,7 @@ class Serving:
         self._looked_at(name)
 
     async def _follow(self, name: str) -> None:
-        for _ in range(_ATTEMPTS):
+        for _ in range(limits.COMPILE_ATTEMPTS):
             facts = self._definitions.get(name)
             if facts is None:
                 if self._definitions.missing(name):

@@ -4,12 +4,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from apiext import limits
 from apiext.documents.document import Document, clone
 from apiext.meta.fields import FieldError, aggregate, child, invalid, item
 from apiext.schema import coerce, report
 from apiext.schema.budget import STEPS, OverBudget
 from apiext.schema.prune import pruner
-from apiext.schema.rules import OBJECT_BUDGET, Run, scope_of
+from apiext.schema.rules import Run, scope_of
 from apiext.schema.structural import META_FIELDS, Structural, anywhere
 from apiext.schema.validate import passes
 
@@ -43,7 +44,7 @@ class _Check:
         self.root = root
         self.resource = root
         self.pruned = pruned
-        self.budget = OBJECT_BUDGET  # of all defaults together
+        self.budget = limits.OBJECT_BUDGET  # of all defaults together
 
     def errors(self, node: Structural, path: str, around: Around, in_metadata: bool) -> list[FieldError]:
         """Return the errors at and below a node."""

@@ -22,7 +22,6 @@ from apiext.schema.ratchet import Link, keys_of
 from apiext.schema.structural import Rule, Structural, anywhere
 from apiext.schema.timing import compilations, evaluations
 
-OBJECT_BUDGET = 10_000_000  # units of all rules of one object (upstream: RuntimeCELCostBudget)
 MAX_MESSAGE = 5 * 1024  # bytes of a computed message (upstream: MaxEvaluatedMessageExpressionSizeBytes)
 BLOCKING = frozenset(
     (fields.NOT_SUPPORTED, fields.REQUIRED, fields.TOO_LONG, fields.TOO_MANY, fields.TYPE_INVALID)
@@ -223,7 +222,7 @@ class Run:
 
     __slots__ = ("budget", "errors", "patience", "warnings")
 
-    def __init__(self, budget: int = OBJECT_BUDGET) -> None:
+    def __init__(self, budget: int = limits.OBJECT_BUDGET) -> None:
         self.budget = budget
         self.patience: Patience = current()
         self.errors: list[FieldError] = []

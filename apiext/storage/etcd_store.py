@@ -31,7 +31,6 @@ from apiext.storage.store import (
 )
 from apiext.storage.values import Broken
 
-_SLICE_BYTES = 512 * 1024  # bytes of values that are checked at a stretch
 _NO_LEASE = "requested lease not found"  # etcd's words
 _FIRST_PAGE = 16  # objects of a first page, whose sizes nobody knows yet
 _OVERHEAD = 430  # bytes that an object takes in a cache besides its value
@@ -197,7 +196,7 @@ async def _take_opened(col: Collection, page: RangeResult, state: State) -> None
         except ValueError as error:
             state.broken[key] = col.broken_value(kv.mod_revision, kv.value, error)
         taken += len(kv.value)
-        if taken > _SLICE_BYTES:
+        if taken > limits.CHECKED_BYTES:
             taken = 0
             await asyncio.sleep(0)
 

@@ -19,9 +19,7 @@ from apiext.turn import Turn
 
 __all__ = ["Fanout", "Group", "Sink", "WatchGroup", "Watcher"]
 
-_BLOCK_EVENTS = 256  # changes looked at for one block
 _BLOCK_COST = 8  # deliveries that making a block is worth in a slice
-_MEMO = 4  # blocks remembered while watchers of a group catch up
 
 
 class Watcher:
@@ -351,7 +349,7 @@ class Group:
         frames: list[bytes] = []
         size = 0
         position = start
-        end = min(stop, start + _BLOCK_EVENTS)
+        end = min(stop, start + limits.BLOCK_EVENTS)
         turn = Turn()
         while position < end and size < limits.PUMP_BLOCK and not (turn.over and position > start):
             change = self._change(position, end)
@@ -366,7 +364,7 @@ class Group:
         if position == start:
             return start, b""
         block = position, frames[0] if len(frames) == 1 else b"".join(frames)
-        if len(self._blocks) >= _MEMO:
+        if len(self._blocks) >= limits.BLOCKS_KEPT:
             self._blocks.clear()
         self._blocks[start] = block
         return block

@@ -14,6 +14,7 @@ from apiext.catalog.builtin import service_flags
 from apiext.config import ConfigError, ServiceRanges
 from apiext.meta.status import StatusError
 from apiext.verbs.address_pool import Addresses
+from apiext.verbs.addresses import give
 
 pytestmark = pytest.mark.rows("DEC-002")
 
@@ -123,6 +124,17 @@ def test_a_service_is_given_each_port_once(clock: Clock) -> None:
     assert free.port({30_000, 30_002}) == 30_001, "rather one of a moment ago than none"
     with pytest.raises(StatusError, match="range is full"):
         free.port({30_000, 30_001, 30_002})
+
+
+def test_a_service_that_takes_what_there_is_gets_no_second_family_unasked(clock: Clock) -> None:
+    """Of a server that had one family, and has two by now."""
+    spec = {"type": "ClusterIP", "ipFamilyPolicy": "PreferDualStack", "ipFamilies": ["IPv4"]}
+    old = {"metadata": {"name": "s"}, "spec": {**spec, "clusterIP": ALL[0], "clusterIPs": ALL[:1]}}
+    free = Addresses(SMALL, clock)
+    given = give({"metadata": {"name": "s"}, "spec": {**old["spec"], "selector": {"a": "b"}}}, old, free)
+    assert (given["spec"]["clusterIPs"], given["spec"]["ipFamilies"]) == (ALL[:1], ["IPv4"])
+    asked = {"metadata": {"name": "s"}, "spec": {**old["spec"], "ipFamilyPolicy": "RequireDualStack"}}
+    assert give(asked, old, free)["spec"]["ipFamilies"] == ["IPv4", "IPv6"]
 
 
 def test_what_cannot_be_named(clock: Clock) -> None:

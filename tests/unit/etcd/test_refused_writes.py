@@ -1,0 +1,30 @@
+"""Writes that meet a refusal on their way to another try: what may have happened is in doubt, and said to be."""
+
+import pytest
+
+from apiext.etcd import errors, messages
+from apiext.etcd.transport import Transport
+from tests.unit.etcd.mini import LOST, UNSENT, Fault, Mini
+from tests.unit.etcd.test_client import client
+
+pytestmark = pytest.mark.looptime
+
+
+@pytest.mark.parametrize(("fault", "told"), [(LOST, errors.UnknownOutcome), (UNSENT, errors.AuthError)])
+async def test_a_login_that_is_refused_before_another_try(
+    monkeypatch: pytest.MonkeyPatch, fault: errors.EtcdError, told: type[errors.EtcdError]
+) -> None:
+    """The password was changed between a try whose answer was lost and the next."""
+
+    async def refused(_: float) -> Transport:
+        raise errors.AuthError(errors.INVALID_ARGUMENT, "etcdserver: authentication failed")
+
+    mini = Mini()
+    async with client(mini) as etcd:
+        made = await etcd.create(b"/k", b"1")
+        mini.faults.append(Fault(messages.TXN, fault))
+        monkeypatch.setattr(etcd._calls, "connection", refused)
+        with pytest.raises(errors.EtcdError) as caught:
+            await etcd.update(b"/k", b"2", made.revision)
+        assert type(caught.value) is told
+        monkeypatch.undo()

@@ -254,6 +254,9 @@ def _glance(splices: Splices, raw: bytes, revision: int) -> Document | None:
 _OWNED, _NAME = b'"managedFields":[', b'],"name":"'
 
 
+Read = Callable[[bytes, int], Document]
+
+
 def custom_codec(storage: Storage, version: str, *, exact: bool) -> Codec:
     """Return the closures of one version of a custom resource.
 
@@ -267,11 +270,6 @@ def custom_codec(storage: Storage, version: str, *, exact: bool) -> Codec:
     def accept(document: Document) -> Document:
         document["metadata"] = objectmeta.repair(document.get("metadata") or {})
         return _accepted(document, storage, version)
-
-    def decode(raw: bytes, revision: int) -> Document:
-        if raw.count(b"{") + raw.count(b"[") > limits.MAX_STORED_DEPTH:
-            _check_depth(raw)
-        return read(raw, revision)
 
     def read(raw: bytes, revision: int) -> Document:
         nonlocal exact
@@ -293,12 +291,7 @@ def custom_codec(storage: Storage, version: str, *, exact: bool) -> Codec:
         known = splices.view(raw, revision) or _renamed(storage, version, raw, revision)
         if known is not None:
             return known
-        try:
-            document = read(raw, revision)
-            shown = encode_json(document)
-        except (RecursionError, TypeError):
-            _check_depth(raw)
-            raise
+        document, shown = _read_and_written(read, raw, revision)
         uid = document["metadata"].get("uid")
         place = place_of(raw, uid)
         if place >= 0 and splice(raw, place, revision) == shown:
@@ -317,12 +310,30 @@ def custom_codec(storage: Storage, version: str, *, exact: bool) -> Codec:
             splices.note(raw, stored["metadata"].get("uid"), floats=floats)
         return raw
 
+    decode = partial(_read_within_bounds, read)
     storage.splices[version], storage.texts[version] = splices, partial(_shown_without_revision, decode, splices)
     codec = Codec(
         view, decode, lambda document: written(stored_form(document)), accept, splices.outdated, _encode_as_is,
         lambda document: written(_formed(document)), partial(_glance, splices), splices.knows,
     )  # fmt: skip
     return codec if answers is None else _remembered_first(codec, answers)
+
+
+def _read_and_written(read: Read, raw: bytes, revision: int) -> tuple[Document, bytes]:
+    """Return an object and its JSON; raises Unreadable for one that nests deeper than orjson writes."""
+    try:
+        document = read(raw, revision)
+        return document, encode_json(document)
+    except (RecursionError, TypeError):
+        _check_depth(raw)
+        raise
+
+
+def _read_within_bounds(read: Read, raw: bytes, revision: int) -> Document:
+    """Return an object that is to be changed; raises Unreadable for one that nests deeper than orjson writes."""
+    if raw.count(b"{") + raw.count(b"[") > limits.MAX_STORED_DEPTH:
+        _check_depth(raw)
+    return read(raw, revision)
 
 
 def _remembered_first(codec: Codec, answers: Answers) -> Codec:

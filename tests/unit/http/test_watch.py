@@ -238,7 +238,8 @@ async def test_a_reader_may_pause_for_minutes() -> None:
             assert connection.transport is not None
             line = connection.transport.get_extra_info("socket")
             # Linux counts a window that is shut as nothing acknowledged
-            assert line.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) >= 10 * 60 * 1000
+            told = line.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+            assert told == limits.UNREAD_TIMEOUT * 1000 >= 60_000
 
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="other systems have other ways")

@@ -1,4 +1,4 @@
-"""A revision for each of the workers behind one port, in memory that they and their supervisor share."""
+"""What the workers behind one port say of themselves, in memory that they and their supervisor share."""
 
 import mmap
 import os
@@ -9,26 +9,44 @@ _WIDTH = 8  # bytes of a number, which is written at once
 
 
 class Board:
-    """Where workers say up to which revision they go by what is stored; each writes its own number only."""
+    """Where workers say up to which revision they go by what is stored, and that they live; each writes for itself only."""
 
     def __init__(self, descriptor: int, workers: int) -> None:
         """``descriptor`` is that of ``make``, in a process that inherited it."""
         self.descriptor = descriptor
-        self._numbers = memoryview(mmap.mmap(descriptor, workers * _WIDTH)).cast("q")
+        numbers = memoryview(mmap.mmap(descriptor, 2 * workers * _WIDTH)).cast("q")
+        self._numbers, self._beats = numbers[:workers], numbers[workers:]
 
     @classmethod
     def make(cls, workers: int) -> "Board":
         """Return a board on which nobody serves."""
         descriptor = os.memfd_create("apiext workers")
-        os.ftruncate(descriptor, workers * _WIDTH)
+        os.ftruncate(descriptor, 2 * workers * _WIDTH)
         board = cls(descriptor, workers)
         for number in range(1, workers + 1):
-            board.put(number, GONE)
+            board.leave(number)
         return board
 
     def put(self, number: int, revision: int) -> None:
         """Say where a worker (from 1) has come to."""
         self._numbers[number - 1] = revision
+
+    def leave(self, number: int) -> None:
+        """Say that a worker serves nobody, nor gives signs of life."""
+        self.put(number, GONE)
+        self.rest(number)
+
+    def beat(self, number: int) -> None:
+        """Give a sign of life."""
+        self._beats[number - 1] += 1
+
+    def rest(self, number: int) -> None:
+        """Say that no sign of life is to be expected."""
+        self._beats[number - 1] = 0
+
+    def beats(self, number: int) -> int:
+        """Return how many signs of life a worker has given, 0 if none is expected."""
+        return self._beats[number - 1]
 
     def least(self) -> int:
         """Return the revision that all have come to."""

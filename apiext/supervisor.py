@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from apiext import cli, launch, limits
-from apiext.board import GONE, Board
+from apiext.board import Board
 from apiext.config import Config, ConfigError, Worker
 from apiext.etcd.binaries import NoBinary
 from apiext.etcd.channel import jittered
@@ -175,7 +175,7 @@ class Slot:
         while not self._stop.is_set():
             since = loop.time()
             code = await self._run()
-            self._board.put(self._number, GONE)  # nobody waits for it any more
+            self._board.leave(self._number)
             self._ended(code)
             if self._stop.is_set():
                 return
@@ -208,6 +208,7 @@ class Slot:
                 log.error("worker %d cannot be started: %s", self._number, error)  # noqa: TRY400 - says it all
                 return cli.EXIT_FAILURE
         reader, writer = await asyncio.open_connection(sock=ours)
+        watch = asyncio.create_task(self._watch(process))
         with contextlib.suppress(OSError):
             await self.turn.wait()
             if not self._stop.is_set():
@@ -217,10 +218,25 @@ class Slot:
             if told and not self.ready.done():
                 self.ready.set_result(json.loads(told))
             await reader.read()
+        watch.cancel()
         writer.close()
         while (code := process.poll()) is None:  # noqa: ASYNC110 - it takes moments
             await asyncio.sleep(_LOOK_EVERY)
         return code
+
+    async def _watch(self, process: "subprocess.Popen[bytes]") -> None:
+        """Kill the worker when it stands still: its connections would wait for ever, and new ones be sent to it.
+
+        Looks are counted, not seconds, so that a supervisor that stood still itself blames nobody.
+        """
+        before, missed = 0, 0
+        while missed < limits.WORKER_BEATS_MISSED:
+            await asyncio.sleep(limits.WORKER_BEAT)
+            beats = self._board.beats(self._number)
+            missed = missed + 1 if beats and beats == before else 0
+            before = beats
+        log.error("worker %d stands still; it is killed", self._number)
+        process.kill()
 
     def _spawn(self, channel: socket.socket) -> "subprocess.Popen[bytes]":
         told = f"{self._number} of {self._of}"  # for who reads a list of processes

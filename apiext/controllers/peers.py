@@ -55,6 +55,7 @@ class Peers:
         self._latest = 0  # of the configuration
         self._stuck = -1  # how far the last one had come when it was not waited for any longer
         self._loop = Loop("peers", lambda _: self._tell(), width=1)
+        self._timer: asyncio.TimerHandle | None = None
 
     def follow(self) -> None:
         """Take note of the configuration, and of its changes from now on."""
@@ -67,12 +68,16 @@ class Peers:
     async def join(self, group: asyncio.TaskGroup) -> None:
         """Be waited for from now on; returns once this worker goes by everything for which nobody waited for it."""
         self._board.put(self._number, self._store.revision)
+        self._beat()
         self._loop.start(group)
         await self._store.fresh()
         await self._loop.run("")
 
     async def stop(self) -> None:
         """Tell no more; the supervisor takes this worker off the board."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._board.rest(self._number)
         await self._loop.stop()
 
     async def everywhere(self, written: GroupResource | None = None) -> None:
@@ -91,6 +96,11 @@ class Peers:
         except TimeoutError:
             self._stuck = self._board.least()
             log.warning("not all workers go by the configuration of revision %d yet", wanted)
+
+    def _beat(self) -> None:
+        """Show the supervisor that the loop turns."""
+        self._board.beat(self._number)
+        self._timer = asyncio.get_running_loop().call_later(limits.WORKER_BEAT, self._beat)
 
     def _changed(self, change: Change) -> None:
         self._latest = change.entry.revision  # not the highest: a store may go back in time

@@ -184,6 +184,19 @@ def test_a_killed_worker_comes_back_while_the_other_serves(tmp_path: Path, pin: 
         assert server.log_tail().count("worker 1 ended with code -9; it is started again") == 1
 
 
+@pytest.mark.long
+def test_a_worker_that_stands_still_is_replaced(tmp_path: Path, pin: Pin) -> None:
+    with running_server([*TWO, "--shutdown-delay-duration=40s"], tmp_path) as server:
+        things, before = serve(Client(server.url)), pids(server)
+        os.kill(before[2], signal.SIGTERM)  # one that ends takes longer, and is let
+        os.kill(before[1], signal.SIGSTOP)
+        until(lambda: not is_there(before[1]), "the one that stands still is gone", within=60)
+        assert is_there(before[2])
+        assert pin(server, 1).request("POST", things.path(), thing(things.group)).status == 201
+        assert pids(server)[1] != before[1]
+        assert server.log_tail().count("stands still; it is killed") == 1
+
+
 @pytest.mark.rows("RV-009", "RV-017", "WRI-005", "ETC-005")
 def test_killed_workers_lose_nothing(tmp_path: Path) -> None:
     seed = int(os.environ.get("FAULT_SEED", "0")) or random.randrange(1, 2**31)

@@ -103,6 +103,40 @@ def test_workers_share_a_board() -> None:
 
 
 @pytest.mark.parametrize(
+    ("beats", "still"),
+    [
+        ([0] * 30, False),  # it has not begun, or has said that it ends
+        (list(range(1, 30)), False),
+        ([1, 2, 2, 2, 3, 4, 4, 4, 0, 0, 0, 0, 0], False),
+        ([0, 0, 5, 6, 6, 6, 6, 6], True),
+    ],
+)
+async def test_a_worker_that_stands_still_is_killed(
+    beats: list[int], still: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(limits, "WORKER_BEATS_MISSED", 4)
+    monkeypatch.setattr(limits, "WORKER_BEAT", 0.0)
+    board, seen, over = Board.make(1), iter(beats), asyncio.Event()
+
+    def look(_: int) -> int:
+        if (found := next(seen, None)) is None:
+            over.set()
+        return found or 0
+
+    monkeypatch.setattr(board, "beats", look)
+    slot = supervisor.Slot(config(worker=Worker(1, 1, (), board.descriptor)), board, asyncio.Event(), lambda _: None)
+    with subprocess.Popen(["sleep", "60"]) as process:
+        tasks = [asyncio.create_task(slot._watch(process)), asyncio.create_task(over.wait())]
+        await asyncio.wait(tasks, timeout=20, return_when=asyncio.FIRST_COMPLETED)
+        assert [task.done() for task in tasks] == [still, not still]
+        for task in tasks:
+            task.cancel()
+        process.terminate()
+        assert process.wait() == (-signal.SIGKILL if still else -signal.SIGTERM)
+    assert caplog.text.count("worker 1 stands still; it is killed") == still
+
+
+@pytest.mark.parametrize(
     ("text", "cores", "group", "workers"),
     [
         ("1", 4, "max 100000", 1),

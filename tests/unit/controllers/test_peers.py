@@ -153,6 +153,21 @@ async def test_nobody_waits_for_ever_nor_for_who_is_gone(
     assert not caplog.text
 
 
+async def test_a_worker_gives_signs_of_life_until_it_ends(workers: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    board, peers = workers.board, workers.two.controllers.serving.peers
+    assert peers is not None
+    before = board.beats(2)
+    assert before > 0
+    monkeypatch.setattr(limits, "WORKER_BEAT", 0.0)
+    peers._beat()
+    await until(lambda: board.beats(2) > before + 3)
+    await peers.stop()
+    assert board.beats(1) == before
+    for _ in range(3):
+        await asyncio.sleep(0)
+        assert board.beats(2) == 0, "who ends is not expected to give any"
+
+
 async def test_a_server_without_workers_waits_for_nobody() -> None:
     async with server(FakeEtcd()) as alone:
         await alone.controllers.serving.everywhere()

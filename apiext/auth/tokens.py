@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import orjson
@@ -23,6 +23,14 @@ _CLAIM = "kubernetes.io"
 _PARTS = 3
 _DYING = 60  # seconds that tokens of what is being deleted still count (upstream: jwt.DefaultLeeway)
 _INVALIDATED = "service account token has been invalidated"
+
+
+class Issued(NamedTuple):
+    """A new token, when it ends (Unix time), and what it is known by in audits."""
+
+    token: str
+    until: float
+    credential: str
 
 
 class Tokens:
@@ -55,8 +63,8 @@ class Tokens:
 
     def issue(
         self, account: Account, seconds: int, audiences: Sequence[str] = (), secret: Bound | None = None
-    ) -> tuple[str, float]:
-        """Return a token, bound to a secret if one is given, and when it ends (Unix time)."""
+    ) -> Issued:
+        """Return a token, bound to a secret if one is given; for other audiences it does not count here."""
         now = int(self._clock())
         bound = {"secret": {"name": secret.name, "uid": secret.uid}} if secret is not None else {}
         claims = {
@@ -73,7 +81,7 @@ class Tokens:
             "nbf": now,
             "sub": f"{ACCOUNT_PREFIX}{account.namespace}:{account.name}",
         }
-        return self._signed(claims), float(now + seconds)
+        return Issued(self._signed(claims), float(now + seconds), _credential_of(claims))
 
     def kept(self, account: Account, secret: str) -> str:
         """Return the token for a secret to keep: it ends with that, or with the account."""
@@ -105,7 +113,7 @@ class Tokens:
             self._check_times(claims)
             about = claims[_CLAIM]
             account = Account(about["namespace"], about["serviceaccount"]["name"], about["serviceaccount"]["uid"])
-            extra = ((CREDENTIAL_ID, (f"JTI={claims['jti']}",)),)
+            extra = ((CREDENTIAL_ID, (_credential_of(claims),)),)
             self._check_account(account)
             self._check_bonds(account.namespace, about)
         except (KeyError, TypeError):  # signed with our key by somebody who writes other claims
@@ -196,6 +204,10 @@ class Tokens:
         self._known[digest] = claims
         found: dict[str, Any] = claims
         return found
+
+
+def _credential_of(claims: Mapping[str, Any]) -> str:
+    return f"JTI={claims['jti']}"
 
 
 def _listed(audiences: Sequence[str]) -> str:

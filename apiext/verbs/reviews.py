@@ -12,7 +12,7 @@ from apiext.auth.authentication import EXTRA_SPACE, BadCredential, bearer_token,
 from apiext.auth.authorization import Attributes, rules_of
 from apiext.auth.bonds import Account, BadToken, Bound
 from apiext.auth.rbac import document_of
-from apiext.auth.user import CREDENTIAL_ID, User
+from apiext.auth.user import User
 from apiext.catalog.builtin.admission_rules import field_requirement_errors, label_requirement_errors
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import encode_in_order
@@ -314,11 +314,11 @@ async def _token_request(verbs: Verbs, call: Call, document: Document, permit: P
     await permit({**document, "metadata": metadata, "spec": spec, "status": unanswered})
     secret = await _bound(verbs, call, spec["boundObjectRef"]) if spec.get("boundObjectRef") is not None else None
     audiences = document["spec"].get("audiences") or ()
-    token, until = verbs.accounts.issue(account, spec["expirationSeconds"], audiences, secret)
-    ends = render(datetime.fromtimestamp(until, UTC))
-    if call.trail is not None and (known := verbs.accounts.user(token)) is not None:
-        call.trail.annotations[ISSUED] = ",".join(dict(known[0].extra).get(CREDENTIAL_ID, ()))
-    return {"metadata": metadata, "spec": spec, "status": {"token": token, "expirationTimestamp": ends}}
+    made = verbs.accounts.issue(account, spec["expirationSeconds"], audiences, secret)
+    ends = render(datetime.fromtimestamp(made.until, UTC))
+    if call.trail is not None:
+        call.trail.annotations[ISSUED] = made.credential
+    return {"metadata": metadata, "spec": spec, "status": {"token": made.token, "expirationTimestamp": ends}}
 
 
 async def _bound(verbs: Verbs, call: Call, reference: View) -> Bound:

@@ -313,6 +313,9 @@ def test_what_is_asked_of_reviews_and_which_tokens_are_made(audited: Audited) ->
     made = audited.last("POST", f"{accounts}/told/token", {"spec": {}})
     assert made["annotations"]["authentication.kubernetes.io/issued-credential-id"].startswith("JTI=")
     assert made["requestObject"]["spec"]["boundObjectRef"] is None, "Go shows it whatever it is"
+    elsewhere = audited.last("POST", f"{accounts}/told/token", {"spec": {"audiences": ["vault"]}})
+    assert elsewhere["responseStatus"]["code"] == 201, "a token that does not count here"
+    assert elsewhere["annotations"]["authentication.kubernetes.io/issued-credential-id"].startswith("JTI=")
 
 
 def test_what_webhooks_and_policies_say(audited: Audited, tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def part(token: str, number: int) -> dict[str, Any]:
 
 
 def test_a_token_is_its_accounts_until_it_ends(tokens: Tokens, clock: Clock) -> None:
-    token, until = tokens.issue(ACCOUNT, 600)
+    token, until, _ = tokens.issue(ACCOUNT, 600)
     assert until == clock.now + 600
     assert part(token, 0)["alg"] == "ES256"
     assert part(token, 1)["sub"] == "system:serviceaccount:default:sa"
@@ -91,7 +91,7 @@ def test_a_token_is_its_accounts_until_it_ends(tokens: Tokens, clock: Clock) -> 
 
 
 def test_a_token_is_for_its_audience(tokens: Tokens) -> None:
-    token, _ = tokens.issue(ACCOUNT, 600, ["elsewhere", "nearby"])
+    token, *_ = tokens.issue(ACCOUNT, 600, ["elsewhere", "nearby"])
     assert user_of(tokens, token) is None
     found = user_of(tokens, token, ["nearby", "nowhere"])
     assert found is not None
@@ -99,7 +99,7 @@ def test_a_token_is_for_its_audience(tokens: Tokens) -> None:
 
 
 def test_what_is_no_token_of_ours(tokens: Tokens, tmp_path: Path, clock: Clock) -> None:
-    token, _ = tokens.issue(ACCOUNT, 600)
+    token, *_ = tokens.issue(ACCOUNT, 600)
     head, claims, signature = token.split(".")
     none = base64.urlsafe_b64encode(b'{"alg":"none"}').rstrip(b"=").decode()
     other = made(tmp_path / "other.key", [ISSUER], clock=clock).issue(ACCOUNT, 600)[0]
@@ -115,7 +115,7 @@ def test_a_token_goes_with_its_account(tmp_path: Path, clock: Clock) -> None:
     there = {"sa": Record("u1")}
     tokens = Tokens(tmp_path / "key", [ISSUER], find=lambda resource, namespace, name: there.get(name), clock=clock)
     credentials = Credentials({"static": User("joe")}, tokens)
-    token, _ = tokens.issue(ACCOUNT, 600)
+    token, *_ = tokens.issue(ACCOUNT, 600)
     found = credentials.authenticate(f"Bearer {token}", None)
     assert found is not None
     assert found.name == "system:serviceaccount:default:sa"
@@ -146,13 +146,13 @@ GONE = "service account token has been invalidated"
 def test_a_token_is_bound(tmp_path: Path, clock: Clock, account: Any, secret: Any, fault: str) -> None:
     there = {("serviceaccounts", "default", "sa"): account, ("secrets", "default", "s"): secret}
     tokens = Tokens(tmp_path / "key", [ISSUER], find=lambda *of: there[of], clock=clock)
-    token, _ = tokens.issue(ACCOUNT, 600, secret=Bound("s", "u2"))
+    token, *_ = tokens.issue(ACCOUNT, 600, secret=Bound("s", "u2"))
     assert part(token, 1)["kubernetes.io"]["secret"] == {"name": "s", "uid": "u2"}
     assert told(tokens, token) == fault
 
 
 def test_why_a_token_does_not_count(tokens: Tokens, clock: Clock) -> None:
-    token, _ = tokens.issue(ACCOUNT, 600, ["a", 'b"'])
+    token, *_ = tokens.issue(ACCOUNT, 600, ["a", 'b"'])
     text = 'token audiences ["a" "b\\""] is invalid for the target audiences ["https://kubernetes.default.svc"]'
     assert told(tokens, token) == text
     clock.now -= 1
@@ -203,7 +203,7 @@ def kept(file: Path, key: Any) -> Path:
 )
 def test_a_given_key_signs(tmp_path: Path, clock: Clock, key: Any, algorithm: str, shown: dict[str, str]) -> None:
     tokens = made(kept(tmp_path / "sa-signer.key", key), [ISSUER], clock=clock)
-    token, _ = tokens.issue(ACCOUNT, 600)
+    token, *_ = tokens.issue(ACCOUNT, 600)
     assert part(token, 0)["alg"] == algorithm
     assert user_of(tokens, token) is not None
     assert user_of(tokens, token[:-4] + "AAAA") is None
@@ -241,7 +241,7 @@ def certificate(key: Any) -> bytes:
 @pytest.mark.parametrize("form", ["public", "private", "certificate"])
 def test_signatures_of_former_keys_count(tmp_path: Path, clock: Clock, key: Any, form: str) -> None:
     old = made(kept(tmp_path / "old.key", key), [ISSUER], clock=clock)
-    token, _ = old.issue(ACCOUNT, 600)
+    token, *_ = old.issue(ACCOUNT, 600)
     assert user_of(made(tmp_path / "new.key", [ISSUER], clock=clock), token) is None
     file = tmp_path / "former.pem"
     other = ec.generate_private_key(ec.SECP521R1())
@@ -269,7 +269,7 @@ def test_a_token_that_names_another_key_is_not_tried(tmp_path: Path, clock: Cloc
 
 def test_tokens_of_several_issuers_count(tmp_path: Path, clock: Clock) -> None:
     old = made(tmp_path / "key", [ISSUER], clock=clock)
-    token, _ = old.issue(ACCOUNT, 600)
+    token, *_ = old.issue(ACCOUNT, 600)
     new = made(tmp_path / "key", ["https://new", ISSUER], clock=clock)
     assert user_of(new, token) is not None
     assert new.audiences == ("https://new", ISSUER)

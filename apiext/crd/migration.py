@@ -82,7 +82,7 @@ def outcome(code: int, before: str, after: str) -> str:
     if code == 404:
         return GONE
     if code == 409:
-        return CHANGED  # by another writer, hence at the storage version
+        return CHANGED  # by another writer, who may have left it as it was stored
     if code != 200:
         return FAILED
     return ALREADY if after == before else REWRITTEN

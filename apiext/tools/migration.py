@@ -126,7 +126,7 @@ class Migration:
 
         def one(metadata: Mapping[str, Any]) -> None:
             tries = limits.MIGRATE_TRIES if len(tally.failures) < limits.MIGRATE_FAILURES else 1
-            outcome, message = self._touch(plan, metadata, tries)
+            outcome, message = self._rewritten(plan, metadata, tries)
             with lock:
                 tally.counts[outcome] += 1
                 if outcome == FAILED:
@@ -145,11 +145,25 @@ class Migration:
             pool.shutdown(cancel_futures=True)  # who is interrupted does not want the rest of the page
         return tally
 
-    def _touch(self, plan: Plan, metadata: Mapping[str, Any], tries: int) -> tuple[str, str]:
-        """Have the server write one object again, unless somebody else did so since it was listed.
+    def _rewritten(self, plan: Plan, metadata: Mapping[str, Any], tries: int) -> tuple[str, str]:
+        """Have the server write one object again as it is, also when others write it, who may leave it as it was stored.
 
         A failure that may pass, such as a webhook's, is met with so many tries.
         """
+        path = (metadata.get("namespace", ""), metadata["name"])
+        found, message = self._touch(plan, metadata, tries)
+        for _ in range(limits.MIGRATE_RESTARTS):
+            if found != CHANGED:
+                return found, message
+            self._pace.wait()
+            answer = self._api.get(path_of(plan, plan.storage, *path), METADATA)
+            if answer.code != 200:
+                return (GONE, "") if answer.code == 404 else (FAILED, answer.message)
+            found, message = self._touch(plan, answer.document["metadata"], tries)
+        return (FAILED, "it keeps changing") if found == CHANGED else (found, message)
+
+    def _touch(self, plan: Plan, metadata: Mapping[str, Any], tries: int) -> tuple[str, str]:
+        """Have the server write one state of an object again."""
         path = (metadata.get("namespace", ""), metadata["name"])
         revision: str = metadata["resourceVersion"]
         if plan.compared and not self._settings.allow_loss:

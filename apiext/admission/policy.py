@@ -136,7 +136,7 @@ class Work:
                 continue
             _, own = self._waiting.pop(name)
             value = self._known[f"variables.{name}"] = await self._variable(name, own)
-            if type(value) is Fault:
+            if value is not None:  # which has() would take for nothing there
                 self._there[name] = value
 
     async def _variable(self, name: str, program: Compiled) -> Value:

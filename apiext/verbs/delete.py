@@ -16,7 +16,7 @@ from apiext.verbs import converting, identity, metadata, threads
 from apiext.verbs.call import Call, Outcome, Page, Verbs
 from apiext.verbs.errors import as_status, of_store, translated
 from apiext.verbs.guarded import check_deadline, guard_of, refresh
-from apiext.verbs.write import attributes_of, collection_of
+from apiext.verbs.write import StaleError, attributes_of, collection_of
 
 DEFINITIONS = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
 CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
@@ -37,12 +37,16 @@ async def delete(verbs: Verbs, call: Call, options: DeleteOptions) -> Outcome:
             entry, newest = race.current, True
         except GuardChanged:
             await refresh(verbs, call)
-        except status.StatusError as fault:
-            if newest or of_store(fault):
+        except (StaleError, status.StatusError) as fault:
+            if of_store(fault):
                 raise
-            with translated():
-                current = await verbs.store.current(collection, namespace, call.name)
+            current = entry
+            if not newest:
+                with translated():
+                    current = await verbs.store.current(collection, namespace, call.name)
             if current is not None and current.revision == entry.revision:
+                if isinstance(fault, StaleError):
+                    return fault.outcome
                 raise
             entry, newest = current, True
         check_deadline(verbs, call)
@@ -66,7 +70,7 @@ async def _attempt(verbs: Verbs, call: Call, collection: Collection, entry: Entr
         check_preconditions(call, old, options)
     code = 202 if options.orphan_dependents is False else 200
     if marker is _mark_namespace and _waits(old):
-        return Outcome(code, entry=entry)
+        raise StaleError(Outcome(code, entry=entry))
     # upstream: definitions and namespaces are deleted as the ones that they were found to be
     told = options if marker is _mark or options.uid else replace(options, uid=old["metadata"].get("uid"))
     attributes = attributes_of(call, "DELETE", told, None, old)
@@ -78,9 +82,9 @@ async def _attempt(verbs: Verbs, call: Call, collection: Collection, entry: Entr
         return await _remove(verbs, call, collection, entry, old, options)
     raw = await threads.encoded(call, kept)
     if raw == entry.raw:
-        return Outcome(code, entry=entry)
+        raise StaleError(Outcome(code, entry=entry))
     if options.dry_run:
-        return Outcome(code, document=await threads.run(call, call.served.decode, raw, entry.revision))
+        raise StaleError(Outcome(code, document=await threads.run(call, call.served.decode, raw, entry.revision)))
     try:
         stored = await verbs.store.update(
             collection, entry.namespace, entry.name, raw, entry.revision, guard or guard_of(call.resource)
@@ -95,13 +99,19 @@ async def _attempt(verbs: Verbs, call: Call, collection: Collection, entry: Entr
 async def _remove(
     verbs: Verbs, call: Call, collection: Collection, entry: Entry, old: View, options: DeleteOptions
 ) -> Outcome:
-    if not options.dry_run:
-        try:
-            entry = await verbs.store.delete(collection, entry.namespace, entry.name, entry.revision)
-        except RevisionChanged:
-            raise
-        except StoreError as error:
-            raise as_status(error) from error
+    if options.dry_run:
+        raise StaleError(_gone(call, entry, old))
+    try:
+        entry = await verbs.store.delete(collection, entry.namespace, entry.name, entry.revision)
+    except RevisionChanged:
+        raise
+    except StoreError as error:
+        raise as_status(error) from error
+    return _gone(call, entry, old)
+
+
+def _gone(call: Call, entry: Entry, old: View) -> Outcome:
+    """Return the answer to a delete that leaves nothing."""
     if call.served.returns_deleted:
         return Outcome(200, entry=entry)
     resource = call.served.group_resource

@@ -181,7 +181,8 @@ def _taken(call: Call, current: Entry, prefixed: bool) -> status.StatusError:
         error = status.generate_name_conflict(stored, current.name)
     else:
         error = status.already_exists(call.served.group_resource, current.name)
-    if current.raw and (viewing.parse(current.raw).get("metadata") or {}).get("deletionTimestamp"):
+    metadata = viewing.parse(current.raw).get("metadata") if current.raw else None
+    if isinstance(metadata, dict) and metadata.get("deletionTimestamp"):  # others may store anything
         error.message = f"object is being deleted: {error.message}"  # WRI-022
     return error
 
@@ -217,7 +218,7 @@ async def update(verbs: Verbs, wanted: Update) -> Outcome:
             entry, newest = race.current, True
         except GuardChanged:
             await _renew(verbs, call)
-        except (_StaleError, status.StatusError) as fault:
+        except (StaleError, status.StatusError) as fault:
             if of_store(fault):
                 raise
             if not newest:
@@ -228,7 +229,7 @@ async def update(verbs: Verbs, wanted: Update) -> Outcome:
                     check_deadline(verbs, call)
                     continue
             if await holds(verbs, call):  # it was not stale: webhooks are asked once
-                if isinstance(fault, _StaleError):
+                if isinstance(fault, StaleError):
                     return fault.outcome
                 raise
             await _renew(verbs, call)
@@ -242,7 +243,7 @@ async def _renew(verbs: Verbs, call: Call) -> None:
         raise OutdatedError
 
 
-class _StaleError(Exception):
+class StaleError(Exception):
     """The answer would rest on what no transaction has compared, and may be old: look at the store first."""
 
     def __init__(self, outcome: Outcome) -> None:
@@ -260,9 +261,9 @@ async def _attempt(verbs: Verbs, wanted: Update, collection: Collection, entry: 
         return await _remove(verbs, wanted, collection, entry, new)
     shown = await threads.run(call, _read_back, call, new) if call.endpoint.kind or wanted.options.dry_run else new
     if raw == entry.raw and not collection.stale(entry):  # upstream: a no-op write keeps its resourceVersion
-        raise _StaleError(_answer(call, entry, shown, wanted.options.dry_run))
+        raise StaleError(_answer(call, entry, shown, wanted.options.dry_run))
     if wanted.options.dry_run:
-        return Outcome(200, document=_shown(call, shown, entry.revision))
+        raise StaleError(Outcome(200, document=_shown(call, shown, entry.revision)))
     stored = await _stored(verbs, wanted, collection, (entry, raw), new)
     return _answer(call, stored, shown, dry_run=False)
 
@@ -298,7 +299,7 @@ async def _remove(verbs: Verbs, wanted: Update, collection: Collection, entry: E
     """The last finalizer is gone: delete instead of writing (WRI-009)."""
     call = wanted.call
     if wanted.options.dry_run:
-        return Outcome(200, document=_shown(call, new, entry.revision))
+        raise StaleError(Outcome(200, document=_shown(call, new, entry.revision)))
     try:
         await verbs.store.delete(collection, entry.namespace, entry.name, entry.revision)
     except RevisionChanged:

@@ -22,7 +22,7 @@ from apiext.verbs.call import Call
 from apiext.verbs.delete import DEFINITIONS
 from tests.support.fake_etcd import FakeEtcd
 from tests.unit.controllers.harness import server
-from tests.unit.verbs.harness import DEFINITION, WIDGETS, Client, widget
+from tests.unit.verbs.harness import DEFINITION, WIDGETS, Client, body, widget
 
 
 @asynccontextmanager
@@ -102,6 +102,52 @@ async def test_a_delete_decided_on_an_old_cache_looks_at_the_store_before_it_ref
             await client.delete("a", {"preconditions": {"uid": "other"}})
         assert gone.value.code == 404
         etcd.release()
+
+
+@pytest.mark.rows("WRI-012", "WRI-017", "RV-017")
+@pytest.mark.parametrize("what", ["patch", "update", "delete", "delete again", "last finalizer"])
+async def test_what_no_transaction_compares_is_not_answered_from_an_old_cache(what: str) -> None:
+    etcd, dry = FakeEtcd(), {"dryRun": ["All"]}
+    async with served(etcd) as client:
+        held = what in ("delete again", "last finalizer")
+        made = client.shown(await client.create("a", spec={"n": 1}, metadata={"finalizers": ["x.io/y"] if held else []}))
+        if held:
+            await client.delete("a")
+        entry, store = stored(await client.stored("a")), client.server.store
+        etcd.hold()
+        if what in ("patch", "update"):
+            await _put(client, entry, {"n": 2})
+        else:
+            await store.delete_key(store.keys.object(WIDGETS, "default", "a"), entry.revision)
+        assert stored(client.server.collection(WIDGETS).get("default", "a")).revision == entry.revision
+        calls = {
+            "patch": lambda: client.patch("a", {"spec": {"m": 1}}, dryRun="All"),
+            "update": lambda: api.update(client.verbs, client.call("update", "a", dry), body({**made, "spec": {}})),
+            "delete": lambda: client.delete("a", dict(dry)),
+            "delete again": lambda: client.delete("a"),
+            "last finalizer": lambda: client.patch("a", {"metadata": {"finalizers": None}}, dryRun="All"),
+        }
+        asked = asyncio.create_task(calls[what]())
+        for _ in range(100):
+            await asyncio.sleep(0)
+        etcd.release()
+        if what == "patch":
+            assert client.shown(await asked)["spec"] == {"n": 2, "m": 1}
+            return
+        with pytest.raises(StatusError) as refused:
+            await asked
+        assert refused.value.code == (409 if what == "update" else 404)
+
+
+@pytest.mark.rows("WRI-022")
+@pytest.mark.parametrize("raw", [b'{"metadata":5}', b'{"metadata":null}', b"{}"])
+async def test_a_name_that_others_gave_to_something_odd_is_taken(raw: bytes) -> None:
+    async with served(FakeEtcd()) as client:
+        store = client.server.store
+        await store.put_key(store.keys.object(WIDGETS, "default", "a"), raw, 0)
+        with pytest.raises(StatusError) as taken:
+            await client.create("a")
+        assert (taken.value.code, taken.value.reason) == (409, "AlreadyExists")
 
 
 async def _put(client: Client, entry: Entry, spec: dict[str, int]) -> int:

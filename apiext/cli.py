@@ -5,6 +5,7 @@ import contextlib
 import json
 import math
 import os
+import posixpath
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -295,7 +296,7 @@ def _build(values: Mapping[str, str], environment: Mapping[str, str], warn: Warn
         headers=header_flags.read(values, warn),
         admission_control_config_file=values["admission-control-config-file"],
         kubernetes_version=_version(values["kubernetes-version"]),
-        status_manager=values["status-manager"],
+        status_manager=_manager(values["status-manager"]),
         max_inflight=_count("max-requests-inflight", values["max-requests-inflight"]),
         max_mutating_inflight=_count("max-mutating-requests-inflight", values["max-mutating-requests-inflight"]),
         request_timeout=_duration("request-timeout", values["request-timeout"]),
@@ -309,11 +310,17 @@ def _build(values: Mapping[str, str], environment: Mapping[str, str], warn: Warn
     )
 
 
+def _manager(text: str) -> str:
+    if not 0 < len(text.encode(errors="replace")) <= limits.MANAGER:
+        raise ConfigError(f"--status-manager: a field manager has 1 to {limits.MANAGER} bytes")
+    return text
+
+
 def _etcd(values: Mapping[str, str]) -> EtcdConfig:
     user, _, password = values["etcd-user"].partition(":")
     return EtcdConfig(
         servers=_names(values["etcd-servers"]),
-        prefix="/" + values["etcd-prefix"].strip("/"),
+        prefix=posixpath.normpath("/" + values["etcd-prefix"].lstrip("/")),  # kube-apiserver, too, finds it so
         transport=values["etcd-transport"],
         binary=values["etcd-binary"],
         cafile=values["etcd-cafile"],

@@ -198,6 +198,7 @@ PERMISSIONS_COMPARED = 16_384  # single things that a role allows, compared with
 
 # --- built-in kinds ---
 MAX_SECRET = 2**20  # bytes of the data of a secret or a configuration (upstream: MaxSecretSize)
+MANAGER = 128  # bytes of the name of a field manager (upstream: FieldManagerMaxLength)
 MAX_EVENT_WORD = 128  # characters of an event's action, reason and reporting instance
 MAX_EVENT_NOTE = 1024  # characters of an event's message
 MAX_TOKEN = 8 * 1024  # characters of a service account's token

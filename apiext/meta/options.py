@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from apiext import limits
 from apiext.characters import is_print
 from apiext.documents.encoding import json_kind
 from apiext.documents.quotes import go_quote
@@ -14,7 +15,6 @@ from apiext.meta.requestinfo import truth
 
 Query = Mapping[str, Sequence[str]]
 GROUP = "meta.k8s.io"
-_MAX_MANAGER = 128  # bytes (upstream: FieldManagerMaxLength)
 _NUMBER = re.compile(r"[+-]?[0-9]+\Z")
 _POLICIES = ("Foreground", "Background", "Orphan")
 
@@ -209,11 +209,11 @@ class WriteOptions:
 
 def field_manager_errors(manager: str, path: str = "fieldManager") -> list[FieldError]:
     """Return what is wrong with the name of a field manager: too long, or characters that do not print."""
-    if not manager or (manager.isascii() and manager.isprintable() and len(manager) <= _MAX_MANAGER):
+    if not manager or (manager.isascii() and manager.isprintable() and len(manager) <= limits.MANAGER):
         return []
     found: list[FieldError] = []
-    if len(manager.encode(errors="replace")) > _MAX_MANAGER:
-        found.append(too_long(path, _MAX_MANAGER))
+    if len(manager.encode(errors="replace")) > limits.MANAGER:
+        found.append(too_long(path, limits.MANAGER))
     position = 0
     for char in manager:
         if not is_print(char):

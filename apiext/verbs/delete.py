@@ -40,7 +40,7 @@ async def delete(verbs: Verbs, call: Call, options: DeleteOptions) -> Outcome:
         except (StaleError, status.StatusError) as fault:
             if of_store(fault):
                 raise
-            current = entry
+            current: Entry | None = entry
             if not newest:
                 with translated():
                     current = await verbs.store.current(collection, namespace, call.name)

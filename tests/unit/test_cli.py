@@ -94,6 +94,14 @@ def test_the_order_is_flag_then_environment_then_file_then_default(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
+    ("text", "prefix"),
+    [("/registry/", "/registry"), ("a//b", "/a/b"), ("/a/./b", "/a/b"), ("//../a", "/a"), ("", "/")],
+)
+def test_a_prefix_is_a_path(text: str, prefix: str, tmp_path: Path) -> None:
+    assert parse(f"--data-dir={tmp_path}", f"--etcd-prefix={text}")[0].etcd.prefix == prefix
+
+
+@pytest.mark.parametrize(
     "arguments",
     [
         ["--no-such-flag"],
@@ -123,6 +131,8 @@ def test_the_order_is_flag_then_environment_then_file_then_default(tmp_path: Pat
         ["--etcd-certfile=x"],
         ["--etcd-keyfile=x"],
         ["--tls-cert-file=x"],
+        ["--status-manager="],
+        ["--status-manager=" + "x" * 129],
         ["--token=a b"],
         ["--token=a\r"],
         ["--enable-admission-plugins=A,B", "--disable-admission-plugins=C,B"],

@@ -140,7 +140,7 @@ def capped(managers: Managers) -> Managers:
             first[version] = manager
             continue
         bucket = Manager(_ANCIENT, UPDATE, version)
-        merged = found.pop(bucket) if bucket in found else found.pop(first[version])
+        merged = found.pop(bucket if bucket in found and bucket != manager else first[version])
         found.pop(manager, None)
         found[bucket] = Owned(version, union(owned.fields, merged.fields), owned.time)
         left -= 1

@@ -393,8 +393,8 @@ async def _with_others(verbs: Verbs, wanted: Update, entry: Entry) -> tuple[Docu
 
 def _decided(wanted: Update, old: View, shown: Document, revision: int) -> Document:
     """Return the whole object, judged; what is put back twice, since judging took long, is the same as once."""
+    warn_of_owners(wanted.call, shown)  # upstream warns also of what is refused then
     _check_revision(wanted, shown, revision)
-    warn_of_owners(wanted.call, shown)
     new, call = _put_back(wanted, old, shown), wanted.call
     judging.judge(call, new, old)  # upstream: nobody has filled in defaults of a part that a scale has made
     reads = call.endpoint.kind and call.served is call.resource.storage

@@ -34,6 +34,16 @@ def test_an_owner_that_a_webhook_adds_twice_is_there_once(api: Client, hook: Web
     assert "duplicate UID(s) observed: u" in told
 
 
+@pytest.mark.rows("ADM-014", "WRI-005")
+def test_who_gives_an_owner_twice_is_warned_also_of_what_is_refused_then(api: Client, widgets: Resource) -> None:
+    widgets.create("a")
+    wrong = {"metadata": {"resourceVersion": "1", "ownerReferences": [OWNER, OWNER]}}
+    refused = api.patch(widgets.path("a"), json.dumps(wrong), MERGE)
+    assert refused.status == 409
+    (told,) = refused.warnings
+    assert "contains duplicate entries after mutating admission happens; " in told
+
+
 ELSEWHERE = {"op": "replace", "path": "/metadata/namespace", "value": "zz"}
 
 

@@ -84,6 +84,18 @@ def test_the_oldest_of_more_than_ten_updaters_are_merged() -> None:
     assert live["metadata"]["managedFields"][0]["time"] == "2026-01-01T00:00:03Z"
 
 
+@pytest.mark.rows("SSA-006")
+def test_names_before_that_of_the_merged_ones_count_as_well() -> None:
+    live = updated(None, "M00", {"free": {"f00": 1}})
+    for number in range(1, 25):  # all in one second, so that names alone tell who comes first
+        spec = {"free": {f"f{other:02}": 1 for other in range(number + 1)}}
+        live = updated(live, f"{'M' if number == 20 else 'm'}{number:02}", spec)
+    owners = owners_of(live)
+    assert len(owners) == 10
+    named = [name for owned in owners.values() for name in owned["f:spec"]["f:free"] if name != "."]
+    assert sorted(named) == [f"f:f{number:02}" for number in range(25)], "who owned what is merged, and nothing is lost"
+
+
 @pytest.mark.rows("SSA-015")
 def test_a_time_changes_with_the_set_only() -> None:
     live = updated(None, "m", {"a": 1})

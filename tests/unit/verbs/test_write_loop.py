@@ -110,7 +110,9 @@ async def test_what_no_transaction_compares_is_not_answered_from_an_old_cache(wh
     etcd, dry = FakeEtcd(), {"dryRun": ["All"]}
     async with served(etcd) as client:
         held = what in ("delete again", "last finalizer")
-        made = client.shown(await client.create("a", spec={"n": 1}, metadata={"finalizers": ["x.io/y"] if held else []}))
+        made = client.shown(
+            await client.create("a", spec={"n": 1}, metadata={"finalizers": ["x.io/y"] if held else []})
+        )
         if held:
             await client.delete("a")
         entry, store = stored(await client.stored("a")), client.server.store

@@ -9,7 +9,7 @@ _WIDTH = 8  # bytes of a number, which is written at once
 
 
 class Board:
-    """Where workers say up to which revision they go by what is stored, and that they live; each writes for itself only."""
+    """Where workers say up to which revision they go by what is stored, and that they live; each writes for itself."""
 
     def __init__(self, descriptor: int, workers: int) -> None:
         """``descriptor`` is that of ``make``, in a process that inherited it."""

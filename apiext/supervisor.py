@@ -208,17 +208,18 @@ class Slot:
                 log.error("worker %d cannot be started: %s", self._number, error)  # noqa: TRY400 - says it all
                 return cli.EXIT_FAILURE
         reader, writer = await asyncio.open_connection(sock=ours)
-        watch = asyncio.create_task(self._watch(process))
-        with contextlib.suppress(OSError):
-            await self.turn.wait()
-            if not self._stop.is_set():
-                writer.write(self._config)
-            writer.write_eof()
-            told = await reader.readline()
-            if told and not self.ready.done():
-                self.ready.set_result(json.loads(told))
-            await reader.read()
-        watch.cancel()
+        async with asyncio.TaskGroup() as group:
+            watch = group.create_task(self._watch(process))
+            with contextlib.suppress(OSError):
+                await self.turn.wait()
+                if not self._stop.is_set():
+                    writer.write(self._config)
+                writer.write_eof()
+                told = await reader.readline()
+                if told and not self.ready.done():
+                    self.ready.set_result(json.loads(told))
+                await reader.read()
+            watch.cancel()
         writer.close()
         while (code := process.poll()) is None:  # noqa: ASYNC110 - it takes moments
             await asyncio.sleep(_LOOK_EVERY)

@@ -146,7 +146,7 @@ class Migration:
         return tally
 
     def _rewritten(self, plan: Plan, metadata: Mapping[str, Any], tries: int) -> tuple[str, str]:
-        """Have the server write one object again as it is, also when others write it, who may leave it as it was stored.
+        """Have the server write one object again, also after others, who may have left it as it was stored.
 
         A failure that may pass, such as a webhook's, is met with so many tries.
         """

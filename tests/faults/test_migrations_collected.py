@@ -21,7 +21,7 @@ OBJECTS, OWNED = 1200, 20
 
 
 def owned(api: Client) -> tuple[Resource, str]:
-    """Return widgets stored in v1 while v2 is the storage version; the last ones have two owners, of which one is named."""
+    """Return widgets stored in v1, while v2 is the storage version, and the path of one of two owners of the last."""
     widgets = define(api)
     for number in range(OBJECTS):
         widgets.create(f"w{number:04}", size=number)

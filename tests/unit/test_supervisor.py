@@ -125,14 +125,16 @@ async def test_a_worker_that_stands_still_is_killed(
 
     monkeypatch.setattr(board, "beats", look)
     slot = supervisor.Slot(config(worker=Worker(1, 1, (), board.descriptor)), board, asyncio.Event(), lambda _: None)
-    with subprocess.Popen(["sleep", "60"]) as process:
-        tasks = [asyncio.create_task(slot._watch(process)), asyncio.create_task(over.wait())]
+    process = await asyncio.create_subprocess_exec("sleep", "60")
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(slot._watch(process)), group.create_task(over.wait())]  # type: ignore[arg-type]
         await asyncio.wait(tasks, timeout=20, return_when=asyncio.FIRST_COMPLETED)
         assert [task.done() for task in tasks] == [still, not still]
         for task in tasks:
             task.cancel()
+    if not still:
         process.terminate()
-        assert process.wait() == (-signal.SIGKILL if still else -signal.SIGTERM)
+    assert await process.wait() == (-signal.SIGKILL if still else -signal.SIGTERM)
     assert caplog.text.count("worker 1 stands still; it is killed") == still
 
 

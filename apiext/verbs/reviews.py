@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from apiext.auth.authentication import EXTRA_SPACE, BadCredential, bearer_token, has_extra_space
+from apiext.auth.authentication import BadCredential, bearer_token
 from apiext.auth.authorization import Attributes, rules_of
 from apiext.auth.bonds import Account, BadToken, Bound
 from apiext.auth.rbac import document_of
@@ -243,7 +243,6 @@ async def _token(verbs: Verbs, call: Call, document: Document, permit: Permit) -
     header = f"Bearer {token}"
     token = bearer_token(header)
     if not token:
-        call.warnings += [EXTRA_SPACE] if has_extra_space(header) else []
         return {"status": {"user": {}}}
     try:
         account = verbs.accounts.user(token, audiences) if verbs.accounts is not None else None

@@ -89,6 +89,27 @@ def test_questions_that_are_none(api: Client, path: str, kind: str, spec: dict[s
 
 
 FIELDS, LABELS = "fieldSelector", "labelSelector"
+MISFITS: list[tuple[dict[str, Any], str]] = [
+    ({"extra": "x"}, "string into Go struct field SubjectAccessReviewSpec.spec.extra of type map[string]v1.ExtraValue"),
+    ({"extra": {"k": "x"}}, "string into Go struct field SubjectAccessReviewSpec.spec.extra of type v1.ExtraValue"),
+    ({"extra": {"k": [1]}}, "number into Go struct field SubjectAccessReviewSpec.spec.extra of type string"),
+    ({FIELDS: {"requirements": ["x"]}}, "string into Go struct field FieldSelectorAttributes.spec.resourceAttributes."
+     "fieldSelector.requirements of type v1.FieldSelectorRequirement"),
+    ({FIELDS: {"requirements": [{"operator": 1}]}}, "number into Go struct field FieldSelectorRequirement."
+     "spec.resourceAttributes.fieldSelector.requirements.operator of type v1.FieldSelectorOperator"),
+    ({LABELS: {"requirements": [{"operator": 1}]}}, "number into Go struct field LabelSelectorRequirement."
+     "spec.resourceAttributes.labelSelector.requirements.operator of type v1.LabelSelectorOperator"),
+]  # fmt: skip
+
+
+@pytest.mark.rows("ERR-09")
+@pytest.mark.parametrize(("given", "says"), MISFITS, ids=[it[1][-40:] for it in MISFITS])
+def test_wrong_types_are_told_by_the_names_of_go(api: Client, given: dict[str, Any], says: str) -> None:
+    spec = given if "extra" in given else {"resourceAttributes": given}
+    refused = ask(api, f"{AUTHORIZATION}/subjectaccessreviews", "SubjectAccessReview", spec).expect(400)
+    assert refused["message"].endswith(f"json: cannot unmarshal {says}")
+
+
 IGNORED = "spec.resourceAttributes.{} ignored due to parse error"
 PARTLY = "spec.resourceAttributes.{} partially ignored due to parse error"
 SELECTORS: list[tuple[dict[str, Any], str]] = [

@@ -80,10 +80,10 @@ def test_a_token_is_reviewed_as_a_header_would_bring_it(connect: Any) -> None:
         for sent in f"{token}\n", f"{token} ", f"{token} and more":
             seen = admin.post(f"{REVIEWS}/tokenreviews", {"kind": "TokenReview", "spec": {"token": sent}})
             assert seen.expect(201)["status"].get("authenticated"), sent
-        for sent, warned in (f" {token}", True), (f"  {token}", False), ("  ", False):
+        for sent in f" {token}", f"  {token}", "  ":
             seen = admin.post(f"{REVIEWS}/tokenreviews", {"kind": "TokenReview", "spec": {"token": sent}})
             assert seen.expect(201)["status"] == {"user": {}}
-            assert ("contains extra space before the bearer token" in seen.headers.get("warning", "")) == warned
+            assert "warning" not in seen.headers, "it is no header"
         seen = admin.post(f"{REVIEWS}/tokenreviews", {"kind": "TokenReview", "spec": {"token": f"\t{token}"}})
         assert seen.expect(201)["status"] == {"user": {}, "error": "invalid bearer token"}
 

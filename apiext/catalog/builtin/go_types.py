@@ -3,8 +3,8 @@
 A field is ``<type> | <description>``. A type is a scalar (SCALARS) or another type of the file or of meta.yaml, then
 ``[]`` for a list, ``{}`` for a map by text, and last ``?`` for a pointer (shown when given), ``!`` for one that is
 always shown or ``?!`` for both (null when not given); all others are shown unless empty. A type that is itself a text
-names a scalar with a Go name of its own, and after it the values that clients are told of, if it is an enumeration
-(``''`` is the empty one).
+names a scalar, or a list of them, with a Go name of its own, and after it the values that clients are told of, if it is
+an enumeration (``''`` is the empty one).
 ``embedded`` names the structs inside a type in whose name Go tells of some of its fields.
 """
 
@@ -124,7 +124,7 @@ class Types:
             return SCALARS[name]
         row = self._table[name]
         if isinstance(row, str):
-            return replace(SCALARS[row.split()[0]], go=f"{_PACKAGES.get(name, 'v1')}.{name}")  # type: ignore[type-var]  # all of them are dataclasses
+            return replace(self._type(row.split()[0]), go=f"{_PACKAGES.get(name, 'v1')}.{name}")  # type: ignore[type-var]  # all of them are dataclasses
         return self.struct(name)
 
     # --- OpenAPI ---
@@ -168,7 +168,7 @@ class Types:
             return self.schema(name)
         scalar, *values = row.split()
         told = ["" if value == "''" else value for value in values]
-        return {**_SCHEMAS[scalar], "enum": told} if told else dict(_SCHEMAS[scalar])
+        return {**self._shape(scalar), "enum": told} if told else self._shape(scalar)
 
     # --- strategic merge ---
 

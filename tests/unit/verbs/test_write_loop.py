@@ -105,15 +105,15 @@ async def test_a_delete_decided_on_an_old_cache_looks_at_the_store_before_it_ref
 
 
 @pytest.mark.rows("WRI-012", "WRI-017", "RV-017")
-@pytest.mark.parametrize("what", ["patch", "update", "delete", "delete again", "last finalizer"])
+@pytest.mark.parametrize("what", ["patch", "update", "delete", "delete held", "delete again", "last finalizer"])
 async def test_what_no_transaction_compares_is_not_answered_from_an_old_cache(what: str) -> None:
     etcd, dry = FakeEtcd(), {"dryRun": ["All"]}
     async with served(etcd) as client:
-        held = what in ("delete again", "last finalizer")
+        held = what in ("delete held", "delete again", "last finalizer")
         made = client.shown(
             await client.create("a", spec={"n": 1}, metadata={"finalizers": ["x.io/y"] if held else []})
         )
-        if held:
+        if what in ("delete again", "last finalizer"):
             await client.delete("a")
         entry, store = stored(await client.stored("a")), client.server.store
         etcd.hold()
@@ -126,6 +126,7 @@ async def test_what_no_transaction_compares_is_not_answered_from_an_old_cache(wh
             "patch": lambda: client.patch("a", {"spec": {"m": 1}}, dryRun="All"),
             "update": lambda: api.update(client.verbs, client.call("update", "a", dry), body({**made, "spec": {}})),
             "delete": lambda: client.delete("a", dict(dry)),
+            "delete held": lambda: client.delete("a", dict(dry)),
             "delete again": lambda: client.delete("a"),
             "last finalizer": lambda: client.patch("a", {"metadata": {"finalizers": None}}, dryRun="All"),
         }
@@ -138,6 +139,26 @@ async def test_what_no_transaction_compares_is_not_answered_from_an_old_cache(wh
             assert client.shown(asked.result())["spec"] == {"n": 2, "m": 1}
         else:
             assert asked.result().code == (409 if what == "update" else 404)
+
+
+@pytest.mark.rows("NSP-005", "RV-017")
+async def test_a_namespace_that_is_gone_is_not_waited_for() -> None:
+    etcd = FakeEtcd()
+    async with served(etcd) as client:
+        store, namespaces = client.server.store, GroupResource("", "namespaces")
+        key = store.keys.object(namespaces, "", "n")
+        going = {"name": "n", "deletionTimestamp": "2026-01-01T00:00:00Z"}
+        held = {"apiVersion": "v1", "kind": "Namespace", "metadata": going, "spec": {"finalizers": ["example.com/x"]}}
+        before = await store.put_key(key, orjson.dumps(held), 0)
+        await store.fresh()
+        etcd.hold()
+        await store.delete_key(key, before)
+        resource = client.server.live.current.resource("", "namespaces")
+        assert resource is not None
+        version = resource.versions["v1"]
+        call = Call("delete", version, resource, version.endpoints[""], None, "n", {}, SUPERUSER, "test")
+        assert (await _outcome(api.delete(client.verbs, call, None))).code == 404
+        etcd.release()
 
 
 async def _outcome(asked: Awaitable[Any]) -> Any:

@@ -1,0 +1,64 @@
+"""A migration whose own write of an object loses to one that leaves the object as it was stored."""
+
+import orjson
+import pytest
+
+from apiext.controllers import migrations
+from apiext.controllers.migrations import MIGRATIONS, Migrations, _Asked, _Pass
+from apiext.storage.store import Entry
+from apiext.verbs import api
+from apiext.verbs.call import Call, Outcome, Verbs
+from tests.support.fake_etcd import FakeEtcd
+from tests.unit.controllers.harness import crd, server
+from tests.unit.verbs.harness import WIDGETS, Client, widget
+
+V1, V2 = b'{"apiVersion":"example.com/v1"', b'{"apiVersion":"example.com/v2"'
+
+
+def two_versions() -> dict[str, object]:
+    """Return a definition that stores v2, and has stored v1."""
+    wanted = crd()
+    old = {**wanted["spec"]["versions"][0], "storage": False}
+    wanted["spec"]["versions"] = [old, {**old, "name": "v2", "storage": True}]
+    wanted["status"]["storedVersions"] = ["v1", "v2"]
+    return wanted
+
+
+@pytest.mark.rows("VER-002")
+async def test_who_wins_may_have_left_the_old_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with server(FakeEtcd()) as one:
+        await one.define(two_versions())
+        await one.established("widgets.example.com")
+        client, store = Client(one), one.store
+        collection, key = one.collection(WIDGETS), store.keys.object(WIDGETS, "default", "a")
+        stored = orjson.dumps(widget("a", metadata={"namespace": "default", "uid": "u"}))
+        assert stored.startswith(V1)
+        await store.put_key(key, stored, 0)
+        asked = _Asked(Entry("", "m", 1, b""), "", WIDGETS, str(await store.fresh()), frozenset())
+        store.add(MIGRATIONS, namespaced=False)
+        migration = Migrations(
+            client.verbs, one.controllers.serving, one.collection(MIGRATIONS), one.controllers._definitions.collection
+        )
+        migration._asked = {asked.key: {"m": asked}}
+        patch, late = api.patch, True
+
+        async def beaten(verbs: Verbs, call: Call, kind: str, body: bytes) -> Outcome:
+            nonlocal late
+            if late:
+                late, found = False, collection.known("default/a")
+                assert found is not None
+                await store.put_key(key, stored.replace(b'"uid"', b'"generation":1,"uid"'), found.revision)
+            return await patch(verbs, call, kind, body)
+
+        monkeypatch.setattr(migrations.api, "patch", beaten)
+        for left in (V1, V2):
+            work = _Pass(asked, collection, None, V2)
+            due = [entry for entry in collection.readable() if work.due(entry)]
+            await migration._each(work, iter(due))
+            now = await client.stored("a")
+            assert now is not None
+            assert now.raw.startswith(left)
+            assert bool(work.passing) == (left == V1), "it is not over then"
+            assert not work.failed
+            await store.fresh()
+        assert not work.due(now)

@@ -146,3 +146,28 @@ def test_a_create_whose_namespace_changes_meanwhile_is_read_again(api: Client, h
     shown = made.expect(201)
     assert shown["spec"] == {"holderIdentity": "me"}
     api.delete(f"/api/v1/namespaces/{namespace}")
+
+
+@pytest.mark.rows("ADM-007", "ADM-014")
+@pytest.mark.parametrize("kind", ["Role", "ClusterRole"])
+def test_a_review_shows_no_rules_as_they_were_sent(api: Client, hook: Webhook, kind: str) -> None:
+    group, key = "rbac.authorization.k8s.io", fresh_group()
+    inside = "namespaces/default/roles" if kind == "Role" else "clusterroles"
+    place, resource = f"/apis/{group}/v1/{inside}", f"{kind.lower()}s"
+    meant = {"apiGroups": [group], "apiVersions": ["v1"], "resources": [resource], "operations": ["*"]}
+    label = {"judged": key}
+    body = {"metadata": {"name": key, "labels": label}, "rules": []}
+    with configured(api, VALIDATING, webhook("v", hook.client_config(), meant, objectSelector={"matchLabels": label})):
+        made = [api.post(place, body, dryRun="All").expect(201), api.post(place, body).expect(201)]
+        made.append(
+            api.put(f"{place}/{key}", {**body, "metadata": {**body["metadata"], "annotations": label}}).expect(200)
+        )
+        made.append(api.patch(f"{place}/{key}", {"rules": None, "metadata": {"annotations": None}}, MERGE).expect(200))
+        api.delete(f"{place}/{key}").expect(200)
+    assert [one["rules"] for one in made] == [None] * 4, "upstream stores messages, in which an empty list is none"
+    seen = [
+        (ask["object"] and ask["object"]["rules"], ask["oldObject"] and ask["oldObject"]["rules"])
+        for ask in hook.requests()
+    ]
+    print(seen)
+    assert seen == [([], None), ([], None), ([], None), (None, None), (None, None)]

@@ -197,7 +197,8 @@ def _hooks(row: Row) -> dict[str, Any]:
 
 def _codec(row: Row, kind: _Kind) -> Codec:
     if row.stored_as is None:
-        return typed_codec(row.api_version, row.kind, read=kind.recognized, own=dict, write=dict, same=True)
+        write = function(row.stored) if row.stored else dict
+        return typed_codec(row.api_version, row.kind, read=kind.recognized, own=dict, write=write, same=True)
     renamed: Mapping[str, str] = row.stored_as["renamed"]
     there = {"apiVersion": row.stored_as["version"], "kind": row.kind}
     back = {stored: own for own, stored in renamed.items()}

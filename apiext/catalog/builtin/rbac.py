@@ -21,11 +21,9 @@ def default_binding(document: Document) -> None:
             subject["apiGroup"] = GROUP
 
 
-def prepare_role(new: Document, old: View | None) -> Document:
-    """Show no rules as null: upstream stores messages, in which an empty list is none."""
-    if not new.get("rules"):
-        new["rules"] = None
-    return new
+def stored_role(document: View) -> Document:
+    """Store no rules as null: upstream stores messages, in which an empty list is none."""
+    return {**document, "rules": document.get("rules") or None}
 
 
 def validate_role(new: View, old: View | None) -> list[FieldError]:

@@ -45,6 +45,7 @@ class Row:
     names: str = "dns1123_subdomain"
     defaults: str = ""
     prepare: str = ""
+    stored: str = ""
     addressed: bool = False
     validate: str = ""
     warnings: str = ""

@@ -1,9 +1,13 @@
 """Under which definition a write is decided: it is stored only while that one holds (decisions/0010)."""
 
 import asyncio
+from functools import lru_cache
 
+from apiext import limits
+from apiext.admission.attributes import NAMESPACES, Attributes
 from apiext.catalog.served import ServedResource
 from apiext.meta import status
+from apiext.storage.keys import Keys
 from apiext.storage.store import Guard
 from apiext.verbs import threads
 from apiext.verbs.call import Call, Verbs
@@ -17,6 +21,18 @@ class OutdatedError(Exception):
 def guard_of(resource: ServedResource) -> Guard | None:
     """Return what a put must compare besides its own key; None for built-in resources."""
     return Guard(resource.guard_key, resource.guard_revision) if resource.guard_key else None
+
+
+def premise(verbs: Verbs, attributes: Attributes) -> Guard | None:
+    """Return what else must hold when a create commits: its namespace is as it was judged (NSP-004)."""
+    for name, revision in attributes.traces.premises.items():
+        return _namespace_guard(verbs.store.keys, name, revision)
+    return None
+
+
+@lru_cache(limits.NAMESPACES_SEEN)
+def _namespace_guard(keys: Keys, name: str, revision: int) -> Guard:
+    return Guard(keys.object(NAMESPACES, "", name), revision)
 
 
 async def refresh(verbs: Verbs, call: Call) -> None:

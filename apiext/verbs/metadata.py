@@ -24,7 +24,7 @@ def generate_name(prefix: str) -> str:
 
 
 def wipe(document: Document) -> None:
-    """Drop the fields that only the server may set on a new object (WRI-001)."""
+    """Drop what the server sets from what is posted (WRI-001); admission, PUT and apply may set it, upstream too."""
     metadata = document.setdefault("metadata", {})
     if not _WIPED.isdisjoint(metadata):
         for name in _WIPED:
@@ -33,7 +33,6 @@ def wipe(document: Document) -> None:
 
 def fill_on_create(document: Document, now: str) -> None:
     """Set the fields that only the server may set on a new object (WRI-001)."""
-    wipe(document)
     metadata = document["metadata"]
     metadata["uid"] = _UIDS.next()
     metadata["creationTimestamp"] = now

@@ -20,7 +20,7 @@ from apiext.managedfields.types import Type
 from apiext.managedfields.updater import Conflicts, MissingVersion
 from apiext.meta import status
 from apiext.meta.options import WriteOptions
-from apiext.verbs import decoding, identity, metadata
+from apiext.verbs import decoding, identity
 from apiext.verbs.call import Call
 from apiext.verbs.converting import Needed
 
@@ -149,8 +149,6 @@ _MAX_NAME = 128
 
 def claim(call: Call, document: Document, options: WriteOptions, now: str) -> None:
     """Set managedFields of an object that is about to be created (SSA-006)."""
-    if not call.endpoint.name:  # who asks for a token says which account is meant
-        metadata.wipe(document)
     empty = call.served.empty if call.endpoint.empty is None else call.endpoint.empty
     _set(document, manager.track(_writer(call, options, now), dict(empty), document, creating=True))
 
@@ -158,7 +156,6 @@ def claim(call: Call, document: Document, options: WriteOptions, now: str) -> No
 def created(call: Call, document: View, options: WriteOptions, now: str) -> Document:
     """Return the new object of a PUT, which may say what it was read as, with its owner."""
     found: Document = clone(document)
-    found["metadata"].pop("resourceVersion", None)
     claim(call, found, options, now)
     return found
 
@@ -288,8 +285,6 @@ class Application:
         if uid:
             text = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
             raise status.conflict(call.served.group_resource, call.name, text)
-        if not self._options.dry_run:  # which shows it, as that of any other new object
-            found["metadata"].pop("resourceVersion", None)
         return self._finish(found)
 
     def _applied(self, live: View) -> Document:

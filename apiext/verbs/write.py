@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 
 from apiext import limits
 from apiext.admission.attributes import NAMESPACES, Attributes, Traces
@@ -13,14 +12,13 @@ from apiext.meta import fields, status
 from apiext.meta.names import GroupResource
 from apiext.meta.options import DeleteOptions, WriteOptions
 from apiext.storage.collection import Collection
-from apiext.storage.keys import Keys
 from apiext.storage.readplan import parse_revision
-from apiext.storage.store import Entry, Guard, GuardChanged, KeyExists, RevisionChanged, StoreError, TooLarge
+from apiext.storage.store import Entry, GuardChanged, KeyExists, RevisionChanged, StoreError, TooLarge
 from apiext.verbs import escalation, identity, judging, metadata, ownership, threads
 from apiext.verbs.call import Call, Outcome, Verbs
 from apiext.verbs.changes import Change
 from apiext.verbs.errors import as_status, of_store, translated
-from apiext.verbs.guarded import OutdatedError, check_deadline, guard_of, holds, refresh
+from apiext.verbs.guarded import OutdatedError, check_deadline, guard_of, holds, premise, refresh
 
 TERMINATING = "create not allowed while custom resource definition is terminating"
 
@@ -51,10 +49,12 @@ async def create(verbs: Verbs, call: Call, document: Document, options: WriteOpt
     """Store a new object; ``document`` is normalised. 403 under a terminating definition (DEL-004)."""
     identity.settle_namespace(call, document)
     warn_of_owners(call, document, admitted=False)
+    if not call.endpoint.name:  # who asks for a token says which account is meant
+        metadata.wipe(document)
     await threads.run(call, ownership.claim, call, document, options, verbs.clock())
     prefixed = bool(document["metadata"].get("generateName"))
     try:
-        return await _store_new(verbs, call, document, options)
+        return await _store_new(verbs, call, document, options, "")
     except KeyExists as taken:
         raise _taken(call, taken.current, prefixed) from taken
 
@@ -63,12 +63,19 @@ def _generated(document: View) -> bool:
     return not document["metadata"].get("name") and bool(document["metadata"].get("generateName"))
 
 
-async def _store_new(verbs: Verbs, call: Call, document: Document, options: WriteOptions) -> Outcome:
-    """Admit, fill in, judge and store an object that has its owners; raises KeyExists."""
+async def _store_new(verbs: Verbs, call: Call, document: Document, options: WriteOptions, place: str) -> Outcome:
+    """Admit, fill in, judge and store an object that has its owners; raises KeyExists.
+
+    ``place`` is the name that it is stored under, whatever admission calls it (upstream: Store.Update); empty: its own.
+    """
     collection = collection_of(verbs, call)
     attributes = attributes_of(call, "CREATE", options, document, None)
     new = await _prepared(verbs, call, document, attributes)
     generated = _generated(new)
+    if place:
+        _number(new["metadata"].get("resourceVersion") or "")
+        if generated:
+            raise status.internal("metadata.name was not generated")
     attempts = limits.CREATE_NAME_ATTEMPTS if generated else 1
     while True:
         if call.resource.terminating:
@@ -83,7 +90,7 @@ async def _store_new(verbs: Verbs, call: Call, document: Document, options: Writ
         if not verbs.admission.still("validate", "CREATE", call.served.group_resource):
             await verbs.admission.review(attributes)
         try:
-            return await _commit_create(verbs, call, collection, new, attributes)
+            return await _commit_create(verbs, call, collection, new, attributes, place)
         except GuardChanged as changed:
             await _look_again(verbs, call, changed)
             raise OutdatedError from changed
@@ -100,18 +107,6 @@ async def _look_again(verbs: Verbs, call: Call, changed: GuardChanged) -> None:
         with translated():
             await verbs.store.fresh(verbs.store.collection(NAMESPACES))
         check_deadline(verbs, call)
-
-
-def _premise(verbs: Verbs, attributes: Attributes) -> Guard | None:
-    """Return what else must hold when a create commits: its namespace is as it was judged (NSP-004)."""
-    for name, revision in attributes.traces.premises.items():
-        return _namespace_guard(verbs.store.keys, name, revision)
-    return None
-
-
-@lru_cache(limits.NAMESPACES_SEEN)
-def _namespace_guard(keys: Keys, name: str, revision: int) -> Guard:
-    return Guard(keys.object(NAMESPACES, "", name), revision)
 
 
 async def _prepared(verbs: Verbs, call: Call, document: Document, attributes: Attributes) -> Document:
@@ -136,10 +131,18 @@ def _is_revision(text: str) -> bool:
         return False
 
 
+def _number(revision: str) -> int:
+    """Return a resourceVersion as a number; 500 for what is none."""
+    try:
+        return parse_revision(revision)
+    except ValueError as error:
+        raise status.unknown(str(error)) from error
+
+
 async def _commit_create(
-    verbs: Verbs, call: Call, collection: Collection, new: Document, attributes: Attributes
+    verbs: Verbs, call: Call, collection: Collection, new: Document, attributes: Attributes, place: str
 ) -> Outcome:
-    namespace, name = new["metadata"].get("namespace", ""), new["metadata"]["name"]
+    namespace, name = new["metadata"].get("namespace", ""), place or new["metadata"]["name"]
     if call.verb == "patch":
         new = await threads.run(call, call.served.accept, new)
     if attributes.dry_run:
@@ -149,18 +152,18 @@ async def _commit_create(
             raise KeyExists(existing)
         revision = new["metadata"].get("resourceVersion")
         return Outcome(201, document=await threads.run(call, _read_back, call, new, revision))
-    if _is_revision(new["metadata"].get("resourceVersion") or ""):
+    if not place and _is_revision(new["metadata"].get("resourceVersion") or ""):
         raise status.unknown("resourceVersion should not be set on objects to be created")
     new["metadata"].pop("resourceVersion", None)
     raw = await threads.encoded(call, new)
     try:
-        guard, also = guard_of(call.resource), _premise(verbs, attributes)
+        guard, also = guard_of(call.resource), premise(verbs, attributes)
         entry = await verbs.store.create(collection, namespace, name, raw, guard, also)
     except (GuardChanged, KeyExists):
         raise
     except StoreError as error:
         if isinstance(error, TooLarge) and call.verb != "patch" and _slimmer(new):
-            return await _commit_create(verbs, call, collection, new, attributes)
+            return await _commit_create(verbs, call, collection, new, attributes, place)
         raise as_status(error) from error
     return Outcome(201, entry=entry)
 
@@ -205,7 +208,7 @@ async def update(verbs: Verbs, wanted: Update) -> Outcome:
             _check_uid(verbs, wanted, {"metadata": {}})
             try:
                 made = await threads.run(call, wanted.creation)
-                return await _store_new(verbs, call, made, wanted.options)
+                return await _store_new(verbs, call, made, wanted.options, call.name)
             except KeyExists as race:
                 entry = race.current
             except OutdatedError:
@@ -373,8 +376,6 @@ async def _with_others(verbs: Verbs, wanted: Update, entry: Entry) -> tuple[Docu
     if not verbs.admission.still("admit", "UPDATE", call.served.group_resource):
         attributes = attributes_of(call, "UPDATE", wanted.options, shown, shown_before)
         shown = await verbs.admission.mutate(attributes, shown)
-        if shown is not owned and not call.endpoint.kind:
-            identity.settle_namespace(call, shown)  # upstream: rest.BeforeUpdate, which sees no Scale
         ownership.check_admitted(call, owned, shown)
     if verbs.policy is not None:
         await escalation.judge(verbs, verbs.policy, call, shown, shown_before)
@@ -395,7 +396,10 @@ def _decided(wanted: Update, old: View, shown: Document, revision: int) -> Docum
     """Return the whole object, judged; what is put back twice, since judging took long, is the same as once."""
     warn_of_owners(wanted.call, shown)  # upstream warns also of what is refused then
     _check_revision(wanted, shown, revision)
-    new, call = _put_back(wanted, old, shown), wanted.call
+    call = wanted.call
+    if not call.endpoint.kind:
+        identity.settle_namespace(call, shown)  # upstream: rest.BeforeUpdate, which sees no Scale
+    new = _put_back(wanted, old, shown)
     judging.judge(call, new, old)  # upstream: nobody has filled in defaults of a part that a scale has made
     reads = call.endpoint.kind and call.served is call.resource.storage
     return call.served.complete(new) if reads else new
@@ -454,10 +458,7 @@ def _check_revision(wanted: Update, shown: View, revision: int) -> None:
     given = shown["metadata"].get("resourceVersion") or ""
     if given == str(revision):
         return
-    try:
-        number = parse_revision(given)
-    except ValueError as error:
-        raise status.unknown(str(error)) from error
+    number = _number(given)
     if number == revision or (not number and (call.served.unconditional or (wanted.unconditional and not given))):
         return
     if not number:

@@ -22,6 +22,8 @@ def test_create_wipes_what_only_the_server_sets() -> None:
             "selfLink": "/x",
         }
     }
+    metadata.wipe(document)
+    assert document == {"metadata": {"name": "a"}}
     metadata.fill_on_create(document, NOW)
     uid = document["metadata"].pop("uid")
     assert re.fullmatch(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", uid)

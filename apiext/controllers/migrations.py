@@ -44,7 +44,7 @@ from apiext.meta.names import GroupResource
 from apiext.meta.status import StatusError
 from apiext.storage.collection import Collection
 from apiext.storage.history import Change
-from apiext.storage.store import Entry, Unavailable
+from apiext.storage.store import Entry, StoreError, Unavailable
 from apiext.verbs import api, threads
 from apiext.verbs.call import Call, Verbs
 
@@ -96,10 +96,11 @@ class _Pass:
     begins: bytes  # what is stored at the storage version
     failed: str = ""
     passing: list[str] = field(default_factory=list)
+    unread: StoreError | None = None  # the store did not tell what became of an object
 
     @property
     def over(self) -> bool:
-        return bool(self.failed) or len(self.passing) >= limits.MIGRATE_FAILURES
+        return bool(self.failed) or self.unread is not None or len(self.passing) >= limits.MIGRATE_FAILURES
 
     def due(self, entry: Entry) -> bool:
         """Tell whether an object may not be at the storage version yet, or not sealed by the newest key.
@@ -230,6 +231,8 @@ class Migrations:
 
     async def _ended(self, work: _Pass) -> None:
         asked = work.asked
+        if work.unread is not None:
+            raise work.unread
         if work.failed:
             await self._fail(asked, f"{_UNHANDLED}: {work.failed}")
         elif work.passing:
@@ -272,6 +275,12 @@ class Migrations:
     # -- objects
 
     async def _each(self, work: _Pass, todo: Iterator[Entry]) -> None:
+        try:
+            await self._rewrite(work, todo)
+        except StoreError as error:
+            work.unread = error
+
+    async def _rewrite(self, work: _Pass, todo: Iterator[Entry]) -> None:
         for found in todo:
             if work.over or not self._wanted(work.asked):
                 return

@@ -98,6 +98,10 @@ class Collection:
             self._readable(key, f"{key}\0")
         return entry
 
+    def cached(self, namespace: str, name: str) -> Entry | None:
+        """Return the object as ``get`` does, None also while that cannot be told: for who asks the store then."""
+        return self.get(namespace, name) if self.ready else self.known(relative(namespace, name))
+
     def entries(self, namespace: str | None = None) -> Sequence[Entry]:
         """Return the objects in key order (RV-008); raises Malformed if one cannot be read."""
         low, high = bounds(namespace)

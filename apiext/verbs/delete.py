@@ -28,7 +28,7 @@ async def delete(verbs: Verbs, call: Call, options: DeleteOptions) -> Outcome:
     collection = collection_of(verbs, call)
     namespace = call.namespace or ""
     with translated():
-        entry = collection.get(namespace, call.name) or await verbs.store.current(collection, namespace, call.name)
+        entry = collection.cached(namespace, call.name) or await verbs.store.current(collection, namespace, call.name)
     newest = False
     while entry is not None:
         try:

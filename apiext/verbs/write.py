@@ -196,7 +196,7 @@ async def update(verbs: Verbs, wanted: Update) -> Outcome:
     identity.check_segment(call.name)
     collection = collection_of(verbs, call)
     namespace = call.namespace or ""
-    entry, newest = collection.get(namespace, call.name), False
+    entry, newest = collection.cached(namespace, call.name), False
     while True:
         if entry is None:
             if not newest:

@@ -1,11 +1,15 @@
 """A migration whose own write of an object loses to one that leaves the object as it was stored."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import orjson
 import pytest
 
 from apiext.controllers import migrations
 from apiext.controllers.migrations import MIGRATIONS, Migrations, _Asked, _Pass
-from apiext.storage.store import Entry
+from apiext.storage.collection import Collection
+from apiext.storage.store import Entry, Unavailable
 from apiext.verbs import api
 from apiext.verbs.call import Call, Outcome, Verbs
 from tests.support.fake_etcd import FakeEtcd
@@ -24,22 +28,30 @@ def two_versions() -> dict[str, object]:
     return wanted
 
 
-@pytest.mark.rows("VER-002")
-async def test_who_wins_may_have_left_the_old_version(monkeypatch: pytest.MonkeyPatch) -> None:
+@asynccontextmanager
+async def migrating() -> AsyncIterator[tuple[Client, Migrations, _Asked, bytes]]:
+    """Serve a widget that is stored in the old version, and a migration that has begun; and what is stored."""
     async with server(FakeEtcd()) as one:
         await one.define(two_versions())
         await one.established("widgets.example.com")
         client, store = Client(one), one.store
-        collection, key = one.collection(WIDGETS), store.keys.object(WIDGETS, "default", "a")
         stored = orjson.dumps(widget("a", metadata={"namespace": "default", "uid": "u"}))
         assert stored.startswith(V1)
-        await store.put_key(key, stored, 0)
+        await store.put_key(store.keys.object(WIDGETS, "default", "a"), stored, 0)
         asked = _Asked(Entry("", "m", 1, b""), "", WIDGETS, str(await store.fresh()), frozenset())
         store.add(MIGRATIONS, namespaced=False)
         migration = Migrations(
             client.verbs, one.controllers.serving, one.collection(MIGRATIONS), one.controllers._definitions.collection
         )
         migration._asked = {asked.key: {"m": asked}}
+        yield client, migration, asked, stored
+
+
+@pytest.mark.rows("VER-002")
+async def test_who_wins_may_have_left_the_old_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with migrating() as (client, migration, asked, stored):
+        store, collection = client.server.store, client.server.collection(WIDGETS)
+        key = store.keys.object(WIDGETS, "default", "a")
         patch, late = api.patch, True
 
         async def beaten(verbs: Verbs, call: Call, kind: str, body: bytes) -> Outcome:
@@ -62,3 +74,19 @@ async def test_who_wins_may_have_left_the_old_version(monkeypatch: pytest.Monkey
             assert not work.failed
             await store.fresh()
         assert not work.due(now)
+
+
+@pytest.mark.rows("VER-002")
+async def test_a_store_that_does_not_tell_ends_a_pass_with_its_own_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with migrating() as (client, migration, asked, _):
+
+        async def silent(collection: Collection, namespace: str, name: str) -> Entry | None:
+            raise Unavailable("etcd does not answer")
+
+        async def lost(call: Call, uid: str, entry: Entry) -> tuple[int, str]:
+            return 409, "it has changed"
+
+        monkeypatch.setattr(migration, "_touch", lost)
+        monkeypatch.setattr(client.server.store, "current", silent)
+        with pytest.raises(Unavailable, match="etcd does not answer"):
+            await migration._run(asked)

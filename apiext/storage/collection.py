@@ -75,6 +75,7 @@ class Collection:
         self._state = Snapshot()
         self._indexes = Indexes(lambda: self._state.index)
         self._floor = 0
+        self._untold = 0  # the revision of the last change that nobody was told of, since it cannot be read
         self.outdated: list[Callable[[bytes], None]] = []  # told of stored bytes that are no object any more
         self._listeners: list[Callable[[Change], None]] = []
         self._listed = 2
@@ -181,7 +182,8 @@ class Collection:
 
     def unchanged_since(self, revision: int) -> bool:
         """Tell whether the state is also that of the earlier revision."""
-        return self.ready and self._floor <= revision <= self.revision and self.history.unchanged_since(revision)
+        since = max(self._floor, self._untold)
+        return self.ready and since <= revision <= self.revision and self.history.unchanged_since(revision)
 
     # -- following
 
@@ -386,6 +388,8 @@ class Collection:
             state.remove(key)
             if previous is not None:
                 self._publish(Change("DELETED", previous.with_revision(revision), previous, revision))
+            else:
+                self._untold = revision
             return
         ours = self.pending.get(key)
         try:
@@ -398,6 +402,7 @@ class Collection:
             if isinstance(error, Lacking) and not error.tried and not waited and self.waiting is not None:
                 self.waiting.hold((key, revision, value))
             else:
+                self._untold = revision
                 self._break(key, self.broken_value(revision, value, error, previous))
             return
         if broken is not None:

@@ -149,3 +149,19 @@ async def test_what_is_written_while_an_index_is_made_is_not_listed(
 
     monkeypatch.setattr(Collection, "select", later)
     assert (await page(client, token, limit=2))[0] == ["w0100", "w0200"]
+
+
+@pytest.mark.rows("RV-003", "RV-020")
+async def test_what_cannot_be_read_any_more_is_listed_as_it_was(client: Client) -> None:
+    before = await client.server.store.fresh()
+    asked = {"resource_version": str(before), "resource_version_match": "Exact"}
+    shown, _ = await page(client, "", **asked)
+    key = client.server.store.keys.object(WIDGETS, "default", "w0100")
+    etcd_of(client).put(key, b"not to be read")
+    await client.server.store.fresh()
+    assert "w0100" in shown
+    assert (await page(client, "", **asked))[0] == shown
+    etcd_of(client).remove(key)
+    later = await client.server.store.fresh()
+    assert (await page(client, "", **asked))[0] == shown
+    assert "w0100" not in (await page(client, "", **{**asked, "resource_version": str(later)}))[0]

@@ -150,6 +150,8 @@ async def _commit_create(
             existing = await verbs.store.current(collection, namespace, name)
         if existing is not None:
             raise KeyExists(existing)
+        if not await holds(verbs, call):
+            raise GuardChanged(call.resource.guard_key)
         revision = new["metadata"].get("resourceVersion")
         return Outcome(201, document=await threads.run(call, _read_back, call, new, revision))
     if not place and _is_revision(new["metadata"].get("resourceVersion") or ""):

@@ -165,3 +165,15 @@ async def test_what_cannot_be_read_any_more_is_listed_as_it_was(client: Client) 
     later = await client.server.store.fresh()
     assert (await page(client, "", **asked))[0] == shown
     assert "w0100" not in (await page(client, "", **{**asked, "resource_version": str(later)}))[0]
+
+
+@pytest.mark.rows("RV-003", "RV-020")
+async def test_what_could_never_be_read_is_told_of_also_when_it_is_gone(client: Client) -> None:
+    key = client.server.store.keys.object(WIDGETS, "default", "never")
+    etcd_of(client).put(key, b"not to be read")
+    asked = {"resource_version": str(await client.server.store.fresh()), "resource_version_match": "Exact"}
+    for _ in range(2):
+        with pytest.raises(StatusError, match="unable to read"):
+            await page(client, "", **asked)
+        etcd_of(client).remove(key)
+        await client.server.store.fresh()

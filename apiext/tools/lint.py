@@ -128,8 +128,8 @@ def parser() -> argparse.ArgumentParser:
         "lint",
         help="say what creating definitions would say",
         description="Say what creating the definitions of these files would say: errors in the API server's words, "
-        "each with its file and line, and warnings. Other objects are passed over. Exit code 1 when there are errors, or no "
-        "definition in any file.",
+        "each with its file and line, and warnings. Other objects are passed over. Exit code 1 when "
+        "there are errors, or no definition in any file.",
     )
     one.add_argument("files", nargs="+", metavar="FILE", help="YAML or JSON, several documents or none; - for stdin")
     one.add_argument(

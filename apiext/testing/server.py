@@ -133,10 +133,13 @@ class Server:
         """Apply files, directories or objects, as ``kubectl apply --server-side --force-conflicts`` does.
 
         Definitions and namespaces go first, and are waited for. ``namespace`` is for objects that name none. Returns
-        the objects as they are stored; raises ApiError, and what reading a file raises.
+        the objects as they are stored; raises ApiError, what reading a file raises, and ValueError, before anything is
+        applied, for an object without a name.
         """
         found = []
         manifests = documents.read(source)
+        for manifest in manifests:
+            documents.check_name(manifest)
         for number, manifest in enumerate(manifests):
             found.append(self._applied(manifest, namespace))
             following = manifests[number + 1]["kind"] if number + 1 < len(manifests) else ""
@@ -150,7 +153,7 @@ class Server:
         resource, collection = self._resource_of(manifest)
         metadata = manifest.get("metadata") or {}
         space = (metadata.get("namespace") or namespace) if resource.namespaced else ""
-        answer = self.api.apply(resource.path(collection, space, str(metadata.get("name") or "")), manifest, MANAGER)
+        answer = self.api.apply(resource.path(collection, space, str(metadata["name"])), manifest, MANAGER)
         if answer.code not in (200, 201):
             raise ApiError(answer)
         return dict(answer.document)

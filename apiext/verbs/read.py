@@ -125,7 +125,7 @@ async def _exact(verbs: Verbs, call: Call, collection: Collection, plan: ReadPla
         if not plan.after:
             raise
         raise _expired_continue(plan) from error
-    # upstream: a changed definition has a new cache
+    # a changed definition has a new cache
     cached = call.resource.cached and plan.revision >= call.resource.guard_revision
     token = continuation.encode(part.next, plan.revision, cached=cached) if part.next else ""
     return Page(plan.revision, entries=part.entries, token=token, remaining=_shown(part.remaining, token, selection))

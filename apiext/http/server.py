@@ -173,11 +173,6 @@ class HttpServer:
         """The connections that are open."""
         return [cast(ApiHandler, handler) for handler in self._listener.connections] if self._listener else []
 
-    @property
-    def accepting(self) -> bool:
-        """Whether new connections are taken."""
-        return self._server is not None and self._server.is_serving()
-
     async def start(self) -> None:
         """Listen; raises OSError when the address is taken."""
         if http_parser.HttpRequestParser is http_parser.HttpRequestParserPy:

@@ -378,7 +378,7 @@ async def test_clients_that_leave_are_no_news(caplog: pytest.LogCaptureFixture) 
 async def test_what_is_cancelled_at_the_end_is_no_fault(
     query: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("apiext.http.server._CLOSE", 0.01)
+    monkeypatch.setattr(limits, "SHUTDOWN_CLOSE", 0.01)
     shelf = Shelf(gate=asyncio.Event())
     async with serving(shelf) as server, connected(server) as client:
         client.send("GET", COLLECTION + query)

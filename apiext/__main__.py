@@ -1,5 +1,6 @@
 """``apiext`` and ``python -m apiext``: the sub-commands."""
 
+import argparse
 import gc
 import json
 import math
@@ -91,20 +92,13 @@ def serve(arguments: Sequence[str]) -> int:
 
 def check(arguments: Sequence[str]) -> int:
     """Ask /readyz of a running server: exit 0 when it is ready (health checks of containers)."""
-    import argparse
     import http.client
     import ssl
     import urllib.request
 
     from apiext.trust import as_go
 
-    parser = argparse.ArgumentParser(prog="apiext check", description=check.__doc__)
-    usual = os.environ.get("APIEXT_URL", "https://127.0.0.1:6443")
-    parser.add_argument("--url", default=usual, help=f"(default $APIEXT_URL, here {usual})")
-    parser.add_argument(
-        "--cafile", default="", metavar="FILE", help="CA of the server; without one the certificate is not verified"
-    )
-    parser.add_argument("--timeout", type=float, default=5.0, metavar="SECONDS", help="(default 5)")
+    parser = _check_parser()
     options = parser.parse_args(list(arguments))
     if not options.url.startswith(("http://", "https://")):
         parser.error("--url must begin with http:// or https://")
@@ -129,17 +123,31 @@ def check(arguments: Sequence[str]) -> int:
     return 0
 
 
+def _check_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="apiext check", description=check.__doc__)
+    usual = os.environ.get("APIEXT_URL", "https://127.0.0.1:6443")
+    parser.add_argument("--url", default=usual, help=f"(default $APIEXT_URL, here {usual})")
+    parser.add_argument(
+        "--cafile", default="", metavar="FILE", help="CA of the server; without one the certificate is not verified"
+    )
+    parser.add_argument("--timeout", type=float, default=5.0, metavar="SECONDS", help="(default 5)")
+    return parser
+
+
 def version(arguments: Sequence[str]) -> int:
     """Print the version of the package; that of Kubernetes is `apiext serve --version`."""
-    import argparse
     from importlib.metadata import version as of
 
-    parser = argparse.ArgumentParser(prog="apiext version", description=version.__doc__)
-    parser.add_argument("-o", "--output", choices=["text", "json"], default="text")
     number = of("apiext")
-    wanted = parser.parse_args(list(arguments)).output
+    wanted = _version_parser().parse_args(list(arguments)).output
     print(json.dumps({"version": number}) if wanted == "json" else f"apiext {number}")
     return 0
+
+
+def _version_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="apiext version", description=version.__doc__)
+    parser.add_argument("-o", "--output", choices=["text", "json"], default="text")
+    return parser
 
 
 def migrate(arguments: Sequence[str]) -> int:
@@ -172,8 +180,6 @@ def kubeconfig(arguments: Sequence[str]) -> int:
 
 def config(arguments: Sequence[str]) -> int:
     """Print the configuration of ``serve`` with these flags, as a file for --config."""
-    import argparse
-
     parser = argparse.ArgumentParser(prog="apiext config", usage="%(prog)s [-h] print [FLAG …]")
     parser.add_argument("action", choices=["print"], help=config.__doc__)
     parser.parse_args(arguments[:1])
@@ -188,9 +194,22 @@ def config(arguments: Sequence[str]) -> int:
 def completion(arguments: Sequence[str]) -> int:
     """Print a script for a shell."""
     from apiext.tools import completion as command
+    from apiext.tools import envtest, lint, migrate
+    from apiext.tools import kubeconfig as kubeconfigs
 
-    flags = [option for flag in cli.FLAGS for option in flag.options]
-    return command.run(arguments, sorted(COMMANDS), flags)
+    serving = command.words_of(cli.serve_parser())
+    words = {
+        "serve": serving,
+        "config": command.Words({"print": serving}, (), ("-h", "--help")),
+        "migrate": command.words_of(migrate.parser()),
+        "crd": command.words_of(lint.parser()),
+        "envtest-assets": command.words_of(envtest.parser()),
+        "kubeconfig": command.words_of(kubeconfigs.parser()),
+        "completion": command.words_of(command.parser()),
+        "check": command.words_of(_check_parser()),
+        "version": command.words_of(_version_parser()),
+    }
+    return command.run(arguments, {name: words[name] for name in sorted(COMMANDS)})
 
 
 COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {

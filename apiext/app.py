@@ -58,9 +58,6 @@ from apiext.webhooks.client import Authenticated, Client
 from apiext.webhooks.credentials import users_of
 from apiext.webhooks.resolver import Resolver
 
-RETRY_LINE = 5.0  # seconds between lines about an etcd that does not answer
-SHORTEST_TRY = 1.0  # seconds that one try to reach etcd has at least, however short --etcd-wait is
-
 
 class EtcdUnreachableError(Exception):
     """etcd did not answer within --etcd-wait."""
@@ -203,15 +200,15 @@ class Application:
             tried = time.monotonic()
             try:
                 async with asyncio.timeout(None) as self._starting:
-                    await etcd.start(max(deadline - tried, SHORTEST_TRY))
+                    await etcd.start(max(deadline - tried, limits.SHORTEST_TRY))
             except TimeoutError as stopped:
                 raise EtcdUnreachableError(f"stopped before etcd at {', '.join(endpoints)} answered") from stopped
             except EtcdError as error:
-                if time.monotonic() > deadline - SHORTEST_TRY or self._stop.is_set():
+                if time.monotonic() > deadline - limits.SHORTEST_TRY or self._stop.is_set():
                     raise EtcdUnreachableError(_unreachable(settings, endpoints, error)) from error
                 self._warn(f"etcd at {', '.join(endpoints)} does not answer yet: {error.message}")
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._stop.wait(), max(0.0, tried + RETRY_LINE - time.monotonic()))
+                    await asyncio.wait_for(self._stop.wait(), max(0.0, tried + limits.RETRY_LINE - time.monotonic()))
             else:
                 if settings.servers and not etcd.progress_requests_ok:
                     self._warn(

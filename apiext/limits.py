@@ -274,3 +274,31 @@ KMS_AGAIN_TRIES = 4  # values of a resource that are tried then: if one opens, a
 KMS_HELD_SLICE = 64  # changes that waited for a key and are shown between two turns of the loop
 KMS_RELOAD = 10.0  # seconds that new plug-ins have to become well (upstream: minKMSPluginCloseGracePeriod)
 KMS_LABELS = 100  # names of keys that metrics tell, the latest (upstream: cacheSize)
+
+# --- connections, their beginning and their end ---
+BACKLOG = 4096  # connections that the kernel takes before this server does
+SHUTDOWN_DRAIN = 3.0  # seconds for requests under way when the server ends
+SHUTDOWN_TAKE = 0.02  # seconds in which those are taken then who wait for it: the kernel resets them else
+SHUTDOWN_FIRST = 0.2  # seconds for the first requests of connections that have just been made
+SHUTDOWN_CLOSE = 1.0  # seconds for connections to take what was written
+HANDSHAKE = 10.0  # seconds of a TLS handshake
+RETRY_LINE = 5.0  # seconds between lines about an etcd that does not answer
+SHORTEST_TRY = 1.0  # seconds that one try to reach etcd has at least, however short --etcd-wait is
+
+# --- work at a stretch, and texts that are remembered ---
+FAST_PATH = 1_024  # characters of a path that may be one of a collection: longer ones are not remembered
+ADDRESS_TEXT = 64  # characters of an address that a proxy tells: longer texts are none, and not to be remembered
+CONVERTED_UNSEEN = 16  # objects on their way to or from a conversion webhook between looks at the clock
+BACKFILL_STALL = 10.0  # seconds without any word from etcd that end the reading of its history
+PROGRESS_ASKS = 3  # unanswered questions how far a watch is before a key is written to see
+ETCD_FIRST_PAGE = 16  # objects of a first page from etcd, whose sizes nobody knows yet
+SEALED_AT_ONCE = 64 * 1024  # bytes encrypted while no other thread can run
+ADDRESS_TRIES = 64  # addresses or ports tried by chance before they are looked through in order
+WEBHOOK_READ = 256 * 1024  # bytes of a webhook's answer that are read at a time
+JSONPATH_VALUES = 100_000  # values of one step of a path: recursive descents multiply
+TIME_TEXT = 40  # characters of a time that is remembered
+
+# --- tools ---
+LOCK_PATIENCE = 5.0  # seconds until the lock of a kubeconfig that stays is told of
+STOP_WITHIN = 10.0  # seconds until a server of tests that does not end is killed
+LOG_TAIL = 4000  # bytes of its log that a message shows

@@ -207,7 +207,8 @@ class ServedResource:
     ``content`` changes with all of the definition's spec, prose too, with the names accepted and the uid; empty when
     nobody knows it. ``stored_as`` is the resource whose objects are shown, None for its own; ``equals`` are the
     versions of other groups that show the same objects. ``review`` tells that nothing is stored at all. ``ttl`` are the
-    seconds after its last write when an object goes by itself, 0 for never.
+    seconds after its last write when an object goes by itself, 0 for never. ``cached`` tells that reads may be of a
+    while ago, and wait for a revision to come, as those of upstream's cache.
     """
 
     group: str
@@ -230,6 +231,7 @@ class ServedResource:
     equals: tuple[ServedVersion, ...] = ()
     review: bool = False
     ttl: int = 0
+    cached: bool = True
 
     @property
     def stored_resource(self) -> GroupResource:

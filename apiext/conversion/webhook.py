@@ -27,7 +27,6 @@ log = logging.getLogger(__name__)
 
 STOPPING = "the server is stopping"
 _ASKER, _TEXT = attrgetter("asker"), attrgetter("text")
-_BREATH = 16  # objects between looks at the clock
 _NEEDS_AT_ONCE = limits.REVIEW_OBJECTS * limits.REVIEWS_AT_ONCE
 _BYTES_AT_ONCE = limits.REVIEW_BYTES * limits.REVIEWS_AT_ONCE
 
@@ -104,7 +103,7 @@ class Converter:
         asked: Ask = unknown  # whom to ask about several is not known yet
         while start < len(entries):
             await turn.give()
-            some = entries[start : start + min(_BREATH, _NEEDS_AT_ONCE - len(needs))]
+            some = entries[start : start + min(limits.CONVERTED_UNSEEN, _NEEDS_AT_ONCE - len(needs))]
             start += len(some)
             raws = stored(some)
             for entry, answer in zip(some, asked(raws), strict=True):
@@ -241,9 +240,9 @@ class Converter:
     async def _spread(self, flight: "_Flight", given: review.Answered) -> None:
         """Keep the answer to each need, or what is wrong with it: one bad object is no fault of the others."""
         turn, needs, keys = Turn(), flight.needs, flight.keys
-        for start in range(0, len(needs), _BREATH):
+        for start in range(0, len(needs), limits.CONVERTED_UNSEEN):
             await turn.give()
-            some = needs[start : start + _BREATH]
+            some = needs[start : start + limits.CONVERTED_UNSEEN]
             listed = given.listed
             known = some[0].recognize(some, listed, start) if listed is not None else [None] * len(some)
             flight.kept.update(zip(keys[start:], known, strict=False))

@@ -5,12 +5,12 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from apiext import limits
 from apiext.documents.document import View
 
 Find = Callable[[View], list[Any]]
 Step = Callable[[list[Any]], list[Any]]
 
-_MAX_RESULTS = 100_000  # values of one step: recursive descents multiply
 _SIMPLE = re.compile(r"(?:\.[A-Za-z0-9_/-]+)+\Z")
 _QUOTED_KEY = re.compile(r"'([^']*)'\Z")
 _SLICE = re.compile(r"(-?[0-9]*)(:-?[0-9]*)?(:-?[0-9]*)?\Z")
@@ -76,7 +76,7 @@ def _simple(names: Sequence[str]) -> Find:
 def _run(steps: Sequence[Step], values: list[Any]) -> list[Any]:
     for step in steps:
         values = step(values)
-        if len(values) > _MAX_RESULTS:
+        if len(values) > limits.JSONPATH_VALUES:
             raise _NoResult
     return values
 
@@ -245,7 +245,7 @@ def _descend(values: list[Any]) -> list[Any]:
         if children or (value and isinstance(value, str)):
             found.append(value)
             waiting += children[::-1]
-        if len(found) > _MAX_RESULTS:
+        if len(found) > limits.JSONPATH_VALUES:
             raise _NoResult
     return found
 

@@ -14,9 +14,6 @@ from apiext.etcd.errors import (
     PERMISSION_DENIED,
     Closed,
     EtcdError,
-    Unavailable,
-    UnknownOutcome,
-    classify,
 )
 from apiext.etcd.lineage import Lineage
 from apiext.etcd.scope import Scope, log
@@ -294,39 +291,6 @@ class Etcd:
             self._lineage.saw(result.revision)
         return result
 
-    async def txn(
-        self,
-        compares: Sequence[tuple[bytes, int]],
-        puts: Sequence[tuple[bytes, bytes]] = (),
-        deletes: Sequence[bytes] = (),
-    ) -> WriteResult:
-        """Put and delete several keys under one revision if all have the mod_revisions given (else: see ``guards``).
-
-        UnknownOutcome when the answer is lost: nothing looks after it, unlike after the writes of one key.
-        """
-        request = messages.TxnRequest()
-        for key, revision in compares:
-            request.compare.add(target=2, key=key, mod_revision=revision)
-            request.failure.add().request_range.key = key
-        for key, value in puts:
-            put = request.success.add().request_put
-            put.key, put.value = key, value
-        for key in deletes:
-            request.success.add().request_delete_range.key = key
-        deadline = now() + self._caller.patience
-        transport = await self._calls.connection(deadline)
-        try:
-            raw = await transport.unary(messages.TXN, request.SerializeToString(), TRY)
-        except EtcdError as error:
-            raise _unresolved(error) from error
-        answer = messages.TxnResponse.FromString(raw)
-        if answer.succeeded:
-            return WriteResult(True, answer.header.revision)
-        found = [response.response_range.kvs for response in answer.responses]
-        return WriteResult(
-            False, answer.header.revision, None, tuple(kvs[0].mod_revision if kvs else 0 for kvs in found)
-        )
-
     # -- watches -------------------------------------------------------------------------------------------------
 
     def watch(
@@ -388,11 +352,6 @@ class Etcd:
         raw = await self._caller.read(messages.LEASE_GRANT, request)
         return int(messages.LeaseGrantResponse.FromString(raw).ID)
 
-    async def lease_revoke(self, lease: int) -> None:
-        """End a lease and delete its keys."""
-        request = messages.LeaseRevokeRequest(ID=lease).SerializeToString()
-        await self._caller.read(messages.LEASE_REVOKE, request)
-
     async def alarms(self) -> list[Alarm]:
         """Return the alarms that are raised."""
         answer = messages.AlarmResponse.FromString(await self._caller.read(messages.ALARM, b""))
@@ -406,12 +365,3 @@ class Etcd:
     async def defragment(self) -> None:
         """Give the space of compacted revisions back; the member answers nothing else meanwhile."""
         await self._caller.read(messages.DEFRAGMENT, b"", MAINTENANCE_TRY)
-
-
-def _unresolved(error: EtcdError) -> EtcdError:
-    fault = classify(error)
-    if type(fault) is not EtcdError:
-        return fault
-    if not error.sent:
-        return Unavailable(error.code, error.message, sent=False)
-    return UnknownOutcome(error.code, error.message)

@@ -4,9 +4,11 @@ import fcntl
 import json
 import os
 from pathlib import Path
+from typing import IO
 
 SOCKET = "etcd.sock:0"  # etcd wants a port even there; it becomes part of the file's name
 PEER_SOCKET = "peer.sock:0"
+_MODE = 0o600
 
 
 class DirectoryInUse(Exception):
@@ -72,12 +74,13 @@ class DataDir:
 
     def mark_clean(self) -> None:
         """Say that the child was stopped in order."""
-        self._clean.touch()
+        self._clean.touch(mode=_MODE)
 
     def remember_child(self, pid: int) -> None:
         """Note the child, so that a later server finds it when this one is killed."""
         scratch = self._pid_file.with_suffix(".new")
-        scratch.write_text(f"{pid} {start_time(pid)}\n")
+        with open(scratch, "w", opener=_opened) as note:
+            note.write(f"{pid} {start_time(pid)}\n")
         scratch.replace(self._pid_file)
 
     def forget_child(self) -> None:
@@ -97,6 +100,10 @@ class DataDir:
         for name in (SOCKET, PEER_SOCKET):
             (self.run / name).unlink(missing_ok=True)
 
+    def open_log(self, mode: str) -> IO[bytes]:
+        """Open the child's log, closed to others."""
+        return open(self.log, mode, opener=_opened)
+
     def last_words(self, size: int = 400) -> str:
         """Return why the child died, cut to ``size`` characters: what it last called fatal, else its last line."""
         try:
@@ -107,6 +114,12 @@ class DataDir:
             return ""
         said = next((text for line in reversed(lines) if (text := _reason(line))), "")
         return (said or next((line for line in reversed(lines) if line.strip()), ""))[:size]
+
+
+def _opened(path: str, flags: int) -> int:
+    descriptor = os.open(path, flags, _MODE)
+    os.fchmod(descriptor, _MODE)  # older versions left it to the umask
+    return descriptor
 
 
 def _reason(line: str) -> str:

@@ -180,7 +180,7 @@ class EtcdServer:
         # its flags are ours to choose, and that it is ready is not what our init waits for
         told = ("ETCD_", "NOTIFY_SOCKET")
         environment = {name: text for name, text in os.environ.items() if not name.startswith(told)}
-        with directory.log.open(mode) as output:
+        with directory.open_log(mode) as output:
             child = subprocess.Popen(  # noqa: ASYNC220 - a few milliseconds; the loop's way needs its watcher
                 command(self._binary),
                 cwd=directory.run,

@@ -87,8 +87,8 @@ def source_ips(headers: Headers, peer: str) -> list[str]:
     """Return the addresses that a request is said to have passed, and the one it came from."""
     forwarded, real = headers.get("X-Forwarded-For", ""), headers.get("X-Real-Ip", "")
     parts = (part.strip() for part in forwarded.split(",")) if forwarded else ()
-    found = [ip for part in parts if len(part) <= _LONGEST and (ip := _ip(part))]
-    if real and len(real) <= _LONGEST and (ip := _ip(real)) and ip not in found:
+    found = [ip for part in parts if len(part) <= limits.ADDRESS_TEXT and (ip := _ip(part))]
+    if real and len(real) <= limits.ADDRESS_TEXT and (ip := _ip(real)) and ip not in found:
         found.append(ip)
     remote = _ip(peer)
     if remote and (not found or found[-1] != remote):
@@ -101,9 +101,6 @@ def _ip(text: str) -> str:
     """Return an address as it is written, empty for what is none."""
     found = _parsed(text) if text and "%" not in text else None
     return str(found) if found is not None else ""
-
-
-_LONGEST = 64  # characters of an address, and more: longer texts are none, and not to be remembered
 
 
 def _parsed(text: str) -> IPv4Address | IPv6Address | None:

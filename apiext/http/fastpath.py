@@ -26,7 +26,6 @@ from apiext.storage.store import Entry, Viewer
 from apiext.telemetry import Distribution, Slot
 
 TAIL = "?resourceVersion=0"
-_LONGEST = 1_024  # characters of a path that may be one of a collection
 _HEAD = b"HTTP/1.1 200 OK\r\nCache-Control: no-cache, private\r\nContent-Type: application/json\r\n%bAudit-Id: "
 
 
@@ -156,7 +155,7 @@ class FastPath:
 
     def _learn(self, path: str, catalog: Catalog) -> Road | None:
         """Remember where a collection path leads; None for paths that are no collection of plain objects."""
-        if len(path) > _LONGEST:
+        if len(path) > limits.FAST_PATH:
             return None
         if len(self._roads) >= limits.ROADS_KEPT:
             self._roads.clear()

@@ -217,7 +217,17 @@ def check_consumed(content_type: str, taken: tuple[str, ...]) -> None:
     upstream: the router asks before it looks whether there is a body at all.
     """
     if content_type and not _passes(content_type, taken):
-        raise status.StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
+        raise _not_consumed()
+
+
+def check_patched(content_type: str) -> None:
+    """415 for a patch of the server's own API that is of none of its types (SRV-012, NEG-008)."""
+    if not _passes(content_type, TYPED_PATCH_TYPES):
+        raise _not_consumed()
+
+
+def _not_consumed() -> status.StatusError:
+    return status.StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
 
 
 def check_route(accept: str, offered: tuple[str, ...]) -> None:
@@ -276,8 +286,6 @@ def body_encoding(header: str) -> str:
 def patch_type(header: str, *, typed: bool) -> str:
     """Return the media type of a patch; 415 for one that the resource does not take (SRV-012, NEG-008)."""
     accepted = TYPED_PATCH_TYPES if typed else PATCH_TYPES
-    if typed and not _passes(header, accepted):
-        raise status.StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
     found = header.partition(";")[0]
     if found not in accepted:
         raise status.unsupported_media_type(accepted)

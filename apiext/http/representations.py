@@ -199,7 +199,7 @@ def _list_of_object(subject: Subject, document: View) -> Document:
 
 def _internal(served: ServedVersion, kind: str) -> str:
     """Return the Go type in which upstream handles a resource of its own."""
-    return f"*{served.group.partition('.')[0] or 'core'}.{kind}"
+    return f"*{served.stored_resource.group.partition('.')[0] or 'core'}.{kind}"
 
 
 OF_OBJECTS: Mapping[str, Callable[[Subject, View], Document]] = {

@@ -57,13 +57,14 @@ def head(
 ) -> bytes:
     """Return status line and headers of a complete answer, with the empty line.
 
-    ``version`` is the request's: a kept connection must be announced to HTTP/1.0 clients.
+    ``version`` is the request's: to HTTP/1.0 clients a kept connection is announced, and nothing said of another.
     """
     if reply.content_type == _JSON and not reply.headers and not close and version >= (1, 1):
         start = _USUAL.get(reply.code)
         if start is not None:
             return b"%b%bAudit-Id: %b\r\nContent-Length: %d\r\n\r\n" % (start, date, audit_id.encode(), length)
-    lines = [REASONS.get(reply.code) or f"HTTP/1.1 {reply.code} Unknown\r\n".encode()]
+    first, old = REASONS.get(reply.code) or f"HTTP/1.1 {reply.code} Unknown\r\n".encode(), version < (1, 1)
+    lines = [first.replace(b"HTTP/1.1", b"HTTP/1.0", 1) if old else first]
     lines.append(f"Audit-Id: {audit_id}\r\n".encode("latin-1", "replace"))
     if not any(name == "Cache-Control" for name, _ in reply.headers):
         lines.append(_CACHE)
@@ -71,10 +72,8 @@ def head(
         lines.append(f"Content-Type: {reply.content_type}\r\n".encode())
     lines.append(date)
     lines += [f"{name}: {value}\r\n".encode("utf-8", "replace") for name, value in reply.headers]
-    if close:
-        lines.append(b"Connection: close\r\n")
-    elif version < (1, 1):
-        lines.append(b"Connection: keep-alive\r\n")
+    if close != old:
+        lines.append(b"Connection: close\r\n" if close else b"Connection: keep-alive\r\n")
     lines.append(b"\r\n" if reply.code in _BODYLESS else b"Content-Length: %d\r\n\r\n" % length)
     return b"".join(lines)
 

@@ -283,10 +283,12 @@ def _builtin_groups(catalog: Catalog) -> frozenset[str]:
 
 
 def _check_route(exchange: Exchange, info: RequestInfo, target: Target) -> None:
-    """405 and 406 as the router of the server's own API gives them, before a handler looks at a request (ERR-14)."""
+    """405, 415 and 406 as the router of the server's own API gives them, before a handler looks at it (ERR-14)."""
     asked = "GET" if info.verb == "watch" else exchange.method
     if info.verb not in target.endpoint.verbs or exchange.method != asked or asked == "HEAD":
         raise status.StatusError(405, "MethodNotAllowed", NOT_ALLOWED, {})
+    if info.verb == "patch":
+        negotiation.check_patched(exchange.headers.get("Content-Type", ""))
     if info.verb == "watch" and eventstream.is_wanted(exchange.accept):
         return
     offered = negotiation.WITH_STREAMS if info.verb in ACROSS_NAMESPACES else negotiation.ENCODINGS
@@ -333,6 +335,8 @@ def _is_everywhere(resource: ServedResource, served: ServedVersion, info: Reques
 
 def _has_no_such_path(resource: ServedResource, served: ServedVersion, info: RequestInfo) -> bool:
     """Whether the server's own API has no route for a resource that it has: it is 404 for every method (ERR-14)."""
+    if info.verb == "watch" and info.subresource and resource.builtin:
+        return True
     everywhere = served.namespaced and info.namespace is None
     if resource.review:
         return bool(info.name) or info.verb == "watch" or everywhere

@@ -38,13 +38,7 @@ from apiext.trust import as_go, load_pair
 
 log = logging.getLogger(__name__)
 
-BACKLOG = 4096
 NO_FAST_PATH = "APIEXT_NO_FAST_PATH"
-_DRAIN = 3.0  # seconds for requests under way
-_TAKE = 0.02  # seconds in which those are taken who wait for it: the kernel resets them else
-_FIRST = 0.2  # seconds for the first requests of connections that have just been made
-_CLOSE = 1.0  # seconds for connections to take what was written
-_HANDSHAKE = 10.0  # seconds of a TLS handshake
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,11 +167,6 @@ class HttpServer:
         """The connections that are open."""
         return [cast(ApiHandler, handler) for handler in self._listener.connections] if self._listener else []
 
-    @property
-    def accepting(self) -> bool:
-        """Whether new connections are taken."""
-        return self._server is not None and self._server.is_serving()
-
     async def start(self) -> None:
         """Listen; raises OSError when the address is taken."""
         if http_parser.HttpRequestParser is http_parser.HttpRequestParserPy:
@@ -200,9 +189,9 @@ class HttpServer:
             settings.host,
             settings.port,
             ssl=settings.tls,
-            backlog=BACKLOG,
+            backlog=limits.BACKLOG,
             reuse_port=settings.reuse_port or None,
-            ssl_handshake_timeout=_HANDSHAKE if settings.tls else None,
+            ssl_handshake_timeout=limits.HANDSHAKE if settings.tls else None,
         )
         self.port = self._server.sockets[0].getsockname()[1]
         if settings.tls is not None and all(settings.certificate):
@@ -218,7 +207,7 @@ class HttpServer:
         """Say on /readyz that the end is near; requests are still served."""
         self.health.shutting_down = True
 
-    async def wait_closed(self, drain: float = _DRAIN) -> None:
+    async def wait_closed(self, drain: float = limits.SHUTDOWN_DRAIN) -> None:
         """Stop accepting, let requests finish, end watches properly, close; under five seconds by default."""
         self.begin_shutdown()
         if self.settings.shutdown_delay:
@@ -226,7 +215,7 @@ class HttpServer:
         server, listener = self._server, self._listener
         if server is None or listener is None:
             return
-        await asyncio.sleep(_TAKE)
+        await asyncio.sleep(limits.SHUTDOWN_TAKE)
         server.close()
         self._forgetting.stop()
         if self._renewal is not None:
@@ -236,15 +225,15 @@ class HttpServer:
             if connection not in new:
                 connection.retire()
         if new:  # who was accepted is not reset with a request in hand
-            await asyncio.sleep(_FIRST)
+            await asyncio.sleep(limits.SHUTDOWN_FIRST)
             for connection in self.connections:
                 connection.retire()
         await self._drained(drain)
         for connection in self.connections:
             connection.end_watch()
-        await listener.shutdown(_CLOSE)  # closing flushes what was written
+        await listener.shutdown(limits.SHUTDOWN_CLOSE)  # closing flushes what was written
         try:
-            async with asyncio.timeout(_CLOSE):
+            async with asyncio.timeout(limits.SHUTDOWN_CLOSE):
                 await server.wait_closed()
         except TimeoutError:
             log.warning("some clients did not read to the end of their answers")

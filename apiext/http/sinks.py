@@ -177,8 +177,8 @@ class UnchunkedSink(WatchSink):
     __slots__ = ()
 
     def __init__(self, transport: Transport, head: bytes, columns: bytes, done: asyncio.Future[None]) -> None:
-        closing = head.replace(b"Transfer-Encoding: chunked", b"Connection: close")
-        super().__init__(transport, closing, columns, done)
+        plain = head.replace(b"Transfer-Encoding: chunked\r\n", b"", 1)
+        super().__init__(transport, plain.replace(b"HTTP/1.1", b"HTTP/1.0", 1), columns, done)
 
     def write(self, data: bytes) -> None:
         """Send framed events without their framing."""

@@ -178,10 +178,10 @@ def timeout(message: str, retry_after: int = 0, causes: Sequence[Mapping[str, st
     return StatusError(504, "Timeout", f"Timeout: {message}", details)
 
 
-def too_large_resource_version(asked: int, current: int) -> StatusError:
+def too_large_resource_version(asked: int, current: int, retry_after: int = 1) -> StatusError:
     """504 for a read at a revision that the store has not reached (RV-002)."""
     cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
-    return timeout(f"Too large resource version: {asked}, current: {current}", 1, [cause])
+    return timeout(f"Too large resource version: {asked}, current: {current}", retry_after, [cause])
 
 
 def too_many_requests(message: str) -> StatusError:

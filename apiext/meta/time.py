@@ -25,7 +25,6 @@ _PARTS = (  # literal before it, Go's name of the element, digits at least and a
     (":", "05", 2, 2, "second", 0, 59),
 )
 _DIGITS = re.compile(r"[0-9]*")
-_USUAL = 40  # characters of a time that is remembered
 
 
 def now() -> str:
@@ -89,7 +88,7 @@ def _timestamp(text: str) -> float:
 
 def normalize(text: str) -> str:
     """Return an RFC 3339 text in UTC and seconds; empty for Go's zero time. Raises ValueError as ``parse``."""
-    return _normal(text) if len(text) <= _USUAL else _normal.__wrapped__(text)
+    return _normal(text) if len(text) <= limits.TIME_TEXT else _normal.__wrapped__(text)
 
 
 @lru_cache(limits.TIMES_SEEN)  # an object is written with the times that it was read with, and many are of one second

@@ -14,8 +14,6 @@ from apiext.storage.keys import split_relative
 from apiext.storage.sealing import Lacking
 from apiext.storage.store import Compacted, Entry, Unavailable
 
-_STALL = 10.0  # seconds without any word from etcd
-
 
 async def backfill(etcd: Etcd, col: Collection, root: str, start: int, touch: Callable[[], Awaitable[None]]) -> None:
     """Make every change after the revision ``start`` known to the collection's history.
@@ -57,7 +55,7 @@ async def _run(etcd: Etcd, reader: "_Reader", root: str, touch: Callable[[], Awa
                 break
             if reader.heard == heard and not (trusted and handle.request_progress()):
                 await touch()
-            if loop.time() - reader.heard > _STALL:
+            if loop.time() - reader.heard > limits.BACKFILL_STALL:
                 raise Unavailable("etcd does not tell its history")
             delay = min(0.5, 2 * delay)
         reader.done.result()

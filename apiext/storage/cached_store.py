@@ -36,7 +36,6 @@ from apiext.telemetry import HistogramFamily
 log = logging.getLogger(__name__)
 
 _FIRST_PAUSE, _LAST_PAUSE = 0.05, 2.0  # seconds between tries of a fill
-_ASKS_BEFORE_TOUCH = 3  # unanswered progress requests
 
 
 class CachedStore:
@@ -467,7 +466,7 @@ class CachedStore:
             head = await self._store.head()
             if head < revision or self.revision >= revision or self._root is None:
                 return
-            if times > _ASKS_BEFORE_TOUCH or not self._root.request_progress():
+            if times > limits.PROGRESS_ASKS or not self._root.request_progress():
                 await self._touch()
         except StoreError as error:
             log.warning("no progress of the watch: %s", error)

@@ -32,7 +32,6 @@ from apiext.storage.store import (
 from apiext.storage.values import Broken
 
 _NO_LEASE = "requested lease not found"  # etcd's words
-_FIRST_PAGE = 16  # objects of a first page, whose sizes nobody knows yet
 _OVERHEAD = 430  # bytes that an object takes in a cache besides its value
 _NO_ROOM = "the server has too little memory left"
 
@@ -134,7 +133,7 @@ class EtcdStore:
         state = State()
         state.revision = revision
         low, end = (prefix + start).encode(), prefix_end(prefix.encode())
-        size = min(limit or _FIRST_PAGE, limits.ETCD_PAGE)
+        size = min(limit or limits.ETCD_FIRST_PAGE, limits.ETCD_PAGE)
         while True:
             page = await self._page(low, end, size, state.revision)
             state.revision = state.revision or page.revision

@@ -28,12 +28,16 @@ class RevisionWithToken(ValueError):
 
 @dataclass(slots=True)  # not frozen: each list makes some, and freezing costs more than making
 class ListAsk:
-    """What a list request says: resourceVersion, resourceVersionMatch, limit (0: none), continue."""
+    """What a list request says: resourceVersion, resourceVersionMatch, limit (0: none), continue.
+
+    What is not ``cached`` upstream has no other state than the newest.
+    """
 
     resource_version: str = ""
     match: str = ""
     limit: int = 0
     token: str = ""
+    cached: bool = True
 
 
 @dataclass(slots=True)  # not frozen: each list makes some, and freezing costs more than making
@@ -60,11 +64,12 @@ def plan(ask: ListAsk) -> ReadPlan:
         start, revision = continuation.decode(ask.token)
         if ask.resource_version not in {"", "0"}:
             raise RevisionWithToken
-        limit = 0 if ask.resource_version == "0" else limit  # upstream: a limit is ignored at resourceVersion 0
+        if ask.cached and ask.resource_version == "0":
+            limit = 0  # upstream: a limit is ignored at resourceVersion 0
         if revision < 0:
             return ReadPlan("fresh", 0, start, limit)
         return ReadPlan("exact", revision, start, limit)
-    if not ask.resource_version:
+    if not ask.resource_version or (not ask.cached and ask.resource_version == "0"):
         return ReadPlan("fresh", 0, "", limit)
     if ask.resource_version == "0":
         return ReadPlan("cache")  # upstream: a limit is ignored at resourceVersion 0

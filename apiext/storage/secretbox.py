@@ -59,19 +59,20 @@ def unseal(key: bytes, nonce: bytes, box: bytes) -> bytes | None:
     return b"".join(turned)
 
 
-def key_stream(key: bytes, nonce: bytes, size: int) -> bytes:
-    """Return the first bytes of XSalsa20's stream."""
-    return salsa20(_hsalsa20(key, nonce[:16]), nonce[16:], size)
+def salsa20(key: bytes, nonce: bytes, size: int) -> Iterator[bytes]:
+    """Yield at least so many bytes of Salsa20's stream for a nonce of 8 bytes, in pieces of whole blocks.
 
-
-def salsa20(key: bytes, nonce: bytes, size: int) -> bytes:
-    """Return the first bytes of Salsa20's stream for a nonce of 8 bytes."""
-    return b"".join(_stream(key, nonce, size))[:size]
+    All pieces but the last have _PIECE bytes.
+    """
+    words, number = struct.unpack("<8I", key), struct.unpack("<2I", nonce)
+    blocks = -(-size // _BLOCK)
+    for first in range(0, blocks, _AT_ONCE):
+        yield _blocks(words, number, first, min(_AT_ONCE, blocks - first))
 
 
 def _turned(key: bytes, nonce: bytes, message: bytes) -> Iterator[bytes]:
     """Yield the key of the tag, then the message, encrypted or decrypted, in pieces."""
-    stream = _stream(_hsalsa20(key, nonce[:16]), nonce[16:], KEY + len(message))
+    stream = salsa20(_hsalsa20(key, nonce[:16]), nonce[16:], KEY + len(message))
     part = next(stream)
     yield part[:KEY]
     part, at = part[KEY:], 0
@@ -80,14 +81,6 @@ def _turned(key: bytes, nonce: bytes, message: bytes) -> Iterator[bytes]:
         yield _xored(piece, part[: len(piece)])
         at += len(piece)
         part = next(stream, b"")
-
-
-def _stream(key: bytes, nonce: bytes, size: int) -> Iterator[bytes]:
-    """Yield at least so many bytes of Salsa20's stream in pieces of whole blocks, of _PIECE but for the last."""
-    words, number = struct.unpack("<8I", key), struct.unpack("<2I", nonce)
-    blocks = -(-size // _BLOCK)
-    for first in range(0, blocks, _AT_ONCE):
-        yield _blocks(words, number, first, min(_AT_ONCE, blocks - first))
 
 
 def _hsalsa20(key: bytes, nonce: bytes) -> bytes:

@@ -317,12 +317,13 @@ class Compacted(StoreError):
 
 
 class FutureRevision(StoreError):
-    """The revision asked for has not happened; ``current`` is the newest."""
+    """The revision asked for has not happened; ``current`` is the newest, ``again`` after how many seconds to try."""
 
-    def __init__(self, asked: int, current: int) -> None:
-        super().__init__(asked, current)
+    def __init__(self, asked: int, current: int, again: int = 1) -> None:
+        super().__init__(asked, current, again)
         self.asked = asked
         self.current = current
+        self.again = again
 
 
 class Malformed(StoreError):

@@ -58,3 +58,12 @@ def _taken_apart(document: Any, where: str) -> Iterator[Manifest]:
             yield from _taken_apart(item, where)
     else:
         yield document
+
+
+def check_name(manifest: Manifest) -> None:
+    """Raise ValueError for an object that has no name: what is applied is named by its client."""
+    metadata = manifest.get("metadata")
+    metadata = metadata if isinstance(metadata, Mapping) else {}
+    if not metadata.get("name"):
+        which = f" {prefix}" if (prefix := metadata.get("generateName")) else ""
+        raise ValueError(f"{manifest['kind']}{which}: apply needs metadata.name")

@@ -22,8 +22,6 @@ from apiext.tools.api import Answer, Api
 from apiext.tools.envtest import source_directory
 
 MANAGER = "apiext-testing"
-_STOP_WITHIN = 10.0  # seconds until a server that does not end is killed
-_LOG_TAIL = 4000  # bytes of the log that a message shows
 
 
 class ServerNotReady(Exception):
@@ -109,7 +107,7 @@ class Server:
         if process is not None and process.poll() is None:
             process.send_signal(signal.SIGTERM)
             with suppress(subprocess.TimeoutExpired):
-                process.wait(_STOP_WITHIN)
+                process.wait(limits.STOP_WITHIN)
             process.kill()
             process.wait()
         api, self._api = self._api, None
@@ -120,7 +118,7 @@ class Server:
     def log_tail(self) -> str:
         """Return the end of what the server wrote; nothing of one that was not started here."""
         with suppress(OSError), self._log.open("rb") as log:
-            log.seek(max(0, self._log.stat().st_size - _LOG_TAIL))
+            log.seek(max(0, self._log.stat().st_size - limits.LOG_TAIL))
             return log.read().decode("utf-8", "replace").strip()
         return ""
 
@@ -133,10 +131,13 @@ class Server:
         """Apply files, directories or objects, as ``kubectl apply --server-side --force-conflicts`` does.
 
         Definitions and namespaces go first, and are waited for. ``namespace`` is for objects that name none. Returns
-        the objects as they are stored; raises ApiError, and what reading a file raises.
+        the objects as they are stored; raises ApiError, what reading a file raises, and ValueError, before anything is
+        applied, for an object without a name.
         """
         found = []
         manifests = documents.read(source)
+        for manifest in manifests:
+            documents.check_name(manifest)
         for number, manifest in enumerate(manifests):
             found.append(self._applied(manifest, namespace))
             following = manifests[number + 1]["kind"] if number + 1 < len(manifests) else ""
@@ -150,7 +151,7 @@ class Server:
         resource, collection = self._resource_of(manifest)
         metadata = manifest.get("metadata") or {}
         space = (metadata.get("namespace") or namespace) if resource.namespaced else ""
-        answer = self.api.apply(resource.path(collection, space, str(metadata.get("name") or "")), manifest, MANAGER)
+        answer = self.api.apply(resource.path(collection, space, str(metadata["name"])), manifest, MANAGER)
         if answer.code not in (200, 201):
             raise ApiError(answer)
         return dict(answer.document)

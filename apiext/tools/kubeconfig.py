@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from apiext import limits
 from apiext.auth import certificates
 from apiext.auth import kubeconfig as own
 from apiext.config import default_data_dir
@@ -19,7 +20,6 @@ from apiext.tools.manifests import parts
 ADMIN = "admin.kubeconfig"
 _MANY = {"clusters": "cluster", "users": "user", "contexts": "context"}
 _LIFE = "24h"
-_LOCK_PATIENCE = 5.0  # seconds until a lock that stays is told of
 
 
 class KubeconfigError(Exception):
@@ -107,7 +107,7 @@ def change(file: Path, name: str, given: Mapping[str, Any] | None, *, switch: bo
 
 
 def _locked(lock: Path) -> Path:
-    late = time.monotonic() + _LOCK_PATIENCE
+    late = time.monotonic() + limits.LOCK_PATIENCE
     while True:
         try:
             os.close(os.open(lock, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))

@@ -128,7 +128,8 @@ def parser() -> argparse.ArgumentParser:
         "lint",
         help="say what creating definitions would say",
         description="Say what creating the definitions of these files would say: errors in the API server's words, "
-        "each with its file and line, and warnings. Other objects are passed over. Exit code 1 when there are errors.",
+        "each with its file and line, and warnings. Other objects are passed over. Exit code 1 when "
+        "there are errors, or no definition in any file.",
     )
     one.add_argument("files", nargs="+", metavar="FILE", help="YAML or JSON, several documents or none; - for stdin")
     one.add_argument(
@@ -140,9 +141,9 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command; 1 when there are errors or unreadable files, 2 on usage errors."""
+    """Run the command; 1 when there are errors, unreadable files or no definitions at all, 2 on usage errors."""
     options = parser().parse_args(list(arguments))
-    failed = False
+    failed, judged = False, 0
     for file in options.files:
         try:
             raw = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
@@ -150,14 +151,18 @@ def run(arguments: Sequence[str]) -> int:
             print(f"apiext: {file}: {error.strerror or error}", file=sys.stderr)
             failed = True
             continue
-        told = 0
+        before = judged
         for found in lint("stdin" if file == "-" else file, raw, options.field_validation):
-            told += 1
+            judged += 1
             if isinstance(found, Finding):
                 failed |= found.severity == ERROR
                 print(json.dumps(asdict(found)) if options.output == "json" else found)
             elif not options.quiet and options.output == "text":
                 print(f"{file}: {found} is valid")
-        if not told and not options.quiet:
+        if judged == before and not options.quiet:
             print(f"apiext: {file}: no {KIND} in it", file=sys.stderr)
+    if not judged and not failed:
+        if options.quiet:
+            print(f"apiext: no {KIND} in {', '.join(options.files)}", file=sys.stderr)
+        return 1
     return int(failed)

@@ -15,7 +15,6 @@ from apiext.documents.document import View
 from apiext.documents.quotes import go_quote
 from apiext.meta import status
 
-_TRIES = 64
 _TAKEN_ADDRESS, TAKEN_PORT = "provided IP is already allocated", "provided port is already allocated"
 _OTHER_NETWORK = "the provided network does not match the current range"
 _OTHER_PORT = "provided port is not in the valid range. The range of valid ports is {}-{}"
@@ -122,7 +121,7 @@ class Addresses:
         self, made: Callable[[int], str | int], numbers: range, but: Collection[int]
     ) -> Iterator[str | int]:
         """Yield what is free: at random, else by number, and at last what was given out a moment ago."""
-        for _ in range(_TRIES if numbers else 0):
+        for _ in range(limits.ADDRESS_TRIES if numbers else 0):
             found = made(random.choice(numbers))
             if found not in self._used and found not in self._recent:
                 yield found

@@ -94,6 +94,10 @@ def normalize_patched(
     """
     if not identity.tells_plainly(call, patched):
         _settle_type(call, patched, quoted)
+        if call.served.typed:
+            if not patched.get("apiVersion"):
+                raise _without_fields(call, patched, patch_notes, validation, quoted)
+            patched["apiVersion"] = call.served.api_version
     try:
         document, unknown = _normalize(call, patched)
     except ValueError as error:
@@ -139,8 +143,18 @@ def _settle_type(call: Call, patched: Document, quoted: Callable[[], str]) -> No
         fault = identity.not_registered(call, patched)
     if fault:
         raise _bad_patch(quoted(), fault)
-    if call.served.typed:
-        patched["apiVersion"] = api_version
+
+
+def _without_fields(
+    call: Call, patched: View, patch_notes: Sequence[str], validation: str, quoted: Callable[[], str]
+) -> status.StatusError:
+    """Return what is told of an object of a Go type that a patch left without an apiVersion.
+
+    upstream: it is read as the internal type, which knows none of its fields in JSON, so it has no name.
+    """
+    unknown = [name for name in patched if name not in ("apiVersion", "kind")]
+    _report(call, [*patch_notes, *_notes_of_text(call, unknown, quoted)], validation, quoted)
+    return identity.nameless(call)
 
 
 def restore_patched(

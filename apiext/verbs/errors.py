@@ -44,7 +44,7 @@ def as_status(error: store.StoreError) -> status.StatusError:
     if isinstance(error, store.Compacted):
         return status.expired(COMPACTED)
     if isinstance(error, store.FutureRevision):
-        return status.too_large_resource_version(error.asked, error.current)
+        return status.too_large_resource_version(error.asked, error.current, error.again)
     if isinstance(error, store.Sealed):
         where = f"unable to transform key {go_quote(error.key)}: " if error.listed else ""
         return status.internal(f"{where}{error.reason}")

@@ -331,11 +331,16 @@ def settle_names(call: Call, document: Document) -> None:
     metadata = document.get("metadata") or {}
     name = metadata.get("name", "")
     if not name:
-        raise status.bad_request(
-            f"the name of the object ({call.name} based on URL) was undeterminable: name must be provided"
-        )
+        raise nameless(call)
     if name != call.name:
         raise status.bad_request(f"the name of the object ({name}) does not match the name on the URL ({call.name})")
+
+
+def nameless(call: Call) -> status.StatusError:
+    """Return the 400 of an object without a name where the URL has one (ERR-13)."""
+    return status.bad_request(
+        f"the name of the object ({call.name} based on URL) was undeterminable: name must be provided"
+    )
 
 
 def settle_namespace(call: Call, document: Document) -> None:

@@ -12,7 +12,7 @@ from apiext.storage.collection import Collection
 from apiext.storage.keys import relative
 from apiext.storage.readplan import ListAsk, ReadPlan
 from apiext.storage.snapshot import Slice
-from apiext.storage.store import Compacted, Entry
+from apiext.storage.store import Compacted, Entry, FutureRevision
 from apiext.storage.waiting import filled
 from apiext.verbs import converting, identity, threads
 from apiext.verbs.call import Call, Page, Verbs
@@ -35,10 +35,13 @@ async def get(verbs: Verbs, call: Call, resource_version: str) -> Entry:
     with translated():
         if not collection.ready or call.served.cold():
             await _prepare(call, collection)
-        if resource_version == "":
+        if resource_version == "" or (resource_version == "0" and not call.resource.cached):
             await verbs.store.fresh(collection)
         elif resource_version != "0":
-            await verbs.store.at_least(parse_revision(resource_version), collection)
+            revision = parse_revision(resource_version)
+            if not call.resource.cached:
+                await refuse_future(verbs, collection, revision)
+            await verbs.store.at_least(revision, collection)
     found = collection.get(call.namespace or "", call.name)
     if found is None:
         raise status.not_found(call.served.group_resource, call.name)
@@ -58,6 +61,12 @@ def bad_revision(text: str, error: Exception) -> str:
     return f"resourceVersion: Invalid value: {go_quote(text)}: {error}"
 
 
+async def refuse_future(verbs: Verbs, collection: Collection, revision: int, again: int = 0) -> None:
+    """Raise FutureRevision at once for a revision that etcd has not reached; ``again``: as FutureRevision has it."""
+    if revision > verbs.store.revision and revision > (current := await verbs.store.fresh(collection)):
+        raise FutureRevision(revision, current, again)
+
+
 async def list_page(verbs: Verbs, call: Call, options: ListOptions) -> Page:
     """Return a page of objects, or all of them as segments of bytes."""
     selection = await selected(call.served, options, call.name)
@@ -66,7 +75,9 @@ async def list_page(verbs: Verbs, call: Call, options: ListOptions) -> Page:
     collection = collection_of(verbs, call)
     # upstream: only lists of many have pages, and a limit that makes a revision exact
     limit = 0 if _of_one(call, selection) and not options.continue_token else options.limit
-    ask = ListAsk(options.resource_version, options.resource_version_match, limit, options.continue_token)
+    ask = ListAsk(
+        options.resource_version, options.resource_version_match, limit, options.continue_token, call.resource.cached
+    )
     try:
         plan = readplan.plan(ask)
     except readplan.BadRevision as error:
@@ -77,6 +88,8 @@ async def list_page(verbs: Verbs, call: Call, options: ListOptions) -> Page:
     with translated():
         if not collection.ready or call.served.cold():
             await _prepare(call, collection)
+        if not call.resource.cached:
+            await refuse_future(verbs, collection, plan.revision)
         return await SOURCES[plan.source](verbs, call, collection, plan, selection)
 
 
@@ -112,7 +125,8 @@ async def _exact(verbs: Verbs, call: Call, collection: Collection, plan: ReadPla
         if not plan.after:
             raise
         raise _expired_continue(plan) from error
-    cached = plan.revision >= call.resource.guard_revision  # a changed definition has a new cache
+    # a changed definition has a new cache
+    cached = call.resource.cached and plan.revision >= call.resource.guard_revision
     token = continuation.encode(part.next, plan.revision, cached=cached) if part.next else ""
     return Page(plan.revision, entries=part.entries, token=token, remaining=_shown(part.remaining, token, selection))
 
@@ -152,16 +166,16 @@ async def _cut(verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan,
     revision = collection.revision
     if selection.matches is None:
         part = collection.segments(call.served.view, call.namespace, plan.after, plan.limit)
-        token = continuation.encode(part.next, revision) if part.next else ""
+        token = continuation.encode(part.next, revision, cached=call.resource.cached) if part.next else ""
         return Page(revision, segments=part, token=token, remaining=_shown(part.remaining, token, selection))
     if _of_one(call, selection):
         one = collection.get(call.namespace or "", selection.name)
         return Page(revision, entries=[one] if one is not None and selection.matches(one) else [])
-    return _page_of(await _selected(verbs, call, collection, plan, selection))
+    return _page_of(call, await _selected(verbs, call, collection, plan, selection))
 
 
-def _page_of(part: Slice) -> Page:
-    token = continuation.encode(part.next, part.revision) if part.next else ""
+def _page_of(call: Call, part: Slice) -> Page:
+    token = continuation.encode(part.next, part.revision, cached=call.resource.cached) if part.next else ""
     return Page(part.revision, entries=part.entries, token=token)
 
 
@@ -200,8 +214,8 @@ async def _cut_converted(
     revision = collection.revision
     if selection.matches is None:
         part = collection.segments(call.served.view, call.namespace, plan.after, plan.limit)
-        token = continuation.encode(part.next, revision) if part.next else ""
+        token = continuation.encode(part.next, revision, cached=call.resource.cached) if part.next else ""
         remaining = _shown(part.remaining, token, selection)
         convert = partial(converting.made, verbs, call) if verbs.converter is not None else None
         return Page(revision, None, part, token, remaining, convert)
-    return _page_of(await _selected(verbs, call, collection, plan, selection))
+    return _page_of(call, await _selected(verbs, call, collection, plan, selection))

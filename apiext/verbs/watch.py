@@ -18,7 +18,7 @@ from apiext.storage.watching import Sink, WatchGroup
 from apiext.verbs import converting, threads
 from apiext.verbs.call import Call, Verbs
 from apiext.verbs.errors import translated
-from apiext.verbs.read import parse_revision
+from apiext.verbs.read import parse_revision, refuse_future
 from apiext.verbs.selection import Selection, selected
 from apiext.verbs.write import collection_of
 
@@ -80,7 +80,7 @@ async def open_watch(verbs: Verbs, call: Call, options: ListOptions, frames: Fra
         await threads.prepare(call)
         await _convert_some(verbs, call, options, selection, collection)
         try:
-            watcher = await _opened(verbs, options, collection, (group, selection), sink)
+            watcher = await _opened(verbs, call, options, collection, (group, selection), sink)
         except Compacted as error:
             raise status.too_old_resource_version(error.asked, error.oldest) from error
     now = verbs.catalog.current.lookup(call.served.group, call.served.version, call.served.resource)
@@ -107,9 +107,14 @@ async def _convert_some(
 
 
 async def _opened(
-    verbs: Verbs, options: ListOptions, collection: Collection, wanted: tuple[WatchGroup, Selection], sink: Sink
+    verbs: Verbs,
+    call: Call,
+    options: ListOptions,
+    collection: Collection,
+    wanted: tuple[WatchGroup, Selection],
+    sink: Sink,
 ) -> Watcher:
-    start, bookmarks = await _start(verbs, options, collection), options.allow_watch_bookmarks
+    start, bookmarks = await _start(verbs, call, options, collection), options.allow_watch_bookmarks
     group, selection = wanted
     if start is None:
         initial = options.send_initial_events is not False
@@ -126,7 +131,7 @@ async def _opened(
     return await verbs.store.watch(collection, group, start, sink, bookmarks=bookmarks)
 
 
-async def _start(verbs: Verbs, options: ListOptions, collection: Collection) -> int | None:
+async def _start(verbs: Verbs, call: Call, options: ListOptions, collection: Collection) -> int | None:
     """Return the revision to resume after; None to begin with the state as it is."""
     text = options.resource_version
     if text in ("", "0"):
@@ -135,6 +140,8 @@ async def _start(verbs: Verbs, options: ListOptions, collection: Collection) -> 
         return None
     revision = parse_revision(text)
     if options.send_initial_events:
+        if not call.resource.cached:
+            await refuse_future(verbs, collection, revision, again=1)
         await verbs.store.at_least(revision, collection)
         return None
     return revision or None

@@ -12,7 +12,6 @@ from apiext.webhooks.errors import Broken, CallError, TooLarge
 
 _NO_BODY = frozenset((204, 304))
 _RECORD = 16 * 1024  # bytes of a TLS record
-_MOST_AT_ONCE = 16 * _RECORD  # bytes that are read at a time
 _SECONDS = re.compile(rb"[+-]?[0-9]{1,18}")
 _BROKEN = "net/http: HTTP/1.x transport connection broken: "
 
@@ -133,7 +132,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return room for what arrives."""
-        held, room = self._end - self._start, min(sizehint, _MOST_AT_ONCE) + 1
+        held, room = self._end - self._start, min(sizehint, limits.WEBHOOK_READ) + 1
         if not held:
             self._start = self._end = 0
         if self._end + room > len(self._buffer):

@@ -30,10 +30,13 @@ def test_changes(api: Client, case: Case) -> None:
         way = next(iter(WAYS.keys() & step.keys()))
         method, media_type = WAYS[way]
         body = {**step[way], "metadata": {"name": name, **step[way].get("metadata", {})}}
-        answer = api.request(method, place + step.get("at", ""), body, {"Content-Type": media_type})
+        told = {"Content-Type": media_type}
+        answer = api.request(method, place + step.get("at", ""), body, told, **step.get("with", {}))
         assert answer.status == step["code"], (step, answer.text)
         assert {path: at(answer.json, path) for path in step.get("shows", {})} == step.get("shows", {}), step
         assert step.get("says", "") in (answer.json.get("message") or ""), step
+        if "warns" in step:
+            assert answer.warnings == [f'299 - "unknown field \\"{name}\\""' for name in step["warns"]], step
     api.delete(place).expect(200)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import secrets
+import time
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,42 @@ def test_errors_name_the_stored_kind_and_deletes_do_not_propagate(api: Client) -
     assert f'fulfilled on Event "{name}": the UID' in other["message"]
     assert api.request("DELETE", f"{NEW}/{name}", {"propagationPolicy": "Orphan"}).expect(200)["status"] == "Success"
     assert api.get(f"{NEW}/{name}").expect(404)["message"] == f'events.events.k8s.io "{name}" not found'
+
+
+@pytest.mark.rows("RV-002", "RV-003", "RV-005")
+def test_events_are_read_without_a_cache(api: Client) -> None:
+    about = {"labelSelector": f"test={secrets.token_hex(4)}"}
+    for _ in range(2):
+        body = event(f"e-{secrets.token_hex(4)}")
+        body["metadata"]["labels"] = dict([about["labelSelector"].split("=")])
+        api.post(OLD, body).expect(201)
+    for path in (OLD, NEW):
+        page = api.get(path, **about, limit=1, resourceVersion=0).expect(200)
+        assert len(page["items"]) == 1, "upstream: a limit is ignored by caches only"
+        token = json.loads(base64.urlsafe_b64decode(page["metadata"]["continue"] + "=="))
+        assert token["start"] == f"{page['items'][0]['metadata']['name']}\0"
+        rest = {"limit": 1, "continue": page["metadata"]["continue"]}
+        assert len(api.get(path, **about, **rest).expect(200)["items"]) == 1
+
+
+FAR = {"resourceVersion": 2**62}
+
+
+@pytest.mark.rows("RV-002", "RV-003")
+def test_a_revision_that_is_to_come_is_not_waited_for(api: Client) -> None:
+    began = time.monotonic()
+    for path in (OLD, NEW, f"{NEW}/none"):
+        for more in ({}, {"limit": 1}, {"resourceVersionMatch": "Exact"}) if path != f"{NEW}/none" else ({},):
+            wrong = api.get(path, **FAR, **more)
+            assert "retry-after" not in wrong.headers
+            refused = wrong.expect(504)
+            assert refused["message"].startswith(f"Timeout: Too large resource version: {2**62}, current: ")
+            cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
+            assert refused["details"] == {"causes": [cause]}
+    state = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
+    with api.watch(NEW, **FAR, **state) as watch:
+        assert 1 <= watch.next("ERROR")["object"]["details"]["retryAfterSeconds"] <= 3  # upstream: by chance
+    assert time.monotonic() - began < 12, "each would be three seconds"
 
 
 @pytest.mark.rows("ERR-04")

@@ -143,14 +143,31 @@ def test_clients_of_http_1_0_know_no_chunks(api: Client, accept: str) -> None:
         while len(events := PLAIN[accept](body)) < 2:
             seen += line.recv(65536)
             head, _, body = seen.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.0 200 OK\r\n")
     assert b"chunked" not in head
-    assert b"keep-alive" not in head.lower()
+    assert b"connection" not in head.lower()
     first, second = events
     assert f"a.{label}".encode() in first
     assert f"b.{label}".encode() in second
     with asked("-1") as line:
         seen = b"".join(iter(lambda: line.recv(65536), b""))
     assert not seen.endswith(b"\r\n0\r\n\r\n")
+
+
+@pytest.mark.parametrize(("connection", "kept"), [("", False), ("close", False), ("Keep-Alive", True)])
+def test_clients_of_http_1_0_are_answered_in_their_version(api: Client, connection: str, kept: bool) -> None:
+    """RFC 9112, C.2.2: the connection ends, and nothing has to be said of that, unless its client wants to go on."""
+    parts = urlsplit(api.url)
+    field = f"Connection: {connection}\r\n" if connection else ""
+    with socket.create_connection((parts.hostname, parts.port), timeout=20) as line, line.makefile("rb") as answers:
+        for path, code in (("default", 200), ("none", 404)) if kept else (("none", 404),):
+            line.sendall(f"GET /api/v1/namespaces/{path} HTTP/1.0\r\n{field}\r\n".encode())
+            assert answers.readline().startswith(b"HTTP/1.0 %d " % code)
+            told = http.client.parse_headers(answers)
+            assert (told["Connection"] or "").lower() == ("keep-alive" if kept else "")
+            assert len(answers.read(int(told["Content-Length"]))) > 100
+        if not kept:
+            assert answers.read() == b""
 
 
 @pytest.mark.differs(NO_EVENTS)

@@ -215,11 +215,11 @@ async def test_progress(client: Etcd, prefix: bytes) -> None:
     assert watch.watermark > 0
 
 
-async def test_leases(client: Etcd, prefix: bytes) -> None:
+async def test_leases(client: Etcd, seer: Any, prefix: bytes) -> None:
     lease = await client.lease_grant(60)
     await client.create(prefix + b"k", b"", lease=lease)
-    await client.lease_revoke(lease)
-    assert await client.get(prefix + b"k") is None
+    await client.create(prefix + b"l", b"")
+    assert [seer.get(prefix + name)[1].lease_id for name in (b"k", b"l")] == [lease, 0]
 
 
 async def test_maintenance(client: Etcd, etcd: RealEtcd) -> None:

@@ -65,6 +65,9 @@ def test_objects_can_be_applied_with_their_definition(api: Server) -> None:
     assert api.api.get(f"{CRONTABS}/mine").code == 200
     api.apply(configmap("here"), namespace="kube-public")
     assert api.api.get("/api/v1/namespaces/kube-public/configmaps/here").code == 200
+    with pytest.raises(ValueError, match=r"ConfigMap x-: apply needs metadata\.name"):
+        api.apply([configmap("first"), {**configmap(""), "metadata": {"generateName": "x-"}}])
+    assert api.api.get("/api/v1/namespaces/default/configmaps/first").code == 404, "nothing was applied"
 
 
 def test_a_reset_leaves_what_was_there_at_the_start(api: Server) -> None:

@@ -135,6 +135,7 @@ def resource(
         all_versions=versions,
         stored_as=version.stored_as,
         review=bool(row.review),
+        cached=not row.uncached,
         ttl=event_ttl if row.expires else 0,
     )
 

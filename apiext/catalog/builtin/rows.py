@@ -54,6 +54,7 @@ class Row:
     stored_as: Mapping[str, Any] | None = None
     message: str = ""
     on_request: bool = False
+    uncached: bool = False
     expires: bool = False
     subresources: Sequence[Mapping[str, Any]] = ()
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,8 +67,13 @@ class Mini:
 
     def put(self, key: bytes, value: bytes) -> int:
         """Write behind the client's back."""
+        return self.put_all({key: value})
+
+    def put_all(self, values: Mapping[bytes, bytes]) -> int:
+        """Write several keys under one revision."""
         self.revision += 1
-        self._put(key, value)
+        for key, value in values.items():
+            self._put(key, value)
         self.tell()
         return self.revision
 

@@ -114,6 +114,23 @@ def test_directory_is_closed_to_others(held: DataDir) -> None:
         assert path.stat().st_mode & 0o777 == 0o700
 
 
+def test_files_are_closed_to_others_whatever_the_umask(held: DataDir) -> None:
+    held.log.write_text("of an older version\n")
+    held.log.chmod(0o644)
+    usual = os.umask(0)
+    try:
+        held.remember_child(os.getpid())
+        held.mark_clean()
+        with held.open_log("ab") as output:
+            output.write(b"more\n")
+    finally:
+        os.umask(usual)
+    files = [path for path in held.root.iterdir() if path.is_file()]
+    assert {path.name for path in files} == {"etcd.log", "etcd.pid", "lock", "stopped-in-order"}
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
+    assert held.log.read_text() == "of an older version\nmore\n"
+
+
 def test_lock(held: DataDir) -> None:
     other = DataDir(held.root)
     with pytest.raises(DirectoryInUse, match=f"process {os.getpid()}"):

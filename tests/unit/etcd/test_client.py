@@ -68,17 +68,6 @@ async def test_guards(count: int) -> None:
         assert await etcd.create(b"/k", b"1") == WriteResult(True, 5)
 
 
-async def test_txn_of_several_keys() -> None:
-    mini = Mini()
-    async with client(mini) as etcd:
-        done = await etcd.txn([(b"/a", 0), (b"/b", 0)], puts=[(b"/a", b"1"), (b"/b", b"2")])
-        assert done == WriteResult(True, 2)
-        assert await etcd.txn([(b"/a", 0), (b"/b", 2)], deletes=[b"/a"]) == WriteResult(False, 2, None, (2, 2))
-        mini.faults.append(Fault(messages.TXN, LOST))
-        with pytest.raises(UnknownOutcome):
-            await etcd.txn([(b"/a", 2)], deletes=[b"/a"])
-
-
 # -- a write whose answer was lost: name → (verb, applied, what others did meanwhile, what comes out)
 
 IN_DOUBT = {

@@ -127,7 +127,7 @@ async def test_fragments_never_split_a_revision(size: int) -> None:
     mini = Mini(fragments=size)
     async with client(mini) as etcd:
         for _ in range(3):
-            await etcd.txn([], puts=[(b"/a", b"1"), (b"/b", b"1"), (b"/c", b"1")])
+            mini.put_all({b"/a": b"1", b"/b": b"1", b"/c": b"1"})
         heard = Listener()
         heard.watch(etcd, 2)
         await asyncio.sleep(1)
@@ -451,7 +451,7 @@ def test_every_change_once_and_in_order(steps: list[str]) -> None:
                 elif step == "delete" and b"/k" in mini.kvs:
                     mini.delete(b"/k")
                 elif step == "pair":
-                    await etcd.txn([], puts=[(b"/a", b"1"), (b"/b", b"2")])
+                    mini.put_all({b"/a": b"1", b"/b": b"2"})
                 elif step == "cut":
                     mini.cut()
                 elif step == "wait":

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from apiext import limits
 from apiext.auth import certificates
 from apiext.http import server
 from tests.unit.http.support import COLLECTION, Shelf, connected, on_uvloop, serving
@@ -47,7 +48,7 @@ async def test_a_plain_request_is_told_that_tls_is_spoken(tmp_path: Path) -> Non
 async def test_a_connection_without_tls_has_an_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
-    monkeypatch.setattr(server, "_HANDSHAKE", 0.3)
+    monkeypatch.setattr(limits, "HANDSHAKE", 0.3)
     tls, _ = contexts(tmp_path)
     async with serving(Shelf(), tls=tls) as listening, connected(listening) as client:
         client.writer.write(sent)

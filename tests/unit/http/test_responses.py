@@ -40,7 +40,11 @@ def test_head_with_more() -> None:
 
 def test_old_clients_are_told_that_the_connection_stays() -> None:
     head = responses.head(Reply(200), b"", "x", close=False, length=0, version=(1, 0))
+    assert head.startswith(b"HTTP/1.0 200 OK\r\n")
     assert b"Connection: keep-alive\r\n" in head
+    head = responses.head(Reply(404), b"", "x", close=True, length=0, version=(1, 0))
+    assert head.startswith(b"HTTP/1.0 404 Not Found\r\n")
+    assert b"Connection" not in head
 
 
 def test_not_modified_has_no_length() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import socket
 import ssl
 from pathlib import Path
 
@@ -377,13 +378,18 @@ async def test_clients_that_leave_are_no_news(caplog: pytest.LogCaptureFixture) 
 async def test_what_is_cancelled_at_the_end_is_no_fault(
     query: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("apiext.http.server._CLOSE", 0.01)
+    monkeypatch.setattr(limits, "SHUTDOWN_CLOSE", 0.01)
     shelf = Shelf(gate=asyncio.Event())
     async with serving(shelf) as server, connected(server) as client:
         client.send("GET", COLLECTION + query)
         await until(lambda: bool(shelf.calls))
         await server.wait_closed(drain=0.0)
     assert caplog.messages == ["1 requests were still under way at the end"]
+
+
+def _is_closed(port: int) -> bool:
+    with socket.socket() as asking:
+        return asking.connect_ex(("127.0.0.1", port)) != 0
 
 
 @pytest.mark.rows("LIM-003")
@@ -399,7 +405,7 @@ async def test_shutdown_finishes_what_is_under_way() -> None:
         assert (await idle.ask("GET", "/readyz")).code == 500
         async with asyncio.TaskGroup() as group:
             group.create_task(server.wait_closed())
-            await until(lambda: not server.accepting)
+            await until(lambda: _is_closed(server.port))
             with pytest.raises(ConnectionRefusedError):
                 await asyncio.open_connection("127.0.0.1", server.port)
             assert shelf.gate is not None
@@ -418,7 +424,7 @@ async def test_shutdown_serves_who_has_just_come() -> None:
         await until(lambda: bool(server.connections))
         async with asyncio.TaskGroup() as group:
             group.create_task(server.wait_closed())
-            await until(lambda: not server.accepting)
+            await until(lambda: _is_closed(server.port))
             assert (await client.ask("GET", f"{COLLECTION}/a")).code == 200
         assert await asyncio.wait_for(client.reader.read(), 20) == b""
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from apiext.testing.documents import read
+from apiext.testing.documents import check_name, read
 
 
 def manifest(kind: str, name: str = "") -> dict[str, Any]:
@@ -89,3 +89,13 @@ def test_what_is_no_object_is_told_with_its_file(tmp_path: Path, text: str) -> N
         read(file)
     with pytest.raises(ValueError, match="an object: no object"):
         read({"kind": "A"})
+
+
+@pytest.mark.parametrize(
+    ("metadata", "says"),
+    [({"generateName": "x-"}, "Widget x-: "), ({"name": ""}, "Widget: "), (None, "Widget: "), ([], "Widget: ")],
+)
+def test_what_is_applied_has_a_name(metadata: Any, says: str) -> None:
+    check_name(manifest("Widget"))
+    with pytest.raises(ValueError, match=f"^{says}apply needs metadata.name$"):
+        check_name({**manifest("Widget"), "metadata": metadata})

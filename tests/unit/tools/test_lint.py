@@ -105,8 +105,11 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         "file": str(wrong), "line": 14, "severity": "error", "name": "foos.example.com",
         "field": "spec.validation.openAPIV3Schema.type", "message": first["message"],
     }  # fmt: skip
-    assert lint.run(["lint", str(other)]) == 0
-    assert "no CustomResourceDefinition in it" in capsys.readouterr().err
+    assert lint.run(["lint", str(other), str(good)]) == 0
+    assert capsys.readouterr().err == f"apiext: {other}: no CustomResourceDefinition in it\n"
+    for more in ([], ["--quiet"], [str(other)], ["-o", "json"]):
+        assert lint.run(["lint", str(other), *more]) == 1, "nothing was judged"
+        assert "no CustomResourceDefinition in " in capsys.readouterr().err
     assert lint.run(["lint", str(tmp_path / "missing.yaml")]) == 1
     assert "No such file" in capsys.readouterr().err
     with pytest.raises(SystemExit) as ended:

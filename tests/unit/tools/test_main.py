@@ -143,12 +143,26 @@ def test_a_shell_completes_commands_and_flags(capsys: pytest.CaptureFixture[str]
         (("kubeconfig", "m"), "merge"),
         (("serve", "--etcd-ca"), "--etcd-cafile"),
         (("--ready-f",), "--ready-file"),
-        (("crd", ""), "lint"),
+        (("crd", "l"), "lint"),
+        (("crd", "lint", "--f"), "--field-validation"),
+        (("crd", "--f"), ""),
+        (("serve", "--conf"), "--config"),
+        (("--insecure", "--conf"), "--config"),
+        (("serve", "--port=1", "--quiet", "--conf"), "--config"),
+        (("config", "print", "--conf"), "--config"),
+        (("migrate", "--al"), "--all --allow-loss"),
+        (("migrate", "crontabs", "--para"), "--parallel"),
+        (("kubeconfig", "print", "--k"), ""),
+        (("kubeconfig", "merge", "--k"), "--kubeconfig"),
+        (("envtest-assets", "--he"), "--help"),
+        (("completion", "z"), "zsh"),
+        (("check", "--caf"), "--cafile"),
+        (("version", "--out"), "--output"),
     ):
         line = " ".join(f"'{word}'" for word in ("apiext", *words))
         asked = f'{script}\nCOMP_WORDS=({line}); COMP_CWORD={len(words)}; _apiext; echo "${{COMPREPLY[@]}}"'
         done = subprocess.run(["bash", "-c", asked], capture_output=True, text=True, timeout=20, check=True)
-        assert done.stdout.split() == [expected], words
+        assert done.stdout.split() == expected.split(), words
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -157,6 +171,7 @@ def test_every_shell_is_told_every_command_and_flag(shell: str, capsys: pytest.C
     words = set(re.split(r"[^a-z0-9-]+", capsys.readouterr().out.replace("-l ", "--")))
     assert program.COMMANDS.keys() <= words
     assert {option for flag in cli.FLAGS for option in flag.options if option.startswith("--")} <= words
+    assert {"--config", "--allow-loss", "--field-validation", "--kubeconfig", "--cafile", "--output"} <= words
 
 
 def test_the_configuration_is_printed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ from apiext import limits
 from apiext.admission.attributes import Attributes, Form, Requester
 from apiext.admission.metrics import Metrics
 from apiext.catalog.admission_cel import REQUEST_RESOURCE
-from apiext.cel.dynamic import dynamic
+from apiext.cel.dynamic import DynamicMap, dynamic
 from apiext.cel.environment import PER_CALL_LIMIT, Evaluation, Program
 from apiext.cel.evaluation import Limit
 from apiext.cel.library.authorization import Authorize, Question, authorizer, resource_check
@@ -39,11 +39,16 @@ def variables(
     return {
         "object": dynamic(new),
         "oldObject": dynamic(old),
-        "request": request(attributes, form),
+        "request": DynamicMap(_request(attributes, form)),
         "namespaceObject": None,
         "authorizer": authorizer(authorize),
         REQUEST_RESOURCE: resource_check(authorize, asked),
     }
+
+
+def _request(attributes: Attributes, form: Form) -> dict[str, Any]:
+    """Return the request as expressions see it: what an AdmissionReview says later is there, and empty."""
+    return {"uid": "", **request(attributes, form), "object": None, "oldObject": None}
 
 
 def request(attributes: Attributes, form: Form) -> dict[str, Any]:
@@ -137,13 +142,14 @@ class Conditions:
     async def match(self, known: Mapping[str, Any], type: str, operation: str, metrics: Metrics) -> bool:
         """Tell whether all conditions hold; ConditionError when some failed and failures are not to be ignored.
 
-        A condition that is false decides, whatever failed before, and conditions see the resource that was asked for,
-        though objects and kind are the hook's (plugin/webhook/matchconditions).
+        A condition that is false decides, whatever failed before. Conditions see no namespace, and the resource that
+        was asked for, though objects and kind are the hook's (plugin/webhook/matchconditions).
         """
         if not self.programs:
             return True
-        request = known["request"]
-        known = {**known, "request": {**request, "resource": request["requestResource"]}}
+        request = known["request"].raw
+        asked = DynamicMap({**request, "resource": request["requestResource"]})
+        known = {**known, "request": asked, "namespaceObject": None}
         began, faults, excluded = perf_counter(), list[str](), False
         try:
             excluded = not await self._all(known, faults)

@@ -7,7 +7,7 @@ from apiext import limits
 from apiext.admission.calls import Surroundings
 from apiext.catalog.converted import NeedsConversion
 from apiext.catalog.served import Catalog, LiveCatalog, ServedResource, ServedVersion
-from apiext.documents.document import View
+from apiext.documents.document import Document, View
 from apiext.meta.selectors import LabelSelector, SelectorError
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.store import Entry, StoreError
@@ -37,7 +37,8 @@ class Params:
     ) -> list[View | None]:
         """Return the objects that a binding means, one None when it uses none; raises ConfigurationError.
 
-        ``kind`` are apiVersion and kind of the policy, ``namespace`` is that of the write, empty when it has none.
+        Those of built-in kinds are as ``as_go`` has them. ``kind`` are apiVersion and kind of the policy, ``namespace``
+        is that of the write, empty when it has none.
         """
         if kind is None:
             return [None]
@@ -89,9 +90,21 @@ class Params:
 
     async def _document(self, resource: ServedResource, served: ServedVersion, entry: Entry) -> View:
         try:
-            return served.decode(entry.raw, entry.revision)
+            found = served.decode(entry.raw, entry.revision)
         except NeedsConversion as need:
             return await self._around.convert(resource, need.document, need.api_version)
+        return as_go(found) if served.typed and served.group not in _NO_CLIENT else found
+
+
+_NO_CLIENT = frozenset(("apiextensions.k8s.io", "apiregistration.k8s.io"))
+"""Groups whose Go types upstream's own client does not know, so that their objects are plain data to it."""
+
+
+def as_go(document: View) -> Document:
+    """Return an object as upstream holds one of a Go type: without its kind, and its managers are not kept."""
+    found = {name: value for name, value in document.items() if name not in ("apiVersion", "kind")}
+    metadata = document.get("metadata") or {}
+    return {**found, "metadata": {name: value for name, value in metadata.items() if name != "managedFields"}}
 
 
 def _by_kind(catalog: Catalog) -> dict[tuple[str, str], tuple[ServedResource, ServedVersion]]:

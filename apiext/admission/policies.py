@@ -1,6 +1,6 @@
 """What the plug-ins of policies share: which are about a write, and what they deny (plugin/policy/generic)."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -10,7 +10,7 @@ from apiext.admission.attributes import NAMESPACES, Attributes, Form
 from apiext.admission.calls import Surroundings
 from apiext.admission.expressions import variables
 from apiext.admission.hooks import Live
-from apiext.admission.params import ConfigurationError, Params
+from apiext.admission.params import ConfigurationError, Params, as_go
 from apiext.admission.policy import Binding, Policy
 from apiext.admission.versions import Shown
 from apiext.cel.dynamic import dynamic
@@ -157,7 +157,8 @@ class Case(Generic[C]):
         """Return what expressions see of the write besides parameters; raises NoNamespace."""
         attributes = self.attributes
         known = variables(attributes, form, shown.new, shown.old, partial(self.around.authorize, attributes.user))
-        known["namespaceObject"] = await self.namespace()
+        namespace = await self.namespace()
+        known["namespaceObject"] = dynamic(as_go(namespace)) if namespace is not None else None
         return known
 
     async def namespace(self) -> View | None:
@@ -177,6 +178,6 @@ class Case(Generic[C]):
         return status.forbidden(self.attributes.resource, self.attributes.told_name, messages[0], causes)
 
 
-def with_param(known: dict[str, Any], policy: Policy[Any], param: View | None) -> dict[str, Any]:
+def with_param(known: Mapping[str, Any], policy: Policy[Any], param: View | None) -> dict[str, Any]:
     """Return what expressions see with a parameter."""
-    return {**known, "params": dynamic(param)} if policy.param_kind is not None else known
+    return {**known, "params": dynamic(param)} if policy.param_kind is not None else {**known}

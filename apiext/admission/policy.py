@@ -10,7 +10,9 @@ from apiext.admission.expressions import Budget, Conditions, evaluate, fault_of
 from apiext.admission.hooks import conditions_of
 from apiext.admission.matching import Criteria, rule_of, selector_of
 from apiext.catalog.admission_cel import compiled, environment
+from apiext.cel.composed import Composed
 from apiext.cel.environment import Environment, Program
+from apiext.cel.escaping import unescape
 from apiext.cel.types import DYN, Type
 from apiext.cel.values import Fault, Value
 from apiext.documents.document import View
@@ -112,8 +114,8 @@ class Work:
     """One policy at work on one write: values of variables as they are needed, and the budget."""
 
     def __init__(self, policy: Policy[Any], known: Mapping[str, Any]) -> None:
-        self._there: dict[str, Value] = dict.fromkeys(policy.variables, True)  # what has() sees of variables
-        self._known = {**known, "variables": self._there} if policy.variables else dict(known)
+        self._values: dict[str, Value] = {}
+        self._known = {**known, "variables": Composed(self._values)} if policy.variables else dict(known)
         self._waiting = dict(policy.variables)
         self.budget = Budget(limits.ADMISSION_EXPRESSIONS)
         self._turn = Turn()
@@ -135,9 +137,10 @@ class Work:
             if name not in self._waiting:
                 continue
             _, own = self._waiting.pop(name)
-            value = self._known[f"variables.{name}"] = await self._variable(name, own)
-            if value is not None:  # which has() would take for nothing there
-                self._there[name] = value
+            value = self._values[name] = await self._variable(name, own)
+            if unescape(name) != name:
+                value = Fault(f"no such key: {name}")  # upstream looks for it by its unescaped name
+            self._known[f"variables.{name}"] = value
 
     async def _variable(self, name: str, program: Compiled) -> Value:
         """Return the value of a composed variable, or the fault that whoever uses it meets."""

@@ -66,10 +66,13 @@ class _Review:
             shown = await self._versions.shown(use.form)
         except StatusError as error:
             raise ConfigurationError(f"failed to convert object version: {error}") from error
-        known = await case.known(use.form, shown)
+        known, kind = await case.known(use.form, shown), policy.param_kind
         for param in params:
             await case.turn.give()
-            seen = with_param(known, policy, param)
+            named = (
+                {"apiVersion": kind[0], "kind": kind[1], **param} if param is not None and kind is not None else param
+            )
+            seen = with_param(known, policy, named)
             verdict = await judge(policy, seen, case.attributes.operation, case.around.metrics)
             for decision in verdict.decisions:
                 self._act(use, decision)

@@ -8,9 +8,17 @@ from apiext import limits
 from apiext.admission.expressions import Budget, ConditionError, OutOfBudget
 from apiext.admission.metrics import Metrics
 from apiext.admission.policy import Compiled, Policy, Within, Work, policy_of
-from apiext.catalog.admission_cel import BOOL, TEXT, TEXT_OR_NULL, compiled
-from apiext.cel.environment import Environment
+from apiext.catalog.admission_cel import BOOL, REQUEST_RESOURCE, TEXT, TEXT_OR_NULL, compiled
+from apiext.cel.dynamic import DynamicMap
+from apiext.cel.environment import PER_CALL_LIMIT, Environment
+from apiext.cel.values import Value
 from apiext.documents.document import View
+
+_ASKING = frozenset(("authorizer", REQUEST_RESOURCE))
+_OF_NAMESPACE = frozenset((
+    "annotations", "creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "finalizers", "generateName",
+    "generation", "labels", "name", "namespace", "resourceVersion", "uid",
+))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +93,12 @@ async def judge(policy: Policy[Validations], known: Mapping[str, Any], operation
             return Verdict()
     except ConditionError as error:
         return _failed(policy, str(error))
-    work = _Judgement(policy, known)
     verdict = Verdict()
     try:
-        verdict.decisions = await work.judge()
-        work.budget = Budget(limits.ADMISSION_EXPRESSIONS)  # annotations have a budget of their own
+        verdict.decisions = await _decisions(policy, _seen(known))
+        work = Work(policy, _told(known))
         for key, text, program in policy.content.annotations:
-            await work.annotate(verdict, key, text, program)
+            await _annotate(policy, work, verdict, key, text, program)
     except OutOfBudget as error:
         return _failed(policy, str(error))
     return verdict
@@ -101,48 +108,72 @@ def _failed(policy: Policy[Validations], text: str) -> Verdict:
     return Verdict() if policy.ignore else Verdict([Decision(text)])
 
 
-class _Judgement(Work):
-    """One validating policy at work on one write."""
+def _seen(known: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what validations see: of the namespace only what upstream has decided to show."""
+    namespace = known.get("namespaceObject")
+    if namespace is None:
+        return known
+    metadata = namespace.raw.get("metadata") or {}
+    shown = {name: value for name, value in metadata.items() if name in _OF_NAMESPACE}
+    return {**known, "namespaceObject": DynamicMap({**namespace.raw, "metadata": shown})}
 
-    def __init__(self, policy: Policy[Validations], known: Mapping[str, Any]) -> None:
-        super().__init__(policy, known)
-        self._policy = policy
 
-    async def judge(self) -> list[Decision]:
-        """Return what is wrong: every expression is evaluated first, then the messages of those that are not true."""
-        validations = self._policy.content.validations
-        found = [await self.run(one.text, one.program) for one in validations]
-        told = [""] * len(found)
-        try:
-            for index, (value, fault) in enumerate(found):
-                if not fault and value is not True:
-                    told[index] = await self._told(validations[index])
-        except OutOfBudget as error:  # upstream: then no result stands, not even one that is true
-            found = [(None, fault or f"failed messageExpression: {error}") for _, fault in found]
-        decisions = []
-        for index, (one, (value, fault)) in enumerate(zip(validations, found, strict=True)):
-            if fault and not self._policy.ignore:
-                decisions.append(Decision(fault, index=index))
-            elif not fault and value is not True:
-                message = told[index] or one.message or f"failed expression: {one.text.strip()}"
-                decisions.append(Decision(message, one.reason, index))
-        return decisions
+def _told(known: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what messages and annotations see: nobody to ask, though annotations are compiled as if there were."""
+    return {name: value for name, value in known.items() if name not in _ASKING}
 
-    async def _told(self, validation: Validation) -> str:
-        """Return what the messageExpression makes, empty when it makes nothing of use."""
-        if validation.teller is None:
-            return ""
-        value, fault = await self.run("", validation.teller)
-        if fault or not isinstance(value, str):
-            return ""
-        text = value.strip()
-        return "" if len(text.encode()) > limits.ADMISSION_MESSAGE or "\n" in text else text
 
-    async def annotate(self, verdict: Verdict, key: str, text: str, program: Compiled) -> None:
-        """Add an audit annotation, or the error of one that cannot be made."""
-        value, fault = await self.run(text, program)
-        if fault:
-            if not self._policy.ignore:
-                verdict.errors.append(Decision(fault))
-        elif isinstance(value, str) and value.strip():
-            verdict.annotations.append((key, value.strip()[: limits.ADMISSION_ANNOTATION]))
+async def _decisions(policy: Policy[Validations], known: Mapping[str, Any]) -> list[Decision]:
+    """Return what is wrong: every expression is evaluated first, then the messages."""
+    work, validations = Work(policy, known), policy.content.validations
+    found = [await work.run(one.text, one.program) for one in validations]
+    messages = [""] * len(found)
+    try:
+        messages = await _messages(policy, _told(known), found, work.budget)
+    except OutOfBudget as error:  # upstream: then no result stands, not even one that is true
+        found = [(None, fault or f"failed messageExpression: {error}") for _, fault in found]
+    decisions = []
+    for index, (one, (value, fault)) in enumerate(zip(validations, found, strict=True)):
+        if fault and not policy.ignore:
+            decisions.append(Decision(fault, index=index))
+        elif not fault and value is not True:
+            message = messages[index] or one.message or f"failed expression: {one.text.strip()}"
+            decisions.append(Decision(message, one.reason, index))
+    return decisions
+
+
+async def _messages(
+    policy: Policy[Validations], known: Mapping[str, Any], found: Sequence[tuple[Value, str]], budget: Budget
+) -> list[str]:
+    """Return what the messageExpressions make, empty where nothing of use; of what is left of the budget.
+
+    Those that nobody is to read count all the same, but are made only where their cost could matter.
+    """
+    work = Work(policy, known)
+    work.budget = budget
+    tellers = [one.teller for one in policy.content.validations]
+    most = (len(policy.variables) + sum(one is not None for one in tellers)) * PER_CALL_LIMIT
+    made = [""] * len(tellers)
+    for index, (teller, (value, fault)) in enumerate(zip(tellers, found, strict=True)):
+        asked = not fault and value is not True
+        if teller is not None and (asked or most > budget.left):
+            made[index] = _text(*await work.run("", teller))
+    return made
+
+
+def _text(value: Value, fault: str) -> str:
+    """Return a message as it was made, empty when it is of no use."""
+    text = "" if fault or not isinstance(value, str) else value.strip()
+    return "" if len(text.encode()) > limits.ADMISSION_MESSAGE or "\n" in text else text
+
+
+async def _annotate(
+    policy: Policy[Validations], work: Work, verdict: Verdict, key: str, text: str, program: Compiled
+) -> None:
+    """Add an audit annotation, or the error of one that cannot be made."""
+    value, fault = await work.run(text, program)
+    if fault:
+        if not policy.ignore:
+            verdict.errors.append(Decision(fault))
+    elif isinstance(value, str) and value.strip():
+        verdict.annotations.append((key, value.strip()[: limits.ADMISSION_ANNOTATION]))

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from functools import cache
 
-from apiext.cel import types
+from apiext.cel import composed, types
 from apiext.cel.base import Extension
 from apiext.cel.constructed import OPEN, PATCH, Shape
 from apiext.cel.declared import Declared
@@ -69,6 +69,8 @@ def _namespace() -> Declared:
 
 REQUEST = _request()
 NAMESPACE = _namespace()
+_OBJECTS = (REQUEST, NAMESPACE)  # types that are checked; their data is read as it is
+_VARIABLES = types.object_named(composed.TYPE_NAME)
 
 
 def _shape(name: str) -> Shape | None:
@@ -97,8 +99,9 @@ def environment(
     """
     if variables is None:
         return _plain(params, authorizer, version, patches)
-    known = _globals(params, authorizer) | _composed(variables)
-    return Environment(known, version=version, extension=_PATCHING if patches else None)
+    known = {**_globals(params, authorizer), **_composed(variables)}
+    extension = _PATCHING if patches else None
+    return Environment(known, version=version, extension=extension, objects=(*_OBJECTS, _whole(variables)))
 
 
 def typed_environment(
@@ -109,17 +112,21 @@ def typed_environment(
     As upstream has it, authorizer.requestResource is not known there.
     """
     known: dict[str, Declared | Type] = {"object": shown, "oldObject": shown, "authorizer": AUTHORIZER}
-    known |= {"namespaceObject": NAMESPACE, "request": REQUEST}
+    known |= {"namespaceObject": NAMESPACE.type(), "request": REQUEST.type()}
     if params is not None:
         known["params"] = params
-    return Environment(known | _composed(variables))
+    return Environment({**known, **_composed(variables)}, objects=(*_OBJECTS, _whole(variables)))
 
 
-def _composed(variables: Mapping[str, Type]) -> dict[str, Declared | Type]:
-    """Return composed variables as expressions name them, and what they are fields of, which only ``has`` looks at."""
-    fields = dict.fromkeys(variables, _DYN)
-    whole = Declared("object", "kubernetes.variables", fields, fields)
-    return {"variables": whole, **{f"variables.{name}": _kept(kind) for name, kind in variables.items()}}
+def _composed(variables: Mapping[str, Type]) -> dict[str, Type]:
+    """Return composed variables as expressions name them, and what they are fields of."""
+    return {"variables": _VARIABLES, **{f"variables.{name}": _kept(kind) for name, kind in variables.items()}}
+
+
+def _whole(variables: Mapping[str, Type]) -> Declared:
+    """Return the type of what composed variables are fields of."""
+    fields = {name: Declared("dyn", known=_kept(kind)) for name, kind in variables.items()}
+    return Declared("object", _VARIABLES.name, fields, fields)
 
 
 def _kept(kind: Type) -> Type:
@@ -131,12 +138,13 @@ def _kept(kind: Type) -> Type:
 
 @cache
 def _plain(params: bool, authorizer: bool, version: str, patches: bool) -> Environment:
-    return Environment(_globals(params, authorizer), version=version, extension=_PATCHING if patches else None)
+    extension = _PATCHING if patches else None
+    return Environment(_globals(params, authorizer), version=version, extension=extension, objects=_OBJECTS)
 
 
-def _globals(params: bool, authorizer: bool) -> dict[str, Declared | Type]:
-    known: dict[str, Declared | Type] = {
-        "object": types.DYN, "oldObject": types.DYN, "namespaceObject": NAMESPACE, "request": REQUEST,
+def _globals(params: bool, authorizer: bool) -> dict[str, Type]:
+    known = {
+        "object": types.DYN, "oldObject": types.DYN, "namespaceObject": NAMESPACE.type(), "request": REQUEST.type(),
     }  # fmt: skip
     if params:
         known["params"] = types.DYN

@@ -2,6 +2,7 @@
 
 import math
 
+from apiext.cel.composed import Composed
 from apiext.cel.constructed import Open, Patch, field, natural
 from apiext.cel.dynamic import dynamic
 from apiext.cel.evaluation import Frame, Step, Tracker
@@ -43,7 +44,7 @@ def lookup(value: Value, key: Value, if_present: bool) -> Value:
     """Return the element, entry or field of a key."""
     if isinstance(value, Fault):
         return Fault(value.message)
-    if is_map(value):
+    if is_map(value) or type(value) is Composed:
         found = value.find(key)
         if type(found) is Fault:
             return found

@@ -20,7 +20,7 @@ class Declared:
     (data that no type describes). fields: by the names that expressions use. properties: all that data of the object
     may have, by their names in the data. max_elements: most characters, elements or entries, for estimates.
     format: date or date-time of a timestamp; one without stays the text that it is in the data.
-    list_type: atomic, set or map, with list_keys.
+    list_type: atomic, set or map, with list_keys. known: the type of data that is only checked, not read.
     """
 
     kind: str
@@ -33,9 +33,12 @@ class Declared:
     list_type: str = "atomic"
     list_keys: tuple[str, ...] = ()
     nullable: bool = False
+    known: Type | None = None
 
     def type(self) -> Type:
         """Return the type that expressions see."""
+        if self.known is not None:
+            return self.known
         if self.kind == "object":
             return types.object_named(self.name)
         if self.kind == "list":

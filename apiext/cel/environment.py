@@ -1,6 +1,6 @@
 """Where expressions are compiled: declared variables and a version of the language."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from apiext.cel import types
@@ -69,7 +69,8 @@ class Environment:
 
     variables: name to a Declared, or to a plain Type. optional: names whose values may be missing; they are seen as
     optional values. version: "stored" for all of the language, "new" for what the version before knows, too.
-    extension: functions and types beyond those that all know.
+    extension: functions and types beyond those that all know. objects: object types whose fields are known, of
+    variables of a plain Type.
     """
 
     def __init__(
@@ -79,15 +80,16 @@ class Environment:
         optional: frozenset[str] = frozenset(),
         version: str = "stored",
         extension: Extension | None = None,
+        objects: Iterable[Declared] = (),
     ) -> None:
         self.base = base(version, extension)
         self.declared = {name: kind for name, kind in variables.items() if isinstance(kind, Declared)}
         self.optional = optional
         self.variables: dict[str, Type] = {}
         self.objects: dict[str, Declared] = {}
+        for declared in (*objects, *self.declared.values()):
+            self.objects |= declared.objects()
         for name, kind in variables.items():
-            if isinstance(kind, Declared):
-                self.objects |= kind.objects()
             found = kind.type() if isinstance(kind, Declared) else kind
             self.variables[name] = types.optional_of(found) if name in optional else found
 

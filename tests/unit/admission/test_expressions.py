@@ -71,7 +71,7 @@ async def test_what_expressions_see(text: str) -> None:
         "object": dynamic(DOCUMENT),
         "oldObject": dynamic(DOCUMENT),
         "namespaceObject": None,
-        "request": {"name": "a", "userInfo": {"groups": ["g"]}, "options": {"fieldManager": "me"}},
+        "request": dynamic({"name": "a", "userInfo": {"groups": ["g"]}, "options": {"fieldManager": "me"}}),
     }
     found = await evaluate(program(text), known, Budget(10_000))
     assert (found.error, found.value) == (None, True)

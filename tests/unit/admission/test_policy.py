@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from apiext.admission.metrics import Metrics
+from apiext.admission.policy import Compiled, Work
 from apiext.admission.validations import compile_policy, judge
 from apiext.cel.dynamic import dynamic
 
@@ -53,3 +54,59 @@ async def test_variables_are_there_if_they_can_be_evaluated() -> None:
         (1, "expression 'has(variables.b) && variables.b' resulted in error: composited variable \"b\" fails to "
          f"evaluate: {fault}"),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("units", "found"), [(10_000, []), (20, [(0, f"failed messageExpression: {OVER}")]), (2, [(0, OVER)])]
+)
+async def test_messages_that_nobody_reads_cost(
+    units: int, found: list[tuple[int, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("apiext.limits.ADMISSION_EXPRESSIONS", units)
+    assert await decided([{"expression": "object.x == 1", "messageExpression": f"string({LONG})"}]) == found
+
+
+async def test_messages_that_nobody_reads_are_not_made_where_there_is_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    async def run(self: Work, text: str, program: Compiled) -> tuple[Any, str]:
+        made.append(text)
+        return await Work.run(self, text, program)
+
+    monkeypatch.setattr("apiext.admission.validations.Work", type("Noted", (Work,), {"run": run}))
+    spec = [
+        {"expression": "object.x == 1", "messageExpression": "'a'"},
+        {"expression": "object.x == 2", "messageExpression": "'b'"},
+    ]
+    assert await decided(spec) == [(1, "b")]
+    assert made == ["object.x == 1", "object.x == 2", ""]
+
+
+@pytest.mark.parametrize(("units", "denied"), [(10_000, False), (200, False), (100, True)])
+async def test_annotations_have_a_budget_of_their_own(
+    units: int, denied: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("apiext.limits.ADMISSION_EXPRESSIONS", units)
+    notes = [{"key": "a", "valueExpression": f"string({LONG})"}]
+    assert await decided([{"expression": LONG}], auditAnnotations=notes) == ([(0, OVER)] if denied else [])
+
+
+async def test_variables_are_fields_of_no_map() -> None:
+    variables = [{"name": name, "expression": text} for name, text in (("n", "null"), ("s", "'x'"), ("a__dot__b", "1"))]
+    rows = [
+        ("variables.?n.hasValue()", ""),
+        ("dyn(variables)['n'] == null", ""),
+        ("type(variables) != type({}) && type(variables) != type(1)", ""),
+        ("variables == variables", ""),
+        ("dyn(variables) == {}", "no such overload"),
+        ("'s' in dyn(variables)", "no such overload"),
+        ("size(dyn(variables)) == 3", "no such overload: size"),
+        ("dyn(variables)[1] == 1", "no such overload"),
+        ("variables.a__dot__b == 1", "no such key: a__dot__b"),
+        ("!has(variables.a__dot__b)", ""),
+    ]
+    found = dict(await decided([{"expression": text} for text, _ in rows], variables=variables))
+    wanted = {
+        index: f"expression '{text}' resulted in error: {fault}" for index, (text, fault) in enumerate(rows) if fault
+    }
+    assert found == wanted

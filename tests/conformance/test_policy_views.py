@@ -1,0 +1,99 @@
+"""What each kind of expression of a policy sees: rows that kube-apiserver is judged by, too."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.admission import (
+    BINDINGS,
+    MUTATING_BINDINGS,
+    MUTATING_POLICIES,
+    POLICIES,
+    document,
+    json_patch,
+    settled,
+    stored,
+)
+from tests.support.cases import Case, case_name, read
+from tests.support.http_client import Answer, Client
+from tests.support.processes import Server
+
+NAMESPACES = "/api/v1/namespaces"
+ROWS = [Case(row) for row in read(Path(__file__).with_name("policy_views.yaml"))]
+
+
+@pytest.fixture(scope="module")
+def namespace(server: Server) -> Iterator[str]:
+    """A namespace with labels, annotations and an owner."""
+    api, name = Client(server.url), f"views-{secrets.token_hex(4)}"
+    uid = api.get(f"{NAMESPACES}/default").expect(200)["metadata"]["uid"]
+    owner = {"apiVersion": "v1", "kind": "Namespace", "name": "default", "uid": uid}
+    metadata = {"name": name, "labels": {"a": "b"}, "annotations": {"c": "d"}, "ownerReferences": [owner]}
+    api.post(NAMESPACES, {"metadata": metadata}).expect(201)
+    param = {"metadata": {"name": "param"}, "data": {"k": "v"}}
+    api.post(f"{NAMESPACES}/{name}/configmaps", param).expect(201)
+    yield name
+    api.delete(f"{NAMESPACES}/{name}")
+
+
+@contextlib.contextmanager
+def bound(api: Client, namespace: str, path: str, spec: dict[str, Any]) -> Iterator[str]:
+    """Have a policy about ConfigMaps of the namespace while the test needs it; yields its name."""
+    name = f"views-{secrets.token_hex(4)}"
+    about = {"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}
+    within = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}
+    spec = {"matchConstraints": {"resourceRules": [about], **within}, **spec}
+    binding: dict[str, Any] = {"policyName": name}
+    if "paramKind" in spec:
+        binding["paramRef"] = {"name": "param", "namespace": namespace, "parameterNotFoundAction": "Deny"}
+    if path == POLICIES:
+        binding["validationActions"] = ["Deny"]
+    bindings = BINDINGS if path == POLICIES else MUTATING_BINDINGS
+    with (
+        stored(api, path, document(path, name, spec=spec)),
+        stored(api, bindings, document(bindings, name, spec=binding)),
+    ):
+        settled(api, path)
+        yield name
+    settled(api, path)
+
+
+def created(api: Client, namespace: str) -> Answer:
+    """Create a ConfigMap of the namespace in a dry run."""
+    wanted = {"metadata": {"name": "a", "labels": {"x": "y"}}, "data": {"k": "v"}}
+    return api.post(f"{NAMESPACES}/{namespace}/configmaps", wanted, dryRun="All")
+
+
+@pytest.mark.rows("ADM-006", "ADM-020")
+@pytest.mark.parametrize("case", ROWS, ids=case_name)
+def test_views(api: Client, namespace: str, case: Case) -> None:
+    shared = {"variables": case.variables or []}
+    if case.params:
+        shared["paramKind"] = {"apiVersion": "v1", "kind": "ConfigMap"}
+    if case.makes:
+        mutation = json_patch(f"[JSONPatch{{op: 'add', path: '/data/found', value: {case.makes}}}]")
+        spec = {"reinvocationPolicy": "Never", "mutations": [mutation], **shared}
+        with bound(api, namespace, MUTATING_POLICIES, spec):
+            made = created(api, namespace).expect(201)
+        assert made["data"]["found"] == case.text
+        return
+    validation = {"expression": case.judges or "false", "message": "plain"}
+    if case.says:
+        validation["messageExpression"] = case.says
+    spec = {"validations": [] if case.notes else [validation], **shared}
+    if case.notes:
+        spec["auditAnnotations"] = [{"key": "a", "valueExpression": case.notes}]
+    if case.when:
+        spec["matchConditions"] = [{"name": "a", "expression": case.when}]
+    with bound(api, namespace, POLICIES, spec) as name:
+        answer = created(api, namespace)
+    if case.text is None:
+        answer.expect(201)
+        return
+    assert answer.expect(422)["message"].partition(f"'{name}' denied request: ")[2] == case.text

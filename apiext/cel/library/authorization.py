@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from apiext.cel.library.named_formats import FORMATS
 from apiext.cel.overloads import Implement, Library, Overload
 from apiext.cel.types import BOOL, STRING, Type, make
-from apiext.cel.values import Fault, Special, Value
+from apiext.cel.values import Fault, Special, Value, no_overload
 
 _PREFIX = "kubernetes.authorization."
 AUTHORIZER = make("object", f"{_PREFIX}Authorizer")
@@ -48,9 +48,9 @@ class Check(Special):
         self.authorize = authorize
         self.question = question
 
-    def same(self, other: Value) -> bool:
-        """Return whether the other asks the same."""
-        return isinstance(other, Check) and (self.type_name, self.question) == (other.type_name, other.question)
+    def same(self, other: Value) -> Fault:
+        """Return that it cannot be compared, not even with itself."""
+        return no_overload()
 
 
 class Decision(Special):
@@ -63,9 +63,9 @@ class Decision(Special):
         self.allowed = allowed
         self.reason = reason
 
-    def same(self, other: Value) -> bool:
-        """Return whether the other says the same."""
-        return isinstance(other, Decision) and (self.allowed, self.reason) == (other.allowed, other.reason)
+    def same(self, other: Value) -> Fault:
+        """Return that it cannot be compared, not even with itself."""
+        return no_overload()
 
 
 def authorizer(authorize: Authorize) -> Check:

@@ -122,6 +122,24 @@ async def test_questions_about_nothing(text: str, error: str) -> None:
     assert found.error == error
 
 
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("authorizer == authorizer", "no such overload"),
+        ("authorizer.path('/x').check('get') == authorizer.path('/x').check('get')", "no such overload"),
+        ("optional.of(authorizer) == optional.of(authorizer)", "no such overload"),
+        ("authorizer != authorizer", True),
+        ("authorizer in [authorizer]", False),
+        ("[authorizer] == [authorizer] && {'a': authorizer} == {'a': authorizer}", True),
+    ],
+)
+async def test_questions_cannot_be_compared(text: str, found: str | bool) -> None:
+    known = {"authorizer": authorizer(lambda _: (True, ""))}
+    made = await evaluate(program(text), known, Budget(10_000_000))
+    assert (made.error or made.value) == found
+    assert program(text).interpret(known).error == made.error
+
+
 async def test_the_budget_is_shared() -> None:
     budget = Budget(10)
     await evaluate(program("object == 1"), {"object": 1}, budget)

@@ -66,6 +66,15 @@ async def test_messages_that_nobody_reads_cost(
     assert await decided([{"expression": "object.x == 1", "messageExpression": f"string({LONG})"}]) == found
 
 
+@pytest.mark.parametrize(("units", "found"), [(500, [(0, "true")]), (300, [(0, f"failed messageExpression: {OVER}")])])
+async def test_messages_have_what_validations_leave(
+    units: int, found: list[tuple[int, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("apiext.limits.ADMISSION_EXPRESSIONS", units)
+    spec = [{"expression": f"!({LONG})", "messageExpression": f"string({LONG})"}]
+    assert await decided(spec) == found
+
+
 async def test_messages_that_nobody_reads_are_not_made_where_there_is_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
 

@@ -116,7 +116,7 @@ def _gone(call: Call, entry: Entry, old: View) -> Outcome:
         return Outcome(200, entry=entry)
     resource = call.served.group_resource
     details = {
-        "name": entry.name,
+        "name": old["metadata"].get("name"),  # upstream: what the object calls itself
         "group": resource.group,
         "kind": resource.resource,
         "uid": old["metadata"].get("uid"),

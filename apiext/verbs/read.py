@@ -170,7 +170,8 @@ async def _cut(verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan,
         return Page(revision, segments=part, token=token, remaining=_shown(part.remaining, token, selection))
     if _of_one(call, selection):
         one = collection.get(call.namespace or "", selection.name)
-        return Page(revision, entries=[one] if one is not None and selection.matches(one) else [])
+        shown = one is not None and one.name >= plan.after and selection.matches(one)
+        return Page(revision, entries=[one] if one is not None and shown else [])
     return _page_of(call, await _selected(verbs, call, collection, plan, selection))
 
 

@@ -42,6 +42,9 @@ def test_a_webhook_renames_what_an_apply_makes(api: Client, hook: Webhook, widge
     assert made["metadata"]["uid"] != other["metadata"]["uid"]
     assert api.get(widgets.path("a")).expect(200) == made
     assert api.get(widgets.path("other")).expect(200) == other
+    # upstream: what the object calls itself
+    assert api.delete(widgets.path("a")).expect(200)["details"]["name"] == "other"
+    assert api.get(widgets.path("other")).expect(200) == other
 
 
 @pytest.mark.rows("ADM-014", "SSA-001")

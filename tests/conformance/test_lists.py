@@ -128,6 +128,18 @@ def test_a_limit_says_nothing_about_a_list_of_one_object_by_its_name(api: Client
     assert item["spec"]["color"] == "red"
 
 
+@pytest.mark.rows("RV-005", "RV-007")
+@pytest.mark.parametrize(("start", "shown"), [("a\0", ["b"]), ("b", ["b"]), ("b\0", []), ("", [])])
+def test_a_list_of_one_object_begins_where_its_token_says(api: Client, start: str, shown: list[str]) -> None:
+    widgets = serve(api)
+    for name in ("a", "b", "c"):
+        widgets.create(name)
+    given = json.dumps({"v": "meta.k8s.io/v1", "rv": -1, "start": start}).encode()
+    token = base64.urlsafe_b64encode(given).decode().rstrip("=")
+    named = api.get(widgets.path(), fieldSelector="metadata.name=b", **{"continue": token})
+    assert [one["metadata"]["name"] for one in named.expect(200 if start else 400).get("items", [])] == shown
+
+
 @pytest.mark.rows("RV-005", "SEL-001")
 def test_a_selector_of_one_namespace_narrows_a_list_of_all(api: Client) -> None:
     widgets = serve(api)

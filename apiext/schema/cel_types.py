@@ -58,7 +58,7 @@ class Types:
         fields: dict[str, Declared] = {}
         properties: dict[str, Declared] = {}
         least = 2
-        for key, below in (_with_metadata(node.properties) if root else node.properties).items():
+        for key, below in (with_metadata(node.properties) if root else node.properties).items():
             escaped = escape(key)
             declared = self.declare(below, f"{name}.{escaped or key}", root=below.embedded)
             if declared is None:
@@ -116,7 +116,17 @@ _READ: Mapping[str, Callable[[Types, Structural, str, bool], Declared | None]] =
 }
 
 
-def _with_metadata(properties: Mapping[str, Structural]) -> Mapping[str, Structural]:
+def is_shown(node: Structural) -> bool:
+    """Tell whether expressions can see a node: whether ``declare`` has a type for it."""
+    while not node.int_or_string:
+        inner = node.items if node.type == "array" else node.map_values if node.type == "object" else None
+        if inner is None:
+            return node.type in _READ and node.type != "array"
+        node = inner
+    return True
+
+
+def with_metadata(properties: Mapping[str, Structural]) -> Mapping[str, Structural]:
     """Return the properties of a whole object: type and names are always there, other metadata never (CEL-003)."""
     metadata = properties.get("metadata")
     known = metadata.properties if metadata is not None else EMPTY

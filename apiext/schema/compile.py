@@ -168,7 +168,8 @@ class CompiledSchema:
         """
         scope = self._scope
         if scope is None:
-            scope = self._scope = scope_of(self.root) or False
+            scope = scope_of(self.root)
+            scope = self._scope = scope if scope is not None and scope.judges else False
         if not self.warm:
             self.growth = growth(self.root)
         if scope is False:

@@ -15,7 +15,7 @@ from apiext.documents.document import View
 from apiext.documents.quotes import go_quote
 from apiext.meta import fields
 from apiext.meta.fields import FieldError, child, invalid, item
-from apiext.schema.cel_types import ROOT_NAME, Types
+from apiext.schema.cel_types import ROOT_NAME, Types, is_shown, with_metadata
 from apiext.schema.field_paths import PathError, follow
 from apiext.schema.patience import COMPILING, VISITING, Patience, current
 from apiext.schema.ratchet import Link, keys_of
@@ -33,8 +33,7 @@ NOT_CHECKED = (
 _NO_MORE = "no further validation rules will be run"
 _OUT_OF_BUDGET = f"validation failed due to running out of cost budget, {_NO_MORE}"
 _TYPELESS = "rule compiler initialization error: failed to convert to declType for CEL validation rules"
-_HOLDERS = {"@idx": "array", "@elem": "object"}  # steps to items and values of maps, and what has these
-_PARTS = tuple(_HOLDERS)
+_PARTS = ("@idx", "@elem")  # steps to items and to values of maps
 _MISFIT = "call arguments did not match a supported operator, function or macro signature for rule"
 _OVER_LIMIT = "operation cancelled: actual cost limit exceeded"
 
@@ -78,11 +77,13 @@ class Scope:
     """A place of a schema with rules at or below it.
 
     ``declared`` is made at its first use, from that of the place above when rules stand there, too. ``type_name`` is
-    what that calls the type of this place. ``stray`` tells that it is a part of what holds none.
+    what that calls the type of this place. ``shown`` is what the type is made of, None where upstream has no type
+    for it. ``judged`` are the members whose rules count for objects, as they have a type; ``judges`` tells whether any
+    rule here counts for them.
     """
 
-    __slots__ = ("_compiled", "_declared", "items", "node", "parent", "properties", "root", "step", "stray",
-                 "type_name", "types", "uses_old", "values", "within")  # fmt: skip
+    __slots__ = ("_compiled", "_declared", "items", "judged", "judges", "node", "parent", "properties", "root", "shown",
+                 "step", "type_name", "types", "uses_old", "values", "within")  # fmt: skip
 
     def __init__(
         self, node: Structural, parent: Union["Scope", None] = None, step: str = "", *, root: bool = False
@@ -91,7 +92,8 @@ class Scope:
         self.parent = parent
         self.step = step
         self.root = root or node.embedded
-        self.stray = parent is not None and _HOLDERS.get(step, parent.node.type) != parent.node.type
+        given = node if parent is None else parent.part(step, node)
+        self.shown = given if given is not None and is_shown(given) else None
         self.within: bool = bool(node.rules) or (parent is not None and parent.within)
         self.types: Types = parent.types if parent is not None else Types()
         self.type_name = ROOT_NAME
@@ -104,12 +106,32 @@ class Scope:
         self.items = Scope(node.items, self, "@idx") if node.items is not None and has_rules(node.items) else None
         values = node.map_values
         self.values = Scope(values, self, "@elem") if values is not None and has_rules(values) else None
+        self.judged = {name: it for name, it in self.properties.items() if it.judges and it.shown is not None}
+        parts = [part for part in (self.items, self.values) if part is not None and part.judges]
+        self.judges: bool = bool(node.rules or self.judged or parts)
+
+    def part(self, step: str, node: Structural) -> Structural | None:
+        """Return what the type of a part is made of, None where the type of this place has no such part.
+
+        ``node`` is the part's own; the metadata of whole objects is seen as something else.
+        """
+        shown = self.shown
+        if step not in _PARTS and escape(step) is None:
+            return node
+        if shown is None or shown.int_or_string:
+            return None
+        if step in _PARTS:
+            holder, inside = ("array", shown.items) if step == "@idx" else ("object", shown.map_values)
+            return inside if shown.type == holder else None
+        if shown.type != "object" or shown.map_values is not None:
+            return None
+        return (with_metadata(shown.properties) if self.root else shown.properties).get(step)
 
     @property
     def declared(self) -> Declared | None:
         """The type that rules see here; None when there is none."""
         if isinstance(self._declared, bool):
-            self._declared = self._from_parent() or self.types.declare(self.node, root=self.root)
+            self._declared = self._from_parent() or self.types.declare(self.shown or self.node, root=self.root)
         return self._declared
 
     def _from_parent(self) -> Declared | None:
@@ -235,7 +257,7 @@ class Run:
         self.patience.spend(VISITING)
         place = place or NOWHERE
         if scope.node.rules:
-            compiled = [] if scope.stray else scope.compiled()
+            compiled = scope.compiled() if scope.shown is not None else []
             began = perf_counter()
             self._rules(scope, compiled, value, old, path, place)
             evaluations.observe(perf_counter() - began)
@@ -252,7 +274,7 @@ class Run:
                 self.visit(scope.values, below, old.get(name), item(path, name), place.member(name))
                 if self.budget < 0:
                     return
-        for name, inner in scope.properties.items():
+        for name, inner in scope.judged.items():
             if name in value:
                 self.visit(inner, value[name], old.get(name), child(path, name), place.member(name))
                 if self.budget < 0:
@@ -274,7 +296,7 @@ class Run:
 
     def _rules(self, scope: Scope, compiled: list[Compiled], value: Any, old: Any, path: str, place: "Place") -> None:
         kind = scope.node.type
-        if not compiled and (scope.parent is None or scope.step in _PARTS):  # upstream: not of members without a type
+        if not compiled:
             self.errors.append(invalid(path, kind, _TYPELESS))
         if compiled and self.budget <= 0:
             self._end(invalid(path, kind, _OUT_OF_BUDGET))

@@ -16,6 +16,7 @@ _MOST_CLASSES = 1_000  # \p and \P in a pattern: RE2 makes each in 26 KB
 _CLASS, _FOUND = 600, 4  # elements that making such a class, and finding one text, cost as much time as
 _OPEN = (b"missing )", b"missing ]")  # what is only wrong because the rest is cut off
 _NOWHERE = (-1, -1)
+_UNENDED = "\\x{"
 _PART = re.compile(
     r"\\Q.*?(?:\\E|\Z)|\\.|\[\^?\]?(?:\[:\^?[a-z]+:\]|\\.|[^\]\\])*\]?|(\(\?P?<[^>]*>?)|"
     r"\{((?:0|[1-9][0-9]*)(?:,(?:[1-9][0-9]*)?)?)\}",
@@ -105,6 +106,8 @@ def _refusal(told: str, pattern: str, reading: Reading) -> str:
     part = reading.given(pattern, part)
     if reason.startswith("pattern too large"):
         return "expression too large"
+    if reason == "invalid UTF-8" and pattern.endswith(_UNENDED):  # RE2 looks for a character there
+        reason, part = "invalid escape sequence", _UNENDED
     text = _GO_TEXTS.get(reason, reason)
     count = _COUNT.search(part) if text in _REPEATED else None
     if count is not None and (text == "invalid repeat count" or _is_too_much(count)):

@@ -50,7 +50,7 @@ _UNIONS = {  # what is in it and what is not, between brackets; so that both are
 }
 _UNIONS |= {"casedletter": _UNIONS["lc"], "unassigned": _UNIONS["cn"], "other": _UNIONS["c"]}
 _IGNORED = str.maketrans("", "", "_- ")
-_CLASS = re.compile(r"\\[pP](?:\{(?P<name>[^}]*)\}|(?P<letter>[^{]))", re.DOTALL)
+_CLASS = re.compile(r"\\[pP](?:\{(?P<name>[^}]*)\}|(?P<letter>[^{]|\Z))", re.DOTALL)
 _ONE = r"(?:\\x\{[^}]*\}|\\[^pP]|[^\\])"
 _INSIDE = re.compile(rf"\[:\^?[a-z]+:\]|\\[dDsSwW]|{_ONE}(?P<range>-(?=[^\]]))?", re.DOTALL)
 _END = re.compile(_ONE, re.DOTALL)
@@ -77,11 +77,17 @@ class Reading(NamedTuple):
     fault: str = ""
 
     def given(self, pattern: str, part: str) -> str:
-        """Return the part of the given pattern that a part of the rewritten one stands for."""
+        """Return the part of the given pattern that a part of the rewritten one stands for.
+
+        It never begins with a class; it may end within one, where RE2 expected characters of another kind.
+        """
         start = self.text.find(part)
+        for piece in self.pieces:
+            if piece.made[0] <= start < piece.made[1]:
+                start = self.text.find(part, piece.made[1])
         if not self.pieces or start < 0:
             return part
-        return pattern[self._before(start, 0) : self._before(start + len(part), 1)]
+        return pattern[self._before(start) : self._before(start + len(part))]
 
     def upto(self, at: int) -> str:
         """Return what is before a place of the given pattern, rewritten."""
@@ -92,11 +98,11 @@ class Reading(NamedTuple):
             moved = piece.made[1] - piece.given[1]
         return self.text[: at + moved]
 
-    def _before(self, place: int, end: int) -> int:
+    def _before(self, place: int) -> int:
         moved = 0
         for piece in self.pieces:
             if piece.made[0] < place < piece.made[1]:
-                return piece.given[end]
+                return piece.given[0] + place - piece.made[0]
             if piece.made[1] > place:
                 break
             moved = piece.given[1] - piece.made[1]

@@ -97,12 +97,15 @@ def _publishable(schema: View) -> bool:
 def _object(schema: View, v2: bool) -> Document:
     """Return a published schema with the members that all objects have."""
     found = _published(schema, v2)
-    properties = {
-        **found.get("properties", {}),
+    own: Document = {
         "apiVersion": {"description": types.API_VERSION, "type": "string"},
         "kind": {"description": types.KIND, "type": "string"},
         "metadata": _described_reference(types.METADATA, types.OBJECT_META, v2),
     }
+    declared = found.get("properties", {})
+    properties = declared | own
+    if _is_embedded(found, v2):  # a root may say so, too: then it tells what an embedded object tells
+        properties |= {name: declared[name] for name in own}
     return found | {"properties": dict(sorted(properties.items()))}
 
 
@@ -174,9 +177,13 @@ def _published(schema: View, v2: bool, in_junctor: bool = False) -> Document:
         _reduce(found, schema)
     else:
         _unfold(found)
-    if found.get(_EMBEDDED) and not (v2 and found.get(_PRESERVE)):
+    if _is_embedded(found, v2):
         _embed(found, v2)
     return found
+
+
+def _is_embedded(found: View, v2: bool) -> bool:
+    return bool(found.get(_EMBEDDED)) and not (v2 and found.get(_PRESERVE))
 
 
 def _counts(key: str, value: Any) -> bool:

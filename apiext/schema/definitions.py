@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from apiext import limits
 from apiext.documents.document import View
+from apiext.documents.quotes import go_quote
 from apiext.meta.fields import FieldError, forbidden, invalid
 from apiext.schema import defaults_check, formats, rules_of_schema, rules_of_structure
 from apiext.schema.default import Default, ready
@@ -116,4 +117,4 @@ def unknown_formats(schemas: Sequence[View | None]) -> list[str]:
 def format_warnings(new: Sequence[View | None], old: Sequence[View | None] = ()) -> list[str]:
     """Return the warnings about formats that the old schemas did not have already (UPD-009)."""
     known = frozenset(unknown_formats(old))
-    return [f'unrecognized format "{name}"' for name in unknown_formats(new) if name not in known]
+    return [f"unrecognized format {go_quote(name)}" for name in unknown_formats(new) if name not in known]

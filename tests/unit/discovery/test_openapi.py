@@ -63,6 +63,12 @@ def test_v2_is_what_was_recorded() -> None:
 def published(schema: dict[str, Any], version: str) -> Any:
     """What is published of a schema at spec.x."""
     root = {"type": "object", "properties": {"spec": {"type": "object", "properties": {"x": schema}}}}
+    kind = published_kind(root, version)
+    return kind["properties"]["spec"]["properties"]["x"] if "properties" in kind else None
+
+
+def published_kind(root: dict[str, Any], version: str) -> Any:
+    """What is published of the schema of a kind."""
     served = catalog(definition("as", "A", [{"name": "v1", "schema": {"openAPIV3Schema": root}}]))
     if version == "v2":
         document = orjson.loads(openapi_v2.document(served, VERSION).body)["definitions"]
@@ -70,8 +76,7 @@ def published(schema: dict[str, Any], version: str) -> Any:
         found = openapi_v3.document(served, PATH, VERSION)
         assert found is not None
         document = orjson.loads(found.body)["components"]["schemas"]
-    kind = document["com.example.stable.v1.A"]
-    return kind["properties"]["spec"]["properties"]["x"] if "properties" in kind else None
+    return document["com.example.stable.v1.A"]
 
 
 @pytest.mark.rows("OAS-003", "OAS-004", "OAS-005", "OAS-010")
@@ -92,6 +97,16 @@ def test_embedded_resources_say_what_they_are() -> None:
         assert found["required"] == ["kind", "apiVersion"]
         assert set(found["properties"]) == {"a", "apiVersion", "kind", "metadata"}
         assert metadata.items() <= found["properties"]["metadata"].items()
+
+
+@pytest.mark.rows("OAS-004", "OAS-005")
+@pytest.mark.parametrize("version", ["v3", "v2"])
+def test_a_root_that_is_embedded_says_what_embedded_resources_say(version: str) -> None:
+    below = {"type": "object", "x-kubernetes-embedded-resource": True, "properties": {"kind": {"type": "string"}}}
+    found, expected = published_kind(below, version), published(below, version)
+    assert found.pop("x-kubernetes-group-version-kind")
+    assert found == expected
+    assert found["properties"]["kind"]["description"].startswith("kind is a string value")
 
 
 @pytest.mark.rows("OAS-003", "OAS-005")

@@ -179,6 +179,8 @@ def test_warnings_about_formats() -> None:
     more = {"type": "object", "properties": {"b": {"type": "integer", "format": "float"}, "c": {"format": "date"}}}
     assert format_warnings([new, more, None]) == ['unrecognized format "zz"', 'unrecognized format "float"']
     assert format_warnings([new, more], [new]) == ['unrecognized format "float"']
+    odd = {"type": "string", "format": 'a"\\\n\u2028\xa0é'}
+    assert format_warnings([odd]) == [r'unrecognized format "a\"\\\n\u2028\u00a0é"']
 
 
 @pytest.mark.rows("STR-001", "CRD-028")

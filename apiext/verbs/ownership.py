@@ -23,6 +23,7 @@ from apiext.meta.options import WriteOptions
 from apiext.verbs import decoding, identity
 from apiext.verbs.call import Call
 from apiext.verbs.converting import Needed
+from apiext.verbs.metadata import wipe
 
 MEDIA_TYPE = "application/apply-patch+yaml"
 _INVALID_AFTER_ADMISSION = (
@@ -145,6 +146,13 @@ def _printable(agent: str) -> str:
 
 
 _MAX_NAME = 128
+
+
+def posted(call: Call, document: Document, options: WriteOptions, now: str) -> None:
+    """Forget what only the server may say of what is posted, and set its managedFields."""
+    if not call.endpoint.name:  # who asks for a token says which account is meant
+        wipe(document)
+    claim(call, document, options, now)
 
 
 def claim(call: Call, document: Document, options: WriteOptions, now: str) -> None:

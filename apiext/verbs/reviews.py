@@ -46,7 +46,7 @@ async def answer(verbs: Verbs, call: Call, body: Body, options: WriteOptions) ->
     if call.trail is not None:
         call.trail.requested(document)
     identity.settle_namespace(call, document)
-    ownership.claim(call, document, options, verbs.clock())
+    ownership.posted(call, document, options, verbs.clock())
     warn_of_owners(call, document, admitted=False)
     attributes = attributes_of(call, "CREATE", options, document, None)
     if not verbs.admission.still("admit", attributes.operation, attributes.resource):

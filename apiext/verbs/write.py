@@ -49,9 +49,7 @@ async def create(verbs: Verbs, call: Call, document: Document, options: WriteOpt
     """Store a new object; ``document`` is normalised. 403 under a terminating definition (DEL-004)."""
     identity.settle_namespace(call, document)
     warn_of_owners(call, document, admitted=False)
-    if not call.endpoint.name:  # who asks for a token says which account is meant
-        metadata.wipe(document)
-    await threads.run(call, ownership.claim, call, document, options, verbs.clock())
+    await threads.run(call, ownership.posted, call, document, options, verbs.clock())
     prefixed = bool(document["metadata"].get("generateName"))
     try:
         return await _store_new(verbs, call, document, options, "")

@@ -237,3 +237,20 @@ def test_tokens_are_looked_at_without_authentication(api: Client) -> None:
     assert elsewhere == {"user": {}, "error": "invalid bearer token"}
     ours = {"token": "x", "audiences": ["https://elsewhere", "https://kubernetes.default.svc"]}
     assert ask(api, path, "TokenReview", ours).expect(201)["status"]["audiences"] == ["https://kubernetes.default.svc"]
+
+
+@pytest.mark.rows("KUB-004", "WRI-001")
+def test_a_question_is_no_object_with_a_past(api: Client) -> None:
+    past = {"uid": "x", "deletionTimestamp": "2020-01-01T00:00:00Z", "deletionGracePeriodSeconds": 3}
+    question = {"metadata": past, "spec": {"resourceAttributes": ASKED, "user": "joe"}}
+    answered = api.post(f"{AUTHORIZATION}/subjectaccessreviews", question).expect(201)["metadata"]
+    assert past.keys().isdisjoint(answered)
+    accounts, account = "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"generateName": "asked-"}}
+    place = f"{accounts}/{api.post(accounts, account).expect(201)['metadata']['name']}"
+    refused = api.post(f"{place}/token", {"metadata": {"uid": "x"}, "spec": {}})
+    api.delete(place).expect(200)
+    # who asks for a token says which account is meant
+    assert (
+        "the UID in the token request (x) does not match the UID of the service account"
+        in refused.expect(409)["message"]
+    )

@@ -17,6 +17,7 @@ from apiext.storage.cached_store import CachedStore
 from apiext.storage.store import Guard, OutOfSpace, StoreError
 
 IN_PROGRESS = condition(TERMINATING, "True", "InstanceDeletionInProgress", "CustomResource deletion is in progress")
+_FAILED = "InstanceDeletionFailed"
 COMPLETED = condition(TERMINATING, "False", "InstanceDeletionCompleted", "removed all instances")
 NEVER_ESTABLISHED = condition(TERMINATING, "False", "NeverEstablished", "resource was never established")
 OVERLAPPING = condition(
@@ -131,7 +132,7 @@ class Finalizing:
         return say(document, told, self._clock())
 
     async def _say_in_progress(self, facts: Facts) -> None:
-        if facts.reason(TERMINATING) in (IN_PROGRESS["reason"], STUCK["reason"]):
+        if facts.reason(TERMINATING) in (IN_PROGRESS["reason"], STUCK["reason"], _FAILED):
             return
         try:
             await self._say(facts.name, IN_PROGRESS)
@@ -140,7 +141,7 @@ class Finalizing:
 
     async def _say_failed(self, name: str, message: str) -> None:
         try:
-            await self._say(name, condition(TERMINATING, "True", "InstanceDeletionFailed", message))
+            await self._say(name, condition(TERMINATING, "True", _FAILED, message))
         except StoreError:
             return  # the error told is the one that counts
 
@@ -149,7 +150,11 @@ class Finalizing:
         unreadable = sweep.unreadable()
         if unreadable is not None:
             await self._say_failed(name, f"could not list instances: {unreadable}")
-        elif waited < limits.CLEANUP_PATIENCE:
+            raise unreadable  # nobody tells when it is gone
+        if waited < limits.CLEANUP_PATIENCE:
+            facts = self._definitions.get(name)
+            if facts is not None and facts.reason(TERMINATING) == _FAILED:
+                await self._say(name, IN_PROGRESS)
             self.wake_after(name, limits.CLEANUP_PATIENCE - waited)
         else:
             await self._say(name, STUCK)

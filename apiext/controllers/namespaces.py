@@ -109,6 +109,9 @@ class Namespaces:
         sweeps = self._sweeps.get(name, {})
         failures = {resource: errors for resource, sweep in sweeps.items() if (errors := await sweep.run())}
         await self._store.fresh()
+        for resource, sweep in sweeps.items():
+            if resource not in failures and (unreadable := sweep.unreadable()) is not None:
+                failures[resource] = [unreadable]  # nobody tells when it is gone
         if not failures and not any(sweep.remaining for sweep in sweeps.values()):
             await self._release(name)
             return

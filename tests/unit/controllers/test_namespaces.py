@@ -266,6 +266,26 @@ async def test_objects_created_while_the_namespace_goes_are_deleted_too() -> Non
         assert stored(one, "d") is not None
 
 
+@pytest.mark.looptime
+@pytest.mark.rows("NSP-005", "RV-020")
+async def test_an_object_that_cannot_be_read_is_told_of_and_waited_for() -> None:
+    etcd = FakeEtcd()
+    async with server(etcd) as one:
+        await one.define(crd())
+        await one.established("widgets.example.com")
+        await one.define_namespace("d")
+        etcd.put(f"{PREFIX}/example.com/widgets/d/bad", b"no json")
+        await one.store.fresh()
+        await one.delete_namespace("d")
+        await until(lambda: conditions(stored(one, "d")), every=0.1)
+        status, reason, message = conditions(stored(one, "d"))["NamespaceDeletionContentFailure"]
+        assert (status, reason) == ("True", "ContentDeletionFailed")
+        assert message.startswith("Failed to delete all resource types, 1 remaining: widgets.example.com: ")
+        assert "d/bad cannot be read" in message
+        etcd.remove(f"{PREFIX}/example.com/widgets/d/bad")
+        await until(lambda: one.collection(NAMESPACES).get("", "d") is None, 2 * limits.RETRY_LAST, every=0.5)
+
+
 async def test_what_is_being_read_again_is_not_known_to_be_empty() -> None:
     async with server(FakeEtcd()) as one:
         await one.define(crd())

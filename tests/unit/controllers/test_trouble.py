@@ -156,6 +156,24 @@ async def test_an_object_that_cannot_be_read_is_not_left_behind() -> None:
         await one.gone(NAME)
 
 
+@pytest.mark.looptime
+@pytest.mark.rows("CND-009", "ETC-006")
+async def test_what_waits_for_an_unreadable_object_does_not_write_again_and_again() -> None:
+    etcd = FakeEtcd()
+    async with server(etcd) as one:
+        await one.define(crd())
+        await one.established(NAME)
+        etcd.put(f"{PREFIX}/example.com/widgets/d/bad", b"no json")
+        await one.delete_definition(NAME)
+        await until(lambda: conditions(one.definition(NAME))["Terminating"][1] == "InstanceDeletionFailed", every=0.1)
+        before = etcd.revision
+        await asyncio.sleep(3 * limits.RETRY_LAST)
+        written = [event for event in etcd.log_after(before) if NAME.encode() in event.kv.key]
+        assert written == []
+        etcd.remove(f"{PREFIX}/example.com/widgets/d/bad")
+        await until(lambda: one.definition(NAME) is None, 2 * limits.RETRY_LAST, every=0.5)
+
+
 async def test_a_migration_keeps_no_cache_of_what_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     etcd = FakeEtcd()
     builtin = partial(builtin_resources, enabled=lambda version, default: True)

@@ -14,6 +14,7 @@ from apiext.etcd.errors import (
     PERMISSION_DENIED,
     Closed,
     EtcdError,
+    StoreReplaced,
 )
 from apiext.etcd.lineage import Lineage
 from apiext.etcd.scope import Scope, log
@@ -225,11 +226,10 @@ class Etcd:
         asking, self._next = self._next, []
         self._asking = asking
         self._asked = self._loop.time()
-        floor = self._lineage.revision
-        if self._scope.spawn(self._probe_head(asking, floor)) is None:
+        if self._scope.spawn(self._probe_head(asking, self._lineage.revision, self._lineage.era)) is None:
             self._head_failed(asking, Closed())
 
-    async def _probe_head(self, asking: list[asyncio.Future[int]], floor: int) -> None:
+    async def _probe_head(self, asking: list[asyncio.Future[int]], floor: int, era: int) -> None:
         try:
             header = messages.RangeResponse.FromString(await self._caller.read(messages.RANGE, self._probe)).header
         except EtcdError as error:
@@ -240,15 +240,18 @@ class Etcd:
             self._head_failed(waiting, Closed())
             raise
         self._answered, self._failed = self._loop.time(), False
-        fault = self._lineage.judge(header.cluster_id, header.raft_term, header.revision, floor)
-        if fault is not None:
-            log.error("etcd: %s; everything is read again", fault.message)
-            for watch in list(self._watches):
-                watch.end(fault)
+        floor = floor if era == self._lineage.era else 0
+        self._read_again(self._lineage.judge(header.cluster_id, header.raft_term, header.revision, floor))
         for waiter in asking:
             if not waiter.done():
                 waiter.set_result(header.revision)
         self._head_done()
+
+    def _read_again(self, fault: StoreReplaced | None) -> None:
+        if fault is not None:
+            log.error("etcd: %s; everything is read again", fault.message)
+            for watch in list(self._watches):
+                watch.end(fault)
 
     def _head_failed(self, asking: list[asyncio.Future[int]], error: EtcdError) -> None:
         self._failed = True
@@ -280,6 +283,8 @@ class Etcd:
 
     async def _write(self, request: bytes, key: bytes, value: bytes | None, expected: int) -> WriteResult:
         transport, error, result, began = self._calls.live, None, None, self._loop.time()
+        lineage = self._lineage
+        floor, era = lineage.revision, lineage.era
         if transport is not None:
             try:
                 result = read_result(await transport.unary(messages.TXN, request, TRY))
@@ -288,7 +293,10 @@ class Etcd:
         if result is None:
             result = await self._writer.write(Attempt(request, key, value, expected, began), transport, error)
         if result.ok:
-            self._lineage.saw(result.revision)
+            if result.revision > floor:
+                lineage.saw(result.revision)
+            else:
+                self._read_again(lineage.wrote(result.revision, floor, era))
         return result
 
     # -- watches -------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ class Lineage:
         self.cluster_id = 0
         self.term = 0
         self.revision = 0  # the highest revision that anybody was told
+        self.era = 0  # how often the store was replaced
 
     def saw(self, revision: int) -> None:
         """Remember that the store has reached a revision."""
@@ -30,8 +31,23 @@ class Lineage:
             fault = f"the store went back from raft term {self.term} to {term}: it was restored"
         self.cluster_id = header_cluster
         if fault:
-            self.term, self.revision = term, revision
-            return StoreReplaced(UNAVAILABLE, fault)
+            return self._replaced(fault, term, revision)
         self.term = max(self.term, term)
         self.saw(revision)
         return None
+
+    def wrote(self, revision: int, floor: int, era: int) -> StoreReplaced | None:
+        """Compare the revision of a write with what was known when it was sent, and take it over.
+
+        ``floor`` and ``era`` are ``self.revision`` and ``self.era`` at that time. A write makes a revision of its own.
+        """
+        if revision > floor or era != self.era:
+            self.saw(revision)
+            return None
+        fault = f"the store went back from revision {floor}: a write made {revision}"
+        return self._replaced(fault, self.term, revision)
+
+    def _replaced(self, fault: str, term: int, revision: int) -> StoreReplaced:
+        self.term, self.revision = term, revision
+        self.era += 1
+        return StoreReplaced(UNAVAILABLE, fault)

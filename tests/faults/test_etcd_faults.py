@@ -13,7 +13,9 @@ import threading
 import time
 import urllib.error
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -172,6 +174,47 @@ def test_an_older_store_in_its_place(tmp_path: Path) -> None:
             assert "the store went back from revision" in server.log_tail()
         finally:
             stop(etcd.process)
+
+
+@pytest.mark.rows("RV-009", "RV-017")
+def test_an_older_store_that_waiting_writes_carry_on(tmp_path: Path) -> None:
+    data, copy, more = tmp_path / "etcd" / "etcd", tmp_path / "copy", 30
+    with (
+        running_etcd(tmp_path / "etcd") as etcd,
+        running_server(["--insecure", "--port=0", f"--etcd-servers={etcd.url}"], tmp_path / "server") as server,
+    ):
+        try:
+            api = Client(server.url)
+            widgets = serve(api, schema={"openAPIV3Schema": SCHEMA})
+            again(etcd, signal.SIGTERM, lambda: shutil.copytree(data, copy))
+            until(lambda: ready(server), "ready again", READY_WITHIN)
+            for number in range(5):
+                widgets.create(f"lost-{number}")
+            head = api.get(widgets.path()).expect(200)["metadata"]["resourceVersion"]
+            with api.watch(widgets.path(), resourceVersion=head) as watch, ThreadPoolExecutor(more) as pool:
+                waiting: list[Any] = []
+
+                def older() -> None:
+                    waiting.extend(pool.submit(created, api, widgets, f"new-{number}") for number in range(more))
+                    pause(0.5)
+                    shutil.rmtree(data)
+                    shutil.copytree(copy, data)
+
+                again(etcd, signal.SIGTERM, older)
+                made = {name for name in (one.result() for one in waiting) if name}
+                assert watch.next("ERROR")["object"]["code"] == 410
+            until(lambda: ready(server), "ready again", READY_WITHIN)
+            listed = {item["metadata"]["name"] for item in api.get(widgets.path()).expect(200)["items"]}
+            assert made <= listed, "what was acknowledged is there"
+            assert not any(name.startswith("lost-") for name in listed), "what was lost with the store is not shown"
+            assert "the store went back from revision" in server.log_tail()
+        finally:
+            stop(etcd.process)
+
+
+def created(api: Client, widgets: Resource, name: str) -> str:
+    """Return the name of an object that was made, empty when it was not."""
+    return name if api.post(widgets.path(), widgets.make(name)).status == 201 else ""
 
 
 @pytest.mark.rows("HLT-001", "HLT-002")

@@ -306,6 +306,26 @@ async def test_store_that_lacks_the_last_write_was_replaced() -> None:
 
 
 @pytest.mark.looptime
+async def test_store_that_went_back_is_seen_by_writes_that_carry_it_on() -> None:
+    mini = Mini(revision=10)
+    async with client(mini) as etcd:
+        heard = Listener()
+        heard.watch(etcd, 0)
+        await asyncio.sleep(1)
+        mini.revision = 7
+        async with asyncio.TaskGroup() as group:
+            for number in range(9):
+                group.create_task(etcd.create(f"elsewhere-{number}".encode(), b"v"))
+        assert mini.revision == 16
+        assert [type(error) for error in heard.ends] == [errors.StoreReplaced]
+        again = Listener()
+        again.watch(etcd, 0)
+        await etcd.create(b"later", b"v")
+        assert await etcd.head_revision() == 17
+        assert again.ends == [], "told once"
+
+
+@pytest.mark.looptime
 @pytest.mark.parametrize(("version", "trusted"), [("3.5.13", True), ("3.5.12", False), ("3.4.31", True)])
 async def test_progress(version: str, trusted: bool) -> None:
     mini = Mini(version=version)

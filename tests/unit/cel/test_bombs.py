@@ -14,6 +14,7 @@ import pytest
 from apiext.cel.declared import Declared
 from apiext.cel.environment import Environment, Evaluation, Program
 from tests.support.cases import Case, case_name, load
+from tests.support.strain import slowness
 
 pytestmark = pytest.mark.rows("CEL-010", "CEL-011")
 TEXT = Declared("string", max_elements=4000)
@@ -70,7 +71,8 @@ def test_bomb(case: Case) -> None:
             assert case.error in str(found.error)
         else:
             assert (found.value, found.error) == (True, None)
-    assert time.process_time() - began < CPU
+    spent = time.process_time() - began
+    assert spent < CPU or spent < CPU * slowness()[0]
 
 
 def test_memory() -> None:

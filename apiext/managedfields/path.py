@@ -133,9 +133,7 @@ def _shown(element: str) -> str:
 def _literal(item: Any) -> str:
     if isinstance(item, str):
         return go_quote(item)
-    if isinstance(item, float) or (
-        item.__class__ is int and item > _INT_MAX
-    ):  # upstream: a float
+    if isinstance(item, float) or (item.__class__ is int and item > _INT_MAX):  # upstream: a float
         return go_float(float(item))
     if isinstance(item, list):
         return f"[{','.join(map(_literal, item))}]"

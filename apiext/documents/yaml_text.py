@@ -35,7 +35,8 @@ _INT_MAX = 2**63 - 1
 _MERGE: Any = object()  # the key << of a mapping
 _NO_KEY = "\ud800"  # begins what stands for a key that JSON cannot have
 _COLON = "\ue000"  # stands for a colon that the parser refuses and upstream takes for a letter
-_COLON_IN_FLOW = re.compile(r"([^\s\"'\[\]{},][ \t]*):(?=[,\[\]{}?])")
+# not behind a colon that ends a key: one before a blank, or after a quote or bracket
+_COLON_IN_FLOW = re.compile(r"([^\s\"'\[\]{},:][ \t]*|(?<![\"'\]}])(?<![\"'\]}][ \t]):):(?=[,\[\]{}?])")
 _MARKS = ((b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))  # first bytes of what is no UTF-8
 _UNREADABLE = {  # what Python says of broken texts, in Go's words
     ("8", "unexpected end of data"): "incomplete UTF-8 octet sequence",

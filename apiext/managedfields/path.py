@@ -82,6 +82,7 @@ def check(element: str) -> str:
     raise ElementError(f"unsupported element: {element!r}")
 
 
+_INT_MAX = 2**63 - 1
 _INDEX = re.compile(r"[+-]?[0-9]{1,18}\Z")
 _ORDER = {"f:": 0, "k:": 1, "v:": 2, "i:": 3}
 
@@ -132,8 +133,8 @@ def _shown(element: str) -> str:
 def _literal(item: Any) -> str:
     if isinstance(item, str):
         return go_quote(item)
-    if isinstance(item, float):
-        return go_float(item)
+    if isinstance(item, float) or (item.__class__ is int and item > _INT_MAX):  # upstream: a float
+        return go_float(float(item))
     if isinstance(item, list):
         return f"[{','.join(map(_literal, item))}]"
     if item == _UNDEFINED:

@@ -105,7 +105,7 @@ def _map(schema: View, preserve: bool) -> MapType:
     else:
         element = DEDUCED if additional else None
     granular = schema.get("x-kubernetes-map-type") != "atomic"
-    of = MapType(fields, element, granular, deduced=element is DEDUCED and not fields)
+    of = MapType(fields, element, granular, deduced=bool(not fields and element and element.scalar == UNTYPED))
     if schema.get("x-kubernetes-embedded-resource"):
         of = _with_meta(of)
     return of

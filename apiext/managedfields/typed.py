@@ -266,8 +266,10 @@ def with_named_fields(tree: FieldSet, of: Type) -> FieldSet:
 
 def reconciled(tree: FieldSet, of: Type) -> FieldSet:
     """Return the set as the type of today would have it: what became atomic is owned as one (upstream: SSA schema
-    changes)."""
+    changes). A whole object that did stays as it is: nothing owns the root."""
     found = tree
+    if of.map is not None and not of.map.granular:
+        return tree
     for element, node in tree.items() if any(tree.values()) else ():
         if element == SELF or not node:
             continue

@@ -74,7 +74,7 @@ class MapType:
     fields: Mapping[str, Type] = field(default_factory=dict)
     element: Type | None = None
     granular: bool = True
-    deduced: bool = False  # nothing is declared: its type is never reconciled
+    deduced: bool = False  # no member is declared, and any scalar may be one: its type is never reconciled
     elements: Mapping[str, str] = field(init=False)
 
     def __post_init__(self) -> None:

@@ -60,8 +60,13 @@ class Write:
     manager: Manager
 
 
-def converted(versions: Versions, document: View, api_version: str, doing: str = "") -> View:
-    """Return the object in a version, checked unless it is in that version already; ``doing`` begins what is told."""
+def converted(versions: Versions, document: View | None, api_version: str, doing: str = "") -> View:
+    """Return the object in a version, checked unless it is in that version already; ``doing`` begins what is told.
+
+    None is what pruning leaves of an object that is owned as one.
+    """
+    if document is None:
+        raise ValueError(f"{doing}failed to convert value to unstructured for type <nil>")
     if document.get("apiVersion") == api_version:
         return document
     of = versions.type_of(api_version)

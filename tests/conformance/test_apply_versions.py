@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from tests.support.definitions import Resource, definition, establish, fresh_group, serve
-from tests.support.http_client import APPLY, TABLE, Answer, Client
+from tests.support.http_client import APPLY, DEFINITIONS, TABLE, Answer, Client
+from tests.support.waiting import until
 
+ROOT = "/spec/versions/0/schema/openAPIV3Schema"
 TEXT, NUMBER = {"type": "string"}, {"type": "integer"}
 FREE = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 SCALE = {"scale": {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}}
@@ -87,6 +89,21 @@ def test_what_another_owners_version_lacks_is_told_where_an_apply_prunes(api: Cl
         "failed to prune fields: failed add back owned items: failed to convert merged object at version "
         f"{v2.group}/v2: .spec.n: field not declared in schema"
     )
+
+
+@pytest.mark.rows("SSA-010")
+def test_an_apply_by_who_applied_before_the_root_became_atomic_is_refused(api: Client) -> None:
+    (widgets,) = versions(api, {"name": "v1", "schema": schema({"a": TEXT, "n": NUMBER})})
+    assert applied(widgets, a="x").status == 201
+    change = [{"op": "add", "path": f"{ROOT}/x-kubernetes-map-type", "value": "atomic"}]
+    headers = {"Content-Type": "application/json-patch+json"}
+    api.request("PATCH", f"{DEFINITIONS}/widgets.{widgets.group}", change, headers).expect(200)
+    refused = (
+        "failed to prune fields: failed add back owned items: failed to convert pruned object at version "
+        f"{widgets.group}/v1: failed to convert value to unstructured for type <nil>"
+    )
+    # upstream: all of an atomic root is pruned; the schema of before counts for a moment
+    until(lambda: applied(widgets, a="x").json.get("message") == refused, "the apply is refused", within=20)
 
 
 def applied(widgets: Resource, **spec: Any) -> Answer:

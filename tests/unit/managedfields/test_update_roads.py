@@ -10,8 +10,8 @@ from apiext.documents.document import Document, View
 from apiext.managedfields import manager, recurring, typed, updater
 from apiext.managedfields.comparison import compare
 from apiext.managedfields.entries import UPDATE, manager_of
-from apiext.managedfields.fieldset import union
-from apiext.managedfields.schemas import merge_type
+from apiext.managedfields.fieldset import FieldSet, union
+from apiext.managedfields.schemas import PRESERVE, merge_type
 from apiext.managedfields.typed import TypeFault, check
 from apiext.managedfields.types import equal
 from apiext.managedfields.updater import Write
@@ -231,3 +231,27 @@ def test_what_became_atomic_is_owned_as_one_wherever_it_is(above: str) -> None:
     })  # fmt: skip
     element = "f:x" if above == "f:map" else 'k:{"k":1}'
     assert typed.reconciled({above: {element: {"f:one": {"f:p": {}}}}}, of) == {above: {element: {"f:one": {}}}}
+
+
+@pytest.mark.parametrize(
+    ("element", "kept"),
+    [
+        ({"x-kubernetes-int-or-string": True}, True),
+        ({PRESERVE: True}, True),
+        ({"type": "string", "format": "date"}, True),
+        ({"type": "string"}, False),
+        ({"type": "object"}, False),
+    ],
+)
+def test_what_holds_any_scalars_stays_owned_by_member_where_it_became_atomic(element: View, kept: bool) -> None:
+    one = {"type": "object", "x-kubernetes-map-type": "atomic", "additionalProperties": element}
+    of = merge_type({"type": "object", "properties": {"one": one}})
+    before: FieldSet = {"f:one": {"f:p": {}}}
+    assert typed.reconciled(before, of) == (before if kept else {"f:one": {}})
+
+
+def test_what_is_below_a_root_that_became_atomic_stays_as_it_is() -> None:
+    one = {"type": "object", "x-kubernetes-map-type": "atomic", "additionalProperties": {"type": "integer"}}
+    of = merge_type({"type": "object", "x-kubernetes-map-type": "atomic", "properties": {"one": one}})
+    before: FieldSet = {"f:one": {"f:p": {}}}
+    assert typed.reconciled(before, of) is before

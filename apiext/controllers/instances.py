@@ -62,7 +62,7 @@ class Sweep:
     def unreadable(self) -> Malformed | None:
         """Return why an object cannot be read, and so cannot be deleted through its finalizers (RV-020)."""
         try:
-            self.collection.entries(self._namespace)
+            self.collection.page(self._namespace, "", 1)  # looks at all, and makes no list of them
         except Malformed as error:
             return error
         return None

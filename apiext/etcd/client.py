@@ -293,10 +293,7 @@ class Etcd:
         if result is None:
             result = await self._writer.write(Attempt(request, key, value, expected, began), transport, error)
         if result.ok:
-            if result.revision > floor:
-                lineage.saw(result.revision)
-            else:
-                self._read_again(lineage.wrote(result.revision, floor, era))
+            self._read_again(lineage.wrote(result.revision, floor, era))
         return result
 
     # -- watches -------------------------------------------------------------------------------------------------

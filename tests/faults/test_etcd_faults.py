@@ -144,72 +144,73 @@ def test_a_full_etcd_of_the_servers_own_recovers_alone(tmp_path: Path) -> None:
         assert "it was defragmented and takes writes again" in server.log_tail()
 
 
-@pytest.mark.rows("RV-009", "RV-017")
-def test_an_older_store_in_its_place(tmp_path: Path) -> None:
-    data, copy = tmp_path / "etcd" / "etcd", tmp_path / "copy"
+@contextlib.contextmanager
+def on_its_own_etcd(tmp_path: Path) -> Iterator[tuple[Etcd, Server]]:
+    """A server and its etcd, which may be another process in the end."""
     with (
         running_etcd(tmp_path / "etcd") as etcd,
         running_server(["--insecure", "--port=0", f"--etcd-servers={etcd.url}"], tmp_path / "server") as server,
     ):
         try:
-            api = Client(server.url)
-            widgets = serve(api, schema={"openAPIV3Schema": SCHEMA})
-            widgets.create("old")
-            again(etcd, signal.SIGTERM, lambda: shutil.copytree(data, copy))
-            until(lambda: ready(server), "ready again", READY_WITHIN)
-            for number in range(20):
-                widgets.create(f"lost-{number}")
-            other = serve(api, "gadgets")
-            head = api.get(widgets.path()).expect(200)["metadata"]["resourceVersion"]
-            with api.watch(widgets.path(), resourceVersion=head) as watch:
-                again(etcd, signal.SIGTERM, lambda: (shutil.rmtree(data), shutil.copytree(copy, data)))
-                assert watch.next("ERROR")["object"]["code"] == 410
-            until(lambda: ready(server), "ready again", READY_WITHIN)
-            listed = api.get(widgets.path()).expect(200)
-            assert [item["metadata"]["name"] for item in listed["items"]] == ["old"]
-            assert int(listed["metadata"]["resourceVersion"]) < int(head)
-            assert api.get(other.path()).status == 404
-            widgets.create("lost-0")
-            assert api.get(widgets.path(), resourceVersion=head).status == 504
-            assert "the store went back from revision" in server.log_tail()
+            yield etcd, server
         finally:
             stop(etcd.process)
+
+
+@pytest.mark.rows("RV-009", "RV-017")
+def test_an_older_store_in_its_place(tmp_path: Path) -> None:
+    data, copy = tmp_path / "etcd" / "etcd", tmp_path / "copy"
+    with on_its_own_etcd(tmp_path) as (etcd, server):
+        api = Client(server.url)
+        widgets = serve(api, schema={"openAPIV3Schema": SCHEMA})
+        widgets.create("old")
+        again(etcd, signal.SIGTERM, lambda: shutil.copytree(data, copy))
+        until(lambda: ready(server), "ready again", READY_WITHIN)
+        for number in range(20):
+            widgets.create(f"lost-{number}")
+        other = serve(api, "gadgets")
+        head = api.get(widgets.path()).expect(200)["metadata"]["resourceVersion"]
+        with api.watch(widgets.path(), resourceVersion=head) as watch:
+            again(etcd, signal.SIGTERM, lambda: (shutil.rmtree(data), shutil.copytree(copy, data)))
+            assert watch.next("ERROR")["object"]["code"] == 410
+        until(lambda: ready(server), "ready again", READY_WITHIN)
+        listed = api.get(widgets.path()).expect(200)
+        assert [item["metadata"]["name"] for item in listed["items"]] == ["old"]
+        assert int(listed["metadata"]["resourceVersion"]) < int(head)
+        assert api.get(other.path()).status == 404
+        widgets.create("lost-0")
+        assert api.get(widgets.path(), resourceVersion=head).status == 504
+        assert "the store went back from revision" in server.log_tail()
 
 
 @pytest.mark.rows("RV-009", "RV-017")
 def test_an_older_store_that_waiting_writes_carry_on(tmp_path: Path) -> None:
     data, copy, more = tmp_path / "etcd" / "etcd", tmp_path / "copy", 30
-    with (
-        running_etcd(tmp_path / "etcd") as etcd,
-        running_server(["--insecure", "--port=0", f"--etcd-servers={etcd.url}"], tmp_path / "server") as server,
-    ):
-        try:
-            api = Client(server.url)
-            widgets = serve(api, schema={"openAPIV3Schema": SCHEMA})
-            again(etcd, signal.SIGTERM, lambda: shutil.copytree(data, copy))
-            until(lambda: ready(server), "ready again", READY_WITHIN)
-            for number in range(5):
-                widgets.create(f"lost-{number}")
-            head = api.get(widgets.path()).expect(200)["metadata"]["resourceVersion"]
-            with api.watch(widgets.path(), resourceVersion=head) as watch, ThreadPoolExecutor(more) as pool:
-                waiting: list[Any] = []
+    with on_its_own_etcd(tmp_path) as (etcd, server):
+        api = Client(server.url)
+        widgets = serve(api, schema={"openAPIV3Schema": SCHEMA})
+        again(etcd, signal.SIGTERM, lambda: shutil.copytree(data, copy))
+        until(lambda: ready(server), "ready again", READY_WITHIN)
+        for number in range(5):
+            widgets.create(f"lost-{number}")
+        head = api.get(widgets.path()).expect(200)["metadata"]["resourceVersion"]
+        with api.watch(widgets.path(), resourceVersion=head) as watch, ThreadPoolExecutor(more) as pool:
+            waiting: list[Any] = []
 
-                def older() -> None:
-                    waiting.extend(pool.submit(created, api, widgets, f"new-{number}") for number in range(more))
-                    pause(0.5)
-                    shutil.rmtree(data)
-                    shutil.copytree(copy, data)
+            def older() -> None:
+                waiting.extend(pool.submit(created, api, widgets, f"new-{number}") for number in range(more))
+                pause(0.5)
+                shutil.rmtree(data)
+                shutil.copytree(copy, data)
 
-                again(etcd, signal.SIGTERM, older)
-                made = {name for name in (one.result() for one in waiting) if name}
-                assert watch.next("ERROR")["object"]["code"] == 410
-            until(lambda: ready(server), "ready again", READY_WITHIN)
-            listed = {item["metadata"]["name"] for item in api.get(widgets.path()).expect(200)["items"]}
-            assert made <= listed, "what was acknowledged is there"
-            assert not any(name.startswith("lost-") for name in listed), "what was lost with the store is not shown"
-            assert "the store went back from revision" in server.log_tail()
-        finally:
-            stop(etcd.process)
+            again(etcd, signal.SIGTERM, older)
+            made = {name for name in (one.result() for one in waiting) if name}
+            assert watch.next("ERROR")["object"]["code"] == 410
+        until(lambda: ready(server), "ready again", READY_WITHIN)
+        listed = {item["metadata"]["name"] for item in api.get(widgets.path()).expect(200)["items"]}
+        assert made <= listed, "what was acknowledged is there"
+        assert not any(name.startswith("lost-") for name in listed), "what was lost with the store is not shown"
+        assert "the store went back from revision" in server.log_tail()
 
 
 def created(api: Client, widgets: Resource, name: str) -> str:
@@ -219,10 +220,7 @@ def created(api: Client, widgets: Resource, name: str) -> str:
 
 @pytest.mark.rows("HLT-001", "HLT-002")
 def test_readiness_tells_of_a_silent_etcd(tmp_path: Path) -> None:
-    with (
-        running_etcd(tmp_path / "etcd") as etcd,
-        running_server(["--insecure", "--port=0", f"--etcd-servers={etcd.url}"], tmp_path / "server") as server,
-    ):
+    with on_its_own_etcd(tmp_path) as (etcd, server):
         etcd.process.send_signal(signal.SIGSTOP)
         try:
             until(lambda: not ready(server), "it is told, though nobody asks anything else", within=5)

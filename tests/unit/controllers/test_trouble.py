@@ -166,8 +166,9 @@ async def test_what_waits_for_an_unreadable_object_does_not_write_again_and_agai
         etcd.put(f"{PREFIX}/example.com/widgets/d/bad", b"no json")
         await one.delete_definition(NAME)
         await until(lambda: conditions(one.definition(NAME))["Terminating"][1] == "InstanceDeletionFailed", every=0.1)
-        before = etcd.revision
-        await asyncio.sleep(3 * limits.RETRY_LAST)
+        before, tried = etcd.revision, one.controllers._loops["finalizing"]._failures
+        again = tried.get(NAME, 0) + 5
+        await until(lambda: tried.get(NAME, 0) >= again, 3 * limits.RETRY_LAST, every=0.1)
         written = [event for event in etcd.log_after(before) if NAME.encode() in event.kv.key]
         assert written == []
         etcd.remove(f"{PREFIX}/example.com/widgets/d/bad")

@@ -276,13 +276,20 @@ async def test_store_replaced(name: str) -> None:
         assert heard.revisions == [mini.revision]
 
 
+@asynccontextmanager
+async def watched(mini: Mini) -> AsyncIterator[tuple[Etcd, Listener]]:
+    """A client of a store, and one who watches through it."""
+    async with client(mini) as etcd:
+        heard = Listener()
+        handle = heard.watch(etcd, 0)
+        await until(lambda: handle.connected)
+        yield etcd, heard
+
+
 @pytest.mark.looptime
 async def test_store_replaced_is_seen_by_a_probe() -> None:
     mini = Mini(revision=10)
-    async with client(mini) as etcd:
-        heard = Listener()
-        heard.watch(etcd, 0)
-        await asyncio.sleep(1)
+    async with watched(mini) as (etcd, heard):
         mini.revision = 4
         assert await etcd.head_revision() == 4
         assert [type(error) for error in heard.ends] == [errors.StoreReplaced]
@@ -292,10 +299,7 @@ async def test_store_replaced_is_seen_by_a_probe() -> None:
 async def test_store_that_lacks_the_last_write_was_replaced() -> None:
     """The answer to a write is known also where no watch tells of it."""
     mini = Mini(revision=10)
-    async with client(mini) as etcd:
-        heard = Listener()
-        heard.watch(etcd, 0)
-        await asyncio.sleep(1)
+    async with watched(mini) as (etcd, heard):
         for link in mini.links:
             for stream in link.streams:
                 stream.next = 99  # that watch is not told
@@ -308,10 +312,7 @@ async def test_store_that_lacks_the_last_write_was_replaced() -> None:
 @pytest.mark.looptime
 async def test_store_that_went_back_is_seen_by_writes_that_carry_it_on() -> None:
     mini = Mini(revision=10)
-    async with client(mini) as etcd:
-        heard = Listener()
-        heard.watch(etcd, 0)
-        await asyncio.sleep(1)
+    async with watched(mini) as (etcd, heard):
         mini.revision = 7
         async with asyncio.TaskGroup() as group:
             for number in range(9):

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from apiext.testing.documents import check_name, read
+from apiext.testing.documents import read
+from apiext.testing.server import Server, ServerNotReady
 
 
 def manifest(kind: str, name: str = "") -> dict[str, Any]:
@@ -96,6 +97,8 @@ def test_what_is_no_object_is_told_with_its_file(tmp_path: Path, text: str) -> N
     [({"generateName": "x-"}, "Widget x-: "), ({"name": ""}, "Widget: "), (None, "Widget: "), ([], "Widget: ")],
 )
 def test_what_is_applied_has_a_name(metadata: Any, says: str) -> None:
-    check_name(manifest("Widget"))
+    nobody = Server()  # who is asked for something says that it does not run
     with pytest.raises(ValueError, match=f"^{says}apply needs metadata.name$"):
-        check_name({**manifest("Widget"), "metadata": metadata})
+        nobody.apply([manifest("Widget"), {**manifest("Widget"), "metadata": metadata}])
+    with pytest.raises(ServerNotReady):
+        nobody.apply(manifest("Widget"))

@@ -240,8 +240,7 @@ class Etcd:
             self._head_failed(waiting, Closed())
             raise
         self._answered, self._failed = self._loop.time(), False
-        floor = floor if era == self._lineage.era else 0
-        self._read_again(self._lineage.judge(header.cluster_id, header.raft_term, header.revision, floor))
+        self._read_again(self._lineage.judge(header.cluster_id, header.raft_term, header.revision, floor, era))
         for waiter in asking:
             if not waiter.done():
                 waiter.set_result(header.revision)

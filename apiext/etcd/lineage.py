@@ -17,15 +17,15 @@ class Lineage:
         if revision > self.revision:  # noqa: PLR1730 - max() costs twice as much on this path
             self.revision = revision
 
-    def judge(self, header_cluster: int, term: int, revision: int, floor: int) -> StoreReplaced | None:
+    def judge(self, header_cluster: int, term: int, revision: int, floor: int, era: int) -> StoreReplaced | None:
         """Compare a linearizable answer with what was known when it was asked for; take over what it says.
 
-        ``floor`` is ``self.revision`` at that time: answers may overtake each other.
+        ``floor`` and ``era`` are ``self.revision`` and ``self.era`` at that time: answers may overtake each other.
         """
         fault = None
         if self.cluster_id not in {0, header_cluster}:
             fault = f"another cluster answers: {header_cluster:x} instead of {self.cluster_id:x}"
-        elif revision < floor:
+        elif revision < floor and era == self.era:
             fault = f"the store went back from revision {floor} to {revision}"
         elif term < self.term:
             fault = f"the store went back from raft term {self.term} to {term}: it was restored"
@@ -39,7 +39,7 @@ class Lineage:
     def wrote(self, revision: int, floor: int, era: int) -> StoreReplaced | None:
         """Compare the revision of a write with what was known when it was sent, and take it over.
 
-        ``floor`` and ``era`` are ``self.revision`` and ``self.era`` at that time. A write makes a revision of its own.
+        ``floor`` and ``era`` are as of ``judge``. A write makes a revision of its own.
         """
         if revision > floor or era != self.era:
             self.saw(revision)

@@ -147,12 +147,15 @@ async def test_an_object_that_cannot_be_read_is_not_left_behind() -> None:
         await one.define(crd())
         served = await one.established(NAME)
         await one.put(served, widget("good"))
+        await one.put(served, widget("held", finalizers=("example.com/keep",)))
         etcd.put(f"{PREFIX}/example.com/widgets/d/bad", b"no json")
         await one.delete_definition(NAME)
         await until(lambda: conditions(one.definition(NAME))["Terminating"][1] == "InstanceDeletionFailed")
         assert conditions(one.definition(NAME))["Terminating"][2].startswith("could not list instances: ")
-        assert one.collection(WIDGETS).readable() == []
+        assert [entry.name for entry in one.collection(WIDGETS).readable()] == ["held"]
         etcd.remove(f"{PREFIX}/example.com/widgets/d/bad")
+        await until(lambda: conditions(one.definition(NAME))["Terminating"][1] == "InstanceDeletionInProgress")
+        etcd.remove(f"{PREFIX}/example.com/widgets/d/held")
         await one.gone(NAME)
 
 

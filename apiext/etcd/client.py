@@ -324,6 +324,10 @@ class Etcd:
         """Remember that the store has reached a revision."""
         self._lineage.saw(revision)
 
+    def contradicted(self, what: str) -> None:
+        """End all watches: the store does not have the past that they told of."""
+        self._read_again(self._lineage.contradicted(what))
+
     async def login_again(self, transport: Transport, failed_at: float) -> None:
         """Get a new token for a connection whose token etcd no longer takes."""
         await self._login.renew(transport, failed_at)

@@ -47,6 +47,10 @@ class Lineage:
         fault = f"the store went back from revision {floor}: a write made {revision}"
         return self._replaced(fault, self.term, revision)
 
+    def contradicted(self, what: str) -> StoreReplaced:
+        """Take in that a change which was told is not in the store's past."""
+        return self._replaced(f"the store went back, and was carried on: {what}", self.term, self.revision)
+
     def _replaced(self, fault: str, term: int, revision: int) -> StoreReplaced:
         self.term, self.revision = term, revision
         self.era += 1

@@ -20,7 +20,7 @@ from apiext.etcd.errors import (
     stale_token,
 )
 from apiext.etcd.transport import Stream, Transport
-from apiext.etcd.values import Batch, KeyValue, WatchEvent, key_value
+from apiext.etcd.values import DELETE, Batch, KeyValue, WatchEvent, key_value
 
 RELIST_GAP = 10_000  # revisions; etcd replays about as many in a second, and never catches up with more
 
@@ -58,8 +58,11 @@ class WatchHandle(Protocol):
     def request_progress(self) -> bool:
         """Ask for progress; False when there is no server, or one whose answers cannot be trusted."""
 
-    def knows(self, revision: int) -> None:
-        """Deliver nothing up to a revision: the owner has it all, the last from the answer to a write of its own."""
+    def knows(self, revision: int, key: bytes, value: bytes | None) -> None:
+        """Deliver nothing up to a revision: the owner has it all, the last from the answer to a write of its own.
+
+        ``value`` is what it wrote, None for a deletion.
+        """
 
 
 class Owner(Protocol):
@@ -75,6 +78,12 @@ class Owner(Protocol):
 
     def saw(self, revision: int) -> None:
         """Remember that the store has reached a revision."""
+
+    async def get(self, key: bytes, *, revision: int) -> KeyValue | None:
+        """Return one key as it was at a revision."""
+
+    def contradicted(self, what: str) -> None:
+        """End all watches: the store does not have the past that they told of."""
 
     def forget(self, watch: "Watch") -> None:
         """Drop a watch that has ended."""
@@ -95,6 +104,7 @@ class Watch:
         self._over: asyncio.Future[EtcdError] | None = None  # the end of the stream
         self._created: asyncio.Future[None] | None = None
         self._held: list[WatchEvent] = []  # of a revision whose last fragment has not come
+        self._last: tuple[int, bytes, bytes | None] | None = None  # revision, key and value of the last change told
 
     def cancel(self) -> None:
         """End the watch without a word."""
@@ -116,10 +126,11 @@ class Watch:
         self._stream.send(request.SerializeToString())
         return True
 
-    def knows(self, revision: int) -> None:
+    def knows(self, revision: int, key: bytes, value: bytes | None) -> None:
         """Deliver nothing up to a revision."""
         if revision > self.watermark:
             self.watermark = revision
+            self._last = (revision, key, value)
             if self._held:
                 self._held = [event for event in self._held if event.kv.mod_revision > revision]
 
@@ -167,7 +178,19 @@ class Watch:
         head = await self._owner.head_revision()
         if not self.ended and self.watermark and head - self.watermark > RELIST_GAP:
             self.end(FarBehind(f"the watch is {head - self.watermark} revisions behind"))
+        elif not self.ended and self._last is not None:
+            await self._look_back(*self._last)
         return not self.ended
+
+    async def _look_back(self, revision: int, key: bytes, value: bytes | None) -> None:
+        """Look whether the last change told still is the last: others may have carried a store that went back on."""
+        known = self.watermark
+        try:
+            found = await self._owner.get(key, revision=known)
+        except Compacted:  # the watch itself will be told
+            return
+        if (found and (found.mod_revision, found.value)) != (None if value is None else (revision, value)):
+            self._owner.contradicted(f"the change of {key.decode(errors='replace')} at revision {revision} is gone")
 
     async def _stay(self, transport: Transport) -> EtcdError:
         loop = asyncio.get_running_loop()
@@ -266,4 +289,7 @@ class Watch:
     def _deliver(self, events: list[WatchEvent], revision: int) -> None:
         self.spec.on_batch(Batch(events, revision, progress=not events))
         self.watermark = revision
+        if events:
+            last = events[-1]
+            self._last = (revision, last.kv.key, None if last.kind == DELETE else last.kv.value)
         self._owner.saw(revision)

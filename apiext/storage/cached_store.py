@@ -376,7 +376,7 @@ class CachedStore:
             else:
                 col.apply(key, revision, value)
             progress.advance(revision)
-            root.knows(revision)
+            root.knows(revision, (col.prefix + key).encode(), value)
         return progress.revision >= revision
 
     # -- the root watch

@@ -213,6 +213,42 @@ def test_an_older_store_that_waiting_writes_carry_on(tmp_path: Path) -> None:
         assert "the store went back from revision" in server.log_tail()
 
 
+@pytest.mark.rows("RV-009", "RV-017")
+def test_an_older_store_that_others_carried_past_what_was_known(tmp_path: Path) -> None:
+    data, copy = tmp_path / "etcd" / "etcd", tmp_path / "copy"
+    with on_its_own_etcd(tmp_path) as (etcd, server):
+        api = Client(server.url)
+        widgets = serve(api, schema={"openAPIV3Schema": SCHEMA})
+        widgets.create("old")
+        again(etcd, signal.SIGTERM, lambda: shutil.copytree(data, copy))
+        until(lambda: ready(server), "ready again", READY_WITHIN)
+        for number in range(5):
+            widgets.create(f"lost-{number}")
+        head = etcd_reader.head(etcd)
+        with api.watch(widgets.path(), resourceVersion=str(head)) as watch:
+            server.process.send_signal(signal.SIGSTOP)
+            try:
+                again(etcd, signal.SIGTERM, lambda: (shutil.rmtree(data), shutil.copytree(copy, data)))
+                until(lambda: written(etcd), "etcd takes writes", READY_WITHIN)
+                while etcd_reader.head(etcd) < head + 10:
+                    assert written(etcd)
+            finally:
+                server.process.send_signal(signal.SIGCONT)
+            assert watch.next("ERROR")["object"]["code"] == 410
+        until(lambda: ready(server), "ready again", READY_WITHIN)
+        listed = api.get(widgets.path()).expect(200)
+        assert [item["metadata"]["name"] for item in listed["items"]] == ["old"]
+        assert int(listed["metadata"]["resourceVersion"]) >= head + 10
+        assert "the store went back, and was carried on" in server.log_tail()
+
+
+def written(etcd: Etcd) -> bool:
+    """Write a key that is nobody's; return whether etcd took it."""
+    with contextlib.suppress(OSError):
+        return "header" in etcd.call("kv/put", {"key": "bm9ib2R5", "value": ""})
+    return False
+
+
 def created(api: Client, widgets: Resource, name: str) -> str:
     """Return the name of an object that was made, empty when it was not."""
     return name if api.post(widgets.path(), widgets.make(name)).status == 201 else ""

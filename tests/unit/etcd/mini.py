@@ -124,12 +124,27 @@ class Mini:
 
     def _range(self, request: Any) -> Any:
         answer = messages.RangeResponse()
-        for key in sorted(self.kvs):
+        kvs = self._at(request.revision) if request.revision else self.kvs
+        for key in sorted(kvs):
             if key == request.key or (request.range_end and request.key <= key < request.range_end):
                 answer.count += 1
                 if not request.count_only:
-                    answer.kvs.add().CopyFrom(self.kvs[key])
+                    answer.kvs.add().CopyFrom(kvs[key])
         return answer
+
+    def _at(self, revision: int) -> dict[bytes, Any]:
+        kvs = {}
+        for _, event in filter(lambda change: change[0] <= revision, self.history):
+            kvs[event.kv.key] = event.kv
+            if event.type == 1:
+                del kvs[event.kv.key]
+        return kvs
+
+    def restore(self, revision: int) -> None:
+        """Go back to a revision, as a copy of the data directory does: cluster and term stay."""
+        self.cut()
+        self.history = [change for change in self.history if change[0] <= revision]
+        self.kvs, self.revision = self._at(revision), revision
 
     def on_txn(self, raw: bytes) -> Any:
         request = messages.TxnRequest.FromString(raw)

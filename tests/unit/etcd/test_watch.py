@@ -145,14 +145,14 @@ async def test_what_the_owner_knows_is_not_delivered(size: int) -> None:
         heard = Listener()
         watch = heard.watch(etcd, 2)
         await until(lambda: watch.connected)
-        watch.knows(3)
+        watch.knows(3, b"/k", b"x")
         for _ in range(4):
             mini.put(b"/k", b"x")
         await until(lambda: heard.revisions[-1:] == [5])
         assert heard.revisions == [4, 5]
-        watch.knows(4)  # old news
+        watch.knows(4, b"/k", b"x")  # old news
         assert watch.watermark == 5
-        watch.knows(6)
+        watch.knows(6, b"/k", b"x")
         mini.cut()
         mini.put(b"/k", b"x")
         mini.put(b"/k", b"x")
@@ -173,7 +173,7 @@ async def test_a_revision_that_waits_for_its_next_fragment_may_become_known() ->
         answer.events.add().kv.mod_revision = 2
         watch._on_message(answer.SerializeToString())
         assert heard.revisions == []
-        watch.knows(2)
+        watch.knows(2, b"/k", b"x")
         answer.fragment = False
         answer.events[0].kv.mod_revision = 3
         watch._on_message(answer.SerializeToString())
@@ -324,6 +324,67 @@ async def test_store_that_went_back_is_seen_by_writes_that_carry_it_on() -> None
         await etcd.create(b"later", b"v")
         assert await etcd.head_revision() == 17
         assert again.ends == [], "told once"
+
+
+CARRIED_ON = {
+    # what was told last, what others wrote after the store went back to revision 3, and whether that is noticed
+    "a change is gone": ("put", [b"/other"] * 9, True),
+    "the key has another value": ("put", [b"/z", b"/k", b"/z"], True),
+    "the key was written again later": ("put", [b"/z", b"/z", b"/z", b"/k"], True),
+    "a deletion is gone": ("delete", [b"/other"] * 9, True),
+    "our own change is gone": ("own put", [b"/other"] * 9, True),
+    "our own deletion is gone": ("own delete", [b"/other"] * 9, True),
+    "the change is there": ("put", None, False),
+    "the deletion is there": ("delete", None, False),
+    "our own change is there": ("own put", None, False),
+    "compacted": ("put", "compacted", False),
+}
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("name", CARRIED_ON)
+async def test_store_that_others_carried_past_what_was_told(name: str) -> None:
+    last, after, noticed = CARRIED_ON[name]
+    mini = Mini()
+    async with client(mini) as etcd:
+        heard, other = Listener(), Listener()
+        watch = heard.watch(etcd, 0)
+        other.watch(etcd, 0)
+        await until(lambda: watch.connected)
+        mini.put(b"/k", b"old")
+        mini.put(b"/m", b"x")
+        if last.endswith("put"):
+            mini.put(b"/k", b"new")
+        else:
+            mini.delete(b"/k")
+        await until(lambda: heard.revisions[-1:] == [4])
+        if last.startswith("own"):  # known from the answer to a write, which no watch told
+            watch.knows(5, b"/n", b"y")
+            mini.put(b"/n", b"y")
+            if last == "own delete":
+                watch.knows(6, b"/n", None)
+                mini.delete(b"/n")
+            assert heard.revisions[-1] == 4
+        if after == "compacted":
+            mini.cut()
+            mini.compacted = 6
+        elif after is None:
+            mini.cut()
+        else:
+            mini.restore(5 if last == "own delete" else 3)
+            for key in after:
+                mini.put(key, b"theirs")
+        mini.put(b"/later", b"v")
+        await asyncio.sleep(5)
+        wanted = [errors.StoreReplaced] if noticed else []
+        if after == "compacted":
+            wanted = [errors.Compacted]
+        assert [type(error) for error in heard.ends] == wanted
+        if noticed:
+            assert [type(error) for error in other.ends] == wanted
+            assert "went back, and was carried on" in str(heard.ends[0])
+        else:
+            assert after or heard.revisions[-1] == mini.revision
 
 
 @pytest.mark.looptime

@@ -155,7 +155,13 @@ class Float:
     def decode(self, value: Any, place: Place, into: Decoding) -> Any:
         """Return the number."""
         if value.__class__ is int:
-            return value if -_EXACT <= value <= _EXACT else _as_printed(float(value))
+            if -_EXACT <= value <= _EXACT:
+                return value
+            try:
+                return _as_printed(float(value))
+            except OverflowError:
+                into.mismatch(value, self.go, "float64", shown=f"number {value}")
+                return 0
         if value.__class__ is float:
             return _as_printed(value) if value.is_integer() else value
         if value is not None:

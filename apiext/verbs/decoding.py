@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from apiext.documents.document import Document, View
-from apiext.documents.encoding import decode_json
+from apiext.documents.encoding import decode_json, holds_beyond
 from apiext.documents.errors import MAX_NOTES, DecodeError
 from apiext.documents.go_json import in_order
 from apiext.documents.json_errors import as_written
@@ -31,7 +31,7 @@ async def normalize_body(call: Call, body: Body, validation: str) -> Document:
     identity.check_type(call, body, warn, told=validation != IGNORE, strict=validation == STRICT)
     call.size = len(body.raw)
     try:
-        document, unknown = await threads.run(call, _normalize, call, _in_go_order(call, body))
+        document, unknown = await threads.run(call, _normalize, call, _in_go_order(call, body), body.beyond)
     except ValueError as error:
         told = str(error) if body.media_type == identity.YAML or not _typed(call) else as_written(body.raw, str(error))
         raise identity.cannot_be_handled(call, body.document, told) from error
@@ -210,10 +210,13 @@ def _notes_of_text(call: Call, unknown: Sequence[str], quoted: Callable[[], str]
     return in_order_of_members(quoted().encode(errors="replace"), notes)[:MAX_NOTES]
 
 
-def _normalize(call: Call, document: Document) -> tuple[Document, list[str]]:
+def _normalize(call: Call, document: Document, beyond: str = "") -> tuple[Document, list[str]]:
+    """Return what the endpoint makes of a document; DecodeError when a number is left that ``beyond`` tells of."""
     DEFAULTS.refill()
     found = (call.endpoint.normalize or call.served.normalize)(document)
     call.size += DEFAULTS.spent
+    if beyond and holds_beyond(found[0]):
+        raise DecodeError(beyond)
     return found
 
 

@@ -7,7 +7,7 @@ from apiext.catalog.served import Endpoint, ServedVersion
 from apiext.crd.definition import GROUP
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import DecodeError, decode_yaml, json_kind, root_members
-from apiext.documents.errors import OverflowingNumber, UnfitMessage
+from apiext.documents.errors import UnfitMessage
 from apiext.documents.quotes import go_quote
 from apiext.meta import fields, objectmeta, options, status
 from apiext.meta.names import GroupKind, parse_group_version
@@ -92,8 +92,6 @@ def unreadable_body(served: ServedVersion, endpoint: Endpoint, error: DecodeErro
     if isinstance(error, UnfitMessage) and error.kind:
         text = f"{error.kind} in version {go_quote(error.version)} cannot be handled as a {kind}: {error}"
         return status.bad_request(text)
-    if isinstance(error, OverflowingNumber):
-        return status.bad_request(f'{kind} in version "{served.version}" cannot be handled as a {kind}: {error}')
     return status.bad_request(f"the object provided is unrecognized (must be of type {kind}): {error} ({summary(raw)})")
 
 
@@ -106,11 +104,14 @@ def check_type(
     ``strict``: as an error, else by ``warn``.
     """
     document = body.document
-    if not body.duplicates and tells_plainly(call, document):
+    if not body.duplicates and not body.beyond and tells_plainly(call, document):
         return
     api_version, kind = expected_kind(call.served, call.endpoint)
     type_meta, fault = read_type(_members(body))
     typed = call.served.typed or bool(call.endpoint.kind)
+    if not fault and body.beyond and not typed:  # upstream: found before anything is missed
+        version = type_meta.get("apiVersion") or api_version
+        raise cannot_be_handled(call, {**type_meta, "apiVersion": version}, body.beyond)
     if not fault and typed:
         document["apiVersion"] = full_version(type_meta.get("apiVersion", ""), api_version)
         document["kind"] = type_meta.get("kind") or kind

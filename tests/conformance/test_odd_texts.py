@@ -170,6 +170,28 @@ def test_notes_about_a_definition_come_in_the_order_of_its_text(
     assert warned.warnings == ['299 - "{}"'.format(text.replace('"', '\\"')) for text in told]
 
 
+@pytest.mark.rows("ERR-11", "DEC-001")
+@pytest.mark.parametrize(
+    ("member", "told"),
+    [
+        ('"minimum": 1e400', "number 1e400 into Go struct field JSONSchemaProps.{}.minimum of type float64"),
+        ('"maxLength": -1e400', "number -1e400 into Go struct field JSONSchemaProps.{}.maxLength of type int64"),
+        ('"default": 1e400', "number 1e400 into Go value of type float64"),
+        ('"pattern": 1e400', "number into Go struct field JSONSchemaProps.{}.pattern of type string"),
+        ('"more": 1e400', None),
+    ],
+)
+def test_numbers_that_no_float_holds_in_a_schema(api: Client, member: str, told: str | None) -> None:
+    body = definition_text(schema=f"{member}, ")
+    answer = api.request("POST", f"{DEFINITIONS}?dryRun=All", body, {"Content-Type": "application/json"})
+    if told is None:
+        answer.expect(201)
+        assert answer.warnings == ['299 - "unknown field \\"spec.versions[0].schema.openAPIV3Schema.more\\""']
+        return
+    place = "spec.versions.schema.openAPIV3Schema"
+    assert answer.expect(400)["message"].endswith(f": json: cannot unmarshal {told.format(place)}")
+
+
 # upstream: custom objects are read in sorted order, and the first fault is told; a time that is none ends all
 @pytest.mark.rows("ERR-11", "MET-001")
 @pytest.mark.parametrize(

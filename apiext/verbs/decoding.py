@@ -102,7 +102,7 @@ def normalize_patched(
         document, unknown = _normalize(call, patched)
     except ValueError as error:
         text = quoted()
-        raise _bad_patch(text, _first_fault(call, text, str(error))) from error
+        raise _bad_patch(text, _first_fault(call, patched, text, str(error))) from error
     if aside:
         document["metadata"] = {**document.get("metadata", EMPTY), **aside}
     if patch_notes or unknown:
@@ -113,13 +113,17 @@ def normalize_patched(
     return document
 
 
-def _first_fault(call: Call, text: str, found: str) -> str:
-    """Return the fault of what a patch made which is told: of a Go type the first in the text that is read again."""
+def _first_fault(call: Call, patched: View, text: str, found: str) -> str:
+    """Return the fault of what a patch made which is told: of a Go type the first in the text that is read again.
+
+    Kind and version are those of ``patched``, where they are complete.
+    """
     if not _typed(call):
         return found
     raw = text.encode(errors="replace")
     try:
-        _normalize(call, decode_json(raw)[0])
+        own = {name: patched[name] for name in ("kind", "apiVersion") if name in patched}
+        _normalize(call, {**decode_json(raw)[0], **own})
     except ValueError as error:
         return as_written(raw, str(error))
     return found

@@ -4,7 +4,7 @@ import codecs
 import json
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NoReturn
 
 import orjson
@@ -21,8 +21,10 @@ from apiext.documents.yaml_scalars import integral
 
 __all__ = [
     "DecodeError",
+    "Nulled",
     "decode_beyond",
     "decode_json",
+    "decode_nulled",
     "decode_yaml",
     "encode",
     "encode_in_order",
@@ -31,6 +33,7 @@ __all__ = [
     "holds_beyond",
     "json_kind",
     "pretty",
+    "resolved",
     "root_members",
 ]
 
@@ -260,6 +263,45 @@ def root_members(raw: bytes) -> Sequence[tuple[str, Any]]:
     """Return the members of the object of a JSON text without faults, duplicates included."""
     members: _Pairs = _loads(raw.decode(errors="apiext.go"), _Pairs, _parse_beyond)
     return members
+
+
+class Nulled:
+    """A null that stands where an object of a JSON text had a value before, and that value."""
+
+    __slots__ = ("before",)
+
+    def __init__(self, before: Any) -> None:
+        self.before = before
+
+
+def decode_nulled(raw: bytes) -> Any:
+    """Return the document of a JSON text without faults, Nulled where a later null replaces what a key had."""
+    return _telling_nulled(_loads(raw.decode(errors="apiext.go"), _Pairs, _parse_beyond))
+
+
+def _telling_nulled(value: Any) -> Any:
+    if isinstance(value, _Pairs):
+        document: dict[str, Any] = {}
+        for key, item in value:
+            name, read = _repaired(key), _telling_nulled(item)
+            before = document.get(name)
+            if read is None and before is not None:
+                read = before if before.__class__ is Nulled else Nulled(before)
+            document[name] = read
+        return document
+    if isinstance(value, list):
+        return [_telling_nulled(item) for item in value]
+    return _repaired(value) if isinstance(value, str) else value
+
+
+def resolved(value: Any, kept: Collection[str] = ()) -> Any:
+    """Return a document with null for what is Nulled in it, or with what was before in members that are ``kept``."""
+    if isinstance(value, dict):
+        return {
+            name: resolved((item.before if name in kept else None) if item.__class__ is Nulled else item, kept)
+            for name, item in value.items()
+        }
+    return [resolved(item, kept) for item in value] if isinstance(value, list) else value
 
 
 def _loads(text: str, members: Callable[[list[tuple[str, Any]]], Any], real: Callable[[str], float]) -> Any:

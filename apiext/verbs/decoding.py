@@ -1,9 +1,10 @@
 """From a decoded body to a normalised object, with what the client asked to be told about its fields (WRI-013)."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from apiext.documents.document import Document, View
-from apiext.documents.encoding import decode_json, holds_beyond
+from apiext.documents.encoding import Nulled, decode_json, decode_nulled, holds_beyond, resolved
 from apiext.documents.errors import MAX_NOTES, DecodeError
 from apiext.documents.go_json import in_order
 from apiext.documents.json_errors import as_written
@@ -31,7 +32,7 @@ async def normalize_body(call: Call, body: Body, validation: str) -> Document:
     identity.check_type(call, body, warn, told=validation != IGNORE, strict=validation == STRICT)
     call.size = len(body.raw)
     try:
-        document, unknown = await threads.run(call, _normalize, call, _in_go_order(call, body), body.beyond)
+        document, unknown = await threads.run(call, _normalize_body, call, body)
     except ValueError as error:
         told = str(error) if body.media_type == identity.YAML or not _typed(call) else as_written(body.raw, str(error))
         raise identity.cannot_be_handled(call, body.document, told) from error
@@ -60,6 +61,42 @@ def _with_duplicates(call: Call, body: Body, unknown: Sequence[str], notes: list
 def _typed(call: Call) -> bool:
     """Tell whether a body becomes a Go type upstream."""
     return call.served.typed or bool(call.endpoint.kind)
+
+
+def _normalize_body(call: Call, body: Body) -> tuple[Document, list[str]]:
+    """Return what the endpoint makes of a body; DecodeError when it keeps a number that no float64 holds."""
+    # upstream: a null changes nothing that cannot be null
+    nulled = bool(body.duplicates) and body.media_type != identity.YAML and _typed(call) and b"null" in body.raw
+    document, unknown = _normalize(call, _with_nulled(body) if nulled else _in_go_order(call, body))
+    if nulled:
+        document = resolved(document)
+    if body.beyond and holds_beyond(document):
+        raise DecodeError(body.beyond)
+    return document, unknown
+
+
+def _with_nulled(body: Body) -> Document:
+    """Return a body that has fields twice with the nulls that may leave a Go type what it had."""
+    document: Document = decode_nulled(body.raw)
+    metadata = document.get("metadata")
+    if metadata is not None:
+        document["metadata"] = _resolved_metadata(metadata.before if metadata.__class__ is Nulled else metadata)
+    return {**document, "apiVersion": body.document["apiVersion"], "kind": body.document["kind"]}
+
+
+def _resolved_metadata(metadata: Any) -> Any:
+    if metadata.__class__ is not dict:
+        return metadata
+    maps = {name: metadata[name] for name in _MAPS_OF_METADATA if name in metadata}
+    return {**resolved(metadata, _NEVER_NULL), **resolved(maps)}
+
+
+_MAPS_OF_METADATA = ("labels", "annotations")
+_NEVER_NULL = frozenset((
+    "name", "generateName", "namespace", "selfLink", "uid", "resourceVersion", "generation",
+    "apiVersion", "kind", "manager", "operation", "fieldsType", "subresource",
+))  # fmt: skip
+"""Fields of metadata, and of owners and managers in it, that are no pointers, lists or maps in Go."""
 
 
 def _in_go_order(call: Call, body: Body) -> Document:
@@ -214,13 +251,10 @@ def _notes_of_text(call: Call, unknown: Sequence[str], quoted: Callable[[], str]
     return in_order_of_members(quoted().encode(errors="replace"), notes)[:MAX_NOTES]
 
 
-def _normalize(call: Call, document: Document, beyond: str = "") -> tuple[Document, list[str]]:
-    """Return what the endpoint makes of a document; DecodeError when a number is left that ``beyond`` tells of."""
+def _normalize(call: Call, document: Document) -> tuple[Document, list[str]]:
     DEFAULTS.refill()
     found = (call.endpoint.normalize or call.served.normalize)(document)
     call.size += DEFAULTS.spent
-    if beyond and holds_beyond(found[0]):
-        raise DecodeError(beyond)
     return found
 
 

@@ -181,7 +181,7 @@ def _settle_type(call: Call, patched: Document, quoted: Callable[[], str]) -> No
     if not fault and not call.served.typed and patched.get("apiVersion", "") is None:
         fault = identity.NULL_VERSION
     if not fault and call.served.typed:
-        fault = identity.not_registered(call, patched)
+        fault = identity.not_registered(call, patched, internal=not call.endpoint.kind)
     if fault:
         raise _bad_patch(quoted(), fault)
 

@@ -177,12 +177,16 @@ def full_version(given: str, default: str) -> str:
     return f"{group}/{version}" if group else version
 
 
-def not_registered(call: Call, document: View) -> str:
-    """Return upstream's error of a typed body of a kind, group or version that its scheme lacks, else an empty text."""
+def not_registered(call: Call, document: View, *, internal: bool = False) -> str:
+    """Return upstream's error of a typed body of a kind, group or version that its scheme lacks, else an empty text.
+
+    ``internal`` tells that a body without an apiVersion is of the internal version of the group.
+    """
     api_version, kind = expected_kind(call.served, call.endpoint)
-    given_kind, given_version = document["kind"], full_version(document.get("apiVersion") or "", api_version)
-    group, _, version = given_version.rpartition("/")
     own_group, _, own = api_version.rpartition("/")
+    unsaid = f"{own_group}/{_INTERNAL}" if internal else ""
+    given_kind, given_version = document["kind"], full_version(document.get("apiVersion") or unsaid, api_version)
+    group, _, version = given_version.rpartition("/")
     known = version in (own, _INTERNAL, *call.resource.versions) or bool(group and kind in _ELDER.get(version, ()))
     if known and given_kind == kind and group == own_group:
         return ""

@@ -159,8 +159,7 @@ def _first_fault(call: Call, patched: View, text: str, found: str) -> str:
         return found
     raw = text.encode(errors="replace")
     try:
-        own = {name: patched[name] for name in ("kind", "apiVersion") if name in patched}
-        _normalize(call, {**decode_json(raw)[0], **own})
+        _normalize(call, {**decode_json(raw)[0], **_type_of(patched)})
     except ValueError as error:
         return as_written(raw, str(error))
     return found
@@ -199,13 +198,19 @@ def _without_fields(
 
 
 def restore_patched(
-    call: Call, patched: Document, patch_notes: Sequence[str], validation: str, quoted: Callable[[], str]
+    call: Call,
+    patched: Document,
+    patch_notes: Sequence[str],
+    validation: str,
+    quoted: Callable[[], str],
+    with_floats: Document,
 ) -> Document:
     """Normalise what a strategic merge patch made, as ``normalize_patched`` does.
 
+    ``with_floats`` is the same with whole numbers as they were written, for what is told of them.
     upstream: it goes from the document into the Go type without a text between, whatever kind it claims to be.
     """
-    own = {name: patched.get(name) for name in ("apiVersion", "kind")}
+    own = {name: with_floats.get(name) for name in ("apiVersion", "kind")}
     wrong = next((text for text in own.values() if text is not None and text.__class__ is not str), None)
     try:
         if wrong is not None:
@@ -213,12 +218,27 @@ def restore_patched(
         patched["apiVersion"], patched["kind"] = identity.expected_kind(call.served, call.endpoint)
         document, unknown = _normalize(call, patched)
     except DecodeError as error:
-        raise _bad_patch(quoted(), error.restored or str(error)) from error
+        told = error if with_floats is patched else _told_of_float(call, error, {**with_floats, **_type_of(patched)})
+        raise _bad_patch(quoted(), told.restored or str(told)) from error
     # upstream: a strategic merge patch tells of them without escapes
     unknown_fields = [f'unknown field "{path}"' for path in sorted(getattr(path, "restored", path) for path in unknown)]
     _report(call, [*patch_notes, *unknown_fields], validation, quoted)
     identity.settle_names(call, document)
     return document
+
+
+def _type_of(document: View) -> Document:
+    return {name: document[name] for name in ("apiVersion", "kind") if name in document}
+
+
+def _told_of_float(call: Call, fault: DecodeError, with_floats: Document) -> DecodeError:
+    """Return the fault of the same place of a document whose whole numbers are floats, if that has it, too."""
+    try:
+        _normalize(call, with_floats)
+    except DecodeError as error:
+        if str(error) == str(fault):
+            return error
+    return fault
 
 
 def no_object(quoted: str) -> status.StatusError:

@@ -8,6 +8,7 @@ from apiext.admission.attributes import Attributes, Form
 from apiext.catalog.served import ServedResource, ServedVersion
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import encode, json_kind
+from apiext.documents.errors import DecodeError
 from apiext.documents.quotes import go_quote
 from apiext.meta import status
 from apiext.schema.budget import DEFAULTS, OverBudget
@@ -54,13 +55,27 @@ def normalized(served: ServedVersion, subresource: str, document: Document) -> D
         check_type(document, *_type_of(served, subresource))
     else:
         _check_group(served, subresource, document)
+    endpoint = served.endpoints[subresource]
+    converts = bool(endpoint.kind) and not served.typed
+    if converts and not document.get("apiVersion"):
+        raise status.StatusError(500, "", "Object 'apiVersion' is missing in 'unstructured object has no version'")
     DEFAULTS.refill()
     try:
-        found = (served.endpoints[subresource].normalize or served.normalize)(document)[0]
+        found = (endpoint.normalize or served.normalize)(document)[0]
     except (ValueError, OverBudget) as error:
+        if converts:  # upstream: a Scale is no Go type until it is back from the webhook
+            raise status.StatusError(500, "", _unconverted(served, subresource, error)) from error
         raise status.internal(str(error)) from error
     found.setdefault("metadata", {})
     return found
+
+
+def _unconverted(served: ServedVersion, subresource: str, error: Exception) -> str:
+    """Return what is told of an object that does not become the kind of a subresource."""
+    if not isinstance(error, DecodeError):  # it is of another kind
+        return str(error)
+    api_version, kind = _type_of(served, subresource)
+    return f"unable to convert unstructured object to {api_version}, Kind={kind}: {error.restored or error}"
 
 
 def _type_of(served: ServedVersion, subresource: str) -> tuple[str, str]:

@@ -5,14 +5,14 @@ on, so that the first fault is told (``json: cannot unmarshal …``); a type wit
 """
 
 import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from apiext import limits
 from apiext.cel.base64_url import read_base64
 from apiext.documents.document import Document
-from apiext.documents.encoding import json_kind
+from apiext.documents.encoding import Nulled, json_kind
 from apiext.documents.errors import DecodeError
 from apiext.documents.floats import json_float
 from apiext.documents.places import Key, Place, written
@@ -155,7 +155,13 @@ class Float:
     def decode(self, value: Any, place: Place, into: Decoding) -> Any:
         """Return the number."""
         if value.__class__ is int:
-            return value if -_EXACT <= value <= _EXACT else _as_printed(float(value))
+            if -_EXACT <= value <= _EXACT:
+                return value
+            try:
+                return _as_printed(float(value))
+            except OverflowError:
+                into.mismatch(value, self.go, "float64", shown=f"number {value}")
+                return 0
         if value.__class__ is float:
             return _as_printed(value) if value.is_integer() else value
         if value is not None:
@@ -275,10 +281,17 @@ class Map:
                 into.mismatch(value, self.go, "map")
             return None
         decode = self.item.decode
-        found = {key: decode(item, (place, Key(key)), into) for key, item in value.items()}
+        found = {key: decode(item, (place, Key(key)), into) for key, item in _without_nulled(value)}
         if self.item.__class__ is Bytes:  # upstream: an empty text once it is stored
             found = {key: item or "" for key, item in found.items()}
         return found
+
+
+def _without_nulled(value: Document) -> Iterable[tuple[str, Any]]:
+    """Return the members of a map: upstream, each is read for itself, so a null is one."""
+    if not any(item.__class__ is Nulled for item in value.values()):
+        return value.items()
+    return [(key, None if item.__class__ is Nulled else item) for key, item in value.items()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,6 +305,11 @@ class Field:
     always: bool = False
     pointer: bool = False
     within: tuple[str, ...] = ()
+
+
+def _left_by_null(known: Field, before: Any) -> Any:
+    """Return what a later null leaves of a field: upstream, it changes nothing that cannot be null."""
+    return None if known.pointer or known.type.zero is None else before
 
 
 def _plain_class(known: Field) -> type[Any] | None:
@@ -345,10 +363,11 @@ class Struct:
             if known is None:
                 into.note(here)
                 continue
-            if item is None and known.pointer:
+            given = item if item.__class__ is not Nulled else _left_by_null(known, item.before)
+            if given is None and known.pointer:
                 continue
             into.owner, into.fields = self.name, (*above, *known.within, key)
-            decoded = known.type.decode(item, here, into)
+            decoded = known.type.decode(given, here, into)
             if decoded is not ABSENT:
                 found[key] = decoded
         into.owner, into.fields = owner, above

@@ -4,7 +4,7 @@ import codecs
 import json
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NoReturn
 
 import orjson
@@ -21,18 +21,24 @@ from apiext.documents.yaml_scalars import integral
 
 __all__ = [
     "DecodeError",
+    "Nulled",
+    "decode_beyond",
     "decode_json",
+    "decode_nulled",
     "decode_yaml",
     "encode",
     "encode_in_order",
     "encode_telling",
     "encode_yaml",
+    "holds_beyond",
     "json_kind",
     "pretty",
+    "resolved",
     "root_members",
 ]
 
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
+_BEYOND = 10**400  # stands for a number that no float64 holds
 _COLONS = (b":", b"\\u003a", b"\\u003A")
 _SORTED = orjson.OPT_SORT_KEYS
 _STRICT = orjson.OPT_STRICT_INTEGER
@@ -68,6 +74,23 @@ def decode_json(raw: bytes) -> tuple[Any, list[str]]:
     if (raw.count(b":") != again.count(b":") or b"\\u003" in raw) and _lost_colons(raw, again):
         return _decode_slowly(raw)
     return document, []
+
+
+def decode_beyond(raw: bytes) -> tuple[Any, list[str]]:
+    """Return what ``decode_json`` does of a text in which it met an OverflowingNumber, of which there may be many.
+
+    Integers that are as large as no other stand for them; ``holds_beyond`` tells whether any is left.
+    """
+    return _decode_slowly(raw, _parse_beyond)
+
+
+def holds_beyond(value: Any) -> bool:
+    """Tell whether there is a number in a document that no float64 holds."""
+    if value.__class__ is int:
+        return abs(value) == _BEYOND
+    if isinstance(value, dict):
+        return any(map(holds_beyond, value.values()))
+    return isinstance(value, list) and any(map(holds_beyond, value))
 
 
 def _lost_colons(raw: bytes, again: bytes) -> bool:
@@ -198,7 +221,19 @@ class _Pairs(list[tuple[str, Any]]):
     """The members of an object, duplicates included."""
 
 
-def _decode_slowly(raw: bytes) -> tuple[Any, list[str]]:
+def _parse_float(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise OverflowingNumber(f"json: cannot unmarshal number {text[:64]} into Go value of type float64")
+    return number
+
+
+def _parse_beyond(text: str) -> float:
+    number = float(text)
+    return number if math.isfinite(number) else _BEYOND if number > 0 else -_BEYOND
+
+
+def _decode_slowly(raw: bytes, real: Callable[[str], float] = _parse_float) -> tuple[Any, list[str]]:
     try:
         text = raw.decode()
     except UnicodeDecodeError:
@@ -212,7 +247,7 @@ def _decode_slowly(raw: bytes) -> tuple[Any, list[str]]:
         return document
 
     try:
-        document = _loads(text, members)
+        document = _loads(text, members, real)
     except ValueError as error:
         fault = syntax_error(raw)
         if fault is None and isinstance(error, DecodeError):
@@ -220,20 +255,64 @@ def _decode_slowly(raw: bytes) -> tuple[Any, list[str]]:
         raise DecodeError(fault or "invalid JSON") from error
     notes: dict[str, None] = {}
     if doubles or "\\u" in text:  # paths of duplicates, and lone surrogates, need a walk
-        document = _assemble(_loads(text, _Pairs), None, notes)
+        document = _assemble(_loads(text, _Pairs, real), None, notes)
     return document, [f"duplicate field {go_quote(path)}" for path in notes]
 
 
 def root_members(raw: bytes) -> Sequence[tuple[str, Any]]:
-    """Return the members of the object of a JSON text that ``decode_json`` took, duplicates included."""
-    members: _Pairs = _loads(raw.decode(errors="apiext.go"), _Pairs)
+    """Return the members of the object of a JSON text without faults, duplicates included."""
+    members: _Pairs = _loads(raw.decode(errors="apiext.go"), _Pairs, _parse_beyond)
     return members
 
 
-def _loads(text: str, members: Callable[[list[tuple[str, Any]]], Any]) -> Any:
-    return json.loads(
-        text, object_pairs_hook=members, parse_int=_parse_int, parse_float=_parse_float, parse_constant=_refuse
-    )
+class Nulled:
+    """A null that stands where an object of a JSON text had a value before, and that value."""
+
+    __slots__ = ("before",)
+
+    def __init__(self, before: Any) -> None:
+        self.before = before
+
+
+def decode_nulled(raw: bytes) -> Any:
+    """Return the document of a JSON text without faults, Nulled where a later null replaces what a key had."""
+    return _telling_nulled(_loads(raw.decode(errors="apiext.go"), _Pairs, _parse_beyond))
+
+
+def _telling_nulled(value: Any) -> Any:
+    if isinstance(value, _Pairs):
+        document: dict[str, Any] = {}
+        for key, item in value:
+            name, read = _repaired(key), _telling_nulled(item)
+            before = document.get(name)
+            if read is None and before is not None:
+                read = before if before.__class__ is Nulled else Nulled(before)
+            document[name] = read
+        return document
+    if isinstance(value, list):
+        return [_telling_nulled(item) for item in value]
+    return _repaired(value) if isinstance(value, str) else value
+
+
+def resolved(value: Any, kept: Collection[str] = ()) -> Any:
+    """Return a document with null for what is Nulled in it, or with what was before in members that are ``kept``."""
+    if isinstance(value, dict):
+        return {
+            name: resolved((item.before if name in kept else None) if item.__class__ is Nulled else item, kept)
+            for name, item in value.items()
+        }
+    return [resolved(item, kept) for item in value] if isinstance(value, list) else value
+
+
+def _loads(text: str, members: Callable[[list[tuple[str, Any]]], Any], real: Callable[[str], float]) -> Any:
+    def whole(digits: str) -> int | float:
+        if len(digits) <= 20:  # digits of the smallest int64, and its sign
+            number = int(digits)
+            if _INT_MIN <= number <= _INT_MAX:
+                return number
+        return real(digits)
+
+    return json.loads(text, object_pairs_hook=members, parse_int=whole, parse_float=real, parse_constant=_refuse)
 
 
 def _refuse(name: str) -> NoReturn:
@@ -268,18 +347,3 @@ def _repaired(text: str) -> str:
     if text.isascii():
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
-def _parse_int(text: str) -> int | float:
-    if len(text) <= 20:  # digits of the smallest int64, and its sign
-        number = int(text)
-        if _INT_MIN <= number <= _INT_MAX:
-            return number
-    return _parse_float(text)
-
-
-def _parse_float(text: str) -> float:
-    number = float(text)
-    if math.isinf(number):
-        raise OverflowingNumber(f"json: cannot unmarshal number {text[:64]} into Go value of type float64")
-    return number

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from apiext.documents.floats import go_float
+
 MAX_NOTES = 100  # unknown fields, and as many duplicate ones, of a text that are told (upstream: strict errors kept)
 _KINDS = {dict: "map", list: "slice", str: "string", bool: "bool", int: "int64", float: "float64"}
 _RESTORED = {"map": "map from", "slice": "slice from", "struct": "struct from:"}
@@ -23,10 +25,11 @@ class DecodeError(ValueError):
         kind = _KINDS.get(value.__class__, "map")
         if form in _RESTORED:
             self.restored = f"cannot restore {_RESTORED[form]} {kind}"
+        elif form.startswith("int") and (kind == "int64" or (kind == "float64" and value.is_integer())):
+            shown = go_float(value) if kind == "float64" else value
+            self.restored, self.overflows = f"number {shown} does not fit into {go}", True
         elif (form == "string" and kind == "int64") or (form.startswith("int") and kind == "float64"):
             self.restored = f"cannot convert {kind} to {go}"
-        elif form.startswith("int") and kind == "int64":
-            self.restored, self.overflows = f"number {value} does not fit into {go}", True
         else:
             self.restored = f"unrecognized type: {form}"
         return self

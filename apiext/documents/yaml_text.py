@@ -34,18 +34,23 @@ _UNFOLDED = 2**31 - 1  # characters of a line
 _INT_MAX = 2**63 - 1
 _MERGE: Any = object()  # the key << of a mapping
 _NO_KEY = "\ud800"  # begins what stands for a key that JSON cannot have
-_COLON = "\ue000"  # stands for a colon that the parser refuses and upstream takes for a letter
+_NULL_KEY = f"{_NO_KEY}{None}"
+_COLON, _BOM = "\ue000", "\ue001"  # stand for a colon and a mark that the parser minds and upstream takes for letters
+_COLON_BEFORE_SIGN = re.compile(r":[,\[\]{}?]")
 # not behind a colon that ends a key: one before a blank, or after a quote or bracket
-_COLON_IN_FLOW = re.compile(r"([^\s\"'\[\]{},:][ \t]*|(?<![\"'\]}])(?<![\"'\]}][ \t]):):(?=[,\[\]{}?])")
+_COLON_IN_FLOW = re.compile(
+    r"((?:[\[{,?]|:(?=\s))\s*(?:(?:[&*][\w-]++|!\S{0,64}+)\s*+){0,2}:)"  # ends an empty key
+    r"|([^\s\"'\[\]{},:][ \t]*|(?<![\"'\]}])(?<![\"'\]}][ \t]):):(?=[,\[\]{}?])"
+)
 _MARKS = ((b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))  # first bytes of what is no UTF-8
-_UNREADABLE = {  # what Python says of broken texts, in Go's words
-    ("8", "unexpected end of data"): "incomplete UTF-8 octet sequence",
-    ("8", "invalid continuation byte"): "invalid trailing UTF-8 octet",
-    ("16", "truncated data"): "incomplete UTF-16 character",
-    ("16", "unexpected end of data"): "incomplete UTF-16 surrogate pair",
-    ("16", "illegal encoding"): "unexpected low surrogate area",
-    ("16", "illegal UTF-16 surrogate"): "expected low surrogate area",
+_UNREADABLE_16 = {  # what Python says of broken texts, in Go's words
+    "truncated data": "incomplete UTF-16 character",
+    "unexpected end of data": "incomplete UTF-16 surrogate pair",
+    "illegal encoding": "unexpected low surrogate area",
+    "illegal UTF-16 surrogate": "expected low surrogate area",
 }
+_TRAILING = bytes(range(0x80, 0xC0))
+_FIRST_TRAILING = {0xE0: 0xA0, 0xF0: 0x90}  # below these, after these leading octets, fewer octets would do
 _CONVERTED, _WRITTEN = range(2)  # what upstream does with a text when it has been decoded, one after another
 
 
@@ -64,8 +69,7 @@ def decode_yaml(raw: bytes) -> tuple[Any, list[str]]:
     except yaml.YAMLError as error:
         raise DecodeError("yaml: control characters are not allowed") from error
     except UnicodeDecodeError as error:
-        where = (error.encoding.split("-")[1], error.reason)
-        raise DecodeError(f"yaml: {_UNREADABLE.get(where, 'invalid leading UTF-8 octet')}") from error
+        raise DecodeError(f"yaml: {_unreadable(error)}") from error
     except RecursionError as error:
         raise DecodeError("yaml: exceeded max depth") from error
     return document, [
@@ -79,6 +83,35 @@ def _text(raw: bytes) -> str:
         if raw.startswith(mark):
             return raw[len(mark) :].decode(encoding)
     return raw.decode()
+
+
+def _unreadable(error: UnicodeDecodeError) -> str:
+    """Return what is wrong with a broken text in Go's words."""
+    if error.encoding != "utf-8":
+        return _UNREADABLE_16[error.reason]
+    broken = error.object[error.start : error.start + 4]
+    first = broken[0]
+    width = 2 if first < 0xE0 else 3 if first < 0xF0 else 4
+    if not 0xC0 <= first < 0xF8:
+        return "invalid leading UTF-8 octet"
+    if len(broken) < width:
+        return "incomplete UTF-8 octet sequence"
+    if broken[1:width].translate(None, _TRAILING):
+        return "invalid trailing UTF-8 octet"
+    short = first < 0xC2 or broken[1] < _FIRST_TRAILING.get(first, 0)
+    return "invalid length of a UTF-8 sequence" if short else "invalid Unicode character"
+
+
+def _disguised(text: str) -> str:
+    """Return a text with signs for letters that the parser does not take for letters; the same if there are none."""
+    if _COLON in text or _BOM in text:
+        return text
+    found = text
+    if text.find("\ufeff", 1) > 0 and not text.startswith("\ufeff\ufeff"):
+        found = text[0] + text[1:].replace("\ufeff", _BOM)
+    if _COLON_BEFORE_SIGN.search(found) is None:
+        return found
+    return _COLON_IN_FLOW.sub(lambda match: match[1] or f"{match[2]}{_COLON}", found)
 
 
 def encode_yaml(document: View | list[Any]) -> bytes:
@@ -144,15 +177,15 @@ class _Reader:
     @staticmethod
     def _parse(raw: bytes) -> Iterator[Any]:
         text = _text(raw)
-        colons = _COLON not in text and _COLON_IN_FLOW.search(text) is not None
-        parser = _Parser(_COLON_IN_FLOW.sub(rf"\1{_COLON}", text) if colons else text)
+        disguised = _disguised(text)
+        parser = _Parser(disguised)
         flow: list[Any] = []
         try:
             while True:
                 event = parser.get_event()
                 if isinstance(event, yaml.ScalarEvent):
-                    if colons:
-                        event.value = event.value.replace(_COLON, ":")
+                    if disguised is not text:
+                        event.value = event.value.replace(_COLON, ":").replace(_BOM, "\ufeff")
                     if flow and flow[-1].flow_style and not event.style and "?" in event.value:
                         raise _unexpected_key(flow[-1], event.start_mark, text)
                 elif isinstance(event, yaml.CollectionStartEvent):
@@ -330,7 +363,8 @@ class _Making:
 def _go_syntax(value: Any) -> str:
     """Return a value as Go's %#v prints it."""
     if isinstance(value, dict):
-        members = ", ".join(f"{_go_syntax(key)}:{_go_member(value[key])}" for key in sorted(value))
+        keys = sorted(value, key=lambda key: (key != _NULL_KEY, key))
+        members = ", ".join(f"{_go_key(key)}:{_go_member(value[key])}" for key in keys)
         return f"map[interface {{}}]interface {{}}{{{members}}}"
     if isinstance(value, list):
         return f"[]interface {{}}{{{', '.join(map(_go_member, value))}}}"
@@ -339,6 +373,10 @@ def _go_syntax(value: Any) -> str:
     if isinstance(value, _Odd):
         return str(value.fault).rpartition(" ")[2]
     return "<nil>" if value is None else orjson.dumps(value).decode()
+
+
+def _go_key(key: str) -> str:
+    return "interface {}(nil)" if key == _NULL_KEY else _go_syntax(key)
 
 
 def _go_member(value: Any) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from apiext import limits
 from apiext.catalog.served import Endpoint, ServedResource, ServedVersion
 from apiext.documents.document import Document
-from apiext.documents.encoding import DecodeError, decode_json, decode_yaml, root_members
+from apiext.documents.encoding import DecodeError, decode_beyond, decode_json, decode_yaml, root_members
 from apiext.documents.errors import OverflowingNumber
 from apiext.http import eventstream, lists, negotiation, protobuf, representations, streams, websocket
 from apiext.http.exchange import Answer, Exchange, Reply, StreamReply
@@ -352,10 +352,15 @@ async def _body(target: Target, encoding: str, raw: bytes) -> Body:
     if encoding == PROTOBUF:  # what an envelope does not tell of its kind the URL does
         decode = partial(_from_protobuf, wanted=expected_kind(target.served, target.endpoint))
     try:
-        document, duplicates = await _decoded(encoding, raw, decode)
+        try:
+            document, duplicates = await _decoded(encoding, raw, decode)
+            beyond = ""
+        except OverflowingNumber as error:  # upstream: found after kind and version
+            decode, beyond = _from_json_beyond, str(error)
+            document, duplicates = await _decoded(encoding, raw, decode)
     except DecodeError as error:
         raise unreadable_body(target.served, target.endpoint, error, raw) from error
-    return Body(document, duplicates, encoding, raw, decode)
+    return Body(document, duplicates, encoding, raw, decode, beyond)
 
 
 async def _decoded(encoding: str, raw: bytes, decode: Decode) -> tuple[Document, list[str]]:
@@ -371,6 +376,11 @@ def _from_json(raw: bytes) -> tuple[Document, list[str]]:
         raise
     except DecodeError as error:
         raise DecodeError(f"{NO_KIND}{error}") from error
+    return _object(document), duplicates
+
+
+def _from_json_beyond(raw: bytes) -> tuple[Document, list[str]]:
+    document, duplicates = decode_beyond(raw)
     return _object(document), duplicates
 
 

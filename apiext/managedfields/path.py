@@ -113,12 +113,15 @@ def _value_order(item: Any) -> tuple[Any, ...]:
     return (5,)
 
 
-def shown(path: Sequence[str]) -> str:
-    """Return a path as error texts show it: ``.spec.list[name="a"].v``."""
-    return "".join(_shown(element) for element in path)
+def shown(path: Sequence[str], *, owned: bool = False) -> str:
+    """Return a path as error texts show it: ``.spec.list[name="a"].v``; ``owned`` is one of a manager's.
+
+    upstream: what managers own was read as JSON, in which all numbers are floats
+    """
+    return "".join(_shown(element, owned) for element in path)
 
 
-def _shown(element: str) -> str:
+def _shown(element: str, owned: bool) -> str:
     kind, text = element[:2], element[2:]
     if kind == "f:":
         return f".{text}"
@@ -126,19 +129,19 @@ def _shown(element: str) -> str:
         return f"[{text}]"
     decoded = orjson.loads(text)
     if kind == "v:":
-        return f"[={_literal(decoded)}]"
-    return "[" + ",".join(f"{name}={_literal(decoded[name])}" for name in sorted(decoded)) + "]"
+        return f"[={_literal(decoded, owned)}]"
+    return "[" + ",".join(f"{name}={_literal(decoded[name], owned)}" for name in sorted(decoded)) + "]"
 
 
-def _literal(item: Any) -> str:
+def _literal(item: Any, owned: bool) -> str:
     if isinstance(item, str):
         return go_quote(item)
-    if isinstance(item, float) or (item.__class__ is int and item > _INT_MAX):  # upstream: a float
+    if isinstance(item, float) or (item.__class__ is int and (owned or item > _INT_MAX)):  # upstream: a float
         return go_float(float(item))
     if isinstance(item, list):
-        return f"[{','.join(map(_literal, item))}]"
+        return f"[{','.join(_literal(one, owned) for one in item)}]"
     if item == _UNDEFINED:
         return "{{undefined}}"
     if isinstance(item, dict):  # upstream: nothing parts the members of a map, and nothing is around them
-        return "".join(f"{name}={_literal(item[name])}" for name in sorted(item))
+        return "".join(f"{name}={_literal(item[name], owned)}" for name in sorted(item))
     return orjson.dumps(item, option=orjson.OPT_SORT_KEYS).decode()

@@ -63,7 +63,8 @@ class _Where:
         """Return the error of a member of the wrong type; ``form`` as in DecodeError.misfit, empty for ``go``."""
         kind = json_kind(value)
         if kind == "number" and go == "int64":
-            kind = f"number {encode(value).decode()}"  # it was JSON, decoded and encoded again
+            shown = str(value) if value.__class__ is int else encode(value).decode()
+            kind = f"number {shown}"  # it was JSON, decoded and encoded again
         place = f"{self.struct}.{self.go_path}{name}"
         error = DecodeError(f"json: cannot unmarshal {kind} into Go struct field {place} of type {go}")
         return error.misfit(value, go, form or go)

@@ -70,7 +70,7 @@ class Call:
 class Body:
     """A decoded request body: the document, notes about duplicate keys, the media type, and the bytes as sent.
 
-    ``decode(raw)`` is what the document was made by.
+    ``decode(raw)`` is what the document was made by. ``beyond`` tells of a number in it that no float64 holds.
     """
 
     document: Document
@@ -78,6 +78,7 @@ class Body:
     media_type: str
     raw: bytes
     decode: Callable[[bytes], tuple[Document, list[str]]] = decode_json
+    beyond: str = ""
 
     def again(self) -> "Body":
         """Return the body as it was sent: what was read of it changes on the way."""

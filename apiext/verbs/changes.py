@@ -147,9 +147,8 @@ def strategic_change(call: Call, raw: bytes, validation: str) -> Change:
         def quoted() -> str:
             return go_print(strategic_merge.left_over(shown, patch, lists))
 
-        if has_whole:
-            patched = _with_whole_numbers(patched)
-        return restore_patched(call, patched, duplicates, validation, quoted)
+        whole = _with_whole_numbers(patched) if has_whole else patched
+        return restore_patched(call, whole, duplicates, validation, quoted, patched)
 
     return change
 

@@ -1,9 +1,10 @@
 """From a decoded body to a normalised object, with what the client asked to be told about its fields (WRI-013)."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from apiext.documents.document import Document, View
-from apiext.documents.encoding import decode_json
+from apiext.documents.encoding import Nulled, decode_json, decode_nulled, holds_beyond, resolved
 from apiext.documents.errors import MAX_NOTES, DecodeError
 from apiext.documents.go_json import in_order
 from apiext.documents.json_errors import as_written
@@ -31,7 +32,7 @@ async def normalize_body(call: Call, body: Body, validation: str) -> Document:
     identity.check_type(call, body, warn, told=validation != IGNORE, strict=validation == STRICT)
     call.size = len(body.raw)
     try:
-        document, unknown = await threads.run(call, _normalize, call, _in_go_order(call, body))
+        document, unknown = await threads.run(call, _normalize_body, call, body)
     except ValueError as error:
         told = str(error) if body.media_type == identity.YAML or not _typed(call) else as_written(body.raw, str(error))
         raise identity.cannot_be_handled(call, body.document, told) from error
@@ -60,6 +61,42 @@ def _with_duplicates(call: Call, body: Body, unknown: Sequence[str], notes: list
 def _typed(call: Call) -> bool:
     """Tell whether a body becomes a Go type upstream."""
     return call.served.typed or bool(call.endpoint.kind)
+
+
+def _normalize_body(call: Call, body: Body) -> tuple[Document, list[str]]:
+    """Return what the endpoint makes of a body; DecodeError when it keeps a number that no float64 holds."""
+    # upstream: a null changes nothing that cannot be null
+    nulled = bool(body.duplicates) and body.media_type != identity.YAML and _typed(call) and b"null" in body.raw
+    document, unknown = _normalize(call, _with_nulled(body) if nulled else _in_go_order(call, body))
+    if nulled:
+        document = resolved(document)
+    if body.beyond and holds_beyond(document):
+        raise DecodeError(body.beyond)
+    return document, unknown
+
+
+def _with_nulled(body: Body) -> Document:
+    """Return a body that has fields twice with the nulls that may leave a Go type what it had."""
+    document: Document = decode_nulled(body.raw)
+    metadata = document.get("metadata")
+    if metadata is not None:
+        document["metadata"] = _resolved_metadata(metadata.before if metadata.__class__ is Nulled else metadata)
+    return {**document, "apiVersion": body.document["apiVersion"], "kind": body.document["kind"]}
+
+
+def _resolved_metadata(metadata: Any) -> Any:
+    if metadata.__class__ is not dict:
+        return metadata
+    maps = {name: metadata[name] for name in _MAPS_OF_METADATA if name in metadata}
+    return {**resolved(metadata, _NEVER_NULL), **resolved(maps)}
+
+
+_MAPS_OF_METADATA = ("labels", "annotations")
+_NEVER_NULL = frozenset((
+    "name", "generateName", "namespace", "selfLink", "uid", "resourceVersion", "generation",
+    "apiVersion", "kind", "manager", "operation", "fieldsType", "subresource",
+))  # fmt: skip
+"""Fields of metadata, and of owners and managers in it, that are no pointers, lists or maps in Go."""
 
 
 def _in_go_order(call: Call, body: Body) -> Document:
@@ -102,7 +139,7 @@ def normalize_patched(
         document, unknown = _normalize(call, patched)
     except ValueError as error:
         text = quoted()
-        raise _bad_patch(text, _first_fault(call, text, str(error))) from error
+        raise _bad_patch(text, _first_fault(call, patched, text, str(error))) from error
     if aside:
         document["metadata"] = {**document.get("metadata", EMPTY), **aside}
     if patch_notes or unknown:
@@ -113,13 +150,16 @@ def normalize_patched(
     return document
 
 
-def _first_fault(call: Call, text: str, found: str) -> str:
-    """Return the fault of what a patch made which is told: of a Go type the first in the text that is read again."""
+def _first_fault(call: Call, patched: View, text: str, found: str) -> str:
+    """Return the fault of what a patch made which is told: of a Go type the first in the text that is read again.
+
+    Kind and version are those of ``patched``, where they are complete.
+    """
     if not _typed(call):
         return found
     raw = text.encode(errors="replace")
     try:
-        _normalize(call, decode_json(raw)[0])
+        _normalize(call, {**decode_json(raw)[0], **_type_of(patched)})
     except ValueError as error:
         return as_written(raw, str(error))
     return found
@@ -140,7 +180,7 @@ def _settle_type(call: Call, patched: Document, quoted: Callable[[], str]) -> No
     if not fault and not call.served.typed and patched.get("apiVersion", "") is None:
         fault = identity.NULL_VERSION
     if not fault and call.served.typed:
-        fault = identity.not_registered(call, patched)
+        fault = identity.not_registered(call, patched, internal=not call.endpoint.kind)
     if fault:
         raise _bad_patch(quoted(), fault)
 
@@ -158,13 +198,19 @@ def _without_fields(
 
 
 def restore_patched(
-    call: Call, patched: Document, patch_notes: Sequence[str], validation: str, quoted: Callable[[], str]
+    call: Call,
+    patched: Document,
+    patch_notes: Sequence[str],
+    validation: str,
+    quoted: Callable[[], str],
+    with_floats: Document,
 ) -> Document:
     """Normalise what a strategic merge patch made, as ``normalize_patched`` does.
 
+    ``with_floats`` is the same with whole numbers as they were written, for what is told of them.
     upstream: it goes from the document into the Go type without a text between, whatever kind it claims to be.
     """
-    own = {name: patched.get(name) for name in ("apiVersion", "kind")}
+    own = {name: with_floats.get(name) for name in ("apiVersion", "kind")}
     wrong = next((text for text in own.values() if text is not None and text.__class__ is not str), None)
     try:
         if wrong is not None:
@@ -172,12 +218,27 @@ def restore_patched(
         patched["apiVersion"], patched["kind"] = identity.expected_kind(call.served, call.endpoint)
         document, unknown = _normalize(call, patched)
     except DecodeError as error:
-        raise _bad_patch(quoted(), error.restored or str(error)) from error
+        told = error if with_floats is patched else _told_of_float(call, error, {**with_floats, **_type_of(patched)})
+        raise _bad_patch(quoted(), told.restored or str(told)) from error
     # upstream: a strategic merge patch tells of them without escapes
     unknown_fields = [f'unknown field "{path}"' for path in sorted(getattr(path, "restored", path) for path in unknown)]
     _report(call, [*patch_notes, *unknown_fields], validation, quoted)
     identity.settle_names(call, document)
     return document
+
+
+def _type_of(document: View) -> Document:
+    return {name: document[name] for name in ("apiVersion", "kind") if name in document}
+
+
+def _told_of_float(call: Call, fault: DecodeError, with_floats: Document) -> DecodeError:
+    """Return the fault of the same place of a document whose whole numbers are floats, if that has it, too."""
+    try:
+        _normalize(call, with_floats)
+    except DecodeError as error:
+        if str(error) == str(fault):
+            return error
+    return fault
 
 
 def no_object(quoted: str) -> status.StatusError:

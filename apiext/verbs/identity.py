@@ -7,7 +7,7 @@ from apiext.catalog.served import Endpoint, ServedVersion
 from apiext.crd.definition import GROUP
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import DecodeError, decode_yaml, json_kind, root_members
-from apiext.documents.errors import OverflowingNumber, UnfitMessage
+from apiext.documents.errors import UnfitMessage
 from apiext.documents.quotes import go_quote
 from apiext.meta import fields, objectmeta, options, status
 from apiext.meta.names import GroupKind, parse_group_version
@@ -92,8 +92,6 @@ def unreadable_body(served: ServedVersion, endpoint: Endpoint, error: DecodeErro
     if isinstance(error, UnfitMessage) and error.kind:
         text = f"{error.kind} in version {go_quote(error.version)} cannot be handled as a {kind}: {error}"
         return status.bad_request(text)
-    if isinstance(error, OverflowingNumber):
-        return status.bad_request(f'{kind} in version "{served.version}" cannot be handled as a {kind}: {error}')
     return status.bad_request(f"the object provided is unrecognized (must be of type {kind}): {error} ({summary(raw)})")
 
 
@@ -106,11 +104,14 @@ def check_type(
     ``strict``: as an error, else by ``warn``.
     """
     document = body.document
-    if not body.duplicates and tells_plainly(call, document):
+    if not body.duplicates and not body.beyond and tells_plainly(call, document):
         return
     api_version, kind = expected_kind(call.served, call.endpoint)
     type_meta, fault = read_type(_members(body))
     typed = call.served.typed or bool(call.endpoint.kind)
+    if not fault and body.beyond and not typed:  # upstream: found before anything is missed
+        version = type_meta.get("apiVersion") or api_version
+        raise cannot_be_handled(call, {**type_meta, "apiVersion": version}, body.beyond)
     if not fault and typed:
         document["apiVersion"] = full_version(type_meta.get("apiVersion", ""), api_version)
         document["kind"] = type_meta.get("kind") or kind
@@ -176,12 +177,16 @@ def full_version(given: str, default: str) -> str:
     return f"{group}/{version}" if group else version
 
 
-def not_registered(call: Call, document: View) -> str:
-    """Return upstream's error of a typed body of a kind, group or version that its scheme lacks, else an empty text."""
+def not_registered(call: Call, document: View, *, internal: bool = False) -> str:
+    """Return upstream's error of a typed body of a kind, group or version that its scheme lacks, else an empty text.
+
+    ``internal`` tells that a body without an apiVersion is of the internal version of the group.
+    """
     api_version, kind = expected_kind(call.served, call.endpoint)
-    given_kind, given_version = document["kind"], full_version(document.get("apiVersion") or "", api_version)
-    group, _, version = given_version.rpartition("/")
     own_group, _, own = api_version.rpartition("/")
+    unsaid = f"{own_group}/{_INTERNAL}" if internal else ""
+    given_kind, given_version = document["kind"], full_version(document.get("apiVersion") or unsaid, api_version)
+    group, _, version = given_version.rpartition("/")
     known = version in (own, _INTERNAL, *call.resource.versions) or bool(group and kind in _ELDER.get(version, ()))
     if known and given_kind == kind and group == own_group:
         return ""

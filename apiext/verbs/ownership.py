@@ -377,7 +377,7 @@ def _decode(raw: bytes) -> tuple[Document, list[str]]:
 def conflict(conflicts: Conflicts) -> status.StatusError:
     """Return the 409 of an apply: each field with its owner as a cause (SSA-008)."""
     causes = [
-        {"reason": "FieldManagerConflict", "message": f"conflict with {owner}", "field": shown_path(path)}
+        {"reason": "FieldManagerConflict", "message": f"conflict with {owner}", "field": shown_path(path, owned=True)}
         for owner, path in conflicts.found
     ]
     return status.StatusError(409, "Conflict", _message(conflicts.found), {"causes": causes})
@@ -386,9 +386,9 @@ def conflict(conflicts: Conflicts) -> status.StatusError:
 def _message(found: list[tuple[Manager, tuple[str, ...]]]) -> str:
     if len(found) == 1:
         owner, path = found[0]
-        return f"Apply failed with 1 conflict: conflict with {owner}: {shown_path(path)}"
+        return f"Apply failed with 1 conflict: conflict with {owner}: {shown_path(path, owned=True)}"
     by_owner: dict[Manager, list[str]] = {}
     for owner, path in found:
-        by_owner.setdefault(owner, []).append(f"- {shown_path(path)}")
+        by_owner.setdefault(owner, []).append(f"- {shown_path(path, owned=True)}")
     lines = [line for owner, paths in by_owner.items() for line in (f"conflicts with {owner}:", *paths)]
     return f"Apply failed with {len(found)} conflicts: " + "\n".join(lines)

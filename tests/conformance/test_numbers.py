@@ -70,6 +70,20 @@ def test_numbers_that_do_not_fit(api: Client, service: str, number: int) -> None
     assert refused["reason"] == "BadRequest"
 
 
+@pytest.mark.differs("a number that does not fit is refused, not cut")
+@pytest.mark.rows("WRI-007", "KUB-003")
+@pytest.mark.parametrize(
+    ("number", "shown"), [(2**63, "9.223372036854776e+18"), (10**20, "1e+20"), (-1e300, "-1e+300")]
+)
+def test_numbers_beyond_all_integers(api: Client, number: float, shown: str) -> None:
+    text = f": number {shown} does not fit into int64"
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "generation": number}}
+    path = "/api/v1/namespaces/default"
+    assert api.patch(path, body, STRATEGIC, dryRun="All").expect(422)["message"].endswith(text)
+    refused = api.patch(path, body, APPLY, dryRun="All", fieldManager="m", force="true").expect(400)
+    assert refused["message"].endswith(text)
+
+
 @pytest.mark.differs("80.0 is 80 where elements are told apart")
 @pytest.mark.rows("KUB-003")
 def test_elements_are_found_by_numbers_with_a_point(api: Client, service: str) -> None:

@@ -9,6 +9,8 @@ import pytest
 from tests.support.definitions import definition, fresh_group, serve
 from tests.support.http_client import DEFINITIONS, Answer, Client
 
+JSON = "application/json"
+
 
 def webhook(**client: Any) -> dict[str, Any]:
     """Return a definition whose conversion webhook is there."""
@@ -168,6 +170,90 @@ def test_notes_about_a_definition_come_in_the_order_of_its_text(
     assert refused.partition("strict decoding error: ")[2] == ", ".join(told)
     warned = api.request("POST", f"{DEFINITIONS}?dryRun=All", body, kind)
     assert warned.warnings == ['299 - "{}"'.format(text.replace('"', '\\"')) for text in told]
+
+
+@pytest.mark.rows("ERR-11", "DEC-001")
+@pytest.mark.parametrize(
+    ("member", "told"),
+    [
+        ('"minimum": 1e400', "number 1e400 into Go struct field JSONSchemaProps.{}.minimum of type float64"),
+        ('"maxLength": -1e400', "number -1e400 into Go struct field JSONSchemaProps.{}.maxLength of type int64"),
+        ('"default": 1e400', "number 1e400 into Go value of type float64"),
+        ('"pattern": 1e400', "number into Go struct field JSONSchemaProps.{}.pattern of type string"),
+        ('"more": 1e400', None),
+    ],
+)
+def test_numbers_that_no_float_holds_in_a_schema(api: Client, member: str, told: str | None) -> None:
+    body = definition_text(schema=f"{member}, ")
+    answer = api.request("POST", f"{DEFINITIONS}?dryRun=All", body, {"Content-Type": "application/json"})
+    if told is None:
+        answer.expect(201)
+        assert answer.warnings == ['299 - "unknown field \\"spec.versions[0].schema.openAPIV3Schema.more\\""']
+        return
+    place = "spec.versions.schema.openAPIV3Schema"
+    assert answer.expect(400)["message"].endswith(f": json: cannot unmarshal {told.format(place)}")
+
+
+# upstream: a null changes nothing that cannot be null
+@pytest.mark.rows("DEC-003", "CRD-009")
+@pytest.mark.parametrize(
+    ("place", "members", "then"),
+    [
+        ("schema", '"description": "x", "description": null', {"description": "x"}),
+        ("schema", '"description": "x", "description": null, "description": null', {"description": "x"}),
+        ("schema", '"description": null, "description": "x"', {"description": "x"}),
+        ("schema", '"maxProperties": 1, "maxProperties": null', {}),
+        ("schema", '"required": ["a"], "required": null', {}),
+        ("schema", '"externalDocs": {"url": "x"}, "externalDocs": null', {}),
+        ("schema", '"default": {"a": 1}, "default": null', {}),
+        (
+            "schema",
+            '"properties": {"a": {"type": "object", "x-kubernetes-preserve-unknown-fields": true, '
+            '"default": {"b": 1, "b": null}}}',
+            {
+                "properties": {
+                    "a": {"type": "object", "x-kubernetes-preserve-unknown-fields": True, "default": {"b": None}}
+                }
+            },
+        ),
+        ("schema", '"properties": {"a": {"type": "string", "type": null}}', {"properties": {"a": {"type": "string"}}}),
+        (
+            "schema",
+            '"properties": {"a": {"type": "array", "items": {"type": "string", "type": null, "format": null}}}',
+            {"properties": {"a": {"type": "array", "items": {"type": "string"}}}},
+        ),
+        ("metadata", '"labels": {"name": "b", "name": null}', {"labels": {"name": ""}}),
+        ("metadata", '"labels": {"a": "b"}, "labels": null', {}),
+        ("metadata", '"generateName": null, "name": null', {}),
+    ],
+)
+def test_nulls_after_values_of_a_definition(api: Client, place: str, members: str, then: dict[str, Any]) -> None:
+    answer = api.request(
+        "POST", f"{DEFINITIONS}?dryRun=All", definition_text(**{place: f"{members}, "}), {"Content-Type": JSON}
+    )
+    made = answer.expect(201)
+    schema = made["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    found = schema if place == "schema" else made["metadata"]
+    assert {name: value for name, value in found.items() if name not in ALWAYS_THERE} == then
+
+
+ALWAYS_THERE = ("type", "name", "uid", "generation", "creationTimestamp", "managedFields")
+
+
+@pytest.mark.rows("DEC-003", "CRD-009")
+def test_parts_of_a_definition_that_are_null_at_last(api: Client) -> None:
+    whole = definition_text(schema='"x-kubernetes-preserve-unknown-fields": true, ')
+    for end in '"spec": null', '"metadata": null', '"metadata": null, "status": null, "spec": null, "kind": null':
+        body = f"{whole[:-1]}, {end}}}"
+        made = api.request("POST", f"{DEFINITIONS}?dryRun=All", body, {"Content-Type": JSON}).expect(201)
+        assert made["metadata"]["name"] == f"widgets.{made['spec']['group']}"
+    for last in '"type": null', '"type": null, "scope": "Cluster", "scope": null':
+        body = whole.replace('"type": "object"', f'"type": "object", {last}')
+        made = api.request("POST", f"{DEFINITIONS}?dryRun=All", body, {"Content-Type": JSON})
+        assert made.expect(201)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["type"] == "object"
+    wrong = whole.replace('"type": "object"', '"type": 1, "type": null')
+    refused = api.request("POST", f"{DEFINITIONS}?dryRun=All", wrong, {"Content-Type": JSON}).expect(400)["message"]
+    assert "cannot unmarshal number into Go struct field JSONSchemaProps." in refused
 
 
 # upstream: custom objects are read in sorted order, and the first fault is told; a time that is none ends all

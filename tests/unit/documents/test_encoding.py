@@ -9,11 +9,13 @@ import pytest
 from apiext import limits
 from apiext.documents.encoding import (
     DecodeError,
+    decode_beyond,
     decode_json,
     decode_yaml,
     encode,
     encode_in_order,
     encode_yaml,
+    holds_beyond,
     json_kind,
     pretty,
 )
@@ -27,6 +29,17 @@ def test_json_errors(case: Case) -> None:
     with pytest.raises(DecodeError) as refused:
         decode_json(case.text.encode())
     assert str(refused.value) == case.error
+
+
+@pytest.mark.rows("DEC-001", "DEC-003")
+def test_numbers_that_no_float_holds_are_stood_for() -> None:
+    document, notes = decode_beyond(b'{"a": [1e400, {"b": -1e400}], "c": %s, "c": 1e308, "d": 7}' % (b"9" * 400))
+    (beyond, inner), end = document["a"], document["c"]
+    assert (beyond, inner["b"], end, document["d"]) == (10**400, -(10**400), 1e308, 7)
+    assert notes == ['duplicate field "c"']
+    assert [holds_beyond(value) for value in (document, document["a"], inner, end, [7, 2**64])] == [
+        True, True, True, False, False,
+    ]  # fmt: skip
 
 
 @pytest.mark.rows("DEC-003", "WRI-013")
@@ -178,6 +191,14 @@ def test_yaml_is_read_as_its_first_bytes_say(encoding: str) -> None:
         (b"a: \xff", "invalid leading UTF-8 octet"),
         (b"a: \xc3(", "invalid trailing UTF-8 octet"),
         (b"a: \xe2\x82", "incomplete UTF-8 octet sequence"),
+        (b"a: \xf0\x9f\x98", "incomplete UTF-8 octet sequence"),
+        (b"a: \xf5(((", "invalid trailing UTF-8 octet"),
+        (b"a: \xf8\x80\x80\x80", "invalid leading UTF-8 octet"),
+        (b"a: \xc0\x80", "invalid length of a UTF-8 sequence"),
+        (b"a: \xe0\x9f\xbf", "invalid length of a UTF-8 sequence"),
+        (b"a: \xf0\x8f\xbf\xbf", "invalid length of a UTF-8 sequence"),
+        (b"a: \xed\xa0\x80", "invalid Unicode character"),
+        (b"a: \xf4\x90\x80\x80", "invalid Unicode character"),
         (b"\xff\xfea\0:", "incomplete UTF-16 character"),
         (b"\xff\xfe\x00\xd8", "incomplete UTF-16 surrogate pair"),
         (b"\xff\xfe\x00\xd8a\0", "expected low surrogate area"),

@@ -1,8 +1,6 @@
 """Watches over a scripted etcd: each change once and in order, whatever happens to the connections."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 
 import looptime
 import pytest
@@ -10,44 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apiext.etcd import errors, messages
-from apiext.etcd.client import Batch, Etcd, WatchHandle
-from apiext.etcd.errors import EtcdError
+from apiext.etcd.client import Batch
 from apiext.etcd.watch import RELIST_GAP, Watch
+from tests.unit.etcd.listening import A, B, Listener, client, until
 from tests.unit.etcd.mini import Mini
-
-A, B = "http://a:2379", "http://b:2379"
-
-
-class Listener:
-    """What a watch has told."""
-
-    def __init__(self) -> None:
-        self.batches: list[Batch] = []
-        self.ends: list[EtcdError] = []
-
-    def watch(self, etcd: Etcd, start: int, prev_kv: bool = False) -> WatchHandle:
-        return etcd.watch(b"/", b"0", start, prev_kv=prev_kv, on_batch=self.batches.append, on_end=self.ends.append)
-
-    @property
-    def revisions(self) -> list[int]:
-        return [event.kv.mod_revision for batch in self.batches for event in batch.events]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Let virtual time pass until a condition holds."""
-    async with asyncio.timeout(1_000):
-        while not condition():  # noqa: ASYNC110 - looptime: this is how time passes
-            await asyncio.sleep(0.01)
-
-
-@asynccontextmanager
-async def client(mini: Mini, *endpoints: str) -> AsyncIterator[Etcd]:
-    etcd = Etcd(endpoints or [A], transport=mini.dial)
-    await etcd.start()
-    try:
-        yield etcd
-    finally:
-        await etcd.close()
 
 
 @pytest.mark.looptime
@@ -246,145 +210,6 @@ async def test_too_far_behind() -> None:
         mini.revision += RELIST_GAP + 1
         await asyncio.sleep(5)
         assert [type(error) for error in heard.ends] == [errors.FarBehind]
-
-
-REPLACED = {
-    "another cluster": {"cluster_id": 8},
-    "older": {"revision": 3},
-    "restored and written on": {"term": 1, "revision": 50},
-}
-
-
-@pytest.mark.looptime
-@pytest.mark.parametrize("name", REPLACED)
-async def test_store_replaced(name: str) -> None:
-    mini = Mini(revision=10, term=5)
-    async with client(mini) as etcd:
-        heard, other = Listener(), Listener()
-        heard.watch(etcd, 0)
-        other.watch(etcd, 0)
-        await asyncio.sleep(1)
-        mini.cut()
-        for field, value in REPLACED[name].items():
-            setattr(mini, field, value)
-        await asyncio.sleep(5)
-        assert [type(error) for error in (*heard.ends, *other.ends)] == [errors.StoreReplaced] * 2
-        # a new watch goes on in the new store
-        heard.watch(etcd, 0)
-        await asyncio.sleep(1)
-        mini.put(b"/k", b"x")
-        assert heard.revisions == [mini.revision]
-
-
-@asynccontextmanager
-async def watched(mini: Mini) -> AsyncIterator[tuple[Etcd, Listener]]:
-    """A client of a store, and one who watches through it."""
-    async with client(mini) as etcd:
-        heard = Listener()
-        handle = heard.watch(etcd, 0)
-        await until(lambda: handle.connected)
-        yield etcd, heard
-
-
-@pytest.mark.looptime
-async def test_store_replaced_is_seen_by_a_probe() -> None:
-    mini = Mini(revision=10)
-    async with watched(mini) as (etcd, heard):
-        mini.revision = 4
-        assert await etcd.head_revision() == 4
-        assert [type(error) for error in heard.ends] == [errors.StoreReplaced]
-
-
-@pytest.mark.looptime
-async def test_store_that_lacks_the_last_write_was_replaced() -> None:
-    """The answer to a write is known also where no watch tells of it."""
-    mini = Mini(revision=10)
-    async with watched(mini) as (etcd, heard):
-        for link in mini.links:
-            for stream in link.streams:
-                stream.next = 99  # that watch is not told
-        assert (await etcd.create(b"elsewhere", b"v")).revision == 11
-        mini.revision = 10
-        await etcd.head_revision()
-        assert [type(error) for error in heard.ends] == [errors.StoreReplaced]
-
-
-@pytest.mark.looptime
-async def test_store_that_went_back_is_seen_by_writes_that_carry_it_on() -> None:
-    mini = Mini(revision=10)
-    async with watched(mini) as (etcd, heard):
-        mini.revision = 7
-        async with asyncio.TaskGroup() as group:
-            for number in range(9):
-                group.create_task(etcd.create(f"elsewhere-{number}".encode(), b"v"))
-        assert mini.revision == 16
-        assert [type(error) for error in heard.ends] == [errors.StoreReplaced]
-        again = Listener()
-        again.watch(etcd, 0)
-        await etcd.create(b"later", b"v")
-        assert await etcd.head_revision() == 17
-        assert again.ends == [], "told once"
-
-
-CARRIED_ON = {
-    # what was told last, what others wrote after the store went back to revision 3, and whether that is noticed
-    "a change is gone": ("put", [b"/other"] * 9, True),
-    "the key has another value": ("put", [b"/z", b"/k", b"/z"], True),
-    "the key was written again later": ("put", [b"/z", b"/z", b"/z", b"/k"], True),
-    "a deletion is gone": ("delete", [b"/other"] * 9, True),
-    "our own change is gone": ("own put", [b"/other"] * 9, True),
-    "our own deletion is gone": ("own delete", [b"/other"] * 9, True),
-    "the change is there": ("put", None, False),
-    "the deletion is there": ("delete", None, False),
-    "our own change is there": ("own put", None, False),
-    "compacted": ("put", "compacted", False),
-}
-
-
-@pytest.mark.looptime
-@pytest.mark.parametrize("name", CARRIED_ON)
-async def test_store_that_others_carried_past_what_was_told(name: str) -> None:
-    last, after, noticed = CARRIED_ON[name]
-    mini = Mini()
-    async with client(mini) as etcd:
-        heard, other = Listener(), Listener()
-        watch = heard.watch(etcd, 0)
-        other.watch(etcd, 0)
-        await until(lambda: watch.connected)
-        mini.put(b"/k", b"old")
-        mini.put(b"/m", b"x")
-        if last.endswith("put"):
-            mini.put(b"/k", b"new")
-        else:
-            mini.delete(b"/k")
-        await until(lambda: heard.revisions[-1:] == [4])
-        if last.startswith("own"):  # known from the answer to a write, which no watch told
-            watch.knows(5, b"/n", b"y")
-            mini.put(b"/n", b"y")
-            if last == "own delete":
-                watch.knows(6, b"/n", None)
-                mini.delete(b"/n")
-            assert heard.revisions[-1] == 4
-        if after == "compacted":
-            mini.cut()
-            mini.compacted = 6
-        elif after is None:
-            mini.cut()
-        else:
-            mini.restore(5 if last == "own delete" else 3)
-            for key in after:
-                mini.put(key, b"theirs")
-        mini.put(b"/later", b"v")
-        await asyncio.sleep(5)
-        wanted = [errors.StoreReplaced] if noticed else []
-        if after == "compacted":
-            wanted = [errors.Compacted]
-        assert [type(error) for error in heard.ends] == wanted
-        if noticed:
-            assert [type(error) for error in other.ends] == wanted
-            assert "went back, and was carried on" in str(heard.ends[0])
-        else:
-            assert after or heard.revisions[-1] == mini.revision
 
 
 @pytest.mark.looptime

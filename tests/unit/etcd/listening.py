@@ -1,0 +1,43 @@
+"""Who watches over a scripted etcd, and keeps what it was told."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from apiext.etcd.client import Batch, Etcd, WatchHandle
+from apiext.etcd.errors import EtcdError
+from tests.unit.etcd.mini import Mini
+
+A, B = "http://a:2379", "http://b:2379"
+
+
+class Listener:
+    """What a watch has told."""
+
+    def __init__(self) -> None:
+        self.batches: list[Batch] = []
+        self.ends: list[EtcdError] = []
+
+    def watch(self, etcd: Etcd, start: int, prev_kv: bool = False) -> WatchHandle:
+        return etcd.watch(b"/", b"0", start, prev_kv=prev_kv, on_batch=self.batches.append, on_end=self.ends.append)
+
+    @property
+    def revisions(self) -> list[int]:
+        return [event.kv.mod_revision for batch in self.batches for event in batch.events]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let virtual time pass until a condition holds."""
+    async with asyncio.timeout(1_000):
+        while not condition():  # noqa: ASYNC110 - looptime: this is how time passes
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def client(mini: Mini, *endpoints: str) -> AsyncIterator[Etcd]:
+    etcd = Etcd(endpoints or [A], transport=mini.dial)
+    await etcd.start()
+    try:
+        yield etcd
+    finally:
+        await etcd.close()

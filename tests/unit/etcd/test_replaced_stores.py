@@ -1,0 +1,154 @@
+"""Watches over a store that went back, or is another one: they end, since what they told is not true any more."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from apiext.etcd import errors
+from apiext.etcd.client import Etcd
+from tests.unit.etcd.listening import Listener, client, until
+from tests.unit.etcd.mini import Mini
+
+REPLACED = {
+    "another cluster": {"cluster_id": 8},
+    "older": {"revision": 3},
+    "restored and written on": {"term": 1, "revision": 50},
+}
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("name", REPLACED)
+async def test_store_replaced(name: str) -> None:
+    mini = Mini(revision=10, term=5)
+    async with client(mini) as etcd:
+        heard, other = Listener(), Listener()
+        heard.watch(etcd, 0)
+        other.watch(etcd, 0)
+        await asyncio.sleep(1)
+        mini.cut()
+        for field, value in REPLACED[name].items():
+            setattr(mini, field, value)
+        await asyncio.sleep(5)
+        assert [type(error) for error in (*heard.ends, *other.ends)] == [errors.StoreReplaced] * 2
+        # a new watch goes on in the new store
+        heard.watch(etcd, 0)
+        await asyncio.sleep(1)
+        mini.put(b"/k", b"x")
+        assert heard.revisions == [mini.revision]
+
+
+@asynccontextmanager
+async def watched(mini: Mini) -> AsyncIterator[tuple[Etcd, Listener]]:
+    """A client of a store, and one who watches through it."""
+    async with client(mini) as etcd:
+        heard = Listener()
+        handle = heard.watch(etcd, 0)
+        await until(lambda: handle.connected)
+        yield etcd, heard
+
+
+@pytest.mark.looptime
+async def test_store_replaced_is_seen_by_a_probe() -> None:
+    mini = Mini(revision=10)
+    async with watched(mini) as (etcd, heard):
+        mini.revision = 4
+        assert await etcd.head_revision() == 4
+        assert [type(error) for error in heard.ends] == [errors.StoreReplaced]
+
+
+@pytest.mark.looptime
+async def test_store_that_lacks_the_last_write_was_replaced() -> None:
+    """The answer to a write is known also where no watch tells of it."""
+    mini = Mini(revision=10)
+    async with watched(mini) as (etcd, heard):
+        for link in mini.links:
+            for stream in link.streams:
+                stream.next = 99  # that watch is not told
+        assert (await etcd.create(b"elsewhere", b"v")).revision == 11
+        mini.revision = 10
+        await etcd.head_revision()
+        assert [type(error) for error in heard.ends] == [errors.StoreReplaced]
+
+
+@pytest.mark.looptime
+async def test_store_that_went_back_is_seen_by_writes_that_carry_it_on() -> None:
+    mini = Mini(revision=10)
+    async with watched(mini) as (etcd, heard):
+        mini.revision = 7
+        async with asyncio.TaskGroup() as group:
+            for number in range(9):
+                group.create_task(etcd.create(f"elsewhere-{number}".encode(), b"v"))
+        assert mini.revision == 16
+        assert [type(error) for error in heard.ends] == [errors.StoreReplaced]
+        again = Listener()
+        again.watch(etcd, 0)
+        await etcd.create(b"later", b"v")
+        assert await etcd.head_revision() == 17
+        assert again.ends == [], "told once"
+
+
+async def told(mini: Mini, etcd: Etcd, last: str) -> Listener:
+    """Have a watch that was told of /k last: of a change or a deletion, by etcd or from our own write."""
+    heard = Listener()
+    watch = heard.watch(etcd, 0)
+    await until(lambda: watch.connected)
+    mini.put(b"/k", b"old")
+    if last.startswith("own"):
+        watch.knows(3, b"/k", None if last.endswith("deletion") else b"new")
+    if last.endswith("deletion"):
+        mini.delete(b"/k")
+    else:
+        mini.put(b"/k", b"new")
+    await until(lambda: watch.watermark == 3)
+    assert heard.revisions == ([2] if last.startswith("own") else [2, 3])
+    return heard
+
+
+CARRIED_ON = {  # what others write after the store went back to revision 2
+    "another key": [b"/other"] * 9,
+    "the key at another revision": [b"/other", b"/k", b"/other"],
+    "the key at that revision": [b"/k", b"/other"],
+}
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("last", ["change", "deletion", "own change", "own deletion"])
+@pytest.mark.parametrize("name", CARRIED_ON)
+async def test_store_that_others_carried_past_what_was_told(name: str, last: str) -> None:
+    mini = Mini()
+    async with client(mini) as etcd:
+        heard, other = await told(mini, etcd, last), Listener()
+        other.watch(etcd, 0)
+        mini.restore(2)
+        for key in CARRIED_ON[name]:
+            mini.put(key, b"theirs")
+        await asyncio.sleep(5)
+        assert [type(error) for error in (*heard.ends, *other.ends)] == [errors.StoreReplaced] * 2
+        assert "went back, and was carried on: the change of /k at revision 3 is gone" in str(heard.ends[0])
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("last", ["change", "deletion", "own change", "own deletion"])
+async def test_store_that_has_what_was_told_is_the_same(last: str) -> None:
+    mini = Mini()
+    async with client(mini) as etcd:
+        heard = await told(mini, etcd, last)
+        mini.cut()
+        mini.put(b"/k", b"newer")
+        await asyncio.sleep(5)
+        assert (heard.ends, heard.revisions[-1]) == ([], 4)
+
+
+@pytest.mark.looptime
+async def test_store_that_forgot_what_was_told_says_so_itself() -> None:
+    mini = Mini()
+    async with client(mini) as etcd:
+        heard = await told(mini, etcd, "change")
+        mini.cut()
+        mini.put(b"/k", b"newer")
+        mini.put(b"/k", b"newest")
+        mini.compacted = 5
+        await asyncio.sleep(5)
+        assert [type(error) for error in heard.ends] == [errors.Compacted]

@@ -330,7 +330,7 @@ def _is_own(catalog: Catalog, info: RequestInfo) -> bool:
 
 def _is_everywhere(resource: ServedResource, served: ServedVersion, info: RequestInfo) -> bool:
     """Whether a URL names what is stored of a resource in all namespaces, which can be read only."""
-    return served.namespaced and info.namespace is None and not info.name and not resource.review
+    return served.namespaced and info.namespace is None and not info.named and not resource.review
 
 
 def _has_no_such_path(resource: ServedResource, served: ServedVersion, info: RequestInfo) -> bool:
@@ -339,8 +339,8 @@ def _has_no_such_path(resource: ServedResource, served: ServedVersion, info: Req
         return True
     everywhere = served.namespaced and info.namespace is None
     if resource.review:
-        return bool(info.name) or info.verb == "watch" or everywhere
-    return everywhere and bool(info.name) and resource.builtin
+        return info.named or info.verb == "watch" or everywhere
+    return everywhere and info.named and resource.builtin
 
 
 def _in_scope(served: ServedVersion, info: RequestInfo, resource: ServedResource) -> bool:

@@ -25,7 +25,8 @@ class RequestInfo(NamedTuple):
     ``verb`` of a resource request is get, list, watch, create, update, patch, delete, deletecollection, proxy (which
     nothing here knows) or empty (a method without meaning); of any other request it is the method in lower case.
     ``namespace`` is None when the path names none or an empty one, also for the resource ``namespaces`` itself.
-    ``name`` of a list or watch is set when a field selector demands it. ``rest`` is what follows the subresource.
+    ``name`` of a list or watch is set when a field selector demands it; ``named`` tells that the path has it. ``rest``
+    is what follows the subresource.
     """
 
     is_resource: bool
@@ -39,6 +40,7 @@ class RequestInfo(NamedTuple):
     subresource: str = ""
     path: str = ""
     rest: tuple[str, ...] = ()
+    named: bool = False
 
 
 def parse(method: str, path: str, query: Mapping[str, Sequence[str]]) -> RequestInfo:
@@ -64,7 +66,8 @@ def parse(method: str, path: str, query: Mapping[str, Sequence[str]]) -> Request
         first += 2 * inside
     size = min(len(parts) - first, 2) if verb == "proxy" else len(parts) - first
     name = parts[first + 1] if size > 1 else ""
-    if not name and verb in ("get", "delete"):
+    named = bool(name)
+    if not named and verb in ("get", "delete"):
         verb, name = _collection(verb, query)
     return RequestInfo(
         True,
@@ -78,6 +81,7 @@ def parse(method: str, path: str, query: Mapping[str, Sequence[str]]) -> Request
         parts[first + 2] if size > 2 else "",
         path,
         tuple(parts[first + 3 :]) if size > 3 else (),
+        named,
     )
 
 

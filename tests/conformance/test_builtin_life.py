@@ -114,3 +114,43 @@ def test_a_version_of_built_in_kinds_has_no_others(api: Client) -> None:
     assert api.get(place).status == 404
     assert api.post(place, {"metadata": {"name": "a"}}).status == 404
     api.delete(f"{DEFINITIONS}/{plural}.{group}").expect(200)
+
+
+SELECTORS = {  # of two objects of one name and another beside one of them: (in the first namespace, in the second)
+    "metadata.name={name}": (["{name}"], ["{name}"]),
+    "metadata.name={name},metadata.namespace={first}": (["{name}"], []),
+    "metadata.name!={name},metadata.namespace={first}": (["{name}-b"], []),
+    "metadata.name={name},metadata.name={name}-b": ([], []),
+    "metadata.name={name},metadata.namespace=nowhere-{name}": ([], []),
+    "metadata.namespace={second}": ([], ["{name}"]),
+    "metadata.name=": ([], []),
+}
+
+
+@pytest.mark.rows("RV-011", "SEL-001")
+@pytest.mark.parametrize("kind", OBJECTS)
+def test_they_are_found_by_name_in_all_namespaces(api: Client, kind: str) -> None:
+    """Upstream: TestNameInFieldSelector, and informers that follow one object by its name."""
+    name = f"life-{secrets.token_hex(4)}"
+    first, second = f"{name}-1", f"{name}-2"
+    for namespace in (first, second):
+        api.post(NAMESPACES, {"metadata": {"name": namespace}}).expect(201)
+    for namespace, its in ((first, name), (second, name), (first, f"{name}-b")):
+        about = {"involvedObject": {"namespace": namespace}} if kind.endswith("events") else {}
+        api.post(kind.format(namespace), {"metadata": {"name": its}, **OBJECTS[kind], **about}).expect(201)
+    everywhere = kind.replace("/namespaces/{}", "")
+    for selector, found in SELECTORS.items():
+        asked = {"fieldSelector": selector.format(name=name, first=first, second=second)}
+        wanted = [
+            (namespace, one.format(name=name))
+            for namespace, names in zip((first, second), found, strict=True)
+            for one in names
+        ]
+        page = api.get(everywhere, **asked).expect(200)
+        assert [(one["metadata"]["namespace"], one["metadata"]["name"]) for one in page["items"]] == wanted, selector
+        with api.watch(everywhere, **asked) as watch:
+            for namespace, one in wanted:
+                metadata = watch.next("ADDED")["object"]["metadata"]
+                assert (metadata["namespace"], metadata["name"]) == (namespace, one), selector
+    for namespace in (first, second):
+        api.delete(f"{NAMESPACES}/{namespace}").expect(200)

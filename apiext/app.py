@@ -277,7 +277,9 @@ class Application:
             collecting = group.create_task(cycles.collect_loop())
             took, pid = time.monotonic() - self._began, self._child.pid if self._child is not None else None
             self._starting = None  # from here on a signal ends everything in order
-            self._tell(config, launch.Ready(server.url, str(kubeconfig), endpoints, pid, took))
+            ready = launch.Ready(server.url, str(kubeconfig), endpoints, pid, took)
+            self._tell(config, ready)
+            launch.keep_true(config, ready, self._child)
             await self._stop.wait()
             launch.tell_init("STOPPING=1")
             collecting.cancel()

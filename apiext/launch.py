@@ -13,13 +13,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
 from apiext import cli, limits
 from apiext.config import ALWAYS_ALLOW, Config, ConfigError
+from apiext.etcd.server import EtcdServer
 
 log = logging.getLogger(__name__)
 
@@ -152,14 +153,35 @@ def explain(error: BaseException, exits: Exits) -> int:
     return cli.EXIT_FAILURE
 
 
-def announce(config: Config, ready: Ready) -> None:
-    """Write the ready file and say what to type next."""
-    facts: dict[str, Any] = {
+def facts_of(config: Config, ready: Ready) -> dict[str, Any]:
+    """Return what the ready file holds."""
+    return {
         "url": ready.url,
         "pid": os.getpid(),
         "kubeconfig": ready.kubeconfig,
         "etcd": {"endpoints": ready.endpoints, "prefix": config.etcd.prefix, "pid": ready.etcd_pid},
     }
+
+
+def keep_true(config: Config, ready: Ready, child: EtcdServer | None) -> None:
+    """Have the ready file, as long as it is there, name the private etcd that runs."""
+    if child is None or not config.ready_file:
+        return
+    file = Path(config.ready_file)
+
+    def again() -> None:
+        try:
+            if file.exists():
+                write_atomically(file, json.dumps(facts_of(config, replace(ready, etcd_pid=child.pid))) + "\n", 0o600)
+        except OSError as error:
+            log.error("--ready-file %s does not name the etcd that runs: %s", file, error.strerror)
+
+    child.on_again = again
+
+
+def announce(config: Config, ready: Ready) -> None:
+    """Write the ready file and say what to type next."""
+    facts = facts_of(config, ready)
     if config.ready_file:
         with file_of("ready-file", config.ready_file):
             write_atomically(Path(config.ready_file), json.dumps(facts) + "\n", 0o600)

@@ -120,7 +120,9 @@ class Supervisor:
         url, kubeconfig = facts
         endpoints = child.endpoints if child is not None else self._config.etcd.servers
         pid, took = child.pid if child is not None else None, time.monotonic() - self._began
-        launch.announce(self._config, launch.Ready(url, kubeconfig, endpoints, pid, took))
+        ready = launch.Ready(url, kubeconfig, endpoints, pid, took)
+        launch.announce(self._config, ready)
+        launch.keep_true(self._config, ready, child)
 
     async def _finish(self, keepers: Sequence["asyncio.Task[None]"]) -> None:
         """Have all workers end in order, those that do not within their time at once."""

@@ -92,6 +92,7 @@ class EtcdServer:
         self._tell: Callable[[str], None] = log.warning
         self.pid = 0
         self.adopted = False
+        self.on_again: Callable[[], None] = lambda: None  # called, and must not raise, when another child runs
         self._directory = directory
         self._binary = binary
         self._child: subprocess.Popen[bytes] | None = None
@@ -248,6 +249,8 @@ class EtcdServer:
                 await self._spawn()
             except (ServerError, OSError) as error:
                 log.error("etcd does not start again: %s", error)
+            else:
+                self.on_again()
 
     async def _terminate(self) -> bool:
         """End the child in order; tell whether it is gone."""

@@ -1,11 +1,12 @@
 """Change makers: each kind of write as a function from what is shown to what is wanted."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from apiext.documents import json_patch, merge_patch, strategic_merge
 from apiext.documents.document import Document, View, clone
-from apiext.documents.encoding import DecodeError, decode_json
+from apiext.documents.encoding import DecodeError, decode_beyond, decode_json
 from apiext.documents.errors import OverflowingNumber
 from apiext.documents.member_order import in_order_of_members
 from apiext.meta import status
@@ -40,11 +41,19 @@ def json_patch_change(call: Call, raw: bytes, validation: str) -> Change:
     """Return the change of an RFC 6902 patch (WRI-007)."""
     lenient = validation == IGNORE
     prefix = "" if lenient else _DECODING
-    operations, duplicates = _decode(raw, prefix, "Go value" if lenient else "Go struct field jsonPatchOp.value")
-    if operations is None:
-        operations = []
-    if not isinstance(operations, list):
-        raise _wrong_root(operations, "jsonpatch.Patch" if lenient else "[]handlers.jsonPatchOp", prefix)
+
+    def listed(document: object) -> list[Any]:
+        if document is not None and not isinstance(document, list):
+            raise _wrong_root(document, "jsonpatch.Patch" if lenient else "[]handlers.jsonPatchOp", prefix)
+        return document or []
+
+    found, duplicates = _decode(
+        raw,
+        prefix,
+        lambda document: _checked(listed(document), prefix),
+        "Go value" if lenient else "Go struct field jsonPatchOp.value",
+    )
+    operations = listed(found)
     notes = [f"json patch {note}" for note in _in_go_order(raw, duplicates, _checked(operations, prefix))]
 
     def change(shown: View) -> Document:
@@ -84,9 +93,8 @@ def merge_patch_change(call: Call, raw: bytes, validation: str) -> Change:
     """Return the change of an RFC 7386 patch (WRI-007)."""
     patch: object = None
     try:
-        patch, duplicates = _decode(raw, _DECODING)
-        if patch is not None and not isinstance(patch, dict):
-            raise _wrong_root(patch, "map[string]interface {}", _DECODING)
+        patch, duplicates = _decode(raw, _DECODING, partial(_check_object, prefix=_DECODING))
+        _check_object(patch, _DECODING)
     except status.StatusError:
         if validation != IGNORE:
             raise
@@ -131,10 +139,9 @@ def _without(shown: View, aside: View) -> View:
 
 def strategic_change(call: Call, raw: bytes, validation: str) -> Change:
     """Return the change of a strategic merge patch, which only typed resources have (KUB-003)."""
-    given, duplicates = _decode(raw, "")
-    patch = {} if given is None else given
-    if not isinstance(patch, dict):
-        raise _wrong_root(patch, "map[string]interface {}", "")
+    given, duplicates = _decode(raw, "", partial(_check_object, prefix=""))
+    _check_object(given, "")
+    patch = given if isinstance(given, dict) else {}
     lists = {**MERGE_KEYS, **call.served.merge_keys}
     has_whole = _with_whole_numbers(patch) is not patch
 
@@ -165,13 +172,25 @@ _DECODING = "error decoding patch: "
 _GO_KINDS = {list: "array", dict: "object", str: "string", bool: "bool", int: "number", float: "number"}
 
 
-def _decode(raw: bytes, prefix: str, within: str = "Go value") -> tuple[object, list[str]]:
-    """Return what a patch says and notes about duplicates; ``within`` is where Go reads numbers, for its error."""
+def _decode(
+    raw: bytes, prefix: str, check: Callable[[object], object], within: str = "Go value"
+) -> tuple[object, list[str]]:
+    """Return what a patch says and notes about duplicates; ``within`` is where Go reads numbers, for its error.
+
+    ``check`` raises what is told before a number that no float64 holds.
+    """
     try:
         return decode_json(raw)
+    except OverflowingNumber as error:
+        check(decode_beyond(raw)[0])
+        raise status.bad_request(f"{prefix}{error}".replace("Go value", within)) from error
     except DecodeError as error:
-        told = str(error).replace("Go value", within) if isinstance(error, OverflowingNumber) else error
-        raise status.bad_request(f"{prefix}{told}") from error
+        raise status.bad_request(f"{prefix}{error}") from error
+
+
+def _check_object(patch: object, prefix: str) -> None:
+    if patch is not None and not isinstance(patch, dict):
+        raise _wrong_root(patch, "map[string]interface {}", prefix)
 
 
 def _wrong_root(value: object, wanted: str, prefix: str) -> status.StatusError:

@@ -174,7 +174,7 @@ def keep_true(config: Config, ready: Ready, child: EtcdServer | None) -> None:
             if file.exists():
                 write_atomically(file, json.dumps(facts_of(config, replace(ready, etcd_pid=child.pid))) + "\n", 0o600)
         except OSError as error:
-            log.error("--ready-file %s does not name the etcd that runs: %s", file, error.strerror)
+            log.warning("--ready-file %s does not name the etcd that runs: %s", file, error.strerror)
 
     child.on_again = again
 

@@ -15,7 +15,9 @@ from apiext.etcd.binaries import NoBinary, find_binary
 LAUNCHER = """\
 #!/bin/sh
 # Runs apiext in the place of kube-apiserver. Certificates and tokens of a run lie beside those of envtest, which takes
-# them away at the end; so suites that run at the same time never meet.
+# them away at the end; so suites that run at the same time never meet. As under envtest nothing
+# collects garbage: suites name owners that are not there. APIEXT_CONTROLLERS=* and --controllers=* turn that on.
+export APIEXT_CONTROLLERS="${{APIEXT_CONTROLLERS-*,-garbage-collector-controller}}"
 for flag in "$@"; do
     case $flag in
         --cert-dir=*) export APIEXT_DATA_DIR="${{APIEXT_DATA_DIR:-${{flag#*=}}/apiext}}" ;;

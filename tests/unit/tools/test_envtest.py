@@ -48,6 +48,23 @@ def test_what_lies_where_a_suite_runs_is_no_part_of_the_server(tmp_path: Path, b
     assert (told.returncode, told.stderr) == (0, "")
 
 
+@pytest.mark.parametrize(
+    ("environment", "flags", "runs"),
+    [({}, [], False), ({"APIEXT_CONTROLLERS": "*"}, [], True), ({}, ["--controllers=*"], True)],
+)
+def test_garbage_is_collected_on_demand(
+    tmp_path: Path, bin_dir: Path, environment: dict[str, str], flags: list[str], runs: bool
+) -> None:
+    envtest.write(tmp_path / "assets", str(bin_dir / "etcd"), search=str(bin_dir))
+    launcher = (tmp_path / "assets" / "kube-apiserver").read_text().replace("-m apiext serve", "-m apiext config print")
+    asked = subprocess.run(
+        ["sh", "-c", launcher, "kube-apiserver", *flags], env={**os.environ, **environment}, capture_output=True,
+        text=True, check=True,
+    )  # fmt: skip
+    [told] = [line for line in asked.stdout.splitlines() if "controllers:" in line]
+    assert ("-garbage-collector-controller" not in told) is runs
+
+
 def test_a_missing_kubectl_is_told_and_not_linked(tmp_path: Path, bin_dir: Path) -> None:
     directory = tmp_path / "assets"
     envtest.write(directory, str(bin_dir / "etcd"), search=str(bin_dir))

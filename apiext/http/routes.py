@@ -339,7 +339,7 @@ def _has_no_such_path(resource: ServedResource, served: ServedVersion, info: Req
         return True
     everywhere = served.namespaced and info.namespace is None
     if resource.review:
-        return info.named or info.verb == "watch" or everywhere
+        return info.named or everywhere or "/watch/" in info.path
     return everywhere and info.named and resource.builtin
 
 

@@ -184,6 +184,17 @@ def test_writes_in_all_namespaces(api: Client, method: str) -> None:
 
 
 @pytest.mark.rows("ERR-14")
+@pytest.mark.parametrize("more", ["", "?watch=1", "?watch=true&fieldSelector=metadata.name%3Dx"])
+def test_reviews_are_only_created(api: Client, more: str) -> None:
+    for path in (
+        "authorization.k8s.io/v1/namespaces/default/localsubjectaccessreviews",
+        "authentication.k8s.io/v1/tokenreviews",
+    ):
+        refused = api.get(f"/apis/{path}{more}").expect(405)
+        assert refused["reason"] == "MethodNotAllowed"
+
+
+@pytest.mark.rows("ERR-14")
 @pytest.mark.parametrize("path", NOWHERE)
 def test_there_is_nothing_to_read(api: Client, path: str) -> None:
     missing = api.get(path).expect(404)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 import pytest
 
-from apiext.cel import times
+from apiext.cel import regexes, times
 from apiext.cel.library import named_formats, network, quantities, semver, urls
 from apiext.schema.formats import CHECKS
 from tests.support.waiting import prompt
@@ -60,3 +61,13 @@ def test_time_is_linear(name: str) -> None:
         read(text)
         slowest = max(slowest, (time.process_time() - began, f"{text[:20]}…{text[-5:]}"))
     prompt(slowest[0], 0.25, f"{slowest[1]}: {slowest[0]:.2f} s for 60 KB")
+
+
+@pytest.mark.parametrize("start", ["[", "[a-", r"[\p{L}", r"\p{L}"])
+@pytest.mark.parametrize("part", [r"\x{", r"\p{", "a-", "[:a"])
+def test_time_of_patterns_is_linear(start: str, part: str) -> None:
+    pattern = start + part * (60_000 // len(part))
+    began = time.process_time()
+    with contextlib.suppress(regexes.PatternError):
+        regexes.compiled(pattern)
+    prompt(time.process_time() - began, 0.5, f"{start}{part}… of 60 KB")

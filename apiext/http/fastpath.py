@@ -171,7 +171,10 @@ class FastPath:
         info = requestinfo.parse("GET", f"{path}/name", {})
         if not info.is_resource or info.verb != "get" or info.name != "name" or info.subresource:
             return None
-        target = routes.find(catalog, info)
+        try:
+            target = routes.find(catalog, info)
+        except StatusError:  # the ordinary way says so
+            return None
         if isinstance(target, Reply) or target.served.deprecation_warning or target.endpoint.kind:
             return None
         if "get" not in target.endpoint.verbs:

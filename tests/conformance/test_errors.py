@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import http.client
+from urllib.parse import urlsplit
+
 import pytest
 
 from tests.support.definitions import serve
@@ -181,6 +184,28 @@ def test_writes_in_all_namespaces(api: Client, method: str) -> None:
         refused = api.request(method, path, body)
         assert refused.status == 404, path
         assert method == "HEAD" or refused.json["message"] == "the server could not find the requested resource"
+
+
+NOT_SERVED = [
+    "/api/v1/nowheres/x", "/api/v1/namespaces/default/nowheres/x", "/api/v1/secrets/x",
+    "/apis/coordination.k8s.io/v1/leases/x", "/apis/authentication.k8s.io/v1/tokenreviews/x",
+    "/apis/rbac.authorization.k8s.io/v1/namespaces/default/clusterroles/x",
+]  # fmt: skip
+
+
+@pytest.mark.rows("ERR-14")
+@pytest.mark.parametrize("path", NOT_SERVED)
+def test_a_kept_connection_outlives_what_is_not_served(api: Client, path: str) -> None:
+    where = urlsplit(api.url)
+    assert where.hostname is not None
+    connection = http.client.HTTPConnection(where.hostname, where.port, timeout=20)
+    for asked, code in (("/api", 200), *[(f"{path}?resourceVersion=0", 404)] * 3, ("/api", 200)):
+        connection.request("GET", asked)
+        socket = connection.sock
+        answer = connection.getresponse()
+        answer.read()
+        assert (answer.status, connection.sock) == (code, socket), asked
+    connection.close()
 
 
 @pytest.mark.rows("ERR-14")

@@ -80,6 +80,12 @@ class FastPath:
         """Return the whole answer to a GET, None when it has to go the ordinary way."""
         if not target.endswith(TAIL):
             return None
+        try:
+            return self._made(target, headers, raw_headers, caller)
+        except Exception:  # whatever it is, the ordinary way says it properly
+            return None
+
+    def _made(self, target: str, headers: Headers, raw_headers: object, caller: Caller) -> bytes | None:
         began = perf_counter()
         if raw_headers != caller.seen_headers:  # equal headers on one connection: the same user, the same wish
             caller.seen_plain = self._is_plain(headers, caller)
@@ -94,9 +100,10 @@ class FastPath:
         road = self._roads[path] if path in self._roads else self._learn(path, catalog)
         if road is None or not caller.seen_plain[road.typed] or not name or "%" in name or "?" in name:
             return None
-        view = self._view(road, name)
-        if view is None:
+        entry = self._cached(road.resource, road.namespace, name)
+        if entry is None:
             return None
+        view = entry.view(road.viewer)
         size = len(view) + 1
         if size > limits.GZIP_FROM:
             return None  # the ordinary way compresses it, or tells that it would
@@ -111,13 +118,6 @@ class FastPath:
         road.sizes.observe(size)
         road.seconds.observe(perf_counter() - began)
         return reply
-
-    def _view(self, road: Road, name: str) -> bytes | None:
-        try:
-            entry = self._cached(road.resource, road.namespace, name)
-            return None if entry is None else entry.view(road.viewer)
-        except Exception:  # whatever it is, the ordinary way says it properly
-            return None
 
     def _start(self) -> bytes:
         date = self._clock.line()

@@ -10,6 +10,7 @@ from apiext.documents.errors import DecodeError
 
 _SEPARATOR = re.compile(rb"(?m)^---(?:[ \t]*(?:#.*)?\r?(?:\n|\Z)|(?=[ \t]))")  # a document may begin on its line
 _SEVERAL = re.compile(rb"\}\s*\{")
+_SKIPPED = re.compile(r"(?:\.\.\.)?[ \t\r]*(?:(?<![^ \t\r])#.*)?")  # a line
 _SPACE = re.compile(r"\s*")
 _VALUES = json.JSONDecoder()
 
@@ -40,11 +41,21 @@ def decode(raw: bytes) -> tuple[Any, list[str]]:
         return decode_json(raw)
     except DecodeError as fault:
         try:
-            if not str(fault).endswith("after top-level value"):  # of which a reader of YAML hears nothing
+            # a reader of YAML would hear nothing of what stands behind the value, where an end may stand and words
+            if not str(fault).endswith("after top-level value") or _ends(raw.decode(errors="surrogateescape")):
                 return decode_yaml(raw)
         except DecodeError:
             pass  # what is wrong with it as JSON says more
         raise
+
+
+def _ends(text: str) -> bool:
+    """Whether nothing follows a value of JSON that YAML would not skip: comments and marks of the end."""
+    try:
+        end = _VALUES.raw_decode(text, _following(text, 0))[1]
+    except (ValueError, RecursionError):
+        return False
+    return all(_SKIPPED.fullmatch(line) for line in ("..." + text[end:]).split("\n"))
 
 
 def _values(line: int, piece: bytes) -> Iterator[tuple[int, bytes]]:

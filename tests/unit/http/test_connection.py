@@ -283,3 +283,17 @@ async def test_long_paths_are_not_remembered() -> None:
         assert (await client.ask("GET", ONE)).code == 200
         assert server.fast is not None
         assert list(server.fast._roads) == [COLLECTION]
+
+
+@on_uvloop
+async def test_what_the_fast_way_stumbles_over_goes_the_ordinary_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stumble(*_: object) -> None:
+        raise ZeroDivisionError("of the fast way")
+
+    shelf = Shelf()
+    shelf.put("a")
+    async with serving(shelf) as server, connected(server) as client:
+        assert server.fast is not None
+        monkeypatch.setattr(server.fast, "_find", stumble)
+        for _ in range(2):
+            assert (await client.ask("GET", ONE)).code == 200

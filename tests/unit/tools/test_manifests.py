@@ -40,13 +40,20 @@ def test_values_of_json_may_follow_one_another(text: str, wanted: list[tuple[int
         ("{a: 1, b: 1_0}", {"a": 1, "b": 10}),
         ("a: [", "yaml: line 1: did not find expected node content"),
         ('{"a": ]}', "invalid character ']' looking for beginning of value"),
+        ('{"a": 1}\n...\n', {"a": 1}),
+        ('{"a": 1} # one\n# two\n...# three', "invalid character '#' after top-level value"),
+        ('{"a": 1} # one\n# two\n\n... # three\n...\n', {"a": 1}),
+        ('{"a": "#"}# one\n', "invalid character '#' after top-level value"),
+        ('{"a": 1} # one\nb: 2', "invalid character '#' after top-level value"),
+        ('{"a": 1} ...', "invalid character '.' after top-level value"),
+        ("{}" + "\udcff", "invalid character 'ÿ' after top-level value"),
         ('{"a": 1}}', "invalid character '}' after top-level value"),
         ('{"a": 1}{b: 2}', "invalid character '{' after top-level value"),
     ],
 )
 def test_what_is_no_json_may_be_yaml(text: str, wanted: object) -> None:
     try:
-        found: object = decode(text.encode())[0]
+        found: object = decode(text.encode(errors="surrogateescape"))[0]
     except DecodeError as error:
         found = str(error)
     assert found == wanted

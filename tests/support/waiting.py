@@ -11,6 +11,9 @@ from typing import TypeVar
 Found = TypeVar("Found")
 PATIENCE = 30.0  # seconds after which what did not come never comes
 
+_ROUNDS = 400_000  # of a loop
+_QUIET = 0.02  # seconds that they take on a machine that the limits are from
+
 _never = threading.Event()
 
 
@@ -35,8 +38,8 @@ def until(condition: Callable[[], Found | None], what: str, within: float = PATI
 
 
 def prompt(took: float, limit: float, what: str = "it") -> None:
-    """Raise TooLate when ``took`` seconds are more than the ``limit`` on a machine as busy as this one."""
-    if took > limit * (crowd := busy()):
+    """Raise TooLate when ``took`` seconds are more than the ``limit`` on a machine as busy and as slow as this one."""
+    if took > limit and took > limit * (crowd := busy() * slow()):
         raise TooLate(f"{what}: {took:.3f} s, the limit is {limit:g} s x {crowd:.1f} for the busy machine")
 
 
@@ -48,3 +51,11 @@ def pause(seconds: float) -> None:
 def busy() -> float:
     """Return how many programs want each processor, at least 1: what takes long on a busy machine is not slow."""
     return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
+def slow() -> float:
+    """Return how many times longer a loop computes here and now than where the limits are from, at least 1."""
+    began, total = time.thread_time(), 0
+    for number in range(_ROUNDS):
+        total += number & 7
+    return max(1.0, (time.thread_time() - began) / _QUIET)

@@ -13,15 +13,17 @@ runs: list[str] = []
 @pytest.mark.parametrize("quick", [True, False])
 def test_a_limit_holds(monkeypatch: pytest.MonkeyPatch, *, quick: bool) -> None:
     monkeypatch.setattr(waiting, "busy", lambda: 2.0)
+    monkeypatch.setattr(waiting, "slow", lambda: 1.5)
     if quick:
-        prompt(1.9, 1.0)
+        prompt(2.9, 1.0)
     else:
-        with pytest.raises(TooLate, match=r"^the end: 2\.100 s, the limit is 1 s x 2.0 for the busy machine"):
-            prompt(2.1, 1.0, "the end")
+        with pytest.raises(TooLate, match=r"^the end: 3\.100 s, the limit is 1 s x 3.0 for the busy machine"):
+            prompt(3.1, 1.0, "the end")
 
 
 def test_what_comes_late_is_no_lack(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "busy", lambda: 1.0)
+    monkeypatch.setattr(waiting, "slow", lambda: 1.0)
     looks = iter([False, False, True, True])
     with pytest.raises(TooLate, match=r"^it comes: 0\.0"):
         until(lambda: next(looks), "it comes", within=0.001, every=0.01)

@@ -4,18 +4,17 @@ import re
 from collections.abc import Sequence
 from functools import partial
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import Any, NoReturn, cast
 
 import orjson
 
 from apiext.catalog.converted import Ask, Conversions, Converted, NeedsConversion, place_of
 from apiext.catalog.forms import METADATA, Form, Forms, Listed, ObjectForm, form_of_metadata, head_of
+from apiext.catalog.splices import Splices
+from apiext.catalog.stored import Storage, Text
 from apiext.documents.document import Document
 from apiext.documents.encoding import encode as encode_json
 from apiext.schema.structural import META_FIELDS
-
-if TYPE_CHECKING:
-    from apiext.catalog.viewing import Splices, Storage, Text
 
 
 class Question(NeedsConversion):
@@ -56,7 +55,7 @@ class Answers:
     that an object read in the written version lacked defaults of it: then what is written may, too.
     """
 
-    def __init__(self, storage: "Storage", version: str) -> None:
+    def __init__(self, storage: Storage, version: str) -> None:
         self.api_version = f"{storage.group}/{version}"
         self.told = (self.api_version,)
         self.known = Conversions()
@@ -259,7 +258,7 @@ class Answers:
         raise NeedsConversion(asked, f"{storage.group}/{storage.written}", (self._written, hash(asked)), keep)
 
 
-def _encoded(answer: Document, metadata: bytes, storage: "Storage", version: str) -> tuple[bytes, int]:
+def _encoded(answer: Document, metadata: bytes, storage: Storage, version: str) -> tuple[bytes, int]:
     """Return what a webhook answered as this version takes it, and where a resourceVersion goes (-1: unknown).
 
     ``metadata`` are those of the answer as text, empty when that is not known; they are not written again.

@@ -12,7 +12,8 @@ from apiext.catalog.columns import custom_columns
 from apiext.catalog.schemas import LazySchema, prepare_all, schema_from
 from apiext.catalog.selectable import selectable_fields
 from apiext.catalog.served import ALL_VERBS, TERMINATING_VERBS, Endpoint, ServedResource, ServedVersion
-from apiext.catalog.viewing import Storage, custom_codec
+from apiext.catalog.stored import Storage
+from apiext.catalog.viewing import custom_codec
 from apiext.crd.conditions import find
 from apiext.crd.definition import (
     ESTABLISHED,

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from apiext import limits
-from apiext.catalog.viewing import Unreadable
+from apiext.catalog.stored import Unreadable
 from apiext.documents.document import Document, View
 from apiext.managedfields.fieldset import EMPTY, FieldSet
 from apiext.managedfields.schemas import merge_type

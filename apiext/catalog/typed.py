@@ -3,7 +3,9 @@
 from collections.abc import Callable
 
 from apiext.catalog.converted import place_of
-from apiext.catalog.viewing import Codec, Splices, Unreadable, parse, splice, stored_form, with_revision
+from apiext.catalog.splices import Splices, splice
+from apiext.catalog.stored import Unreadable
+from apiext.catalog.viewing import Codec, parse, stored_form, with_revision
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import encode as encode_json
 from apiext.documents.errors import DecodeError

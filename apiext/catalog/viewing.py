@@ -4,18 +4,18 @@ The full route decodes, repairs, defaults, converts, prunes and encodes. Bytes f
 resourceVersion are spliced instead: known are those that this version encoded, and those the full route has met.
 """
 
-import re
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 
 from apiext import limits
 from apiext.catalog.answers import Answers
 from apiext.catalog.converted import PLACE, place_of
+from apiext.catalog.splices import Splices, splice
+from apiext.catalog.stored import Storage, Unreadable
 from apiext.documents.document import Document, View, clone
 from apiext.documents.encoding import decode_json, encode_telling
 from apiext.documents.encoding import encode as encode_json
@@ -24,114 +24,6 @@ from apiext.documents.json_errors import check_depth
 from apiext.meta import objectmeta
 
 _DIGITS, _LONG = bytes.maketrans(b"123456789", b"000000000"), b"0" * 19  # finds integers that int64 may not hold
-
-
-class Shape(Protocol):
-    """What viewing asks of a version's schema (apiext.schema.compile.CompiledSchema)."""
-
-    def from_storage(self, document: Document) -> bool:
-        """Prune and default a stored object in place."""
-
-    def prune(self, document: Document) -> list[str]:
-        """Drop unknown fields in place."""
-
-    def drop_nulls(self, document: Document) -> object:
-        """Drop null members that nothing allows."""
-
-    def default(self, document: Document) -> bool:
-        """Fill in defaults in place; return whether any were missing."""
-
-    @property
-    def settled(self) -> Callable[[Any], bool]:
-        """Tells that pruning, dropping nulls and coercing plainly change nothing, and that it holds no float."""
-
-    def coerce_embedded(self, document: Document, *, drop_invalid: bool = False) -> object:
-        """Bring embedded resources into shape."""
-
-
-Text = Callable[[bytes], tuple[bytes, int]]
-"""Stored bytes → what their own version shows without a resourceVersion, and where that goes (-1: not known)."""
-
-
-class Unreadable(ValueError):
-    """A stored object that no version shows: a 500 for who asks. ``named`` says which one it is, too."""
-
-    def __init__(self, text: str, stored: View) -> None:
-        super().__init__(text)
-        metadata = stored.get("metadata")
-        names = metadata if isinstance(metadata, dict) else {}
-        name = "/".join(str(names[part]) for part in ("namespace", "name") if part in names)
-        self.named = f"unable to read {name or 'an object without a name'}: {text}"
-
-
-class WrongVersion(Unreadable):
-    """A stored object claims a version that its definition does not have (VER-011): a 500 for who asks."""
-
-
-_NEGATIVE_ZERO = re.compile(rb"-0[],}]")
-
-
-class Splices:
-    """Where the resourceVersion goes in stored bytes that need nothing else, by their hash; bounded, oldest first.
-
-    What is no object any more is forgotten a little later: watchers that are behind ask for it still.
-    """
-
-    __slots__ = ("_order", "_outdated", "_places")
-
-    def __init__(self) -> None:
-        self._places: dict[int, int] = {}
-        self._order: deque[int] = deque()  # to look for a dict's first key takes longer with each that was removed
-        self._outdated: deque[int] = deque()
-
-    def note(self, raw: bytes, uid: Any, *, floats: bool = True) -> None:
-        """Remember bytes whose object has this uid, if its place is certain: ``"uid":"…"}`` ends metadata.
-
-        Not those with a negative zero: it is written as -0, which reads as the integer 0. ``floats``: there may be one.
-        """
-        place = place_of(raw, uid)
-        if place < 0 or (floats and raw.find(b"-0") >= 0 and _NEGATIVE_ZERO.search(raw)):
-            return
-        key = hash(raw)
-        if key not in self._places:
-            self._order.append(key)
-            if len(self._order) > limits.SPLICES:
-                self._places.pop(self._order.popleft(), None)  # a thread may have been faster
-        self._places[key] = place
-
-    def outdated(self, raw: bytes) -> None:
-        """Take note that the object with these bytes was written anew or deleted."""
-        key = hash(raw)
-        if key not in self._places:
-            return
-        self._outdated.append(key)
-        if len(self._outdated) > limits.SPLICES_OUTDATED:
-            self._places.pop(self._outdated.popleft(), None)
-            if len(self._order) > 2 * (len(self._places) + limits.SPLICES_OUTDATED):
-                self._order = deque(filter(self._places.__contains__, self._order))
-
-    def view(self, raw: bytes, revision: int) -> bytes | None:
-        """Return the bytes with their resourceVersion, None when they are not known."""
-        place = self._places.get(hash(raw))
-        return splice(raw, place, revision) if place is not None else None
-
-    def place(self, raw: bytes) -> int | None:
-        """Return where the resourceVersion goes, None when these bytes are not known."""
-        return self._places.get(hash(raw))
-
-    def places(self, hashes: Sequence[int]) -> list[int | None]:
-        """Return that of each of several bytes."""
-        return [*map(self._places.get, hashes)]
-
-    def knows(self, raw: bytes) -> bool:
-        """Return whether these bytes are known to need only a resourceVersion."""
-        return hash(raw) in self._places
-
-
-def splice(raw: bytes, place: int, revision: int) -> bytes:
-    """Return stored bytes with the resourceVersion put in at its sorted place, without their newline."""
-    end = -1 if raw.endswith(b"\n") else len(raw)
-    return b"".join((raw[:place], b'"resourceVersion":"', str(revision).encode(), b'",', raw[place:end]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,36 +45,6 @@ class Codec:
     encode_formed: Callable[[Document], bytes] | None = None
     glance: Callable[[bytes, int], Document | None] = lambda raw, revision: None
     knows: Callable[[bytes], bool] = lambda raw: False
-
-
-@dataclass(frozen=True, slots=True)
-class Storage:
-    """How the objects of a definition are stored: versions by name, which one is written, who converts.
-
-    ``texts`` make stored bytes of a version what that version shows, but for the resourceVersion, which no webhook is
-    told; ``splices`` are those of a version; each codec adds its own.
-    """
-
-    group: str
-    shapes: Mapping[str, Callable[[], Shape]]
-    written: str
-    webhook: bool
-    texts: dict[str, Text] = field(default_factory=dict)
-    splices: dict[str, Splices] = field(default_factory=dict)
-
-    def version_of(self, document: View) -> str:
-        """Return the version that a stored object is in; raises WrongVersion when the definition has none such."""
-        api_version = document.get("apiVersion")
-        group, _, version = api_version.rpartition("/") if isinstance(api_version, str) else ("", "", "")
-        if group != self.group or version not in self.shapes:
-            told = api_version if isinstance(api_version, str) else ""
-            raise WrongVersion(f"request to convert CR from an invalid group/version: {told}", document)
-        return version
-
-    def check(self, document: View) -> None:
-        """Raise WrongVersion for an object that is to be written where no version is: others made the definition so."""
-        if not self.written:
-            raise WrongVersion("error resolving resource: its definition has no version to store", document)
 
 
 def parse(raw: bytes) -> Document:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from apiext import limits
 from apiext.catalog.compile import compile_definition
 from apiext.catalog.served import TERMINATING_VERBS, LiveCatalog, ServedResource, ServedVersion
-from apiext.catalog.viewing import Unreadable
+from apiext.catalog.stored import Unreadable
 from apiext.controllers.definitions import Definitions, Facts, shape, streams, trusted
 from apiext.controllers.guards import TERMINATING, Guards, Permit
 from apiext.controllers.loop import Loop

@@ -3,7 +3,7 @@
 import logging
 
 from apiext.catalog.converted import NeedsConversion
-from apiext.catalog.viewing import Unreadable, WrongVersion
+from apiext.catalog.stored import Unreadable, WrongVersion
 from apiext.http.exchange import Exchange, Reply
 from apiext.http.responses import status_reply
 from apiext.meta import status

@@ -8,7 +8,7 @@ from functools import partial
 from apiext import limits
 from apiext.catalog.converted import Converted, NeedsConversion
 from apiext.catalog.served import ServedVersion
-from apiext.catalog.viewing import WrongVersion
+from apiext.catalog.stored import WrongVersion
 from apiext.conversion.review import ConversionError
 from apiext.documents.document import Document
 from apiext.meta import status

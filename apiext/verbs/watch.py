@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
-from apiext.catalog.viewing import Unreadable, WrongVersion
+from apiext.catalog.stored import Unreadable, WrongVersion
 from apiext.meta import status
 from apiext.meta.options import ListOptions
 from apiext.meta.status import StatusError

@@ -19,7 +19,7 @@ from apiext.catalog.builtin.kinds import kinds, resource
 from apiext.catalog.builtin.rows import Row, function, rows
 from apiext.catalog.builtin.scalars import IntOrText, Quantity
 from apiext.catalog.served import ServedVersion
-from apiext.catalog.viewing import Unreadable
+from apiext.catalog.stored import Unreadable
 from apiext.crd.typed import Decoding
 from apiext.documents.errors import DecodeError
 from apiext.http import protobuf

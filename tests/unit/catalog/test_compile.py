@@ -10,7 +10,7 @@ import pytest
 from apiext.catalog.compile import compile_definition, identity
 from apiext.catalog.converted import NeedsConversion
 from apiext.catalog.served import ALL_VERBS, TERMINATING_VERBS
-from apiext.catalog.viewing import WrongVersion
+from apiext.catalog.stored import WrongVersion
 from tests.support.cases import Case, case_name, load
 from tests.unit.catalog.samples import CLOSED, HOOK, OPEN, SCALE, definition, resource, version, widget
 

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apiext.catalog.converted import place_of
-from apiext.catalog.viewing import Splices, parse, splice
+from apiext.catalog.splices import Splices, splice
+from apiext.catalog.viewing import parse
 from apiext.documents.document import clone
 from apiext.documents.encoding import decode_json
 from tests.unit.catalog.samples import CLOSED, HOOK, OPEN, resource, version, widget

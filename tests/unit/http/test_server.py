@@ -15,7 +15,7 @@ from apiext.auth.authentication import Credentials
 from apiext.auth.authorization import Attributes, Decision
 from apiext.auth.user import authenticated
 from apiext.catalog.converted import NeedsConversion
-from apiext.catalog.viewing import WrongVersion
+from apiext.catalog.stored import WrongVersion
 from apiext.http.server import ask_clients, tls_context
 from tests.unit.http.support import COLLECTION, Shelf, connected, on_uvloop, serving, until
 

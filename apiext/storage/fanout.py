@@ -387,11 +387,12 @@ class Group:
         known = self._initial.find(piece)
         if known is not None:
             return known
-        entries: list[Entry] | None = piece.chunk.entries[piece.start : piece.stop]
+        entries: Sequence[Entry | None] = piece.chunk.entries[piece.start : piece.stop]
         if self._staging is not None:
-            entries = self._staging.shown(entries or ())
-        if entries is None:
-            return None
+            shown = self._staging.shown(piece.chunk.entries[piece.start : piece.stop])
+            if shown is None:
+                return None
+            entries = shown
         made = self._added(piece, entries, self.spec.selects)
         self._initial.keep(piece, made)
         return made
@@ -401,13 +402,13 @@ class Group:
         return self._added(piece, piece.chunk.entries[piece.start : piece.stop], None)
 
     def _added(
-        self, piece: Piece, entries: Sequence[Entry], selects: Callable[[Entry], bool] | None
+        self, piece: Piece, entries: Sequence[Entry | None], selects: Callable[[Entry], bool] | None
     ) -> tuple[int, bytes]:
-        """Go on as long as the turn lasts."""
+        """Go on as long as the turn lasts; the entries stand where they stand in the piece, None for what is not shown."""
         show, frames = self.spec.first or partial(self.spec.frame, "ADDED"), list[bytes]()
         turn = Turn()
         for stop, entry in enumerate(entries, piece.start + 1):
-            if selects is None or selects(entry):
+            if entry is not None and (selects is None or selects(entry)):
                 frames.append(show(entry))
             if turn.over:
                 return stop, b"".join(frames)

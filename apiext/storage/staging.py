@@ -37,13 +37,16 @@ class Staging:
         """Tell whether an object may be selected."""
         return self._stage.concerns(entry)
 
-    def shown(self, entries: Iterable[Entry]) -> list[Entry] | None:
-        """Return those of the entries that may be selected as they are shown; None: wait, they have been asked for."""
-        wanted = [entry for entry in entries if self._stage.concerns(entry)]
+    def shown(self, entries: Iterable[Entry]) -> list[Entry | None] | None:
+        """Return the entries as they are shown, None for each that cannot be selected; None: wait, they were asked for."""
+        concerned = [entry if self._stage.concerns(entry) else None for entry in entries]
+        wanted = [entry for entry in concerned if entry is not None]
         found = self._found(wanted)
         if found is None:
             self._ask(wanted)
-        return found
+            return None
+        rest = iter(found)
+        return [next(rest) if entry is not None else None for entry in concerned]
 
     def change(self, change: Change, selective: bool, following: Iterable[Change]) -> Change | None:
         """Return a change with its states as they are shown; None: wait, it and those following were asked for.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -128,6 +129,21 @@ async def test_only_what_may_be_selected_is_asked_for(feed: Feed) -> None:
     slow.answer()
     await turns()
     assert (names(sink), slow.asked) == (["a", "a"], [["a"], ["a"]])
+
+
+@pytest.mark.rows("SEL-002")
+@pytest.mark.parametrize("over", [False, True], ids=["one turn", "many"])
+async def test_initial_objects_come_once_however_many_turns_they_take(
+    feed: Feed, monkeypatch: pytest.MonkeyPatch, *, over: bool
+) -> None:
+    monkeypatch.setattr("apiext.storage.fanout.Turn", lambda: SimpleNamespace(over=over))
+    feed.put(*(f"n/o{number:03}{'x' if number % 7 == 5 else ''}" for number in range(100)))
+    slow = Slow()
+    monkeypatch.setattr(slow, "concerns", lambda entry: entry.name.endswith("x"))
+    monkeypatch.setattr(slow, "now", lambda entry: entry)
+    sink = opened(feed, slow, initial=True)
+    await turns(500)
+    assert names(sink) == [f"o{number:03}x" for number in range(5, 100, 7)]
 
 
 async def test_a_client_that_leaves_while_it_waits(feed: Feed) -> None:

@@ -148,11 +148,12 @@ def form(binary: bool) -> Form:
 class WebSocketSink(WatchSink):
     """Carries a watch in WebSocket frames; ``receive`` takes what the client sends once the 101 is out."""
 
-    __slots__ = ("_pinging", "receive")
+    __slots__ = ("_pinging", "allowed", "receive")
 
     def __init__(self, transport: Transport, head: bytes, columns: bytes, done: asyncio.Future[None]) -> None:
         super().__init__(transport, head, columns, done)
         self.receive: Callable[[Receiver], None] | None = None
+        self.allowed = limits.WEBSOCKET_INPUT  # until the next ping
         self._pinging: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
@@ -165,14 +166,10 @@ class WebSocketSink(WatchSink):
     def _ping(self) -> None:
         if self.closed:
             return
+        self.allowed = limits.WEBSOCKET_INPUT
         if self._pinging is not None and not self.paused:
             self.write(frame(PING, b""))
         self._pinging = asyncio.get_running_loop().call_later(limits.WEBSOCKET_PING, self._ping)
-
-    def pong(self, payload: bytes) -> None:
-        """Answer a ping, unless the client does not read anyway."""
-        if not self.paused:
-            self.write(frame(PONG, payload))
 
     def hang_up(self, code: int) -> None:
         """End the stream with a reason."""
@@ -201,13 +198,14 @@ class WebSocketSink(WatchSink):
 class Receiver:
     """Reads the frames of a client: pings are answered, a close ends the watch, the rest is skipped unread."""
 
-    __slots__ = ("_buffer", "_received", "_sink", "_skip", "_within")
+    __slots__ = ("_at", "_buffer", "_pongs", "_sink", "_skip", "_within")
 
     def __init__(self, sink: WebSocketSink) -> None:
         self._sink = sink
         self._buffer = b""
+        self._at = 0  # what lies before is done with
         self._skip = 0
-        self._received = 0
+        self._pongs: list[bytes] = []
         self._within = False  # a message of several frames
 
     def feed_data(self, data: bytes) -> tuple[bool, bytes]:
@@ -218,8 +216,9 @@ class Receiver:
         self._buffer += data[skipped:]
         while not sink.closed and self._frame():
             pass
-        if sink.closed:
-            self._buffer = b""
+        self._answer()
+        self._buffer = b"" if sink.closed else self._buffer[self._at :]
+        self._at = 0
         return False, b""
 
     def feed_eof(self) -> None:
@@ -227,49 +226,65 @@ class Receiver:
 
     def _frame(self) -> bool:
         """Take one frame from the buffer; tell whether one was there."""
-        data = self._buffer
-        if len(data) < 2:
+        data, start = self._buffer, self._at
+        if len(data) < start + 2:
             return False
-        opcode, size, at = data[0] & 0xF, data[1] & 0x7F, 2
-        if data[0] & 0x70 or not data[1] & _MASKED:  # no extension was agreed on; clients must mask
-            self._sink.hang_up(PROTOCOL_ERROR)
-            return False
-        final = bool(data[0] & _FINAL)
+        opcode, size, at = data[start] & 0xF, data[start + 1] & 0x7F, start + 2
+        if data[start] & 0x70 or not data[start + 1] & _MASKED:  # no extension was agreed on; clients must mask
+            return self._refuse(PROTOCOL_ERROR)
+        final = bool(data[start] & _FINAL)
         if opcode & _CONTROL:
             return self._control(opcode, size, final=final)
         if opcode > BINARY or self._within is not (opcode == CONTINUATION):
-            self._sink.hang_up(PROTOCOL_ERROR)
-            return False
+            return self._refuse(PROTOCOL_ERROR)
         if size > _CONTROL_SIZE:
-            at = 4 if size == 126 else 10
+            at += 2 if size == 126 else 8
             if len(data) < at:
                 return False
-            size = int.from_bytes(data[2:at], "big")
-        self._received += size
-        if self._received > limits.WEBSOCKET_INPUT:
-            self._sink.hang_up(TOO_BIG)
+            size = int.from_bytes(data[start + 2 : at], "big")
+        if not self._may_send(size):
             return False
-        end = at + 4 + size
         self._within = not final
-        self._buffer = data[end:]
-        self._skip = max(0, end - len(data))
+        self._at = min(end := at + 4 + size, len(data))
+        self._skip = end - self._at
         return True
 
     def _control(self, opcode: int, size: int, *, final: bool) -> bool:
-        if size > _CONTROL_SIZE or not final or opcode not in CONTROLS:
-            self._sink.hang_up(PROTOCOL_ERROR)
+        if size > _CONTROL_SIZE or not final or opcode not in (CLOSE, PING, PONG):
+            return self._refuse(PROTOCOL_ERROR)
+        data, start = self._buffer, self._at
+        end = start + 6 + size
+        if len(data) < end or not self._may_send(size):
             return False
-        data, end = self._buffer, 6 + size
-        if len(data) < end:
-            return False
-        mask = data[2:6] * (size // 4 + 1)
-        payload = bytes(byte ^ key for byte, key in zip(data[6:end], mask, strict=False))
-        self._buffer = data[end:]
-        CONTROLS[opcode](self._sink, payload)
+        self._at = end
+        if opcode != PONG:
+            mask = data[start + 2 : start + 6] * (size // 4 + 1)
+            payload = bytes(byte ^ key for byte, key in zip(data[start + 6 : end], mask, strict=False))
+            if opcode == CLOSE:
+                return self._refuse(_farewell(payload))
+            self._pongs.append(frame(PONG, payload))
         return True
 
+    def _may_send(self, size: int) -> bool:
+        """Count a frame, which costs time however small it is; hang up when there are too many."""
+        self._sink.allowed -= size + limits.WEBSOCKET_FRAME
+        return self._sink.allowed >= 0 or self._refuse(TOO_BIG)
 
-def _on_close(sink: WebSocketSink, payload: bytes) -> None:
+    def _answer(self) -> None:
+        """Answer pings, unless the client does not read anyway."""
+        if self._pongs and not self._sink.paused:
+            self._sink.write(b"".join(self._pongs))
+        self._pongs.clear()
+
+    def _refuse(self, code: int) -> bool:
+        """End the stream with a reason."""
+        self._answer()
+        self._sink.hang_up(code)
+        return False
+
+
+def _farewell(payload: bytes) -> int:
+    """Return the code that answers a close frame."""
     code = int.from_bytes(payload[:2], "big") if payload else NORMAL
     if len(payload) == 1 or not 1000 <= code < 5000 or code in _UNSENT:
         code = PROTOCOL_ERROR
@@ -277,12 +292,4 @@ def _on_close(sink: WebSocketSink, payload: bytes) -> None:
         payload[2:].decode()
     except UnicodeDecodeError:
         code = NO_TEXT
-    sink.hang_up(code)
-
-
-CONTROLS: dict[int, Callable[[WebSocketSink, bytes], None]] = {
-    CLOSE: _on_close,
-    PING: WebSocketSink.pong,
-    PONG: lambda sink, payload: None,
-}
-"""Opcode of a control frame → what it makes us do."""
+    return code

@@ -404,7 +404,7 @@ class Group:
     def _added(
         self, piece: Piece, entries: Sequence[Entry | None], selects: Callable[[Entry], bool] | None
     ) -> tuple[int, bytes]:
-        """Go on as long as the turn lasts; the entries stand where they stand in the piece, None for what is not shown."""
+        """Go on as long as the turn lasts; entries stand where they do in the piece, None for what is not shown."""
         show, frames = self.spec.first or partial(self.spec.frame, "ADDED"), list[bytes]()
         turn = Turn()
         for stop, entry in enumerate(entries, piece.start + 1):

@@ -38,7 +38,7 @@ class Staging:
         return self._stage.concerns(entry)
 
     def shown(self, entries: Iterable[Entry]) -> list[Entry | None] | None:
-        """Return the entries as they are shown, None for each that cannot be selected; None: wait, they were asked for."""
+        """Return the entries as shown, None for each that cannot be selected; None alone: wait, they were asked for."""
         concerned = [entry if self._stage.concerns(entry) else None for entry in entries]
         wanted = [entry for entry in concerned if entry is not None]
         found = self._found(wanted)

@@ -2,6 +2,8 @@
 
 import asyncio
 import socket
+import time
+from typing import Any, cast
 
 import orjson
 import pytest
@@ -12,6 +14,7 @@ from apiext.auth.user import authenticated
 from apiext.http import eventstream, websocket
 from apiext.http.sinks import NO_COLUMNS
 from apiext.meta import status
+from tests.support.waiting import prompt
 from tests.unit.http.support import COLLECTION, Client, Shelf, connected, on_uvloop, serving, until
 
 WATCH = f"{COLLECTION}?watch=true"
@@ -111,6 +114,76 @@ def test_pings_go_out_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     run()
 
 
+class FakeSink:
+    """What a receiver needs of a watch."""
+
+    def __init__(self) -> None:
+        self.allowed = limits.WEBSOCKET_INPUT
+        self.paused = False
+        self.told: list[tuple[str, Any]] = []
+
+    @property
+    def closed(self) -> bool:
+        return any(what == "hang up" for what, _ in self.told)
+
+    def write(self, data: bytes) -> None:
+        self.told.append(("write", data))
+
+    def hang_up(self, code: int) -> None:
+        self.told.append(("hang up", code))
+
+
+def from_client(opcode: int, payload: bytes = b"") -> bytes:
+    """Return a frame of a client, whose mask changes nothing."""
+    made = websocket.frame(opcode, payload)
+    at = len(made) - len(payload)
+    return made[:1] + bytes((made[1] | 0x80,)) + made[2:at] + bytes(4) + payload
+
+
+@pytest.mark.parametrize("opcode", [websocket.TEXT, websocket.PING, websocket.PONG])
+def test_a_flood_of_frames_ends_the_watch_at_once(opcode: int) -> None:
+    sink = FakeSink()
+    receiver = websocket.Receiver(cast(Any, sink))
+    began = time.process_time()
+    for _ in range(16):
+        receiver.feed_data(from_client(opcode) * 10_000)
+    prompt(time.process_time() - began, 0.05, "960 KB of frames without content")
+    assert sink.told[-1] == ("hang up", websocket.TOO_BIG)
+    assert len(sink.told) == (2 if opcode == websocket.PING else 1)
+
+
+@pytest.mark.parametrize("piece", [1, 7, 1000])
+def test_pings_are_answered_in_their_order_and_before_a_close(piece: int) -> None:
+    sink = FakeSink()
+    receiver = websocket.Receiver(cast(Any, sink))
+    pings = b"".join(from_client(websocket.PING, b"%d" % number) for number in range(20))
+    more = from_client(websocket.TEXT, b"x" * 300) + from_client(websocket.PONG, b"y")
+    sent = pings + more + pings + from_client(websocket.CLOSE) + pings
+    for at in range(0, len(sent), piece):
+        receiver.feed_data(sent[at : at + piece])
+    pongs = b"".join(websocket.frame(websocket.PONG, b"%d" % number) for number in range(20))
+    assert b"".join(data for what, data in sink.told if what == "write") == pongs * 2
+    assert sink.told[-1] == ("hang up", websocket.NORMAL)
+
+
+def test_what_a_client_may_send_is_counted_anew_with_each_ping(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "WEBSOCKET_PING", 0.02)
+
+    @on_uvloop
+    async def run() -> None:
+        shelf = Shelf()
+        async with serving(shelf) as server, connected(server) as client:
+            client.send("GET", WATCH, **UPGRADE)
+            await client.head()
+            for _ in range(4):
+                client.writer.write(from_client(websocket.TEXT, b"x" * 40_000))
+                assert await frame(client) == (websocket.PING, b"")
+                assert await frame(client) == (websocket.PING, b"")
+        await until(lambda: not shelf.watches)
+
+    run()
+
+
 @pytest.mark.rows("RV-018")
 @on_uvloop
 async def test_a_websocket_that_is_not_read_is_paused_and_answers_no_pings() -> None:
@@ -126,8 +199,9 @@ async def test_a_websocket_that_is_not_read_is_paused_and_answers_no_pings() -> 
             sink.write(websocket.frame(websocket.TEXT, b"x" * 65536))
             await asyncio.sleep(0)
         waiting = server.connections[0].transport.get_write_buffer_size()
-        for _ in range(1000):
-            sink.pong(b"still here")
+        receiver = websocket.Receiver(sink)
+        for _ in range(100):
+            receiver.feed_data(from_client(websocket.PING, b"still here"))
         assert server.connections[0].transport.get_write_buffer_size() <= waiting
 
 

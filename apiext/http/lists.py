@@ -215,7 +215,9 @@ def _table_frame(subject: Subject, page: Page) -> Frame:
 def _table_item(subject: Subject) -> MakeItem:
     viewer, columns, cut = subject.served.view, subject.columns, metadata_cutter(subject.served)
     told_by_metadata = all(column.cell in OF_METADATA for column in columns)
-    if subject.include not in ("", "Metadata"):
+    if subject.include == "Object":
+        return lambda entry: _whole_row(subject, entry.shown(viewer))
+    if subject.include == "None":
         return lambda entry: encode_in_order(row(subject, orjson.loads(entry.shown(viewer))))  # which is sorted
     head, cells, plain = _partial_head(subject), [column.cell for column in columns], _WITHOUT_FLOATS.issuperset
 
@@ -232,6 +234,11 @@ def _table_item(subject: Subject) -> MakeItem:
         return b'{"cells":%b,"object":%b%b}}' % (shown, head, text)
 
     return make
+
+
+def _whole_row(subject: Subject, view: bytes) -> bytes:
+    document = orjson.loads(view)
+    return b'{"cells":%b,"object":%b}' % (encode_in_order([column.cell(document) for column in subject.columns]), view)
 
 
 def _partial_frame(subject: Subject, page: Page) -> Frame:

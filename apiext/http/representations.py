@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import orjson
 
@@ -169,9 +170,14 @@ def row(subject: Subject, document: View) -> Document:
 _ROW_OBJECTS: Mapping[str, Callable[[Subject, View], View | None]] = {
     "": lambda subject, document: partial(subject.wanted.version, document),
     "Metadata": lambda subject, document: partial(subject.wanted.version, document),
-    "Object": lambda _, document: document,
+    "Object": lambda subject, document: _as_text(document) if subject.wanted.encoding == negotiation.JSON else document,
     "None": lambda subject, document: partial(subject.wanted.version, document) if _ends_initial(document) else None,
 }
+
+
+def _as_text(document: View) -> Any:
+    """Return an object for a row of JSON: what nests as deep as orjson writes nests deeper in a Table."""
+    return orjson.Fragment(encode(document))
 
 
 def _ends_initial(document: View) -> bool:

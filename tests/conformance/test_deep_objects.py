@@ -90,3 +90,22 @@ def test_a_stored_object_that_is_too_deep_is_named(api: Client, own_etcd: Etcd, 
     text = f"Internal error occurred: unable to read default/deep: nested deeper than {MOST} levels"
     assert [(found.status, found.json["message"]) for found in answers] == [(500, text)] * len(answers)
     assert api.get(widgets.path("a")).expect(200)["metadata"]["name"] == "a"
+
+
+@pytest.mark.rows("ETC-003", "TAB-004")
+def test_an_object_as_deep_as_may_be_is_shown_in_tables(api: Client, own_etcd: Etcd) -> None:
+    widgets = serve(api, schema={"openAPIV3Schema": ANYTHING})
+    made = widgets.create("a")
+    made["metadata"] = {**made["metadata"], "name": "deep", "uid": "u"}
+    del made["metadata"]["resourceVersion"]
+    put(own_etcd, f"{PREFIX}/{widgets.group}/widgets/default/deep", {**made, "spec": nested(MOST - 1)})
+    until(lambda: api.get(widgets.path("deep")).status != 404, "the server has heard of it", within=10)
+    deep = api.get(widgets.path("deep")).expect(200)
+    whole = {"includeObject": "Object", "fieldSelector": "metadata.name=deep"}
+    tables = [
+        api.get(widgets.path("deep"), {"Accept": TABLE}, includeObject="Object").expect(200),
+        api.get(widgets.path(), {"Accept": TABLE}, **whole).expect(200),
+    ]
+    seen = api.get(widgets.path(), {"Accept": TABLE}, watch="true", timeoutSeconds="1", **whole)
+    tables += [json.loads(line)["object"] for line in seen.text.splitlines()]
+    assert [[row["object"] for row in found["rows"]] for found in tables] == [[deep]] * 3

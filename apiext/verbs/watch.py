@@ -1,5 +1,6 @@
 """Watch: where a stream starts, what it selects, and how it falls back to the store's own history (RV-009…016)."""
 
+import logging
 from collections.abc import Callable, Hashable
 from dataclasses import replace
 from functools import partial
@@ -21,6 +22,8 @@ from apiext.verbs.errors import translated
 from apiext.verbs.read import parse_revision, refuse_future
 from apiext.verbs.selection import Selection, selected
 from apiext.verbs.write import collection_of
+
+log = logging.getLogger(__name__)
 
 
 class Frames(Protocol):
@@ -91,10 +94,13 @@ async def open_watch(verbs: Verbs, call: Call, options: ListOptions, frames: Fra
 
 
 def _fault(frames: Frames, error: Exception) -> bytes:
-    """Return the ERROR for an object that cannot be shown, stored by somebody else."""
+    """Return the ERROR for an object that cannot be shown, mostly stored by somebody else."""
     if isinstance(error, WrongVersion):
         return frames.failed(status.unknown(error.named))
-    return frames.failed(status.internal(error.named)) if isinstance(error, Unreadable) else b""
+    if isinstance(error, Unreadable):
+        return frames.failed(status.internal(error.named))
+    log.error("an event of a watch cannot be shown", exc_info=error)
+    return frames.failed(status.internal("an event cannot be shown, the log of the server tells why"))
 
 
 async def _convert_some(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -16,7 +16,7 @@ from apiext.meta.status import StatusError
 from apiext.storage.store import Entry
 from apiext.verbs import api, watch
 from tests.support.fake_etcd import FakeEtcd
-from tests.support.sinks import RecordingSink, watch_group
+from tests.support.sinks import RecordingSink, Seen, line, watch_group
 from tests.unit.controllers.harness import crd, server
 from tests.unit.verbs.harness import Client
 
@@ -31,7 +31,7 @@ class Frames:
     frame: Callable[[str, Entry], bytes]
     bookmark: Callable[[int, bool], bytes]
     expired: Callable[[int, int], bytes]
-    failed: Callable[[Exception], bytes]
+    failed: Callable[[StatusError], bytes]
     first: None = None
     stage: None = None
 
@@ -106,6 +106,28 @@ async def test_what_is_read_again_meanwhile_is_waited_for(asked: str, monkeypatc
         monkeypatch.setattr(limits, "FRESH_WAIT", 0.01)
         with pytest.raises(StatusError, match="storage is"):
             await api.get(client.verbs, client.call("get", "a", {"resourceVersion": [asked]}))
+
+
+@pytest.mark.rows("RV-009")
+async def test_an_event_that_cannot_be_written_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    def stumble(event: str, entry: Entry) -> bytes:
+        raise ZeroDivisionError(f"of {event} {entry.name}")
+
+    async with server(FakeEtcd()) as one:
+        await one.define(crd())
+        await one.established(NAME)
+        client = Client(one)
+        sink, others = RecordingSink(), RecordingSink()
+        odd = replace(frames(), key="odd", frame=stumble, failed=lambda error: line("ERROR", error.message, error.code))
+        await api.open_watch(client.verbs, client.call("watch"), odd, sink)
+        await api.open_watch(client.verbs, client.call("watch"), frames(), others)
+        await client.create("a")
+        await sink.until(lambda it: it.ended)
+        text = "Internal error occurred: an event cannot be shown, the log of the server tells why"
+        assert sink.seen == [Seen("ERROR", text, 500)]
+        await others.until(lambda it: it.events != [])
+        assert not others.ended
+    assert "ZeroDivisionError: of ADDED a" in caplog.text
 
 
 @pytest.mark.rows("RV-009")

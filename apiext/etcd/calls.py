@@ -67,10 +67,10 @@ class Caller:
         self.patience = patience
         self._login = login
 
-    async def read(self, path: str, message: bytes, timeout: float = TRY) -> bytes:
-        """Return the answer of a call that may be repeated; the errors of errors.py."""
+    async def read(self, path: str, message: bytes, timeout: float = TRY, since: float = 0.0) -> bytes:
+        """Return the answer of a call that may be repeated, wanted since then or now; the errors of errors.py."""
         began = now()
-        deadline = began + self.patience
+        deadline = (since or began) + self.patience
         pause = FIRST_PAUSE
         while True:
             transport = self.channel.live or await self.channel.connection(deadline)

@@ -99,6 +99,7 @@ class Etcd:
         self._lineage = Lineage()
         self._asking: list[asyncio.Future[int]] | None = None  # those whom the probe under way will answer
         self._next: list[asyncio.Future[int]] = []  # those who came after it was sent
+        self._since = 0.0  # loop time at which the first of the latter came
         self._asked = self._answered = 0.0  # loop times of the last probe, and of the last that had an answer
         self._failed = False  # whether the last probe that came to an end had none
         self._watches: set[Watch] = set()
@@ -217,6 +218,8 @@ class Etcd:
     async def head_revision(self) -> int:
         """Return a revision not older than this call; one probe serves all who came before it was sent."""
         waiter: asyncio.Future[int] = self._loop.create_future()
+        if not self._next:
+            self._since = self._loop.time()
         self._next.append(waiter)
         if self._asking is None:
             self._ask_head()
@@ -226,12 +229,14 @@ class Etcd:
         asking, self._next = self._next, []
         self._asking = asking
         self._asked = self._loop.time()
-        if self._scope.spawn(self._probe_head(asking, self._lineage.revision, self._lineage.era)) is None:
+        probe = self._probe_head(asking, self._since, self._lineage.revision, self._lineage.era)
+        if self._scope.spawn(probe) is None:
             self._head_failed(asking, Closed())
 
-    async def _probe_head(self, asking: list[asyncio.Future[int]], floor: int, era: int) -> None:
+    async def _probe_head(self, asking: list[asyncio.Future[int]], since: float, floor: int, era: int) -> None:
         try:
-            header = messages.RangeResponse.FromString(await self._caller.read(messages.RANGE, self._probe)).header
+            raw = await self._caller.read(messages.RANGE, self._probe, since=since)
+            header = messages.RangeResponse.FromString(raw).header
         except EtcdError as error:
             self._head_failed(asking, error)
             return

@@ -1,0 +1,109 @@
+"""The question for the newest revision: shared by who asks at a time, and given up in time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from apiext.etcd import errors, messages
+from apiext.etcd.calls import now
+from apiext.etcd.client import PATIENCE
+from tests.unit.etcd.mini import Fault, Mini
+from tests.unit.etcd.test_client import A, client
+
+pytestmark = pytest.mark.looptime
+
+
+async def test_probes_are_shared() -> None:
+    mini = Mini()
+    async with client(mini) as etcd:
+        before = mini.count(messages.RANGE)
+        early = [asyncio.gather(etcd.head_revision()) for _ in range(50)]
+        assert await asyncio.gather(*early) == [[1]] * 50
+        assert mini.count(messages.RANGE) - before <= 2
+
+
+async def test_probe_begins_after_the_question() -> None:
+    mini = Mini()
+    async with client(mini) as etcd:
+        first = asyncio.gather(etcd.head_revision())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        # its probe is on the way: one who asks after this write must see it
+        written = (await etcd.create(b"/k", b"v")).revision
+        assert await etcd.head_revision() >= written
+        await first
+
+
+async def test_cancelled_questions_hurt_nobody() -> None:
+    mini = Mini()
+    async with client(mini) as etcd:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(etcd.head_revision()) for _ in range(4)]
+            await asyncio.sleep(0)
+            tasks[0].cancel()
+            tasks[2].cancel()
+        assert [task.result() for task in (tasks[1], tasks[3])] == [1, 1]
+        assert await etcd.head_revision() == 1
+
+
+async def test_probe_that_fails_tells_all() -> None:
+    mini = Mini()
+    async with client(mini) as etcd:
+        mini.down.add(A)
+        mini.cut()
+        answers = await asyncio.gather(*(etcd.head_revision() for _ in range(3)), return_exceptions=True)
+        assert [type(answer) for answer in answers] == [errors.Unavailable] * 3
+        mini.down.clear()
+        assert await etcd.head_revision() == 1
+
+
+async def test_who_waits_for_a_probe_gives_up_as_soon_as_others() -> None:
+    async def ask(after: float) -> float:
+        await asyncio.sleep(after)
+        began = now()
+        with pytest.raises(errors.Unavailable):
+            await etcd.head_revision()
+        return now() - began
+
+    mini = Mini()
+    async with client(mini) as etcd:
+        mini.down.add(A)
+        mini.cut()
+        assert max(await asyncio.gather(*map(ask, (0, 0.5, 3, 9, 11, 12)))) <= PATIENCE + 0.5
+
+
+async def test_who_asks_a_client_that_closes_is_told() -> None:
+    mini = Mini()
+    async with client(mini) as etcd:
+        mini.faults.append(Fault(messages.RANGE))
+        asking = asyncio.gather(etcd.head_revision(), return_exceptions=True)
+        await asyncio.sleep(0.1)
+        waiting = asyncio.gather(etcd.head_revision(), return_exceptions=True)
+        await asyncio.sleep(0)
+        await etcd.close()
+        async with asyncio.timeout(10):
+            found = [*await asking, *await waiting]
+    assert [type(error) for error in found] == [errors.Closed] * 2
+
+
+async def test_silence_is_noticed_though_nobody_asks() -> None:
+    mini = Mini()
+    async with client(mini) as etcd:
+        await asyncio.sleep(60)
+        assert etcd.answering
+        mini.faults.extend(Fault(messages.RANGE) for _ in range(4))
+        await asyncio.sleep(4.5)
+        assert not etcd.answering
+        await asyncio.sleep(20)
+        assert etcd.answering
+        mini.down.add(A)
+        mini.cut()
+        await asyncio.sleep(4.5)
+        for _ in range(100):  # also between a question that has failed and the next
+            assert not etcd.answering
+            await asyncio.sleep(0.25)
+        mini.down.clear()
+        await asyncio.sleep(3)
+        assert etcd.answering

@@ -188,9 +188,9 @@ class Loop:
     def _add_all(self) -> None:
         if self._stopped or self._keys is None:
             return
+        self._schedule_resync()  # first, so that it comes again whatever this one meets
         for key in list(self._keys()):
             self.add(key)
-        self._schedule_resync()
 
     @staticmethod
     def _answer(waiting: list[asyncio.Future[None]], error: Exception | None) -> None:

@@ -30,7 +30,9 @@ class Farewells:
     def _turn(self) -> None:
         self._now = 0
         late = perf_counter() + limits.LOOP_BUDGET / 2
-        while self._left and perf_counter() < late:
-            self._left.popleft()()
-        if self._left:
-            asyncio.get_running_loop().call_soon(self._turn)
+        try:
+            while self._left and perf_counter() < late:
+                self._left.popleft()()
+        finally:  # one that cannot be let go of must not keep the others
+            if self._left:
+                asyncio.get_running_loop().call_soon(self._turn)

@@ -60,11 +60,14 @@ class Forgetting:
         return found
 
     def _turn(self, look: Iterator[None]) -> None:
-        loop = asyncio.get_running_loop()
-        for _ in look:
-            self._handle = loop.call_soon(self._turn, look)
-            return
-        self.start()
+        ended = True
+        try:
+            ended = next(look, self) is self
+        finally:  # a look that stumbles is followed by another
+            if ended:
+                self.start()
+            else:
+                self._handle = asyncio.get_running_loop().call_soon(self._turn, look)
 
 
 def _groups_of(catalog: Catalog) -> frozenset[str]:

@@ -232,3 +232,21 @@ async def test_a_group_that_ends_ends_the_loop() -> None:
 
 class EndError(Exception):
     pass
+
+
+async def test_a_resync_that_stumbles_is_followed_by_another() -> None:
+    recorder, seen = Recorder(), list[float]()
+
+    def keys() -> list[str]:
+        seen.append(asyncio.get_running_loop().time())
+        if len(seen) == 1:
+            raise ValueError("no keys today")
+        return ["a"]
+
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+    loop = Loop("test", recorder)
+    async with asyncio.TaskGroup() as group:
+        loop.start(group, keys)
+        await asyncio.sleep(2.5 * limits.RESYNC_EVERY)
+        await loop.stop()
+    assert (len(seen), len(recorder.begins("a"))) == (2, 1)

@@ -208,6 +208,16 @@ async def test_many_connections_are_lost_in_turns() -> None:
     assert gone[-1] == 1_001, "at once again"
 
 
+async def test_one_connection_that_cannot_be_let_go_of_keeps_no_other() -> None:
+    farewells, gone = Farewells(), list[int]()
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+    for number in range(limits.PUMP_SLICE + 9):
+        farewells.put(lambda number=number: gone.append(1 // (number - limits.PUMP_SLICE - 3)))  # type: ignore[misc]
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert len(gone) == limits.PUMP_SLICE + 8
+
+
 @on_uvloop
 async def test_long_heads() -> None:
     async with serving(Shelf()) as server:

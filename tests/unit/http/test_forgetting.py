@@ -1,5 +1,6 @@
 """What was counted of a resource goes some time after its definition, and not before."""
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
@@ -124,3 +125,22 @@ async def test_a_server_forgets_by_itself(monkeypatch: pytest.MonkeyPatch) -> No
             await until(lambda: not server._gate._counters)
             await until(lambda: PLURAL not in "".join(server.telemetry.requests.lines()))
             shelf.catalog.current = shelf.catalog.current.with_resource(served)
+
+
+async def test_a_look_that_stumbles_is_followed_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "FORGET_EVERY", 0.001)
+    looks = list[str]()
+
+    def part(gone: Gone) -> Iterator[None]:
+        looks.append("begin")
+        yield
+        if len(looks) == 1:
+            raise ValueError("nothing is there")
+        looks.append("end")
+
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+    forgetting = Forgetting(LiveCatalog(catalog()), [part])
+    forgetting.start()
+    await until(lambda: len(looks) >= 5)
+    forgetting.stop()
+    assert looks[:5] == ["begin", "begin", "end", "begin", "end"]

@@ -185,9 +185,9 @@ class Etcd:
 
     # -- reads ---------------------------------------------------------------------------------------------------
 
-    async def get(self, key: bytes, *, revision: int = 0, serializable: bool = False) -> KeyValue | None:
+    async def get(self, key: bytes, *, revision: int = 0) -> KeyValue | None:
         """Return one key, at a revision or now; Compacted, FutureRevision, Unavailable, AuthError."""
-        request = requests.get(key, revision, serializable)
+        request = requests.get(key, revision, serializable=False)
         answer = messages.RangeResponse.FromString(await self._caller.read(messages.RANGE, request))
         return key_value(answer.kvs[0]) if answer.kvs else None
 
@@ -199,8 +199,6 @@ class Etcd:
         limit: int = 0,
         revision: int = 0,
         keys_only: bool = False,
-        count_only: bool = False,
-        serializable: bool = False,
     ) -> RangeResult:
         """Return the keys of [start, end) in order, at most ``limit``; errors as of get."""
         request = messages.RangeRequest(
@@ -209,8 +207,6 @@ class Etcd:
             limit=limit,
             revision=revision,
             keys_only=keys_only,
-            count_only=count_only,
-            serializable=serializable,
         ).SerializeToString()
         answer = messages.RangeResponse.FromString(await self._caller.read(messages.RANGE, request, LONG_TRY))
         return RangeResult([key_value(kv) for kv in answer.kvs], answer.more, answer.count, answer.header.revision)

@@ -29,7 +29,7 @@ def delete(key: bytes, expected: int, guards: Guards) -> bytes:
     return _txn(key, expected, guards, (_DELETE, b"", b""))
 
 
-def get(key: bytes, revision: int, serializable: bool) -> bytes:
+def get(key: bytes, revision: int, *, serializable: bool) -> bytes:
     """Return a Range of one key, at a revision (0: now)."""
     found = _field(_KEY, key)
     if revision:

@@ -181,7 +181,7 @@ class FakeEtcd:
         await self._call("head")
         return self.revision
 
-    async def get(self, key: bytes, *, revision: int = 0, serializable: bool = False) -> KeyValue | None:
+    async def get(self, key: bytes, *, revision: int = 0) -> KeyValue | None:
         await self._call("get")
         self._check(revision)
         past = self._keys.get(key)
@@ -195,15 +195,13 @@ class FakeEtcd:
         limit: int = 0,
         revision: int = 0,
         keys_only: bool = False,
-        count_only: bool = False,
-        serializable: bool = False,
     ) -> RangeResult:
         await self._call("range")
         self._check(revision)
         at = revision or self.revision
         keys = sorted(key for key in self._keys if start <= key < end)
         found = [kv for key in keys if (kv := self._keys[key].at(at)) is not None]
-        shown = [] if count_only else found[: limit or None]
+        shown = found[: limit or None]
         if keys_only:
             shown = [kv._replace(value=b"") for kv in shown]
         return RangeResult(shown, 0 < limit < len(found), len(found), self.revision)

@@ -48,7 +48,7 @@ def test_delete(key: bytes, expected: int, guarded: list[tuple[bytes, int]]) -> 
 @given(keys, revisions, st.booleans())
 def test_get(key: bytes, revision: int, serializable: bool) -> None:
     wanted = messages.RangeRequest(key=key, revision=revision, serializable=serializable)
-    assert messages.RangeRequest.FromString(requests.get(key, revision, serializable)) == wanted
+    assert messages.RangeRequest.FromString(requests.get(key, revision, serializable=serializable)) == wanted
 
 
 @pytest.mark.parametrize("size", [127, 128, 16_383, 16_384, 1_600_000])

@@ -279,7 +279,7 @@ async def test_a_sign_of_life_that_another_server_wrote_first_is_written_again(
     rig.etcd.progress_requests_ok = False
     get, found = rig.etcd.get, list[KeyValue | None]()
 
-    async def overtaken(key: bytes, *, revision: int = 0, serializable: bool = False) -> KeyValue | None:
+    async def overtaken(key: bytes, *, revision: int = 0) -> KeyValue | None:
         found.append(await get(key, revision=revision))
         if len(found) == 1:
             rig.etcd.put(key.decode(), b"{}\n")

@@ -21,6 +21,7 @@ from apiext.etcd.versions import may_renumber, progress_flag
 HEARTBEAT, ELECTION = 20, 100  # milliseconds: one member has nobody to lose contact with, and a start is an election
 SNAPSHOT_COUNT = 10_000  # raft entries kept in memory
 QUOTA = 8 << 30  # bytes
+LARGEST = (3 << 19) + 4096  # bytes of a request: etcd's default, and room for what our transactions compare besides
 PROGRESS = "5s"  # how often an idle watch hears of progress
 READY_TIMEOUT = 60.0  # seconds until the child answers: a large store takes its time
 LOCK_PATIENCE = 10.0  # seconds for another server to leave the directory
@@ -63,6 +64,7 @@ def flags(binary: Binary) -> list[str]:
         f"--heartbeat-interval={HEARTBEAT}",
         f"--election-timeout={ELECTION}",
         f"--quota-backend-bytes={QUOTA}",
+        f"--max-request-bytes={LARGEST}",
         "--auto-compaction-retention=0",  # the store compacts: it knows which revisions it still needs
         "--logger=zap",
         "--log-level=warn",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ SCHEMA = {
     "type": "object",
     "properties": {"spec": {"type": "object", "additionalProperties": {"type": "string"}}},
 }
+LARGEST = 3 << 19  # bytes of a request to etcd
 TOO_LARGE = "etcdserver: request is too large"
 
 
@@ -64,3 +66,12 @@ def test_an_apply_does_not(wide: Resource) -> None:
     answer = wide.api.patch(wide.path("both"), {**body, "metadata": {"name": "both"}}, APPLY, fieldManager="m")
     assert answer.expect(500)["message"] == TOO_LARGE
     assert wide.api.get(wide.path("both")).expect(200) == made
+
+
+def test_what_fits_into_etcd_beside_its_key_is_stored(wide: Resource) -> None:
+    made = wide.create("brim", pad="")
+    del made["metadata"]["managedFields"], made["metadata"]["resourceVersion"]
+    room = LARGEST - len(json.dumps(made, separators=(",", ":"))) - 400  # for the rest of the transaction
+    assert len(wide.create("full", pad="x" * room)["spec"]["pad"]) == room
+    answer = wide.api.post(wide.path(), wide.make("over", pad="x" * (room + 10_000)))
+    assert answer.expect(500)["message"] == TOO_LARGE

@@ -94,6 +94,7 @@ def test_flags(version: tuple[int, int, int]) -> None:
     given = flags(Binary(Path("/bin/etcd"), version))
     assert "--quota-backend-bytes=8589934592" in given
     assert "--auto-compaction-retention=0" in given
+    assert "--max-request-bytes=1576960" in given
     assert "--listen-client-urls=unix://etcd.sock:0" in given
     assert not any("no-fsync" in flag for flag in given)
     for prefix, wanted in zip(("--snapshot-count", "progress-notify"), FLAGS[version], strict=True):

@@ -387,13 +387,16 @@ class Group:
         known = self._initial.find(piece)
         if known is not None:
             return known
-        entries: Sequence[Entry | None] = piece.chunk.entries[piece.start : piece.stop]
+        entries = piece.chunk.entries[piece.start : piece.stop]
+        shown: Sequence[Entry | None] | None = entries
         if self._staging is not None:
-            shown = self._staging.shown(piece.chunk.entries[piece.start : piece.stop])
-            if shown is None:
-                return None
-            entries = shown
-        made = self._added(piece, entries, self.spec.selects)
+            shown = self._staging.shown(entries)
+        if shown is None:
+            return None
+        made = self._added(piece, shown, self.spec.selects)
+        if self._staging is not None and made[0] < piece.stop:
+            done = made[0] - piece.start
+            self._staging.keep(entries[done:], shown[done:])
         self._initial.keep(piece, made)
         return made
 

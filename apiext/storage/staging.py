@@ -48,6 +48,10 @@ class Staging:
         rest = iter(found)
         return [next(rest) if entry is not None else None for entry in concerned]
 
+    def keep(self, entries: Iterable[Entry], shown: Iterable[Entry | None]) -> None:
+        """Take back what was shown as ready and has to wait for another turn."""
+        self._ready.update((entry, ready) for entry, ready in zip(entries, shown, strict=True) if ready is not None)
+
     def change(self, change: Change, selective: bool, following: Iterable[Change]) -> Change | None:
         """Return a change with its states as they are shown; None: wait, it and those following were asked for.
 

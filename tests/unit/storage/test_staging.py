@@ -140,10 +140,12 @@ async def test_initial_objects_come_once_however_many_turns_they_take(
     feed.put(*(f"n/o{number:03}{'x' if number % 7 == 5 else ''}" for number in range(100)))
     slow = Slow()
     monkeypatch.setattr(slow, "concerns", lambda entry: entry.name.endswith("x"))
-    monkeypatch.setattr(slow, "now", lambda entry: entry)
     sink = opened(feed, slow, initial=True)
+    await turns()
+    slow.answer()
     await turns(500)
     assert names(sink) == [f"o{number:03}x" for number in range(5, 100, 7)]
+    assert slow.asked == [names(sink)], "what is ready and has to wait for its turn is not asked for again"
 
 
 async def test_a_client_that_leaves_while_it_waits(feed: Feed) -> None:

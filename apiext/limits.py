@@ -195,6 +195,7 @@ GRANTS_KEPT = 4096  # users in namespaces whose roles are remembered
 GRANT_BYTES = 8 * 1024  # bytes of such a user's name and groups; what one of more may do is found out each time
 GROUP_OVERHEAD = 64  # bytes counted on top for each group
 HEADER_KEPT = 1_024  # characters of such a value; what a longer one means is found out each time
+PERMISSIONS_LOOKS = 4_000_000  # looks that such a comparison may take
 PERMISSIONS_COMPARED = 16_384  # single things that a role allows, compared with what its writer may do (upstream: any)
 
 # --- built-in kinds ---

@@ -17,14 +17,22 @@ def uncovered(held: Sequence[Role], wanted: Sequence[Rule]) -> list[Rule]:
 
     Raises TooManyPermissions when the rules would fall into too many of those.
     """
-    missing: list[Rule] = []
-    if sum(map(_pieces, wanted)) > limits.PERMISSIONS_COMPARED:
-        wanted = [rule for rule in wanted if not _held_as_it_is(held, rule)]
-        if sum(map(_pieces, wanted)) > limits.PERMISSIONS_COMPARED:
+    return [piece for piece in uncovering(held, wanted) if piece is not None]
+
+
+def uncovering(held: Sequence[Role], wanted: Sequence[Rule]) -> Iterator[Rule | None]:
+    """Yield that one by one, None for what is held: between any two the caller may do something else."""
+    pieces = sum(map(_pieces, wanted))
+    if pieces > limits.PERMISSIONS_COMPARED:
+        wanted = _not_held_as_they_are(held, wanted)
+        pieces = sum(map(_pieces, wanted))
+        if pieces > limits.PERMISSIONS_COMPARED:
             raise TooManyPermissions(f"rules that allow over {limits.PERMISSIONS_COMPARED} single things")
+    if pieces * sum(1 + role.widest for role in held) > limits.PERMISSIONS_LOOKS:
+        raise TooManyPermissions("so many rules beside as many that are held")
     for rule in wanted:
-        missing += [piece for piece in _broken_down(rule) if not any(_covers(role, piece) for role in held)]
-    return missing
+        for piece in _broken_down(rule):
+            yield None if any(_covers(role, piece) for role in held) else piece
 
 
 def _pieces(rule: Rule) -> int:
@@ -32,10 +40,11 @@ def _pieces(rule: Rule) -> int:
     return len(rule.verbs) * (named + len(rule.paths))
 
 
-def _held_as_it_is(held: Sequence[Role], rule: Rule) -> bool:
-    """Whether a role held has the very rule, or everything."""
-    whole = Rule(("*",), ("*",), ("*",))
-    return any(rule in role.rules or (whole in role.rules and not rule.paths) for role in held)
+def _not_held_as_they_are(held: Sequence[Role], wanted: Sequence[Rule]) -> list[Rule]:
+    """Return the rules that no role held has, nor everything."""
+    known = {rule for role in held for rule in role.rules}
+    everything = Rule(("*",), ("*",), ("*",)) in known
+    return [rule for rule in wanted if rule not in known and not (everything and not rule.paths)]
 
 
 def _broken_down(rule: Rule) -> Iterator[Rule]:

@@ -4,7 +4,7 @@ Pure: documents go in, decisions come out. What was found out about a user in a 
 binding changes, so that a check is a few look-ups.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,32 +19,38 @@ ANY = "*"
 
 
 class _Row(NamedTuple):
-    """A rule without its resources or paths; None is any."""
+    """A rule without its resources, names or paths; None is any."""
 
     verbs: frozenset[str] | None
     groups: frozenset[str] | None
-    names: frozenset[str] | None
 
 
 class Role:
-    """The rules of a role, found by resource or path."""
+    """The rules of a role, found by resource and name, or by path.
 
-    __slots__ = ("_exact", "_prefixes", "_resources", "rules")
+    ``widest`` is the number of rules that are looked at for one of these, at most.
+    """
+
+    __slots__ = ("_exact", "_prefixes", "_resources", "rules", "widest")
 
     def __init__(self, rules: tuple[Rule, ...]) -> None:
         self.rules = rules
-        self._resources: dict[str, list[_Row]] = {}
+        self._resources: dict[str, dict[str | None, list[_Row]]] = {}  # by name, None: any
         self._exact: dict[str, list[_Row]] = {}
         self._prefixes: list[tuple[str, _Row]] = []
         for rule in rules:
-            row = _Row(_set(rule.verbs), _set(rule.groups), frozenset(rule.names) or None)
+            row = _Row(_set(rule.verbs), _set(rule.groups))
             for resource in set(rule.resources):
-                self._resources.setdefault(resource, []).append(row)
+                named = self._resources.setdefault(resource, {})
+                for name in set(rule.names) or (None,):
+                    named.setdefault(name, []).append(row)
             for path in rule.paths:
                 if path.endswith(ANY):
                     self._prefixes.append((path.rstrip(ANY), row))
                 else:
                     self._exact.setdefault(path, []).append(row)
+        lists = [*(rows for named in self._resources.values() for rows in named.values()), *self._exact.values()]
+        self.widest = max([len(self._prefixes), *map(len, lists)])
 
     @property
     def has_paths(self) -> bool:
@@ -62,12 +68,14 @@ class Role:
         ``resources`` are the ways in which rules can name the resource (see ``ways``).
         """
         for resource in resources:
-            for verbs, groups, names in self._resources.get(resource, ()):
-                if (
-                    (verbs is None or verb in verbs)
-                    and (groups is None or group in groups)
-                    and (names is None or name in names)
-                ):
+            named = self._resources.get(resource)
+            if named is None:
+                continue
+            rows: Sequence[_Row] = named.get(None, ())
+            if name is not None and name in named:
+                rows = (*rows, *named[name])
+            for verbs, groups in rows:
+                if (verbs is None or verb in verbs) and (groups is None or group in groups):
                     return True
         return False
 

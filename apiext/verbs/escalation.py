@@ -3,12 +3,13 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from apiext.auth.authorization import EVERYTHING, Attributes, Rule, denial
-from apiext.auth.coverage import TooManyPermissions, described, quoted, uncovered
+from apiext.auth.coverage import TooManyPermissions, described, quoted, uncovered, uncovering
 from apiext.auth.rbac import GROUP, KINDS, Policy, reference_in, rules_in
 from apiext.documents.document import View
 from apiext.documents.quotes import go_quote
 from apiext.meta import status
 from apiext.meta.names import GroupResource
+from apiext.turn import Turn
 from apiext.verbs.call import Call, Verbs
 from apiext.verbs.errors import translated
 
@@ -44,7 +45,7 @@ async def _role(verbs: Verbs, policy: Policy, call: Call, new: View, old: View |
     if old is not None and _only_marks(new, old):
         return
     await _settle(verbs)
-    _confirm(policy, call, new, rules_in(new))
+    await _confirm(policy, call, new, rules_in(new))
     if _gathers(new) or (old is not None and _gathers(old)):
         held = policy.grants(call.user, "")
         if uncovered(held.roles, EVERYTHING.rules):
@@ -64,7 +65,7 @@ async def _binding(verbs: Verbs, policy: Policy, call: Call, new: View, old: Vie
     role = policy.role(reference)
     if role is None:
         raise status.not_found(call.served.group_resource, reference.name)  # upstream: named after the request
-    _confirm(policy, call, new, role.rules)
+    await _confirm(policy, call, new, role.rules)
 
 
 _CHECKS: Mapping[GroupResource, Check] = {
@@ -81,12 +82,16 @@ async def _settle(verbs: Verbs) -> None:
         await verbs.store.fresh()
 
 
-def _confirm(policy: Policy, call: Call, new: View, rules: Sequence[Rule]) -> None:
+async def _confirm(policy: Policy, call: Call, new: View, rules: Sequence[Rule]) -> None:
     """403 unless the user has all that the rules allow."""
     user = call.user
     held = policy.grants(user, call.namespace or "")
+    turn, missing = Turn(), list[Rule]()
     try:
-        missing = uncovered(held.roles, rules)
+        for piece in uncovering(held.roles, rules):
+            if piece is not None:
+                missing.append(piece)
+            await turn.give()
     except TooManyPermissions as error:
         raise status.forbidden(call.served.group_resource, _name(new), f"{error} cannot be granted") from error
     if not missing:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from apiext.auth.coverage import TooManyPermissions, described, uncovered
 from apiext.auth.rbac import Policy, Role, document_of, rule_in
 from apiext.auth.user import User, authenticated
 from tests.support.cases import Case, case_name, load
+from tests.support.waiting import prompt
 
 pytestmark = pytest.mark.rows("AUT-003")
 
@@ -174,6 +176,33 @@ def test_rules_that_allow_too_much_are_not_compared(monkeypatch: pytest.MonkeyPa
     assert not uncovered([Role((Rule(("*",), ("*",), ("*",)),))], [large, large])
     with pytest.raises(TooManyPermissions):
         uncovered([Role((Rule(("*",), ("*",), ("*",)),))], [Rule(tuple(map(str, range(101))), paths=("/x",))])
+
+
+def named(count: int, *verbs: str) -> tuple[Rule, ...]:
+    """Return rules that each allow something under one name."""
+    return tuple(Rule(verbs, ("",), ("configmaps",), names=(f"n{number}",)) for number in range(count))
+
+
+@pytest.mark.parametrize(("verb", "lacking"), [("get", 0), ("list", 8_000)])
+def test_many_rules_for_names_are_soon_compared(verb: str, lacking: int) -> None:
+    held = [Role(named(8_000, "get")), Role((Rule(("get",), ("",), ("secrets",)),))]
+    began = time.process_time()
+    assert len(uncovered(held, named(8_000, verb))) == lacking
+    prompt(time.process_time() - began, 0.5, "8,000 rules beside as many")
+
+
+def test_more_rules_than_are_compared_are_soon_refused() -> None:
+    began = time.process_time()
+    with pytest.raises(TooManyPermissions):
+        uncovered([Role(named(4_000, "get"))], named(limits.PERMISSIONS_COMPARED + 1, "list"))
+    prompt(time.process_time() - began, 0.5, "16,385 rules beside 4,000")
+
+
+def test_rules_that_would_take_too_many_looks_are_not_compared() -> None:
+    held = [Role(tuple(Rule(("get",), (f"g{number}",), ("configmaps",)) for number in range(4_000)))]
+    assert uncovered(held, named(900, "get")) == [*named(900, "get")]
+    with pytest.raises(TooManyPermissions, match="so many rules beside as many that are held"):
+        uncovered(held, named(1_000, "get"))
 
 
 def test_rules_survive_their_document() -> None:

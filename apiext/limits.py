@@ -289,6 +289,7 @@ SHORTEST_TRY = 1.0  # seconds that one try to reach etcd has at least, however s
 
 # --- work at a stretch, and texts that are remembered ---
 FAST_PATH = 1_024  # characters of a path that may be one of a collection: longer ones are not remembered
+ADDRESSES_TOLD = 100  # addresses that an audit event tells of a request's proxies, the first of them (upstream: all)
 ADDRESS_TEXT = 64  # characters of an address that a proxy tells: longer texts are none, and not to be remembered
 CONVERTED_UNSEEN = 16  # objects on their way to or from a conversion webhook between looks at the clock
 BACKFILL_STALL = 10.0  # seconds without any word from etcd that end the reading of its history

@@ -191,6 +191,15 @@ def _legible(value: Any) -> Any:
     return [_legible(item) for item in value] if isinstance(value, list | tuple) else value
 
 
+def _length(value: Any) -> int:
+    """Return how many characters the texts of a value have."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, Mapping):
+        return sum(len(name) + _length(item) for name, item in value.items())
+    return sum(map(_length, value)) if isinstance(value, list | tuple) else 0
+
+
 def escaped(raw: bytes) -> bytes:
     """Return JSON with the characters escaped that Go's encoder escapes for HTML."""
     for character, escape in _ESCAPES:
@@ -215,7 +224,8 @@ class Trail:
     """What is known of a request under way, to be told at each stage."""
 
     __slots__ = (
-        "_constraint", "_request", "_size", "annotations", "deprecated", "impersonated", "reference", "told", "verdict",
+        "_constraint", "_request", "_size", "_told_size", "annotations", "deprecated", "impersonated", "reference",
+        "told", "verdict",
     )  # fmt: skip
 
     def __init__(self, verdict: Verdict, told: Told, reference: dict[str, str]) -> None:
@@ -228,6 +238,7 @@ class Trail:
         self._constraint = ""
         self._request: Read | None = None
         self._size = 0
+        self._told_size = _length(told.uri) + _length(told.user) + _length(told.sources) + limits.AUDIT_EVENT_BYTES
 
     def constrained(self, verb: str) -> None:
         """Take note of the verb that allows to act as somebody."""
@@ -275,7 +286,7 @@ class Trail:
             at = self.told.received
         if stage == COMPLETE and self.deprecated:
             told[_DEPRECATED] = "true"
-        held = size + self._size + limits.AUDIT_EVENT_BYTES
+        held = size + self._size + self._told_size + _length(told) + _length(status) + _length(self.impersonated)
         return Event(
             self.verdict,
             stage,

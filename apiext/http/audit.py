@@ -86,7 +86,7 @@ def _uri(target: str) -> str:
 def source_ips(headers: Headers, peer: str) -> list[str]:
     """Return the addresses that a request is said to have passed, and the one it came from."""
     forwarded, real = headers.get("X-Forwarded-For", ""), headers.get("X-Real-Ip", "")
-    parts = (part.strip() for part in forwarded.split(",")) if forwarded else ()
+    parts = (part.strip() for part in forwarded.split(",", limits.ADDRESSES_TOLD)[: limits.ADDRESSES_TOLD])
     found = [ip for part in parts if len(part) <= limits.ADDRESS_TEXT and (ip := _ip(part))]
     if real and len(real) <= limits.ADDRESS_TEXT and (ip := _ip(real)) and ip not in found:
         found.append(ip)

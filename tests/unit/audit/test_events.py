@@ -179,6 +179,8 @@ def test_an_event_that_is_large_without_objects_is_dropped() -> None:
         ("", "::ffff:10.0.0.1", "10.0.0.1", ["10.0.0.1"]),
         ("010.0.0.01", "", "", ["10.0.0.1"]),  # upstream: leading zeros are no octal
         ("fe80::1%eth0, 1.2.3, 1.2.3.999", "", "", []),
+        ("10.0.0.2," * 99 + "10.0.0.3,10.0.0.4", "", "127.0.0.1", ["10.0.0.2"] * 99 + ["10.0.0.3", "127.0.0.1"]),
+        ("," * 60_000 + "10.0.0.4", "", "127.0.0.1", ["127.0.0.1"]),
     ],
 )
 def test_where_a_request_comes_from(forwarded: str, real: str, peer: str, then: list[str]) -> None:
@@ -195,7 +197,23 @@ def test_durations_are_go_s(seconds: float, then: str) -> None:
 def test_what_an_event_holds_is_counted() -> None:
     found = trail()
     found.patched(b'{"a":1}')
-    assert found.event(COMPLETE, WHEN, None, lambda: b"{}", 100).size == 100 + 7 + limits.AUDIT_EVENT_BYTES
+    size = found.event(COMPLETE, WHEN, None, lambda: b"{}", 100).size
+    assert 107 + limits.AUDIT_EVENT_BYTES <= size < 107 + limits.AUDIT_EVENT_BYTES + 200
+
+
+@pytest.mark.parametrize("long", ["uri", "user", "sources", "annotation", "status", "acting"])
+def test_whatever_is_long_in_an_event_counts(long: str) -> None:
+    text, known = "x" * 50_000, trail()
+    user = {"username": "u", "groups": [text[:5_000]] * 10 if long == "user" else ["g"]}
+    sources = ["10.200.200.200"] * (4_000 if long == "sources" else 1)
+    told = replace(known.told, uri=f"/x?{text}" if long == "uri" else "/x", user=user, sources=sources)
+    found = events.Trail(known.verdict, told, {})
+    if long == "annotation":
+        found.annotations["patch.webhook.admission.k8s.io/round_0_index_0"] = text
+    if long == "acting":
+        found.impersonated = {"username": text}
+    done = found.event(COMPLETE, WHEN, {"message": text} if long == "status" else None)
+    assert 50_000 < len(done.line()) <= done.size + 20_000, "commas and quotes do not count"
 
 
 def test_an_object_that_cannot_be_written_does_not_lose_its_event() -> None:

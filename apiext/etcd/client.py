@@ -15,6 +15,7 @@ from apiext.etcd.errors import (
     Closed,
     EtcdError,
     StoreReplaced,
+    Unavailable,
 )
 from apiext.etcd.lineage import Lineage
 from apiext.etcd.scope import Scope, log
@@ -39,11 +40,13 @@ __all__ = [
 ]
 
 Guards = Sequence[tuple[bytes, int]]
+Waiter = tuple[asyncio.Future[int], float]  # and the loop time at which it came
 Outcome = Coroutine[Any, Any, WriteResult]
 PATIENCE = 10.0  # seconds until a call that finds no working endpoint gives up
 CLOSE_PATIENCE = 2.0  # seconds for connections to close in order
 PULSE = 2.0  # seconds after which etcd is asked for its head again, if nobody else has asked
 SILENCE = 2.0  # seconds that this question may go unanswered until etcd counts as away
+LAST_TRY = 1.0  # seconds in which nobody begins to ask for the head again; as long as the last pause between two tries
 PROBE = b"\x00"  # its range answers with nothing but the head revision
 
 
@@ -97,9 +100,8 @@ class Etcd:
         self._nobody = probe
         self._probe = messages.RangeRequest(key=probe, count_only=True).SerializeToString()
         self._lineage = Lineage()
-        self._asking: list[asyncio.Future[int]] | None = None  # those whom the probe under way will answer
-        self._next: list[asyncio.Future[int]] = []  # those who came after it was sent
-        self._since = 0.0  # loop time at which the first of the latter came
+        self._asking: list[Waiter] | None = None  # those whom the probe under way will answer
+        self._next: list[Waiter] = []  # those who came after it was sent
         self._asked = self._answered = 0.0  # loop times of the last probe, and of the last that had an answer
         self._failed = False  # whether the last probe that came to an end had none
         self._watches: set[Watch] = set()
@@ -214,9 +216,7 @@ class Etcd:
     async def head_revision(self) -> int:
         """Return a revision not older than this call; one probe serves all who came before it was sent."""
         waiter: asyncio.Future[int] = self._loop.create_future()
-        if not self._next:
-            self._since = self._loop.time()
-        self._next.append(waiter)
+        self._next.append((waiter, self._loop.time()))
         if self._asking is None:
             self._ask_head()
         return await waiter
@@ -225,13 +225,13 @@ class Etcd:
         asking, self._next = self._next, []
         self._asking = asking
         self._asked = self._loop.time()
-        probe = self._probe_head(asking, self._since, self._lineage.revision, self._lineage.era)
-        if self._scope.spawn(probe) is None:
+        if self._scope.spawn(self._probe_head(asking, self._lineage.revision, self._lineage.era)) is None:
             self._head_failed(asking, Closed())
 
-    async def _probe_head(self, asking: list[asyncio.Future[int]], since: float, floor: int, era: int) -> None:
+    async def _probe_head(self, asking: list[Waiter], floor: int, era: int) -> None:
+        oldest = next((came for waiter, came in asking if not waiter.done()), self._asked)
         try:
-            raw = await self._caller.read(messages.RANGE, self._probe, since=since)
+            raw = await self._caller.read(messages.RANGE, self._probe, since=oldest)
             header = messages.RangeResponse.FromString(raw).header
         except EtcdError as error:
             self._head_failed(asking, error)
@@ -242,7 +242,7 @@ class Etcd:
             raise
         self._answered, self._failed = self._loop.time(), False
         self._read_again(self._lineage.judge(header.cluster_id, header.raft_term, header.revision, floor, era))
-        for waiter in asking:
+        for waiter, _ in asking:
             if not waiter.done():
                 waiter.set_result(header.revision)
         self._head_done()
@@ -253,16 +253,20 @@ class Etcd:
             for watch in list(self._watches):
                 watch.end(fault)
 
-    def _head_failed(self, asking: list[asyncio.Future[int]], error: EtcdError) -> None:
+    def _head_failed(self, asking: list[Waiter], error: EtcdError) -> None:
+        """Tell those of it whose own patience is at its end, within LAST_TRY; all when there is no use in waiting."""
         self._failed = True
-        for waiter in asking:
-            if not waiter.done():
+        wait = self._caller.patience - LAST_TRY if isinstance(error, Unavailable) else 0.0
+        late = self._loop.time() - wait
+        for waiter, came in asking:
+            if not waiter.done() and came <= late:
                 waiter.set_exception(error)
+        self._next[:0] = asking
         self._head_done()
 
     def _head_done(self) -> None:
         self._asking = None
-        self._next = [waiter for waiter in self._next if not waiter.done()]
+        self._next = [one for one in self._next if not one[0].done()]
         if self._next:
             self._ask_head()
 

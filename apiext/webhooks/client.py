@@ -180,7 +180,7 @@ class Client:
                     connection.close()
 
     async def _connect(self, target: Target, user: Credentials) -> Connection:
-        context = None if target.plain else await self._contexts.of(target.ca, user.certificate)
+        context = None if target.plain else await self._context(target.ca, user)
         host, port = target.host, target.port
         if target.service and (mapped := self._resolver.find(target.service, port)):
             host, port = mapped
@@ -199,6 +199,12 @@ class Client:
                 )
         assert failure is not None
         raise failure
+
+    async def _context(self, ca: bytes, user: Credentials) -> ssl.SSLContext:
+        try:
+            return await self._contexts.of(ca, user.certificate)
+        except OSError as error:  # no file could be made for its certificate, or no more files opened
+            raise Unreachable(f"tls: {error.strerror or error}") from error
 
 
 class Authenticated:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 
 from apiext import limits
+from apiext.documents.quotes import go_quote
 from apiext.webhooks import certificates
 from apiext.webhooks.breaker import Breakers, Cut
 from apiext.webhooks.credentials import ANONYMOUS, Credentials, Users
@@ -238,7 +239,7 @@ class _Call:
 
     @property
     def prefix(self) -> str:
-        return f'Post "{self.target.url.removesuffix(self.target.path)}{self.path}": '
+        return f"Post {go_quote(f'{self.target.url.removesuffix(self.target.path)}{self.path}')}: "
 
 
 @lru_cache(limits.WEBHOOK_HEADS_SEEN)

@@ -2,6 +2,7 @@
 
 import asyncio
 import ipaddress
+import re
 import ssl
 from base64 import b64encode
 from collections.abc import Mapping
@@ -10,11 +11,12 @@ from typing import cast
 from urllib.parse import unquote, urlsplit
 
 from apiext import limits
-from apiext.webhooks.errors import Broken
+from apiext.webhooks.errors import Broken, Unreachable
 from apiext.webhooks.wire import Connection
 
 _PROXIES = ("HTTPS_PROXY", "https_proxy")
 _EXCEPTIONS = ("NO_PROXY", "no_proxy")
+_ONE_WORD = re.compile(r"[!-~]+").fullmatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,9 @@ class _Handshake(asyncio.Protocol):
 
 
 async def tunnel(proxy: Proxy, host: str, port: int, context: ssl.SSLContext, name: str) -> Connection:
-    """Return a connection to a host through the proxy; raises OSError, ssl.SSLError, Broken."""
+    """Return a connection to a host through the proxy; raises OSError, ssl.SSLError, Broken, Unreachable."""
+    if not _ONE_WORD(host):  # a line end would begin another header, or another request
+        raise Unreachable(f"dial tcp: lookup {host}: no such host")
     loop = asyncio.get_running_loop()
     raw, handshake = await loop.create_connection(_Handshake, proxy.host, proxy.port)
     authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from apiext.webhooks import errors
 from apiext.webhooks.client import Client
-from apiext.webhooks.proxy import Proxy, proxy_of
+from apiext.webhooks.proxy import Proxy, proxy_of, tunnel
 from apiext.webhooks.target import target_of
 from tests.support import admission_webhook as hooks
 from tests.support.processes import free_port
@@ -128,3 +129,14 @@ async def test_no_proxy_there() -> None:
     text = f"proxyconnect tcp: dial tcp 127.0.0.1:{port}: connect: connection refused$"
     with pytest.raises(errors.Unreachable, match=text):
         await client.post(target_of({"url": "https://hook.example.com/"}), b"{}", 5)
+
+
+@pytest.mark.parametrize("host", ["a:80 HTTP/1.1\r\nX: y\r\n\r\n", "a b", "a\nb", "ü", ""], ids=repr)
+async def test_a_proxy_is_told_nothing_but_a_host(host: str) -> None:
+    tunnels = Tunnels(0)
+    tunnels.answer = b"HTTP/1.1 503 no\r\n\r\n"
+    async with running(tunnels) as port:
+        proxy, context = Proxy("127.0.0.1", port), ssl.create_default_context()
+        with pytest.raises(errors.Unreachable, match=r"no such host$"):
+            await tunnel(proxy, host, 443, context, "a")
+    assert not tunnels.asked

@@ -21,6 +21,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from apiext.webhooks.client import Authenticated, Client
 from apiext.webhooks.credentials import Credentials, CredentialsError, Users, users_of
 from apiext.webhooks.errors import CallError, Unreachable
+from apiext.webhooks.resolver import ResolverError, read_map
 from apiext.webhooks.target import target_of
 from apiext.webhooks.trust import context_of
 from tests.support import tls
@@ -143,6 +144,36 @@ def test_kubeconfigs_that_cannot_be_used(write: Write, document: Any, error: str
         return
     with pytest.raises(CredentialsError, match=error):
         Users(path)
+
+
+BROKEN = [
+    'users: [{name: a, user: {token: hush, password: "hush ',
+    "token: `hush",
+    "token: hush: x",
+    "token: *hush",
+    "token: !hush x",
+    "token: !!int hush",
+    "token: !!bool hush",
+    "token: !!timestamp hush",
+    "token: !!binary hüsh",
+    "? {hush: x}\n: y",
+    "<<: hush",
+    "%hush x\n---\n",
+    "token: hush\0",
+    "token: hush\n" + "[" * 5000,
+    "token: hush\ndate: 2001-99-99",
+]
+
+
+@pytest.mark.parametrize("text", BROKEN, ids=range(len(BROKEN)))
+def test_what_is_wrong_with_a_file_shows_nothing_of_it(write: Write, text: str) -> None:
+    path = write("k", text)
+    for read in (Users, lambda file: users_of(str(file)), read_map):
+        with pytest.raises(ValueError, match=rf"^{path}: ") as caught:
+            read(path)
+        assert isinstance(caught.value, CredentialsError | ResolverError)
+        assert not any(part in str(caught.value) for part in ("hush", "\n"))
+        assert "h\\xfcsh" not in str(caught.value)
 
 
 def configuration(**plugin: Any) -> dict[str, Any]:

@@ -185,7 +185,7 @@ class Client:
         host, port = target.host, target.port
         if target.service and (mapped := self._resolver.find(target.service, port)):
             host, port = mapped
-        elif context is not None and self._proxy is not None and self._proxy.serves(host):
+        elif context is not None and self._proxy is not None and self._proxy.serves(host, port):
             return await _through(self._proxy, target, context)
         failure: CallError | None = None
         for address in await self._names.find(host):

@@ -54,6 +54,7 @@ from apiext.verbs import judges
 from apiext.verbs.address_pool import Addresses
 from apiext.verbs.addresses import give
 from apiext.verbs.call import Verbs
+from apiext.webhooks import proxy
 from apiext.webhooks.client import Authenticated, Client
 from apiext.webhooks.credentials import users_of
 from apiext.webhooks.resolver import Resolver
@@ -135,6 +136,8 @@ class Application:
         with launch.file_of("admission-control-config-file", admission):
             self._users = users_of(admission) if admission else {}
 
+        if config.first and (fault := proxy.fault(os.environ)):
+            warn(fault)
         self._encryption = _encryption(config.encryption_config)
         self._auditor = auditor.build(config.audit, Client(self._services), warn)
 

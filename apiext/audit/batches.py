@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -9,6 +10,8 @@ from apiext import limits
 from apiext.audit.counters import Counters
 from apiext.audit.events import Event
 from apiext.config import AuditDelivery
+
+log = logging.getLogger(__name__)
 
 PLUGIN = "buffered"
 Deliver = Callable[[Sequence[Event]], Awaitable[object]]
@@ -84,7 +87,7 @@ class Batches:
                 await self._throttle.wait()
             if self._parallel == 1:
                 self._taken -= len(batch)
-                await self._deliver(batch)
+                await self._tell(batch)
             else:
                 await self._aside(batch)
 
@@ -97,10 +100,17 @@ class Batches:
 
     async def _one(self, batch: Sequence[Event]) -> None:
         try:
-            await self._deliver(batch)
+            await self._tell(batch)
             self._taken -= len(batch)
         finally:
             self._room.release()
+
+    async def _tell(self, batch: Sequence[Event]) -> None:
+        try:
+            await self._deliver(batch)
+        except Exception as error:  # a bug; what is audited must not end with it
+            log.exception("audit events could not be told")
+            self._counters.lost(PLUGIN, len(batch), repr(error))
 
     async def _filled(self) -> None:
         """Wait for an event, then for a whole batch, or until it is time for a smaller one."""

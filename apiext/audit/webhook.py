@@ -1,6 +1,7 @@
 """The audit webhook as a backend: lists of events are POSTed, and again when that fails (audit.k8s.io/v1 EventList)."""
 
 import asyncio
+import logging
 import random
 from collections.abc import Iterator, Sequence
 
@@ -13,6 +14,8 @@ from apiext.config import AuditConfig
 from apiext.webhooks.client import Client
 from apiext.webhooks.errors import CallError
 from apiext.webhooks.remote import Remote
+
+log = logging.getLogger(__name__)
 
 PLUGIN = "webhook"
 _HEAD = b'{"kind":"EventList","apiVersion":"audit.k8s.io/v1","metadata":{},"items":['
@@ -63,7 +66,12 @@ class Webhook:
 
     async def _deliver(self, events: Sequence[Event]) -> bool:
         """Tell events; those that nobody took after all tries are counted and dropped."""
-        bodies, lost = await asyncio.to_thread(self._bodies, events)
+        try:
+            bodies, lost = await asyncio.to_thread(self._bodies, events)
+        except Exception as error:  # a bug; the server must not end with it
+            log.exception("audit events could not be written")
+            self._counters.lost(PLUGIN, len(events), repr(error))
+            return False
         if lost:
             self._counters.lost(truncation.PLUGIN, lost, truncation.TOO_LARGE)
         taken = not lost
@@ -74,9 +82,10 @@ class Webhook:
                 taken = False
         return taken
 
-    async def _post(self, body: bytes) -> CallError | None:
+    async def _post(self, body: bytes) -> Exception | None:
         """POST with repetitions; return the last failure, None when it was taken."""
-        pause, fault = self._backoff, None
+        pause = self._backoff
+        fault: Exception | None = None
         for remaining in reversed(range(limits.AUDIT_TRIES)):
             try:
                 await self._client.post(
@@ -90,6 +99,9 @@ class Webhook:
                 return None
             except CallError as error:
                 fault = error
+            except Exception as error:  # a bug, which is no better the next time; the server must not end with it
+                log.exception("the audit webhook could not be called")
+                return error
             if not remaining or self._stopping.is_set():
                 break
             await self._wait(pause * (1 + random.random() * limits.AUDIT_BACKOFF_JITTER))

@@ -49,10 +49,18 @@ def resolve(options: argparse.Namespace, environment: Mapping[str, str]) -> Acce
     if options.server:
         if not options.server.startswith(("http://", "https://")):
             raise AccessError(f"--server {options.server}: use http://host:port or https://host:port")
-        headers = {"Authorization": f"Bearer {options.token}"} if options.token else {}
-        return Access(options.server.rstrip("/"), headers, _tls(options.server, options.cafile, None))
+        return Access(
+            options.server.rstrip("/"), _bearer("--token", options.token), _tls(options.server, options.cafile, None)
+        )
     file = _kubeconfig(options.kubeconfig, environment)
     return from_kubeconfig(file, options.context) if file is not None else Access(INSECURE)
+
+
+def _bearer(what: str, token: str) -> dict[str, str]:
+    """Return the header of a token, none for an empty one; raises AccessError, which does not show it."""
+    if not token.isascii() or not token.isprintable():
+        raise AccessError(f"{what} has characters that no header can hold")
+    return {"Authorization": f"Bearer {token}"} if token else {}
 
 
 def _kubeconfig(named: str, environment: Mapping[str, str]) -> Path | None:
@@ -85,7 +93,7 @@ def from_kubeconfig(file: Path, context: str = "") -> Access:
         raise AccessError(
             f"{file}: the user of context {wanted} logs in by a plug-in; give --server and --token instead"
         )
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    headers = _bearer(f"{file}: the token of context {wanted}", token)
     return Access(url.rstrip("/"), headers, _tls(url, "", (file, cluster, user)))
 
 

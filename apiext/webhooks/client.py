@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 
 from apiext import limits
+from apiext.documents.quotes import go_quote
 from apiext.webhooks import certificates
 from apiext.webhooks.breaker import Breakers, Cut
 from apiext.webhooks.credentials import ANONYMOUS, Credentials, Users
@@ -180,11 +181,11 @@ class Client:
                     connection.close()
 
     async def _connect(self, target: Target, user: Credentials) -> Connection:
-        context = None if target.plain else await self._contexts.of(target.ca, user.certificate)
+        context = None if target.plain else await self._context(target.ca, user)
         host, port = target.host, target.port
         if target.service and (mapped := self._resolver.find(target.service, port)):
             host, port = mapped
-        elif context is not None and self._proxy is not None and self._proxy.serves(host):
+        elif context is not None and self._proxy is not None and self._proxy.serves(host, port):
             return await _through(self._proxy, target, context)
         failure: CallError | None = None
         for address in await self._names.find(host):
@@ -199,6 +200,12 @@ class Client:
                 )
         assert failure is not None
         raise failure
+
+    async def _context(self, ca: bytes, user: Credentials) -> ssl.SSLContext:
+        try:
+            return await self._contexts.of(ca, user.certificate)
+        except OSError as error:  # no file could be made for its certificate, or no more files opened
+            raise Unreachable(f"tls: {error.strerror or error}") from error
 
 
 class Authenticated:
@@ -232,7 +239,7 @@ class _Call:
 
     @property
     def prefix(self) -> str:
-        return f'Post "{self.target.url.removesuffix(self.target.path)}{self.path}": '
+        return f"Post {go_quote(f'{self.target.url.removesuffix(self.target.path)}{self.path}')}: "
 
 
 @lru_cache(limits.WEBHOOK_HEADS_SEEN)

@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from apiext import limits
+from apiext.webhooks import yaml_files
 
 KINDS = {  # apiVersions and kinds of the files
     "AdmissionConfiguration": ("apiserver.config.k8s.io/v1", "apiserver.k8s.io/v1alpha1"),
@@ -121,8 +120,8 @@ def users_of(path: str) -> dict[str, Users]:
 def read(path: Path, *kinds: str) -> Mapping[str, Any]:
     """Return a YAML mapping, of one of the kinds if any are named; raises CredentialsError."""
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeError, yaml.YAMLError) as error:
+        document = yaml_files.load(path)
+    except (OSError, ValueError) as error:
         raise CredentialsError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
     if not isinstance(document, dict):
         raise CredentialsError(f"{path}: expected a mapping")

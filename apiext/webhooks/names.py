@@ -28,6 +28,8 @@ class Names:
             return [str(ip_address(host))]
         except ValueError:
             pass
+        if not host.isascii():  # it has no name in DNS, whatever a resolver would make of it
+            raise Unreachable(f"dial tcp: lookup {host}: no such host")
         asked = self._asked.get(host)
         if asked is None:
             asked = asyncio.get_running_loop().run_in_executor(self._threads, _addresses, host)

@@ -2,6 +2,7 @@
 
 import asyncio
 import ipaddress
+import re
 import ssl
 from base64 import b64encode
 from collections.abc import Mapping
@@ -10,11 +11,15 @@ from typing import cast
 from urllib.parse import unquote, urlsplit
 
 from apiext import limits
-from apiext.webhooks.errors import Broken
+from apiext.webhooks import hosts
+from apiext.webhooks.errors import Broken, Unreachable
 from apiext.webhooks.wire import Connection
 
 _PROXIES = ("HTTPS_PROXY", "https_proxy")
 _EXCEPTIONS = ("NO_PROXY", "no_proxy")
+_ONE_WORD = re.compile(r"[!-~]+").fullmatch
+_HOST_AND_PORT = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*):([^:\[\]]*)").fullmatch
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,52 +31,77 @@ class Proxy:
     credentials: str = ""
     exceptions: str = ""
 
-    def serves(self, host: str) -> bool:
+    def serves(self, host: str, port: int) -> bool:
         """Tell whether a host is reached through the proxy: never this machine, nor what NO_PROXY names."""
         address = _address(host)
         if host.lower() == "localhost" or (address is not None and address.is_loopback):
             return False
-        if any(_names(text.strip().lower(), host.lower()) for text in self.exceptions.split(",")):
-            return False
-        return address is None or not any(address in network for network in _networks(self.exceptions))
+        where = host.lower(), str(port), address
+        return not any(_names(text.strip().lower(), *where) for text in self.exceptions.split(","))
 
 
 def proxy_of(environment: Mapping[str, str]) -> Proxy | None:
-    """Return the proxy for https that the environment names, as Go reads it; None when there is none."""
-    text = next((environment[name] for name in _PROXIES if environment.get(name)), "")
-    if not text:
-        return None
-    parts = urlsplit(text if "://" in text else f"http://{text}")
-    if parts.scheme != "http" or not parts.hostname:
-        return None  # tunnels through TLS and SOCKS are not spoken
-    login = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}" if parts.username else ""
+    """Return the proxy for https that the environment names, as Go reads it; None for none that can be used."""
     exceptions = next((environment[name] for name in _EXCEPTIONS if environment.get(name)), "")
-    return Proxy(parts.hostname, parts.port or 80, b64encode(login.encode()).decode() if login else "", exceptions)
+    try:
+        return _read(environment.get(_named(environment), ""), exceptions)
+    except ValueError:
+        return None
 
 
-def _names(exception: str, host: str) -> bool:
+def fault(environment: Mapping[str, str]) -> str:
+    """Return what to say of a proxy in the environment that cannot be used, without what it is; empty for none."""
+    named = _named(environment)
+    if not named or proxy_of(environment) is not None:
+        return ""
+    return f"{named} names no proxy as http://host:port, so webhooks are called without one"
+
+
+def _named(environment: Mapping[str, str]) -> str:
+    return next((name for name in _PROXIES if environment.get(name)), "")
+
+
+def _read(text: str, exceptions: str) -> Proxy | None:
+    """Return the proxy that a text names; raises ValueError, or returns None, for what cannot be used."""
+    parts = urlsplit(text if "://" in text else f"http://{text}")
+    host = hosts.in_dns(parts.hostname or "")
+    if parts.scheme != "http" or not _ONE_WORD(host):
+        return None  # tunnels through TLS and SOCKS are not spoken
+    if parts.query or parts.fragment:
+        return None  # of a password, which wants to be escaped
+    host.encode("idna")  # a name that nobody can look up
+    login = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}" if parts.username else ""
+    return Proxy(host, parts.port or 80, b64encode(login.encode()).decode() if login else "", exceptions)
+
+
+def _names(exception: str, host: str, port: str, address: _Address | None) -> bool:
     """Tell whether an entry of NO_PROXY names a host: itself and what is below it, or with a dot only that."""
     if not exception or exception == "*":
         return bool(exception)
-    name = exception.removeprefix("*")
+    if (network := _network(exception)) is not None:
+        return address is not None and address in network
+    split = _HOST_AND_PORT(exception)
+    named, at = (split[1].strip("[]"), split[2]) if split else (exception, "")
+    if not named or at not in ("", port):
+        return False
+    if (one := _address(named)) is not None:
+        return one == address
+    name = hosts.in_dns(named.removeprefix("*") if named.startswith("*.") else named)
     return host == name or host.endswith(name if name.startswith(".") else f".{name}")
 
 
-def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def _address(host: str) -> _Address | None:
     try:
         return ipaddress.ip_address(host)
     except ValueError:
         return None
 
 
-def _networks(exceptions: str) -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
-    found = []
-    for text in exceptions.split(","):
-        try:
-            found.append(ipaddress.ip_network(text.strip(), strict=False))
-        except ValueError:
-            continue  # a name
-    return found
+def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
+    try:
+        return ipaddress.ip_network(text, strict=False) if "/" in text else None
+    except ValueError:
+        return None  # a name
 
 
 class _Handshake(asyncio.Protocol):
@@ -96,7 +126,9 @@ class _Handshake(asyncio.Protocol):
 
 
 async def tunnel(proxy: Proxy, host: str, port: int, context: ssl.SSLContext, name: str) -> Connection:
-    """Return a connection to a host through the proxy; raises OSError, ssl.SSLError, Broken."""
+    """Return a connection to a host through the proxy; raises OSError, ssl.SSLError, Broken, Unreachable."""
+    if not _ONE_WORD(host):  # a line end would begin another header, or another request
+        raise Unreachable(f"dial tcp: lookup {host}: no such host")
     loop = asyncio.get_running_loop()
     raw, handshake = await loop.create_connection(_Handshake, proxy.host, proxy.port)
     authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

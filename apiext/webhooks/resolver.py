@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-import yaml
+from apiext.webhooks import yaml_files
 
 
 class ResolverError(ValueError):
@@ -50,8 +50,8 @@ def _stamp(path: str) -> tuple[int, int]:
 def read_map(path: Path) -> dict[str, Address]:
     """Return the map of a YAML or JSON file: ``name.namespace[:port]`` to ``host:port``; raises ResolverError."""
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:  # ValueError: a date that is none
+        document = yaml_files.load(path)
+    except (OSError, ValueError) as error:
         raise ResolverError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
     if document is None:
         return {}

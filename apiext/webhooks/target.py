@@ -8,6 +8,7 @@ from posixpath import normpath
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
+from apiext.webhooks import hosts
 from apiext.webhooks.errors import BadTarget
 
 DEFAULT_PORT = 443
@@ -17,7 +18,8 @@ DEFAULT_PORT = 443
 class Target:
     """A place to POST to. ``service`` is ``name.namespace`` for the service form, which a resolver may map.
 
-    ``plain``: without TLS, which only the operator of the server can ask for.
+    ``authority`` is plain ASCII, for headers; ``shown`` is what errors show for it if that differs. A ``host`` that is
+    no plain ASCII has no address. ``plain``: without TLS, which only the operator of the server can ask for.
     """
 
     host: str
@@ -28,6 +30,7 @@ class Target:
     ca: bytes = b""
     service: str = ""
     plain: bool = False
+    shown: str = ""
 
     def __hash__(self) -> int:
         return hash((self.host, self.port, self.path))  # each call asks for it; equal ones have more in common
@@ -35,7 +38,7 @@ class Target:
     @property
     def url(self) -> str:
         """The URL as errors show it, without a query."""
-        return f"http{'' if self.plain else 's'}://{self.authority}{self.path}"
+        return f"http{'' if self.plain else 's'}://{self.shown or self.authority}{self.path}"
 
 
 def target_of(config: Mapping[str, Any]) -> Target:
@@ -73,7 +76,10 @@ def _of_service(service: Mapping[str, Any], ca: bytes) -> Target:
     name = f"{service.get('name', '')}.{service.get('namespace', '')}"
     port = service.get("port") or DEFAULT_PORT
     host = f"{name}.svc"
-    return Target(host, port, f"{host}:{port}", _path(service.get("path") or ""), host, ca, name)
+    hosts.check(host, port)
+    shown, known = hosts.shown(f"{host}:{port}"), hosts.in_dns(host)
+    authority = hosts.shown(f"{known}:{port}")
+    return Target(known, port, authority, _path(service.get("path") or ""), known, ca, name, shown=shown)
 
 
 def _of_url(url: str, ca: bytes) -> Target:
@@ -89,14 +95,12 @@ def _of_url(url: str, ca: bytes) -> Target:
         or any(not character.isprintable() or character == " " for character in host)
     ):
         raise BadTarget(f'Unparsable URL: "{url}" is no https URL', 500)
-    try:
-        ascii_host = host if host.isascii() else host.encode("idna").decode()
-    except UnicodeError as error:
-        raise BadTarget(f"Unparsable URL: {error}", 500) from error
-    bracketed = f"[{ascii_host}]" if ":" in ascii_host else ascii_host
+    known = hosts.in_dns(host)
+    bracketed = f"[{known}]" if ":" in known else hosts.shown(known)
     authority = bracketed if port is None else f"{bracketed}:{port}"
     number = DEFAULT_PORT if port is None else port
-    return Target(ascii_host, number, authority, _path(unquote(parts.path)), ascii_host, ca)
+    shown = hosts.shown(parts.netloc.rpartition("@")[2].removesuffix(":"))
+    return Target(known, number, authority, _path(unquote(parts.path)), known, ca, shown=shown)
 
 
 def _path(path: str) -> str:

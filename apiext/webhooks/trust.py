@@ -1,14 +1,18 @@
 """Whom a webhook's connection trusts: TLS contexts per CA bundle, and what Go says when trust fails."""
 
 import asyncio
+import contextlib
+import os
 import ssl
 import tempfile
 from collections import OrderedDict
+from collections.abc import Iterator
 
 from apiext import limits
 from apiext.trust import as_go, load_pair
 from apiext.webhooks.errors import Unreachable, Untrusted
 
+_OPEN_FILES = "/proc/self/fd"
 UNVERIFIED = "tls: failed to verify certificate: "
 _VERIFY_TEXTS = {  # OpenSSL's verify codes
     9: "x509: certificate has expired or is not yet valid: its time has not come",
@@ -38,7 +42,7 @@ class Contexts:
         self._making: dict[_Key, asyncio.Future[ssl.SSLContext]] = {}
 
     async def of(self, ca: bytes, certificate: Certificate | None = None) -> ssl.SSLContext:
-        """Return the context that trusts this bundle; raises Untrusted for what holds no certificates."""
+        """Return the context that trusts this bundle; raises Untrusted for what holds no certificates, and OSError."""
         key = ca, certificate
         found = self._made.get(key)
         if found is not None:
@@ -65,7 +69,7 @@ class Contexts:
 
 
 def context_of(ca: bytes, certificate: Certificate | None = None) -> ssl.SSLContext:
-    """Return a new context that trusts the PEM bundle only, or the system's roots; raises Untrusted."""
+    """Return a new context that trusts the PEM bundle only, or the system's roots; raises Untrusted, OSError."""
     context = as_go(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
     context.hostname_checks_common_name = False
     context.set_alpn_protocols(["http/1.1"])
@@ -82,14 +86,22 @@ def context_of(ca: bytes, certificate: Certificate | None = None) -> ssl.SSLCont
 
 
 def _show(context: ssl.SSLContext, certificate: Certificate) -> None:
-    """Have a context show a certificate to who asks for one; Python reads it from a file only."""
-    with tempfile.NamedTemporaryFile() as file:
-        file.write(b"\n".join(certificate))
-        file.flush()
+    """Have a context show a certificate to who asks for one; Python reads it from a file only. Raises OSError."""
+    with _lent(b"\n".join(certificate)) as name:
         try:
-            load_pair(context, file.name)
+            load_pair(context, name)
         except (ssl.SSLError, ValueError) as error:
             raise Untrusted("tls: failed to find any PEM data in certificate input", 500) from error
+
+
+@contextlib.contextmanager
+def _lent(content: bytes) -> Iterator[str]:
+    """Lend a file by its name: one in memory where the system has such, as there may be no place to write to."""
+    in_memory = hasattr(os, "memfd_create") and os.path.isdir(_OPEN_FILES)
+    with os.fdopen(os.memfd_create("certificate"), "wb") if in_memory else tempfile.NamedTemporaryFile() as file:
+        file.write(content)
+        file.flush()
+        yield f"{_OPEN_FILES}/{file.fileno()}" if in_memory else file.name
 
 
 def failure_of(error: Exception, name: str, address: str) -> Unreachable | Untrusted:

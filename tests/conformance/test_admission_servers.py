@@ -172,3 +172,14 @@ def test_certificates_for_others(api: Client, tmp_path: Path, names: tuple[str, 
     ):
         refused = api.post(widgets.path(), widgets.make("a"), dryRun="All").expect(500)
     assert refused["message"].endswith(f": tls: failed to verify certificate: x509: {why}")
+
+
+@pytest.mark.rows("VER-010")
+@pytest.mark.parametrize("value", ["http://proxy:notaport", "http://[::1", "http://user:hush#ss@proxy:3128"])
+def test_a_proxy_that_cannot_be_used_is_told_once_and_no_more(flags: list[str], tmp_path: Path, value: str) -> None:
+    with running_server([*flags, "--workers=2"], tmp_path, env={"HTTPS_PROXY": value}) as server:
+        Client(server.url).get("/api").expect(200)
+    log = (tmp_path / "server.log").read_text()
+    assert log.count("HTTPS_PROXY names no proxy as http://host:port, so webhooks are called without one") == 1
+    assert "hush" not in log
+    assert "Traceback" not in log

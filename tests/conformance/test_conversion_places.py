@@ -81,6 +81,16 @@ def test_services_are_found_by_the_map(api: Client, hook: Webhook, map_file: Pat
     until(lambda: api.get(tabs.path("v1", "a")).status == 200, "the service is found at its port")
 
 
+@pytest.mark.rows("VER-009")
+def test_a_service_whose_name_is_not_plain_ascii(api: Client, hook: Webhook) -> None:
+    tabs = serve_crontabs(api, hook)
+    tabs.create("v1beta1", "a", hostPort="a:1")
+    use(api, tabs.group, service={"name": "ümlaut", "namespace": "n"})
+    message: str = api.get(tabs.path("v1", "a")).expect(500)["message"]
+    _, _, why = message.partition(" failed: ")
+    assert why.startswith('Post "https://%C3%BCmlaut.n.svc:443/?timeout=30s": dial tcp: lookup xn--mlaut-jva.n.svc')
+
+
 CERTIFICATES = {
     "expired": "tls: failed to verify certificate: x509: certificate has expired or is not yet valid",
     "foreign": "tls: failed to verify certificate: x509: certificate signed by unknown authority",

@@ -159,3 +159,24 @@ async def test_what_is_told_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
         await batches.stop()
     assert [count for _, count in taken.batches] == [2, 2]
     assert counters.errors.slot("buffered").value == 2
+
+
+@pytest.mark.parametrize("parallel", [4, 1], ids=["calls", "a file"])
+async def test_who_fails_at_a_batch_gets_the_next(parallel: int) -> None:
+    taken, counters = Taken(), Counters()
+
+    async def fails_once(events: Sequence[Event]) -> bool:
+        if await taken(events) and len(taken.batches) == 1:
+            raise LookupError("a bug")
+        return True
+
+    async with asyncio.TaskGroup() as group:
+        batches = Batches(AuditDelivery(mode="batch", max_batch=2, max_wait=1), fails_once, counters, parallel)
+        batches.start(group)
+        for _ in range(2):
+            for _ in range(2):
+                batches.put(event())
+            await asyncio.sleep(5)
+        await batches.stop()
+    assert [count for _, count in taken.batches] == [2, 2]
+    assert counters.errors.slot("buffered").value == 2

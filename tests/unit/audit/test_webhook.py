@@ -14,12 +14,14 @@ import yaml
 
 from apiext import limits
 from apiext.audit.counters import Counters
+from apiext.audit.events import Event
 from apiext.audit.policy import RECEIVED
 from apiext.audit.webhook import Webhook
 from apiext.config import AuditConfig, AuditDelivery
 from apiext.webhooks.client import Client
 from apiext.webhooks.credentials import ANONYMOUS, CredentialsError
 from apiext.webhooks.remote import remote_of
+from apiext.webhooks.target import Target
 from tests.unit.audit.support import event
 
 pytestmark = pytest.mark.rows("AUD-001")
@@ -130,6 +132,48 @@ async def test_after_all_tries_events_are_lost_and_counted(tmp_path: Path, monke
         least = 0.001 * limits.AUDIT_BACKOFF**number
         assert least <= seconds <= least * (1 + limits.AUDIT_BACKOFF_JITTER)
     assert len(pauses) == limits.AUDIT_TRIES - 1
+    assert counters.errors.slot("webhook").value == 1
+
+
+@pytest.mark.parametrize("mode", ["batch", "blocking", "blocking-strict"])
+async def test_what_nobody_foresaw_loses_events_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, mode: str
+) -> None:
+    collector, post, tries = Collector(), Client.post, list[bytes]()
+
+    async def fails_once(self: Client, target: Target, body: bytes, *args: Any, **more: Any) -> bytes:
+        tries.append(body)
+        if len(tries) == 1:
+            raise LookupError("a bug")
+        return await post(self, target, body, *args, **more)
+
+    monkeypatch.setattr(Client, "post", fails_once)
+
+    async def act(webhook: Webhook) -> None:
+        for expected in (False, True):
+            waiting = webhook.put(event())
+            if waiting is not None:
+                assert await waiting is expected
+            while len(tries) < 1 + expected:  # noqa: ASYNC110 - a task of its own calls
+                await asyncio.sleep(0.001)
+
+    counters = await told(tmp_path, collector, AuditDelivery(mode=mode, max_batch=1, max_wait=30), act)
+    assert len(collector.lists) == 1
+    assert counters.errors.slot("webhook").value == 1
+    assert "Traceback" in caplog.text
+
+
+async def test_what_cannot_be_written_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    collector = Collector()
+    monkeypatch.setattr(Event, "item", property(lambda _: 1 / 0))
+
+    async def act(webhook: Webhook) -> None:
+        waiting = webhook.put(event())
+        assert waiting is not None
+        assert not await waiting
+
+    counters = await told(tmp_path, collector, AuditDelivery(mode="blocking-strict"), act)
+    assert not collector.lists
     assert counters.errors.slot("webhook").value == 1
 
 

@@ -85,6 +85,15 @@ def test_what_cannot_be_used(tmp_path: Path, cluster: dict[str, Any], user: dict
         access.from_kubeconfig(file)
 
 
+@pytest.mark.parametrize("token", ["hush\n", "hush\r\nX: y", "hüsh", "hush\0"])
+def test_a_token_that_no_header_can_hold_is_not_shown(token: str, tmp_path: Path) -> None:
+    file = kubeconfig(tmp_path / "config", {"server": "http://s"}, {"token": token})
+    for given in (("--server", "http://s", "--token", token), ("--kubeconfig", str(file))):
+        with pytest.raises(access.AccessError, match=r"has characters that no header can hold$") as caught:
+            access.resolve(options(*given), {})
+        assert token[:4] not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("text", "token"), [("2024-01-01", "2024-01-01"), ("12:30", "12:30"), ("0123", None), ("yes", None), ("1e3", None)]
 )

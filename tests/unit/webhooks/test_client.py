@@ -335,7 +335,7 @@ TARGETS = [
     ({"url": "https://a.example.com:8443/x y"}, "https://a.example.com:8443/x%20y", "a.example.com", 8443),
     ({"url": "https://[::1]:1/x"}, "https://[::1]:1/x", "::1", 1),
     ({"url": "https://a.example.com:0/x"}, "https://a.example.com:0/x", "a.example.com", 0),
-    ({"url": "https://bücher.example/x"}, "https://xn--bcher-kva.example/x", "xn--bcher-kva.example", 443),
+    ({"url": "https://bücher.example/x"}, "https://b%C3%BCcher.example/x", "xn--bcher-kva.example", 443),
     ({"service": {"name": "a", "namespace": "b"}}, "https://a.b.svc:443/", "a.b.svc", 443),
     ({"service": {"name": "a", "namespace": "b", "path": "p", "port": 7}}, "https://a.b.svc:7/p", "a.b.svc", 7),
 ]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import os
 import ssl
+import tempfile
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,10 +20,13 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from apiext.webhooks.client import Authenticated, Client
 from apiext.webhooks.credentials import Credentials, CredentialsError, Users, users_of
-from apiext.webhooks.errors import CallError
+from apiext.webhooks.errors import CallError, Unreachable
+from apiext.webhooks.resolver import ResolverError, read_map
 from apiext.webhooks.target import target_of
+from apiext.webhooks.trust import context_of
 from tests.support import tls
 from tests.support.admission_webhook import running_webhook
+from tests.support.processes import free_port
 
 pytestmark = pytest.mark.rows("ADM-008")
 Write = Callable[..., Path]
@@ -141,6 +146,36 @@ def test_kubeconfigs_that_cannot_be_used(write: Write, document: Any, error: str
         Users(path)
 
 
+BROKEN = [
+    'users: [{name: a, user: {token: hush, password: "hush ',
+    "token: `hush",
+    "token: hush: x",
+    "token: *hush",
+    "token: !hush x",
+    "token: !!int hush",
+    "token: !!bool hush",
+    "token: !!timestamp hush",
+    "token: !!binary hüsh",
+    "? {hush: x}\n: y",
+    "<<: hush",
+    "%hush x\n---\n",
+    "token: hush\0",
+    "token: hush\n" + "[" * 5000,
+    "token: hush\ndate: 2001-99-99",
+]
+
+
+@pytest.mark.parametrize("text", BROKEN, ids=range(len(BROKEN)))
+def test_what_is_wrong_with_a_file_shows_nothing_of_it(write: Write, text: str) -> None:
+    path = write("k", text)
+    for read in (Users, lambda file: users_of(str(file)), read_map):
+        with pytest.raises(ValueError, match=rf"^{path}: ") as caught:
+            read(path)
+        assert isinstance(caught.value, CredentialsError | ResolverError)
+        assert not any(part in str(caught.value) for part in ("hush", "\n"))
+        assert "h\\xfcsh" not in str(caught.value)
+
+
 def configuration(**plugin: Any) -> dict[str, Any]:
     """Return an AdmissionConfiguration of one plug-in."""
     plugins = [{"name": "ValidatingAdmissionWebhook", **plugin}, {"name": "Other", "configuration": {"kind": "Other"}}]
@@ -221,3 +256,28 @@ async def test_a_client_certificate_is_shown_to_who_asks(write: Write, tmp_path:
         with pytest.raises(CallError, match="tls: failed to find any PEM data in certificate input"):
             await client.post(target, b"{}", 5.0, owner="p", user=broken)
         await client.close()
+
+
+@pytest.mark.rows("VER-010")
+@pytest.mark.parametrize("memory", [True, False], ids=["in memory", "in a file"])
+async def test_a_client_certificate_where_nothing_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: bool
+) -> None:
+    shown = client_certificate(tls.authority())
+    pair = [base64.b64decode(shown[f"client-{what}-data"]) for what in ("certificate", "key")]
+    user, port = Credentials(certificate=(pair[0], pair[1])), free_port()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    text = "connect: connection refused$"
+    if not memory:
+        monkeypatch.delattr(os, "memfd_create")
+        text = r'^Post "https://127\.0\.0\.1:\d+/\?timeout=5s": tls: '
+    client = Client()
+    with pytest.raises(Unreachable, match=text):
+        await client.post(target_of({"url": f"https://127.0.0.1:{port}/"}), b"{}", 5.0, user=user)
+    await client.close()
+
+
+def test_a_client_certificate_without_files_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = client_certificate(tls.authority())
+    monkeypatch.delattr(os, "memfd_create")
+    context_of(b"", (base64.b64decode(shown["client-certificate-data"]), base64.b64decode(shown["client-key-data"])))

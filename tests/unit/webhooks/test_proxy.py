@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from apiext.webhooks import errors
+from apiext.webhooks import errors, proxy
 from apiext.webhooks.client import Client
-from apiext.webhooks.proxy import Proxy, proxy_of
+from apiext.webhooks.proxy import Proxy, proxy_of, tunnel
 from apiext.webhooks.target import target_of
 from tests.support import admission_webhook as hooks
 from tests.support.processes import free_port
@@ -25,7 +26,36 @@ ENVIRONMENTS: list[tuple[dict[str, str], Proxy | None]] = [
     ({"HTTPS_PROXY": "http://p.example.com:3128"}, Proxy("p.example.com", 3128)),
     ({"https_proxy": "p.example.com"}, Proxy("p.example.com", 80)),
     ({"HTTPS_PROXY": "http://me:a%20b@p:1", "NO_PROXY": ".svc"}, Proxy("p", 1, "bWU6YSBi", ".svc")),
-    ({"HTTPS_PROXY": "socks5://p:1"}, None),
+]
+UNUSABLE = [
+    "socks5://p:1", "http://proxy:notaport", "http://proxy:99999", "http://[::1", "http://user:pa#ss@proxy:3128",
+    "http://user:pa?ss@proxy:3128", "user:pass", "http://", "http://a b:1", "http://a..b:1", f"http://{'a' * 64}:1",
+    "http://us\udcffer:pw@proxy:1", "http://[::1]x:1",
+]  # fmt: skip
+EXCEPTIONS = [  # golang.org/x/net/http/httpproxy
+    ("hook.example:9443", "hook.example", 9443, False),
+    ("hook.example:9443", "hook.example", 443, True),
+    ("hook.example:9443", "a.hook.example", 9443, False),
+    ("hook.example:", "hook.example", 443, False),
+    (".example:9443", "hook.example", 9443, False),
+    (".example", "example", 443, True),
+    ("*.example:443", "hook.example", 443, False),
+    ("*.example", "example", 443, True),
+    ("*hook.example", "hook.example", 443, True),
+    ("Hook.Example:443", "hook.example", 443, False),
+    ("bücher.example", "xn--bcher-kva.example", 443, False),
+    ("10.0.0.1:9443", "10.0.0.1", 9443, False),
+    ("10.0.0.1:9443", "10.0.0.1", 443, True),
+    ("10.0.0.1", "10.0.0.1", 443, False),
+    ("fd00::1", "fd00::1", 443, False),
+    ("[fd00::1]:9443", "fd00::1", 9443, False),
+    ("[fd00::1]:9443", "fd00::1", 443, True),
+    ("[fd00::1]", "fd00::1", 443, True),
+    ("fd00::/8", "fd00::1", 443, False),
+    ("10.0.0.0/8", "fd00::1", 443, True),
+    (":443", "hook.example", 443, True),
+    (" , ,*", "hook.example", 443, False),
+    ("a, hook.example:1 ,b", "hook.example", 1, False),
 ]
 HOSTS = [
     ("a.example.com", True), ("localhost", False), ("127.0.0.1", False), ("::1", False), ("hook.system.svc", False),
@@ -34,14 +64,32 @@ HOSTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("environment", "proxy"), ENVIRONMENTS, ids=str)
-def test_what_the_environment_says(environment: dict[str, str], proxy: Proxy | None) -> None:
-    assert proxy_of(environment) == proxy
+@pytest.mark.parametrize(("environment", "found"), ENVIRONMENTS, ids=str)
+def test_what_the_environment_says(environment: dict[str, str], found: Proxy | None) -> None:
+    assert proxy_of(environment) == found
+
+
+@pytest.mark.parametrize("text", UNUSABLE, ids=range(len(UNUSABLE)))
+@pytest.mark.parametrize("name", ["HTTPS_PROXY", "https_proxy"])
+def test_a_proxy_that_cannot_be_used_is_none_and_told_without_what_it_is(name: str, text: str) -> None:
+    assert proxy_of({name: text}) is None
+    fault = proxy.fault({name: text})
+    assert fault == f"{name} names no proxy as http://host:port, so webhooks are called without one"
+
+
+@pytest.mark.parametrize("environment", [environment for environment, _ in ENVIRONMENTS], ids=str)
+def test_a_proxy_that_can_be_used_is_no_fault(environment: dict[str, str]) -> None:
+    assert proxy.fault(environment) == ""
 
 
 @pytest.mark.parametrize(("host", "served"), HOSTS)
 def test_who_is_reached_directly(host: str, served: bool) -> None:
-    assert Proxy("p", 1, "", ".svc,10.0.0.0/8,exact.example.org").serves(host) is served
+    assert Proxy("p", 1, "", ".svc,10.0.0.0/8,exact.example.org").serves(host, 443) is served
+
+
+@pytest.mark.parametrize(("exceptions", "host", "port", "served"), EXCEPTIONS)
+def test_exceptions_as_go_reads_them(exceptions: str, host: str, port: int, served: bool) -> None:
+    assert Proxy("p", 1, "", exceptions).serves(host, port) is served
 
 
 class Tunnels:
@@ -128,3 +176,14 @@ async def test_no_proxy_there() -> None:
     text = f"proxyconnect tcp: dial tcp 127.0.0.1:{port}: connect: connection refused$"
     with pytest.raises(errors.Unreachable, match=text):
         await client.post(target_of({"url": "https://hook.example.com/"}), b"{}", 5)
+
+
+@pytest.mark.parametrize("host", ["a:80 HTTP/1.1\r\nX: y\r\n\r\n", "a b", "a\nb", "ü", ""], ids=repr)
+async def test_a_proxy_is_told_nothing_but_a_host(host: str) -> None:
+    tunnels = Tunnels(0)
+    tunnels.answer = b"HTTP/1.1 503 no\r\n\r\n"
+    async with running(tunnels) as port:
+        to, context = Proxy("127.0.0.1", port), ssl.create_default_context()
+        with pytest.raises(errors.Unreachable, match=r"no such host$"):
+            await tunnel(to, host, 443, context, "a")
+    assert not tunnels.asked

@@ -1,0 +1,51 @@
+"""Hosts as texts: which ones Go makes a URL of, how a URL shows them, and what they are in DNS."""
+
+import re
+import stringprep
+import unicodedata
+from urllib.parse import quote
+
+from apiext.documents.quotes import go_quote
+from apiext.webhooks.errors import BadTarget
+
+_CONTROL = re.compile(r"[\0-\x1f\x7f]")
+_BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2}).{0,2}", re.DOTALL)
+_NO_HOST = re.compile(r"[ \\^`{|}%\[:/?#@]")  # what Go refuses, and what would end a host or begin another
+_SHOWN = "".join(map(chr, range(0x21, 0x7F)))
+_IN_DNS = re.compile(r"[a-z0-9-]*").fullmatch
+_LONGEST = 63  # characters of a label
+
+
+def check(host: str, port: int) -> None:
+    """Raise BadTarget for a service's host of which a client in Go makes no URL (upstream: DefaultServerURL)."""
+    base = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    tried = f"parse {go_quote(f'http://{base}')}: "
+    if _CONTROL.search(host):
+        raise BadTarget(f"{tried}net/url: invalid control character in URL", 500)
+    if bad := _BAD_ESCAPE.search(base):
+        raise BadTarget(f"{tried}invalid URL escape {go_quote(bad.group())}", 500)
+    if _NO_HOST.search(host):
+        raise BadTarget(f"host must be a URL or a host:port pair: {go_quote(base)}", 500)
+
+
+def shown(authority: str) -> str:
+    """Return a host, or host and port, as a URL shows it: escaped where it is not plain ASCII."""
+    return authority if authority.isascii() else quote(authority, safe=_SHOWN)
+
+
+def in_dns(host: str) -> str:
+    """Return the name that is looked up for a host (UTS 46, without transition); one that has none as it is."""
+    if host.isascii():
+        return host
+    kept = "".join(char for char in host.lower() if not stringprep.in_table_b1(char))
+    labels = [_label(label) for label in unicodedata.normalize("NFKC", kept).replace("\u3002", ".").split(".")]
+    return ".".join(map(str, labels)) if any(labels) and None not in labels else host
+
+
+def _label(label: str) -> str | None:
+    """Return the ASCII form of one label, None if it has none."""
+    plain = "".join(char for char in label if char.isascii())
+    if not _IN_DNS(plain) or not label.isprintable():
+        return None
+    made = plain if plain == label else f"xn--{label.encode('punycode').decode()}"
+    return made if len(made) <= _LONGEST else None

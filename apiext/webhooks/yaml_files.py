@@ -1,0 +1,28 @@
+"""YAML files of the operator, which may hold passwords and tokens: what is wrong with them is told without content."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+_LOADER: Any = yaml.CSafeLoader  # its texts tell places only, where Python's quote the line; it bounds the depth
+_WRONG_VALUES = (ValueError, TypeError, LookupError, AttributeError, RecursionError)  # what tags make of values
+
+
+def load(path: Path) -> Any:
+    """Return what a file holds; raises OSError, and ValueError with a text that shows nothing of it."""
+    try:
+        return yaml.load(path.read_bytes(), Loader=_LOADER)
+    except yaml.constructor.ConstructorError as error:
+        raise ValueError(f"a key or value that its tag does not allow{_place(error)}") from error
+    except yaml.MarkedYAMLError as error:
+        raise ValueError(f"{': '.join(filter(None, (error.context, error.problem)))}{_place(error)}") from error
+    except yaml.YAMLError as error:
+        raise ValueError(" ".join(str(error).split())) from error
+    except _WRONG_VALUES as error:
+        raise ValueError("a value that its tag or its form does not allow") from error
+
+
+def _place(error: yaml.MarkedYAMLError) -> str:
+    mark = error.problem_mark
+    return "" if mark is None else f", line {mark.line + 1}, column {mark.column + 1}"

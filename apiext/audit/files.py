@@ -9,7 +9,7 @@ import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -173,10 +173,11 @@ class LogFile:
         found = self._old()
         kept: list[tuple[datetime, Path]] = []
         names: set[str] = set()
-        oldest = datetime.fromtimestamp(self._now(), UTC) - timedelta(days=rotation.days)
+        now, most = self._now(), rotation.days * 86400  # no timedelta: days may be as many as somebody's "for ever"
         for moment, path in found:
             names.add(path.name.removesuffix(_GZIP))
-            if (rotation.backups and len(names) > rotation.backups) or (rotation.days and moment < oldest):
+            too_old = rotation.days and now - moment.timestamp() > most
+            if (rotation.backups and len(names) > rotation.backups) or too_old:
                 with contextlib.suppress(OSError):
                     path.unlink()
             else:

@@ -128,6 +128,17 @@ def test_only_so_old_ones_are_kept(path: Path, clock: Clock) -> None:
     assert [entry.read_bytes() for entry in sorted(path.parent.iterdir())] == [b"bbbb\n", b"cccc\n"]
 
 
+@pytest.mark.parametrize("days", [740_000, 10**400])
+def test_so_many_days_are_for_ever(path: Path, clock: Clock, days: int) -> None:
+    file = LogFile(path, Rotation(size=5, backups=2, days=days), clock)
+    for line in (b"aaaa\n", b"bbbb\n", b"cccc\n", b"dddd\n"):
+        clock.now += 100 * 366 * 86400
+        file.write([line])
+    file.close()
+    kept = sorted(path.parent.iterdir())
+    assert [entry.read_bytes() for entry in kept] == [b"bbbb\n", b"cccc\n", b"dddd\n"]
+
+
 def test_files_of_others_are_left_alone(path: Path, clock: Clock) -> None:
     path.parent.mkdir()
     others = ["audit-old.log", "audit-2026-01-01T00-00-00.000.txt", "other-2020-01-01T00-00-00.000.log"]

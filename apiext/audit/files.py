@@ -15,6 +15,8 @@ from typing import Any
 
 from isal import igzip
 
+from apiext.streams import is_stream
+
 MEGABYTE = 1024 * 1024
 _STAMP = "%Y-%m-%dT%H-%M-%S"
 _GZIP = ".gz"
@@ -134,7 +136,9 @@ class LogFile:
         self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, _MODE)
         found = os.fstat(self._descriptor)
         self._size = found.st_size
-        if not stat.S_ISREG(found.st_mode):  # /dev/null is not to be put aside
+        if not stat.S_ISREG(found.st_mode) or is_stream(
+            self._path
+        ):  # /dev/null and /dev/stdout are not to be put aside
             self._rotation = replace(self._rotation, size=0)
 
     def _catch_up(self) -> None:

@@ -63,6 +63,16 @@ def test_what_is_no_file_is_never_put_aside(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["pipe"]
 
 
+def test_a_file_that_is_open_already_is_never_put_aside(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("ab") as log:
+        (tmp_path / "stdout").symlink_to(f"/dev/fd/{log.fileno()}")
+        file = LogFile(tmp_path / "stdout", Rotation(size=5))
+        file.write([b"aaaa\n", b"bbbb\n"])
+        file.close()
+    assert (tmp_path / "log").read_bytes() == b"aaaa\nbbbb\n"
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["log", "stdout"]
+
+
 def test_what_is_there_is_kept(path: Path, clock: Clock) -> None:
     for _ in range(2):
         file = LogFile(path, Rotation(size=100), clock)

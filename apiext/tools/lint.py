@@ -92,8 +92,8 @@ def lint(file: str, raw: bytes, mode: str) -> Iterator[Finding | str]:
         except DecodeError as error:
             yield Finding(file, first, ERROR, "", "", str(error))
             continue
-        if wrong := _no_list(document):
-            yield Finding(file, places.line("items"), ERROR, "", "items", wrong)
+        if misfit := _no_list(document):
+            yield Finding(file, places.line("items"), ERROR, "", "items", misfit)
             continue
         for within, one in _definitions(document):
             name = str((one.get("metadata") or {}).get("name") or "") if isinstance(one.get("metadata"), dict) else ""

@@ -221,6 +221,8 @@ class Config:
 
     def checked(self) -> "Config":
         """Return the configuration, or raise ConfigError with a remedy."""
+        if not self.bind_address:
+            raise ConfigError("--bind-address is empty: name an address of this machine, or 0.0.0.0 for all")
         if self.insecure and not _is_loopback(self.bind_address):
             raise ConfigError(
                 f"--insecure serves plain http without authentication, so it binds loopback addresses only, not "
@@ -239,8 +241,6 @@ class Config:
             raise ConfigError(
                 "--encryption-provider-config-automatic-reload must be set with --encryption-provider-config"
             )
-        if not self.bind_address:
-            raise ConfigError("--bind-address is empty: name an address of this machine, or 0.0.0.0 for all")
         if self.token and self.token.split() != [self.token]:
             raise ConfigError("--token: a token has no white space, since no header could bring it")
         if not self.service_account_issuers:

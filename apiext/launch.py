@@ -21,6 +21,7 @@ from typing import Any
 from apiext import cli, limits
 from apiext.config import ALWAYS_ALLOW, Config, ConfigError
 from apiext.etcd.server import EtcdServer
+from apiext.streams import is_stream, write_stream
 
 log = logging.getLogger(__name__)
 
@@ -165,9 +166,9 @@ def facts_of(config: Config, ready: Ready) -> dict[str, Any]:
 
 def keep_true(config: Config, ready: Ready, child: EtcdServer | None) -> None:
     """Have the ready file, as long as it is there, name the private etcd that runs."""
-    if child is None or not config.ready_file:
-        return
     file = Path(config.ready_file)
+    if child is None or not config.ready_file or is_stream(file):  # what a stream was told is nobody's to change
+        return
 
     def again() -> None:
         try:
@@ -228,14 +229,9 @@ def prepare(config: Config) -> None:
     with file_of("data-dir", config.data_dir):
         config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = Path(config.ready_file)
-    if config.ready_file and not _is_stream(path):
+    if config.ready_file and not is_stream(path):
         with file_of("ready-file", path):
             _meant(path).unlink(missing_ok=True)
-
-
-def _is_stream(path: Path) -> bool:
-    """Tell whether a path is no file to be made anew, such as /dev/null or /dev/stdout, but written to as it is."""
-    return path.is_char_device() or path.is_fifo()
 
 
 def _meant(path: Path) -> Path:
@@ -245,8 +241,8 @@ def _meant(path: Path) -> Path:
 
 def write_atomically(path: Path, text: str, mode: int) -> None:
     """Write a file so that a reader sees all of it or nothing; nobody else's file or link is written to."""
-    if _is_stream(path):
-        path.write_text(text)
+    if is_stream(path):
+        write_stream(path, text.encode())
         return
     path = _meant(path)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -78,9 +78,12 @@ class Supervisor:
                 self._slots.append(Slot(share(config, port, worker), board, self._stop, self._ended))
             async with asyncio.TaskGroup() as group:
                 keepers = [group.create_task(slot.keep()) for slot in self._slots]
-                await self._start(child)
-                await self._stop.wait()
-                await self._finish(keepers)
+                try:
+                    await self._start(child)
+                    await self._stop.wait()
+                finally:  # etcd goes after the workers, also when the start fails at our end of it
+                    self._end()
+                    await self._finish(keepers)
         return self._code
 
     async def _port(self, stack: contextlib.AsyncExitStack) -> int:

@@ -16,7 +16,6 @@ from apiext.audit.webhook import Webhook
 from apiext.config import AuditConfig, ConfigError
 from apiext.meta.requestinfo import RequestInfo
 from apiext.webhooks.client import Client
-from apiext.webhooks.credentials import CredentialsError
 from apiext.webhooks.remote import Remote, remote_of
 
 
@@ -129,6 +128,6 @@ def _file(config: AuditConfig, turn: Turn | None) -> LogFile:
 def _remote(path: str) -> Remote:
     try:
         return remote_of(Path(path))
-    except CredentialsError as error:
+    except ValueError as error:
         text = str(error).removeprefix(f"{path}: ")
         raise ConfigError(f"--audit-webhook-config-file {path}: {text}") from error

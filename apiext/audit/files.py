@@ -9,11 +9,13 @@ import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from isal import igzip
+
+from apiext.streams import is_stream
 
 MEGABYTE = 1024 * 1024
 _STAMP = "%Y-%m-%dT%H-%M-%S"
@@ -134,7 +136,9 @@ class LogFile:
         self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, _MODE)
         found = os.fstat(self._descriptor)
         self._size = found.st_size
-        if not stat.S_ISREG(found.st_mode):  # /dev/null is not to be put aside
+        if not stat.S_ISREG(found.st_mode) or is_stream(
+            self._path
+        ):  # /dev/null and /dev/stdout are not to be put aside
             self._rotation = replace(self._rotation, size=0)
 
     def _catch_up(self) -> None:
@@ -173,10 +177,11 @@ class LogFile:
         found = self._old()
         kept: list[tuple[datetime, Path]] = []
         names: set[str] = set()
-        oldest = datetime.fromtimestamp(self._now(), UTC) - timedelta(days=rotation.days)
+        now, most = self._now(), rotation.days * 86400  # no timedelta: days may be as many as somebody's "for ever"
         for moment, path in found:
             names.add(path.name.removesuffix(_GZIP))
-            if (rotation.backups and len(names) > rotation.backups) or (rotation.days and moment < oldest):
+            too_old = rotation.days and now - moment.timestamp() > most
+            if (rotation.backups and len(names) > rotation.backups) or too_old:
                 with contextlib.suppress(OSError):
                     path.unlink()
             else:

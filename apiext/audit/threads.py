@@ -2,10 +2,13 @@
 
 import asyncio
 import contextlib
+import logging
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, TypeVar
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -80,4 +83,7 @@ class Aside:
                 if work is None:
                     self._runs = False
                     return
-            work()
+            try:
+                work()
+            except Exception:  # whatever it is: the next one is to run
+                log.exception("what could wait beside the audit log failed")

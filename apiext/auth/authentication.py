@@ -4,6 +4,7 @@ import csv
 import hashlib
 import hmac
 import secrets
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -149,7 +150,8 @@ def user_of_certificate(der: bytes) -> User | None:
 
     REFUSED when its uid is no text, empty, or there are several.
     """
-    subject = x509.load_der_x509_certificate(der).subject
+    with warnings.catch_warnings(category=UserWarning, action="ignore"):  # of names of more than 64 characters
+        subject = x509.load_der_x509_certificate(der).subject
     names = subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     if not names or not names[-1].value:
         return None

@@ -18,6 +18,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from apiext.streams import is_stream, write_stream
+
 _CA_LIFE = timedelta(days=3650)
 _LEAF_LIFE = timedelta(days=365)
 _RENEW_BEFORE = timedelta(days=30)
@@ -124,8 +126,8 @@ def load_token(file: Path) -> str:
 
 def write_private(file: Path, content: bytes) -> None:
     """Write a file that only its owner may read, so that nobody ever sees half of it."""
-    if file.is_char_device() or file.is_fifo():  # /dev/null is not to be replaced
-        file.write_bytes(content)
+    if is_stream(file):  # /dev/null is not to be replaced
+        write_stream(file, content)
         return
     file = file.resolve() if file.is_symlink() else file  # /proc/1/root/x is not /x
     scratch = file.with_name(f".{file.name}.{secrets.token_hex(4)}")

@@ -103,7 +103,7 @@ class Tokens:
             return None
         wanted, kept = audiences or self.audiences, claims["iss"] == secret_tokens.ISSUER
         try:
-            given = claims.get("aud", self.audiences) if kept else claims["aud"]
+            given = _audiences(claims.get("aud", list(self.audiences)) if kept else claims["aud"])
             meant = [audience for audience in wanted if audience in given]
             if not meant:
                 text = f"is invalid for the target audiences {_listed(wanted)}"
@@ -208,6 +208,14 @@ class Tokens:
 
 def _credential_of(claims: Mapping[str, Any]) -> str:
     return f"JTI={claims['jti']}"
+
+
+def _audiences(claim: Any) -> list[str]:
+    """Return the audiences of a token; one may be told as a text. Raises TypeError for what is no such claim."""
+    found = [claim] if isinstance(claim, str) else claim
+    if not isinstance(found, list) or not all(isinstance(audience, str) for audience in found):
+        raise TypeError("aud")
+    return found
 
 
 def _listed(audiences: Sequence[str]) -> str:

@@ -152,10 +152,14 @@ def _document(raw: bytes) -> Mapping[str, Any]:
             r'Kind string "json:\"kind,omitempty\"" }'
         )
     found: Mapping[str, Any] = document or {}
+    for member in ("kind", "apiVersion"):
+        if not isinstance(value := found.get(member) or "", str):
+            what = f"json: cannot unmarshal {_NAMES[type(value)]} into Go struct field .{member} of type string"
+            raise DecodeError(f"couldn't get version/kind; json parse error: {what}")
     for member, shown in (("kind", "Kind"), ("apiVersion", "apiVersion")):
-        if not found.get(member):
-            raise DecodeError(f"Object '{shown}' is missing in '{raw.decode('utf-8', 'replace')}'")
-    version, kind = str(found["apiVersion"]), str(found["kind"])
+        if not found.get(member):  # upstream: the file is shown, keys and all
+            raise DecodeError(f"Object '{shown}' is missing")
+    version, kind = found["apiVersion"], found["kind"]
     if (version, kind) not in _KINDS:
         if version != _GROUP_VERSION or kind not in _OTHER_KINDS:
             where = 'in scheme "pkg/runtime/scheme.go:111"'
@@ -173,7 +177,8 @@ def _unknown(value: Mapping[str, Any], struct: str, path: str, go: str) -> Itera
     for name in sorted(value):
         place = fields.child(path, name)
         if name not in known:
-            yield f'unknown field "{place}"'
+            stuck = struct == "Key" and value[name] is None  # a secret whose name has no colon, or no blank after it
+            yield f'unknown field "{fields.child(path, _REDACTED) if stuck else place}"'
             continue
         kind, inside = known[name]
         go_place = f"{go}.{name}" if go else name

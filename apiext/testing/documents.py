@@ -54,7 +54,10 @@ def _taken_apart(document: Any, where: str) -> Iterator[Manifest]:
     if not isinstance(document, Mapping) or not document.get("kind") or not document.get("apiVersion"):
         raise ValueError(f"{where}: no object with apiVersion and kind")
     if document["kind"] == "List":
-        for item in document.get("items") or ():
+        items = document.get("items")
+        if not isinstance(items, list | None):
+            raise ValueError(f"{where}: the items of a List are no list")
+        for item in items or ():
             yield from _taken_apart(item, where)
     else:
         yield document

@@ -10,11 +10,11 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from apiext import limits
-from apiext.tools.access import Access
+from apiext.tools.access import Access, AccessError
 
 MERGE = "application/merge-patch+json"
 APPLY = "application/apply-patch+yaml"
-_BROKEN = (OSError, http.client.HTTPException)
+_BROKEN = (OSError, http.client.HTTPException, UnicodeError)  # the last one: of a host or path that cannot be written
 _BUSY = (429, 503)
 
 
@@ -42,10 +42,16 @@ class Api:
     """
 
     def __init__(self, access: Access, agent: str) -> None:
+        """Raises AccessError for a URL that names no server."""
         self.url = access.url
-        parts = urlsplit(access.url)
-        self._secure = parts.scheme == "https"
-        self._host, self._port, self._base = parts.hostname or "", parts.port, parts.path.rstrip("/")
+        try:
+            parts = urlsplit(access.url)
+            self._host, self._port = parts.hostname or "", parts.port
+        except ValueError as error:
+            raise AccessError(f"{access.url} is no URL of a server: {error}") from error
+        if not self._host:
+            raise AccessError(f"{access.url} is no URL of a server: it names no host")
+        self._secure, self._base = parts.scheme == "https", parts.path.rstrip("/")
         self._tls = access.tls
         self._headers = {"User-Agent": agent, "Accept": "application/json", **access.headers}
         self._kept = threading.local()

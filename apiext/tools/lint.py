@@ -22,6 +22,7 @@ from apiext.tools.places import Places
 
 ERROR, WARNING = "error", "warning"
 MODES = ("Ignore", "Warn", "Strict")
+_NAMES = {str: "string", bool: "bool", int: "number", float: "number", dict: "object"}
 _LISTS = ("List", f"{KIND}List")
 
 
@@ -91,6 +92,9 @@ def lint(file: str, raw: bytes, mode: str) -> Iterator[Finding | str]:
         except DecodeError as error:
             yield Finding(file, first, ERROR, "", "", str(error))
             continue
+        if misfit := _no_list(document):
+            yield Finding(file, places.line("items"), ERROR, "", "items", misfit)
+            continue
         for within, one in _definitions(document):
             name = str((one.get("metadata") or {}).get("name") or "") if isinstance(one.get("metadata"), dict) else ""
             verdict = judge(one, notes, mode)
@@ -101,6 +105,18 @@ def lint(file: str, raw: bytes, mode: str) -> Iterator[Finding | str]:
                 yield Finding(file, places.line(_quoted(text), within), WARNING, name, "", text)
             if not verdict.errors:
                 yield name
+
+
+def _no_list(document: Any) -> str:
+    """Return what is wrong with the items of a list, in Go's words; nothing for any other document."""
+    if not isinstance(document, dict) or document.get("kind") not in _LISTS:
+        return ""
+    items = document.get("items")
+    if items is None or isinstance(items, list):
+        return ""
+    return (
+        f"json: cannot unmarshal {_NAMES[type(items)]} into Go struct field decodeList.items of type []json.RawMessage"
+    )
 
 
 def _definitions(document: Any) -> Iterator[tuple[str, Document]]:

@@ -20,7 +20,16 @@ from tests.support import etcd_reader
 from tests.support.audit import write_policy
 from tests.support.definitions import Resource, definition, fresh_group, is_true, serve
 from tests.support.http_client import DEFINITIONS, JSON_PATCH, Client
-from tests.support.processes import Server, free_port, running_etcd, running_server, start_server, stop
+from tests.support.processes import (
+    SERVE,
+    Server,
+    free_port,
+    running_etcd,
+    running_server,
+    start_process,
+    start_server,
+    stop,
+)
 from tests.support.waiting import pause, prompt, until
 from tests.support.workers import Pinned, number_of, pids
 
@@ -269,6 +278,18 @@ def test_what_keeps_a_server_from_starting_is_said_once_with_its_code(tmp_path: 
         with pytest.raises(AssertionError, match=f"the server ended with {code}:") as failed:
             start_server(tmp_path / str(number), flags)
         assert str(failed.value).count(says) == 1
+
+
+def test_what_fails_once_the_workers_serve_is_said_alone(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("wb") as log:
+        flags = [*TWO, f"--data-dir={tmp_path}", "--ready-file=/proc/nowhere/ready"]
+        process = start_process([*SERVE, *flags], log)
+        try:
+            assert process.wait(60) == 2
+        finally:
+            stop(process)
+    said = (tmp_path / "log").read_text().splitlines()
+    assert said == ["apiext: --ready-file /proc/nowhere/ready: No such file or directory"]
 
 
 def wait_established(worker: Pinned, path: str) -> None:

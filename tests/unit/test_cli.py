@@ -101,6 +101,12 @@ def test_a_prefix_is_a_path(text: str, prefix: str, tmp_path: Path) -> None:
     assert parse(f"--data-dir={tmp_path}", f"--etcd-prefix={text}")[0].etcd.prefix == prefix
 
 
+@pytest.mark.parametrize("flags", [[], ["--insecure"]])
+def test_an_empty_address_is_told_as_such(flags: list[str], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--bind-address is empty: name an address of this machine"):
+        parse(f"--data-dir={tmp_path}", "--bind-address=", *flags)
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -63,6 +63,16 @@ def test_what_is_no_file_is_never_put_aside(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["pipe"]
 
 
+def test_a_file_that_is_open_already_is_never_put_aside(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("ab") as log:
+        (tmp_path / "stdout").symlink_to(f"/dev/fd/{log.fileno()}")
+        file = LogFile(tmp_path / "stdout", Rotation(size=5))
+        file.write([b"aaaa\n", b"bbbb\n"])
+        file.close()
+    assert (tmp_path / "log").read_bytes() == b"aaaa\nbbbb\n"
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["log", "stdout"]
+
+
 def test_what_is_there_is_kept(path: Path, clock: Clock) -> None:
     for _ in range(2):
         file = LogFile(path, Rotation(size=100), clock)
@@ -126,6 +136,17 @@ def test_only_so_old_ones_are_kept(path: Path, clock: Clock) -> None:
     clock.now += 86401
     LogFile(path, Rotation(size=5, backups=0, days=3), clock).close()  # a start tidies as well
     assert [entry.read_bytes() for entry in sorted(path.parent.iterdir())] == [b"bbbb\n", b"cccc\n"]
+
+
+@pytest.mark.parametrize("days", [740_000, 10**400])
+def test_so_many_days_are_for_ever(path: Path, clock: Clock, days: int) -> None:
+    file = LogFile(path, Rotation(size=5, backups=2, days=days), clock)
+    for line in (b"aaaa\n", b"bbbb\n", b"cccc\n", b"dddd\n"):
+        clock.now += 100 * 366 * 86400
+        file.write([line])
+    file.close()
+    kept = sorted(path.parent.iterdir())
+    assert [entry.read_bytes() for entry in kept] == [b"bbbb\n", b"cccc\n", b"dddd\n"]
 
 
 def test_files_of_others_are_left_alone(path: Path, clock: Clock) -> None:

@@ -82,6 +82,16 @@ def test_certificates_say_what_strict_clients_want(tmp_path: Path) -> None:
 
 
 @pytest.mark.rows("AUT-001")
+@pytest.mark.filterwarnings("error")
+def test_names_of_users_may_be_longer_than_those_of_x520(tmp_path: Path) -> None:
+    authority = certificates.load_authority(tmp_path)
+    pem, _ = certificates.issue_client(authority, "a" * 65, ["g" * 65], timedelta(hours=1))
+    user = user_of_certificate(x509.load_pem_x509_certificate(pem).public_bytes(Encoding.DER))
+    assert user is not None
+    assert (user.name, user.groups) == ("a" * 65, ("g" * 65, "system:authenticated"))
+
+
+@pytest.mark.rows("AUT-001")
 def test_client_certificates_name_their_user(tmp_path: Path) -> None:
     authority = certificates.load_authority(tmp_path)
     pem, key = certificates.issue_client(authority, "alice", ["devs", "ops"], timedelta(hours=1))

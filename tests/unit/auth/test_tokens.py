@@ -167,6 +167,28 @@ def test_why_a_token_does_not_count(tokens: Tokens, clock: Clock) -> None:
     assert told(tokens, f"{head}.{claims}.") == FORGED
 
 
+@pytest.mark.parametrize(
+    ("audience", "counts"),
+    [
+        (ISSUER, True),
+        ([ISSUER], True),
+        (f"{ISSUER}.evil.example", False),
+        ("", False),
+        ({ISSUER: True}, False),
+        ([5, ISSUER], False),
+        (5, False),
+        (None, False),
+    ],
+    ids=str,
+)
+def test_a_token_for_one_audience_may_tell_it_as_a_text(tokens: Tokens, audience: Any, counts: bool) -> None:
+    claims = {**part(tokens.issue(ACCOUNT, 600)[0], 1), "aud": audience}
+    signed = b".".join(encoded(json.dumps(it).encode()) for it in ({"alg": "ES256"}, claims))
+    token = (signed + b"." + encoded(tokens.signer().sign(signed))).decode()
+    found = user_of(tokens, token)
+    assert (found is not None and found[1]) == (counts and [ISSUER])
+
+
 @pytest.mark.parametrize("bond", ["pod", "node"])
 def test_a_token_of_a_cluster_that_goes_with_a_pod(tokens: Tokens, bond: str) -> None:
     claims = part(tokens.issue(ACCOUNT, 600)[0], 1)
@@ -386,6 +408,9 @@ PREFIX = "kubernetes.io/serviceaccount/"
         ({"sub": "system:serviceaccount:default:other"}, "sub claim is invalid"),
         ({f"{PREFIX}namespace": 5}, "json: cannot unmarshal number into Go value of type string"),
         ({"more": "x"}, "Token does not match server's copy"),
+        ({"aud": f"{ISSUER}.x"},
+         'token audiences ["https://kubernetes.default.svc.x"] is invalid for the target audiences '
+         '["https://kubernetes.default.svc"]'),
         ({"aud": ["x"]},
          'token audiences ["x"] is invalid for the target audiences ["https://kubernetes.default.svc"]'),
     ],

@@ -92,6 +92,15 @@ def test_what_is_no_object_is_told_with_its_file(tmp_path: Path, text: str) -> N
         read({"kind": "A"})
 
 
+@pytest.mark.parametrize("items", [5, "text", {"a": {}}])
+def test_a_list_whose_items_are_none_is_told_with_its_file(tmp_path: Path, items: Any) -> None:
+    wrong = {"apiVersion": "v1", "kind": "List", "items": items}
+    (tmp_path / "wrong.json").write_text(json.dumps(wrong))
+    with pytest.raises(ValueError, match=r"wrong\.json: the items of a List are no list"):
+        read(tmp_path / "wrong.json")
+    assert read({**wrong, "items": None}) == []
+
+
 @pytest.mark.parametrize(
     ("metadata", "says"),
     [({"generateName": "x-"}, "Widget x-: "), ({"name": ""}, "Widget: "), (None, "Widget: "), ([], "Widget: ")],

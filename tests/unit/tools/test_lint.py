@@ -78,6 +78,10 @@ def test_documents_and_lists_are_looked_through() -> None:
     listed = "kind: List\napiVersion: v1\nitems:\n-\n" + item
     assert said(listed)[0].startswith("f:18: error: spec.validation.openAPIV3Schema.type")
     assert said("- a\n") == said("5\n") == said("kind: List\nitems: [5]\n") == said("") == []
+    wrong = "json: cannot unmarshal {} into Go struct field decodeList.items of type []json.RawMessage"
+    assert said("kind: List\nitems: 5\n") == [f"f:2: error: items: {wrong.format('number')}"]
+    assert said("kind: CustomResourceDefinitionList\nitems: {}\n") == [f"f:2: error: items: {wrong.format('object')}"]
+    assert said("kind: List\nitems: null\n") == []
     as_json = json.dumps({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"})
     assert said(as_json)[0].startswith("f:1: error: metadata.name: Required value: name or generateName is required")
 

@@ -1,0 +1,39 @@
+"""Paths that name no file to be made anew, such as /dev/null and /dev/stdout: what is written there goes into it."""
+
+import os
+import re
+from pathlib import Path
+
+_DESCRIPTOR = re.compile(r"/proc/([0-9]+)(?:/task/[0-9]+)?/fd/([0-9]+)")
+_LINKS = 40  # followed at most, as Linux has it
+
+
+def is_stream(path: Path) -> bool:
+    """Tell whether a path is a device, a pipe or something that a process has open, whatever that leads to."""
+    return path.is_char_device() or path.is_fifo() or _descriptor(path) is not None
+
+
+def write_stream(path: Path, content: bytes) -> None:
+    """Write to a stream, to an open one of ours as it is: its file is others' too; raises OSError."""
+    process, number = _descriptor(path) or (0, -1)
+    own = process == os.getpid()
+    descriptor = number if own else os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+    try:
+        rest = memoryview(content)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+    finally:
+        if not own:
+            os.close(descriptor)
+
+
+def _descriptor(path: Path) -> tuple[int, int] | None:
+    """Return the process and number of the descriptor that a path leads to."""
+    for _ in range(_LINKS):
+        path = Path(os.path.realpath(path.parent), path.name)
+        if (found := _DESCRIPTOR.fullmatch(str(path))) is not None:
+            return int(found[1]), int(found[2])
+        if not path.is_symlink():
+            return None
+        path = path.parent / path.readlink()
+    return None

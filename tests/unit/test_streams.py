@@ -1,0 +1,67 @@
+"""Files that the server makes anew, and streams that it writes to as they are."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from apiext import launch
+from apiext.auth.certificates import write_private
+from apiext.config import Config
+from apiext.streams import is_stream
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[tuple[Path, int]]:
+    """A file that is open, as standard output may be, with its descriptor."""
+    file = tmp_path / "log"
+    file.write_bytes(b"before\n")
+    descriptor = os.open(file, os.O_WRONLY | os.O_APPEND)
+    yield file, descriptor
+    os.close(descriptor)
+
+
+@pytest.mark.parametrize(
+    "form", ["/dev/fd/{}", "/proc/self/fd/{}", "/proc/thread-self/fd/{}", "/proc/{pid}/fd/{}", "link"]
+)
+def test_an_open_file_is_written_to_as_it_is(log: tuple[Path, int], tmp_path: Path, form: str) -> None:
+    file, descriptor = log
+    path = Path(form.format(descriptor, pid=os.getpid()))
+    if form == "link":
+        (tmp_path / "first").symlink_to(f"/dev/fd/{descriptor}")
+        path = tmp_path / "second"
+        path.symlink_to("first")
+    launch.prepare(Config(data_dir=tmp_path, ready_file=str(path)))
+    assert file.read_bytes() == b"before\n"
+    launch.write_atomically(path, "ready\n", 0o600)
+    write_private(path, b"config\n")
+    assert file.read_bytes() == b"before\nready\nconfig\n"
+    assert os.fstat(descriptor).st_ino == file.stat().st_ino
+    assert {entry.name for entry in tmp_path.iterdir()} <= {"log", "first", "second"}
+
+
+def test_the_open_file_of_another_process_is_only_added_to(log: tuple[Path, int]) -> None:
+    file, descriptor = log
+    path = f"/proc/{os.getpid()}/fd/{descriptor}"
+    code = (
+        "import sys, pathlib; from apiext import streams; streams.write_stream(pathlib.Path(sys.argv[1]), b'more\\n')"
+    )
+    subprocess.run([sys.executable, "-c", code, path], check=True)
+    assert file.read_bytes() == b"before\nmore\n"
+
+
+def test_a_pipe_and_a_device_are_streams_and_a_link_to_a_file_is_none(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "link").symlink_to("file")
+    told = {name: is_stream(tmp_path / name) for name in ("pipe", "file", "link", "loop")}
+    assert told == {"pipe": True, "file": False, "link": False, "loop": False}
+    assert is_stream(Path("/dev/null"))
+    assert not is_stream(Path("/proc/self/fd"))
+    write_private(tmp_path / "link", b"content")
+    assert ((tmp_path / "link").is_symlink(), (tmp_path / "file").read_bytes()) == (True, b"content")

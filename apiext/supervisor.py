@@ -61,30 +61,41 @@ class Supervisor:
         self._code = 0
 
     async def serve(self) -> int:
-        """Start everything, wait for a signal, stop everything; return the exit code."""
-        config = self._config
+        """Start everything, wait for a signal, stop everything; return the exit code.
+
+        Raises ServerError when the signal comes before all serve, as one process ends then, unless a worker says more.
+        """
+        config, endpoints = self._config, self._config.etcd.servers
         launch.prepare(config)
         for told in launch.endings():
             asyncio.get_running_loop().add_signal_handler(told, self._on_signal)
         async with contextlib.AsyncExitStack() as stack:
             port = await self._port(stack)
             child = await self._etcd(stack)
-            if self._stop.is_set():
-                return self._code
-            endpoints = tuple(child.endpoints) if child is not None else ()
-            board = Board.make(config.workers)
-            for number in range(1, config.workers + 1):
-                worker = Worker(number, config.workers, endpoints, board.descriptor)
-                self._slots.append(Slot(share(config, port, worker), board, self._stop, self._ended))
-            async with asyncio.TaskGroup() as group:
-                keepers = [group.create_task(slot.keep()) for slot in self._slots]
-                try:
-                    await self._start(child)
-                    await self._stop.wait()
-                finally:  # etcd goes after the workers, also when the start fails at our end of it
-                    self._end()
-                    await self._finish(keepers)
+            endpoints = tuple(child.endpoints) if child is not None else endpoints
+            if not self._stop.is_set():
+                await self._work(port, child)
+        if not self._serving and not self._code:
+            raise ServerError(f"stopped before etcd at {', '.join(endpoints)} was read")
         return self._code
+
+    async def _work(self, port: int, child: EtcdServer | None) -> None:
+        """Have workers from their start to their end."""
+        config = self._config
+        board = Board.make(config.workers)
+        for number in range(1, config.workers + 1):
+            worker = Worker(
+                number, config.workers, tuple(child.endpoints) if child is not None else (), board.descriptor
+            )
+            self._slots.append(Slot(share(config, port, worker), board, self._stop, self._ended))
+        async with asyncio.TaskGroup() as group:
+            keepers = [group.create_task(slot.keep()) for slot in self._slots]
+            try:
+                await self._start(child)
+                await self._stop.wait()
+            finally:  # etcd goes after the workers, also when the start fails at our end of it
+                self._end()
+                await self._finish(keepers)
 
     async def _port(self, stack: contextlib.AsyncExitStack) -> int:
         """Reserve the port; the workers of a supervisor that was killed may take a moment to be gone."""
@@ -155,8 +166,8 @@ class Supervisor:
         if not self._stop.is_set():
             self._code = code if code > 0 else cli.EXIT_FAILURE
             self._end()
-        elif not self._code:
-            self._code = max(0, code)
+        elif not self._code and code > cli.EXIT_FAILURE:  # 1 is also who was not given a configuration any more
+            self._code = code
 
 
 class Slot:

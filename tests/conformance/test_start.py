@@ -151,9 +151,11 @@ def test_readiness_fails_before_anything_else_does(tmp_path: Path, etcd_flags: l
         assert time.monotonic() - began > 2
 
 
-def test_a_signal_ends_a_server_that_waits_for_etcd(tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", ["--workers=1", "--workers=2"])
+def test_a_signal_ends_a_server_that_waits_for_etcd(tmp_path: Path, workers: str) -> None:
     with (tmp_path / "log").open("wb+") as log:
-        process = start_process([*SERVE, *OWN, f"--data-dir={tmp_path}", "--etcd-servers=http://127.0.0.1:1"], log)
+        flags = [workers, f"--data-dir={tmp_path}", "--etcd-servers=http://127.0.0.1:1"]
+        process = start_process([*SERVE, *OWN, *flags], log)
         try:
             until(lambda: b"no etcd connection" in (tmp_path / "log").read_bytes(), "it tries")
             began = time.monotonic()

@@ -16,6 +16,7 @@ from apiext import cli, launch, limits, supervisor
 from apiext.auth import kubeconfig
 from apiext.board import GONE, Board
 from apiext.config import Config, ConfigError, EtcdConfig, Worker
+from apiext.etcd.server import ServerError
 from tests.support.shared import ROOT
 from tests.unit.test_cli import parse
 
@@ -218,11 +219,42 @@ def test_workers_need_linux(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         parse(f"--data-dir={tmp_path}", "--workers=2")
 
 
+STOPPED = "stopped before etcd at http://127.0.0.1:1 was read"
+
+
+async def why_ended(boss: supervisor.Supervisor) -> str:
+    """Return what is said of a start that a signal ends."""
+    with pytest.raises(ServerError) as ended:
+        await boss.serve()
+    assert launch.explain(ended.value, supervisor.EXITS) == cli.EXIT_ETCD
+    return str(ended.value)
+
+
 async def test_who_is_told_to_end_before_there_are_workers_ends(tmp_path: Path, listening: socket.socket) -> None:
     given = config(tmp_path, port=listening.getsockname()[1], etcd=EtcdConfig(("http://127.0.0.1:1",)))
     async with asyncio.timeout(10), asyncio.TaskGroup() as group:
-        task = group.create_task(supervisor.Supervisor(given, print).serve())
+        task = group.create_task(why_ended(supervisor.Supervisor(given, print)))
         await asyncio.sleep(0)  # the port is taken: it waits
         listening.close()
         os.kill(os.getpid(), signal.SIGTERM)
-        assert await task == 0
+        assert await task == STOPPED
+
+
+@pytest.mark.parametrize("codes", [(-15, -15), (0, -15), (1, 1), (0, 0)])  # -15: SIGTERM came before it was awaited
+async def test_a_start_that_is_ended_has_the_code_of_one_process(
+    tmp_path: Path, codes: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = list(codes)
+
+    async def keep(slot: supervisor.Slot) -> None:
+        if len(left) == len(codes):
+            os.kill(os.getpid(), signal.SIGTERM)
+        code = left.pop(0)
+        await slot._stop.wait()
+        slot._ended(code)
+
+    monkeypatch.setattr(supervisor.Slot, "keep", keep)
+    given = config(tmp_path, etcd=EtcdConfig(("http://127.0.0.1:1",)))
+    async with asyncio.timeout(10):
+        assert await why_ended(supervisor.Supervisor(given, print)) == STOPPED
+    assert not left

@@ -190,7 +190,7 @@ def _patch(kind: Kind, shown: View, value: Value) -> Document:
         found = json_patch.apply(shown, [_operation(one) for one in elements(value)])
     except json_patch.TestFailed:
         return dict(shown)
-    except (json_patch.PatchInvalid, json_patch.PatchTooBig) as error:
+    except json_patch.PatchInvalid as error:
         raise Refused(f"JSON Patch: {error}") from error
     if kind.typed:
         check_type(found, kind.api_version, kind.name)

@@ -171,8 +171,8 @@ def _operations(hook: Hook, response: Response) -> list[Any]:
         if not isinstance(operations, list):
             kind = json_kind(operations)
             raise json_patch.PatchMalformed(f"json: cannot unmarshal {kind} into Go value of type jsonpatch.Patch")
-        json_patch.check(operations)
-    except (DecodeError, json_patch.PatchMalformed, json_patch.PatchTooBig) as error:
+        json_patch.check(operations, bounded=False)
+    except (DecodeError, json_patch.PatchMalformed) as error:
         raise Failed(hook.name, f"received undecodable patch in webhook response: {error}") from error
     return operations
 

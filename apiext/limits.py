@@ -10,6 +10,7 @@ MAX_UNKNOWN = 1_000  # unknown fields that a client is told of, the first by nam
 MAX_YAML_ALIASES = 1_000  # aliases of a YAML body: expansion bombs
 MAX_YAML_NODES = 250_000  # nodes of a YAML body after alias expansion: about half a second
 MAX_JSON_PATCH_OPERATIONS = 10_000  # of a client; a webhook's answer bounds its own (upstream: maxJSONPatchOperations)
+JSON_PATCH_OPERATION = 64  # bytes of an object that are as much work as one operation that a policy makes
 MAX_JSON_PATCH_MOVED = 10_000_000_000  # elements that give way in lists as one JSON patch adds and removes: seconds
 MAX_JSON_PATCH_COPY = 3 * 1024 * 1024  # bytes copied by one JSON patch (upstream: JSONPatchMaxCopyBytes)
 MAX_ANNOTATIONS = 262_144  # bytes of all annotations (upstream: TotalAnnotationSizeLimitB)

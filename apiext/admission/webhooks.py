@@ -145,7 +145,8 @@ class _Mutation:
             "patch": operations,
             "patchType": "JSONPatch",
         }
-        self._attributes.traces.annotations[f"{PATCH}{place}"] = orjson.dumps(told).decode()
+        text = await calls.apart(len(response.patch), orjson.dumps, told)
+        self._attributes.traces.annotations[f"{PATCH}{place}"] = text.decode()
         return changed
 
     async def _back(self, form: Form, found: Document) -> Document:

@@ -145,8 +145,8 @@ class _Mutation:
             "patch": operations,
             "patchType": "JSONPatch",
         }
-        text = await calls.apart(len(response.patch), orjson.dumps, told)
-        self._attributes.traces.annotations[f"{PATCH}{place}"] = text.decode()
+        text = await calls.apart(len(response.patch), _text, told)
+        self._attributes.traces.annotations[f"{PATCH}{place}"] = text
         return changed
 
     async def _back(self, form: Form, found: Document) -> Document:
@@ -161,6 +161,10 @@ class _Mutation:
         return await calls.apart(
             attributes.size, normalized, served_in(definition, form), attributes.subresource, found
         )
+
+
+def _text(told: Document) -> str:
+    return orjson.dumps(told).decode()
 
 
 def _operations(hook: Hook, response: Response) -> list[Any]:

@@ -115,7 +115,8 @@ class _Round:
         for mutation in policy.content.mutations:
             try:
                 value = await mutation.value(policy, {**known, "object": dynamic(document)})
-                document = await calls.apart(attributes.size, mutation.made, kind, document, value)
+                size = attributes.size + mutation.weight(value)
+                document = await calls.apart(size, mutation.made, kind, document, value)
             except (Refused, OutOfBudget) as error:
                 self._case.deny(policy, use.binding, str(error), _INVALID)
             else:

@@ -6,6 +6,7 @@ from typing import Any
 
 import orjson
 
+from apiext import limits
 from apiext.admission.attributes import Form
 from apiext.admission.go_data import NotFinite, printable
 from apiext.admission.policy import Compiled, Policy, Within, Work, policy_of
@@ -15,7 +16,7 @@ from apiext.catalog.served import ServedVersion
 from apiext.cel import effort
 from apiext.cel.go_values import go_type
 from apiext.cel.objects import NO_SLICE, Constructed, applied, json_of, mismatches
-from apiext.cel.values import Value, elements
+from apiext.cel.values import Value, elements, is_list
 from apiext.documents import json_patch
 from apiext.documents.document import Document, View
 from apiext.documents.quotes import go_quote
@@ -77,6 +78,10 @@ class Mutation:
         if fault:
             raise Refused(fault)
         return value
+
+    def weight(self, value: Value) -> int:
+        """Return how many bytes of an object as much work as what the expression gave: some for each operation."""
+        return limits.JSON_PATCH_OPERATION * len(value) if is_list(value) else 0
 
     def made(self, kind: Kind, shown: View, value: Value) -> Document:
         """Return the object with the value put into it; raises Refused and StatusError."""
@@ -190,7 +195,7 @@ def _patch(kind: Kind, shown: View, value: Value) -> Document:
         found = json_patch.apply(shown, [_operation(one) for one in elements(value)])
     except json_patch.TestFailed:
         return dict(shown)
-    except (json_patch.PatchInvalid, json_patch.PatchTooBig) as error:
+    except json_patch.PatchInvalid as error:
         raise Refused(f"JSON Patch: {error}") from error
     if kind.typed:
         check_type(found, kind.api_version, kind.name)

@@ -145,7 +145,8 @@ class _Mutation:
             "patch": operations,
             "patchType": "JSONPatch",
         }
-        self._attributes.traces.annotations[f"{PATCH}{place}"] = orjson.dumps(told).decode()
+        text = await calls.apart(len(response.patch), _text, told)
+        self._attributes.traces.annotations[f"{PATCH}{place}"] = text
         return changed
 
     async def _back(self, form: Form, found: Document) -> Document:
@@ -162,6 +163,10 @@ class _Mutation:
         )
 
 
+def _text(told: Document) -> str:
+    return orjson.dumps(told).decode()
+
+
 def _operations(hook: Hook, response: Response) -> list[Any]:
     """Return the operations of a patch; raises Failed for what is none."""
     try:
@@ -171,8 +176,8 @@ def _operations(hook: Hook, response: Response) -> list[Any]:
         if not isinstance(operations, list):
             kind = json_kind(operations)
             raise json_patch.PatchMalformed(f"json: cannot unmarshal {kind} into Go value of type jsonpatch.Patch")
-        json_patch.check(operations)
-    except (DecodeError, json_patch.PatchMalformed, json_patch.PatchTooBig) as error:
+        json_patch.check(operations, bounded=False)
+    except (DecodeError, json_patch.PatchMalformed) as error:
         raise Failed(hook.name, f"received undecodable patch in webhook response: {error}") from error
     return operations
 

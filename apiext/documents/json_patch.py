@@ -37,11 +37,11 @@ _MEMBERS = frozenset(("op", "path", "from", "value"))
 Container = dict[str, Any] | list[Any]
 
 
-def check(operations: Sequence[Any], *, strictly: bool = False) -> list[str]:
-    """Return notes about members that operations do not have (``unknown field "[0].foo"``); raise what ``apply`` would.
+def check(operations: Sequence[Any], *, strictly: bool = False, bounded: bool = True) -> list[str]:
+    """Return notes about members that operations do not have (``unknown field "[0].foo"``).
 
-    Raises PatchMalformed and PatchTooBig, which do not depend on the document. ``strictly``: also for a member of the
-    wrong type, which ``apply`` may have no use for.
+    Raises PatchMalformed, as ``apply`` does, and PatchTooBig if their number is ``bounded``. ``strictly``: also for a
+    member of the wrong type, which ``apply`` may have no use for.
     """
     notes: list[str] = []
     for index, operation in enumerate(operations):
@@ -54,7 +54,7 @@ def check(operations: Sequence[Any], *, strictly: bool = False) -> list[str]:
             elif strictly and name != "value" and value is not None and value.__class__ is not str:
                 place = f"Go struct field jsonPatchOp.{name} of type string"
                 raise PatchMalformed(f"json: cannot unmarshal {json_kind(value)} into {place}")
-    if len(operations) > limits.MAX_JSON_PATCH_OPERATIONS:
+    if bounded and len(operations) > limits.MAX_JSON_PATCH_OPERATIONS:
         raise PatchTooBig(
             f"The allowed maximum operations in a JSON patch is {limits.MAX_JSON_PATCH_OPERATIONS}, "
             f"got {len(operations)}"
@@ -65,10 +65,10 @@ def check(operations: Sequence[Any], *, strictly: bool = False) -> list[str]:
 def apply(document: View, operations: Sequence[Any]) -> Document:
     """Return the patched document; it shares nothing with the arguments.
 
-    Raises PatchMalformed, PatchTooBig, or PatchInvalid when an operation fails or they make a list; copies are bounded
-    together by ``limits.MAX_JSON_PATCH_COPY`` bytes.
+    Raises PatchMalformed, or PatchInvalid when an operation fails or they make a list; copies are bounded together by
+    ``limits.MAX_JSON_PATCH_COPY`` bytes, and what moves in lists by ``limits.MAX_JSON_PATCH_MOVED`` elements.
     """
-    check(operations)
+    check(operations, bounded=False)
     patching = _Patching(clone(document))
     try:
         for operation in operations:
@@ -94,11 +94,24 @@ def perform(document: Document, operation: View) -> Document:
 
 
 class _Patching:
-    """The document being patched and the bytes that were copied."""
+    """The document being patched, the bytes that were copied, and the elements that moved in lists."""
 
     def __init__(self, root: Document) -> None:
         self.root: Any = root
         self.copied = 0
+        self.moved = 0
+
+    def move(self, at: Container, key: str) -> None:
+        """Count the elements that give way at a place of a list; raises PatchInvalid when they are too many in all."""
+        if not isinstance(at, list) or not _INDEX.match(key):
+            return
+        index = int(key)
+        self.moved += max(len(at) - index, 0) if index >= 0 else min(-index, len(at))
+        if self.moved > limits.MAX_JSON_PATCH_MOVED:
+            raise PatchInvalid(
+                f"the elements of lists that give way are {self.moved}, exceeding the limit "
+                f"{limits.MAX_JSON_PATCH_MOVED}"
+            )
 
     def place(self, operation: Mapping[str, Any], member: str = "path") -> tuple[Container, str]:
         """Return the container that a pointer leads into and the last part of the pointer."""
@@ -198,11 +211,13 @@ def _take(at: Container, key: str) -> Any:
 
 def _add(patching: _Patching, operation: Mapping[str, Any]) -> None:
     at, key = patching.place(operation)
+    patching.move(at, key)
     _doing(f"error in add for path: '{operation['path']}'", _put_new, at, key, clone(operation.get("value")))
 
 
 def _remove(patching: _Patching, operation: Mapping[str, Any]) -> None:
     at, key = patching.place(operation)
+    patching.move(at, key)
     _doing(f"error in remove for path: '{operation['path']}'", _take, at, key)
 
 
@@ -226,8 +241,10 @@ def _replace(patching: _Patching, operation: Mapping[str, Any]) -> None:
 
 def _move(patching: _Patching, operation: Mapping[str, Any]) -> None:
     at, key = patching.place(operation, "from")
+    patching.move(at, key)
     value = _doing(f"error in move for path: '{key}'", _take, at, key)
     at, key = patching.place(operation)
+    patching.move(at, key)
     _doing(f"error in move for path: '{operation['path']}'", _put_new, at, key, value)
 
 
@@ -241,6 +258,7 @@ def _copy(patching: _Patching, operation: Mapping[str, Any]) -> None:
             f"Unable to complete the copy, the accumulated size increase of copy is {patching.copied}, "
             f"exceeding the limit {limits.MAX_JSON_PATCH_COPY}"
         )
+    patching.move(at, key)
     _doing("error while adding value during copy", _put_new, at, key, clone(value))
 
 

@@ -34,10 +34,12 @@ def remote_of(path: Path) -> Remote:
     for foreign in _FOREIGN:
         if cluster.get(foreign):
             raise CredentialsError(f"{path}: cluster {context.get('cluster')}: {foreign} is not supported")
+    server = str(cluster["server"])
     try:
-        target = target_at(str(cluster["server"]), _authority(path, cluster), str(cluster.get("tls-server-name") or ""))
+        target = target_at(server, _authority(path, cluster), str(cluster.get("tls-server-name") or ""))
     except BadTarget as error:
-        raise CredentialsError(f"{path}: server: {error}") from error
+        why = "it is no https or http URL" if "@" in server else error  # what stands before an @ may be a password
+        raise CredentialsError(f"{path}: server: {why}") from error
     users = Users(path)  # upstream: credentials are for TLS only
     return Remote(target, ANONYMOUS if target.plain else users.current)
 

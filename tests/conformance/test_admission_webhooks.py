@@ -163,6 +163,13 @@ def test_what_a_webhook_adds_is_pruned_at_once(api: Client, hook: Webhook, widge
 
 
 @pytest.mark.rows("ADM-014")
+def test_a_webhook_may_change_more_than_a_client(api: Client, hook: Webhook, widgets: Resource) -> None:
+    hook.answer = patch(*[{"op": "replace", "path": "/spec/note", "value": f"{i}"} for i in range(10_001)])
+    with configured(api, MUTATING, webhook("m", hook.client_config(), rule(widgets))):
+        assert widgets.create("a")["spec"]["note"] == "10000"
+
+
+@pytest.mark.rows("ADM-014")
 def test_what_a_webhook_adds_is_validated(api: Client, hook: Webhook, widgets: Resource) -> None:
     hook.answer = patch({"op": "add", "path": "/spec/size", "value": -7})
     with configured(api, MUTATING, webhook("m", hook.client_config(), rule(widgets))):

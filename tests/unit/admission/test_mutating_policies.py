@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from typing import Any, cast
 
 import pytest
@@ -18,6 +19,7 @@ from apiext.admission.mutations import compile_policy
 from apiext.admission.params import Params
 from apiext.admission.policy import compile_binding
 from apiext.auth.user import User
+from apiext.documents import json_patch as patches
 from apiext.documents.document import Document, View
 from apiext.meta import status
 from apiext.meta.names import GroupResource
@@ -286,6 +288,25 @@ async def test_a_second_round_is_asked_for(configured: Configured, mutation: dic
 async def test_large_objects_are_mutated_in_a_thread(configured: Configured) -> None:
     configured.store("p", COLOR)
     assert (await configured.create(size=1 << 20))["spec"]["color"] == "blue"
+
+
+@pytest.mark.parametrize(("operations", "apart"), [(10, False), (1000, True)])
+async def test_patches_of_many_operations_are_made_in_a_thread(
+    configured: Configured, operations: int, apart: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[threading.Thread] = []
+
+    def noted(document: View, made: list[Any]) -> Document:
+        threads.append(threading.current_thread())
+        return applied(document, made)
+
+    applied = patches.apply
+    monkeypatch.setattr(patches, "apply", noted)
+    ten = "[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]"
+    one = 'JSONPatch{op: "add", path: "/spec/replicas", value: 1}'
+    configured.store("p", json_patch(f"({' + '.join([ten] * (operations // 10))}).map(i, {one})"))
+    assert (await configured.create())["spec"]["replicas"] == 1
+    assert [thread is not threading.main_thread() for thread in threads] == [apart]
 
 
 class TestVersions:

@@ -233,6 +233,13 @@ def test_a_kubeconfig_that_cannot_be_used_is_refused(
         remote_of(kubeconfig(tmp_path, server, cluster))
 
 
+@pytest.mark.parametrize("server", ["https://me:hu#sh@a", "ftp://me:hush@a", "https://me:hush@a:99999"])
+def test_a_password_in_a_server_that_is_none_is_not_shown(tmp_path: Path, server: str) -> None:
+    with pytest.raises(CredentialsError, match="server: it is no https or http URL") as caught:
+        remote_of(kubeconfig(tmp_path, server))
+    assert "hu" not in str(caught.value).removeprefix(str(tmp_path))
+
+
 def test_a_kubeconfig_without_its_context_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "empty.yaml"
     path.write_text("{}")

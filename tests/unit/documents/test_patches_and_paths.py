@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from apiext import limits
 from apiext.documents import json_patch, jsonpath, merge_patch
 from apiext.documents.document import clone
 from tests.support.cases import Case, case_name, load
@@ -31,9 +32,43 @@ def test_json_patch(case: Case) -> None:
 @pytest.mark.rows("WRI-007", "LIM-002")
 def test_too_many_operations() -> None:
     text = "The allowed maximum operations in a JSON patch is 10000, got 10001"
+    many = [{"op": "add", "path": "/q", "value": 1}] * 10_001
     with pytest.raises(json_patch.PatchTooBig, match=text):
-        json_patch.apply({}, [{"op": "add", "path": "/q", "value": 1}] * 10_001)
-    assert json_patch.apply({}, [{"op": "add", "path": "/q", "value": 1}] * 10_000) == {"q": 1}
+        json_patch.check(many)
+    assert json_patch.check(many[1:]) == json_patch.check(many, bounded=False) == []
+    assert json_patch.apply({}, many) == {"q": 1}
+
+
+MOVES: list[tuple[int, dict[str, Any]]] = [  # of a list of 10, how many elements give way
+    (10, {"op": "add", "path": "/d/0", "value": 1}),
+    (7, {"op": "add", "path": "/d/3", "value": 1}),
+    (0, {"op": "add", "path": "/d/-", "value": 1}),
+    (0, {"op": "add", "path": "/d/10", "value": 1}),
+    (1, {"op": "add", "path": "/d/-1", "value": 1}),
+    (10, {"op": "remove", "path": "/d/0"}),
+    (1, {"op": "remove", "path": "/d/-1"}),
+    (10, {"op": "move", "from": "/d/0", "path": "/d/-"}),
+    (19, {"op": "move", "from": "/d/0", "path": "/d/0"}),
+    (10, {"op": "copy", "from": "/d/9", "path": "/d/0"}),
+    (0, {"op": "replace", "path": "/d/0", "value": 2}),
+    (0, {"op": "test", "path": "/d/0", "value": 0}),
+    (0, {"op": "add", "path": "/e", "value": 1}),
+    (0, {"op": "remove", "path": "/0"}),
+]
+
+
+@pytest.mark.rows("LIM-002")
+@pytest.mark.parametrize(("moved", "operation"), MOVES)
+def test_lists_do_not_move_without_end(moved: int, operation: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {"d": list(range(10)), "0": 0}
+    monkeypatch.setattr(limits, "MAX_JSON_PATCH_MOVED", moved)
+    json_patch.apply(given, [operation])
+    monkeypatch.setattr(limits, "MAX_JSON_PATCH_MOVED", moved - 1)
+    if not moved:
+        return
+    text = f"the elements of lists that give way are {moved}, exceeding the limit {moved - 1}"
+    with pytest.raises(json_patch.PatchInvalid, match=f"^{text}$"):
+        json_patch.apply(given, [operation])
 
 
 @pytest.mark.rows("LIM-002")

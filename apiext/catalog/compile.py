@@ -2,7 +2,7 @@
 
 import hashlib
 from base64 import b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 import orjson
@@ -54,9 +54,10 @@ def compile_definition(
     schemas = {name: LazySchema(source, definition.preserve_unknown_fields) for name, source in sources.items()}
     shape, streams = shape or identity(document), streams or {}
     storage = Storage(definition.group, schemas, definition.storage_version, definition.webhook is not None)
+    best = best_version(definition.versions)
     versions = {
         version.name: replace(
-            _version(definition, version, storage, schemas, sources[version.name]),
+            _version(definition, version, storage, schemas, sources[version.name], best),
             identity=streams.get(version.name, shape),
         )
         for version in definition.versions
@@ -89,20 +90,25 @@ def storage_version_hash(group: str, version: str, kind: str) -> str:
     return b64encode(hashlib.sha256(f"{group}/{version}/{kind}".encode()).digest()[:8]).decode()
 
 
-def deprecation_warning(definition: CustomResourceDefinition, version: Version) -> str:
-    """Return the warning of a deprecated version: its own, or one that names the version to use (SRV-016)."""
+def deprecation_warning(definition: CustomResourceDefinition, version: Version, best: str) -> str:
+    """Return the warning of a deprecated version: its own, or one that names the version to use (SRV-016).
+
+    ``best`` is what ``best_version`` returns, which is better than a version or there is none.
+    """
     if not version.deprecated:
         return ""
     if version.warning is not None:
         return version.warning
     group, kind = definition.group, definition.names.kind
-    better = [
-        other.name
-        for other in definition.versions
-        if other.served and not other.deprecated and version_priority(other.name) > version_priority(version.name)
-    ]
+    better = best and version_priority(best) > version_priority(version.name)
     text = f"{group}/{version.name} {kind} is deprecated"
-    return f"{text}; use {group}/{max(better, key=version_priority)} {kind}" if better else text
+    return f"{text}; use {group}/{best} {kind}" if better else text
+
+
+def best_version(versions: Iterable[Version]) -> str:
+    """Return the name of the version to use, empty when each one that is served is deprecated."""
+    fit = (version.name for version in versions if version.served and not version.deprecated)
+    return max(fit, key=version_priority, default="")
 
 
 def _endpoints(version: Version) -> Mapping[str, Endpoint]:
@@ -120,6 +126,7 @@ def _version(
     storage: Storage,
     schemas: Mapping[str, LazySchema],
     source: Callable[[], View | None],
+    best: str,
 ) -> ServedVersion:
     schema = schemas[version.name]
     # an object may be stored in each of these, and is read by the schema of the one that it is in
@@ -156,7 +163,7 @@ def _version(
         short_names=names.short_names,
         categories=names.categories,
         verbs=TERMINATING_VERBS if definition.is_true(TERMINATING) else ALL_VERBS,
-        deprecation_warning=deprecation_warning(definition, version),
+        deprecation_warning=deprecation_warning(definition, version, best),
         selectable=selectable_fields(version.selectable, namespaced=definition.namespaced),
         schema=source,
         cold=lambda: any(one.cold for one in read),

@@ -48,13 +48,15 @@ _ARRAY = re.compile(r'"convertedObjects"\s*:\s*\[\s*')
 _COMMA = re.compile(r"\s*,\s*")
 
 
-def text_of(raw: bytes, index: int) -> str:
-    """Return the text of one object as the answer has it, empty if it is not to be found; slow."""
+def texts_of(raw: bytes) -> list[str]:
+    """Return the texts of the objects as the answer has them, up to one that is not to be found; slow."""
     text, decoder = raw.decode("utf-8", "replace"), json.JSONDecoder()
-    found = _ARRAY.search(text)
+    found, texts = _ARRAY.search(text), []
     try:
-        for _ in range(index):
-            found = _COMMA.match(text, decoder.raw_decode(text, found.end())[1]) if found is not None else None
-        return text[found.end() : decoder.raw_decode(text, found.end())[1]] if found is not None else ""
+        while found is not None:
+            begin, end = found.end(), decoder.raw_decode(text, found.end())[1]
+            texts.append(text[begin:end])
+            found = _COMMA.match(text, end)
     except (ValueError, RecursionError):
-        return ""
+        pass
+    return texts

@@ -83,13 +83,14 @@ class Answered(Sequence[Any]):
     ``listed`` tells of the texts of all but the last, None when only all together can be decoded.
     """
 
-    __slots__ = ("_objects", "_raw", "_whole", "listed")
+    __slots__ = ("_objects", "_raw", "_texts", "_whole", "listed")
 
     def __init__(self, raw: bytes, objects: Sequence[Any]) -> None:
         """``objects`` are all that the answer holds."""
         self.listed: Listed | None = None
         self._raw = raw
         self._objects = objects
+        self._texts: Sequence[str] | None = None
         self._whole: Callable[[], Sequence[Any]] = tuple
 
     @classmethod
@@ -103,39 +104,66 @@ class Answered(Sequence[Any]):
         return len(self.listed.begins if self.listed is not None else self._objects)
 
     def __getitem__(self, index: Any) -> Any:
+        """Return an object; raises JSONDecodeError when its text by itself is no JSON."""
         listed = self.listed
         if listed is None:
             return self._objects[index]
-        if index == len(listed.begins) - 1:
-            return self._objects[0]
-        try:
-            return orjson.loads(listed.text(index))
-        except orjson.JSONDecodeError:
-            self._objects, self.listed = self._whole(), None
-            return self._objects[index]
+        return self._objects[0] if index == len(listed.begins) - 1 else orjson.loads(listed.text(index))
+
+    @property
+    def size(self) -> int:
+        """Bytes of the answer."""
+        return len(self._raw)
+
+    def bytes_of(self, index: int) -> int:
+        """Return how many bytes are decoded when an object is asked for."""
+        listed = self.listed
+        if listed is None or index == len(listed.begins) - 1:
+            return 0
+        return listed.begins[index + 1] - listed.begins[index]
+
+    def decode(self) -> None:
+        """Decode all objects together; raises ConversionError. Slow."""
+        self._objects, self.listed = self._whole(), None
+
+    def tell_apart(self) -> Sequence[str]:
+        """Return the texts of the objects as far as they are found, which are looked for once; slow."""
+        if self._texts is None:
+            self._texts = pieces.texts_of(self._raw)
+        return self._texts
 
     def text(self, index: int) -> str:
-        """Return the text of one object; slow."""
-        return pieces.text_of(self._raw, index)
+        """Return the text of one object, empty when it is not found; as slow as ``tell_apart`` the first time."""
+        texts = self.tell_apart()
+        return texts[index] if index < len(texts) else ""
 
 
-def converted_objects(version: str, uid: str, needs: Sequence[NeedsConversion], raw: bytes) -> Answered:
+def split(raw: bytes, count: int) -> tuple[bytes, Listed] | None:
+    """Return an answer about several objects in pieces; None when it is to be decoded as a whole."""
+    return pieces.split(raw, count) if count > 1 else None
+
+
+def listed_objects(
+    version: str, uid: str, needs: Sequence[NeedsConversion], raw: bytes, parts: tuple[bytes, Listed]
+) -> Answered | None:
+    """Return the objects of an answer that was split; None when the whole answer tells best what is wrong with it.
+
+    Of what is wrong with one of them its text tells when it is looked at.
+    """
+    short, listed = parts
+    try:
+        last = _objects_of(version, uid, orjson.loads(short))
+    except ValueError:
+        return None
+    return Answered.split(last[0], listed, partial(_decoded, version, uid, needs, raw)) if len(last) == 1 else None
+
+
+def all_objects(version: str, uid: str, needs: Sequence[NeedsConversion], raw: bytes) -> Answered:
     """Return what the answer to a review holds for each object asked about, unchecked (VER-005).
 
-    Raises ConversionError when the answer as a whole is no success or holds another number of objects; of several
-    objects, looking at one may raise that as well.
+    Raises ConversionError when the answer as a whole is no success or holds another number of objects.
     """
-    whole = partial(_all_objects, version, uid, needs, raw)
-    split = pieces.split(raw, len(needs)) if len(needs) > 1 else None
-    if split is not None:
-        short, listed = split
-        try:
-            last = _objects_of(version, uid, orjson.loads(short))
-        except ValueError:  # the whole answer tells best what is wrong with it
-            last = []
-        if len(last) == 1:
-            return Answered.split(last[0], listed, whole)
-    return Answered(raw, whole())
+    return Answered(raw, _decoded(version, uid, needs, raw))
 
 
 def _loaded(raw: bytes) -> Any:
@@ -145,7 +173,7 @@ def _loaded(raw: bytes) -> Any:
         return decoded(raw)  # slower, with Go's words for what is wrong
 
 
-def _all_objects(version: str, uid: str, needs: Sequence[NeedsConversion], raw: bytes) -> list[Any]:
+def _decoded(version: str, uid: str, needs: Sequence[NeedsConversion], raw: bytes) -> list[Any]:
     try:
         found = _objects_of(version, uid, _loaded(raw))
     except ValueError as error:
@@ -240,13 +268,18 @@ def too_deep(need: NeedsConversion, index: int) -> ConversionError:
     return ConversionError(f"{prefix}: {name} is nested deeper than {limits.MAX_STORED_DEPTH} levels", INVALID_OBJECT)
 
 
+def is_typed(given: View) -> bool:
+    """Tell whether a value has a kind and a version, as objects have."""
+    return bool(_text(given.get("kind"))) and _text(given.get("apiVersion")).count("/") < 2
+
+
 def _undecodable(given: Any, answered: Answered, index: int) -> str:
     """Return why Go makes no object of a value, empty when it does (unstructured.UnmarshalJSON)."""
     if given is None:
         return "unexpected end of JSON input"
     if not isinstance(given, dict):
         return f"json: cannot unmarshal {json_kind(given)} into Go value of type map[string]interface {{}}"
-    if _text(given.get("kind")) and _text(given.get("apiVersion")).count("/") < 2:
+    if is_typed(given):
         return ""
     return f"Object 'Kind' is missing in '{answered.text(index) or encode(given).decode()}'"
 

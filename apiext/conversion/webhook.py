@@ -9,7 +9,9 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, groupby
 from operator import attrgetter
 from time import perf_counter
-from typing import Any, Protocol, cast
+from typing import Any, ParamSpec, Protocol, TypeVar, cast
+
+import orjson
 
 from apiext import limits
 from apiext.catalog.converted import Ask, Converted, NeedsConversion, unknown
@@ -25,6 +27,8 @@ from apiext.webhooks.target import Target, target_of
 
 log = logging.getLogger(__name__)
 
+P = ParamSpec("P")
+T = TypeVar("T")
 STOPPING = "the server is stopping"
 _ASKER, _TEXT = attrgetter("asker"), attrgetter("text")
 _NEEDS_AT_ONCE = limits.REVIEW_OBJECTS * limits.REVIEWS_AT_ONCE
@@ -235,7 +239,7 @@ class Converter:
             )
         except CallError as error:
             raise ConversionError(review.failed(needs[0].document, error), CALL) from error
-        return review.converted_objects(version, uid, needs, raw)
+        return await converted_objects(version, uid, needs, raw)
 
     async def _spread(self, flight: "_Flight", given: review.Answered) -> None:
         """Keep the answer to each need, or what is wrong with it: one bad object is no fault of the others."""
@@ -249,12 +253,13 @@ class Converter:
             if None in known:
                 for index, made in enumerate(known, start):
                     if made is None:
-                        self._take(flight, given, index)
+                        await turn.give()
+                        self._take(flight, given, index, await object_of(given, index))
 
-    def _take(self, flight: "_Flight", given: review.Answered, index: int) -> None:
+    def _take(self, flight: "_Flight", given: review.Answered, index: int, answer: Any) -> None:
         """Keep one answer as it is, or as far as it is acceptable."""
         needs, key = flight.needs, flight.keys[index]
-        need, answer = needs[index], given[index]
+        need = needs[index]
         try:
             made = need.take(answer)
             if made is None:
@@ -307,6 +312,41 @@ class _Flight:
         error = self.failures.get(need.key) or self.error
         if error is not None:
             raise error
+
+
+async def _apart(size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Return what the work on so many bytes returns: here when they are few, else out of a thread."""
+    if size < limits.OFF_LOOP:
+        return work(*args, **kwargs)
+    return await asyncio.to_thread(work, *args, **kwargs)
+
+
+async def converted_objects(version: str, uid: str, needs: Sequence[NeedsConversion], raw: bytes) -> review.Answered:
+    """Return what the answer to a review holds for each object asked about, unchecked, without holding up others.
+
+    Raises ConversionError.
+    """
+    parts = review.split(raw, len(needs))
+    if parts is not None:
+        found = await _apart(len(parts[0]), review.listed_objects, version, uid, needs, raw, parts)
+        if found is not None:
+            return found
+    return await _apart(len(raw), review.all_objects, version, uid, needs, raw)
+
+
+async def object_of(given: review.Answered, index: int) -> Any:
+    """Return one object of an answer, with its text at hand where an error shows it; raises ConversionError.
+
+    A text that is no JSON makes all of the answer be decoded, which tells what is wrong.
+    """
+    try:
+        answer = await _apart(given.bytes_of(index), given.__getitem__, index)
+    except orjson.JSONDecodeError:
+        await _apart(given.size, given.decode)
+        answer = given[index]
+    if isinstance(answer, dict) and not review.is_typed(answer):
+        await _apart(given.size, given.tell_apart)
+    return answer
 
 
 def _filled(part: Sequence[Made | NeedsConversion], answers: Sequence[Converted | None]) -> Sequence[Made]:

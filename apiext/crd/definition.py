@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from apiext.documents.document import View
+from apiext.documents.encoding import json_kind
 
 GROUP = "apiextensions.k8s.io"
 KIND = "CustomResourceDefinition"
@@ -43,16 +44,38 @@ class Names:
 
 
 def names_of(document: View | None) -> Names:
-    """Return the value of ``spec.names`` or ``status.acceptedNames``."""
+    """Return the value of ``spec.names`` or ``status.acceptedNames``; raises TypeError for values of other types."""
+    if not isinstance(document, Mapping | None):
+        raise TypeError(f"{json_kind(document)} in the place of names")
     given = document or _NONE
     return Names(
-        plural=given.get("plural") or "",
-        singular=given.get("singular") or "",
-        short_names=tuple(given.get("shortNames") or ()),
-        kind=given.get("kind") or "",
-        list_kind=given.get("listKind") or "",
-        categories=tuple(given.get("categories") or ()),
+        plural=_text(given.get("plural")),
+        singular=_text(given.get("singular")),
+        short_names=_texts(given.get("shortNames")),
+        kind=_text(given.get("kind")),
+        list_kind=_text(given.get("listKind")),
+        categories=_texts(given.get("categories")),
     )
+
+
+def _text(given: Any) -> str:
+    """Return a text, empty when it is not there: others may have stored anything in its place."""
+    if not isinstance(given, str | None):
+        raise TypeError(f"{json_kind(given)} in the place of a text")
+    return given or ""
+
+
+def _texts(given: Any) -> tuple[str, ...]:
+    if not isinstance(given, list | tuple | None):
+        raise TypeError(f"{json_kind(given)} in the place of a list")
+    return tuple(map(_text, given or ()))
+
+
+def _conditions(given: Any) -> Sequence[View]:
+    for item in given or ():
+        for name in ("type", "status", "reason", "message"):
+            _text(item.get(name))
+    return given or ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,21 +162,24 @@ def _version(entry: View) -> Version:
 
 
 def from_document(document: View) -> CustomResourceDefinition:
-    """Return the value of a v1 document; absent parts are empty, nothing is judged."""
+    """Return the value of a v1 document; absent parts are empty, nothing is judged but the types of names, conditions.
+
+    Raises TypeError or AttributeError for those of other types.
+    """
     metadata, spec = document.get("metadata") or _NONE, document.get("spec") or _NONE
     status = document.get("status") or _NONE
     return CustomResourceDefinition(
         name=metadata.get("name") or "",
-        uid=metadata.get("uid") or "",
+        uid=_text(metadata.get("uid")),
         generation=metadata.get("generation") or 0,
-        group=spec.get("group") or "",
-        scope=spec.get("scope") or "",
+        group=_text(spec.get("group")),
+        scope=_text(spec.get("scope")),
         names=names_of(spec.get("names")),
         accepted=names_of(status.get("acceptedNames")),
         versions=tuple(_version(entry) for entry in spec.get("versions") or ()),
         conversion=spec.get("conversion") or _NONE,
         preserve_unknown_fields=bool(spec.get("preserveUnknownFields")),
-        conditions=status.get("conditions") or (),
+        conditions=_conditions(status.get("conditions")),
         stored_versions=tuple(status.get("storedVersions") or ()),
         deleting="deletionTimestamp" in metadata,
         annotations=metadata.get("annotations") or _NONE,

@@ -1,6 +1,6 @@
 """Which requested names a definition gets (CND-001…003): a pure function of it and its group's accepted names."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from apiext.crd.conditions import condition, find
@@ -48,7 +48,7 @@ def decide_names(definition: CustomResourceDefinition, group: Iterable[CustomRes
     for name, is_kind, reason in _SCALARS:
         taken = kinds if is_kind else resources
         wanted, had = getattr(requested, name), getattr(accepted, name)
-        fresh = [wanted] if isinstance(wanted, str) else [short for short in wanted if short not in had]
+        fresh = [wanted] if isinstance(wanted, str) else _fresh(wanted, had)
         used = [f"{go_quote(value)} is already in use" for value in fresh if value != had and value in taken]
         if used and wanted != had:
             conflict = (reason, aggregate(used))
@@ -60,6 +60,12 @@ def decide_names(definition: CustomResourceDefinition, group: Iterable[CustomRes
     else:
         naming = condition(NAMES_ACCEPTED, "False", *conflict)
     return Naming(names, naming, _established(definition, conflict is None))
+
+
+def _fresh(wanted: Sequence[str], had: Sequence[str]) -> list[str]:
+    """Return the short names that a definition has not got yet."""
+    known = frozenset(had)
+    return [short for short in wanted if short not in known]
 
 
 def _established(definition: CustomResourceDefinition, accepted: bool) -> View:

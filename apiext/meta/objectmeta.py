@@ -388,7 +388,7 @@ def _common_errors(metadata: View, path: str, *, finalizers: bool) -> list[Field
     if finalizers and metadata.get("finalizers"):
         found += _finalizer_errors(metadata["finalizers"], f"{path}.finalizers")
     for index, entry in enumerate(metadata.get("managedFields") or ()):
-        found += _managed_errors(entry, path, index)
+        found += _managed_errors(entry, path, index) if len(found) < limits.MAX_FIELD_ERRORS else ()
     return found
 
 

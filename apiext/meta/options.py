@@ -9,7 +9,7 @@ from apiext import limits
 from apiext.characters import is_print
 from apiext.documents.encoding import json_kind
 from apiext.documents.quotes import go_quote
-from apiext.meta.fields import FieldError, forbidden, invalid, not_supported, required, too_long
+from apiext.meta.fields import INVALID, FieldError, forbidden, invalid, not_supported, required, too_long
 from apiext.meta.names import GroupKind
 from apiext.meta.requestinfo import truth
 
@@ -214,11 +214,15 @@ def field_manager_errors(manager: str, path: str = "fieldManager") -> list[Field
     found: list[FieldError] = []
     if len(manager.encode(errors="replace")) > limits.MANAGER:
         found.append(too_long(path, limits.MANAGER))
-    position = 0
+    position, shown, room = 0, "", limits.MAX_FIELD_ERROR_BYTES
     for char in manager:
         if not is_print(char):
+            if room <= 0 or len(found) >= limits.MAX_FIELD_ERRORS:
+                break  # each of them shows the whole name, and no answer tells more
+            shown = shown or go_quote(manager)
+            room -= len(shown)
             text = f"invalid character U+{ord(char):04X} (at position {position})"
-            found.append(invalid(path, manager, text))
+            found.append(FieldError(INVALID, path, f"Invalid value: {shown}: {text}"))
         position += len(char.encode(errors="replace"))
     return found
 

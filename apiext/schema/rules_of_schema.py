@@ -232,7 +232,7 @@ def map_key_errors(node: View, path: str) -> list[FieldError]:
         found.append(forbidden(child(where, "nullable"), f"cannot be nullable when {_LIST_TYPE} is {list_type}"))
     if list_type == "set":
         return found
-    must, properties = items.get("required") or [], items.get("properties") or {}
+    must, properties = frozenset(items.get("required") or ()), items.get("properties") or {}
     text = "this property is in x-kubernetes-list-map-keys, so it "
     for key in node.get(_KEYS) or []:
         schema = properties.get(key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import orjson
@@ -12,6 +13,7 @@ from apiext.catalog.converted import NeedsConversion
 from apiext.catalog.served import ALL_VERBS, TERMINATING_VERBS
 from apiext.catalog.stored import WrongVersion
 from tests.support.cases import Case, case_name, load
+from tests.support.waiting import prompt
 from tests.unit.catalog.samples import CLOSED, HOOK, OPEN, SCALE, definition, resource, version, widget
 
 
@@ -82,6 +84,17 @@ def test_deprecation(case: Case) -> None:
     served = resource(*versions)
     found = {name: one.deprecation_warning for name, one in served.all_versions.items() if one.deprecation_warning}
     assert found == (case.warns or {})
+
+
+@pytest.mark.rows("SRV-016")
+def test_the_version_to_use_is_looked_for_once() -> None:
+    count = 3_000
+    document = definition(*(version(f"v{number}", OPEN, deprecated=number < count / 2) for number in range(1, count)))
+    began = time.process_time()
+    served = compile_definition(document)
+    prompt(time.process_time() - began, 1.2)  # with all compared for each it takes several times as long
+    text = f"example.com/v1 Widget is deprecated; use example.com/v{count - 1} Widget"
+    assert served.all_versions["v1"].deprecation_warning == text
 
 
 @pytest.mark.rows("MET-001", "PRU-007", "PRU-008", "NUL-005")

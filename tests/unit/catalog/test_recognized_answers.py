@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +16,7 @@ from apiext import limits
 from apiext.catalog.converted import Converted, NeedsConversion
 from apiext.catalog.forms import Form, Listed, ObjectForm, form_of_metadata
 from apiext.catalog.served import ServedResource
-from apiext.conversion import review
+from apiext.conversion import review, webhook
 from apiext.conversion.review import Answered
 from apiext.schema.budget import OverBudget
 from tests.unit.catalog.answering import ROOTS, SPECS, TYPED, VALUES, judged, question, served
@@ -41,12 +42,17 @@ WRITERS: dict[str, Callable[[Any], bytes]] = {
 }
 
 
+def read(asked: list[NeedsConversion], raw: bytes) -> Answered:
+    """Return what an answer to a review "u" brings."""
+    return asyncio.run(webhook.converted_objects("v1", "u", asked, raw))
+
+
 def review_of(asked: list[NeedsConversion], converted: list[Any], writer: str) -> Answered:
     """Return an answer that brings objects, as a webhook writes them."""
     objects = [*map(in_go, converted)] if writer == "in Go" else converted
     response = {"uid": "u", "convertedObjects": objects, "result": {"status": "Success"}}
     kind = {"kind": review.KIND, "apiVersion": f"{review.GROUP}/v1"}
-    return review.converted_objects("v1", "u", asked, WRITERS[writer]({**kind, "response": response}))
+    return read(asked, WRITERS[writer]({**kind, "response": response}))
 
 
 def stored(number: int, spec: Any = None, roots: Any = None, **metadata: Any) -> bytes:

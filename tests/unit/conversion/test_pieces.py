@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apiext.catalog.converted import NeedsConversion
-from apiext.conversion import pieces, review
+from apiext.conversion import pieces, review, webhook
 from apiext.conversion.review import ConversionError
 
 TYPE = {"apiVersion": "example.com/v2", "kind": "Widget"}
@@ -39,6 +40,16 @@ def needs(count: int) -> list[NeedsConversion]:
     return [NeedsConversion(text, "example.com/v2", number, lambda *_: None) for number in range(count)]
 
 
+def read(asked: list[NeedsConversion], raw: bytes) -> list[Any]:
+    """Return the objects that an answer to a review "u" brings."""
+
+    async def reading() -> list[Any]:
+        found = await webhook.converted_objects("v1", "u", asked, raw)
+        return [await webhook.object_of(found, index) for index in range(len(found))]
+
+    return asyncio.run(reading())
+
+
 def answered(objects: list[Any], **more: Any) -> dict[str, Any]:
     """Return a review that brings objects."""
     response = {"uid": "u", "convertedObjects": objects, "result": {"status": "Success"}, **more}
@@ -48,10 +59,7 @@ def answered(objects: list[Any], **more: Any) -> dict[str, Any]:
 @given(OBJECTS, st.sampled_from(WRITERS), VALUES)
 def test_whatever_is_in_the_objects(objects: list[Any], write: Any, more: Any) -> None:
     raw = write(answered(objects, more=more))
-    assert (
-        list(review.converted_objects("v1", "u", needs(len(objects)), raw))
-        == json.loads(raw)["response"]["convertedObjects"]
-    )
+    assert read(needs(len(objects)), raw) == json.loads(raw)["response"]["convertedObjects"]
 
 
 @pytest.mark.parametrize("write", WRITERS[:2])
@@ -100,12 +108,23 @@ def test_what_cannot_be_told_apart_by_looking(raw: bytes) -> None:
 def test_a_fault_is_one_of_the_whole_answer(old: bytes, new: bytes, error: str) -> None:
     raw = orjson.dumps(answered([{**TYPE, "spec": {"n": number}} for number in range(4)])).replace(old, new)
     with pytest.raises(ConversionError) as failed:
-        list(review.converted_objects("v1", "u", needs(4), raw))
+        read(needs(4), raw)
     assert str(failed.value).endswith(error)
     assert str(failed.value).startswith("conversion webhook for example.com/v1, Kind=Widget failed: ")
 
 
 def test_what_only_the_slow_decoder_reads() -> None:
     raw = orjson.dumps(answered([{**TYPE, "spec": f"n{number}"} for number in range(4)])).replace(b"n1", b"\xff")
-    found = list(review.converted_objects("v1", "u", needs(4), raw))
+    found = read(needs(4), raw)
     assert [it["spec"] for it in found] == ["n0", "\ufffd", "n2", "n3"]
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_the_texts_of_all_objects_are_found_in_one_pass(write: Any) -> None:
+    objects = [{"a": [1, "]"]}, {}, [], "x,y", 7]
+    raw = write(answered(objects))
+    texts = pieces.texts_of(raw)
+    assert [json.loads(text) for text in texts] == objects
+    assert all(text.encode() in raw for text in texts)
+    assert pieces.texts_of(raw[: raw.index(b"x,y")]) == texts[:3]
+    assert pieces.texts_of(b'{"convertedObjects": []}') == pieces.texts_of(b"{}") == []

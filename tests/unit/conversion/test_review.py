@@ -61,10 +61,10 @@ def test_a_review() -> None:
 def test_answers(case: Case) -> None:
     raw = case["raw"].encode() if "raw" in case else orjson.dumps(case["answer"])
     if "objects" in case:
-        assert list(review.converted_objects(case.version, "u", [need(ASKED)], raw)) == case["objects"]
+        assert list(review.all_objects(case.version, "u", [need(ASKED)], raw)) == case["objects"]
         return
     with pytest.raises(ConversionError) as failed:
-        review.converted_objects(case.version, "u", [need(ASKED)], raw)
+        review.all_objects(case.version, "u", [need(ASKED)], raw)
     assert str(failed.value) == ABOUT + case.error
     assert failed.value.failure == (review.PARTIAL if " returned " in str(failed.value) else review.MALFORMED)
 

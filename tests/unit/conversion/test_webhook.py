@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -12,12 +13,14 @@ import pytest
 from apiext import limits
 from apiext.catalog.converted import NeedsConversion
 from apiext.catalog.served import ServedResource
+from apiext.conversion import pieces, review
 from apiext.conversion.review import CALL, INVALID_OBJECT, ConversionError
 from apiext.conversion.webhook import Converter
 from apiext.storage.store import Entry, Shown, held
 from apiext.webhooks.client import Client
+from apiext.webhooks.target import Target
 from tests.support.conversion_webhook import Webhook, answer, failed, fixtures, renamed, slowly, spoiled
-from tests.unit.catalog.samples import CLOSED, OPEN, resource, version, widget
+from tests.unit.catalog.samples import CLOSED, HOOK, OPEN, resource, version, widget
 
 running, hook = fixtures(answer(renamed))
 
@@ -302,6 +305,88 @@ async def test_a_stop_tells_those_who_wait(hook: Webhook) -> None:
         assert (await late).endswith("the server is stopping")
         assert (await _error(shown(converter, served(hook), entries(2)))).endswith("the server is stopping")
     await client.close()
+
+
+class Answering:
+    """A poster whose answer is what ``make`` makes of the objects asked about, as an answer to a review with a uid."""
+
+    def __init__(self, make: Callable[[str, list[dict[str, Any]]], bytes]) -> None:
+        self._make = make
+
+    async def post(self, target: Target, body: bytes, timeout: float, *, owner: str, most: int) -> bytes:
+        """Answer."""
+        asked = orjson.loads(body)["request"]
+        return self._make(asked["uid"], asked["objects"])
+
+
+def _success(uid: str, objects: list[Any]) -> bytes:
+    response = {"uid": uid, "convertedObjects": objects, "result": {"status": "Success"}}
+    return orjson.dumps({"kind": "ConversionReview", "apiVersion": "apiextensions.k8s.io/v1", "response": response})
+
+
+_LARGE = {"free": {"x": "y" * limits.OFF_LOOP}}
+_NO_KIND = {"spec": _LARGE}
+
+
+def _second_spoiled(uid: str, objects: list[dict[str, Any]]) -> bytes:
+    """Return objects of which one by itself is no JSON for the quick decoder."""
+    found = [{**one, "apiVersion": "example.com/v2", "spec": _LARGE} for one in objects]
+    return _success(uid, found).replace(b"yyyy", b"y\xffyy", 1)
+
+
+@pytest.mark.parametrize(
+    ("make", "works"),
+    [
+        (lambda uid, objects: b"{" * limits.OFF_LOOP, ["all_objects"]),
+        (lambda uid, objects: _success(uid, [_NO_KIND] * len(objects)), ["all_objects", "tell_apart"]),
+        (_second_spoiled, ["listed_objects", "__getitem__", "decode"]),
+    ],
+    ids=["no JSON", "without kinds", "read by the slow decoder"],
+)
+async def test_large_answers_are_read_in_threads(
+    make: Callable[[str, list[dict[str, Any]]], bytes], works: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, apart = threading.get_ident(), set()
+
+    def watched(of: Any, name: str) -> None:
+        work = getattr(of, name)
+
+        def noticed(*args: Any) -> Any:
+            if threading.get_ident() != here:
+                apart.add(name)
+            return work(*args)
+
+        monkeypatch.setattr(of, name, noticed)
+
+    for name in works:
+        watched(review if name.endswith("objects") else review.Answered, name)
+    of = resource(version("v1", CLOSED), version("v2", OPEN), conversion=HOOK)
+    async with asyncio.TaskGroup() as group:
+        converter = Converter(Answering(make))
+        converter.start(group)
+        (outcome,) = await asyncio.gather(shown(converter, of, entries(3)), return_exceptions=True)
+        await converter.stop()
+    assert isinstance(outcome, ConversionError) == (make is not _second_spoiled), outcome
+    assert apart == {*works}
+
+
+async def test_the_texts_of_objects_without_a_kind_are_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[int] = []
+    texts_of = pieces.texts_of
+
+    def counted(raw: bytes) -> list[str]:
+        looked.append(len(raw))
+        return texts_of(raw)
+
+    monkeypatch.setattr(pieces, "texts_of", counted)
+    of = resource(version("v1", CLOSED), version("v2", OPEN), conversion=HOOK)
+    async with asyncio.TaskGroup() as group:
+        converter = Converter(Answering(lambda uid, objects: _success(uid, [{"n": one} for one in range(50)])))
+        converter.start(group)
+        with pytest.raises(ConversionError, match=r"at index 0: Object 'Kind' is missing in '\{\"n\":0\}'$"):
+            await shown(converter, of, entries(50))
+        await converter.stop()
+    assert len(looked) == 1
 
 
 async def _error(work: Any) -> str:

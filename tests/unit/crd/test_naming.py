@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 
 from apiext.crd.conditions import find, is_true, same_condition, with_condition, with_status, without_condition
-from apiext.crd.definition import from_document, names_of
+from apiext.crd.definition import Names, from_document, names_of
 from apiext.crd.naming import decide_names
 from tests.support.cases import Case, case_name, load
+from tests.support.waiting import prompt
 
 pytestmark = pytest.mark.rows("CND-001", "CND-002", "CND-003", "CND-004")
 
@@ -53,6 +55,41 @@ def test_categories_never_conflict() -> None:
     naming = decide_names(definitions[1], definitions)
     assert naming.accepted.categories == ("all",)
     assert naming.names_condition["status"] == "True"
+
+
+def test_short_names_are_compared_in_time_that_grows_with_their_number() -> None:
+    document = _definition("a a - A AList", "a a - A AList")
+    for place, last in ((document["spec"]["names"], ["more"]), (document["status"]["acceptedNames"], [])):
+        place["shortNames"] = [*(f"s{number}" for number in range(30_000)), *last]
+    asking = from_document(document)
+    began = time.process_time()
+    naming = decide_names(asking, [asking])
+    prompt(time.process_time() - began, 0.5)  # each looked for among all takes ten times as long
+    assert naming.accepted.short_names[-1] == "more"
+
+
+@pytest.mark.parametrize("wrong", [1, True, ["a"], {}, [], [1]], ids=str)
+@pytest.mark.parametrize("place", ["kind", "plural", "singular", "listKind"])
+def test_names_of_other_types_are_none(place: str, wrong: Any) -> None:
+    for part in ("acceptedNames", "names"):
+        document = _definition("a a - A AList", "a a - A AList")
+        (document["spec"] if part == "names" else document["status"])[part][place] = wrong
+        with pytest.raises(TypeError, match=" in the place of a text"):
+            from_document(document)
+
+
+@pytest.mark.parametrize("wrong", [{"shortNames": 1}, {"shortNames": "ab"}, {"categories": [1]}, [], 1, "x"], ids=str)
+def test_lists_of_names_and_all_names_of_other_types_are_none(wrong: Any) -> None:
+    document = _definition("a a - A AList", "a a - A AList")
+    document["spec"]["names"] = {**document["spec"]["names"], **wrong} if isinstance(wrong, dict) else wrong
+    with pytest.raises(TypeError, match=" in the place of "):
+        from_document(document)
+
+
+def test_what_is_null_of_names_is_not_there() -> None:
+    nulls = {"plural": None, "singular": None, "kind": None, "listKind": None, "categories": None, "shortNames": [None]}
+    assert names_of(nulls) == Names(short_names=("",))
+    assert names_of(None) == Names()
 
 
 def test_accepted_names_as_the_status_shows_them() -> None:

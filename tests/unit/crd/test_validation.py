@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from apiext import limits
 from apiext.crd import validation
 from apiext.crd.decoding import decode_v1beta1
 from apiext.crd.definition import ESTABLISHED
+from apiext.crd.rules_of_conversion import address_errors
+from apiext.crd.rules_of_parts import stored_version_errors
 from tests.support.cases import Case, case_name, load
 from tests.unit.crd.samples import BASE, changed, definition, expected, texts
 
@@ -44,6 +47,27 @@ def test_a_status_write_is_judged_by_its_accepted_names_only() -> None:
     assert texts(validation.validate_status(new, old)) == expected(
         ['status.acceptedNames.plural: Invalid value: "A B": <dns1035>']
     )
+
+
+def test_a_path_of_slashes_is_shown_no_more_often_than_an_answer_does() -> None:
+    service = {"name": "s", "namespace": "n", "path": "/" * 20_000}
+    found = list(address_errors({"service": service}, "client"))
+    shown = f'client.service.path: Invalid value: "{service["path"]}"'
+    assert [str(error) for error in found[:2]] == [f"{shown}: segment[{index}] may not be empty" for index in (0, 1)]
+    assert sum(len(error.body) for error in found) < 2 * limits.MAX_FIELD_ERROR_BYTES
+    found = list(address_errors({"service": {**service, "path": "/" * 3_000}}, "client"))
+    assert len(found) < limits.MAX_FIELD_ERRORS
+    assert len(list(address_errors({"service": {**service, "path": "/" * 300}}, "client"))) == 299
+
+
+def test_stored_versions_are_shown_no_more_often_than_an_answer_does() -> None:
+    versions = [{"name": f"v{number}", "storage": True} for number in range(3_000)]
+    stored = [f"x{number}" for number in range(3_000)]
+    found = [str(error) for error in stored_version_errors(stored, versions, "s")]
+    assert found[0].endswith(": must have the storage version v0")
+    assert len(found[-1]) < 500
+    assert sum(len(error) for error in found if "must have" in error) < 2 * limits.MAX_FIELD_ERROR_BYTES
+    assert sum("must have" in str(error) for error in stored_version_errors(["x"], versions, "s")) == 1_000
 
 
 @pytest.mark.rows("B1-004")

@@ -266,6 +266,14 @@ def test_numbers_in_keys_run_over_as_in_go() -> None:
     assert places == sorted(places)
 
 
+def test_long_numbers_in_keys_are_looked_at_once() -> None:
+    keys = [f"{'1' * 40_000}x{end}a" for end in "01"]
+    began = time.process_time()
+    text = encode_yaml(dict.fromkeys(reversed(keys), 1)).decode()
+    prompt(time.process_time() - began, 1)  # the digits looked at from each of them on take ten times as long
+    assert text.index("x0a") < text.index("x1a")
+
+
 def test_kinds_of_values_have_their_names() -> None:
     values = ({}, [], "x", 1, 1.5, True, None)
     assert [json_kind(value) for value in values] == ["object", "array", "string", "number", "number", "bool", "null"]

@@ -170,6 +170,12 @@ def test_a_plain_name_is_right_everywhere(text: str) -> None:
         assert syntax.qualified_name(text) == syntax.label_value(text) == []
 
 
+def test_managers_of_characters_that_do_not_print_are_told_of_as_far_as_an_answer_goes() -> None:
+    entry = {"manager": "\1" * 100, "operation": "Update", "fieldsType": "FieldsV1"}
+    found = objectmeta.validate({"name": "a", "managedFields": [entry] * 100}, False)
+    assert limits.MAX_FIELD_ERRORS <= len(found) < limits.MAX_FIELD_ERRORS + 100
+
+
 SCALARS = st.none() | st.booleans() | st.integers(-5, 5) | st.sampled_from(["", "a", "2020-01-01T00:00:00Z", "x.io/y"])
 ANY = st.recursive(
     SCALARS,

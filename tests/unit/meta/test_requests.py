@@ -215,6 +215,16 @@ def test_write_options(name: str, query: dict[str, list[str]], apply: bool, erro
     assert str(options.kind) == f"{name}.meta.k8s.io"
 
 
+def test_a_manager_of_characters_that_do_not_print_is_quoted_no_more_often_than_an_answer_shows() -> None:
+    began = time.process_time()
+    found = WriteOptions.parse("CreateOptions", {"fieldManager": ["\1" * 5000]}).errors()
+    prompt(time.process_time() - began, 2)  # each error about each character, quoted by itself, takes half a minute
+    assert [str(error) for error in found[:1]] == ["fieldManager: Too long: may not be more than 128 bytes"]
+    assert found[2].body.endswith(": invalid character U+0001 (at position 1)")
+    assert sum(len(error.body) for error in found) < 2 * limits.MAX_FIELD_ERROR_BYTES
+    assert len(WriteOptions.parse("CreateOptions", {"fieldManager": ["\1" * 100]}).errors()) == 100
+
+
 @pytest.mark.rows("WRI-018", "WRI-019", "WRI-020")
 def test_delete_options_are_read_from_either_place() -> None:
     query = {

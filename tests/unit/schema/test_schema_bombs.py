@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from apiext import limits
+from apiext.schema import rules_of_schema
 from apiext.schema.compile import compile_schema
 from apiext.schema.definitions import definition_errors
 from apiext.schema.options import STRICT
 from apiext.schema.parse import parse
 from apiext.schema.report import Reporter
+from tests.support.waiting import prompt
 
 pytestmark = pytest.mark.rows("VAL-001", "SCH-014", "STR-010")
 SECOND = 1.0
@@ -65,6 +67,17 @@ def test_the_deepest_schema_allowed_works() -> None:
     schema = _nested((limits.MAX_SCHEMA_NESTING - 1) // 2, {"type": "string"})
     assert definition_errors(schema, "S") == []
     assert compile_schema(schema).normalize({"a": {"b": 1}}) == ["a.b"]
+
+
+def test_many_keys_of_lists_are_looked_up() -> None:
+    keys = [f"k{number}" for number in range(40_000)]
+    items = {"type": "object", "properties": {key: {"type": "string"} for key in keys}, "required": keys}
+    node = {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": keys, "items": items}
+    began = time.process_time()
+    found = rules_of_schema.map_key_errors({**node, "items": {**items, "required": keys[:-1]}}, "S")
+    prompt(time.process_time() - began, 0.5)  # looked for in the list they take ten times as long
+    assert rules_of_schema.map_key_errors(node, "S") == []
+    assert [error.field for error in found] == [f"S.items.properties[{keys[-1]}].default"]
 
 
 def test_many_errors_are_cut() -> None:

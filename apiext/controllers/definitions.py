@@ -246,6 +246,8 @@ def _hash(spec: bytes) -> str:
 
 def _read(entry: Entry, document: Any) -> Facts:
     spec = document["spec"]
+    if not isinstance(spec, dict):
+        raise TypeError("its spec is no object")
     text = orjson.dumps(spec, option=orjson.OPT_SORT_KEYS)
     place = slice(0)
     if len(text) > limits.SPEC_SEARCHED:

@@ -127,7 +127,8 @@ def yaml_in_order(value: Any) -> str:
 def _dumped(value: Any, width: int) -> str:
     text = yaml.dump(value, Dumper=_Dumper, default_flow_style=False, allow_unicode=True, width=width, sort_keys=False)
     assert isinstance(text, str)
-    return text.removesuffix("...\n")  # a mark after a text that ends with empty lines, and after a plain one
+    # a mark after a text that ends with empty lines, and after a plain one; dots of a text itself are indented
+    return text[:-4] if text.endswith("\n...\n") else text
 
 
 class _Odd:

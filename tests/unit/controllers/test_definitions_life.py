@@ -443,16 +443,23 @@ async def test_a_value_that_is_no_definition_disturbs_nobody(caplog: pytest.LogC
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"acceptedNames": {"kind": 1}}, {"acceptedNames": {"kind": []}}, {"conditions": [{"type": []}]}],
+    [
+        {"status": {"acceptedNames": {"kind": 1}}},
+        {"status": {"acceptedNames": {"kind": []}}},
+        {"status": {"conditions": [{"type": []}]}},
+        {"spec": "x"},
+        {"spec": ["names", "group"]},
+    ],
     ids=str,
 )
 async def test_a_definition_of_wrong_types_does_not_hold_up_its_group(
     wrong: Document, caplog: pytest.LogCaptureFixture
 ) -> None:
     etcd = FakeEtcd()
-    odd = {**crd(), "status": wrong}
+    odd = crd()
     odd["metadata"]["name"] = "odd.example.com"
     odd["spec"]["names"] = {"plural": "odd", "singular": "odd", "kind": "Odd", "listKind": "OddList"}
+    odd |= wrong
     etcd.put(f"{PREFIX}/apiextensions.k8s.io/customresourcedefinitions/odd.example.com", orjson.dumps(odd))
     async with server(etcd) as one:
         await one.define(crd())

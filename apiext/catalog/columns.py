@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from apiext import limits
 from apiext.catalog.served import Column
 from apiext.documents import jsonpath
 from apiext.documents.document import View
@@ -64,21 +65,23 @@ CREATED_AT = Column("Created At", "date", description=CREATED_DESCRIPTION, cell=
 def custom_columns(definitions: Iterable[View]) -> tuple[Column, ...]:
     """Return the columns of a version: the name, then its printer columns, or the age when it has none (TAB-002).
 
-    Columns from the first one with an unusable path on are left out (TAB-006).
+    Columns from the first one with an unusable path on are left out (TAB-006). What a row may take is divided among
+    those that search, so that no cell depends on its neighbours.
     """
-    columns = [NAME]
+    definitions, columns = list(definitions), [NAME]
+    searching = sum(not jsonpath.is_simple(definition.get("jsonPath") or "") for definition in definitions)
     for definition in definitions:
-        column = _column(definition)
+        column = _column(definition, limits.JSONPATH_WORK // max(1, searching))
         if column is None:
             return tuple(columns)
         columns.append(column)
     return (NAME, AGE) if len(columns) == 1 else tuple(columns)
 
 
-def _column(definition: View) -> Column | None:
+def _column(definition: View, work: int) -> Column | None:
     path = definition.get("jsonPath") or ""
     try:
-        find = jsonpath.compile(path)
+        find = jsonpath.compile(path, work)
     except ValueError:
         return None
     kind = definition.get("type") or ""

@@ -113,6 +113,8 @@ AWAITED_KINDS = 4_096  # kinds of owners noticed as soon as they are served; oth
 LAST_EVENTS = 2.0  # seconds that watches of a deleted definition have to be written their last events
 COMPILE_AT_ONCE = 16 * 1024  # bytes of a definition compiled while its change is being told
 OFF_LOOP = 16 * 1024  # bytes of a body or of an object from which it is normalised and judged in a thread
+ROW_INLINE = 128 * 1024  # bytes of an object from which its row of a Table is made in a thread
+ROW_SEARCHED = 32 * 1024  # the same, times the columns that search it, of which some take 0.4 us for each byte
 MEMBERS_INLINE = 1_000  # members of a document that is written on the loop; larger ones in a thread
 DECODE_OFF_LOOP = {  # bytes of a body that are decoded in a thread from here
     "application/json": 256 * 1024,

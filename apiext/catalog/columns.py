@@ -62,6 +62,19 @@ AGE = Column("Age", "date", description=CREATED_DESCRIPTION, cell=custom_age)
 CREATED_AT = Column("Created At", "date", description=CREATED_DESCRIPTION, cell=created_at)
 
 
+class Searching:
+    """A cell that takes the longer the larger the object is, since its path does more than to name fields."""
+
+    __slots__ = ("_cell",)
+
+    def __init__(self, cell: Callable[[View], Any]) -> None:
+        self._cell = cell
+
+    def __call__(self, document: View) -> Any:
+        """Return what is shown of a document."""
+        return self._cell(document)
+
+
 def custom_columns(definitions: Iterable[View]) -> tuple[Column, ...]:
     """Return the columns of a version: the name, then its printer columns, or the age when it has none (TAB-002).
 
@@ -91,11 +104,11 @@ def _column(definition: View, work: int) -> Column | None:
         format=definition.get("format") or "",
         description=definition.get("description") or f"Custom resource definition column (in JSONPath format): {path}",
         priority=definition.get("priority") or 0,
-        cell=_cell(find, kind),
+        cell=_cell(path, find, kind),
     )
 
 
-def _cell(find: Callable[[View], list[Any]], kind: str) -> Callable[[View], Any]:
+def _cell(path: str, find: Callable[[View], list[Any]], kind: str) -> Callable[[View], Any]:
     show: Callable[[Any], Any] = _CELLS.get(kind) or _nothing
 
     def cell(document: View) -> Any:
@@ -105,7 +118,7 @@ def _cell(find: Callable[[View], list[Any]], kind: str) -> Callable[[View], Any]
             return None
         return show(found[0]) if found else None
 
-    return cell
+    return cell if jsonpath.is_simple(path) else Searching(cell)
 
 
 def _nothing(value: Any) -> None:

@@ -111,6 +111,7 @@ PATH_NAME = 1_024  # characters of a client's name in the path of a fault; what 
 MAX_SCHEMA_NESTING = 240  # nested objects and lists of a schema document: walks are recursive, JSON writers end at 254
 AWAITED_KINDS = 4_096  # kinds of owners noticed as soon as they are served; others wait for the next look at everything
 LAST_EVENTS = 2.0  # seconds that watches of a deleted definition have to be written their last events
+DECODED_KEPT = 1.0  # seconds without use after which the definition that was decoded last is forgotten
 COMPILE_AT_ONCE = 16 * 1024  # bytes of a definition compiled while its change is being told
 OFF_LOOP = 16 * 1024  # bytes of a body or of an object from which it is normalised and judged in a thread
 ROW_INLINE = 128 * 1024  # bytes of an object from which its row of a Table is made in a thread

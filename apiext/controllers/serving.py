@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from apiext import limits
 from apiext.catalog.compile import compile_definition
+from apiext.catalog.schemas import Recent
 from apiext.catalog.served import TERMINATING_VERBS, LiveCatalog, ServedResource, ServedVersion
 from apiext.catalog.stored import Unreadable
 from apiext.controllers.definitions import Definitions, Facts, shape, streams, trusted
@@ -25,15 +26,16 @@ log = logging.getLogger(__name__)
 class _Source:
     """Where a compiled definition reads its schemas from: the bytes of a stored state with its content."""
 
-    __slots__ = ("_read", "raw")
+    __slots__ = ("_read", "_recent", "raw")
 
-    def __init__(self, raw: bytes, read: Callable[[bytes, int], View]) -> None:
+    def __init__(self, raw: bytes, read: Callable[[bytes, int], View], recent: Recent) -> None:
         self.raw = raw
         self._read = read
+        self._recent = recent
 
     def __call__(self) -> View:
         """Return the definition in its v1 form."""
-        return self._read(self.raw, 0)
+        return self._recent.decoded(self.raw, self._read)
 
 
 class _Compiled:
@@ -65,6 +67,7 @@ class Serving:
         self._definitions = definitions
         self._guards = guards
         self._compiled: dict[str, _Compiled] = {}
+        self._recent = Recent()
         self._builtin: set[tuple[str, str]] = set()  # groups and versions of built-in kinds
         self._loop = Loop("serving", self.reconcile, width=8)
         self._pending: set[str] = set()  # names not looked at since the start
@@ -82,6 +85,7 @@ class Serving:
 
     def start(self, group: asyncio.TaskGroup) -> None:
         """Follow definitions and guards, and serve everything stored; both collections are ready and fresh."""
+        self._recent.start()
         self._pending = set(self._definitions.names())
         self._definitions.collection.subscribe(self._changed)
         self._guards.collection.subscribe(self._changed)
@@ -241,7 +245,7 @@ class Serving:
         resource = self._definitions.collection.resource
         served = self._live.current.lookup(resource.group, "v1", resource.resource)
         assert served is not None
-        source = _Source(entry.raw, served.decode)
+        source = _Source(entry.raw, served.decode, self._recent)
         # A guard that fits was written after a server had decoded this definition in full: no need to do so again.
         known = not self.synced() and self._guards.matching(facts) is not None
         document = (known and trusted(entry.raw)) or source()

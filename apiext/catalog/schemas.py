@@ -1,6 +1,5 @@
 """Schemas of versions: read from the definition and compiled when first used, since most are never used."""
 
-import asyncio
 from collections.abc import Callable
 
 from apiext import limits
@@ -14,54 +13,6 @@ Schema = Callable[[], View | None]
 def schema_from(definition: Callable[[], View], version: str) -> Schema:
     """Return a function that reads a version's schema from its definition, which nobody has to keep."""
     return lambda: schema_of(definition(), version)
-
-
-class Recent:
-    """The definition of several versions that was decoded last, for a moment: they are mostly used one after the other.
-
-    Safe in threads: two of them at worst decode twice.
-    """
-
-    __slots__ = ("_kept", "_loop", "_used", "_watched")
-
-    def __init__(self) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._kept: tuple[bytes, View] | None = None
-        self._used = self._watched = False
-
-    def start(self) -> None:
-        """Keep definitions from now on, until the running loop finds that they were not used for a while."""
-        self._loop = asyncio.get_running_loop()
-
-    def decoded(self, raw: bytes, read: Callable[[bytes, int], View]) -> View:
-        """Return the definition in its v1 form; ``read`` decodes what is not there."""
-        kept = self._kept
-        if kept is not None and kept[0] == raw:
-            self._used = True
-            return kept[1]
-        document = read(raw, 0)
-        if self._loop is not None and len((document.get("spec") or {}).get("versions") or ()) > 1:
-            self._keep(self._loop, raw, document)
-        return document
-
-    def _keep(self, loop: asyncio.AbstractEventLoop, raw: bytes, document: View) -> None:
-        self._kept, self._used = (raw, document), True
-        try:
-            loop.call_soon_threadsafe(self._watch, loop)
-        except RuntimeError:  # the loop is closed: the server has ended
-            self._kept = None
-
-    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        if not self._watched:
-            self._watched = True
-            loop.call_later(limits.DECODED_KEPT, self._look, loop)
-
-    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        if self._used:
-            self._used = False
-            loop.call_later(limits.DECODED_KEPT, self._look, loop)
-        else:
-            self._kept, self._watched = None, False
 
 
 class LazySchema:

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from apiext import limits
 from apiext.catalog.compile import compile_definition
-from apiext.catalog.schemas import Recent
 from apiext.catalog.served import TERMINATING_VERBS, LiveCatalog, ServedResource, ServedVersion
 from apiext.catalog.stored import Unreadable
 from apiext.controllers.definitions import Definitions, Facts, shape, streams, trusted
@@ -21,6 +20,54 @@ from apiext.storage.history import Change
 from apiext.storage.store import Entry, Guard, NotReady, StoreError, Unavailable
 
 log = logging.getLogger(__name__)
+
+
+class Recent:
+    """The definition of several versions that was decoded last, for a moment: they are mostly used one after the other.
+
+    Safe in threads: two of them at worst decode twice.
+    """
+
+    __slots__ = ("_kept", "_loop", "_used", "_watched")
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._kept: tuple[bytes, View] | None = None
+        self._used = self._watched = False
+
+    def start(self) -> None:
+        """Keep definitions from now on, until the running loop finds that they were not used for a while."""
+        self._loop = asyncio.get_running_loop()
+
+    def decoded(self, raw: bytes, read: Callable[[bytes, int], View]) -> View:
+        """Return the definition in its v1 form; ``read`` decodes what is not there."""
+        kept = self._kept
+        if kept is not None and kept[0] == raw:
+            self._used = True
+            return kept[1]
+        document = read(raw, 0)
+        if self._loop is not None and len((document.get("spec") or {}).get("versions") or ()) > 1:
+            self._keep(self._loop, raw, document)
+        return document
+
+    def _keep(self, loop: asyncio.AbstractEventLoop, raw: bytes, document: View) -> None:
+        self._kept, self._used = (raw, document), True
+        try:
+            loop.call_soon_threadsafe(self._watch, loop)
+        except RuntimeError:  # the loop is closed: the server has ended
+            self._kept = None
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        if not self._watched:
+            self._watched = True
+            loop.call_later(limits.DECODED_KEPT, self._look, loop)
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._used:
+            self._used = False
+            loop.call_later(limits.DECODED_KEPT, self._look, loop)
+        else:
+            self._kept, self._watched = None, False
 
 
 class _Source:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from apiext import limits
-from apiext.catalog.schemas import Recent
+from apiext.controllers.serving import Recent
 
 
 class Document(dict[str, Any]):

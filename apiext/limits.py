@@ -113,8 +113,11 @@ PATH_NAME = 1_024  # characters of a client's name in the path of a fault; what 
 MAX_SCHEMA_NESTING = 240  # nested objects and lists of a schema document: walks are recursive, JSON writers end at 254
 AWAITED_KINDS = 4_096  # kinds of owners noticed as soon as they are served; others wait for the next look at everything
 LAST_EVENTS = 2.0  # seconds that watches of a deleted definition have to be written their last events
+DECODED_KEPT = 1.0  # seconds without use after which the definition that was decoded last is forgotten
 COMPILE_AT_ONCE = 16 * 1024  # bytes of a definition compiled while its change is being told
 OFF_LOOP = 16 * 1024  # bytes of a body or of an object from which it is normalised and judged in a thread
+ROW_INLINE = 128 * 1024  # bytes of an object from which its row of a Table is made in a thread
+ROW_SEARCHED = 32 * 1024  # the same, times the columns that search it, of which some take 0.4 us for each byte
 MEMBERS_INLINE = 1_000  # members of a document that is written on the loop; larger ones in a thread
 DECODE_OFF_LOOP = {  # bytes of a body that are decoded in a thread from here
     "application/json": 256 * 1024,
@@ -301,6 +304,7 @@ SEALED_AT_ONCE = 64 * 1024  # bytes encrypted while no other thread can run
 ADDRESS_TRIES = 64  # addresses or ports tried by chance before they are looked through in order
 WEBHOOK_READ = 256 * 1024  # bytes of a webhook's answer that are read at a time
 JSONPATH_VALUES = 100_000  # values of one step of a path: recursive descents multiply
+JSONPATH_WORK = 2_000_000  # values that the paths of one row of a Table look at together: 0.3 s
 TIME_TEXT = 40  # characters of a time that is remembered
 
 # --- tools ---

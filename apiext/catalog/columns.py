@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from apiext import limits
 from apiext.catalog.served import Column
 from apiext.documents import jsonpath
 from apiext.documents.document import View
@@ -61,24 +62,39 @@ AGE = Column("Age", "date", description=CREATED_DESCRIPTION, cell=custom_age)
 CREATED_AT = Column("Created At", "date", description=CREATED_DESCRIPTION, cell=created_at)
 
 
+class Searching:
+    """A cell that takes the longer the larger the object is, since its path does more than to name fields."""
+
+    __slots__ = ("_cell",)
+
+    def __init__(self, cell: Callable[[View], Any]) -> None:
+        self._cell = cell
+
+    def __call__(self, document: View) -> Any:
+        """Return what is shown of a document."""
+        return self._cell(document)
+
+
 def custom_columns(definitions: Iterable[View]) -> tuple[Column, ...]:
     """Return the columns of a version: the name, then its printer columns, or the age when it has none (TAB-002).
 
-    Columns from the first one with an unusable path on are left out (TAB-006).
+    Columns from the first one with an unusable path on are left out (TAB-006). What a row may take is divided among
+    those that search, so that no cell depends on its neighbours.
     """
-    columns = [NAME]
+    definitions, columns = list(definitions), [NAME]
+    searching = sum(not jsonpath.is_simple(definition.get("jsonPath") or "") for definition in definitions)
     for definition in definitions:
-        column = _column(definition)
+        column = _column(definition, limits.JSONPATH_WORK // max(1, searching))
         if column is None:
             return tuple(columns)
         columns.append(column)
     return (NAME, AGE) if len(columns) == 1 else tuple(columns)
 
 
-def _column(definition: View) -> Column | None:
+def _column(definition: View, work: int) -> Column | None:
     path = definition.get("jsonPath") or ""
     try:
-        find = jsonpath.compile(path)
+        find = jsonpath.compile(path, work)
     except ValueError:
         return None
     kind = definition.get("type") or ""
@@ -88,11 +104,11 @@ def _column(definition: View) -> Column | None:
         format=definition.get("format") or "",
         description=definition.get("description") or f"Custom resource definition column (in JSONPath format): {path}",
         priority=definition.get("priority") or 0,
-        cell=_cell(find, kind),
+        cell=_cell(path, find, kind),
     )
 
 
-def _cell(find: Callable[[View], list[Any]], kind: str) -> Callable[[View], Any]:
+def _cell(path: str, find: Callable[[View], list[Any]], kind: str) -> Callable[[View], Any]:
     show: Callable[[Any], Any] = _CELLS.get(kind) or _nothing
 
     def cell(document: View) -> Any:
@@ -102,7 +118,7 @@ def _cell(find: Callable[[View], list[Any]], kind: str) -> Callable[[View], Any]
             return None
         return show(found[0]) if found else None
 
-    return cell
+    return cell if jsonpath.is_simple(path) else Searching(cell)
 
 
 def _nothing(value: Any) -> None:

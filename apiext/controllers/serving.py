@@ -22,18 +22,67 @@ from apiext.storage.store import Entry, Guard, NotReady, StoreError, Unavailable
 log = logging.getLogger(__name__)
 
 
+class Recent:
+    """The definition of several versions that was decoded last, for a moment: they are mostly used one after the other.
+
+    Safe in threads: two of them at worst decode twice.
+    """
+
+    __slots__ = ("_kept", "_loop", "_used", "_watched")
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._kept: tuple[bytes, View] | None = None
+        self._used = self._watched = False
+
+    def start(self) -> None:
+        """Keep definitions from now on, until the running loop finds that they were not used for a while."""
+        self._loop = asyncio.get_running_loop()
+
+    def decoded(self, raw: bytes, read: Callable[[bytes, int], View]) -> View:
+        """Return the definition in its v1 form; ``read`` decodes what is not there."""
+        kept = self._kept
+        if kept is not None and kept[0] == raw:
+            self._used = True
+            return kept[1]
+        document = read(raw, 0)
+        if self._loop is not None and len((document.get("spec") or {}).get("versions") or ()) > 1:
+            self._keep(self._loop, raw, document)
+        return document
+
+    def _keep(self, loop: asyncio.AbstractEventLoop, raw: bytes, document: View) -> None:
+        self._kept, self._used = (raw, document), True
+        try:
+            loop.call_soon_threadsafe(self._watch, loop)
+        except RuntimeError:  # the loop is closed: the server has ended
+            self._kept = None
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        if not self._watched:
+            self._watched = True
+            loop.call_later(limits.DECODED_KEPT, self._look, loop)
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._used:
+            self._used = False
+            loop.call_later(limits.DECODED_KEPT, self._look, loop)
+        else:
+            self._kept, self._watched = None, False
+
+
 class _Source:
     """Where a compiled definition reads its schemas from: the bytes of a stored state with its content."""
 
-    __slots__ = ("_read", "raw")
+    __slots__ = ("_read", "_recent", "raw")
 
-    def __init__(self, raw: bytes, read: Callable[[bytes, int], View]) -> None:
+    def __init__(self, raw: bytes, read: Callable[[bytes, int], View], recent: Recent) -> None:
         self.raw = raw
         self._read = read
+        self._recent = recent
 
     def __call__(self) -> View:
         """Return the definition in its v1 form."""
-        return self._read(self.raw, 0)
+        return self._recent.decoded(self.raw, self._read)
 
 
 class _Compiled:
@@ -65,6 +114,7 @@ class Serving:
         self._definitions = definitions
         self._guards = guards
         self._compiled: dict[str, _Compiled] = {}
+        self._recent = Recent()
         self._builtin: set[tuple[str, str]] = set()  # groups and versions of built-in kinds
         self._loop = Loop("serving", self.reconcile, width=8)
         self._pending: set[str] = set()  # names not looked at since the start
@@ -82,6 +132,7 @@ class Serving:
 
     def start(self, group: asyncio.TaskGroup) -> None:
         """Follow definitions and guards, and serve everything stored; both collections are ready and fresh."""
+        self._recent.start()
         self._pending = set(self._definitions.names())
         self._definitions.collection.subscribe(self._changed)
         self._guards.collection.subscribe(self._changed)
@@ -241,7 +292,7 @@ class Serving:
         resource = self._definitions.collection.resource
         served = self._live.current.lookup(resource.group, "v1", resource.resource)
         assert served is not None
-        source = _Source(entry.raw, served.decode)
+        source = _Source(entry.raw, served.decode, self._recent)
         # A guard that fits was written after a server had decoded this definition in full: no need to do so again.
         known = not self.synced() and self._guards.matching(facts) is not None
         document = (known and trusted(entry.raw)) or source()

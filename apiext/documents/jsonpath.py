@@ -9,7 +9,8 @@ from apiext import limits
 from apiext.documents.document import View
 
 Find = Callable[[View], list[Any]]
-Step = Callable[[list[Any]], list[Any]]
+Left = list[int]  # the values that may still be looked at, as the one item
+Step = Callable[[list[Any], Left], list[Any]]
 
 _SIMPLE = re.compile(r"(?:\.[A-Za-z0-9_/-]+)+\Z")
 _QUOTED_KEY = re.compile(r"'([^']*)'\Z")
@@ -41,19 +42,29 @@ class _NoResult(Exception):
         self.kept = kept
 
 
-def compile(path: str) -> Find:
+class _TooMuch(Exception):
+    """Finding takes too long, or finds too much; the path then finds nothing."""
+
+
+def is_simple(path: str) -> bool:
+    """Tell whether a path does nothing but name fields, so that finding takes the same in every document."""
+    return _SIMPLE.match(path) is not None
+
+
+def compile(path: str, work: int = limits.JSONPATH_WORK) -> Find:
     """Return a function that finds the values of a path like ``.spec.items[0].name`` in a document.
 
-    Raises JSONPathError. What upstream calls an error while finding (an index out of bounds) finds nothing.
+    ``work`` is how many values its steps may look at. Raises JSONPathError. What upstream calls an error while finding
+    (an index out of bounds) finds nothing, and so does what takes more work.
     """
-    if _SIMPLE.match(path):
+    if is_simple(path):
         return _simple(path.split(".")[1:])
     steps = list(_Parser(path).steps())
 
     def find(document: View) -> list[Any]:
         try:
-            return _run(steps, [document])
-        except _NoResult:
+            return _run(steps, [document], [work])
+        except (_NoResult, _TooMuch):
             return []
 
     return find
@@ -73,12 +84,26 @@ def _simple(names: Sequence[str]) -> Find:
     return find
 
 
-def _run(steps: Sequence[Step], values: list[Any]) -> list[Any]:
+def _run(steps: Sequence[Step], values: list[Any], left: Left) -> list[Any]:
     for step in steps:
-        values = step(values)
-        if len(values) > limits.JSONPATH_VALUES:
-            raise _NoResult
+        values = step(values, left)
+        size = len(values)
+        left[0] -= size + 1
+        if size > limits.JSONPATH_VALUES or left[0] < 0:
+            raise _TooMuch
     return values
+
+
+def _spend(left: Left, count: int) -> None:
+    left[0] -= count
+    if left[0] < 0:
+        raise _TooMuch
+
+
+def _bounded(found: list[Any]) -> None:
+    """Stop a step that finds too much before it has found all: its values multiply."""
+    if len(found) > limits.JSONPATH_VALUES:
+        raise _TooMuch
 
 
 class _Parser:
@@ -200,29 +225,30 @@ def _condition(text: str) -> Step:
 
 
 def _named(name: str) -> Step:
-    def step(values: list[Any]) -> list[Any]:
+    def step(values: list[Any], left: Left) -> list[Any]:
         return [value[name] for value in values if isinstance(value, dict) and name in value]
 
     return step
 
 
 def _constant(value: Any) -> Step:
-    return lambda _: [value]
+    return lambda _, __: [value]
 
 
 def _for_each(value: Any) -> Step:
-    return lambda values: [value] * len(values)
+    return lambda values, _: [value] * len(values)
 
 
-def _unknown(values: list[Any]) -> list[Any]:
+def _unknown(values: list[Any], left: Left) -> list[Any]:
     """Fail as upstream does at a word that it does not know: when it runs, not when it is read."""
     raise _NoResult(bool(values))
 
 
-def _all(values: list[Any]) -> list[Any]:
+def _all(values: list[Any], left: Left) -> list[Any]:
     found: list[Any] = []
     for value in values:
         found += _children(value)
+        _bounded(found)
     return found
 
 
@@ -232,7 +258,7 @@ def _children(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _descend(values: list[Any]) -> list[Any]:
+def _descend(values: list[Any], left: Left) -> list[Any]:
     """Return the containers among the values and below them, parents first.
 
     A text contains its bytes, as Go has it: it is found where it is a value, and where nothing else is asked of it.
@@ -244,14 +270,23 @@ def _descend(values: list[Any]) -> list[Any]:
         children = _children(value)
         if children or (value and isinstance(value, str)):
             found.append(value)
+            left[0] -= len(children)
             waiting += children[::-1]
-        if len(found) > limits.JSONPATH_VALUES:
-            raise _NoResult
+            if len(found) > limits.JSONPATH_VALUES or left[0] < 0:
+                raise _TooMuch
     return found
 
 
 def _union(paths: Sequence[Sequence[Step]]) -> Step:
-    return lambda values: [found for steps in paths for found in _run(steps, values)]
+    def step(values: list[Any], left: Left) -> list[Any]:
+        found: list[Any] = []
+        for steps in paths:
+            _spend(left, len(values))
+            found += _run(steps, values, left)
+            _bounded(found)
+        return found
+
+    return step
 
 
 def _lists(values: list[Any], *, nulls: bool = False) -> Iterator[list[Any]]:
@@ -282,7 +317,7 @@ def _bound(text: str) -> int | None:
 
 
 def _element(index: int) -> Step:
-    def step(values: list[Any]) -> list[Any]:
+    def step(values: list[Any], left: Left) -> list[Any]:
         found = []
         for items in _lists(values):
             if not -len(items) <= index < len(items):
@@ -294,7 +329,7 @@ def _element(index: int) -> Step:
 
 
 def _slice(start: int, stop: int | None, stride: int | None) -> Step:
-    def step(values: list[Any]) -> list[Any]:
+    def step(values: list[Any], left: Left) -> list[Any]:
         found: list[Any] = []
         for items in _lists(values):
             size = len(items)
@@ -305,27 +340,36 @@ def _slice(start: int, stop: int | None, stride: int | None) -> Step:
             if not 0 <= low < size or not 0 <= high <= size or low > high or (stride is not None and stride <= 0):
                 raise _NoResult
             found += items[low : high : stride or 1]
+            _bounded(found)
         return found
 
     return step
 
 
 def _having(steps: Sequence[Step]) -> Step:
-    def exists(item: Any) -> bool:
+    def exists(item: Any, left: Left) -> bool:
         try:
-            return bool(_run(steps, [item]))
+            return bool(_run(steps, [item], left))
         except _NoResult as failed:
             return failed.kept
 
-    return lambda values: [item for items in _lists(values, nulls=True) for item in items if exists(item)]
+    def step(values: list[Any], left: Left) -> list[Any]:
+        found: list[Any] = []
+        for items in _lists(values, nulls=True):
+            _spend(left, len(items))
+            found += [item for item in items if exists(item, left)]
+            _bounded(found)
+        return found
+
+    return step
 
 
 def _comparing(left: Sequence[Step], compare: Callable[[Any, Any], bool] | None, right: Sequence[Step]) -> Step:
     """Return the step that keeps the items of lists that compare so; without a ``compare`` it fails at the first."""
 
-    def passes(item: Any, found: list[Any]) -> bool:
-        lefts = _side(left, item)
-        rights = _side(right, item) if lefts else []
+    def passes(item: Any, found: list[Any], work: Left) -> bool:
+        lefts = _side(left, item, work)
+        rights = _side(right, item, work) if lefts else []
         if not lefts or not rights:
             return False
         one, other = lefts[0], rights[0]
@@ -335,21 +379,23 @@ def _comparing(left: Sequence[Step], compare: Callable[[Any, Any], bool] | None,
             raise _NoResult(bool(found))
         return compare(one, other)
 
-    def step(values: list[Any]) -> list[Any]:
+    def step(values: list[Any], work: Left) -> list[Any]:
         found: list[Any] = []
         for items in _lists(values, nulls=True):
+            _spend(work, len(items))
             for item in items:
-                if passes(item, found):
+                if passes(item, found, work):
                     found.append(item)
+            _bounded(found)
         return found
 
     return step
 
 
-def _side(steps: Sequence[Step], item: Any) -> list[Any]:
+def _side(steps: Sequence[Step], item: Any, left: Left) -> list[Any]:
     """Return the one value of a side of a comparison, if there is one; a second is a failure."""
     try:
-        found = _run(steps, [item])
+        found = _run(steps, [item], left)
     except _NoResult:
         raise _NoResult from None
     if len(found) > 1:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import orjson
 
 from apiext import limits
-from apiext.catalog.columns import OF_METADATA
+from apiext.catalog.columns import OF_METADATA, Searching
 from apiext.catalog.served import ServedVersion
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import encode, encode_in_order, encode_yaml, pretty
@@ -29,11 +29,12 @@ from apiext.http.representations import (
     written,
 )
 from apiext.storage.segments import Segments
-from apiext.storage.store import Entry
+from apiext.storage.store import Entry, Viewer
 from apiext.turn import Turn
 from apiext.verbs.call import Page
 
 MakeItem = Callable[[Entry], bytes]
+MakeRow = Callable[[bytes, int], bytes]
 MakeFrame = Callable[[Subject, Page], "Frame"]
 _WITHOUT_FLOATS = frozenset((str, int, bool, type(None)))  # cells that are written as they are
 
@@ -45,6 +46,16 @@ class Frame(NamedTuple):
     separator: bytes
     tail: bytes
     empty: bytes
+
+
+class _Long(Exception):
+    """An item that takes long: ``make`` makes those of so many bytes of their view and revision, in a thread."""
+
+    def __init__(self, entry: Entry, view: bytes, make: MakeRow, size: int) -> None:
+        self.entry = entry
+        self.view = view
+        self.make = make
+        self.size = size
 
 
 async def reply(subject: Subject, page: Page) -> Reply:
@@ -65,18 +76,45 @@ async def reply(subject: Subject, page: Page) -> Reply:
     make_frame, maker = make
     finish = FINISHED.get((wanted.encoding, wanted.kind, wanted.pretty))
     frame = make_frame(subject, page)
-    pieces = await joined(entries, maker(subject), frame.separator, finish)
+    pieces = await joined(entries, maker(subject), frame.separator, subject.served.view, finish)
     return _framed(subject, frame, pieces)
 
 
 async def _formed(
     subject: Subject, page: Page, segments: Segments, make_frame: MakeFrame, maker: Callable[[Subject], MakeItem]
 ) -> Reply:
-    """Return a list of another kind, of which the parts are remembered."""
+    """Return a list of another kind, of which the parts are remembered; what takes long is made before its part is."""
     wanted = subject.wanted
     form = (subject.served.view, wanted.kind, wanted.version, subject.include)
-    pieces = await segments.formed(form, maker(subject), _valid_until(subject)) if segments.count else ()
-    return _framed(subject, make_frame(subject, page), pieces)
+    make = item = maker(subject)
+    made: dict[Entry, bytes] = {}
+    entries: Sequence[Entry] = ()
+
+    def known(entry: Entry) -> bytes:
+        return made.get(entry) or make(entry)
+
+    while segments.count:
+        try:
+            pieces = await segments.formed(form, item, _valid_until(subject))
+            return _framed(subject, make_frame(subject, page), pieces)
+        except _Long as first:  # parts that are finished are remembered: the next try goes on from there
+            entries = entries or segments.entries
+            made |= await _made_elsewhere(first, entries, entries.index(first.entry), subject.served.view)
+            item = known
+    return _framed(subject, make_frame(subject, page), ())
+
+
+async def _made_elsewhere(first: _Long, entries: Sequence[Entry], at: int, viewer: Viewer) -> dict[Entry, bytes]:
+    """Make an item that takes long in a thread, and with it the large ones of a part of the list from there on."""
+    views, size, turn = {first.entry: first.view}, len(first.view), Turn()
+    for entry in entries[at + 1 : at + limits.SEGMENT]:
+        if size > limits.SEGMENT_BYTES:
+            break
+        if entry.size >= first.size:
+            views[entry] = entry.shown(viewer)
+            size += len(views[entry])
+            await turn.give()
+    return await asyncio.to_thread(lambda: {entry: first.make(view, entry.revision) for entry, view in views.items()})
 
 
 def _framed(subject: Subject, frame: Frame, pieces: Sequence[bytes]) -> Reply:
@@ -99,15 +137,24 @@ def _whole(subject: Subject, items: list[Document], metadata: Document) -> bytes
 
 
 async def joined(
-    entries: Sequence[Entry], make: MakeItem, separator: bytes, finish: Callable[[bytes], bytes] | None = None
+    entries: Sequence[Entry],
+    make: MakeItem,
+    separator: bytes,
+    viewer: Viewer,
+    finish: Callable[[bytes], bytes] | None = None,
 ) -> list[bytes]:
-    """Return the items in joined pieces, giving the loop its turn; large ones are finished in a thread."""
+    """Return the items in joined pieces, giving the loop its turn; what takes long is made and finished in a thread."""
     found: list[bytes] = []
+    made: dict[Entry, bytes] = {}
     until = perf_counter() + limits.LOOP_BUDGET / 2  # by hand: a Turn costs a coroutine for each item
     for at in range(0, len(entries), limits.SEGMENT):
         items: list[bytes] = []
-        for entry in entries[at : at + limits.SEGMENT]:
-            item = make(entry)
+        for number, entry in enumerate(entries[at : at + limits.SEGMENT], at):
+            try:
+                item = made.pop(entry, b"") or make(entry)
+            except _Long as first:
+                made |= await _made_elsewhere(first, entries, number, viewer)
+                item = made.pop(entry)
             if finish is not None:
                 item = finish(item) if len(item) < limits.OFF_LOOP else await asyncio.to_thread(finish, item)
             items.append(item)
@@ -213,17 +260,39 @@ def _table_frame(subject: Subject, page: Page) -> Frame:
 
 
 def _table_item(subject: Subject) -> MakeItem:
-    viewer, columns, cut = subject.served.view, subject.columns, metadata_cutter(subject.served)
-    told_by_metadata = all(column.cell in OF_METADATA for column in columns)
-    if subject.include == "Object":
-        return lambda entry: _whole_row(subject, entry.shown(viewer))
-    if subject.include == "None":
-        return lambda entry: encode_in_order(row(subject, orjson.loads(entry.shown(viewer))))  # which is sorted
-    head, cells, plain = _partial_head(subject), [column.cell for column in columns], _WITHOUT_FLOATS.issuperset
+    viewer, make_row, long = subject.served.view, _row_maker(subject), _long_from(subject)
 
     def make(entry: Entry) -> bytes:
         view = entry.shown(viewer)
-        found = cut(view, entry.revision)
+        if len(view) >= long:
+            raise _Long(entry, view, make_row, long)
+        return make_row(view, entry.revision)
+
+    return make
+
+
+def _long_from(subject: Subject) -> int:
+    """Return from how many bytes of an object on its row takes long: each column that searches goes through all."""
+    if subject.include in ("", "Metadata") and _told_by_metadata(subject):
+        return limits.MAX_BODY * limits.SEGMENT  # never
+    searching = sum(isinstance(column.cell, Searching) for column in subject.columns)
+    return min(limits.ROW_INLINE, limits.ROW_SEARCHED // max(1, searching))
+
+
+def _told_by_metadata(subject: Subject) -> bool:
+    return all(column.cell in OF_METADATA for column in subject.columns)
+
+
+def _row_maker(subject: Subject) -> MakeRow:
+    columns, cut, told_by_metadata = subject.columns, metadata_cutter(subject.served), _told_by_metadata(subject)
+    if subject.include == "Object":
+        return lambda view, revision: _whole_row(subject, view)
+    if subject.include == "None":
+        return lambda view, revision: encode_in_order(row(subject, orjson.loads(view)))  # which is sorted
+    head, cells, plain = _partial_head(subject), [column.cell for column in columns], _WITHOUT_FLOATS.issuperset
+
+    def make(view: bytes, revision: int) -> bytes:
+        found = cut(view, revision)
         if found is None:
             return encode_in_order(row(subject, orjson.loads(view)))
         text, document = found

@@ -280,6 +280,17 @@ def asked(_: Server, widgets: Resource) -> None:
         assert widgets.api.get("/metrics").status == 200
 
 
+def searched(_: Server, widgets: Resource) -> None:
+    """List a large object in a table whose columns search it, and multiply."""
+    stars = ",".join("*" * 2_000)
+    columns = [{"name": "X", "type": "string", "jsonPath": path} for path in (*["..q"] * 20, f".spec.l[{stars}]")]
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    large = serve(widgets.api, schema=schema, additionalPrinterColumns=columns)
+    large.api.post(large.path(), {**large.make("a"), "spec": {"l": [[1]] * 90_000}}).expect(201)
+    table = large.api.get(large.path(), {"Accept": TABLE}).expect(200)
+    assert table["rows"][0]["cells"] == ["a", *[None] * 21]
+
+
 HARM: dict[str, Callable[[Server, Resource], None]] = {
     "pipelined": pipelined,
     "applied": applied,
@@ -289,6 +300,7 @@ HARM: dict[str, Callable[[Server, Resource], None]] = {
     "a policy of many expressions": judged,
     "numbers": numbered,
     "metrics": asked,
+    "a table of a large object": searched,
 }
 
 

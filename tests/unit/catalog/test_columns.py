@@ -90,6 +90,16 @@ def test_columns_end_at_an_unusable_path() -> None:
     assert [column.name for column in custom_columns(columns)] == ["Name", "A"]
 
 
+def test_what_a_row_takes_is_divided_among_the_columns_that_search() -> None:
+    document = {"spec": {"s": "text", "l": [[1]] * 90_000}, "metadata": {"name": "a"}}
+    last, simple, search = ({"name": "X", "type": "string", "jsonPath": path} for path in ("..s", ".spec.s", "..q"))
+    for searches, found in ((0, "text"), (1, "text"), (39, None)):
+        columns = custom_columns([*[search] * searches, *[simple] * 1000, last])
+        cells = [column.cell(document) for column in columns]
+        assert cells == ["a", *[None] * searches, *["text"] * 1000, found]
+    assert custom_columns([*[search] * 39, last])[-1].cell({"spec": {"s": "text", "l": [[1]] * 1000}}) == "text"
+
+
 @pytest.mark.rows("SRV-011")
 def test_columns_of_scales() -> None:
     scale = {"metadata": {"name": "a"}, "spec": {"replicas": 2}, "status": {"replicas": 1}}

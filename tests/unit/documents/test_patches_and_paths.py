@@ -1,6 +1,7 @@
 """Patches and paths: tables in cases/, and their bounds."""
 
 import time
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -137,3 +138,39 @@ def test_paths_that_multiply_find_nothing() -> None:
     before = time.perf_counter()
     assert jsonpath.compile("...*...*...*...*")(document) == []
     prompt(time.perf_counter() - before, 5)
+
+
+TIMES = "','".join(["l"] * 10_000)
+MULTIPLYING = {
+    "a union in one list": f".l[{','.join('*' * 10_000)}]",
+    "names of a union that find nothing": f".o[*]['{TIMES}']",
+    "slices of one list taken many times": f"['{TIMES}'][0:]",
+    "children of one list taken many times": f"['{TIMES}'].*",
+    "descents into one list taken many times": f"['{TIMES}']..x",
+    "a filter of one list taken many times": f"['{TIMES}'][?(@.x==1)]",
+    "a question to one list taken many times": f"['{TIMES}'][?(@.x)]",
+    "an empty question": f"['{TIMES}'][?()].x",
+}
+
+
+@pytest.mark.parametrize("path", MULTIPLYING.values(), ids=MULTIPLYING)
+def test_what_multiplies_is_given_up_on_the_way(path: str) -> None:
+    find = jsonpath.compile(path, limits.JSONPATH_WORK // 10)
+    tracemalloc.start()
+    before = time.process_time()
+    try:
+        assert find({"l": [1] * 90_000, "o": [{}] * 90_000}) == []
+        spent, (_, peak) = time.process_time() - before, tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 64 * 1024 * 1024
+    prompt(spent, 5)
+
+
+def test_paths_may_look_at_so_many_values_and_no_more() -> None:
+    path, document = ".l[?(@.x==1)].x", {"l": [{"x": 1}] * 1000}
+    assert jsonpath.compile(path)(document) == [1] * 1000
+    assert jsonpath.compile(path, 10_000)(document) == [1] * 1000
+    assert jsonpath.compile(path, 1000)(document) == []
+    assert jsonpath.compile(".l[0].x", 10)(document) == [1]
+    assert jsonpath.compile("..x", 999)(document) == []

@@ -1,0 +1,74 @@
+"""A definition of several versions is decoded once for all that use it one after the other, and then forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from typing import Any
+
+import pytest
+
+from apiext import limits
+from apiext.controllers.serving import Recent
+
+
+class Document(dict[str, Any]):
+    """A dictionary of which it can be told when it is gone."""
+
+
+class Reader:
+    """Decodes definitions, of which each says how many versions it has."""
+
+    def __init__(self) -> None:
+        self.read: list[bytes] = []
+        self.made: list[weakref.ref[Document]] = []
+
+    def __call__(self, raw: bytes, revision: int) -> Document:
+        self.read.append(raw)
+        found = Document(spec={"versions": [{"name": f"v{number}"} for number in range(int(raw))]})
+        self.made.append(weakref.ref(found))
+        return found
+
+
+def started() -> tuple[Recent, Reader]:
+    recent = Recent()
+    recent.start()
+    return recent, Reader()
+
+
+async def test_the_last_one_of_several_versions_is_there() -> None:
+    recent, reader = started()
+    first = recent.decoded(b"2", reader)
+    assert recent.decoded(bytes(bytearray(b"2")), reader) is first
+    assert await asyncio.to_thread(recent.decoded, b"2", reader) is first
+    for raw in (b"1", b"1", b"3", b"3", b"2"):
+        assert len(recent.decoded(raw, reader)["spec"]["versions"]) == int(raw)
+    assert reader.read == [b"2", b"1", b"1", b"3", b"2"]
+
+
+@pytest.mark.looptime
+async def test_what_is_not_used_is_forgotten() -> None:
+    recent, reader = started()
+    for _ in range(3):
+        for _ in range(10):
+            recent.decoded(b"2", reader)
+            await asyncio.sleep(limits.DECODED_KEPT * 0.9)
+        await asyncio.sleep(limits.DECODED_KEPT * 1.2)
+        gc.collect()
+        assert reader.made.pop()() is None
+    assert reader.read == [b"2"] * 3
+    assert not reader.made
+
+
+async def test_nothing_is_kept_by_who_was_not_started_or_has_ended() -> None:
+    reader = Reader()
+    unstarted, ended = Recent(), Recent()
+    loop = asyncio.new_event_loop()
+    ended._loop = loop
+    loop.close()
+    for recent in (unstarted, ended):
+        recent.decoded(b"2", reader)
+        recent.decoded(b"2", reader)
+    gc.collect()
+    assert [made() for made in reader.made] == [None] * 4

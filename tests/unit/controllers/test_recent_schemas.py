@@ -1,0 +1,27 @@
+"""Versions that are used one after the other read their schemas from one decoded definition."""
+
+from __future__ import annotations
+
+import pytest
+
+from apiext import limits
+from tests.support.fake_etcd import FakeEtcd
+from tests.unit.controllers.harness import crd, server, until
+
+
+async def test_schemas_of_versions_come_from_one_document(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "DECODED_KEPT", 1e6)
+    several, one = crd("widgets"), crd("gadgets")
+    (version,) = several["spec"]["versions"]
+    several["spec"]["versions"] += [{**version, "name": f"v{number}", "storage": False} for number in (2, 3)]
+    async with server(FakeEtcd()) as running:
+        for document in (several, one):
+            await running.define(document)
+        await until(lambda: running.served("widgets.example.com") and running.served("gadgets.example.com"))
+        widgets, gadgets = running.served("widgets.example.com"), running.served("gadgets.example.com")
+        assert widgets is not None
+        assert gadgets is not None
+        first, second = (widgets.versions[name].schema for name in ("v2", "v3"))
+        assert first() == second() == {"type": "object", "description": "a thing"}
+        assert first() is first()
+        assert gadgets.versions["v1"].schema() is not gadgets.versions["v1"].schema(), "nothing is kept of one version"

@@ -1,0 +1,116 @@
+"""Rows of Tables that take long are made in a thread, and say the same."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import pytest
+
+from apiext import limits
+from apiext.catalog.columns import NAME, Searching, custom_columns
+from apiext.catalog.served import Column
+from apiext.http import lists
+from apiext.http.negotiation import JSON, Wanted
+from apiext.http.representations import OF_LISTS, Subject
+from apiext.storage.segments import Segments
+from apiext.storage.snapshot import Snapshot
+from apiext.storage.store import Entry
+from apiext.verbs.call import Page
+from tests.unit.http.support import endpoint, version
+
+LONG = limits.ROW_SEARCHED  # bytes of what one column searches
+SIZES = (10, LONG, 20, *[LONG] * 150, 10, 2 * limits.SEGMENT_BYTES, *[10] * 300, LONG)
+
+
+class Counted:
+    """A column that knows where its cells are computed."""
+
+    def __init__(self) -> None:
+        self.here: list[int] = []
+        self.elsewhere: list[int] = []
+        self._loop = threading.get_ident()
+
+    def __call__(self, document: Any) -> int:
+        size = len(document["spec"])
+        (self.here if threading.get_ident() == self._loop else self.elsewhere).append(size)
+        return size
+
+
+def entries_of(sizes: Sequence[int]) -> list[Entry]:
+    return [
+        Entry("d", f"n{number:03}", number + 1, orjson.dumps({
+            "apiVersion": "example.com/v1", "kind": "Widget",
+            "metadata": {"name": f"n{number:03}", "resourceVersion": "", "uid": "u"}, "spec": "x" * size,
+        }))
+        for number, size in enumerate(sizes)
+    ]  # fmt: skip
+
+
+def shown_by(cell: Any, include: str, columns: int = 1, kind: str = "string") -> Subject:
+    shown = (NAME, *[Column("X", kind, cell=Searching(cell))] * columns)
+    return Subject(version(), replace(endpoint(), columns=shown), Wanted(JSON, "Table", "v1"), include)
+
+
+def snapshot_of(entries: Sequence[Entry]) -> Snapshot:
+    return Snapshot((f"d/{entry.name}", entry) for entry in entries)
+
+
+@pytest.mark.rows("TAB-001", "SRV-018")
+@pytest.mark.parametrize("include", ["", "Metadata", "Object", "None"])
+@pytest.mark.parametrize("remembered", [False, True])
+@pytest.mark.parametrize("kind", ["string", "date"])
+async def test_large_rows_are_made_in_a_thread(
+    include: str, remembered: bool, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = Counted()
+    subject = shown_by(cell, include, kind=kind)
+    entries = entries_of(SIZES)
+    snapshot = snapshot_of(entries)
+    if kind == "date":  # what is remembered is over at once: the next try cannot build on it
+        monkeypatch.setattr(lists, "_valid_until", lambda subject: time.time() - 1)
+
+    def page() -> Page:
+        return Page(9, None, Segments(snapshot.pieces(), version().view)) if remembered else Page(9, entries)
+
+    reply = await lists.reply(subject, page())
+    small = [size for size in SIZES if size < LONG]
+    assert set(cell.here) <= set(small)
+    assert sorted(cell.elsewhere) == sorted(set_aside(SIZES))
+    found = orjson.loads(b"".join(reply.parts))
+    items = [orjson.loads(entry.view(version().view)) for entry in entries]
+    assert found == orjson.loads(orjson.dumps(OF_LISTS["Table"](subject, items, lists.metadata_of(page()))))
+    if remembered and kind == "string":
+        cell.here, cell.elsewhere = [], []
+        again = await lists.reply(subject, page())
+        assert b"".join(again.parts) == b"".join(reply.parts)
+        assert (cell.here, cell.elsewhere) == ([], [])
+
+
+def set_aside(sizes: Sequence[int]) -> list[int]:
+    return [size for size in sizes if size >= LONG]
+
+
+@pytest.mark.parametrize(("columns", "elsewhere"), [(1, 0), (4, 0), (40, 40)])
+async def test_smaller_ones_are_where_many_columns_search(columns: int, elsewhere: int) -> None:
+    cell = Counted()
+    await lists.reply(shown_by(cell, "", columns), Page(9, entries_of((LONG // 5,))))
+    assert (len(cell.here), len(cell.elsewhere)) == (columns - elsewhere, elsewhere)
+
+
+@pytest.mark.parametrize(
+    ("path", "elsewhere"), [(".spec", False), (".spec[0]", True), ("..x", True), (".a[?(@.b)]", True)]
+)
+def test_what_searches(path: str, elsewhere: bool) -> None:
+    (_, column) = custom_columns([{"name": "X", "type": "string", "jsonPath": path}])
+    assert isinstance(column.cell, Searching) is elsewhere
+
+
+async def test_what_metadata_tells_stays_on_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("asyncio.to_thread")
+    reply = await lists.reply(shown_by(None, "", 0), Page(9, entries_of((LONG * 2,))))
+    assert orjson.loads(b"".join(reply.parts))["rows"][0]["cells"] == ["n000"]

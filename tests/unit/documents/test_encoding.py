@@ -258,6 +258,13 @@ def test_yaml_is_written_as_go_writes_it() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.rows("NEG-001")
+@pytest.mark.parametrize("text", ["...", "...\n", "a\n...\n", "...\n\n", "\n...\n", "---\n...\n", "a\n\n\n"])
+def test_dots_at_the_end_of_yaml_stay(text: str) -> None:
+    for document in ({"a": text}, {"a": [text]}):
+        assert decode_yaml(encode_yaml(document)) == (document, [])
+
+
 def test_numbers_in_keys_run_over_as_in_go() -> None:
     least = ["x9223372036854775808", "x1" + "0" * 63]  # of int64: the second is 5 ** 63 * 2 ** 63
     keys = [*least, "x18446744073709551616", "x1" + "0" * 5000, "x5"]  # 0, 0, 5

@@ -100,6 +100,7 @@ DELETES_IN_FLIGHT = 32  # deletions at a time of one definition or namespace
 SPEC_SEARCHED = 32 * 1024  # bytes of a definition's spec from which it is looked for unchanged instead of decoded again
 COMPILE_INLINE = 64 * 1024  # bytes of a definition compiled on the loop; above, in a thread
 MAX_DEFAULTED = 8 * 1024 * 1024  # bytes that defaults add to one object: amplification inside lists
+MAX_KEPT_DEFAULT = 16 * 1024  # bytes of defaults below a default that are kept filled in; more are for each object
 MAX_VALIDATION_STEPS = 500_000  # values tried against branches of junctors for one object
 MAX_RULES = 2_000  # rules of one schema: compiling them takes half a second and 20 MB
 OBJECT_BUDGET = 10_000_000  # units of all rules of one object (upstream: RuntimeCELCostBudget)

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from itertools import filterfalse
 from typing import Any
 
-from apiext.documents.document import clone
 from apiext.documents.places import short
 from apiext.schema.budget import DEFAULTS
 from apiext.schema.default import Default, ready
@@ -108,7 +107,7 @@ def _fill(value: Any, defaults: Mapping[str, Default], flat: bool) -> None:
     for key in missing:
         default = defaults[key]
         weight += default.weight
-        value[key] = clone(default.value) if default.fresh else default.value
+        value[key] = default.again() if default.fresh else default.value
     if weight:
         DEFAULTS.spend(weight)
 

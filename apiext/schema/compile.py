@@ -11,6 +11,7 @@ from apiext.documents.document import Document, View
 from apiext.meta.fields import INVALID, FieldError
 from apiext.schema import coerce, list_types, report
 from apiext.schema.budget import DEFAULTS, STEPS, OverBudget
+from apiext.schema.deeply import deeply
 from apiext.schema.default import defaulter, growth
 from apiext.schema.normalize import normalizer
 from apiext.schema.nulls import null_dropper
@@ -53,8 +54,9 @@ class CompiledSchema:
         """The structural form of the schema."""
         if self._root is None:
             source = self._source
-            # a thread may have been faster, and then the source is gone
-            self._root = self._root or parse(source if source is not None else {})
+            with deeply():
+                # a thread may have been faster, and then the source is gone
+                self._root = self._root or parse(source if source is not None else {})
             self._source = None
         return self._root
 
@@ -168,10 +170,12 @@ class CompiledSchema:
         """
         scope = self._scope
         if scope is None:
-            scope = scope_of(self.root)
+            with deeply():
+                scope = scope_of(self.root)
             scope = self._scope = scope if scope is not None and scope.judges else False
         if not self.warm:
-            self.growth = growth(self.root)
+            with deeply():
+                self.growth = growth(self.root)
         if scope is False:
             self.warm = True
             return [], []

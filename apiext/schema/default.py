@@ -11,6 +11,7 @@ from apiext.documents.document import clone
 from apiext.meta import objectmeta
 from apiext.schema import coerce
 from apiext.schema.budget import DEFAULTS, OverBudget
+from apiext.schema.deeply import deeply
 from apiext.schema.prune import members, pruner
 from apiext.schema.structural import Structural
 
@@ -98,7 +99,8 @@ def defaulter(node: Structural, *, root: bool = False) -> Defaulter | None:
     """Return the function that fills defaults below a node; None when the schema has none there."""
     name = "defaults root" if root else "defaults"
     if name not in node.compiled:
-        node.compiled[name] = _make(node, root)
+        with deeply(root):
+            node.compiled[name] = _make(node, root)
     found: Defaulter | None = node.compiled[name]
     return found
 

@@ -7,6 +7,7 @@ from typing import Any
 from apiext.documents.places import short
 from apiext.schema.budget import DEFAULTS
 from apiext.schema.default import Default, ready
+from apiext.schema.deeply import deeply
 from apiext.schema.nulls import drops_null
 from apiext.schema.prune import FEW, first_names, gathered, leave, list_pruner, members, prune_unknown
 from apiext.schema.structural import Structural
@@ -23,7 +24,8 @@ def normalizer(node: Structural, *, skip: bool = False, root: bool = False) -> N
     name = "normalize root" if root else "normalize skip" if skip or node.preserve else "normalize"
     found = node.compiled.get(name)
     if found is None:
-        found = node.compiled[name] = _make(node, skip or node.preserve, root)
+        with deeply(root):
+            found = node.compiled[name] = _make(node, skip or node.preserve, root)
     made: Normalizer = found
     return made
 

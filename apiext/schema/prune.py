@@ -5,6 +5,7 @@ from typing import Any
 
 from apiext import limits
 from apiext.documents.places import short
+from apiext.schema.deeply import deeply
 from apiext.schema.structural import META_FIELDS, Structural
 
 Pruner = Callable[[Any], list[str] | None]
@@ -64,7 +65,8 @@ def pruner(node: Structural, *, skip: bool = False, root: bool = False) -> Prune
     name = "prune root" if root else "prune skip" if skip or node.preserve else "prune"
     found = node.compiled.get(name)
     if found is None:
-        found = node.compiled[name] = _make(node, skip or node.preserve, root or node.embedded)
+        with deeply(root):
+            found = node.compiled[name] = _make(node, skip or node.preserve, root or node.embedded)
     made: Pruner = found
     return made
 

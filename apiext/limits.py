@@ -7,6 +7,7 @@ MAX_STORED_DEPTH = 254  # nesting of what others stored, or a webhook converted:
 MAX_TEXT_DEPTH = 10_000  # nesting of a JSON text in a secret, which is looked through only (upstream: maxNestingDepth)
 MAX_CONTAINERS = 400_000  # opening braces and brackets of a JSON text: each takes 64 bytes or more
 MAX_UNKNOWN = 1_000  # unknown fields that a client is told of, the first by name
+MAX_UNKNOWN_TEXT = 1024 * 1024  # characters of their paths, after which no more are told
 MAX_YAML_ALIASES = 1_000  # aliases of a YAML body: expansion bombs
 MAX_YAML_NODES = 250_000  # nodes of a YAML body after alias expansion: about half a second
 MAX_JSON_PATCH_OPERATIONS = 10_000  # upstream: maxJSONPatchOperations

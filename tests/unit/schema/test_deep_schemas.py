@@ -64,7 +64,7 @@ def _of_thread(work: Callable[[], None]) -> None:
     def work_or_keep() -> None:
         try:
             below(150)
-        except BaseException as error:  # noqa: BLE001 - raised below, in the test
+        except BaseException as error:
             raised.append(error)
 
     def below(frames: int) -> None:

@@ -103,6 +103,7 @@ COMPILE_INLINE = 64 * 1024  # bytes of a definition compiled on the loop; above,
 MAX_DEFAULTED = 8 * 1024 * 1024  # bytes that defaults add to one object: amplification inside lists
 MAX_KEPT_DEFAULT = 16 * 1024  # bytes of defaults below a default that are kept filled in; more are for each object
 MAX_VALIDATION_STEPS = 500_000  # values tried against branches of junctors for one object
+STEP_TEXT = 256  # characters of an error inside junctors that count as a step: those of branches are told of one alone
 MAX_RULES = 2_000  # rules of one schema: compiling them takes half a second and 20 MB
 OBJECT_BUDGET = 10_000_000  # units of all rules of one object (upstream: RuntimeCELCostBudget)
 MAX_RULE_TEXT = 400_000  # characters of the expressions of one schema: about a second and 50 MB

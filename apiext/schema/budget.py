@@ -1,6 +1,8 @@
 """Bounds on the work that one object may cause: bytes added by defaults, steps taken by junctors."""
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from apiext import limits
 from apiext.schema.patience import TooLong, current
@@ -33,6 +35,16 @@ class Budget(threading.local):
         self.left -= amount
         if self.left < 0:
             raise TooLong if self._cut else OverBudget(self.text)
+
+    @contextmanager
+    def aside(self, amount: int) -> Iterator[None]:
+        """Count what is no object's, at most an amount of it; what is left for the object stays as it was."""
+        left, cut = self.left, self._cut
+        self.left, self._cut = amount, False
+        try:
+            yield
+        finally:
+            self.left, self._cut = left, cut
 
     @property
     def spent(self) -> int:

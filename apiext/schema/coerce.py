@@ -1,5 +1,6 @@
 """Embedded resources: their type and metadata brought into form, and checked (MET-004, MET-005)."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from apiext import limits
@@ -56,17 +57,17 @@ def _coerce(node: Structural, value: Any, path: str, drop: bool, unknown: list[s
                 _coerce(node.items, part, item(path, index), drop, unknown, False)
 
 
-def _members(node: Structural, value: Document, path: str) -> list[tuple[str, Structural, str]]:
-    """Return the members that are containers with a schema: name, schema, path."""
-    found: list[tuple[str, Structural, str]] = []
+def _members(node: Structural, value: Document, path: str) -> Iterator[tuple[str, Structural, str]]:
+    """Yield the members that are containers with embedded resources in their schema: name, schema, path."""
     for name, part in value.items():
         if isinstance(part, (dict, list)):
             below = node.properties.get(name)
             if below is not None:
-                found.append((name, below, child(path, name)))
-            elif node.map_values is not None:
-                found.append((name, node.map_values, item(path, name)))
-    return found
+                if matters(below):
+                    yield name, below, child(path, name)
+            elif matters(node.map_values):
+                assert node.map_values is not None
+                yield name, node.map_values, item(path, name)
 
 
 def _type_meta(value: Document, path: str, drop: bool) -> None:

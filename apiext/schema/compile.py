@@ -11,12 +11,14 @@ from apiext.documents.document import Document, View
 from apiext.meta.fields import INVALID, FieldError
 from apiext.schema import coerce, list_types, report
 from apiext.schema.budget import DEFAULTS, STEPS, OverBudget
+from apiext.schema.deeply import deeply
 from apiext.schema.default import defaulter, growth
 from apiext.schema.normalize import normalizer
 from apiext.schema.nulls import null_dropper
 from apiext.schema.parse import parse
-from apiext.schema.prune import pruner, sorted_paths
+from apiext.schema.prune import pruner
 from apiext.schema.ratchet import Link
+from apiext.schema.removed import sorted_paths
 from apiext.schema.rules import NOWHERE, Place, Run, Scope, blocked, not_checked, scope_of
 from apiext.schema.settled import Test, settled, unsettled
 from apiext.schema.structural import Structural
@@ -53,8 +55,9 @@ class CompiledSchema:
         """The structural form of the schema."""
         if self._root is None:
             source = self._source
-            # a thread may have been faster, and then the source is gone
-            self._root = self._root or parse(source if source is not None else {})
+            with deeply():
+                # a thread may have been faster, and then the source is gone
+                self._root = self._root or parse(source if source is not None else {})
             self._source = None
         return self._root
 
@@ -168,10 +171,12 @@ class CompiledSchema:
         """
         scope = self._scope
         if scope is None:
-            scope = scope_of(self.root)
+            with deeply():
+                scope = scope_of(self.root)
             scope = self._scope = scope if scope is not None and scope.judges else False
         if not self.warm:
-            self.growth = growth(self.root)
+            with deeply():
+                self.growth = growth(self.root)
         if scope is False:
             self.warm = True
             return [], []

@@ -6,10 +6,12 @@ from typing import Any
 
 import orjson
 
+from apiext import limits
 from apiext.documents.document import clone
 from apiext.meta import objectmeta
 from apiext.schema import coerce
-from apiext.schema.budget import DEFAULTS
+from apiext.schema.budget import DEFAULTS, OverBudget
+from apiext.schema.deeply import deeply
 from apiext.schema.prune import members, pruner
 from apiext.schema.structural import Structural
 
@@ -20,35 +22,44 @@ Defaulter = Callable[[Any], bool]
 class Default:
     """A default made ready: pruned, with the defaults below it filled in, and its size in bytes.
 
+    ``weight`` are the bytes that it takes by itself, ``most`` those with what is filled in later: defaults of items
+    and members multiply, so what is long is not kept but filled in for each object, which has a bound.
     ``pruned`` tells whether it had unknown fields, which a definition may no longer have (DEF-002).
     """
 
-    __slots__ = ("fresh", "nullable", "pruned", "value", "weight")
+    __slots__ = ("fresh", "late", "most", "nullable", "pruned", "value", "weight")
 
     def __init__(self, node: Structural) -> None:
         value = clone(node.default)
         self.pruned = False
-        if isinstance(value, (dict, list)):
+        self.nullable = node.nullable
+        self.fresh = isinstance(value, (dict, list))
+        if self.fresh:
             if coerce.matters(node):
                 coerce.coerce(node, value, drop_invalid=True)
             self.pruned = bool(pruner(node)(value))  # DEF-005
-            fill = defaulter(node)
-            if fill is not None:
-                fill(value)
+        self._keep(node, value)
+
+    def _keep(self, node: Structural, value: Any) -> None:
+        """Keep a value with the defaults below it, or how they are filled in when they are many."""
+        fill = defaulter(node) if self.fresh else None
+        self.late: Defaulter | None = None
         self.value = value
-        self.nullable = node.nullable
-        self.fresh = isinstance(value, (dict, list))
-        self.weight = _size(value)
+        if fill is not None:
+            try:
+                with DEFAULTS.aside(limits.MAX_KEPT_DEFAULT):
+                    fill(full := clone(value))
+                self.value = full
+            except OverBudget:
+                self.late = fill
+        self.weight = _size(self.value)
+        self.most = self.weight if self.late is None else limits.MAX_DEFAULTED
 
     def of_metadata(self, node: Structural) -> "Default":
         """Return this default of an embedded resource's metadata with what metadata has, not its schema (DEF-005)."""
         made = copy(self)
         if isinstance(node.default, dict):
-            value = objectmeta.repair(node.default)
-            fill = defaulter(node)
-            if fill is not None:
-                fill(value)
-            made.value, made.weight = value, _size(value)
+            made._keep(node, objectmeta.repair(node.default))
         return made
 
     def copy(self) -> Any:
@@ -56,7 +67,14 @@ class Default:
         DEFAULTS.left -= self.weight
         if DEFAULTS.left < 0:
             DEFAULTS.spend(0)
-        return clone(self.value) if self.fresh else self.value
+        return self.again() if self.fresh else self.value
+
+    def again(self) -> Any:
+        """Return a container for one place, and count the bytes of what is filled in late alone."""
+        value = clone(self.value)
+        if self.late is not None:
+            self.late(value)
+        return value
 
 
 def _size(value: Any) -> int:
@@ -81,7 +99,8 @@ def defaulter(node: Structural, *, root: bool = False) -> Defaulter | None:
     """Return the function that fills defaults below a node; None when the schema has none there."""
     name = "defaults root" if root else "defaults"
     if name not in node.compiled:
-        node.compiled[name] = _make(node, root)
+        with deeply(root):
+            node.compiled[name] = _make(node, root)
     found: Defaulter | None = node.compiled[name]
     return found
 
@@ -165,7 +184,7 @@ def _weights(node: Structural) -> tuple[int, int]:
         for child in node.properties.values():
             default = ready(child)
             inner, below = _weights(child)
-            own += inner + (default.weight if default is not None else 0)
+            own += inner + (default.most if default is not None else 0)
             most = max(most, below)
         for each in (node.items, node.map_values):
             if each is not None:

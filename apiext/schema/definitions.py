@@ -7,6 +7,7 @@ from apiext.documents.document import View
 from apiext.documents.quotes import go_quote
 from apiext.meta.fields import FieldError, forbidden, invalid
 from apiext.schema import defaults_check, formats, rules_of_schema, rules_of_structure
+from apiext.schema.deeply import deeply
 from apiext.schema.default import Default, ready
 from apiext.schema.options import STRICT, Options, expressions, has_defaults, has_invalid_types, has_rules
 from apiext.schema.parse import parse
@@ -95,7 +96,8 @@ def _unpruned(schema: View) -> bool:
     stack: list[Structural] = [parse(schema)]
     while stack:
         node = stack.pop()
-        made: Default | None = ready(node)
+        with deeply():
+            made: Default | None = ready(node)
         if made is not None and made.pruned:
             return True
         stack += node.properties.values()

@@ -4,16 +4,17 @@ from collections.abc import Callable, Mapping
 from itertools import filterfalse
 from typing import Any
 
-from apiext.documents.document import clone
 from apiext.documents.places import short
 from apiext.schema.budget import DEFAULTS
+from apiext.schema.deeply import deeply
 from apiext.schema.default import Default, ready
 from apiext.schema.nulls import drops_null
-from apiext.schema.prune import FEW, first_names, gathered, leave, list_pruner, members, prune_unknown
+from apiext.schema.prune import FEW, leave, list_pruner, members, prune_unknown
+from apiext.schema.removed import Removed, fields
 from apiext.schema.structural import Structural
 
-Normalizer = Callable[[Any], list[str] | None]
-"""Normalizes a dict or list in place; returns the paths removed as a pruner does."""
+Normalizer = Callable[[Any], Removed | None]
+"""Normalizes a dict or list in place; returns what was removed as a pruner does."""
 
 
 def normalizer(node: Structural, *, skip: bool = False, root: bool = False) -> Normalizer:
@@ -24,7 +25,8 @@ def normalizer(node: Structural, *, skip: bool = False, root: bool = False) -> N
     name = "normalize root" if root else "normalize skip" if skip or node.preserve else "normalize"
     found = node.compiled.get(name)
     if found is None:
-        found = node.compiled[name] = _make(node, skip or node.preserve, root)
+        with deeply(root):
+            found = node.compiled[name] = _make(node, skip or node.preserve, root)
     made: Normalizer = found
     return made
 
@@ -37,7 +39,7 @@ def _lists(node: Structural, keep: bool) -> Normalizer:
     if default is None or default.nullable:
         return walk
 
-    def fill(value: Any) -> list[str] | None:
+    def fill(value: Any) -> Removed | None:
         removed = walk(value)
         for index, item in enumerate(value):
             if item is None:
@@ -60,10 +62,10 @@ def _make(node: Structural, keep: bool, root: bool) -> Normalizer:
     lists = _lists(node, keep)
     knows = frozenset(known).issuperset
 
-    def walk(value: Any) -> list[str] | None:
+    def walk(value: Any) -> Removed | None:
         if value.__class__ is list:
             return lists(value)
-        removed: list[str] | None = None
+        removed: Removed | None = None
         gone: list[str] | None = None
         unknown: list[str] | None = None
         flat = _is_flat(value, knows)
@@ -81,10 +83,11 @@ def _make(node: Structural, keep: bool, root: bool) -> Normalizer:
                 elif null_extra.__class__ is Default and key not in table:
                     value[key] = null_extra.copy()
             elif item.__class__ not in _SCALARS:
-                paths = child(item)
-                if paths:
-                    name = short(key)
-                    removed = gathered(removed, [f".{name}{path}" for path in paths])
+                below = child(item)
+                if below:
+                    if removed is None:
+                        removed = []
+                    removed.append((short(key), below))
         if unknown is not None or gone is not None:
             removed = _lose(value, removed, unknown or [], gone or [])
         if defaults:
@@ -108,18 +111,18 @@ def _fill(value: Any, defaults: Mapping[str, Default], flat: bool) -> None:
     for key in missing:
         default = defaults[key]
         weight += default.weight
-        value[key] = clone(default.value) if default.fresh else default.value
+        value[key] = default.again() if default.fresh else default.value
     if weight:
         DEFAULTS.spend(weight)
 
 
-def _lose(value: Any, removed: list[str] | None, unknown: list[str], gone: list[str]) -> list[str] | None:
-    """Delete members, and add those that are unknown to the paths removed."""
+def _lose(value: Any, removed: Removed | None, unknown: list[str], gone: list[str]) -> Removed | None:
+    """Delete members, and add those that are unknown to what was removed."""
     for key in unknown:
         del value[key]
     for key in gone:
         del value[key]
-    return gathered(removed, [f".{short(key)}" for key in first_names(unknown)]) if unknown else removed
+    return [*(removed or ()), *fields(unknown)] if unknown else removed
 
 
 _DROP = object()

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from apiext.schema.deeply import deeply
 from apiext.schema.prune import FEW, members
 from apiext.schema.structural import Structural
 
@@ -21,7 +22,8 @@ def null_dropper(node: Structural, *, root: bool = False) -> Dropper | None:
     """Return the function that drops nulls below a node; None when there is nothing to do."""
     name = "nulls root" if root else "nulls"
     if name not in node.compiled:
-        node.compiled[name] = _make(node, root)
+        with deeply(root):
+            node.compiled[name] = _make(node, root)
     found: Dropper | None = node.compiled[name]
     return found
 

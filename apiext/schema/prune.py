@@ -1,56 +1,51 @@
 """Removes fields that the schema does not know, and says which (PRU rows)."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
-from apiext import limits
 from apiext.documents.places import short
+from apiext.schema.deeply import deeply
+from apiext.schema.removed import Removed, add_item, fields
 from apiext.schema.structural import META_FIELDS, Structural
 
-Pruner = Callable[[Any], list[str] | None]
-"""Prunes a dict or list in place; returns the paths removed, each relative and starting with ``.`` or ``[``."""
+Pruner = Callable[[Any], Removed | None]
+"""Prunes a dict or list in place; returns what was removed below it, None for nothing."""
 
 
-def prune_unknown(value: Any) -> list[str] | None:
+def prune_unknown(value: Any) -> Removed | None:
     """Prune a value without a schema: objects lose every field, lists are searched (PRU-004)."""
-    removed: list[str] | None = None
-    stack: list[tuple[str, Any]] = [("", value)]
-    while stack:
-        path, found = stack.pop()
-        if found.__class__ is dict:
-            removed = gathered(removed, [f"{path}.{short(key)}" for key in first_names(found)])
-            found.clear()
+    if value.__class__ is dict:
+        return _all(value)
+    # of each open list: its index in the one around it, its items that are left, and what was removed below it
+    stack: list[tuple[int, Any, Removed]] = [(0, enumerate(value), [])]
+    while True:
+        place, items, removed = stack[-1]
+        for index, item in items:
+            if item.__class__ is dict:
+                if below := _all(item):
+                    add_item(removed, index, below)
+            elif item.__class__ is list:
+                stack.append((index, enumerate(item), []))
+                break
         else:
-            stack.extend(
-                (f"{path}[{index}]", item)
-                for index, item in enumerate(found)
-                if item.__class__ is dict or item.__class__ is list
-            )
+            stack.pop()
+            if not stack:
+                return removed or None
+            if removed:
+                add_item(stack[-1][2], place, removed)
+
+
+def _all(value: dict[str, Any]) -> Removed | None:
+    removed = fields(value)
+    value.clear()
     return removed or None
-
-
-def gathered(removed: list[str] | None, more: list[str]) -> list[str]:
-    """Return both lists of paths as one; of very many only those that come first by name."""
-    if removed is None:
-        removed = []
-    removed += more
-    if len(removed) > _MANY:
-        removed.sort()
-        del removed[limits.MAX_UNKNOWN :]
-    return removed
-
-
-def first_names(names: Collection[str]) -> Collection[str]:
-    """Return names of unknown fields; of very many only the first."""
-    return names if len(names) <= _MANY else sorted(names)[: limits.MAX_UNKNOWN]
 
 
 FEW = 8  # members that are as quickly looked at one by one
 _CONTAINERS = frozenset((dict, list))
-_MANY = 4 * limits.MAX_UNKNOWN
 
 
-def leave(value: Any) -> list[str] | None:
+def leave(value: Any) -> Removed | None:
     """Prune nothing."""
     return None
 
@@ -64,7 +59,8 @@ def pruner(node: Structural, *, skip: bool = False, root: bool = False) -> Prune
     name = "prune root" if root else "prune skip" if skip or node.preserve else "prune"
     found = node.compiled.get(name)
     if found is None:
-        found = node.compiled[name] = _make(node, skip or node.preserve, root or node.embedded)
+        with deeply(root):
+            found = node.compiled[name] = _make(node, skip or node.preserve, root or node.embedded)
     made: Pruner = found
     return made
 
@@ -80,13 +76,15 @@ def members(node: Structural, meta: bool) -> dict[str, Structural | None]:
 def list_pruner(items: Pruner) -> Pruner:
     """Return the pruner of a list whose items are pruned so."""
 
-    def walk(value: Any) -> list[str] | None:
-        removed: list[str] | None = None
+    def walk(value: Any) -> Removed | None:
+        removed: Removed | None = None
         for index, item in enumerate(value):
             if item.__class__ is dict or item.__class__ is list:
-                paths = items(item)
-                if paths:
-                    removed = gathered(removed, [f"[{index}]{path}" for path in paths])
+                below = items(item)
+                if below:
+                    if removed is None:
+                        removed = []
+                    add_item(removed, index, below)
         return removed
 
     return walk
@@ -107,12 +105,12 @@ def _make(node: Structural, keep: bool, meta: bool) -> Pruner:
         extra = pruner(node.map_values) if node.map_values is not None else prune_unknown
     items = _items(node, keep)
 
-    def walk(value: Any) -> list[str] | None:
+    def walk(value: Any) -> Removed | None:
         if value.__class__ is list:
             return items(value)
         if len(value) > FEW and value.keys() <= known and _CONTAINERS.isdisjoint(map(type, value.values())):
             return None  # the same as below, but quickly
-        removed: list[str] | None = None
+        removed: Removed | None = None
         unknown: list[str] | None = None
         for key, item in value.items():
             child = get(key, extra)
@@ -121,19 +119,15 @@ def _make(node: Structural, keep: bool, meta: bool) -> Pruner:
                     unknown = []
                 unknown.append(key)
             elif item.__class__ is dict or item.__class__ is list:
-                paths = child(item)
-                if paths:
-                    name = short(key)
-                    removed = gathered(removed, [f".{name}{path}" for path in paths])
+                below = child(item)
+                if below:
+                    if removed is None:
+                        removed = []
+                    removed.append((short(key), below))
         if unknown is not None:
             for key in unknown:
                 del value[key]
-            removed = gathered(removed, [f".{short(key)}" for key in first_names(unknown)])
+            removed = [*(removed or ()), *fields(unknown)]
         return removed
 
     return walk
-
-
-def sorted_paths(paths: list[str] | None) -> list[str]:
-    """Return the paths of a root pruner without the leading dot, sorted (PRU-008)."""
-    return sorted(path[1:] for path in paths)[: limits.MAX_UNKNOWN] if paths else []

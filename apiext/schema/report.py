@@ -20,27 +20,44 @@ from apiext.schema.values import enum_of, type_fault
 
 _TYPE_META = frozenset(("apiVersion", "kind"))
 
+_UNTOLD = FieldError(INVALID, "", "")  # of many errors one that no answer shows
+
 
 class Report:
     """What one validation found: errors in order, each once, and how many checks were made (MatchCount upstream).
 
-    ``cost``: how much of what an answer may tell the errors take.
+    ``cost``: how much of what an answer may tell the errors take. ``counted``: inside a junctor. ``full``: no answer
+    shows what is added now, so that there is something wrong is enough.
     """
 
-    __slots__ = ("checks", "cost", "errors")
+    __slots__ = ("_size", "checks", "cost", "counted", "errors", "full")
 
-    def __init__(self) -> None:
+    def __init__(self, *, counted: bool = False, full: bool = False) -> None:
         self.errors: dict[FieldError, None] = {}
         self.checks = self.cost = 0
+        self.counted = counted
+        self.full = full
+        self._size = 0
 
     def add(self, error: FieldError) -> None:
-        """Add one error."""
-        self.errors[error] = None
+        """Add one error; inside a junctor, where many are added that nobody is told, its text counts as steps."""
+        if self.counted and not self.full:
+            STEPS.spend(len(error.body) // limits.STEP_TEXT)
+        self._add(error)
         self.cost += 1 + (len(error.body) >> 10)
+
+    def _add(self, error: FieldError) -> None:
+        if self.full and self.errors:
+            return
+        if error not in self.errors:
+            self.errors[error] = None
+            self._size += len(error.body)
+            self.full |= _too_much(len(self.errors), self._size)
 
     def merge(self, other: "Report") -> None:
         """Add what another report found."""
-        self.errors.update(other.errors)
+        for error in other.errors:
+            self._add(error)
         self.checks += other.checks
         self.cost += other.cost
 
@@ -61,9 +78,14 @@ class Reporter:
             return self.base
         return f"{self.base}.{name}" if self.base else name
 
-    def report(self, node: Structural, value: Any, path: str, link: Link | None, counted: bool) -> Report:
-        """Return what is wrong with a value. ``counted``: inside a junctor, where checks must be counted."""
-        found = Report()
+    def report(
+        self, node: Structural, value: Any, path: str, link: Link | None, counted: bool, full: bool = False
+    ) -> Report:
+        """Return what is wrong with a value. ``counted``: inside a junctor, where checks must be counted.
+
+        ``full``: whether there is anything wrong is enough.
+        """
+        found = Report(counted=counted, full=full)
         if counted:
             STEPS.spend(10)  # a report takes as long as so many fast tests
         elif validate.passes(node, value):
@@ -92,8 +114,8 @@ class Reporter:
         found.checks += 2  # the junctors' own check, and this one
         kind = value.__class__
         if kind is str:
-            for error in strings.errors(node, value, path, field) + strings.format_errors(node, value, path, field):
-                found.add(error)
+            if not (found.full and found.errors):
+                self._string(found, node, value, path)
             found.checks += 1 + bool(node.format and string_check(node.format))
         elif kind is int or kind is float:
             for error in numbers.errors(node, value, path, field, self.base):
@@ -109,8 +131,20 @@ class Reporter:
             found.checks += 1
         found.checks += 1
 
+    def _string(self, found: Report, node: Structural, value: str, path: str) -> None:
+        if found.full:
+            if not all(test(value) for test in strings.tests(node)):
+                found.add(_UNTOLD)
+            return
+        field = self.field(path)
+        for error in strings.errors(node, value, path, field) + strings.format_errors(node, value, path, field):
+            found.add(error)
+
     def _enum(self, found: Report, node: Structural, value: Any, field: str) -> None:
         if node.enum and not enum_of(node).has(value):
+            if found.full:
+                found.add(_UNTOLD)
+                return
             listed = [item if isinstance(item, str) else go_json(item) for item in node.enum]
             found.add(not_supported(field, value, listed))
 
@@ -122,7 +156,7 @@ class Reporter:
                 if self.left < 0 and not counted:
                     break
                 below = link.index(index) if link is not None else None
-                found.merge(self.report(node.items, item, f"{path}[{index}]", below, counted))
+                found.merge(self.report(node.items, item, f"{path}[{index}]", below, counted, counted and found.full))
         size, field = len(value), self.field(path)
         if node.min_items is not None and size < node.min_items:
             found.add(invalid(field, size, f"{path} in body should have at least {node.min_items} items"))
@@ -152,7 +186,7 @@ class Reporter:
             else:
                 continue
             old = None if link is None or (not path and name in _TYPE_META) else link.member(name)
-            found.merge(self.report(child, item, below, old, counted))
+            found.merge(self.report(child, item, below, old, counted, counted and found.full))
         for name in node.required:
             if name not in value:
                 found.add(required(self.field(f"{path}.{name}")))
@@ -164,11 +198,12 @@ class Reporter:
         if node.one_of:
             self._one_of(found, node.one_of, value, path)
         if node.all_of:
-            reports = [self._branch(branch, value, path) for branch in node.all_of]
-            for report in reports:
+            good = 0
+            for branch in node.all_of:
+                report = self._branch(branch, value, path, found)
+                good += not report.errors
                 found.merge(report)
-            good = sum(not report.errors for report in reports)
-            if good != len(reports):
+            if good != len(node.all_of):
                 none = "" if good else ". None validated"
                 self._composite(found, path, f"must validate all the schemas (allOf){none}")
         if node.not_ is not None:
@@ -176,13 +211,13 @@ class Reporter:
             if validate.passes(node.not_, value):
                 self._composite(found, path, "must not validate the schema (not)")
 
-    def _branch(self, branch: Structural, value: Any, path: str) -> Report:
-        return self.report(branch, value, path, None, True)
+    def _branch(self, branch: Structural, value: Any, path: str, found: Report) -> Report:
+        return self.report(branch, value, path, None, True, found.full)
 
     def _any_of(self, found: Report, branches: tuple[Structural, ...], value: Any, path: str) -> None:
         best: Report | None = None
         for branch in branches:
-            report = self._branch(branch, value, path)
+            report = self._branch(branch, value, path, found)
             if not report.errors:
                 found.merge(report)
                 return
@@ -196,7 +231,7 @@ class Reporter:
         best: Report | None = None
         good: list[Report] = []
         for branch in branches:
-            report = self._branch(branch, value, path)
+            report = self._branch(branch, value, path, found)
             if not report.errors:
                 good.append(report)
             elif best is None or report.checks > best.checks:
@@ -228,6 +263,11 @@ def errors(node: Structural, value: Any, base: str = "", link: Link | None = Non
     return limited(found, base)
 
 
+def _too_much(count: int, size: int) -> bool:
+    """Tell whether the last of so many errors of a size in all is one too many."""
+    return count > limits.MAX_FIELD_ERRORS or (count > 1 and size > limits.MAX_FIELD_ERROR_BYTES)
+
+
 def limited(found: list[FieldError], base: str = "") -> list[FieldError]:
     """Return the errors, cut with a note where they are too many or too long for one answer."""
     if len(found) <= 1:
@@ -235,7 +275,7 @@ def limited(found: list[FieldError], base: str = "") -> list[FieldError]:
     size = 0
     for shown, error in enumerate(found):
         size += len(error.body)
-        if shown >= limits.MAX_FIELD_ERRORS or (shown and size > limits.MAX_FIELD_ERROR_BYTES):
+        if _too_much(shown + 1, size):
             text = "Invalid value: too many errors: the rest is not shown"
             return [*found[:shown], FieldError(INVALID, base, text)]
     return found

@@ -1,5 +1,6 @@
 """What is wrong with a definition's rules: what does not compile, what would cost too much (CEL-001, 008, 011…013)."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 
@@ -178,7 +179,7 @@ class Check:
     def __init__(self, root: Structural, path: str, broken: Sequence[str], options: Options = STRICT) -> None:
         self.path = path
         self.options = options
-        self.broken = broken
+        self.broken = sorted(broken)
         self.scope = scope_of(root)
         self.warned: list[str] = []
         self._seen: list[tuple[_Place, Compiled | None, str]] = []  # without a rule: a place whose type is missing
@@ -232,7 +233,13 @@ class Check:
             self._seen.append((place, made, item(base, index)))
 
     def _is_broken(self, path: str) -> bool:
-        return any(node == path or node.startswith(f"{path}.") for node in self.broken)
+        if not self.broken:
+            return False
+        return self._first_from(path) == path or self._first_from(f"{path}.").startswith(f"{path}.")
+
+    def _first_from(self, text: str) -> str:
+        place = bisect_left(self.broken, text)
+        return self.broken[place] if place < len(self.broken) else ""
 
 
 def _errors(made: Compiled, path: str, apart: str, costs: Mapping[str, FieldError]) -> Iterator[FieldError]:

@@ -8,10 +8,9 @@ from typing import Any
 from apiext.documents.document import View
 from apiext.meta.fields import INVALID, FieldError, child, forbidden, invalid, item, not_supported, required
 from apiext.schema.field_paths import PathError, follow
+from apiext.schema.forms import Forms
 from apiext.schema.internal_text import items_text
 from apiext.schema.options import STRICT, TYPES, Options
-from apiext.schema.parse import parse
-from apiext.schema.rules_of_structure import unsupported
 from apiext.schema.structural import META_FIELDS, Structural
 
 _SUSPECT = frozenset((
@@ -36,13 +35,14 @@ _KEYS = "x-kubernetes-list-map-keys"
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a node stands: whether defaults are allowed, why not, and whether it describes resource metadata."""
+    """Where a node stands: whether defaults are allowed, why not, and whether it describes resource metadata.
 
+    ``forms`` are those of the document.
+    """
+
+    forms: Forms
     no_defaults: str = ""
     in_metadata: bool = False
-
-
-_ROOT = _Place()
 
 
 def errors(schema: View, path: str, options: Options = STRICT, broken: list[str] | None = None) -> list[FieldError]:
@@ -51,18 +51,22 @@ def errors(schema: View, path: str, options: Options = STRICT, broken: list[str]
     ``broken`` is given the paths of the nodes that violate a rule: errors may stand at what is inside of them.
     """
     found: list[FieldError] = []
-    stack: list[tuple[Any, str, _Place, bool]] = [(schema, path, _ROOT, True)]
+    first: tuple[Any, str, _Place, bool] = (schema, path, _Place(Forms()), True)
+    stack = [iter([first])]  # not of all that is to come: paths are long
     while stack:
-        node, where, place, root = stack.pop()
-        if not isinstance(node, Mapping):
-            continue
-        if not (_SUSPECT.isdisjoint(node) and node.get("type") in _FINE_TYPES):
-            before = len(found)
-            for rule in _RULES:
-                found.extend(rule(node, where, place, options))
-            if broken is not None and len(found) > before:
-                broken.append(where)
-        stack.extend(reversed(list(_inside(node, where, place, root))))
+        for node, where, place, root in stack[-1]:
+            if not isinstance(node, Mapping):
+                continue
+            if not (_SUSPECT.isdisjoint(node) and node.get("type") in _FINE_TYPES):
+                before = len(found)
+                for rule in _RULES:
+                    found.extend(rule(node, where, place, options))
+                if broken is not None and len(found) > before:
+                    broken.append(where)
+            stack.append(_inside(node, where, place, root))
+            break
+        else:
+            stack.pop()
     return found
 
 
@@ -80,7 +84,7 @@ def _inside(node: View, path: str, place: _Place, root: bool) -> Iterator[tuple[
         below = place
         if name in META_FIELDS and (root or node.get("x-kubernetes-embedded-resource")):
             reason = f"in top-level {name}" if root else place.no_defaults
-            below = _Place(reason, in_metadata=True)
+            below = _Place(place.forms, reason, in_metadata=True)
         yield schema, item(base, name), below, False
     yield node.get("not"), child(path, "not"), place, False
     for name in ("allOf", "oneOf", "anyOf", "items"):
@@ -251,7 +255,6 @@ def _map_keys(node: View, path: str, place: _Place, options: Options) -> list[Fi
 
 
 def _validations(node: View, path: str, place: _Place, options: Options) -> Iterator[FieldError]:
-    root: Structural | None = None
     for index, rule in enumerate(node.get("x-kubernetes-validations") or []):
         where = item(child(path, "x-kubernetes-validations"), index)
         yield from _rule_text(rule, where)
@@ -260,9 +263,7 @@ def _validations(node: View, path: str, place: _Place, options: Options) -> Iter
         if rule.get("reason") is not None and rule["reason"] not in _REASONS:
             yield not_supported(child(where, "reason"), rule["reason"], _REASONS)
         if rule.get("fieldPath"):
-            if root is None and not unsupported(node):
-                root = parse(node)
-            yield from _field_path(root, rule["fieldPath"], child(where, "fieldPath"))
+            yield from _field_path(place.forms.of(node), rule["fieldPath"], child(where, "fieldPath"))
 
 
 def _rule_text(rule: View, where: str) -> Iterator[FieldError]:

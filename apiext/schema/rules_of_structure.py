@@ -29,12 +29,15 @@ _PLAIN = frozenset((
 def errors(schema: View, path: str) -> list[FieldError]:
     """Return the violations of a schema that ``unsupported`` finds nothing in, sorted by text (STR-011)."""
     found: list[FieldError] = []
-    stack: list[tuple[View, str, str]] = [(schema, path, "root")]
+    stack = [iter([(schema, path, "root")])]  # not of all that is to come: paths are long
     while stack:
-        node, where, level = stack.pop()
-        for rule in _RULES:
-            found.extend(rule(node, where, level))
-        stack.extend(_inside(node, where))
+        for node, where, level in stack[-1]:
+            for rule in _RULES:
+                found.extend(rule(node, where, level))
+            stack.append(_inside(node, where))
+            break
+        else:
+            stack.pop()
     found.extend(_completeness(schema, schema, path, path))
     return sorted(found, key=str)
 
@@ -237,13 +240,25 @@ def unsupported(schema: View) -> str:
         node = stack.pop()
         if not isinstance(node, Mapping):
             continue
-        for name, shown, given in _UNSUPPORTED:
-            if name in node and given(node[name]):
-                return f"OpenAPIV3Schema '{shown}' is not supported"
-        if node.get(_PRESERVE) is False:
-            return "internal error: 'x-kubernetes-preserve-unknown-fields' must be true or undefined"
-        if isinstance(node.get("items"), list) and node["items"]:
-            return "OpenAPIV3Schema 'items' must be a schema, but is an array"
-        stack += [*(node.get("properties") or {}).values(), node.get("items"), node.get("additionalProperties")]
-        stack += [branch for _, _, branch in _branches(node)]
+        if reason := unsupported_here(node):
+            return reason
+        stack += inner(node)
     return ""
+
+
+def unsupported_here(node: View) -> str:
+    """Return why a schema has no structural form, whatever is inside of it, or an empty text."""
+    for name, shown, given in _UNSUPPORTED:
+        if name in node and given(node[name]):
+            return f"OpenAPIV3Schema '{shown}' is not supported"
+    if node.get(_PRESERVE) is False:
+        return "internal error: 'x-kubernetes-preserve-unknown-fields' must be true or undefined"
+    if isinstance(node.get("items"), list) and node["items"]:
+        return "OpenAPIV3Schema 'items' must be a schema, but is an array"
+    return ""
+
+
+def inner(node: View) -> list[Any]:
+    """Return what a structural form is made of besides the schema itself; what is no mapping is no schema."""
+    below = [*(node.get("properties") or {}).values(), node.get("items"), node.get("additionalProperties")]
+    return below + [branch for _, _, branch in _branches(node)]

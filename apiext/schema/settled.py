@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from apiext import limits
+from apiext.schema.deeply import deeply
 from apiext.schema.prune import FEW, members
 from apiext.schema.structural import Structural
 
@@ -20,7 +21,8 @@ def settled(node: Structural, *, root: bool = False) -> Test:
     found = node.compiled.get(name)
     if found is None:
         holds = node.properties or node.items is not None or node.additional is not None or node.preserve
-        found = node.compiled[name] = _make(node, root) if holds or root else unsettled
+        with deeply(root):
+            found = node.compiled[name] = _make(node, root) if holds or root else unsettled
     made: Test = found
     return made
 

@@ -8,6 +8,7 @@ from typing import Any
 from apiext import limits
 from apiext.schema import junctors, numbers, strings
 from apiext.schema.budget import STEPS
+from apiext.schema.deeply import deeply
 from apiext.schema.prune import FEW
 from apiext.schema.structural import Structural
 from apiext.schema.values import enum_of, type_fault
@@ -37,7 +38,11 @@ def _counted(node: Structural) -> Tests:
 
 def passes(node: Structural, value: Any) -> bool:
     """Tell whether a value is valid against a node; may raise OverBudget."""
-    test = tests(node, False).get(value.__class__)
+    found = node.compiled.get("tests")
+    if found is None:
+        with deeply():
+            found = tests(node, False)
+    test = found.get(value.__class__)
     return test is True or (test is not None and test(value))
 
 

@@ -1,0 +1,64 @@
+"""The structural forms of the parts of one schema document, each made once however many rules ask for it."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from apiext.documents.document import View
+from apiext.schema.parse import parse
+from apiext.schema.rules_of_structure import inner, unsupported_here
+from apiext.schema.structural import Structural
+
+_JUNCTORS = (("allOf", "all_of"), ("anyOf", "any_of"), ("oneOf", "one_of"))
+
+
+class Forms:
+    """Forms of schemas inside a document that stays as it is while this is used: they are known by identity."""
+
+    __slots__ = ("_forms", "_unsupported")
+
+    def __init__(self) -> None:
+        self._forms: dict[int, Structural] = {}
+        self._unsupported: dict[int, bool] = {}
+
+    def of(self, node: View) -> Structural | None:
+        """Return the structural form of a schema, None when it has none (STR-012)."""
+        if id(node) not in self._unsupported:
+            self._judge(node)
+        if self._unsupported[id(node)]:
+            return None
+        if id(node) not in self._forms:
+            self._remember(node, parse(node))
+        return self._forms[id(node)]
+
+    def _judge(self, node: View) -> None:
+        order: list[View] = []
+        stack: list[Any] = [node]
+        while stack:
+            found = stack.pop()
+            if isinstance(found, Mapping) and id(found) not in self._unsupported:
+                order.append(found)
+                stack += inner(found)
+        for found in reversed(order):  # what is inside of a schema comes before it
+            self._unsupported[id(found)] = bool(unsupported_here(found)) or any(
+                self._unsupported.get(id(below), False) for below in inner(found) if isinstance(below, Mapping)
+            )
+
+    def _remember(self, node: View, form: Structural) -> None:
+        stack = [(node, form)]
+        while stack:
+            found, made = stack.pop()
+            self._forms[id(found)] = made
+            stack += _parts(found, made)
+
+
+def _parts(node: View, form: Structural) -> Iterator[tuple[View, Structural]]:
+    """Yield the schemas inside a schema that may have rules, each with its form."""
+    for name, below in (node.get("properties") or {}).items():
+        if below:
+            yield below, form.properties[name]
+    for branches, forms in _JUNCTORS:
+        pairs = zip(node.get(branches) or (), getattr(form, forms), strict=True)
+        yield from (pair for pair in pairs if pair[0])
+    for keyword, made in (("items", form.items), ("additionalProperties", form.map_values), ("not", form.not_)):
+        if made is not None and node[keyword]:
+            yield node[keyword], made

@@ -1,0 +1,96 @@
+"""Errors inside junctors: those that an answer shows are made, of the others only that they are."""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+from typing import Any
+
+import pytest
+
+from apiext import limits
+from apiext.schema.compile import compile_schema
+from tests.support.waiting import prompt
+
+pytestmark = pytest.mark.rows("VAL-003")
+_CUT = "<nil>: Invalid value: too many errors: the rest is not shown"
+
+
+def _texts(schema: dict[str, Any], document: dict[str, Any]) -> list[str]:
+    return [str(error) for error in compile_schema(schema).validate(document, None)]
+
+
+def _listed(**junctor: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": {"l": {"type": "array", "items": {"type": "string"}}}, **junctor}
+
+
+def _size(texts: list[str]) -> int:
+    return sum(len(text.partition(": ")[2]) for text in texts)
+
+
+@pytest.mark.parametrize("junctor", ["anyOf", "oneOf", "allOf"])
+def test_long_enumerations_are_written_as_often_as_they_are_shown(junctor: str) -> None:
+    words = [f"e{index:08}" for index in range(2_000)]
+    count = 4_000
+    schema = _listed(**{junctor: [{"properties": {"l": {"items": {"enum": words}}}}]})
+    began = time.process_time()
+    told = _texts(schema, {"l": [f"x{index}" for index in range(count)]})
+    prompt(time.process_time() - began, 0.4)
+    supported = ", ".join(f'"{word}"' for word in words)
+    wanted = [f'l[{index}]: Unsupported value: "x{index}": supported values: {supported}' for index in range(count)]
+    assert told[-1] == _CUT
+    assert [text for text in told[:-1] if " must validate " not in text] == wanted[
+        : len(told) - 1 - (junctor != "allOf")
+    ]
+    assert _size(told[:-1]) <= limits.MAX_FIELD_ERROR_BYTES < _size(told[:-1]) + len(supported) + 60
+
+
+def test_texts_of_a_long_value_are_not_all_kept() -> None:
+    patterns = [{"properties": {"s": {"pattern": f"q{index}"}}} for index in range(200)]
+    schema = {"type": "object", "properties": {"s": {"type": "string"}}, "allOf": patterns}
+    compiled = compile_schema(schema)
+    document = {"s": "x" * 300_000}
+    compiled.validate({"s": ""}, None)
+    tracemalloc.start()
+    told = [str(error) for error in compiled.validate(document, None)]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert told == [
+        *(f's: Invalid value: "{document["s"]}": s in body should match \'q{index}\'' for index in range(3)), _CUT
+    ]  # fmt: skip
+    assert peak < 12 * 1024 * 1024
+
+
+def test_which_branch_is_told_does_not_depend_on_what_is_shown() -> None:
+    """The best branch is the one of most checks, also where only its first errors are made."""
+    shallow = {"properties": {"l": {"maxItems": 1}}}
+    deep = {"properties": {"l": {"items": {"minLength": 5, "pattern": "^a"}}}}
+    for branches in ([shallow, deep], [deep, shallow]):
+        told = _texts(_listed(anyOf=branches), {"l": ["b"] * 3_000})
+        assert told[0] == '<nil>: Invalid value: "": "" must validate at least one schema (anyOf)'
+        assert told[1] == 'l[0]: Invalid value: "b": l[0] in body should be at least 5 chars long'
+        assert told[limits.MAX_FIELD_ERRORS :] == [_CUT]
+
+
+def test_a_value_that_is_right_behind_many_that_are_wrong() -> None:
+    """Where no more is told it still counts whether a branch is right."""
+    branch = {"properties": {"l": {"items": {"enum": ["a"]}}}}
+    good = {"properties": {"m": {"type": "string", "pattern": "^a", "enum": ["a"]}}}
+    members = {"l": {"type": "array", "items": {"type": "string"}}, "m": {"type": "string"}}
+    schema = {"type": "object", "properties": members, "allOf": [branch, {"anyOf": [good]}]}
+    told = _texts(schema, {"l": ["b"] * 2_000, "m": "a"})
+    assert told[limits.MAX_FIELD_ERRORS :] == [_CUT]
+    assert told[0] == 'l[0]: Unsupported value: "b": supported values: "a"'
+    assert _texts(schema, {"l": ["a"] * 2_000, "m": "a"}) == []
+    assert len(_texts(schema, {"l": ["a"], "m": "b"})) == 4
+
+
+def test_many_branches_with_long_texts_run_out_of_steps() -> None:
+    branches = [{"properties": {"l": {"items": {"pattern": f"q{index}"}}}} for index in range(1_000)]
+    began = time.process_time()
+    told = _texts(_listed(anyOf=branches), {"l": ["x" * 20_000] * 40})
+    prompt(time.process_time() - began, 2.0)
+    assert told == [
+        '<nil>: Invalid value: "": validating the object against allOf, anyOf, oneOf and not takes more than'
+        f" {limits.MAX_VALIDATION_STEPS} steps"
+    ]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,15 @@ DATA: dict[str, Any] = {
 OVER = "operation cancelled: actual cost limit exceeded"
 CPU = 12.0  # seconds for both engines, on a slow and busy machine; on a quiet one the longest case takes two for each
 MEMORY = 160  # MiB of address space beyond what the interpreter has
+
+
+@pytest.fixture(autouse=True)
+def _apart_from_what_others_left() -> Iterator[None]:
+    """The collector does not look through what thousands of tests before have left."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 def expanded(text: str) -> str:

@@ -136,9 +136,8 @@ class LogFile:
         self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, _MODE)
         found = os.fstat(self._descriptor)
         self._size = found.st_size
-        if not stat.S_ISREG(found.st_mode) or is_stream(
-            self._path
-        ):  # /dev/null and /dev/stdout are not to be put aside
+        # /dev/null and /dev/stdout are not to be put aside
+        if not stat.S_ISREG(found.st_mode) or is_stream(self._path):
             self._rotation = replace(self._rotation, size=0)
 
     def _catch_up(self) -> None:

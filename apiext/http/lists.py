@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from operator import methodcaller
 from time import perf_counter, time
 from typing import NamedTuple
@@ -29,11 +29,12 @@ from apiext.http.representations import (
     written,
 )
 from apiext.storage.segments import Segments
-from apiext.storage.store import Entry, Viewer
+from apiext.storage.store import Entry
 from apiext.turn import Turn
 from apiext.verbs.call import Page
 
-MakeItem = Callable[[Entry], bytes]
+MakeItem = Callable[[Entry], bytes | Awaitable[bytes]]
+"""Writes one object of a list, or what takes long in a thread."""
 MakeRow = Callable[[bytes, int], bytes]
 MakeFrame = Callable[[Subject, Page], "Frame"]
 _WITHOUT_FLOATS = frozenset((str, int, bool, type(None)))  # cells that are written as they are
@@ -46,16 +47,6 @@ class Frame(NamedTuple):
     separator: bytes
     tail: bytes
     empty: bytes
-
-
-class _Long(Exception):
-    """An item that takes long: ``make`` makes those of so many bytes of their view and revision, in a thread."""
-
-    def __init__(self, entry: Entry, view: bytes, make: MakeRow, size: int) -> None:
-        self.entry = entry
-        self.view = view
-        self.make = make
-        self.size = size
 
 
 async def reply(subject: Subject, page: Page) -> Reply:
@@ -76,45 +67,18 @@ async def reply(subject: Subject, page: Page) -> Reply:
     make_frame, maker = make
     finish = FINISHED.get((wanted.encoding, wanted.kind, wanted.pretty))
     frame = make_frame(subject, page)
-    pieces = await joined(entries, maker(subject), frame.separator, subject.served.view, finish)
+    pieces = await joined(entries, maker(subject), frame.separator, finish)
     return _framed(subject, frame, pieces)
 
 
 async def _formed(
     subject: Subject, page: Page, segments: Segments, make_frame: MakeFrame, maker: Callable[[Subject], MakeItem]
 ) -> Reply:
-    """Return a list of another kind, of which the parts are remembered; what takes long is made before its part is."""
+    """Return a list of another kind, of which the parts are remembered."""
     wanted = subject.wanted
     form = (subject.served.view, wanted.kind, wanted.version, subject.include)
-    make = item = maker(subject)
-    made: dict[Entry, bytes] = {}
-    entries: Sequence[Entry] = ()
-
-    def known(entry: Entry) -> bytes:
-        return made.get(entry) or make(entry)
-
-    while segments.count:
-        try:
-            pieces = await segments.formed(form, item, _valid_until(subject))
-            return _framed(subject, make_frame(subject, page), pieces)
-        except _Long as first:  # parts that are finished are remembered: the next try goes on from there
-            entries = entries or segments.entries
-            made |= await _made_elsewhere(first, entries, entries.index(first.entry), subject.served.view)
-            item = known
-    return _framed(subject, make_frame(subject, page), ())
-
-
-async def _made_elsewhere(first: _Long, entries: Sequence[Entry], at: int, viewer: Viewer) -> dict[Entry, bytes]:
-    """Make an item that takes long in a thread, and with it the large ones of a part of the list from there on."""
-    views, size, turn = {first.entry: first.view}, len(first.view), Turn()
-    for entry in entries[at + 1 : at + limits.SEGMENT]:
-        if size > limits.SEGMENT_BYTES:
-            break
-        if entry.size >= first.size:
-            views[entry] = entry.shown(viewer)
-            size += len(views[entry])
-            await turn.give()
-    return await asyncio.to_thread(lambda: {entry: first.make(view, entry.revision) for entry, view in views.items()})
+    pieces = await segments.formed(form, maker(subject), _valid_until(subject)) if segments.count else ()
+    return _framed(subject, make_frame(subject, page), pieces)
 
 
 def _framed(subject: Subject, frame: Frame, pieces: Sequence[bytes]) -> Reply:
@@ -137,24 +101,16 @@ def _whole(subject: Subject, items: list[Document], metadata: Document) -> bytes
 
 
 async def joined(
-    entries: Sequence[Entry],
-    make: MakeItem,
-    separator: bytes,
-    viewer: Viewer,
-    finish: Callable[[bytes], bytes] | None = None,
+    entries: Sequence[Entry], make: MakeItem, separator: bytes, finish: Callable[[bytes], bytes] | None = None
 ) -> list[bytes]:
     """Return the items in joined pieces, giving the loop its turn; what takes long is made and finished in a thread."""
     found: list[bytes] = []
-    made: dict[Entry, bytes] = {}
     until = perf_counter() + limits.LOOP_BUDGET / 2  # by hand: a Turn costs a coroutine for each item
     for at in range(0, len(entries), limits.SEGMENT):
         items: list[bytes] = []
-        for number, entry in enumerate(entries[at : at + limits.SEGMENT], at):
-            try:
-                item = made.pop(entry, b"") or make(entry)
-            except _Long as first:
-                made |= await _made_elsewhere(first, entries, number, viewer)
-                item = made.pop(entry)
+        for entry in entries[at : at + limits.SEGMENT]:
+            made = make(entry)
+            item = made if isinstance(made, bytes) else await made
             if finish is not None:
                 item = finish(item) if len(item) < limits.OFF_LOOP else await asyncio.to_thread(finish, item)
             items.append(item)
@@ -262,10 +218,10 @@ def _table_frame(subject: Subject, page: Page) -> Frame:
 def _table_item(subject: Subject) -> MakeItem:
     viewer, make_row, long = subject.served.view, _row_maker(subject), _long_from(subject)
 
-    def make(entry: Entry) -> bytes:
+    def make(entry: Entry) -> bytes | Awaitable[bytes]:
         view = entry.shown(viewer)
         if len(view) >= long:
-            raise _Long(entry, view, make_row, long)
+            return asyncio.to_thread(make_row, view, entry.revision)
         return make_row(view, entry.revision)
 
     return make

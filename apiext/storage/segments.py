@@ -86,7 +86,9 @@ class Segments:
             self._joined.append(_join(piece, self._viewer, made))
             await turn.give()
 
-    async def formed(self, form: Hashable, make: Callable[[Entry], bytes], until: float) -> list[bytes]:
+    async def formed(
+        self, form: Hashable, make: Callable[[Entry], bytes | Awaitable[bytes]], until: float
+    ) -> list[bytes]:
         """Return the entries as ``make`` writes them, joined by commas in pieces, giving the loop its turn.
 
         Chunks remember them by ``form`` until the time given, in seconds of the epoch.
@@ -99,7 +101,8 @@ class Segments:
                 whole = 2 * (stop - start) >= len(chunk.keys)
                 items: list[bytes] = []
                 for entry in chunk.entries if whole else chunk.entries[start:stop]:
-                    items.append(make(entry))
+                    made = make(entry)
+                    items.append(made if isinstance(made, bytes) else await made)
                     await turn.give()
                 known = (until, b",".join(items), _ends(items))
                 if not whole:

@@ -3,11 +3,21 @@
 from collections.abc import Iterable, Iterator, Sequence
 from urllib.parse import quote_from_bytes, unquote, unquote_to_bytes
 
-from apiext import limits
 from apiext.cel.library import urls
 from apiext.crd.bundles import bundle_fault
 from apiext.documents.document import View
-from apiext.meta.fields import INVALID, FieldError, child, forbidden, go_value, invalid, item, not_supported, required
+from apiext.meta.fields import (
+    INVALID,
+    FieldError,
+    as_many_as_told,
+    child,
+    forbidden,
+    go_value,
+    invalid,
+    item,
+    not_supported,
+    required,
+)
 from apiext.meta.syntax import dns1035_label, dns1123_subdomain
 
 STRATEGIES = ("None", "Webhook")
@@ -132,13 +142,8 @@ def _service_path_errors(given: str | None, path: str) -> Iterator[FieldError]:
         yield invalid(path, given, "must start with a '/'")
     # upstream: the first byte goes, whatever it is
     rest = given.encode()[1:].decode("utf-8", "replace")
-    shown = f"Invalid value: {go_value(given)}"
-    room, left = limits.MAX_FIELD_ERROR_BYTES, limits.MAX_FIELD_ERRORS
-    for fault in _segment_faults(rest.removesuffix("/").split("/")):
-        yield FieldError(INVALID, path, f"{shown}: {fault}")
-        room, left = room - len(shown), left - 1
-        if room <= 0 or left <= 0:
-            return  # each of them shows the whole path, and no answer tells more
+    faults, shown = _segment_faults(rest.removesuffix("/").split("/")), f"Invalid value: {go_value(given)}"
+    yield from as_many_as_told(FieldError(INVALID, path, f"{shown}: {fault}") for fault in faults)
 
 
 def _segment_faults(segments: Iterable[str]) -> Iterator[str]:

@@ -3,11 +3,21 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from apiext import limits
 from apiext.characters import is_print
 from apiext.documents.document import View
 from apiext.documents.go_json import go_json
-from apiext.meta.fields import INVALID, FieldError, child, duplicate, go_value, invalid, item, required, too_many
+from apiext.meta.fields import (
+    INVALID,
+    FieldError,
+    as_many_as_told,
+    child,
+    duplicate,
+    go_value,
+    invalid,
+    item,
+    required,
+    too_many,
+)
 from apiext.meta.syntax import dns1035_label, lower
 from apiext.schema.field_paths import PathError, follow
 from apiext.schema.structural import Structural
@@ -144,20 +154,26 @@ def selectable_errors(
         yield too_many(path, len(seen), MAX_SELECTABLE)
 
 
+def _lacking(versions: Sequence[View], places: dict[str, int]) -> Iterator[str]:
+    """Yield the storage versions that are not there; each is looked for once."""
+    for version in versions:
+        name = version["name"]
+        if version["storage"] and name not in places:
+            yield name
+        places.pop(name, None)
+
+
 def stored_version_errors(stored: Any, versions: Sequence[View], path: str) -> Iterator[FieldError]:
     """Yield what is wrong with ``status.storedVersions`` (CRD-039)."""
     if not stored:
         yield invalid(path, stored, "must have at least one stored version")
         return
     places = {name: index for index, name in enumerate(stored)}
-    shown, room, left = "", limits.MAX_FIELD_ERROR_BYTES, limits.MAX_FIELD_ERRORS
+    shown = go_value(list(stored))
+    lacking = _lacking(versions, places)
+    yield from as_many_as_told(invalid_json(path, shown, f"must have the storage version {name}") for name in lacking)
     for version in versions:
-        name = version["name"]
-        if version["storage"] and name not in places and room > 0 and left > 0:  # each shows all: no answer tells more
-            shown = shown or go_value(list(stored))
-            room, left = room - len(shown), left - 1
-            yield invalid_json(path, shown, f"must have the storage version {name}")
-        places.pop(name, None)
+        places.pop(version["name"], None)
     for name, index in places.items():
         text = (
             f"missing from spec.versions; {name} was previously a storage version, and must remain in spec.versions"

@@ -3,10 +3,12 @@
 A path is its rendered text (``spec.versions[0].name``); the empty path renders as ``<nil>``.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
+from apiext import limits
 from apiext.documents.encoding import encode
 from apiext.documents.floats import go_float
 from apiext.documents.places import short
@@ -33,6 +35,16 @@ class FieldError:
 
     def __str__(self) -> str:
         return f"{self.field or '<nil>'}: {self.body}"
+
+
+def as_many_as_told(errors: Iterable[FieldError]) -> Iterator[FieldError]:
+    """Yield errors as far as an answer shows them, and one more: each may quote the whole of a long value."""
+    room = limits.MAX_FIELD_ERROR_BYTES
+    for error in islice(errors, limits.MAX_FIELD_ERRORS + 1):
+        yield error
+        room -= len(error.body)
+        if room < 0:
+            return
 
 
 def child(path: str, name: str) -> str:

@@ -1,15 +1,24 @@
 """Options of requests, from query parameters or a DeleteOptions body, and what is wrong with them (WRI-011, RV-004)."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from apiext import limits
-from apiext.characters import is_print
+from apiext.characters import all_print, is_print
 from apiext.documents.encoding import json_kind
 from apiext.documents.quotes import go_quote
-from apiext.meta.fields import INVALID, FieldError, forbidden, invalid, not_supported, required, too_long
+from apiext.meta.fields import (
+    INVALID,
+    FieldError,
+    as_many_as_told,
+    forbidden,
+    invalid,
+    not_supported,
+    required,
+    too_long,
+)
 from apiext.meta.names import GroupKind
 from apiext.meta.requestinfo import truth
 
@@ -214,17 +223,18 @@ def field_manager_errors(manager: str, path: str = "fieldManager") -> list[Field
     found: list[FieldError] = []
     if len(manager.encode(errors="replace")) > limits.MANAGER:
         found.append(too_long(path, limits.MANAGER))
-    position, shown, room = 0, "", limits.MAX_FIELD_ERROR_BYTES
-    for char in manager:
-        if not is_print(char):
-            if room <= 0 or len(found) >= limits.MAX_FIELD_ERRORS:
-                break  # each of them shows the whole name, and no answer tells more
-            shown = shown or go_quote(manager)
-            room -= len(shown)
-            text = f"invalid character U+{ord(char):04X} (at position {position})"
-            found.append(FieldError(INVALID, path, f"Invalid value: {shown}: {text}"))
-        position += len(char.encode(errors="replace"))
+    if not all_print(manager):
+        shown = f"Invalid value: {go_quote(manager)}"
+        found += as_many_as_told(FieldError(INVALID, path, f"{shown}: {fault}") for fault in _unprintable(manager))
     return found
+
+
+def _unprintable(text: str) -> Iterator[str]:
+    position = 0
+    for char in text:
+        if not is_print(char):
+            yield f"invalid character U+{ord(char):04X} (at position {position})"
+        position += len(char.encode(errors="replace"))
 
 
 def _dry_run_errors(values: Sequence[str]) -> list[FieldError]:

@@ -67,11 +67,14 @@ class Webhook:
     async def _deliver(self, events: Sequence[Event]) -> bool:
         """Tell events; those that nobody took after all tries are counted and dropped."""
         try:
-            bodies, lost = await asyncio.to_thread(self._bodies, events)
+            return await self._tell(events)
         except Exception as error:  # a bug; the server must not end with it
-            log.exception("audit events could not be written")
+            log.exception("audit events could not be told")
             self._counters.lost(PLUGIN, len(events), repr(error))
             return False
+
+    async def _tell(self, events: Sequence[Event]) -> bool:
+        bodies, lost = await asyncio.to_thread(self._bodies, events)
         if lost:
             self._counters.lost(truncation.PLUGIN, lost, truncation.TOO_LARGE)
         taken = not lost
@@ -82,10 +85,9 @@ class Webhook:
                 taken = False
         return taken
 
-    async def _post(self, body: bytes) -> Exception | None:
+    async def _post(self, body: bytes) -> CallError | None:
         """POST with repetitions; return the last failure, None when it was taken."""
-        pause = self._backoff
-        fault: Exception | None = None
+        pause, fault = self._backoff, None
         for remaining in reversed(range(limits.AUDIT_TRIES)):
             try:
                 await self._client.post(
@@ -99,9 +101,6 @@ class Webhook:
                 return None
             except CallError as error:
                 fault = error
-            except Exception as error:  # a bug, which is no better the next time; the server must not end with it
-                log.exception("the audit webhook could not be called")
-                return error
             if not remaining or self._stopping.is_set():
                 break
             await self._wait(pause * (1 + random.random() * limits.AUDIT_BACKOFF_JITTER))

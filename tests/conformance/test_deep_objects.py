@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.conversion_webhook import PREFIX, Webhook, answer, renamed, serve_crontabs
-from tests.support.definitions import serve
+from tests.support.definitions import Resource, serve
 from tests.support.http_client import MERGE, TABLE, Client
 from tests.support.processes import Etcd, Server
 from tests.support.waiting import until
@@ -66,15 +66,21 @@ def put(etcd: Etcd, key: str, document: dict[str, Any]) -> None:
     etcd.call("kv/put", {"key": base64.b64encode(key.encode()).decode(), "value": base64.b64encode(raw).decode()})
 
 
-@pytest.mark.rows("ETC-003")
-@pytest.mark.parametrize("levels", [MOST, MOST + 1, 400, 900])
-def test_a_stored_object_that_is_too_deep_is_named(api: Client, own_etcd: Etcd, levels: int) -> None:
+def with_deep(api: Client, etcd: Etcd, levels: int) -> tuple[Resource, dict[str, Any]]:
+    """Return a resource with an object "a", and "deep" of so many levels that others stored, as it is without them."""
     widgets = serve(api, schema={"openAPIV3Schema": ANYTHING})
     made = widgets.create("a")
     made["metadata"] = {**made["metadata"], "name": "deep", "uid": "u"}
     del made["metadata"]["resourceVersion"]
-    put(own_etcd, f"{PREFIX}/{widgets.group}/widgets/default/deep", {**made, "spec": nested(levels - 1)})
+    put(etcd, f"{PREFIX}/{widgets.group}/widgets/default/deep", {**made, "spec": nested(levels - 1)})
     until(lambda: api.get(widgets.path("deep")).status != 404, "the server has heard of it", within=10)
+    return widgets, made
+
+
+@pytest.mark.rows("ETC-003")
+@pytest.mark.parametrize("levels", [MOST, MOST + 1, 400, 900])
+def test_a_stored_object_that_is_too_deep_is_named(api: Client, own_etcd: Etcd, levels: int) -> None:
+    widgets, made = with_deep(api, own_etcd, levels)
     answers = [
         api.get(widgets.path("deep")),
         api.get(widgets.path()),
@@ -94,12 +100,7 @@ def test_a_stored_object_that_is_too_deep_is_named(api: Client, own_etcd: Etcd, 
 
 @pytest.mark.rows("ETC-003", "TAB-004")
 def test_an_object_as_deep_as_may_be_is_shown_in_tables(api: Client, own_etcd: Etcd) -> None:
-    widgets = serve(api, schema={"openAPIV3Schema": ANYTHING})
-    made = widgets.create("a")
-    made["metadata"] = {**made["metadata"], "name": "deep", "uid": "u"}
-    del made["metadata"]["resourceVersion"]
-    put(own_etcd, f"{PREFIX}/{widgets.group}/widgets/default/deep", {**made, "spec": nested(MOST - 1)})
-    until(lambda: api.get(widgets.path("deep")).status != 404, "the server has heard of it", within=10)
+    widgets, _ = with_deep(api, own_etcd, MOST)
     deep = api.get(widgets.path("deep")).expect(200)
     whole = {"includeObject": "Object", "fieldSelector": "metadata.name=deep"}
     tables = [

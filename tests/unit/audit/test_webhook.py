@@ -154,8 +154,9 @@ async def test_what_nobody_foresaw_loses_events_and_no_more(
             waiting = webhook.put(event())
             if waiting is not None:
                 assert await waiting is expected
-            while len(tries) < 1 + expected:  # noqa: ASYNC110 - a task of its own calls
-                await asyncio.sleep(0.001)
+            async with asyncio.timeout(20):
+                while len(tries) < 1 + expected:  # noqa: ASYNC110 - a task of its own calls
+                    await asyncio.sleep(0.001)
 
     counters = await told(tmp_path, collector, AuditDelivery(mode=mode, max_batch=1, max_wait=30), act)
     assert len(collector.lists) == 1

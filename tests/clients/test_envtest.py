@@ -120,11 +120,20 @@ def _healthy(port: int, process: subprocess.Popen[bytes], log: Path) -> bool:
         return False
 
 
+def _environment(assets: Path) -> dict[str, str]:
+    """Return what the suites are told; a server that ends says why, such as that envtest's port was taken meanwhile."""
+    return {
+        "KUBEBUILDER_ASSETS": str(assets),
+        "KUBEBUILDER_ATTACH_CONTROL_PLANE_OUTPUT": "true",
+        "KUBECONFIG": "",
+    }
+
+
 @pytest.mark.client("envtest")
 @pytest.mark.rows("KUB-006", "RV-013", "CND-004", "WRI-017", "NSP-005", "AUT-002", "ADM-002")
 def test_unmodified_suites_pass_side_by_side(assets: Path) -> None:
     suite = toolchain.go_build("go_envtest", test=True)
-    environment = {"KUBEBUILDER_ASSETS": str(assets), "KUBECONFIG": ""}
+    environment = _environment(assets)
     with ThreadPoolExecutor() as pool:  # as `go test ./...` runs packages
         runs = [
             pool.submit(toolchain.succeed, [suite, "-test.v"], toolchain.HERE / "go_envtest", 180, environment)
@@ -144,7 +153,7 @@ def test_unmodified_suites_pass_side_by_side(assets: Path) -> None:
 def test_controller_runtimes_own_suite_passes(assets: Path) -> None:
     sources = toolchain.go_sources("sigs.k8s.io/controller-runtime", of="go_envtest")
     suite = toolchain.go_build(str(sources), "./pkg/envtest", test=True)
-    environment = {"KUBEBUILDER_ASSETS": str(assets), "KUBECONFIG": "", "GOMEGA_DEFAULT_EVENTUALLY_TIMEOUT": "30s"}
+    environment = _environment(assets) | {"GOMEGA_DEFAULT_EVENTUALLY_TIMEOUT": "30s"}
     command = [suite, "-test.v", "-ginkgo.no-color", f"-ginkgo.skip={'|'.join(NEED_DEPLOYMENTS)}"]
     said = toolchain.succeed(command, sources / "pkg" / "envtest", 300, environment)
     counts = re.search(r"(\d+) Passed \| (\d+) Failed \| \d+ Pending \| (\d+) Skipped", said)

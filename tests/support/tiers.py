@@ -1,4 +1,4 @@
-"""Keeps each tier of tests in one process when pytest-xdist runs several; tells what was left out or late."""
+"""Keeps each tier of tests in one process when pytest-xdist runs several; tells what was left out or run again."""
 
 from __future__ import annotations
 
@@ -12,6 +12,12 @@ from tests.support import shared
 def tier_of(nodeid: str) -> str:
     """Return the name of the directory, or the file, right below tests/."""
     return nodeid.partition("::")[0].removeprefix("tests/").partition("/")[0]
+
+
+def why(message: str) -> str:
+    """Return the line of a failure that tells why its test is run once more."""
+    lines = message.splitlines() or [""]
+    return next((line for line in lines if "address already in use" in line.lower()), lines[0])
 
 
 class Tiers:
@@ -42,10 +48,8 @@ class Tiers:
 
     @pytest.hookimpl
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print what was left out for want of the data beside a checkout, and what came late and was run again."""
+        """Print what was left out for want of the data beside a checkout, and what was run again and why."""
         for path, count in sorted(shared.left_out.items()):
             terminalreporter.write_line(f"left out for want of ../shared/{path}: {count} cases")
         for report in terminalreporter.stats.get("rerun", []):
-            terminalreporter.write_line(
-                f"late, and run once more: {report.nodeid}: {report.longrepr.reprcrash.message}"
-            )
+            terminalreporter.write_line(f"run once more: {report.nodeid}: {why(report.longrepr.reprcrash.message)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.tiers import tier_of
+from tests.support.tiers import tier_of, why
 
 
 @pytest.mark.parametrize(
@@ -17,3 +17,18 @@ from tests.support.tiers import tier_of
 )
 def test_a_tier_is_a_directory_below_the_tests(nodeid: str, tier: str) -> None:
     assert tier_of(nodeid) == tier
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        ("TooLate: 3 s\nassert 3 < 2", "TooLate: 3 s"),
+        (
+            "suite ended with 1:\nstarting\ncannot listen on :1: Address already in use\n",
+            "cannot listen on :1: Address already in use",
+        ),
+        ("", ""),
+    ],
+)
+def test_a_run_tells_why_it_ran_a_test_again(message: str, told: str) -> None:
+    assert why(message) == told

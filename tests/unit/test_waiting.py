@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+
 import pytest
 
 from tests.support import waiting
@@ -42,3 +45,9 @@ def test_what_was_late_once_is_run_again() -> None:
     runs.append("late")
     prompt(1e9 if len(runs) == 1 else 0.0, 1.0, "the first of two runs, on purpose")
     assert len(runs) == 2
+
+
+def test_a_port_that_was_taken_meanwhile_is_tried_again() -> None:
+    runs.append("taken")
+    if runs.count("taken") == 1:
+        raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE), "by the first of two runs, on purpose")

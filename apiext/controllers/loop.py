@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Any
 
 from apiext import limits
+from apiext.catalog.stored import Unreadable
 from apiext.meta.status import StatusError
 from apiext.storage.store import StoreError, Unavailable
 
@@ -173,7 +174,8 @@ class Loop:
         self._failures[key] = count + 1
         pause = min(limits.RETRY_LAST, limits.RETRY_FIRST * 2 ** min(count, 30)) * random.uniform(0.5, 1.0)
         # A store that did not answer or a lost race heals by itself; what lasts is worth a line, but not each time.
-        heals, foreseen = isinstance(failure, StoreError) and count < 3, isinstance(failure, StoreError | StatusError)
+        heals = isinstance(failure, StoreError) and count < 3
+        foreseen = isinstance(failure, StoreError | StatusError | Unreadable)
         told = not heals and (count < limits.RETRIES_TOLD or count % limits.RETRIES_TOLD == 0)
         level = logging.WARNING if told else logging.DEBUG
         where = None if foreseen else failure  # the reason of such an error is its text

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable
 
+from apiext.catalog.stored import Unreadable
 from apiext.controllers.definitions import Definitions, Facts
 from apiext.controllers.statuses import Statuses
 from apiext.crd.conditions import find, same_condition, with_condition, with_status
@@ -81,7 +82,11 @@ class Naming:
                 conditions = with_condition(conditions, told, self._clock())
             return with_status(document, acceptedNames=naming.accepted.document(), conditions=conditions)
 
-        return await self._statuses.amend(entry, amend) is not None
+        try:
+            return await self._statuses.amend(entry, amend) is not None
+        except Unreadable as error:  # others made it; those behind it need not wait
+            log.warning("the stored definition %s cannot be named: %s", facts.name, error)
+            return True
 
 
 def _is_decided(definition: CustomResourceDefinition) -> bool:

@@ -279,6 +279,13 @@ class Serving:
 
     def _build(self, entry: Entry, facts: Facts, before: _Compiled | None) -> _Compiled:
         """Compile a stored definition; pure, and safe in a thread. Watches go on when their version looks the same."""
+        resource = self._definitions.collection.resource
+        served = self._live.current.lookup(resource.group, "v1", resource.resource)
+        assert served is not None
+        source = _Source(entry.raw, served.decode, self._recent)
+        # A guard that fits was written after a server had decoded this definition in full: no need to do so again.
+        known = not self.synced() and self._guards.matching(facts) is not None
+        document = (known and trusted(entry.raw)) or source()
         identity, kept = facts.digest.hex(), {}
         if before is not None:
             if shape(before.source.raw) == shape(entry.raw):
@@ -289,13 +296,6 @@ class Serving:
                 for name, text in streams(entry.raw).items()
                 if name in had and was.get(name) == text
             }
-        resource = self._definitions.collection.resource
-        served = self._live.current.lookup(resource.group, "v1", resource.resource)
-        assert served is not None
-        source = _Source(entry.raw, served.decode, self._recent)
-        # A guard that fits was written after a server had decoded this definition in full: no need to do so again.
-        known = not self.synced() and self._guards.matching(facts) is not None
-        document = (known and trusted(entry.raw)) or source()
         compiled = compile_definition(document, shape=identity, streams=kept, again=source)
         own = {name: it for name, it in compiled.versions.items() if (compiled.group, name) not in self._builtin}
         return _Compiled(facts.digest, source, replace(compiled, content=facts.digest.hex(), versions=own))
@@ -403,6 +403,8 @@ class Serving:
             if facts is not None and facts.served and self._guards.matching(facts) is not None:
                 self._compile_small(facts)
                 settled = self._settle(facts)
+        except Unreadable:
+            pass  # `reconcile` says so
         finally:
             if not settled:
                 self._loop.add(name)

@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 
 from apiext import limits
+from apiext.catalog.stored import Unreadable
 from apiext.controllers.loop import Loop
 from apiext.meta.status import StatusError
 from apiext.storage.store import StoreError, Unavailable
@@ -97,7 +98,9 @@ async def test_a_failure_is_repeated_with_growing_pauses_and_kills_nothing() -> 
     assert len(recorder.begins("b")) == 1
 
 
-@pytest.mark.parametrize("failure", [StatusError(422, "Invalid", "never so"), StoreError("never so")])
+@pytest.mark.parametrize(
+    "failure", [StatusError(422, "Invalid", "never so"), StoreError("never so"), Unreadable("never so", {})], ids=repr
+)
 async def test_what_is_refused_for_good_is_told_in_few_lines(
     caplog: pytest.LogCaptureFixture, failure: Exception
 ) -> None:

@@ -14,6 +14,7 @@ from apiext.auth.authorization import Attributes
 from apiext.auth.roles import CLUSTER_ROLES, Roles
 from apiext.auth.user import User
 from apiext.catalog.builtin.resources import builtin_resources
+from apiext.controllers.definitions import DEFINITIONS
 from apiext.controllers.migrations import MIGRATIONS
 from apiext.etcd import errors
 from apiext.etcd.values import WriteResult
@@ -355,3 +356,36 @@ async def test_a_role_that_others_made_unreadable_grants_nothing(odd: str, monke
         etcd.put(f"{root}/clusterroles/fades", odd.encode())
         await until(lambda: not allowed("fades"))
         assert allowed("good")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"versions": "v1"},
+        {"versions": [1]},
+        {"versions": [{"name": ["v1"], "served": True, "storage": True}]},
+        {"versions": [{"name": "v1", "served": True, "storage": True, "schema": "x"}]},
+        {"versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": 1}}}]},
+        {"versions": [{"name": "v1", "served": True, "storage": True, "selectableFields": [1]}]},
+        {"validation": {"openAPIV3Schema": []}},
+        {"conversion": "None"},
+    ],
+    ids=str,
+)
+async def test_a_served_definition_that_becomes_unreadable_is_a_warning(
+    wrong: dict[str, object], caplog: pytest.LogCaptureFixture
+) -> None:
+    etcd, key = FakeEtcd(), f"{PREFIX}/apiextensions.k8s.io/customresourcedefinitions/{NAME}"
+    async with server(etcd) as one:
+        await one.define(crd())
+        await one.established(NAME)
+        definition = one.collection(DEFINITIONS).get("", NAME)
+        assert definition is not None
+        stored = orjson.loads(definition.raw)
+        etcd.put(key, orjson.dumps({**stored, "spec": {**stored["spec"], **wrong}}))
+        await until(lambda: f"the stored definition {NAME} cannot be served" in caplog.text)
+        assert one.served(NAME) is not None, "what is served of it stays until it can be read"
+        etcd.put(key, definition.raw)
+        await until(lambda: (found := one.collection(DEFINITIONS).get("", NAME)) and found.raw == definition.raw)
+        await one.established(NAME)
+    assert not [record.getMessage() for record in caplog.records if record.exc_info]

@@ -197,5 +197,7 @@ def write_kubeconfig(config: Config, known: Identity, url: str) -> Path:
     """Write the admin kubeconfig, readable by its owner only (clients.md §9.1)."""
     path = Path(config.kubeconfig or config.data_dir / "admin.kubeconfig").absolute()
     with launch.file_of("kubeconfig", config.kubeconfig or path):
+        if config.kubeconfig:
+            kubeconfig.check_replaceable(path)
         kubeconfig.write(path, kubeconfig.Access(url, known.ca, known.token))
     return path

@@ -154,6 +154,7 @@ WEBHOOK_FAILURES = 5  # slow failures in a row that open an owner's circuit
 WEBHOOK_PROBE_EVERY = 0.5  # seconds between calls that are let through an open circuit
 WEBHOOK_CONTEXTS = 256  # TLS contexts kept, one per CA bundle
 WEBHOOK_LOOKUPS = 32  # names of webhooks looked up at a time: each that nobody resolves holds a thread for seconds
+OWN_KUBECONFIG = 1024 * 1024  # bytes of a kubeconfig that a start may replace: one of its own has a few certificates
 TOKEN_FILE_EVERY = 60.0  # seconds after which the token file of a webhook's user is read again (upstream: one minute)
 CONVERSION_TIMEOUT = 30.0  # seconds of one call of a conversion webhook (upstream: the same)
 CONVERTED_BYTES = 64 * 1024 * 1024  # bytes of objects remembered as conversion webhooks made them, all definitions

@@ -1,6 +1,12 @@
 """Which certificates are good enough: those that Go takes, whatever this version of Python refuses by itself."""
 
+import contextlib
+import os
 import ssl
+import tempfile
+from collections.abc import Iterator
+
+_OPEN_FILES = "/proc/self/fd"
 
 
 def as_go(context: ssl.SSLContext) -> ssl.SSLContext:
@@ -19,6 +25,22 @@ def load_pair(context: ssl.SSLContext, certificate: str, key: str | None = None)
     Raises OSError, and ValueError for a key that wants a pass phrase.
     """
     context.load_cert_chain(certificate, key, password=_nobody)
+
+
+def show(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+    """Have the context show a certificate (both PEM); Python reads it from a file only. Raises as ``load_pair``."""
+    with _lent(certificate + b"\n" + key) as name:
+        load_pair(context, name)
+
+
+@contextlib.contextmanager
+def _lent(content: bytes) -> Iterator[str]:
+    """Lend a file by its name: one in memory where the system has such, as there may be no place to write to."""
+    in_memory = hasattr(os, "memfd_create") and os.path.isdir(_OPEN_FILES)
+    with os.fdopen(os.memfd_create("certificate"), "wb") if in_memory else tempfile.NamedTemporaryFile() as file:
+        file.write(content)
+        file.flush()
+        yield f"{_OPEN_FILES}/{file.fileno()}" if in_memory else file.name
 
 
 def _nobody() -> str:

@@ -4,9 +4,14 @@ import base64
 from dataclasses import dataclass
 from pathlib import Path
 
+from apiext import limits
 from apiext.auth.certificates import write_private
 from apiext.documents.document import Document
-from apiext.documents.encoding import encode_yaml
+from apiext.documents.encoding import decode_yaml, encode_yaml
+from apiext.streams import is_stream
+
+NAME = "apiext"
+"""What cluster, context and user are called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +27,7 @@ class Access:
 
 def document(access: Access) -> Document:
     """Return a kubeconfig with one cluster, one context, and a user if there is a credential."""
-    name = "apiext"
+    name = NAME
     cluster: Document = {"server": access.server}
     if access.ca:
         cluster["certificate-authority-data"] = _base64(access.ca)
@@ -52,6 +57,22 @@ def _user(access: Access) -> Document:
 def write(file: Path, access: Access) -> None:
     """Write the kubeconfig, readable by its owner only; raises OSError."""
     write_private(file, encode_yaml(document(access)))
+
+
+def check_replaceable(file: Path) -> None:
+    """Raise ValueError when writing to a file would lose more than the kubeconfig of an earlier start."""
+    if is_stream(file) or not file.is_file() or not (size := file.stat().st_size):
+        return
+    try:
+        if size > limits.OWN_KUBECONFIG:
+            raise ValueError("an own one has a few certificates at most")
+        found, _ = decode_yaml(file.read_bytes())
+        parts = [found[many] or () for many in ("clusters", "contexts", "users")]
+        own = found["kind"] == "Config" and all(entry["name"] == NAME for entries in parts for entry in entries)
+    except (OSError, ValueError, KeyError, TypeError):
+        own = False
+    if not own:
+        raise ValueError("it holds other things, which would be lost; `apiext kubeconfig merge` adds to such a file")
 
 
 def _base64(raw: bytes) -> str:

@@ -5,7 +5,6 @@ import base64
 import binascii
 import os
 import ssl
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 
 from apiext.documents.encoding import decode_yaml
 from apiext.documents.errors import DecodeError
-from apiext.trust import as_go, load_pair
+from apiext.trust import as_go, show
 
 INSECURE = "http://127.0.0.1:8080"  # where a server with --insecure listens, and kubectl without a kubeconfig looks
 
@@ -133,7 +132,7 @@ def _tls(
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         if _holds(user, "client-certificate"):
-            _load_pair(context, _pem(file, user, "client-certificate"), _pem(file, user, "client-key"))
+            show(context, _pem(file, user, "client-certificate"), _pem(file, user, "client-key"))
         return context
     except (OSError, ValueError, binascii.Error) as error:
         raise AccessError(f"the certificates for {url} cannot be used: {error}") from error
@@ -143,10 +142,3 @@ def _pem(file: Path, holder: Mapping[str, Any], key: str) -> bytes:
     if data := holder.get(f"{key}-data"):
         return base64.b64decode(str(data), validate=True)
     return (file.parent / str(holder[key])).read_bytes() if holder.get(key) else b""
-
-
-def _load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    with tempfile.NamedTemporaryFile() as pair:  # readable by its owner only; ssl takes files, not bytes
-        pair.write(certificate + b"\n" + key)
-        pair.flush()
-        load_pair(context, pair.name)

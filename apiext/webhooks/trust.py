@@ -1,18 +1,13 @@
 """Whom a webhook's connection trusts: TLS contexts per CA bundle, and what Go says when trust fails."""
 
 import asyncio
-import contextlib
-import os
 import ssl
-import tempfile
 from collections import OrderedDict
-from collections.abc import Iterator
 
 from apiext import limits
-from apiext.trust import as_go, load_pair
+from apiext.trust import as_go, show
 from apiext.webhooks.errors import Unreachable, Untrusted
 
-_OPEN_FILES = "/proc/self/fd"
 UNVERIFIED = "tls: failed to verify certificate: "
 _VERIFY_TEXTS = {  # OpenSSL's verify codes
     9: "x509: certificate has expired or is not yet valid: its time has not come",
@@ -86,22 +81,11 @@ def context_of(ca: bytes, certificate: Certificate | None = None) -> ssl.SSLCont
 
 
 def _show(context: ssl.SSLContext, certificate: Certificate) -> None:
-    """Have a context show a certificate to who asks for one; Python reads it from a file only. Raises OSError."""
-    with _lent(b"\n".join(certificate)) as name:
-        try:
-            load_pair(context, name)
-        except (ssl.SSLError, ValueError) as error:
-            raise Untrusted("tls: failed to find any PEM data in certificate input", 500) from error
-
-
-@contextlib.contextmanager
-def _lent(content: bytes) -> Iterator[str]:
-    """Lend a file by its name: one in memory where the system has such, as there may be no place to write to."""
-    in_memory = hasattr(os, "memfd_create") and os.path.isdir(_OPEN_FILES)
-    with os.fdopen(os.memfd_create("certificate"), "wb") if in_memory else tempfile.NamedTemporaryFile() as file:
-        file.write(content)
-        file.flush()
-        yield f"{_OPEN_FILES}/{file.fileno()}" if in_memory else file.name
+    """Have a context show a certificate to who asks for one; raises OSError."""
+    try:
+        show(context, *certificate)
+    except (ssl.SSLError, ValueError) as error:
+        raise Untrusted("tls: failed to find any PEM data in certificate input", 500) from error
 
 
 def failure_of(error: Exception, name: str, address: str) -> Unreachable | Untrusted:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import base64
 import ssl
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -120,3 +121,12 @@ def test_files_that_are_none(tmp_path: Path) -> None:
         access.resolve(options("--kubeconfig", str(tmp_path / "none")), {})
     with pytest.raises(access.AccessError, match="use http://host:port"):
         access.resolve(options("--server", "localhost:8080"), {})
+
+
+def test_a_client_certificate_needs_no_place_to_write_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    authority = certificates.load_authority(tmp_path)
+    certificate, key = certificates.issue_client(authority, "jane")
+    user = {"client-certificate-data": base64.b64encode(certificate), "client-key-data": base64.b64encode(key)}
+    file = kubeconfig(tmp_path / "config", {"server": "https://s"}, {name: it.decode() for name, it in user.items()})
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    assert access.from_kubeconfig(file).tls is not None

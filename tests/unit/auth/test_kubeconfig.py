@@ -1,0 +1,65 @@
+"""The administrator's kubeconfig replaces that of an earlier start, and nothing else that somebody may miss."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from apiext import limits
+from apiext.auth import kubeconfig
+
+OWN = kubeconfig.document(kubeconfig.Access("https://127.0.0.1:6443", b"ca", "token"))
+
+
+def changed(many: str, **entry: Any) -> dict[str, Any]:
+    """Return an own kubeconfig with one entry more."""
+    found = copy.deepcopy(OWN)  # noqa: TID251 - a test's own document
+    found[many].append(entry)
+    return found
+
+
+@pytest.mark.parametrize("access", [kubeconfig.Access("http://a"), kubeconfig.Access("https://a", b"ca", "token")])
+def test_what_an_earlier_start_wrote_is_replaced(tmp_path: Path, access: kubeconfig.Access) -> None:
+    file = tmp_path / "config"
+    kubeconfig.check_replaceable(file)
+    kubeconfig.write(file, access)
+    kubeconfig.check_replaceable(file)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(changed(many, name="other") for many in ("clusters", "contexts", "users")),
+        changed("clusters"),
+        OWN | {"kind": "Pod"},
+        OWN | {"users": 1},
+        OWN | {"users": ["apiext"]},
+        {"kind": "Config"},
+        [],
+        "words",
+    ],
+    ids=str,
+)
+def test_what_others_wrote_is_not(tmp_path: Path, content: Any) -> None:
+    file = tmp_path / "config"
+    file.write_text(yaml.safe_dump(content))
+    with pytest.raises(ValueError, match="it holds other things, which would be lost; `apiext kubeconfig merge` adds"):
+        kubeconfig.check_replaceable(file)
+
+
+def test_nor_are_bytes_that_are_no_kubeconfig(tmp_path: Path) -> None:
+    file = tmp_path / "config"
+    for content in (b"\xff\xfe", b"a: b: c", yaml.safe_dump(OWN).encode() + b"#" * limits.OWN_KUBECONFIG):
+        file.write_bytes(content)
+        with pytest.raises(ValueError, match="would be lost"):
+            kubeconfig.check_replaceable(file)
+
+
+def test_an_empty_file_and_a_stream_may_be_written_to(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    for file in (tmp_path / "empty", Path("/dev/null"), tmp_path):
+        kubeconfig.check_replaceable(file)  # a directory is refused by whoever writes

@@ -360,7 +360,7 @@ class ObjectView(DeclaredView):
             if name not in known:
                 if not isinstance(other, ObjectView):
                     return no_overload()
-                if name in other.raw and raw != other.raw[name]:
+                if name in other.raw and not alike_raw(raw, other.raw[name]):
                     return False
                 continue
             # upstream looks fields up by their bare names here

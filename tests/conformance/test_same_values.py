@@ -105,3 +105,27 @@ def test_such_a_change_by_a_webhook_has_others_called_again(api: Client, hook: W
         shown = api.post(widgets.path(), widgets.make("a")).expect(201)
     assert text(shown["spec"]) == text({"a": True})
     assert [path.split("?")[0] for path in hook.paths] == ["/1", "/2", "/1"]
+
+
+@pytest.mark.rows("CEL-008")
+@pytest.mark.parametrize("where", ["", "nested", "list"])
+@pytest.mark.parametrize(("first", "second"), [*ONE_TO_PYTHON, (1, 1.5)], ids=text)
+def test_a_rule_that_compares_with_the_old_object_sees_it(api: Client, where: str, first: Any, second: Any) -> None:
+    ruled = {"type": "object", FREE: True, "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "no"}]}
+    schema, value, other = ruled, {"a": first}, {"a": second}
+    if where == "nested":
+        value, other = {"a": {"b": [value]}}, {"a": {"b": [other]}}
+    if where == "list":
+        rule = {"rule": "self.all(x, x in oldSelf)", "message": "no"}
+        items = {"type": "object", FREE: True}
+        schema = {"type": "array", "maxItems": 9, "items": items, "x-kubernetes-validations": [rule]}
+        value, other = [value], [other]
+    made = establish(
+        api,
+        definition(fresh_group(), schema={"openAPIV3Schema": {"type": "object", "properties": {"spec": schema}}}),
+    )
+    widgets = Resource(api, made["spec"]["group"], "widgets", "Widget")
+    found = api.post(widgets.path(), {**widgets.make("a"), "spec": value}).expect(201)
+    found = api.put(widgets.path("a"), {**found, "metadata": {**found["metadata"], "labels": {"a": "b"}}}).expect(200)
+    refused = api.put(widgets.path("a"), {**found, "spec": other}).expect(422)
+    assert refused["message"].endswith(": Invalid value: no"), refused["message"]

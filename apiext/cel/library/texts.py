@@ -30,14 +30,23 @@ def _index_of(text: str, part: str, offset: int = 0) -> Value:
     return text.find(part, offset)
 
 
+_SEARCHED_BACK = 16  # characters of a part that is looked for from the end by looking at each place
+
+
 def _last_index_of(text: str, part: str, offset: int | None = None) -> Value:
     if offset is None:
-        return len(text) if not part else text.rfind(part)
-    if offset < 0:
+        offset = len(text)
+    elif offset < 0:
         return _out(offset)
+    elif offset >= len(text) and part:
+        return -1
     if not part:
         return min(offset, len(text))
-    return -1 if offset >= len(text) else text.rfind(part, 0, offset + len(part))
+    end = min(len(text), offset + len(part))
+    if len(part) <= _SEARCHED_BACK:
+        return text.rfind(part, 0, end)
+    at = text[:end][::-1].find(part[::-1])  # which takes linear time with long parts; `rfind` looks at each at each place
+    return -1 if at < 0 else end - at - len(part)
 
 
 def _substring(text: str, start: int, end: int | None = None) -> Value:

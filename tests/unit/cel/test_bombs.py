@@ -11,12 +11,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
+from hypothesis import strategies
 
 from apiext.cel.declared import Declared
 from apiext.cel.environment import Environment, Evaluation, Program
+from apiext.cel.library.texts import _last_index_of
 from tests.support.cases import Case, case_name, load
 from tests.support.strain import slowness
+from tests.support.waiting import prompt
 
 pytestmark = pytest.mark.rows("CEL-010", "CEL-011")
 TEXT = Declared("string", max_elements=4000)
@@ -98,3 +102,24 @@ for case in t.CASES:
 """
     root = Path(__file__).parents[3]
     subprocess.run([sys.executable, "-c", code], cwd=root, check=True, timeout=120, stdin=subprocess.DEVNULL)
+
+
+def test_the_last_place_of_a_long_part_is_found_in_time_that_grows_with_the_text() -> None:
+    text, part = "a" * 60_000, "ab" + "a" * 30_000
+    began = time.process_time()
+    assert _last_index_of(text, part) == -1
+    assert _last_index_of(part + text, part) == 0
+    prompt(time.process_time() - began, 0.3)  # each place looked at takes seconds
+
+
+@hypothesis.given(
+    strategies.text("ab", max_size=60),
+    strategies.text("ab", max_size=40),
+    strategies.none() | strategies.integers(0, 70),
+)
+def test_it_is_the_place_that_a_search_from_the_end_finds(text: str, part: str, offset: int | None) -> None:
+    for wanted in (part, text[3:25]):
+        places = [at for at in range(len(text) - len(wanted) + 1) if text.startswith(wanted, at)]
+        upto = len(text) if offset is None else offset
+        found = [at for at in places if at <= upto and (upto < len(text) or offset is None or not wanted)]
+        assert _last_index_of(text, wanted, offset) == (found[-1] if found else -1)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -56,7 +57,14 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(map(int, version.split(".")))
 
 
-@pytest.fixture(params=sorted({*KUBECTLS, kubectl.of_modules()} - {""}, key=_numbers) or ["none"])
+def _each(versions: Iterable[str]) -> list[Any]:
+    """Return them as parameters; of many, all but the two oldest, the one in the middle and the newest are long."""
+    known = sorted(versions, key=_numbers)
+    often = {*known[:2], *known[len(known) // 2 : len(known) // 2 + 1], *known[-1:]}
+    return [pytest.param(it, marks=[] if it in often else [pytest.mark.long]) for it in known] or ["none"]
+
+
+@pytest.fixture(params=_each({*KUBECTLS, kubectl.of_modules()} - {""}))
 def kubectl_of(request: pytest.FixtureRequest, kubeconfig: str, tmp_path: Path) -> Kubectl:
     """Each kubectl that is there, and the newest, which is built."""
     if request.param == "none":

@@ -10,8 +10,10 @@ from tests.support import shared
 
 
 def tier_of(nodeid: str) -> str:
-    """Return the name of the directory, or the file, right below tests/."""
-    return nodeid.partition("::")[0].removeprefix("tests/").partition("/")[0]
+    """Return the name of the directory, or the file, right below tests/; a package of unit tests is one by itself."""
+    first, _, rest = nodeid.partition("::")[0].removeprefix("tests/").partition("/")
+    package = rest.rpartition("/")[0].partition("/")[0]
+    return f"{first}/{package}" if first == "unit" and package else first
 
 
 def why(message: str) -> str:
@@ -29,9 +31,12 @@ class Tiers:
         from xdist.scheduler import LoadScopeScheduling  # not there without pytest-xdist, which then does not ask
 
         class ByTier(LoadScopeScheduling):
+            """Begins with the tiers that take long, which come first by name, and fills up with unit tests."""
+
             def _split_scope(self, nodeid: str) -> str:
                 return tier_of(nodeid)
 
+        config.option.loadscopereorder = False
         return ByTier(config, log)
 
     @pytest.hookimpl

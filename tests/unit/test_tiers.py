@@ -1,4 +1,4 @@
-"""A tier of tests is what one of several processes runs as a whole."""
+"""A tier of tests, or a package of unit tests, is what one of several processes runs as a whole."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from tests.support.tiers import tier_of, why
 @pytest.mark.parametrize(
     ("nodeid", "tier"),
     [
-        ("tests/unit/storage/test_parts.py::test_one[a/b::c]", "unit"),
+        ("tests/unit/storage/test_parts.py::test_one[a/b::c]", "unit/storage"),
+        ("tests/unit/test_cli.py::test_one[a/b]", "unit"),
         ("tests/faults/test_clock.py::test_one", "faults"),
         ("tests/test_house.py::test_modules[tests/unit/x.py]", "test_house.py"),
     ],

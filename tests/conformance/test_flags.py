@@ -6,6 +6,7 @@ import os
 import secrets
 import signal
 import ssl
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
@@ -23,7 +24,7 @@ DEFAULT = "/api/v1/namespaces/default"
 FLAGS = (
     "--port=0", "--authorization-mode=RBAC", "--anonymous-auth", "--api-audiences=vault,apiext",
     "--max-requests-inflight=1", "--max-mutating-requests-inflight=1",
-    "--enable-admission-plugins=NamespaceLifecycle,ServiceAccount",
+    "--enable-admission-plugins=NamespaceLifecycle,ServiceAccount", "--min-request-timeout=1",
 )  # fmt: skip
 Connect = Callable[..., Client]
 
@@ -109,6 +110,15 @@ def test_a_plug_in_that_is_turned_on_is_on_and_one_that_is_none_is_told(flagged:
     assert (made.status, made.json["message"]) == (404, 'namespaces "gone" not found')
     assert flagged.log is not None
     assert flagged.log.read_text().count("--enable-admission-plugins: there is no plug-in ServiceAccount here") == 1
+
+
+@pytest.mark.rows("RV-014")
+def test_a_watch_without_an_end_gets_one(connect: Connect) -> None:
+    began = time.monotonic()
+    with connect().watch(f"{DEFAULT}/configmaps", resourceVersion=0) as watch:
+        events = [event["type"] for event in watch]
+    assert time.monotonic() - began >= 1
+    assert "ERROR" not in events
 
 
 @pytest.mark.rows("LIM-001")

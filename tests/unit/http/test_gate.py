@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from apiext.auth.authentication import Credentials
+from apiext.auth.authorization import Attributes, Decision
 from apiext.auth.user import authenticated
 from tests.unit.http.support import COLLECTION, Shelf, connected, on_uvloop, serving, until
 
@@ -84,3 +85,31 @@ async def test_watches_are_not_among_what_is_limited() -> None:
             assert (await watching.head())[0] == 200
         assert len(shelf.watches) == 2
         assert (await reader.ask("GET", f"{COLLECTION}/a")).code == 200
+
+
+@pytest.mark.rows("AUT-006", "LIM-001")
+@on_uvloop
+async def test_who_somebody_is_comes_before_how_many_there_are_and_what_he_may_after_it() -> None:
+    def judge(wanted: Attributes) -> Decision:
+        return Decision(wanted.name == "a" and wanted.verb != "impersonate")
+
+    shelf = Shelf(gate=asyncio.Event())
+    shelf.put("a")
+    assert shelf.gate is not None
+    known = Credentials({"secret": authenticated("alice")})
+    asks = (
+        ({"Authorization": "Bearer wrong"}, "a", 401, 401),
+        ({"Authorization": "Bearer secret"}, "a", 429, 200),
+        ({"Authorization": "Bearer secret"}, "b", 429, 403),
+        ({"Authorization": "Bearer secret", "Impersonate_User": "bob"}, "a", 403, 403),
+    )
+    served = serving(shelf, authenticator=known, authorizer=judge, max_inflight=1)
+    async with served as server, connected(server) as first, connected(server) as client:
+        first.send("GET", f"{COLLECTION}/a", Authorization="Bearer secret")
+        await until(lambda: bool(shelf.calls))
+        for headers, name, busy, _ in asks:
+            assert (await client.ask("GET", f"{COLLECTION}/{name}", **headers)).code == busy
+        shelf.gate.set()
+        assert (await first.receive()).code == 200
+        for headers, name, _, idle in asks:
+            assert (await client.ask("GET", f"{COLLECTION}/{name}", **headers)).code == idle

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -203,6 +204,11 @@ def test_a_key_is_rotated_in_service(own_etcd: Etcd, tmp_path: Path) -> None:
         draft.write_text(configuration((["secrets", "configmaps"], [*providers]), (["*.*"], [*providers, PLAIN])))
         draft.replace(file)
 
+    def in_use() -> str:
+        """Return the hash of the configuration in use, as the metrics tell it."""
+        (told,) = re.findall(r'last_config_info\{.*hash="([^"]+)"', api.get("/metrics").text)
+        return str(told)
+
     def written_with(prefix: bytes) -> bool:
         name = api.post(MAPS, {"metadata": {"generateName": "probe-"}}).expect(201)["metadata"]["name"]
         return stored(own_etcd, f"/rotated/configmaps/default/{name}").startswith(prefix)
@@ -240,8 +246,10 @@ def test_a_key_is_rotated_in_service(own_etcd: Etcd, tmp_path: Path) -> None:
         codes = [api.get(f"/{name}/kms-providers").status for name in ("healthz", "livez", "readyz")]
         assert codes == [200, 404, 200]
 
+        before = in_use()
         use(provider("secretbox", two=SECOND))
-        until(lambda: "last_timestamp_seconds" in api.get("/metrics").text, "reloads are told")
+        until(lambda: in_use() != before, "the second key is the only one", within=30)
+        assert [api.get(f"{SECRETS}{each}").status for each in ("", "/a", "/b")] == [200, 200, 200]
         use(provider("aesgcm", three=FIRST), provider("secretbox", two=SECOND))
         until(lambda: written_with(b"k8s:enc:aesgcm:v1:three:"), "the third key is used", within=30)
         assert api.get(SECRETS).status == 200

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 
@@ -230,3 +231,36 @@ def test_an_object_is_readable_in_every_served_version(api: Client) -> None:
     assert api.get(f"/apis/{group}/v1alpha1/{base}/a").status == 404
     served = [version["version"] for version in api.get(f"/apis/{group}").expect(200)["versions"]]
     assert served == ["v1", "v1beta1"]
+
+
+@pytest.mark.rows("NUL-006", "NUL-008")
+def test_what_a_default_wrote_stays_when_it_is_removed(api: Client) -> None:
+    widgets = serve(api, schema=noting({}))
+    for name in ("read", "touched"):
+        widgets.create(name, color="red")
+
+    def notes() -> dict[str, str | None]:
+        answer = api.get(widgets.path())
+        if answer.status == 429:  # the storage is made anew
+            return {}
+        return {item["metadata"]["name"]: item["spec"].get("note") for item in answer.expect(200)["items"]}
+
+    def use(schema: dict[str, Any]) -> None:
+        path, change = f"{DEFINITIONS}/widgets.{widgets.group}", {"op": "replace", "path": "/spec/versions/0/schema"}
+        api.patch(path, [{**change, "value": schema}], JSON_PATCH).expect(200)
+
+    use(noting({"default": "none"}))
+    until(lambda: notes() == {"read": "none", "touched": "none"}, "the default is shown")
+    api.patch(widgets.path("touched"), {}).expect(200)  # nothing changes but what is stored
+    widgets.create("made", color="red")
+    use(noting({}))
+    until(lambda: notes().get("read", "") is None, "the default is not shown any more")
+    assert notes() == {"made": "none", "read": None, "touched": "none"}
+    api.patch(widgets.path("made"), {"spec": {"note": None}}).expect(200)
+    assert notes() == {"made": None, "read": None, "touched": "none"}
+
+
+def noting(more: dict[str, Any]) -> dict[str, Any]:
+    note = {"type": "string", **more}
+    spec = {"type": "object", "properties": {"color": {"type": "string"}, "note": note}}
+    return {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
@@ -18,7 +19,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support.definitions import serve
+from tests.support.definitions import definition, fresh_group, serve
 from tests.support.http_client import Client
 from tests.support.processes import ROOT, SERVE, Etcd, free_port, running_server, start_process, start_server, stop
 from tests.support.waiting import pause, prompt, until
@@ -415,3 +416,49 @@ def test_flags_come_before_the_environment(tmp_path: Path, own_etcd: Etcd) -> No
         "prefix": "/from-environment",
         "pid": None,
     }
+
+
+HELD_BACK = """
+import asyncio, os, sys
+from apiext import __main__, limits
+from apiext.controllers.serving import Serving
+
+gate, compile = sys.argv.pop(), Serving._compile
+
+async def held(self, facts):
+    usual, limits.FRESH_WAIT = limits.FRESH_WAIT, 0.1  # who asks meanwhile need not wait long
+    while not os.path.exists(gate):
+        await asyncio.sleep(0.02)
+    limits.FRESH_WAIT = usual
+    await compile(self, facts)
+
+Serving._compile, Serving._compile_small = held, lambda self, facts: None
+sys.exit(__main__.main())
+"""
+
+
+@pytest.mark.rows("HLT-003", "ERR-03")
+def test_who_does_not_serve_all_definitions_is_not_ready(tmp_path: Path, own_etcd: Etcd, etcd_flags: list[str]) -> None:
+    wanted = {**definition(fresh_group()), "status": {"conditions": [{"type": "Established", "status": "True"}]}}
+    wanted["metadata"].update(uid="d1", generation=1, creationTimestamp="2026-01-01T00:00:00Z")
+    key = f"/{tmp_path.name}/apiextensions.k8s.io/customresourcedefinitions/{wanted['metadata']['name']}"
+    put = {
+        "key": base64.b64encode(key.encode()).decode(),
+        "value": base64.b64encode(json.dumps(wanted).encode()).decode(),
+    }
+    own_etcd.call("kv/put", put)
+    gate, ready, port = tmp_path / "gate", tmp_path / "ready", free_port()
+    flags = [*etcd_flags, f"--port={port}", f"--data-dir={tmp_path}", f"--ready-file={ready}", str(gate)]
+    with (tmp_path / "log").open("wb") as log:
+        process = start_process([sys.executable, "-c", HELD_BACK, "serve", *flags], log)
+    api, path = Client(f"http://127.0.0.1:{port}"), f"/apis/{wanted['spec']['group']}/v1/widgets"
+    try:
+        until(lambda: not refused(port), "it listens")
+        assert [api.get(each).status for each in ("/livez/ping", "/readyz", "/readyz/informer-sync")] == [200, 500, 500]
+        waits = api.get(path)
+        assert (waits.status, waits.headers["retry-after"], ready.exists()) == (503, "5", False)
+        gate.touch()
+        until(ready.exists, "it is ready")
+        assert [api.get(each).status for each in ("/readyz", path)] == [200, 200]
+    finally:
+        stop(process)

@@ -197,7 +197,7 @@ async def test_head_of_a_watch() -> None:
         assert (await client.ask("HEAD", "/nope")).code == 404
 
 
-@pytest.mark.rows("ERR-03", "HLT-003")
+@pytest.mark.rows("ERR-03", "ERR-21", "HLT-003")
 @on_uvloop
 async def test_nothing_is_missing_before_everything_is_known() -> None:
     missing = ["not yet"]
@@ -206,6 +206,7 @@ async def test_nothing_is_missing_before_everything_is_known() -> None:
         for path in ("/apis/later.example.com/v1/things", "/apis/later.example.com", "/apis/later.example.com/v1"):
             answer = await client.ask("GET", path)
             assert (answer.code, answer.headers["Retry-After"]) == (503, "5")
+            assert answer.json["details"]["retryAfterSeconds"] == 5
         assert (await client.ask("GET", COLLECTION)).code == 200
         missing[0] = ""
         assert (await client.ask("GET", "/apis/later.example.com/v1/things")).code == 404

@@ -262,26 +262,6 @@ async def test_compressed_bodies_are_refused() -> None:
         assert (await client.ask("GET", "/healthz")).code == 200
 
 
-@pytest.mark.rows("LIM-001", "ERR-21")
-@on_uvloop
-async def test_too_many_at_a_time() -> None:
-    shelf = Shelf(gate=asyncio.Event())
-    shelf.put("a")
-    async with serving(shelf, max_inflight=1) as server, connected(server) as first, connected(server) as second:
-        first.send("GET", f"{COLLECTION}/a")
-        await until(lambda: bool(shelf.calls))
-        refused = await second.ask("GET", f"{COLLECTION}/a")
-        assert (refused.code, refused.headers["Retry-After"]) == (429, "1")
-        assert refused.json["message"] == "Too many requests, please try again later."
-        assert (await second.ask("POST", "/apis/none/v1/x")).code == 404  # writes have their own limit
-        for probe in ("/livez", "/readyz/ping", "/healthz?verbose"):  # who is busy is not dead
-            assert (await second.ask("GET", probe)).code == 200
-        assert shelf.gate is not None
-        shelf.gate.set()
-        assert (await first.receive()).code == 200
-        assert (await second.ask("GET", f"{COLLECTION}/a")).code == 200
-
-
 @pytest.mark.rows("WRI-024", "LIM-002", "ERR-20")
 @pytest.mark.parametrize(("query", "settings"), [("?timeout=10ms", {}), ("", {"request_timeout": 0.01})])
 @on_uvloop

@@ -66,6 +66,23 @@ async def test_timeout_ends_the_stream_properly() -> None:
         assert not shelf.watches
 
 
+@pytest.mark.rows("RV-014")
+@on_uvloop
+async def test_who_tells_no_timeout_gets_one_to_two_times_the_least(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends: list[float] = []
+    monkeypatch.setattr(WatchSink, "end_after", lambda sink, seconds, bookmark, loop: ends.append(seconds))
+    shelf = Shelf()
+    async with serving(shelf, min_watch_timeout=10.0) as server:
+        for query in (*[""] * 9, "&timeoutSeconds=0", "&timeoutSeconds=5", "&timeoutSeconds=99"):
+            before = len(ends)
+            async with connected(server) as client:
+                client.send("GET", WATCH + query)
+                await until(lambda: len(ends) > before)  # noqa: B023 - called in this round
+    assert ends[-2:] == [5.0, 99.0]
+    assert all(10.0 <= each <= 20.0 for each in ends[:-2])
+    assert len(set(ends[:-2])) > 1, "not all at once"
+
+
 @on_uvloop
 async def test_a_client_that_goes_before_its_watch_is_open_leaves_nothing() -> None:
     shelf = Shelf(gate=asyncio.Event())

@@ -1,7 +1,6 @@
 """The one write loop: what others write in between, what the cache has not seen, and what a definition's end means."""
 
 import asyncio
-import random
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -17,7 +16,7 @@ from apiext.meta.status import StatusError
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.store import Entry, Guard, NotReady, RevisionChanged, UnknownOutcome
 from apiext.storage.waiting import Waiting
-from apiext.verbs import api
+from apiext.verbs import api, metadata
 from apiext.verbs.call import Call
 from apiext.verbs.delete import DEFINITIONS
 from tests.support.fake_etcd import FakeEtcd
@@ -338,14 +337,24 @@ async def test_a_generated_name_is_tried_again() -> None:
 
 
 @pytest.mark.rows("WRI-002")
-async def test_a_generated_name_that_is_taken_gives_way_to_another() -> None:
+@pytest.mark.parametrize(("taken", "code"), [(7, 201), (8, 409)])
+async def test_a_generated_name_that_is_taken_gives_way_to_the_eighth(
+    monkeypatch: pytest.MonkeyPatch, taken: int, code: int
+) -> None:
     async with served(FakeEtcd()) as client:
-        names = []
-        for _ in range(2):
-            random.seed(7)
+        tried: list[str] = []
+        monkeypatch.setattr(metadata, "generate_name", lambda prefix: tried.append(prefix) or f"{prefix}{len(tried)}")
+        for number in range(taken):
+            await client.create(f"w-{number + 1}")
+        if code == 201:
             outcome = await client.create("", metadata={"generateName": "w-"})
-            names.append(client.shown(outcome)["metadata"]["name"])
-        assert len(set(names)) == 2
+            assert (outcome.code, client.shown(outcome)["metadata"]["name"]) == (201, "w-8")
+        else:
+            with pytest.raises(StatusError) as refused:
+                await client.create("", metadata={"generateName": "w-"})
+            assert (refused.value.code, refused.value.reason) == (409, "AlreadyExists")
+            assert 'w-8" already exists, the server was not able to generate' in refused.value.message
+        assert len(tried) == 8
 
 
 @pytest.mark.rows("DEL-004")

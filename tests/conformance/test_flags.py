@@ -1,0 +1,142 @@
+"""Flags seen from outside, on one server that is given them: strangers, audiences, plug-ins, requests at a time."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.support.http_client import Client
+from tests.support.processes import Server, running_server
+
+ROLES = "/apis/rbac.authorization.k8s.io/v1"
+REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
+ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
+DEFAULT = "/api/v1/namespaces/default"
+FLAGS = (
+    "--port=0", "--authorization-mode=RBAC", "--anonymous-auth", "--api-audiences=vault,apiext",
+    "--max-requests-inflight=1", "--max-mutating-requests-inflight=1",
+    "--enable-admission-plugins=NamespaceLifecycle,ServiceAccount", "--min-request-timeout=1",
+)  # fmt: skip
+Connect = Callable[..., Client]
+
+
+@pytest.fixture(scope="module")
+def flagged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with an etcd of its own, which may be stopped."""
+    with running_server(FLAGS, tmp_path_factory.mktemp("flagged")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def trust(flagged: Server) -> ssl.SSLContext:
+    """What trusts the server."""
+    assert flagged.log is not None
+    return ssl.create_default_context(cafile=str(flagged.log.parent / "pki" / "ca.crt"))
+
+
+@pytest.fixture
+def connect(flagged: Server, trust: ssl.SSLContext) -> Connect:
+    """Make a client with a token, the admin's when none is given."""
+    config = yaml.safe_load(Path(flagged.ready["kubeconfig"]).read_text())
+    admin = config["users"][0]["user"]["token"]
+
+    def connected(token: str = admin) -> Client:
+        return Client(flagged.url, {"Authorization": f"Bearer {token}"} if token else {}, trust)
+
+    return connected
+
+
+@pytest.mark.rows("AUT-001", "AUT-002", "AUT-003", "ERR-18")
+@pytest.mark.parametrize("query", ["", "?resourceVersion=0"])
+def test_who_tells_no_name_is_judged_as_anonymous(connect: Connect, query: str) -> None:
+    admin, stranger, name = connect(), connect(""), f"strangers-{secrets.token_hex(4)}"
+    refused = stranger.get(DEFAULT + query)
+    assert (refused.status, refused.json["reason"]) == (403, "Forbidden")
+    assert refused.json["message"] == (
+        'namespaces "default" is forbidden: User "system:anonymous" cannot get resource "namespaces" in API group "" '
+        'in the namespace "default"'
+    )
+    rules = [{"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get"]}]
+    kind, group = {"kind": "ClusterRole", "name": name}, "rbac.authorization.k8s.io"
+    strangers = {"kind": "Group", "name": "system:unauthenticated", "apiGroup": group}
+    bound = {"metadata": {"name": name}, "roleRef": {**kind, "apiGroup": group}, "subjects": [strangers]}
+    admin.post(f"{ROLES}/clusterroles", {"metadata": {"name": name}, "rules": rules}).expect(201)
+    admin.post(f"{ROLES}/clusterrolebindings", bound).expect(201)
+    try:
+        stranger.get(DEFAULT + query).expect(200)
+        assert stranger.get("/api/v1/namespaces" + query).status == 403, "no more than they may"
+        assert connect("wrong").get(DEFAULT + query).expect(401)["reason"] == "Unauthorized"
+    finally:
+        admin.delete(f"{ROLES}/clusterrolebindings/{name}").expect(200)
+    assert stranger.get(DEFAULT + query).status == 403
+
+
+@pytest.mark.rows("AUT-001")
+def test_a_token_counts_for_the_audiences_of_the_server(connect: Connect) -> None:
+    admin, name = connect(), f"sa-{secrets.token_hex(4)}"
+    admin.post(ACCOUNTS, {"metadata": {"name": name}}).expect(201)
+
+    def token(*audiences: str) -> str:
+        made = admin.post(f"{ACCOUNTS}/{name}/token", {"spec": {"audiences": list(audiences)}}).expect(201)
+        assert made["spec"]["audiences"] == (list(audiences) or ["vault", "apiext"])
+        text: str = made["status"]["token"]
+        return text
+
+    issuer = "https://kubernetes.default.svc"  # whom tokens are for where no audience is told
+    for audiences, counts in (((), True), (("vault",), True), (("apiext", "x"), True), ((issuer,), False)):
+        given = token(*audiences)
+        assert connect(given).get("/api").status == (200 if counts else 401), audiences
+        seen = admin.post(REVIEWS, {"spec": {"token": given}}).expect(201)["status"]
+        assert seen.get("authenticated", False) is counts
+        if counts:
+            assert seen["audiences"] == [each for each in ("vault", "apiext") if each in (audiences or ("vault", each))]
+        else:
+            text = f'token audiences ["{issuer}"] is invalid for the target audiences ["vault" "apiext"]'
+            assert seen["error"] == f"[invalid bearer token, {text}]"
+
+
+@pytest.mark.rows("ADM-001")
+def test_a_plug_in_that_is_turned_on_is_on_and_one_that_is_none_is_told(flagged: Server, connect: Connect) -> None:
+    made = connect().post("/api/v1/namespaces/gone/configmaps", {"metadata": {"name": "a"}})
+    assert (made.status, made.json["message"]) == (404, 'namespaces "gone" not found')
+    assert flagged.log is not None
+    assert flagged.log.read_text().count("--enable-admission-plugins: there is no plug-in ServiceAccount here") == 1
+
+
+@pytest.mark.rows("RV-014")
+def test_a_watch_without_an_end_gets_one(connect: Connect) -> None:
+    began = time.monotonic()
+    with connect().watch(f"{DEFAULT}/configmaps", resourceVersion=0) as watch:
+        events = [event["type"] for event in watch]
+    assert time.monotonic() - began >= 1
+    assert "ERROR" not in events
+
+
+@pytest.mark.rows("LIM-001")
+@pytest.mark.parametrize("writes", [False, True], ids=["reads", "writes"])
+def test_no_more_requests_at_a_time_than_told(flagged: Server, connect: Connect, writes: bool) -> None:
+    admin, path = connect(), f"{DEFAULT}/configmaps"
+
+    def ask() -> tuple[int, str]:
+        answer = admin.post(path, {"metadata": {"generateName": "a-"}}) if writes else admin.get(path)
+        return answer.status, answer.headers.get("retry-after", "")
+
+    assert ask()[0] < 300
+    with ThreadPoolExecutor(2) as pool:
+        os.kill(int(flagged.ready["etcd"]["pid"]), signal.SIGSTOP)  # so the first of two waits
+        try:
+            both = [pool.submit(ask) for _ in range(2)]
+            over, waiting = wait(both, timeout=20, return_when=FIRST_COMPLETED)
+            assert [each.result() for each in over] == [(429, "1")]
+        finally:
+            os.kill(int(flagged.ready["etcd"]["pid"]), signal.SIGCONT)
+        assert [each.result()[0] for each in waiting] == [201 if writes else 200]

@@ -116,6 +116,11 @@ def contains(paths: FieldSet, path: Sequence[str]) -> bool:
     return bool(path) and is_member(node)
 
 
+def size(paths: FieldSet) -> int:
+    """Return the number of paths in the set."""
+    return sum(is_member(node) + size(node) for element, node in paths.items() if element != SELF)
+
+
 def includes(paths: FieldSet, others: FieldSet) -> bool:
     """Tell whether all paths of another set are in the set."""
     for element, node in others.items():

@@ -153,7 +153,7 @@ def _list_faults(of: ListType, value: list[Any], duplicates: bool) -> Faults:
             seen.add(element)
         faults = _faults(of.item, item, duplicates)
         if faults:
-            prefix = short(path.shown((element,)))
+            prefix = path.shown((element,))
             found.extend((prefix + where, text) for where, text in faults)
         if len(found) > limits.MAX_FIELD_ERRORS:
             break

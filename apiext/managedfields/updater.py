@@ -1,5 +1,6 @@
 """Who owns what after a write: the rules of update and apply over sets of paths (SSA-008, SSA-009, SSA-014)."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -27,11 +28,18 @@ Losses = tuple[FieldSet, FieldSet]
 
 
 class Conflicts(Exception):
-    """Somebody else owns fields that an apply would change: pairs of manager and path, by manager."""
+    """Somebody else owns fields that an apply would change: ``count`` paths, those of each manager in ``owned``."""
 
-    def __init__(self, found: list[tuple[Manager, tuple[str, ...]]]) -> None:
-        super().__init__(f"{len(found)} conflicts")
-        self.found = found
+    def __init__(self, owned: Mapping[Manager, FieldSet]) -> None:
+        self.owned = owned
+        self.count = sum(map(fieldset.size, owned.values()))
+        super().__init__(f"{self.count} conflicts")
+
+    def paths(self) -> Iterator[tuple[Manager, tuple[str, ...]]]:
+        """Yield pairs of manager and path, by manager; all of them may take much more memory than the sets."""
+        for manager in sorted(self.owned):
+            for path in in_order(self.owned[manager]):
+                yield manager, path
 
 
 class Versions(Protocol):
@@ -177,7 +185,7 @@ def _taken(write: Write, live: View, new: View, managers: Managers, losses: Loss
         if gone:
             removed[manager] = gone
     if conflicts and not force:
-        raise Conflicts([(manager, path) for manager in sorted(conflicts) for path in in_order(conflicts[manager])])
+        raise Conflicts(conflicts)
     for taken in (conflicts, removed):
         for manager, lost in taken.items():
             found[manager] = found[manager].having(difference(found[manager].fields, lost))
@@ -194,18 +202,15 @@ def _compared_in(versions: Versions, live: View, new: View, api_version: str) ->
     return compare(versions.type_of(api_version), before, after).without(versions.reset(api_version))
 
 
-def in_order(paths: FieldSet) -> list[tuple[str, ...]]:
-    """Return the paths of a set as upstream walks it: at each place its members, then what is below each."""
-    found: list[tuple[str, ...]] = []
-
-    def walk(node: FieldSet, prefix: tuple[str, ...]) -> None:
-        elements = sorted((name for name in node if name != SELF), key=order)
-        found.extend((*prefix, element) for element in elements if fieldset.is_member(node[element]))
-        for element in elements:
-            walk(node[element], (*prefix, element))
-
-    walk(paths, ())
-    return found
+def in_order(paths: FieldSet, prefix: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the paths of a set as upstream walks it: at each place its members, then what is below each."""
+    elements = sorted((name for name in paths if name != SELF), key=order)
+    for element in elements:
+        if fieldset.is_member(paths[element]):
+            yield (*prefix, element)
+    for element in elements:
+        if paths[element]:
+            yield from in_order(paths[element], (*prefix, element))
 
 
 def _pruned(write: Write, merged: View, managers: Managers, last: Owned) -> View:

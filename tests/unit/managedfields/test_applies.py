@@ -34,7 +34,7 @@ def test_case(case: cases.Case) -> None:
     if case.conflict:
         with pytest.raises(Conflicts) as met:
             play(case.steps)
-        assert sorted(f"conflict with {owner}: {path.shown(way)}" for owner, way in met.value.found) == case.conflict
+        assert sorted(f"conflict with {owner}: {path.shown(way)}" for owner, way in met.value.paths()) == case.conflict
         return
     if case.error:
         with pytest.raises(ApplyError) as wrong:

@@ -160,7 +160,7 @@ def test_kubectl_takes_over_what_it_applied_before() -> None:
     assert kept == '{"apiVersion":"g/v1","kind":"K","metadata":{"name":"o"},"spec":{"a":2}}\n'
     with pytest.raises(Conflicts) as met:
         applied(live, "kubectl", {"a": 2, "b": 2})
-    assert [way for _, way in met.value.found] == [("f:spec", "f:b")]
+    assert [way for _, way in met.value.paths()] == [("f:spec", "f:b")]
     with pytest.raises(Conflicts):
         applied(live, "other", {"a": 2})
 

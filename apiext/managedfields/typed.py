@@ -267,7 +267,7 @@ def with_named_fields(tree: FieldSet, of: Type) -> FieldSet:
 def reconciled(tree: FieldSet, of: Type) -> FieldSet:
     """Return the set as the type of today would have it: what became atomic is owned as one (upstream: SSA schema
     changes). A whole object that did stays as it is: nothing owns the root."""
-    found = tree
+    found: dict[str, Any] | None = None
     if of.map is not None and not of.map.granular:
         return tree
     for element, node in tree.items() if any(tree.values()) else ():
@@ -285,8 +285,10 @@ def reconciled(tree: FieldSet, of: Type) -> FieldSet:
             continue
         changed = LEAF if atomic else reconciled(node, below)
         if changed is not node:
-            found = {**found, element: changed}
-    return found
+            if found is None:
+                found = {**tree}
+            found[element] = changed
+    return tree if found is None else found
 
 
 def _below(of: Type, element: str) -> Type | None:

@@ -8,7 +8,14 @@ from apiext.documents.document import Document, View
 from apiext.managedfields import fieldset
 from apiext.managedfields.comparison import Comparison, compare
 from apiext.managedfields.entries import Manager, Managers, Owned
-from apiext.managedfields.fieldset import EMPTY, FieldSet, difference, intersection, recursive_difference, union
+from apiext.managedfields.fieldset import (
+    FieldSet,
+    difference,
+    intersection,
+    recursive_difference,
+    union,
+    union_of,
+)
 from apiext.managedfields.merging import merge, remove
 from apiext.managedfields.path import SELF, order
 from apiext.managedfields.typed import check, fields_of, leaves_fit, part_at, reconciled, with_named_fields
@@ -230,9 +237,10 @@ def _pruned(write: Write, merged: View, managers: Managers, last: Owned) -> View
 
 def _with_owned(versions: Versions, merged: View, pruned: View, first: str, managers: Managers) -> View:
     """Return the pruned object with what any manager owns put back, version by version."""
-    owned: dict[str, FieldSet] = {}
+    sets: dict[str, list[FieldSet]] = {}
     for one in managers.values():
-        owned[one.api_version] = union(owned.get(one.api_version, EMPTY), one.fields)
+        sets.setdefault(one.api_version, []).append(one.fields)
+    owned = {api_version: union_of(of_version) for api_version, of_version in sets.items()}
     doing = f"{_PRUNING}failed add back owned items: failed to convert "
     # upstream: all but the first in no order
     # who owns metadata comes first: no webhook's answer without them is taken

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from apiext.documents.document import Document, View
 from apiext.documents.quotes import go_quote
 from apiext.managedfields import fieldsv1
-from apiext.managedfields.fieldset import FieldSet, union
+from apiext.managedfields.fieldset import FieldSet, union_of
 
 APPLY, UPDATE = "Apply", "Update"
 MAX_UPDATERS = 10  # upstream: DefaultMaxUpdateManagers
@@ -132,6 +132,7 @@ def capped(managers: Managers) -> Managers:
         return managers
     found = dict(managers)
     first: dict[str, Manager] = {}
+    merged: dict[Manager, list[FieldSet]] = {}  # what each bucket owns, the oldest first
     for manager, owned in sorted(updaters, key=lambda item: (item[1].time, item[0])):
         if left <= MAX_UPDATERS:
             break
@@ -140,10 +141,15 @@ def capped(managers: Managers) -> Managers:
             first[version] = manager
             continue
         bucket = Manager(_ANCIENT, UPDATE, version)
-        merged = found.pop(bucket if bucket in found and bucket != manager else first[version])
+        into = bucket if bucket in found and bucket != manager else first[version]
+        sets = merged.pop(into, None) or [found[into].fields]
+        del found[into]
         found.pop(manager, None)
-        found[bucket] = Owned(version, union(owned.fields, merged.fields), owned.time)
+        sets.append(owned.fields)
+        found[bucket], merged[bucket] = owned, sets
         left -= 1
+    for bucket, sets in merged.items():
+        found[bucket] = found[bucket].having(union_of(sets))
     return found
 
 

@@ -46,6 +46,14 @@ def union(left: FieldSet, right: FieldSet) -> FieldSet:
     return result
 
 
+def union_of(sets: Sequence[FieldSet]) -> FieldSet:
+    """Return the paths in any of the sets, in pairs again and again: one after the other copies the first each time."""
+    while len(sets) > 1:
+        pairs = [union(right, left) for left, right in zip(sets[::2], sets[1::2], strict=False)]
+        sets = [*pairs, sets[-1]] if len(sets) % 2 else pairs
+    return sets[0] if sets else EMPTY
+
+
 def intersection(left: FieldSet, right: FieldSet) -> FieldSet:
     """Return the paths in both sets."""
     result: dict[str, Any] = {}
@@ -114,6 +122,11 @@ def contains(paths: FieldSet, path: Sequence[str]) -> bool:
             return False
         node = found
     return bool(path) and is_member(node)
+
+
+def size(paths: FieldSet) -> int:
+    """Return the number of paths in the set."""
+    return sum(is_member(node) + size(node) for element, node in paths.items() if element != SELF)
 
 
 def includes(paths: FieldSet, others: FieldSet) -> bool:

@@ -10,7 +10,7 @@ from apiext.documents.quotes import html_escaped
 from apiext.managedfields import entries, recurring, typed, updater
 from apiext.managedfields.comparison import Comparison, compare
 from apiext.managedfields.entries import APPLY, UPDATE, EntryError, Manager, Managers, Owned, manager_of
-from apiext.managedfields.fieldset import FieldSet, contains, difference
+from apiext.managedfields.fieldset import FieldSet, difference
 from apiext.managedfields.fieldsv1 import is_too_deep
 from apiext.managedfields.recurring import NEVER_OWNED, TOO_DEEP
 from apiext.managedfields.typed import TypeFault, check
@@ -214,7 +214,7 @@ def _allow_own(writer: Writer, live: View, conflicts: Conflicts) -> None:
     allowed = _last_applied_fields(writer, live)
     if allowed is None:
         raise conflicts
-    left = [(manager, path) for manager, path in conflicts.found if not contains(allowed, path)]
+    left = {manager: paths for manager, lost in conflicts.owned.items() if (paths := difference(lost, allowed))}
     if left:
         raise Conflicts(left) from conflicts
 

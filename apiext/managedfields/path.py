@@ -12,6 +12,7 @@ import orjson
 
 from apiext.documents.encoding import encode
 from apiext.documents.floats import go_float
+from apiext.documents.places import short
 from apiext.documents.quotes import go_quote, html_escaped
 
 SELF = "."
@@ -116,6 +117,8 @@ def _value_order(item: Any) -> tuple[Any, ...]:
 def shown(path: Sequence[str], *, owned: bool = False) -> str:
     """Return a path as error texts show it: ``.spec.list[name="a"].v``; ``owned`` is one of a manager's.
 
+    Names are cut as ``short`` does.
+
     upstream: what managers own was read as JSON, in which all numbers are floats
     """
     return "".join(_shown(element, owned) for element in path)
@@ -124,13 +127,14 @@ def shown(path: Sequence[str], *, owned: bool = False) -> str:
 def _shown(element: str, owned: bool) -> str:
     kind, text = element[:2], element[2:]
     if kind == "f:":
-        return f".{text}"
+        return f".{short(text)}"
     if kind == "i:":
         return f"[{text}]"
     decoded = orjson.loads(text)
     if kind == "v:":
-        return f"[={_literal(decoded, owned)}]"
-    return "[" + ",".join(f"{name}={_literal(decoded[name], owned)}" for name in sorted(decoded)) + "]"
+        return f"[{short(f'={_literal(decoded, owned)}')}]"
+    keys = ",".join(f"{name}={_literal(decoded[name], owned)}" for name in sorted(decoded))
+    return f"[{short(keys)}]"
 
 
 def _literal(item: Any, owned: bool) -> str:

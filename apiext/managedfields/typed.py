@@ -1,6 +1,6 @@
 """Values against their merge types: what does not fit, and which fields a value mentions (SSA-009…012)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -25,22 +25,56 @@ from apiext.managedfields.types import (
     is_granular_map,
     item_element,
 )
-from apiext.meta.fields import go_print
+from apiext.meta.fields import go_print, has_room
 
-Faults = list[tuple[str, str]]
-"""Path and text of what does not fit."""
 _PLAIN = frozenset((str, int, float, bool))
-_NO_FAULTS: Faults = []
 _NOTHING_SIMPLE: frozenset[type] = frozenset()
 FEW = 8  # members that are as quickly looked at one by one
 
 
+class Faults:
+    """What does not fit at and below a place: the steps to it with the text, or with what does not fit below them.
+
+    Paths are put together in the end, for as many as are told: each is as long as all the names on its way.
+    """
+
+    __slots__ = ("count", "parts")
+
+    def __init__(self, text: str = "") -> None:
+        self.count = 1 if text else 0
+        self.parts: list[tuple[str, Faults | str]] = [("", text)] if text else []
+
+    def add(self, step: str, wrong: "Faults | str") -> bool:
+        """Add what is wrong below a step; return whether that is enough."""
+        self.count += 1 if isinstance(wrong, str) else wrong.count
+        self.parts.append((step, wrong))
+        return self.count > limits.MAX_FIELD_ERRORS
+
+    def lines(self, way: list[str]) -> Iterator[str]:
+        """Yield what is told of each fault; ``way`` are the steps to here."""
+        for step, wrong in self.parts:
+            way.append(step)
+            if isinstance(wrong, str):
+                where = "".join(way)
+                yield f"{where}: {wrong}" if where else wrong
+            else:
+                yield from wrong.lines(way)
+            way.pop()
+
+
 class TypeFault(ValueError):
-    """A value that its type does not allow; the text is upstream's."""
+    """A value that its type does not allow; the text is upstream's, as far as there is room for it."""
 
     def __init__(self, faults: Faults) -> None:
-        lines = [f"{where}: {text}" if where else text for where, text in faults]
-        super().__init__(lines[0] if len(lines) == 1 else "\n  ".join(["errors:", *lines]))
+        told: list[str] = []
+        size = 0
+        for line in faults.lines([]):
+            size += len(line)
+            if not has_room(len(told) + 1, size):
+                told.append("too many errors: the rest is not shown")
+                break
+            told.append(line)
+        super().__init__(told[0] if len(told) == 1 else "\n  ".join(["errors:", *told]))
 
 
 def check(of: Type, value: Any, *, duplicates: bool = True, checked: Any = None) -> None:
@@ -50,7 +84,7 @@ def check(of: Type, value: Any, *, duplicates: bool = True, checked: Any = None)
     the same in it needs no look.
     """
     faults = _faults(of, value, duplicates, checked)
-    if faults:
+    if faults is not None:
         raise TypeFault(faults)
 
 
@@ -79,24 +113,25 @@ def part_at(of: Type, value: Any, paths: FieldSet) -> Any:
     return found
 
 
-def _faults(of: Type, value: Any, duplicates: bool, checked: Any = None) -> Faults:
+def _faults(of: Type, value: Any, duplicates: bool, checked: Any = None) -> Faults | None:
     kind = value.__class__
     if kind in of.simple:
-        return _NO_FAULTS
+        return None
     if kind is dict and of.map is not None:
         return _map_faults(of.map, value, duplicates, checked if checked.__class__ is dict else None)
     if kind is list and of.list is not None:
         return _list_faults(of.list, value, duplicates)
-    return [("", _unexpected(of, value))]
+    return Faults(_unexpected(of, value))
 
 
-def _map_faults(of: MapType, value: dict[str, Any], duplicates: bool, checked: dict[str, Any] | None) -> Faults:
-    found: Faults = []
+def _map_faults(of: MapType, value: dict[str, Any], duplicates: bool, checked: dict[str, Any] | None) -> Faults | None:
+    found: Faults | None = None
     fields, element = of.fields, of.element
     for name in value if len(value) <= FEW else _to_look_at(of, value):
         item, member = value[name], fields.get(name, element)
         if member is None:
-            found.append((f".{name}", "field not declared in schema"))
+            found = found or Faults()
+            found.add(f".{short(name)}", "field not declared in schema")
             return found  # upstream stops at the first such
         if item.__class__ in member.simple:
             continue
@@ -107,10 +142,9 @@ def _map_faults(of: MapType, value: dict[str, Any], duplicates: bool, checked: d
             faults = _map_faults(member.map, item, duplicates, other if other.__class__ is dict else None)
         else:
             faults = _faults(member, item, duplicates, other)
-        if faults:
-            shown = short(name)
-            found.extend((f".{shown}{where}", text) for where, text in faults)
-            if len(found) > limits.MAX_FIELD_ERRORS:
+        if faults is not None:
+            found = found or Faults()
+            if found.add(f".{short(name)}", faults):
                 break
     return found
 
@@ -134,8 +168,8 @@ def _no_leaves(of: MapType, names: Sequence[str], kinds: Sequence[type]) -> Sequ
     return [name for name, kind in zip(names, kinds, strict=True) if kind not in of.fields[name].simple]
 
 
-def _list_faults(of: ListType, value: list[Any], duplicates: bool) -> Faults:
-    found: Faults = []
+def _list_faults(of: ListType, value: list[Any], duplicates: bool) -> Faults | None:
+    found: Faults | None = None
     seen: set[str] = set()
     simple = of.item.simple if not of.granular else _NOTHING_SIMPLE
     for position, item in enumerate(value):
@@ -146,16 +180,18 @@ def _list_faults(of: ListType, value: list[Any], duplicates: bool) -> Faults:
             try:
                 element = item_element(of, item)
             except ItemError as error:
-                found.append(("", f"element {position}: {error}"))
+                found = found or Faults()
+                found.add("", f"element {position}: {error}")
                 return found
             if element in seen and not duplicates:
-                found.append(("", f"duplicate entries for key {path.shown((element,))}"))
+                found = found or Faults()
+                found.add("", f"duplicate entries for key {path.shown((element,))}")
             seen.add(element)
         faults = _faults(of.item, item, duplicates)
-        if faults:
-            prefix = short(path.shown((element,)))
-            found.extend((prefix + where, text) for where, text in faults)
-        if len(found) > limits.MAX_FIELD_ERRORS:
+        if faults is not None:
+            found = found or Faults()
+            found.add(path.shown((element,)), faults)
+        if found is not None and found.count > limits.MAX_FIELD_ERRORS:
             break
     return found
 
@@ -267,7 +303,7 @@ def with_named_fields(tree: FieldSet, of: Type) -> FieldSet:
 def reconciled(tree: FieldSet, of: Type) -> FieldSet:
     """Return the set as the type of today would have it: what became atomic is owned as one (upstream: SSA schema
     changes). A whole object that did stays as it is: nothing owns the root."""
-    found = tree
+    found: dict[str, Any] | None = None
     if of.map is not None and not of.map.granular:
         return tree
     for element, node in tree.items() if any(tree.values()) else ():
@@ -285,8 +321,10 @@ def reconciled(tree: FieldSet, of: Type) -> FieldSet:
             continue
         changed = LEAF if atomic else reconciled(node, below)
         if changed is not node:
-            found = {**found, element: changed}
-    return found
+            if found is None:
+                found = {**tree}
+            found[element] = changed
+    return tree if found is None else found
 
 
 def _below(of: Type, element: str) -> Type | None:

@@ -1,5 +1,6 @@
 """Who owns what after a write: the rules of update and apply over sets of paths (SSA-008, SSA-009, SSA-014)."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -7,7 +8,14 @@ from apiext.documents.document import Document, View
 from apiext.managedfields import fieldset
 from apiext.managedfields.comparison import Comparison, compare
 from apiext.managedfields.entries import Manager, Managers, Owned
-from apiext.managedfields.fieldset import EMPTY, FieldSet, difference, intersection, recursive_difference, union
+from apiext.managedfields.fieldset import (
+    FieldSet,
+    difference,
+    intersection,
+    recursive_difference,
+    union,
+    union_of,
+)
 from apiext.managedfields.merging import merge, remove
 from apiext.managedfields.path import SELF, order
 from apiext.managedfields.typed import check, fields_of, leaves_fit, part_at, reconciled, with_named_fields
@@ -27,11 +35,18 @@ Losses = tuple[FieldSet, FieldSet]
 
 
 class Conflicts(Exception):
-    """Somebody else owns fields that an apply would change: pairs of manager and path, by manager."""
+    """Somebody else owns fields that an apply would change: ``count`` paths, those of each manager in ``owned``."""
 
-    def __init__(self, found: list[tuple[Manager, tuple[str, ...]]]) -> None:
-        super().__init__(f"{len(found)} conflicts")
-        self.found = found
+    def __init__(self, owned: Mapping[Manager, FieldSet]) -> None:
+        self.owned = owned
+        self.count = sum(map(fieldset.size, owned.values()))
+        super().__init__(f"{self.count} conflicts")
+
+    def paths(self) -> Iterator[tuple[Manager, tuple[str, ...]]]:
+        """Yield pairs of manager and path, by manager; all of them may take much more memory than the sets."""
+        for manager in sorted(self.owned):
+            for path in in_order(self.owned[manager]):
+                yield manager, path
 
 
 class Versions(Protocol):
@@ -177,7 +192,7 @@ def _taken(write: Write, live: View, new: View, managers: Managers, losses: Loss
         if gone:
             removed[manager] = gone
     if conflicts and not force:
-        raise Conflicts([(manager, path) for manager in sorted(conflicts) for path in in_order(conflicts[manager])])
+        raise Conflicts(conflicts)
     for taken in (conflicts, removed):
         for manager, lost in taken.items():
             found[manager] = found[manager].having(difference(found[manager].fields, lost))
@@ -194,18 +209,15 @@ def _compared_in(versions: Versions, live: View, new: View, api_version: str) ->
     return compare(versions.type_of(api_version), before, after).without(versions.reset(api_version))
 
 
-def in_order(paths: FieldSet) -> list[tuple[str, ...]]:
-    """Return the paths of a set as upstream walks it: at each place its members, then what is below each."""
-    found: list[tuple[str, ...]] = []
-
-    def walk(node: FieldSet, prefix: tuple[str, ...]) -> None:
-        elements = sorted((name for name in node if name != SELF), key=order)
-        found.extend((*prefix, element) for element in elements if fieldset.is_member(node[element]))
-        for element in elements:
-            walk(node[element], (*prefix, element))
-
-    walk(paths, ())
-    return found
+def in_order(paths: FieldSet, prefix: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the paths of a set as upstream walks it: at each place its members, then what is below each."""
+    elements = sorted((name for name in paths if name != SELF), key=order)
+    for element in elements:
+        if fieldset.is_member(paths[element]):
+            yield (*prefix, element)
+    for element in elements:
+        if paths[element]:
+            yield from in_order(paths[element], (*prefix, element))
 
 
 def _pruned(write: Write, merged: View, managers: Managers, last: Owned) -> View:
@@ -225,9 +237,10 @@ def _pruned(write: Write, merged: View, managers: Managers, last: Owned) -> View
 
 def _with_owned(versions: Versions, merged: View, pruned: View, first: str, managers: Managers) -> View:
     """Return the pruned object with what any manager owns put back, version by version."""
-    owned: dict[str, FieldSet] = {}
+    sets: dict[str, list[FieldSet]] = {}
     for one in managers.values():
-        owned[one.api_version] = union(owned.get(one.api_version, EMPTY), one.fields)
+        sets.setdefault(one.api_version, []).append(one.fields)
+    owned = {api_version: union_of(of_version) for api_version, of_version in sets.items()}
     doing = f"{_PRUNING}failed add back owned items: failed to convert "
     # upstream: all but the first in no order
     # who owns metadata comes first: no webhook's answer without them is taken

@@ -36,15 +36,37 @@ class FieldError:
     def __str__(self) -> str:
         return f"{self.field or '<nil>'}: {self.body}"
 
+    @property
+    def size(self) -> int:
+        """Characters that an answer takes to tell of it, each of them twice: as a cause and in its message."""
+        return len(self.field) + len(self.body)
+
 
 def as_many_as_told(errors: Iterable[FieldError]) -> Iterator[FieldError]:
     """Yield errors as far as an answer shows them, and one more: each may quote the whole of a long value."""
     room = limits.MAX_FIELD_ERROR_BYTES
     for error in islice(errors, limits.MAX_FIELD_ERRORS + 1):
         yield error
-        room -= len(error.body)
+        room -= error.size
         if room < 0:
             return
+
+
+def first_told(errors: Iterable[FieldError]) -> tuple[list[FieldError], bool]:
+    """Return the errors that an answer has room for, one at least, and whether those are all."""
+    found: list[FieldError] = []
+    size = 0
+    for error in errors:
+        size += error.size
+        if not has_room(len(found) + 1, size):
+            return found, False
+        found.append(error)
+    return found, True
+
+
+def has_room(count: int, size: int) -> bool:
+    """Tell whether an answer has room for so many errors of a size in all; there is room for one of any size."""
+    return count == 1 or (count <= limits.MAX_FIELD_ERRORS and size <= limits.MAX_FIELD_ERROR_BYTES)
 
 
 def child(path: str, name: str) -> str:

@@ -110,7 +110,7 @@ def _bounded(errors: Sequence[FieldError]) -> Sequence[FieldError]:
     """Return the first errors: at least one, and not much more than those who collect them allow themselves."""
     if len(errors) < 2:
         return errors
-    sizes = accumulate(len(error.body) for error in errors[: limits.MAX_FIELD_ERRORS + 1])
+    sizes = accumulate(error.size for error in errors[: limits.MAX_FIELD_ERRORS + 1])
     fitting = bisect_right(list(sizes), 2 * limits.MAX_FIELD_ERROR_BYTES)
     return errors[: max(1, fitting)]
 

@@ -4,13 +4,25 @@ A report follows upstream's validator step by step, since junctors choose the br
 that were made there. Outside junctors, parts that pass are not looked at again.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 from apiext import limits
 from apiext.documents.floats import json_float
 from apiext.documents.places import short
 from apiext.documents.quotes import go_quote
-from apiext.meta.fields import INVALID, FieldError, go_value, invalid, not_supported, required, too_many, type_invalid
+from apiext.meta.fields import (
+    INVALID,
+    FieldError,
+    first_told,
+    go_value,
+    has_room,
+    invalid,
+    not_supported,
+    required,
+    too_many,
+    type_invalid,
+)
 from apiext.schema import numbers, strings, validate
 from apiext.schema.budget import STEPS
 from apiext.schema.formats import string_check
@@ -51,8 +63,8 @@ class Report:
             return
         if error not in self.errors:
             self.errors[error] = None
-            self._size += len(error.body)
-            self.full |= _too_much(len(self.errors), self._size)
+            self._size += error.size
+            self.full |= not has_room(len(self.errors), self._size)
 
     def merge(self, other: "Report") -> None:
         """Add what another report found."""
@@ -263,19 +275,9 @@ def errors(node: Structural, value: Any, base: str = "", link: Link | None = Non
     return limited(found, base)
 
 
-def _too_much(count: int, size: int) -> bool:
-    """Tell whether the last of so many errors of a size in all is one too many."""
-    return count > limits.MAX_FIELD_ERRORS or (count > 1 and size > limits.MAX_FIELD_ERROR_BYTES)
-
-
-def limited(found: list[FieldError], base: str = "") -> list[FieldError]:
+def limited(found: Iterable[FieldError], base: str = "") -> list[FieldError]:
     """Return the errors, cut with a note where they are too many or too long for one answer."""
-    if len(found) <= 1:
-        return found
-    size = 0
-    for shown, error in enumerate(found):
-        size += len(error.body)
-        if _too_much(shown + 1, size):
-            text = "Invalid value: too many errors: the rest is not shown"
-            return [*found[:shown], FieldError(INVALID, base, text)]
-    return found
+    told, complete = first_told(found)
+    if not complete:
+        told.append(FieldError(INVALID, base, "Invalid value: too many errors: the rest is not shown"))
+    return told

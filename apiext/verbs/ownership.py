@@ -12,13 +12,13 @@ from apiext.documents.document import Document, View, clone
 from apiext.documents.encoding import DecodeError, decode_yaml, json_kind
 from apiext.documents.equality import same
 from apiext.managedfields import entries, manager, scale
-from apiext.managedfields.entries import Manager
 from apiext.managedfields.fieldset import EMPTY, FieldSet
 from apiext.managedfields.manager import ApplyError, BadApply, Writer
 from apiext.managedfields.path import shown as shown_path
 from apiext.managedfields.types import Type
 from apiext.managedfields.updater import Conflicts, MissingVersion
 from apiext.meta import status
+from apiext.meta.fields import FieldError, first_told
 from apiext.meta.options import WriteOptions
 from apiext.verbs import decoding, identity
 from apiext.verbs.call import Call
@@ -375,20 +375,29 @@ def _decode(raw: bytes) -> tuple[Document, list[str]]:
 
 
 def conflict(conflicts: Conflicts) -> status.StatusError:
-    """Return the 409 of an apply: each field with its owner as a cause (SSA-008)."""
+    """Return the 409 of an apply: each field with its owner as a cause (SSA-008), as far as an answer has room."""
+    errors = (FieldError(_CONFLICT, shown_path(path, owned=True), str(owner)) for owner, path in conflicts.paths())
+    found, complete = first_told(errors)
     causes = [
-        {"reason": "FieldManagerConflict", "message": f"conflict with {owner}", "field": shown_path(path, owned=True)}
-        for owner, path in conflicts.found
+        {"reason": error.reason, "message": f"conflict with {error.body}", "field": error.field} for error in found
     ]
-    return status.StatusError(409, "Conflict", _message(conflicts.found), {"causes": causes})
+    message = _message(found, conflicts.count)
+    if not complete:
+        causes.append({"message": _NOT_SHOWN})
+        message += f"\n{_NOT_SHOWN}"
+    return status.StatusError(409, "Conflict", message, {"causes": causes})
 
 
-def _message(found: list[tuple[Manager, tuple[str, ...]]]) -> str:
-    if len(found) == 1:
-        owner, path = found[0]
-        return f"Apply failed with 1 conflict: conflict with {owner}: {shown_path(path, owned=True)}"
-    by_owner: dict[Manager, list[str]] = {}
-    for owner, path in found:
-        by_owner.setdefault(owner, []).append(f"- {shown_path(path, owned=True)}")
+_CONFLICT = "FieldManagerConflict"
+_NOT_SHOWN = "too many conflicts: the rest is not shown"
+
+
+def _message(found: list[FieldError], count: int) -> str:
+    """Return the text of so many conflicts, of which these are shown: fields with their owners."""
+    if count == 1:
+        return f"Apply failed with 1 conflict: conflict with {found[0].body}: {found[0].field}"
+    by_owner: dict[str, list[str]] = {}
+    for error in found:
+        by_owner.setdefault(error.body, []).append(f"- {error.field}")
     lines = [line for owner, paths in by_owner.items() for line in (f"conflicts with {owner}:", *paths)]
-    return f"Apply failed with {len(found)} conflicts: " + "\n".join(lines)
+    return f"Apply failed with {count} conflicts: " + "\n".join(lines)

@@ -4,11 +4,13 @@ from typing import Any
 
 import pytest
 
+from apiext import limits
 from apiext.managedfields import path
 from apiext.managedfields.manager import ApplyError
 from apiext.managedfields.merging import merge
 from apiext.managedfields.schemas import list_of
-from apiext.managedfields.types import STRING, Type
+from apiext.managedfields.typed import TypeFault, check
+from apiext.managedfields.types import NUMERIC, STRING, MapType, Type
 from apiext.managedfields.updater import Conflicts
 from tests.support import cases
 from tests.unit.managedfields.support import applied, configuration, owners_of, updated
@@ -34,7 +36,7 @@ def test_case(case: cases.Case) -> None:
     if case.conflict:
         with pytest.raises(Conflicts) as met:
             play(case.steps)
-        assert sorted(f"conflict with {owner}: {path.shown(way)}" for owner, way in met.value.found) == case.conflict
+        assert sorted(f"conflict with {owner}: {path.shown(way)}" for owner, way in met.value.paths()) == case.conflict
         return
     if case.error:
         with pytest.raises(ApplyError) as wrong:
@@ -52,3 +54,35 @@ def test_long_lists_in_which_items_are_repeated_merge_in_one_pass() -> None:
     of = list_of(Type(STRING), is_set=True)
     live = [str(number) for number in range(100_000)]  # what no work for each pair would end with
     assert merge(of, [*live, "0"], ["new"]) == [*live, "0", "new"]
+
+
+def test_faults_are_told_as_far_as_an_answer_has_room() -> None:
+    of, value = Type(NUMERIC), {f"a{number}": "x" for number in range(3 * limits.MAX_FIELD_ERRORS)}
+    of = map_of(of)
+    few = dict(list(value.items())[: limits.MAX_FIELD_ERRORS])
+    assert faults_of(of, few) == ["errors:", *(f"  .{name}: {MISFIT}" for name in few)]
+    assert faults_of(of, value) == ["errors:", *(f"  .{name}: {MISFIT}" for name in few), f"  {NOT_SHOWN}"]
+    deep: Any = value
+    for _ in range(100):
+        of, deep = map_of(of), {"k" * 1_100: deep}
+    way = f".{'k' * limits.PATH_NAME}…" * 100
+    assert faults_of(of, deep) == [
+        "errors:",
+        *(f"  {way}.a{number}: {MISFIT}" for number in range(10)),
+        f"  {NOT_SHOWN}",
+    ]
+    assert faults_of(of, {"k": 1}) == [".k: expected map, got &{1}"]
+
+
+MISFIT = "expected numeric (int or float), got string"
+NOT_SHOWN = "too many errors: the rest is not shown"
+
+
+def map_of(of: Type) -> Type:
+    return Type(map=MapType({}, of))
+
+
+def faults_of(of: Type, value: Any) -> list[str]:
+    with pytest.raises(TypeFault) as wrong:
+        check(of, value)
+    return str(wrong.value).split("\n")

@@ -81,7 +81,7 @@ def test_conflicts_are_about_other_values(first: View, second: View) -> None:
     try:
         after = applied(live, "m2", second)
     except Conflicts as conflicts:
-        found = conflicts.found
+        found = list(conflicts.paths())
     assert {owner.name for owner, _ in found} <= {"m1"}
     if found:
         with pytest.raises(Conflicts):

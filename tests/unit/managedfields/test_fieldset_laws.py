@@ -40,6 +40,14 @@ def test_the_algebra_is_that_of_sets(left: set[tuple[str, ...]], right: set[tupl
     assert a == fieldset.of(sorted(left)), "operands are not changed"
 
 
+@given(st.lists(PATHS, max_size=7))
+def test_the_union_of_many_is_that_of_sets(several: list[set[tuple[str, ...]]]) -> None:
+    trees = [fieldset.of(sorted(paths)) for paths in several]
+    assert as_set(fieldset.union_of(trees)) == set().union(*several)
+    assert trees == [fieldset.of(sorted(paths)) for paths in several], "operands are not changed"
+    assert [fieldset.size(tree) for tree in trees] == [len(paths) for paths in several]
+
+
 @given(PATHS, PATHS)
 def test_recursive_difference_takes_whole_branches(left: set[tuple[str, ...]], right: set[tuple[str, ...]]) -> None:
     kept = {one for one in left if not any(one[:n] in right for n in range(1, len(one) + 1))}

@@ -8,8 +8,11 @@ from typing import Any
 import orjson
 import pytest
 
+from apiext import limits
 from apiext.catalog.builtin.definitions import definitions_resource
 from apiext.documents.document import Document
+from apiext.managedfields.entries import Manager
+from apiext.managedfields.updater import Conflicts
 from apiext.meta.status import StatusError
 from apiext.verbs import api, ownership
 from apiext.verbs.call import Call, Outcome
@@ -101,6 +104,52 @@ async def test_a_conflict_is_told_with_its_causes() -> None:
             "m": {"f:spec": {".": {}, "f:n": {}}},
             "test": {"f:spec": {".": {}, "f:o": {".": {}, "f:p": {}}}},
         }
+
+
+NOT_SHOWN = "too many conflicts: the rest is not shown"
+
+
+@pytest.mark.parametrize(("levels", "leaves", "shown"), [(0, 1_000, 1_000), (0, 1_001, 1_000), (200, 3_000, 10)])
+def test_conflicts_are_told_as_far_as_an_answer_has_room(levels: int, leaves: int, shown: int) -> None:
+    paths: Document = {f"f:a{number:04}": {} for number in range(leaves)}
+    for _ in range(levels):
+        paths = {f"f:{'k' * 500}": paths}
+    others = {"f:b": {}}
+    met = ownership.conflict(Conflicts({Manager("m", "Apply"): paths, Manager("n", "Apply"): others}))
+    causes = (met.details or {})["causes"]
+    first = {
+        "reason": "FieldManagerConflict",
+        "message": 'conflict with "m"',
+        "field": f".{'k' * 500}" * levels + ".a0000",
+    }
+    assert causes[0] == first
+    assert causes[-1] == {"message": NOT_SHOWN}
+    assert len(causes) == shown + 1
+    lines = met.message.split("\n")
+    assert lines[0] == f'Apply failed with {leaves + 1} conflicts: conflicts with "m":'
+    assert lines[1:-1] == [f"- {cause['field']}" for cause in causes[:-1]]
+    assert lines[-1] == NOT_SHOWN
+
+
+def test_conflicts_for_which_an_answer_has_room_are_told_whole() -> None:
+    paths = {f"f:{number:04}": {} for number in range(limits.MAX_FIELD_ERRORS)}
+    met = ownership.conflict(Conflicts({Manager("m", "Apply"): paths}))
+    assert len((met.details or {})["causes"]) == limits.MAX_FIELD_ERRORS
+    assert met.message.endswith("\n- .0999")
+    long = ownership.conflict(
+        Conflicts(
+            {
+                Manager("m", "Apply"): {"f:" + "a" * 1_024: {}},
+                Manager("n", "Apply"): {
+                    "f:" + "b" * 1_025: {},
+                    f'v:"{"c" * 2_000}"': {},
+                    f'k:{{"d":"{"d" * 2_000}"}}': {},
+                },
+            }
+        )
+    )
+    told = [cause["field"] for cause in (long.details or {})["causes"]]
+    assert told == [f".{'a' * 1_024}", f".{'b' * 1_024}…", f'[d="{"d" * 1_021}…]', f'[="{"c" * 1_022}…]']
 
 
 @pytest.mark.rows("SSA-001", "WRI-011")

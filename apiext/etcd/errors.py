@@ -105,9 +105,13 @@ def classify(error: EtcdError) -> EtcdError:
 
 def stale_token(error: EtcdError) -> bool:
     """Tell whether logging in again may cure the error."""
-    return error.code in {UNAUTHENTICATED, INVALID_ARGUMENT, FAILED_PRECONDITION} and any(
-        text in error.message for text in _STALE_TOKEN
-    )
+    coded = error.code in {UNAUTHENTICATED, INVALID_ARGUMENT, FAILED_PRECONDITION, UNKNOWN}  # the last by old servers
+    return coded and tells_stale_token(error.message)
+
+
+def tells_stale_token(text: str) -> bool:
+    """Tell whether a text of etcd is about a token that it takes no more."""
+    return any(known in text for known in _STALE_TOKEN)
 
 
 def is_transient(error: EtcdError) -> bool:

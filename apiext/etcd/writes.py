@@ -21,6 +21,7 @@ from apiext.etcd.errors import (
     UnknownOutcome,
     classify,
     is_transient,
+    stale_token,
 )
 from apiext.etcd.transport import Transport
 from apiext.etcd.values import KeyValue, WriteResult, key_value
@@ -109,7 +110,7 @@ class Writer:
         if not error.sent:
             self._caller.avoid(transport, error, attempt.began)
             return None
-        if error.code in _REFUSALS:
+        if error.code in _REFUSALS or stale_token(error):
             if attempt.in_doubt:
                 raise UnknownOutcome(error.code, f"the write is in doubt: {error.message}") from error
             await self._caller.recover(transport, error, attempt.began)  # raises unless a new login may help

@@ -2,7 +2,7 @@
 
 CANCELLED, UNKNOWN, INVALID_ARGUMENT, DEADLINE_EXCEEDED, NOT_FOUND = 1, 2, 3, 4, 5
 PERMISSION_DENIED, RESOURCE_EXHAUSTED, FAILED_PRECONDITION = 7, 8, 9
-OUT_OF_RANGE, UNIMPLEMENTED, INTERNAL, UNAVAILABLE, UNAUTHENTICATED = 11, 12, 13, 14, 16
+OUT_OF_RANGE, UNIMPLEMENTED, INTERNAL, UNAVAILABLE, DATA_LOSS, UNAUTHENTICATED = 11, 12, 13, 14, 15, 16
 
 
 class EtcdError(Exception):
@@ -44,6 +44,10 @@ class OutOfSpace(EtcdError):
     """The store is over its quota and takes no writes."""
 
 
+class Corrupt(EtcdError):
+    """etcd has found its members to disagree and takes no writes; nothing was written."""
+
+
 class Overloaded(EtcdError):
     """etcd has too many requests in its queue; nothing was written."""
 
@@ -78,6 +82,7 @@ _TEXTS: tuple[tuple[int, str, type[EtcdError]], ...] = (
     (RESOURCE_EXHAUSTED, "grpc: received message larger than max", TooLarge),  # beyond what its gRPC server reads
     (RESOURCE_EXHAUSTED, "space exceeded", OutOfSpace),
     (RESOURCE_EXHAUSTED, "too many requests", Overloaded),
+    (DATA_LOSS, "corrupt cluster", Corrupt),  # said when the write is applied, so by each member
     (INVALID_ARGUMENT, "authentication failed", AuthError),
     (PERMISSION_DENIED, "", AuthError),
     (UNAUTHENTICATED, "", AuthError),

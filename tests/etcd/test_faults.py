@@ -170,6 +170,27 @@ async def test_out_of_space_and_back(tmp_path: Path, transport: str) -> None:
         await client.close()
 
 
+async def test_corrupt_and_back(tmp_path: Path, transport: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Members that disagree take no writes: all of them refuse it when they come to it, so nothing is in doubt."""
+    with running(NEWEST, tmp_path) as etcd:
+        client = Etcd([etcd.url], transport=transport)
+        await client.start()
+        revision = (await client.create(b"/k", b"1")).revision
+        member = (await client.status()).member_id
+        await asyncio.to_thread(post, etcd, "maintenance/alarm", action="ACTIVATE", memberID=member, alarm="CORRUPT")
+        writes = (client.create(b"/l", b"1"), client.update(b"/k", b"2", revision), client.delete(b"/k", revision))
+        for write in writes:
+            with pytest.raises(errors.Corrupt):
+                await write
+        assert [record.getMessage() for record in caplog.records] == [
+            "etcd has its CORRUPT alarm raised and takes no writes: etcdserver: corrupt cluster"
+        ]
+        (alarm,) = await client.alarms()
+        await client.disarm(alarm)
+        assert (await client.update(b"/k", b"2", revision)).revision == revision + 1
+        await client.close()
+
+
 def post(etcd: RealEtcd, path: str, token: str = "", **body: Any) -> Any:
     headers = {"Authorization": token} if token else {}
     request = urllib.request.Request(f"{etcd.url}/v3/{path}", json.dumps(body).encode(), headers)

@@ -344,11 +344,13 @@ async def test_a_call_made_with_the_time_of_before_the_stop_has_time() -> None:
     assert (await failure(answer)).code == errors.DEADLINE_EXCEEDED, "there is no answer"
 
 
-async def test_a_process_that_is_always_late_keeps_deadlines() -> None:
+@pytest.mark.parametrize("stops", [(0.6, 0.6), (0.6, h2.SWEEP)], ids=["always", "every second time"])
+async def test_a_process_that_is_late_again_and_again_keeps_deadlines(stops: tuple[float, float]) -> None:
     peer, loop = await standing()
     answer = peer.connection.unary(PATH, b"q", 3.0)
-    for _ in range(15):
-        loop.after(0.6)
+    for _ in range(10):
+        for seconds in stops:
+            loop.after(seconds)
     assert (await failure(answer)).code == errors.DEADLINE_EXCEEDED
 
 

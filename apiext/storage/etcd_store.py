@@ -97,7 +97,7 @@ class EtcdStore:
             try:
                 return await self.etcd.update(key.encode(), raw, expected, guards=guards, lease=lease)
             except errors.EtcdError as error:
-                if _NO_LEASE not in error.message:
+                if _NO_LEASE not in error.message or isinstance(error, errors.UnknownOutcome):
                     raise
             self._leases.forget(lease)  # somebody revoked it
             lease = await self._leases.lease(ttl)

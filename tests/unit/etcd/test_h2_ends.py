@@ -351,6 +351,7 @@ async def test_a_process_that_is_late_again_and_again_keeps_deadlines(stops: tup
     for _ in range(10):
         for seconds in stops:
             loop.after(seconds)
+    assert answer.done()
     assert (await failure(answer)).code == errors.DEADLINE_EXCEEDED
 
 

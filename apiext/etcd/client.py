@@ -18,7 +18,7 @@ from apiext.etcd.errors import (
     Unavailable,
 )
 from apiext.etcd.lineage import Lineage
-from apiext.etcd.scope import Scope, log
+from apiext.etcd.scope import Scope, Seldom, log
 from apiext.etcd.transport import TLS, Dial, Transport, parse_endpoint
 from apiext.etcd.values import Alarm, Batch, KeyValue, RangeResult, Status, WatchEvent, WriteResult, key_value
 from apiext.etcd.versions import answers_progress, parse_version
@@ -105,6 +105,7 @@ class Etcd:
         self._asked = self._answered = 0.0  # loop times of the last probe, and of the last that had an answer
         self._failed = False  # whether the last probe that came to an end had none
         self._watches: set[Watch] = set()
+        self.closed_watches = Seldom()
         self._closed = False
         self._loop: asyncio.AbstractEventLoop
 

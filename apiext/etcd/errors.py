@@ -2,7 +2,7 @@
 
 CANCELLED, UNKNOWN, INVALID_ARGUMENT, DEADLINE_EXCEEDED, NOT_FOUND = 1, 2, 3, 4, 5
 PERMISSION_DENIED, RESOURCE_EXHAUSTED, FAILED_PRECONDITION = 7, 8, 9
-OUT_OF_RANGE, UNIMPLEMENTED, INTERNAL, UNAVAILABLE, UNAUTHENTICATED = 11, 12, 13, 14, 16
+OUT_OF_RANGE, UNIMPLEMENTED, INTERNAL, UNAVAILABLE, DATA_LOSS, UNAUTHENTICATED = 11, 12, 13, 14, 15, 16
 
 
 class EtcdError(Exception):
@@ -44,6 +44,10 @@ class OutOfSpace(EtcdError):
     """The store is over its quota and takes no writes."""
 
 
+class Corrupt(EtcdError):
+    """etcd has found its members to disagree and takes no writes; nothing was written."""
+
+
 class Overloaded(EtcdError):
     """etcd has too many requests in its queue; nothing was written."""
 
@@ -78,6 +82,7 @@ _TEXTS: tuple[tuple[int, str, type[EtcdError]], ...] = (
     (RESOURCE_EXHAUSTED, "grpc: received message larger than max", TooLarge),  # beyond what its gRPC server reads
     (RESOURCE_EXHAUSTED, "space exceeded", OutOfSpace),
     (RESOURCE_EXHAUSTED, "too many requests", Overloaded),
+    (DATA_LOSS, "corrupt cluster", Corrupt),  # said when the write is applied, so by each member
     (INVALID_ARGUMENT, "authentication failed", AuthError),
     (PERMISSION_DENIED, "", AuthError),
     (UNAUTHENTICATED, "", AuthError),
@@ -105,9 +110,13 @@ def classify(error: EtcdError) -> EtcdError:
 
 def stale_token(error: EtcdError) -> bool:
     """Tell whether logging in again may cure the error."""
-    return error.code in {UNAUTHENTICATED, INVALID_ARGUMENT, FAILED_PRECONDITION} and any(
-        text in error.message for text in _STALE_TOKEN
-    )
+    coded = error.code in {UNAUTHENTICATED, INVALID_ARGUMENT, FAILED_PRECONDITION, UNKNOWN}  # the last by old servers
+    return coded and tells_stale_token(error.message)
+
+
+def tells_stale_token(text: str) -> bool:
+    """Tell whether a text of etcd is about a token that it takes no more."""
+    return any(known in text for known in _STALE_TOKEN)
 
 
 def is_transient(error: EtcdError) -> bool:

@@ -1,13 +1,9 @@
 """gRPC over HTTP/2 to one server on an asyncio.Protocol: only the client half, and only what etcd needs of it."""
 
 import asyncio
-import fcntl
 import socket
-import sys
-import termios
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from typing import cast
 
 from apiext.etcd import frames
@@ -20,11 +16,12 @@ from apiext.etcd.errors import (
     EtcdError,
 )
 from apiext.etcd.frames import FRAME_HEAD, MESSAGE_HEAD, ProtocolFault, frame, window_update
-from apiext.etcd.h2call import MAX_MESSAGE, Call, OnEnd, OnMessage
+from apiext.etcd.h2call import MAX_MESSAGE, Call, OnEnd, OnMessage, unacknowledged
 
 RECEIVE_WINDOW = 1 << 24  # bytes in flight to us, per stream and per connection
 GIVE_BACK = RECEIVE_WINDOW >> 2  # bytes of it that came in until the peer is told that they may be sent again
 SWEEP = 0.25  # seconds between two looks at deadlines
+GRACE = 2.0  # seconds that a call has at least, once, after this process stood still
 STALL = 5.0  # seconds that a large call past its deadline may go without progress: TCP waits so long after three losses
 PING_EVERY = 10.0  # seconds of silence while calls are open; etcd punishes less than 5
 PING_WAIT = 5.0  # seconds without any byte after a PING: the peer is gone
@@ -85,6 +82,8 @@ class Connection(asyncio.Protocol):
         self._pinged = 0.0
         self._pongs = b""  # answers to PINGs, sent by the next sweep
         self._sweeper: asyncio.TimerHandle | None = None
+        self._swept_by = 0.0  # a sweep that comes later than this is a late one
+        self._stood = False  # whether the last was
         self._handlers: dict[int, Callable[[int, int, bytes], None]] = {
             frames.DATA: self._on_data,
             frames.HEADERS: self._on_headers,
@@ -220,7 +219,7 @@ class Connection(asyncio.Protocol):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         ours = {frames.HEADER_TABLE_SIZE: 0, frames.ENABLE_PUSH: 0, frames.INITIAL_WINDOW_SIZE: RECEIVE_WINDOW}
         stream.write(frames.PREFACE + frames.settings(ours) + window_update(0, RECEIVE_WINDOW - 65_535))
-        self._sweeper = self.loop.call_later(SWEEP, self._sweep)
+        self._sweep_later()
 
     def data_received(self, data: bytes) -> None:
         """Take what came in, in pieces of any size."""
@@ -451,15 +450,23 @@ class Connection(asyncio.Protocol):
         for call in list(self._calls.values()):
             self._finish(call, EtcdError(UNAVAILABLE, text, sent=call.stream < self._flushed_id))
 
+    def _sweep_later(self) -> None:
+        self._swept_by = self.loop.time() + 2 * SWEEP
+        self._sweeper = self.loop.call_later(SWEEP, self._sweep)
+
     def _sweep(self) -> None:
         # one timer for all deadlines: a timer per call would cost more than the call
         now = self.loop.time()
-        self._sweeper = self.loop.call_later(SWEEP, self._sweep)
+        stood, self._stood = now > self._swept_by and not self._stood, now > self._swept_by
+        self._sweep_later()
+        if stood:  # uvloop's timers come before its sockets, and its time stands, too: answers may lie there
+            for call in self._calls.values():
+                call.grace(now + GRACE)
         for call in list(self._calls.values()):
             if call.answer is not None and call.answer.done():  # its caller was cancelled
                 self.reset(call, EtcdError(CANCELLED, "cancelled"))
             elif call.deadline and call.deadline < now:
-                if call.moves(self._unsent()):
+                if call.moves(unacknowledged(self._transport)):
                     call.deadline = now + STALL
                 else:
                     self.reset(call, EtcdError(DEADLINE_EXCEEDED, "deadline exceeded"))
@@ -467,18 +474,8 @@ class Connection(asyncio.Protocol):
         if self._pongs:
             self._put(self._pongs)
             self._pongs = b""
-        if self._calls:
+        if self._calls and not stood:
             self._keep_alive(now)
-
-    def _unsent(self) -> int:
-        """Return the bytes that the peer's machine has not acknowledged, as far as the system tells."""
-        if self._transport is None:
-            return 0
-        kernel, sock = bytearray(4), self._transport.get_extra_info("socket")
-        if sock is not None:
-            with suppress(OSError):  # not every system answers this of a socket
-                fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, kernel)
-        return self._transport.get_write_buffer_size() + int.from_bytes(kernel, sys.byteorder)
 
     def _sweep_queue(self, now: float) -> None:
         kept: deque[tuple[Call, bytes]] = deque()

@@ -1,7 +1,11 @@
 """One call on an HTTP/2 connection: its flow-control state, and its messages put together from frames."""
 
 import asyncio
+import fcntl
+import sys
+import termios
 from collections.abc import Callable
+from contextlib import suppress
 from operator import gt
 
 from apiext.etcd.errors import INTERNAL, EtcdError
@@ -13,6 +17,17 @@ OnMessage = Callable[[bytes], None]
 OnEnd = Callable[[EtcdError], None]
 
 
+def unacknowledged(transport: asyncio.Transport | None) -> int:
+    """Return the bytes that the peer's machine has not acknowledged, as far as the system tells."""
+    if transport is None:
+        return 0
+    kernel, sock = bytearray(4), transport.get_extra_info("socket")
+    if sock is not None:
+        with suppress(OSError):  # not every system answers this of a socket
+            fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, kernel)
+    return transport.get_write_buffer_size() + int.from_bytes(kernel, sys.byteorder)
+
+
 class Call:
     """One call; ``stream`` is 0 while it waits for a free stream."""
 
@@ -22,6 +37,7 @@ class Call:
         "body",
         "deadline",
         "done_out",
+        "graced",
         "moved",
         "on_end",
         "on_message",
@@ -47,7 +63,13 @@ class Call:
         self._parts: list[bytes] | None = None
         self.out = b""  # what the windows did not let out yet
         self.done_out = True
+        self.graced = False  # whether it was given more time, which is done once
         self.moved: tuple[int, ...] | None = None  # how far it was at its deadline; empty: a large one, not there yet
+
+    def grace(self, until: float) -> None:
+        """Let a call with a deadline go on until a loop time at least, the first time this is said."""
+        if self.deadline and not self.graced:
+            self.graced, self.deadline = True, max(self.deadline, until)
 
     def moves(self, unsent: int) -> bool:
         """Tell whether a call past its deadline is only slow: more of it has come or gone than at the last look.

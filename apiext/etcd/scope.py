@@ -7,6 +7,26 @@ from typing import Any
 
 log = logging.getLogger("apiext.etcd")
 
+TOLD_EVERY = 10.0  # seconds between two lines of the log about one kind of trouble
+
+
+class Seldom:
+    """Warnings of one kind: many at once are one line, and the number of those left out is in the next."""
+
+    def __init__(self) -> None:
+        self._due = float("-inf")
+        self._left_out = 0
+
+    def warning(self, text: str, *arguments: object) -> None:
+        """Log what TOLD_EVERY allows."""
+        now = asyncio.get_running_loop().time()
+        if now < self._due:
+            self._left_out += 1
+            return
+        more = f" ({self._left_out} more were not told)" if self._left_out else ""
+        self._due, self._left_out = now + TOLD_EVERY, 0
+        log.warning(text + more, *arguments)
+
 
 class Scope:
     """Owns tasks whose owner is an object rather than a block of code."""

@@ -18,7 +18,9 @@ from apiext.etcd.errors import (
     EtcdError,
     FarBehind,
     stale_token,
+    tells_stale_token,
 )
+from apiext.etcd.scope import Seldom
 from apiext.etcd.transport import Stream, Transport
 from apiext.etcd.values import DELETE, Batch, KeyValue, WatchEvent, key_value
 
@@ -69,6 +71,8 @@ class Owner(Protocol):
     """What a watch needs of its client."""
 
     progress_requests_ok: bool
+    closed_watches: Seldom
+    """Tells of watches that do not stay open."""
 
     async def head_revision(self) -> int:
         """Return a revision not older than this call."""
@@ -103,6 +107,7 @@ class Watch:
         self._stream: Stream | None = None
         self._over: asyncio.Future[EtcdError] | None = None  # the end of the stream
         self._created: asyncio.Future[None] | None = None
+        self._denied = False  # whether the last try to open it was refused, perhaps for an old token
         self._held: list[WatchEvent] = []  # of a revision whose last fragment has not come
         self._last: tuple[int, bytes, bytes | None] | None = None  # revision, key and value of the last change told
 
@@ -169,6 +174,9 @@ class Watch:
             resuming = True
             if loop.time() - began > SHORT_LIFE:
                 pause = FIRST_PAUSE
+            if pause >= LAST_PAUSE:
+                where = self.spec.start.decode(errors="replace")
+                self._owner.closed_watches.warning("a watch of %s in etcd does not stay open: %s", where, error.message)
             await self._recover(transport, error, began)
             await asyncio.sleep(jittered(pause))
             pause = min(pause * 2, LAST_PAUSE)
@@ -212,7 +220,7 @@ class Watch:
                 stream.cancel()
 
     async def _recover(self, transport: Transport, error: EtcdError, began: float) -> None:
-        if stale_token(error):
+        if stale_token(error) or error.code == UNAUTHENTICATED:
             try:
                 await self._owner.login_again(transport, began)
             except EtcdError as refused:
@@ -246,7 +254,7 @@ class Watch:
         elif events := answer.events:
             self._on_events(events, answer.fragment)
         elif answer.created:
-            self.connected = True
+            self.connected, self._denied = True, False
             if not self.watermark and not self.spec.from_revision:
                 self.watermark = answer.header.revision
             if self._created is not None and not self._created.done():
@@ -258,13 +266,15 @@ class Watch:
         reason = answer.cancel_reason or "the server cancelled the watch"
         if answer.compact_revision or "compacted" in reason:
             self.end(Compacted(oldest=answer.compact_revision))
-        elif "permission denied" in reason:
+        elif "permission denied" in reason and (self.connected or self._denied):
             self.end(AuthError(PERMISSION_DENIED, reason))
         else:
+            self._denied = "permission denied" in reason  # before 3.4.20 and 3.5.5 an old token has this text, too
             stream, self._stream = self._stream, None
             if stream is not None:
                 stream.cancel()
-            self._on_over(EtcdError(UNAUTHENTICATED if "auth token" in reason else UNAVAILABLE, reason))
+            old = self._denied or tells_stale_token(reason)
+            self._on_over(EtcdError(UNAUTHENTICATED if old else UNAVAILABLE, reason))
 
     def _on_events(self, found: Any, fragment: bool) -> None:
         watermark = self.watermark  # servers before 3.5.8 repeat events, and the owner may know some already

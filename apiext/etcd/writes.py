@@ -16,12 +16,15 @@ from apiext.etcd.errors import (
     UNAUTHENTICATED,
     UNAVAILABLE,
     UNIMPLEMENTED,
+    Corrupt,
     EtcdError,
     Unavailable,
     UnknownOutcome,
     classify,
     is_transient,
+    stale_token,
 )
+from apiext.etcd.scope import Seldom
 from apiext.etcd.transport import Transport
 from apiext.etcd.values import KeyValue, WriteResult, key_value
 
@@ -78,9 +81,24 @@ class Writer:
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
+        self._doubts = Seldom()
+        self._refusals = Seldom()
 
     async def write(self, attempt: Attempt, transport: Transport | None, error: EtcdError | None) -> WriteResult:
         """Bring a write to its end after a first try that had no connection (None) or failed."""
+        try:
+            return await self._bring_to_end(attempt, transport, error)
+        except UnknownOutcome as doubt:
+            key = attempt.key.decode(errors="replace")
+            self._doubts.warning("whether etcd has written %s is unknown: %s", key, doubt.message)
+            raise
+        except Corrupt as refusal:
+            self._refusals.warning("etcd has its CORRUPT alarm raised and takes no writes: %s", refusal.message)
+            raise
+
+    async def _bring_to_end(
+        self, attempt: Attempt, transport: Transport | None, error: EtcdError | None
+    ) -> WriteResult:
         deadline = now() + self._caller.patience
         pause = FIRST_PAUSE
         while True:
@@ -109,7 +127,7 @@ class Writer:
         if not error.sent:
             self._caller.avoid(transport, error, attempt.began)
             return None
-        if error.code in _REFUSALS:
+        if error.code in _REFUSALS or stale_token(error) or isinstance(classify(error), Corrupt):
             if attempt.in_doubt:
                 raise UnknownOutcome(error.code, f"the write is in doubt: {error.message}") from error
             await self._caller.recover(transport, error, attempt.began)  # raises unless a new login may help

@@ -16,6 +16,7 @@ from apiext.storage.room import Room
 from apiext.storage.snapshot import Snapshot
 from apiext.storage.store import (
     Compacted,
+    Corrupt,
     Entry,
     FutureRevision,
     Guard,
@@ -38,6 +39,7 @@ _NO_ROOM = "the server has too little memory left"
 _KINDS: tuple[tuple[type[errors.EtcdError], type[StoreError]], ...] = (
     (errors.TooLarge, TooLarge),
     (errors.OutOfSpace, OutOfSpace),
+    (errors.Corrupt, Corrupt),
     (errors.Overloaded, Overloaded),
     (errors.UnknownOutcome, UnknownOutcome),
 )
@@ -95,7 +97,7 @@ class EtcdStore:
             try:
                 return await self.etcd.update(key.encode(), raw, expected, guards=guards, lease=lease)
             except errors.EtcdError as error:
-                if _NO_LEASE not in error.message:
+                if _NO_LEASE not in error.message or isinstance(error, errors.UnknownOutcome):
                     raise
             self._leases.forget(lease)  # somebody revoked it
             lease = await self._leases.lease(ttl)

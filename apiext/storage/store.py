@@ -355,6 +355,10 @@ class OutOfSpace(StoreError):
     """etcd is over its quota (reliability F-08)."""
 
 
+class Corrupt(StoreError):
+    """etcd's members disagree, so it takes no writes; nothing was written."""
+
+
 class Unavailable(StoreError):
     """The store did not answer; nothing was written."""
 

@@ -56,6 +56,8 @@ def as_status(error: store.StoreError) -> status.StatusError:
         return status.unknown("etcdserver: request is too large")
     if isinstance(error, store.OutOfSpace):
         return status.internal(SPACE)
+    if isinstance(error, store.Corrupt):
+        return status.internal(str(error))
     if isinstance(error, store.UnknownOutcome):
         return status.timeout(UNKNOWN)
     if isinstance(error, store.NotReady):

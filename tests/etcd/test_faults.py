@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
 from apiext.etcd import errors
 from apiext.etcd.client import TLS, Etcd, prefix_end
 from apiext.etcd.server import EtcdServer
 from apiext.etcd.watch import RELIST_GAP
-from tests.etcd.conftest import BINARIES, TRANSPORTS, RealEtcd, running
+from tests.etcd.conftest import BINARIES, TRANSPORTS, Binary, RealEtcd, running
 from tests.etcd.test_calls import Listener, until
 
 pytestmark = pytest.mark.parametrize("transport", TRANSPORTS)
@@ -170,11 +170,36 @@ async def test_out_of_space_and_back(tmp_path: Path, transport: str) -> None:
         await client.close()
 
 
+async def test_corrupt_and_back(tmp_path: Path, transport: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Members that disagree take no writes: all of them refuse it when they come to it, so nothing is in doubt."""
+    with running(NEWEST, tmp_path) as etcd:
+        client = Etcd([etcd.url], transport=transport)
+        await client.start()
+        revision = (await client.create(b"/k", b"1")).revision
+        member = (await client.status()).member_id
+        await asyncio.to_thread(post, etcd, "maintenance/alarm", action="ACTIVATE", memberID=member, alarm="CORRUPT")
+        writes = (client.create(b"/l", b"1"), client.update(b"/k", b"2", revision), client.delete(b"/k", revision))
+        for write in writes:
+            with pytest.raises(errors.Corrupt):
+                await write
+        assert [record.getMessage() for record in caplog.records] == [
+            "etcd has its CORRUPT alarm raised and takes no writes: etcdserver: corrupt cluster"
+        ]
+        (alarm,) = await client.alarms()
+        await client.disarm(alarm)
+        assert (await client.update(b"/k", b"2", revision)).revision == revision + 1
+        await client.close()
+
+
 def post(etcd: RealEtcd, path: str, token: str = "", **body: Any) -> Any:
     headers = {"Authorization": token} if token else {}
     request = urllib.request.Request(f"{etcd.url}/v3/{path}", json.dumps(body).encode(), headers)
     with urllib.request.urlopen(request, timeout=10) as answer:
         return json.load(answer)
+
+
+def token_of_now(etcd: RealEtcd) -> str:
+    return str(post(etcd, "auth/authenticate", name="root", password="secret")["token"])
 
 
 async def test_user_and_password(tmp_path: Path, transport: str) -> None:
@@ -209,6 +234,39 @@ async def test_user_and_password(tmp_path: Path, transport: str) -> None:
         await client.close()
 
 
+@pytest.mark.parametrize("binary", BINARIES, ids=lambda binary: binary.text)
+async def test_signed_tokens_grow_old_when_roles_change(tmp_path: Path, binary: Binary, transport: str) -> None:
+    """A watch begun later logs in again, as calls do, whether or not a call has done so."""
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    encoded = serialization.Encoding.PEM
+    (tmp_path / "jwt.key").write_bytes(
+        key.private_bytes(encoded, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption())
+    )
+    (tmp_path / "jwt.pub").write_bytes(
+        key.public_key().public_bytes(encoded, serialization.PublicFormat.SubjectPublicKeyInfo)
+    )
+    jwt = "--auth-token=jwt,pub-key=jwt.pub,priv-key=jwt.key,sign-method=RS256,ttl=10m"
+    with running(binary, tmp_path, jwt) as etcd:
+        post(etcd, "auth/user/add", name="root", password="secret")
+        post(etcd, "auth/role/add", name="root")
+        post(etcd, "auth/user/grant", user="root", role="root")
+        early = Etcd([etcd.url], transport=transport, user="root", password="secret")
+        await early.start()  # nobody is asked for a password yet
+        post(etcd, "auth/enable")
+        client = Etcd([etcd.url], transport=transport, user="root", password="secret")
+        await client.start()
+        assert (await client.create(b"/k", b"1")).ok
+        post(etcd, "auth/role/add", token_of_now(etcd), name="other")
+        for one in (client, early):
+            heard = Listener()
+            heard.watch(one, b"/", 2)
+            await heard.until(1)
+            post(etcd, "auth/role/add", token_of_now(etcd), name=f"another{one is early}")
+            made = await one.create(f"/{one is early}".encode(), b"1")
+            assert (made.ok, heard.ends) == (True, [])
+            await one.close()
+
+
 async def test_a_password_that_is_changed_and_put_right(tmp_path: Path, transport: str) -> None:
     """Nothing is served meanwhile, and everything afterwards: a watch that could not log in goes on."""
     with running(NEWEST, tmp_path) as etcd:
@@ -225,8 +283,7 @@ async def test_a_password_that_is_changed_and_put_right(tmp_path: Path, transpor
         over = asyncio.get_running_loop().create_task(client.over())
 
         def change(password: str) -> None:
-            token = post(etcd, "auth/authenticate", name="root", password="secret")["token"]
-            post(etcd, "auth/user/changepw", token, name="app", password=password)
+            post(etcd, "auth/user/changepw", token_of_now(etcd), name="app", password=password)
             etcd.stop()
             etcd.start()
 

@@ -34,8 +34,8 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 @asynccontextmanager
-async def client(mini: Mini, *endpoints: str) -> AsyncIterator[Etcd]:
-    etcd = Etcd(endpoints or [A], transport=mini.dial)
+async def client(mini: Mini, *endpoints: str, user: str = "", password: str = "") -> AsyncIterator[Etcd]:
+    etcd = Etcd(endpoints or [A], transport=mini.dial, user=user, password=password)
     await etcd.start()
     try:
         yield etcd

@@ -52,6 +52,7 @@ class Mini:
     repeat_events: bool = False  # as servers before 3.5.8
     fragments: int = 0  # events per message; 0: as many as there are
     mute_watches: bool = False
+    refusals: deque[str] = field(default_factory=deque)  # why the next watches are cancelled instead of opened
 
     # -- the test's side
 
@@ -302,6 +303,9 @@ class MiniStream:
 
     def _created(self) -> None:
         mini = self.link.mini
+        if mini.refusals:
+            self.say(messages.WatchResponse(created=True, canceled=True, cancel_reason=mini.refusals.popleft()))
+            return
         self.say(messages.WatchResponse(created=True))
         self.next = self.create.start_revision or mini.revision + 1
         if self.next <= mini.compacted:

@@ -189,6 +189,7 @@ REFUSALS = [
     (8, "etcdserver: mvcc: database space exceeded", errors.OutOfSpace),
     (8, "etcdserver: too many requests", errors.Overloaded),
     (7, "etcdserver: permission denied", errors.AuthError),
+    (15, "etcdserver: corrupt cluster", errors.Corrupt),
 ]
 
 

@@ -1,6 +1,8 @@
 """How calls and streams end: resets, limits, GOAWAY, silence, and the streams of watches (storage.md 6.6)."""
 
 import asyncio
+from collections.abc import Callable
+from typing import cast
 
 import hpack
 import pytest
@@ -8,8 +10,9 @@ import pytest
 from apiext.etcd import errors, frames, h2
 from apiext.etcd.errors import EtcdError
 from apiext.etcd.frames import frame, settings, window_update
+from apiext.etcd.h2 import Connection
 from apiext.etcd.h2call import Call
-from tests.unit.etcd.peer import OK_HEAD, Frame, connected, message, turn
+from tests.unit.etcd.peer import OK_HEAD, Frame, Peer, connected, message, turn
 
 PATH = "/etcdserverpb.KV/Range"
 
@@ -280,6 +283,88 @@ async def test_stream_gives_its_window_back() -> None:
     assert len(got) == 1100
     given = sum(int.from_bytes(f.payload, "big") for f in await peer.heard() if f.stream == 1)
     assert given >= 1100 * 16_000 - h2.RECEIVE_WINDOW // 4 - 16_384
+
+
+# -- a process that stood still
+
+
+class Standing:
+    """A loop that stands still when the test says so, and then runs its timers before it reads sockets, as uvloop."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.timers: list[tuple[float, Callable[[], None]]] = []
+        real = asyncio.get_running_loop()
+        self.create_future, self.call_soon = real.create_future, real.call_soon
+
+    def time(self) -> float:
+        return self.now
+
+    def call_later(self, delay: float, callback: Callable[[], None]) -> None:
+        self.timers.append((self.now + delay, callback))
+
+    def after(self, seconds: float) -> None:
+        """Stand still for so long, then do what is due."""
+        self.now += seconds
+        due = [timer for timer in self.timers if timer[0] <= self.now]
+        self.timers = [timer for timer in self.timers if timer not in due]
+        for _, callback in due:
+            callback()
+
+
+async def standing() -> tuple[Peer, Standing]:
+    loop = Standing()
+    peer = Peer(Connection("etcd:2379", "http", cast(asyncio.AbstractEventLoop, loop)))
+    peer.greet()
+    await peer.heard()
+    return peer, loop
+
+
+async def test_an_answer_that_came_while_the_process_stood_still_counts() -> None:
+    peer, loop = await standing()
+    answer = peer.connection.unary(PATH, b"q", 3.0)
+    for at in range(3):  # it may be stopped again at once
+        loop.after(60.0)
+        assert not answer.done()
+        peer.say(peer.answer(2 * at + 1, b"a"))
+        assert await answer == b"a"
+        loop.after(h2.SWEEP)
+        answer = peer.connection.unary(PATH, b"q", 3.0)
+
+
+async def test_a_call_made_with_the_time_of_before_the_stop_has_time() -> None:
+    """uvloop's time is that of the turn's begin, though the process may have been stopped since."""
+    peer, loop = await standing()
+    answer = peer.connection.unary(PATH, b"q", 3.0)
+    loop.after(60.0)
+    for _ in range(int(h2.GRACE / h2.SWEEP)):
+        loop.after(h2.SWEEP)
+        assert not answer.done()
+    loop.after(2 * h2.SWEEP)
+    assert (await failure(answer)).code == errors.DEADLINE_EXCEEDED, "there is no answer"
+
+
+@pytest.mark.parametrize("stops", [(0.6, 0.6), (0.6, h2.SWEEP)], ids=["always", "every second time"])
+async def test_a_process_that_is_late_again_and_again_keeps_deadlines(stops: tuple[float, float]) -> None:
+    peer, loop = await standing()
+    answer = peer.connection.unary(PATH, b"q", 3.0)
+    for _ in range(10):
+        for seconds in stops:
+            loop.after(seconds)
+    assert answer.done()
+    assert (await failure(answer)).code == errors.DEADLINE_EXCEEDED
+
+
+async def test_a_pong_that_came_while_the_process_stood_still_counts() -> None:
+    peer, loop = await standing()
+    peer.connection.unary(PATH, b"q", 600.0)
+    for _ in range(50):
+        loop.after(h2.SWEEP)
+    assert frames.PING in kinds(await peer.heard())
+    loop.after(60.0)
+    peer.say(frame(frames.PING, frames.ACK, 0, bytes(8)))
+    loop.after(h2.SWEEP)
+    assert peer.connection.live
 
 
 # -- headers

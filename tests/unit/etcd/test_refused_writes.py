@@ -28,3 +28,14 @@ async def test_a_login_that_is_refused_before_another_try(
             await etcd.update(b"/k", b"2", made.revision)
         assert type(caught.value) is told
         monkeypatch.undo()
+
+
+async def test_writes_in_doubt_are_told_of_seldom(caplog: pytest.LogCaptureFixture) -> None:
+    mini = Mini()
+    async with client(mini) as etcd:
+        for at in range(5):
+            mini.faults.append(Fault(messages.TXN, LOST))
+            with pytest.raises(errors.UnknownOutcome):
+                await etcd.create(b"/k%d" % at, b"1")
+        told = [record.getMessage() for record in caplog.records]
+        assert told == ["whether etcd has written /k0 is unknown: the write is in doubt: connection lost: reset"]

@@ -318,6 +318,55 @@ async def test_cancelled_by_the_server(reason: str) -> None:
         assert last == (B if "no leader" in reason else A), "only a member that is cut off is left"
 
 
+OLD_TOKENS = (
+    "rpc error: code = Unauthenticated desc = etcdserver: invalid auth token",
+    "rpc error: code = InvalidArgument desc = etcdserver: revision of auth store is old",
+    "rpc error: code = InvalidArgument desc = etcdserver: user name is empty",
+    "auth: revision in header is old",
+    "rpc error: code = PermissionDenied desc = etcdserver: permission denied",  # of servers before 3.4.20 and 3.5.5
+)
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("reason", OLD_TOKENS)
+async def test_a_watch_with_an_old_token_logs_in_again(reason: str) -> None:
+    mini = Mini(password="secret")
+    async with client(mini, user="app", password="secret") as etcd:
+        heard, before = Listener(), mini.count(messages.AUTHENTICATE)
+        mini.refusals.append(reason)
+        watch = heard.watch(etcd, 0)
+        await until(lambda: watch.connected)
+        assert mini.count(messages.AUTHENTICATE) == before + 1
+        mini.put(b"/k", b"x")
+        await until(lambda: heard.revisions == [2])
+        assert heard.ends == []
+
+
+@pytest.mark.looptime
+async def test_a_watch_that_is_denied_with_a_new_token_ends() -> None:
+    mini = Mini(password="secret")
+    async with client(mini, user="app", password="secret") as etcd:
+        heard = Listener()
+        mini.refusals += [OLD_TOKENS[-1]] * 2
+        heard.watch(etcd, 0)
+        await until(lambda: bool(heard.ends))
+        assert [type(error) for error in heard.ends] == [errors.AuthError]
+
+
+@pytest.mark.looptime
+async def test_watches_that_do_not_stay_open_are_told_of_seldom(caplog: pytest.LogCaptureFixture) -> None:
+    mini = Mini()
+    async with client(mini) as etcd:
+        mini.refusals += ["the server is unwell"] * 1_000
+        watches = [Listener().watch(etcd, 0) for _ in range(10)]
+        await asyncio.sleep(60)
+        assert not any(watch.connected for watch in watches)
+        told = [record.getMessage() for record in caplog.records if "stay open" in record.getMessage()]
+        assert told[0] == "a watch of / in etcd does not stay open: the server is unwell"
+        assert "more were not told" in told[1]
+        assert 3 <= len(told) <= 7
+
+
 @pytest.mark.looptime
 async def test_a_watch_that_lived_comes_back_at_once() -> None:
     """Only those that end again and again wait longer each time."""

@@ -2,13 +2,17 @@
 
 import asyncio
 from time import perf_counter
+from typing import cast
 
 import pytest
 
 from apiext import limits
+from apiext.etcd import errors as etcd_errors
+from apiext.etcd.client import Etcd
 from apiext.etcd.errors import UNAVAILABLE, Unavailable
 from apiext.meta.names import GroupResource
 from apiext.storage.beginnings import Beginnings
+from apiext.storage.etcd_store import EtcdStore
 from apiext.storage.history import Change, History
 from apiext.storage.indexes import chosen_of
 from apiext.storage.keys import Keys, bounds, split_relative
@@ -16,7 +20,7 @@ from apiext.storage.leases import Leases
 from apiext.storage.progress import Progress
 from apiext.storage.pump import Pump
 from apiext.storage.snapshot import Snapshot
-from apiext.storage.store import Compacted, Entry
+from apiext.storage.store import Compacted, Entry, UnknownOutcome
 from tests.support.strain import turns_beside
 
 
@@ -302,3 +306,25 @@ async def test_choosing_among_many_gives_others_their_turns() -> None:
     found, turns = await turns_beside(chosen_of(entries, selects))
     assert [entry.revision for entry in found] == list(range(1, 100, 2))
     assert turns >= 10
+
+
+class Doubtful:
+    """An etcd whose answer to a write is in doubt, in words that quote a missing lease."""
+
+    def __init__(self) -> None:
+        self.leases: list[int] = []
+
+    async def lease_grant(self, ttl: int) -> int:
+        return 7
+
+    async def update(self, *_: object, lease: int, **__: object) -> None:
+        self.leases.append(lease)
+        raise etcd_errors.UnknownOutcome(5, "the write is in doubt: etcdserver: requested lease not found")
+
+
+@pytest.mark.looptime
+async def test_a_write_in_doubt_is_not_sent_again_for_its_lease() -> None:
+    etcd = Doubtful()
+    with pytest.raises(UnknownOutcome):
+        await EtcdStore(cast(Etcd, etcd)).put("/k", b"v", 0, None, ttl=60)
+    assert etcd.leases == [7]

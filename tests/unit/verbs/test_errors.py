@@ -11,6 +11,7 @@ ROWS: list[tuple[EtcdError, int, str, int]] = [  # what etcd says → code, reas
     (EtcdError(11, "etcdserver: mvcc: required revision has been compacted"), 410, "Expired", 0),
     (EtcdError(11, "etcdserver: mvcc: required revision is a future revision"), 504, "Timeout", 1),
     (EtcdError(8, "etcdserver: mvcc: database space exceeded"), 500, "InternalError", 0),
+    (EtcdError(15, "etcdserver: corrupt cluster"), 500, "InternalError", 0),
     (EtcdError(8, "etcdserver: too many requests"), 429, "TooManyRequests", 1),
     (EtcdError(3, "etcdserver: request is too large"), 500, "", 0),
     (errors.Unavailable(14, "etcd is not reachable", sent=False), 503, "ServiceUnavailable", 1),

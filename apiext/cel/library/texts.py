@@ -45,7 +45,7 @@ def _last_index_of(text: str, part: str, offset: int | None = None) -> Value:
     end = min(len(text), offset + len(part))
     if len(part) <= _SEARCHED_BACK:
         return text.rfind(part, 0, end)
-    at = text[:end][::-1].find(part[::-1])  # which takes linear time with long parts; `rfind` looks at each at each place
+    at = text[:end][::-1].find(part[::-1])  # in linear time also for long parts, which `rfind` does not
     return -1 if at < 0 else end - at - len(part)
 
 

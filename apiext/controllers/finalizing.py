@@ -7,7 +7,7 @@ from apiext import limits
 from apiext.catalog.served import LiveCatalog
 from apiext.controllers.definitions import Definitions, Facts
 from apiext.controllers.guards import Guards
-from apiext.controllers.instances import Sweep
+from apiext.controllers.instances import Emptied, Sweep
 from apiext.controllers.statuses import Statuses, say
 from apiext.crd.conditions import condition
 from apiext.crd.definition import FINALIZER, TERMINATING
@@ -96,14 +96,12 @@ class Finalizing:
         collection = self._store.add(facts.resource, facts.outline.namespaced)
         await collection.wait_ready()
         await self._store.fresh()
-        sweep = Sweep(
-            self._store,
-            collection,
-            None,
+        emptied = Emptied(
+            due=lambda: self._is_ending(facts),
             guard=lambda: self._newest(facts.name, guard),
-            clock=self._clock,
             wake=lambda: self.wake(facts.name),
         )
+        sweep = Sweep(self._store, collection, None, emptied, self._clock)
         self._sweeps[facts.name] = (facts.uid, asyncio.get_running_loop().time(), sweep)
         return sweep
 
@@ -111,11 +109,16 @@ class Finalizing:
         cached = self._guards.cached(name)
         return Guard(guard.key, max(guard.revision, cached.revision if cached is not None else 0))
 
+    def _is_ending(self, facts: Facts) -> bool:
+        """Tell whether the definition is still the one that is being deleted."""
+        now = self._definitions.get(facts.name)
+        return now is not None and now.uid == facts.uid and now.deleting
+
     async def _release(self, facts: Facts, told: View) -> None:
         """Remove the finalizer with the last condition in one write; the last finalizer takes the definition along."""
         entry = self._definitions.entry(facts.name)
         now = self._definitions.get(facts.name)
-        if entry is None or now is None or now.uid != facts.uid or not now.deleting:
+        if entry is None or now is None or not self._is_ending(facts):
             self._close(facts.name)  # its last change may have come before the sweep, so that nobody asks again
             return
         if set(now.finalizers) - {FINALIZER}:

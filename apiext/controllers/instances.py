@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import orjson
 
@@ -17,12 +18,26 @@ from apiext.turn import Turn
 from apiext.verbs.metadata import mark_as_deleting
 
 
+@dataclass(frozen=True, slots=True)
+class Emptied:
+    """What is being emptied, a namespace or a definition, as its controller knows it.
+
+    ``due()`` tells whether it is still the one that is being deleted: another server may have brought that to its end,
+    and objects of its successor may have the same names. ``guard()`` is what puts of the objects compare. ``wake()`` is
+    called when another run of the sweep would get further: something new to delete, or nothing left; ``moved()`` when
+    only what remains is told otherwise.
+    """
+
+    due: Callable[[], bool]
+    guard: Callable[[], Guard | None]
+    wake: Callable[[], None]
+    moved: Callable[[], None] = lambda: None
+
+
 class Sweep:
     """Empties a collection, or one namespace of it, and notices what changes meanwhile.
 
-    ``guard()`` is what puts of the resource's objects compare. ``wake()`` is called when another ``run`` would get
-    further: something new to delete, or nothing left; ``moved()`` when only what remains is told otherwise. Objects are
-    neither converted nor validated, so no webhook and no schema can hold up a deletion.
+    Objects are neither converted nor validated, so no webhook and no schema can hold up a deletion.
     """
 
     def __init__(
@@ -30,19 +45,14 @@ class Sweep:
         store: CachedStore,
         collection: Collection,
         namespace: str | None,
-        *,
-        guard: Callable[[], Guard | None],
+        emptied: Emptied,
         clock: Callable[[], str],
-        wake: Callable[[], None],
-        moved: Callable[[], None] = lambda: None,
     ) -> None:
         self.collection = collection
         self._store = store
         self._namespace = namespace
-        self._guard = guard
+        self._emptied = emptied
         self._clock = clock
-        self._wake = wake
-        self._moved = moved
         # what is to be looked at, in order; a plain dict takes longer to find its first with each that was taken
         self._todo: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._listed = False
@@ -95,7 +105,7 @@ class Sweep:
             key, _ = self._todo.popitem(last=False)
             try:
                 entry = self.collection.get(*key)
-                while entry is not None:
+                while entry is not None and self._emptied.due():
                     entry = await self._remove(entry)
             except StoreError as error:
                 self._todo[key] = None
@@ -116,9 +126,11 @@ class Sweep:
                 mark_as_deleting(document, self._clock())
                 raw = encode(document) + (b"\n" if entry.raw.endswith(b"\n") else b"")
                 await self._store.update(
-                    self.collection, entry.namespace, entry.name, raw, entry.revision, self._guard()
+                    self.collection, entry.namespace, entry.name, raw, entry.revision, self._emptied.guard()
                 )
         except RevisionChanged as race:
+            if race.current is not None:
+                await self._store.at_least(race.current.revision)  # what is known of its owner is as new then
             return race.current
         return None
 
@@ -130,13 +142,13 @@ class Sweep:
         if change.kind == "DELETED":
             self._todo.pop(key, None)
             if self.remaining == 0:
-                self._wake()
+                self._emptied.wake()
             else:
-                self._moved()
+                self._emptied.moved()
             return
         metadata = metadata_of(entry)
         if not metadata.get("finalizers") or not metadata.get("deletionTimestamp"):
             self._todo[key] = None
-            self._wake()
+            self._emptied.wake()
         else:
-            self._moved()
+            self._emptied.moved()

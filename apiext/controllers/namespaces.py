@@ -7,14 +7,15 @@ from uuid import uuid4
 
 from apiext import limits
 from apiext.catalog.served import LiveCatalog, ServedResource
-from apiext.controllers.instances import Sweep
+from apiext.controllers.instances import Emptied, Sweep
+from apiext.controllers.references import metadata_of
 from apiext.controllers.statuses import Statuses, say
 from apiext.crd.conditions import condition
 from apiext.documents.document import Document
 from apiext.meta.names import GroupResource
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.collection import Collection
-from apiext.storage.store import Guard, KeyExists, StoreError
+from apiext.storage.store import Entry, Guard, KeyExists, StoreError
 
 NAMESPACES = GroupResource("", "namespaces")
 ALWAYS = ("default", "kube-system", "kube-public", "kube-node-lease")
@@ -41,6 +42,16 @@ _FINE: Mapping[str, tuple[str, str, str]] = {
 }
 
 
+class _Emptying:
+    """What goes on in one namespace, which another of its name may follow at any time; its sweeps by resource."""
+
+    __slots__ = ("sweeps", "uid")
+
+    def __init__(self, uid: str) -> None:
+        self.uid = uid
+        self.sweeps: dict[GroupResource, Sweep] = {}
+
+
 class Namespaces:
     """Empties namespaces that are being deleted: every object of every namespaced resource, then the namespace.
 
@@ -63,7 +74,7 @@ class Namespaces:
         self._statuses = Statuses(store, live, collection, "v1", manager)
         self._clock = clock
         self._served = served
-        self._sweeps: dict[str, dict[GroupResource, Sweep]] = {}
+        self._emptying: dict[str, _Emptying] = {}
         self.wake: Callable[[str], None] = lambda _: None
         self.wake_after: Callable[[str, float], None] = lambda _, __: None
 
@@ -82,7 +93,7 @@ class Namespaces:
 
     def wanted(self, name: str) -> bool:
         """Whether there is something to do about a namespace."""
-        if name in self._sweeps:
+        if name in self._emptying:
             return True
         entry = self.collection.get("", name)
         return entry is not None and b'"deletionTimestamp"' in entry.raw
@@ -93,38 +104,45 @@ class Namespaces:
 
     def emptying(self) -> list[str]:
         """Return the names of the namespaces that are being emptied now."""
-        return list(self._sweeps)
+        return list(self._emptying)
 
     async def reconcile(self, name: str) -> None:
         """Bring the deletion as far as it goes now; changes of its objects ask again."""
         entry = self.collection.get("", name)
-        document = self._statuses.decode(entry) if entry is not None else None
-        if entry is None or document is None or not document["metadata"].get("deletionTimestamp"):
+        metadata = metadata_of(entry) if entry is not None else {}
+        if not metadata.get("deletionTimestamp"):
             self._close(name)
             return
-        self._sweeps.setdefault(name, {})
+        uid = str(metadata.get("uid"))
+        if name in self._emptying and self._emptying[name].uid != uid:
+            self._close(name)
+        sweeps = self._emptying.setdefault(name, _Emptying(uid)).sweeps
         await self._store.fresh()
         await self._served()
-        await self._follow(name)
-        sweeps = self._sweeps.get(name, {})
+        await self._follow(name, uid, sweeps)
         failures = {resource: errors for resource, sweep in sweeps.items() if (errors := await sweep.run())}
         await self._store.fresh()
         for resource, sweep in sweeps.items():
             if resource not in failures and (unreadable := sweep.unreadable()) is not None:
                 failures[resource] = [unreadable]  # nobody tells when it is gone
         if not failures and not any(sweep.remaining for sweep in sweeps.values()):
-            await self._release(name)
+            await self._release(name, uid)
             return
         told = await conditions(sweeps, failures)
-        entry = self.collection.get("", name)
+        entry = self._ending(name, uid)
         if entry is not None:
             await self._statuses.amend(entry, lambda current: self._told(current, told))
         for errors in failures.values():
             raise errors[0]
 
-    async def _follow(self, name: str) -> None:
+    def _ending(self, name: str, uid: str) -> Entry | None:
+        """Return the namespace as it is now if it is still the one that is being deleted."""
+        entry = self.collection.get("", name)
+        metadata = metadata_of(entry) if entry is not None else {}
+        return entry if metadata.get("deletionTimestamp") and str(metadata.get("uid")) == uid else None
+
+    async def _follow(self, name: str, uid: str, sweeps: dict[GroupResource, Sweep]) -> None:
         """Have a sweep for each namespaced resource that is served now."""
-        sweeps = self._sweeps[name]
         wanted = {
             served.group_resource: served
             for served in self._live.current.resources.values()
@@ -141,15 +159,13 @@ class Namespaces:
                 continue
             if resource in sweeps:
                 sweeps.pop(resource).close()
-            sweeps[resource] = Sweep(
-                self._store,
-                collection,
-                name,
+            emptied = Emptied(
+                due=lambda: self._ending(name, uid) is not None,
                 guard=self._guard_of(served),
-                clock=self._clock,
                 wake=lambda: self.wake(name),
                 moved=lambda: self.wake_after(name, limits.REMAINS_TOLD_AFTER),
             )
+            sweeps[resource] = Sweep(self._store, collection, name, emptied, self._clock)
 
     def _guard_of(self, served: ServedResource) -> Callable[[], Guard | None]:
         group, resource = served.group, served.resource
@@ -160,9 +176,9 @@ class Namespaces:
 
         return guard
 
-    async def _release(self, name: str) -> None:
+    async def _release(self, name: str, uid: str) -> None:
         """Remove our finalizer; the last one takes the namespace along."""
-        entry = self.collection.get("", name)
+        entry = self._ending(name, uid)
         if entry is None:
             self._close(name)
             return
@@ -180,7 +196,8 @@ class Namespaces:
         return document
 
     def _close(self, name: str) -> None:
-        for sweep in self._sweeps.pop(name, {}).values():
+        known = self._emptying.pop(name, None)
+        for sweep in known.sweeps.values() if known is not None else ():
             sweep.close()
 
 

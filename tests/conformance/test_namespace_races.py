@@ -13,10 +13,11 @@ import pytest
 from tests.support.definitions import Resource, serve
 from tests.support.http_client import Client
 from tests.support.processes import Etcd, running_server
-from tests.support.waiting import until
+from tests.support.waiting import pause, until
 
 NAMESPACES = "/api/v1/namespaces"
 ROUNDS, WRITERS = 8, 4
+AGAIN = 16
 
 
 @pytest.fixture
@@ -56,3 +57,20 @@ def test_nothing_is_left_in_a_namespace_that_is_gone(pair: tuple[Client, Client]
         assert codes <= {201, 403, 404}, codes
         assert one.get(widgets.path("", name)).expect(200)["items"] == []
         assert two.get(widgets.path("", None)).expect(200)["items"] == []
+
+
+@pytest.mark.rows("NSP-004", "NSP-005")
+def test_a_namespace_that_is_made_again_at_once_stays(pair: tuple[Client, Client]) -> None:
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "again"}}
+    one, two = pair
+    for _ in range(AGAIN):
+        made = until(lambda: (it := one.post(NAMESPACES, body)).status == 201 and it.json, "it is made", every=0.001)
+        path = f"{NAMESPACES}/again/configmaps"
+        held = one.post(path, {"metadata": {"name": "new"}}).expect(201)
+        pause(0.1)  # the other server may still be at the end of the one before
+        for api in pair:
+            found = api.get(f"{NAMESPACES}/again").expect(200)
+            assert found["metadata"]["uid"] == made["metadata"]["uid"]
+            assert found["status"] == {"phase": "Active"}
+            assert api.get(f"{path}/new").expect(200)["metadata"]["uid"] == held["metadata"]["uid"]
+        two.delete(f"{NAMESPACES}/again").expect(200)

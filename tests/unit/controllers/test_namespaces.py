@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from apiext import limits
-from apiext.controllers.instances import Sweep
+from apiext.controllers.instances import Emptied, Sweep
 from apiext.controllers.namespaces import ALWAYS, NAMESPACES
 from apiext.controllers.serving import Serving
 from apiext.documents.document import Document
@@ -18,6 +18,7 @@ from tests.support.strain import turns_beside
 from tests.unit.controllers.harness import NOW, PREFIX, Server, conditions, crd, server, until, widget
 
 WIDGETS = GroupResource("example.com", "widgets")
+EMPTIED = Emptied(due=lambda: True, guard=lambda: None, wake=lambda: None)
 
 
 def stored(one: Server, name: str) -> Document | None:
@@ -92,7 +93,7 @@ async def test_who_holds_many_objects_is_counted_in_turns(monkeypatch: pytest.Mo
         served = await one.established("widgets.example.com")
         for number in range(40):
             await one.put(served, widget(f"w{number}", finalizers=("example.com/keep",) * (number % 2)))
-        sweep = Sweep(one.store, one.collection(WIDGETS), "d", guard=lambda: None, clock=str, wake=lambda: None)
+        sweep = Sweep(one.store, one.collection(WIDGETS), "d", EMPTIED, str)
         found, turns = await turns_beside(sweep.finalizers())
         assert found == {"example.com/keep": 20}
         assert turns > 40
@@ -108,7 +109,7 @@ async def test_objects_without_metadata_go_as_well(raw: bytes) -> None:
         await one.established("widgets.example.com")
         collection = one.collection(WIDGETS)
         await one.store.create(collection, "d", "bare", raw)
-        sweep = Sweep(one.store, collection, "d", guard=lambda: None, clock=str, wake=lambda: None)
+        sweep = Sweep(one.store, collection, "d", EMPTIED, str)
         assert await sweep.run() == []
         assert sweep.remaining == 0
         sweep.close()
@@ -119,7 +120,7 @@ async def test_what_an_unforeseen_fault_left_is_tried_again(monkeypatch: pytest.
         await one.define(crd())
         served = await one.established("widgets.example.com")
         await one.put(served, widget("w"))
-        sweep = Sweep(one.store, one.collection(WIDGETS), "d", guard=lambda: None, clock=str, wake=lambda: None)
+        sweep = Sweep(one.store, one.collection(WIDGETS), "d", EMPTIED, str)
 
         async def broken(self: Sweep, entry: Entry) -> None:
             raise ZeroDivisionError
@@ -140,9 +141,9 @@ async def test_many_objects_are_listed_in_turns(monkeypatch: pytest.MonkeyPatch)
         served = await one.established("widgets.example.com")
         for number in range(40):
             await one.put(served, widget(f"w{number}", finalizers=("example.com/keep",)))
-        sweep = Sweep(one.store, one.collection(WIDGETS), "d", guard=lambda: None, clock=lambda: NOW, wake=lambda: None)
+        sweep = Sweep(one.store, one.collection(WIDGETS), "d", EMPTIED, lambda: NOW)
         await sweep.run()
-        again = Sweep(one.store, one.collection(WIDGETS), "d", guard=lambda: None, clock=lambda: NOW, wake=lambda: None)
+        again = Sweep(one.store, one.collection(WIDGETS), "d", EMPTIED, lambda: NOW)
         _, turns = await turns_beside(again.run())
         assert turns > 40
         sweep.close()
@@ -291,7 +292,7 @@ async def test_what_is_being_read_again_is_not_known_to_be_empty() -> None:
         await one.define(crd())
         served = await one.established("widgets.example.com")
         col = one.collection(WIDGETS)
-        sweep = Sweep(one.store, col, "d", guard=lambda: None, clock=str, wake=lambda: None)
+        sweep = Sweep(one.store, col, "d", EMPTIED, str)
         assert sweep.remaining == 0
         col.unready()  # as when keys of encryption change
         await one.put(served, widget("new"))

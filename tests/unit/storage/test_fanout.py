@@ -57,7 +57,10 @@ def small_ring(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.rows("RV-010")
-async def test_a_frame_is_made_once_for_all_and_a_pass_is_one_write(feed: Feed) -> None:
+async def test_a_frame_is_made_once_for_all_and_a_pass_is_one_write(
+    feed: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "LOOP_BUDGET", 60.0)  # on a busy machine a pass may take more than one turn
     made: list[int] = []
 
     def frame(kind: str, entry: Entry) -> bytes:

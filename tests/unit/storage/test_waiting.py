@@ -292,8 +292,9 @@ async def held(world: KmsWorld, count: int = 1) -> Collection:
     world.plugin.gate.clear()
     for number in range(count):
         world.write(other, f"d/a{number:03}", n=1)
-    await asyncio.sleep(0.1)
-    assert not col.taking
+    async with asyncio.timeout(30):
+        while col.taking:  # noqa: ASYNC110 - polling what the outside sees
+            await asyncio.sleep(0.1)
     return col
 
 

@@ -1,0 +1,113 @@
+"""A namespace or an object that is made again while the one before is being deleted is left alone."""
+
+import asyncio
+import inspect
+
+import orjson
+import pytest
+
+from apiext.controllers.instances import Emptied, Sweep
+from apiext.controllers.namespaces import NAMESPACES, namespace
+from apiext.controllers.references import metadata_of
+from apiext.meta.names import GroupResource
+from tests.support.fake_etcd import FakeEtcd
+from tests.unit.controllers.harness import NOW, PREFIX, Server, server, until, widget
+from tests.unit.controllers.harness import crd as definition
+
+pytestmark = pytest.mark.rows("NSP-005")
+WIDGETS = GroupResource("example.com", "widgets")
+
+
+def follow_up(one: Server, etcd: FakeEtcd, controller: object, step: str) -> asyncio.Event:
+    """Have another server end the namespace d, and a client make it again, before a step of a controller."""
+    done, before = asyncio.Event(), getattr(controller, step)
+
+    async def late(*given: object) -> object:
+        if not done.is_set():
+            for key in (*etcd.state(f"{PREFIX}/example.com/widgets/d/"), f"{PREFIX}/namespaces/d"):
+                etcd.remove(key)
+            await one.store.fresh()
+            await one.define_namespace("d")
+            served = one.served("widgets.example.com")
+            assert served is not None
+            await one.put(served, widget("w"))
+            await one.store.fresh()
+            done.set()
+        found = before(*given)
+        return await found if inspect.isawaitable(found) else found
+
+    setattr(controller, step, late)
+    return done
+
+
+@pytest.mark.parametrize(
+    ("step", "held"),
+    [
+        ("_served", False),
+        ("_served", True),
+        ("_follow", False),
+        ("_follow", True),
+        ("_release", False),
+        ("_statuses.amend", True),
+    ],
+)
+async def test_a_namespace_made_again_meanwhile_stays_as_it_is(step: str, held: bool) -> None:
+    etcd = FakeEtcd()
+    async with server(etcd) as one:
+        await one.define(definition())
+        served = await one.established("widgets.example.com")
+        await one.define_namespace("d")
+        await one.put(served, widget("w", finalizers=("example.com/keep",) * held))
+        namespaces = one.controllers._namespaces
+        place, _, name = step.rpartition(".")
+        done = follow_up(one, etcd, getattr(namespaces, place) if place else namespaces, name)
+        before = one.collection(NAMESPACES).get("", "d")
+        await one.delete_namespace("d")
+        await done.wait()
+        await until(lambda: one.controllers._loops["namespaces"].idle)
+        await one.store.fresh()
+        after = one.collection(NAMESPACES).get("", "d")
+        assert before is not None
+        assert after is not None
+        found = orjson.loads(after.raw)
+        assert found["metadata"]["uid"] != orjson.loads(before.raw)["metadata"]["uid"]
+        assert found["status"] == {"phase": "Active"}
+        assert one.collection(WIDGETS).get("d", "w") is not None
+
+
+@pytest.mark.parametrize("finalizers", [(), ("example.com/keep",)])
+async def test_an_object_of_a_successor_is_not_deleted(finalizers: tuple[str, ...]) -> None:
+    etcd = FakeEtcd()
+    async with server(etcd) as one:
+        await one.define(definition())
+        served = await one.established("widgets.example.com")
+        first = metadata_of(await one.define_namespace("d"))["uid"]
+        await one.put(served, widget("w", finalizers=finalizers))
+        await one.store.fresh()
+        emptied = Emptied(
+            due=lambda: metadata_of(one.collection(NAMESPACES).known("d") or pytest.fail("gone"))["uid"] == first,
+            guard=lambda: None,
+            wake=lambda: None,
+        )
+        sweep = Sweep(one.store, one.collection(WIDGETS), "d", emptied, lambda: NOW)
+        made = widget("w", finalizers=finalizers)
+
+        def replaced() -> None:
+            """Others are quicker, and this server's cache hears of it when it has been refused."""
+            etcd.hold()
+            for name, document in (("namespaces/d", namespace("d", NOW, "x")), ("example.com/widgets/d/w", made)):
+                etcd.remove(f"{PREFIX}/{name}")
+                etcd.put(f"{PREFIX}/{name}", orjson.dumps(document))
+
+        replaced()
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(sweep.run())
+            await asyncio.sleep(0.1)
+            assert not running.done(), "it waits for what the cache says of the namespace"
+            etcd.release()
+        assert running.result() == []
+        await one.store.fresh()
+        after = one.collection(WIDGETS).get("d", "w")
+        assert after is not None
+        assert metadata_of(after) == made["metadata"]
+        sweep.close()

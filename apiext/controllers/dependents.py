@@ -4,6 +4,8 @@ import re
 from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 
+import orjson
+
 from apiext.controllers.references import Reference, metadata_of, references_of
 from apiext.meta.names import GroupResource
 from apiext.storage.collection import Collection
@@ -46,12 +48,18 @@ class Dependents:
         self._owners: dict[GroupResource, dict[str, tuple[Reference, ...]]] = {}
         self._of: dict[str, dict[str, bool]] = {}  # owner's uid → key of the dependent → whether it holds the owner
         self._leaving: dict[str, _Leaving] = {}  # by uid
+        self._went: dict[str, tuple[str, str, str, str]] = {}  # owners that are gone, by uid: as long as they are named
 
     # -- what is known
 
     def of(self, uid: str) -> list[str]:
         """Return the keys of an owner's dependents."""
         return list(self._of.get(uid, ()))
+
+    def went(self, reference: Reference, namespace: str) -> bool:
+        """Tell whether the owner that an object in a namespace means was seen to go, whatever is served by now."""
+        known, group = self._went.get(reference.uid), reference.api_version.rpartition("/")[0]
+        return known in [(group, reference.kind, place, reference.name) for place in ("", namespace)]
 
     def holders(self, uid: str, owner: str) -> Iterator[str]:
         """Yield the keys of the dependents that hold the deletion of an owner."""
@@ -150,6 +158,7 @@ class Dependents:
                 self._holds(one.uid, key, -1)
             if not dependents:
                 self._of.pop(one.uid, None)
+                self._went.pop(one.uid, None)
         for one in wanted:
             dependents = self._of.setdefault(one.uid, {})
             if one.blocking and not dependents.get(key):
@@ -175,6 +184,10 @@ class Dependents:
         if any(uid in self._of or uid in self._leaving for uid in named):
             uid = str(metadata_of(entry).get("uid", ""))
             self._leaving.pop(uid, None)
+            if uid in self._of:
+                document = orjson.loads(entry.raw)
+                group = str(document.get("apiVersion")).rpartition("/")[0]
+                self._went[uid] = (group, str(document.get("kind")), entry.namespace, entry.name)
             for dependent in self.of(uid):
                 self._wake(dependent)
 

@@ -34,7 +34,7 @@ from apiext.documents.encoding import encode
 from apiext.meta.names import GroupResource
 from apiext.meta.options import DeleteOptions
 from apiext.storage.collection import Collection
-from apiext.storage.store import Entry, Guard, RevisionChanged, StoreError
+from apiext.storage.store import Entry, Guard, RevisionChanged, StoreError, Unavailable
 from apiext.turn import Turn
 from apiext.verbs.call import Call, Verbs
 from apiext.verbs.delete import delete
@@ -161,7 +161,9 @@ class Garbage:
         served = self._kind(reference)
         if served is None and len(self._awaited) < limits.AWAITED_KINDS:
             self._awaited.add((reference.api_version, reference.kind))
-        if served is None or (served.namespaced and not namespace):
+        if served is None:
+            return self._last_seen(reference, namespace)
+        if served.namespaced and not namespace:
             return Owner.UNKNOWN
         resource, within = served.stored_resource, namespace if served.namespaced else ""
         collection = self._verbs.store.add(resource, served.namespaced)
@@ -179,8 +181,12 @@ class Garbage:
                 served.uid,
                 served.namespaced,
             ):
-                return Owner.UNKNOWN
+                return self._last_seen(reference, namespace)
         return state
+
+    def _last_seen(self, reference: Reference, namespace: str) -> Owner:
+        """Judge an owner whose kind is not served: its definition may have gone right after it."""
+        return Owner.ABSENT if self.dependents.went(reference, namespace) else Owner.UNKNOWN
 
     def _kind(self, reference: Reference) -> ServedResource | None:
         catalog = self._verbs.catalog.current
@@ -218,10 +224,10 @@ class Garbage:
                 group.create_task(self._release_each(todo, edit, errors))
         if errors:
             raise errors[0]
-        if self.dependents.of(owner.uid):
-            self.loop.add(owner.key)
-        else:
-            await self._edit(owner, without_finalizer(ORPHAN))
+        await self._verbs.store.fresh()
+        if self.dependents.of(owner.uid):  # somebody came between; or one cannot be read, and nobody tells when it goes
+            raise Unavailable(f"dependents of {owner.key} name it still")
+        await self._edit(owner, without_finalizer(ORPHAN))
 
     async def _release_each(self, todo: Iterator[str], edit: Edit, errors: list[StoreError]) -> None:
         for key in todo:

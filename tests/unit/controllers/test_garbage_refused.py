@@ -1,4 +1,4 @@
-"""A garbage collector whose deletions are refused."""
+"""A garbage collector whose deletions are refused, whose owners' definitions go, and that cannot read a dependent."""
 
 import asyncio
 from itertools import pairwise
@@ -9,8 +9,10 @@ from apiext import limits
 from apiext.admission.attributes import Attributes
 from apiext.documents.document import Document
 from apiext.meta.status import StatusError
-from tests.unit.controllers.harness import until, widget
-from tests.unit.controllers.owners import owned, world
+from apiext.verbs.metadata import ORPHAN
+from tests.support.fake_etcd import FakeEtcd
+from tests.unit.controllers.harness import PREFIX, crd, until, widget
+from tests.unit.controllers.owners import gadget, owned, world
 
 pytestmark = pytest.mark.rows("WRI-018")
 
@@ -44,3 +46,62 @@ async def test_who_is_refused_asks_again_after_growing_pauses(code: int) -> None
         assert it.find(child) is not None
     pauses = [after - before for before, after in pairwise(denying.asked)]
     assert all(pause >= 0.5 * limits.RETRY_FIRST * 2**number for number, pause in enumerate(pauses))
+
+
+@pytest.mark.parametrize("owner", [gadget("owner"), widget("owner")], ids=["cluster scope", "namespaced"])
+async def test_dependents_go_although_their_owners_definition_went_at_once(owner: Document) -> None:
+    name = "gadgets.other.com" if owner["kind"] == "Gadget" else "widgets.example.com"
+    etcd = FakeEtcd()
+    async with world(etcd) as it:
+        await it.one.define(crd("tools", "example.org"))
+        tools = await it.one.established("tools.example.org")
+        await it.put(owner)
+        made = [
+            *(owned(tool(f"t{number}"), owner) for number in range(40)),
+            owned(tool("of another kind"), {**owner, "kind": "Other"}),
+            owned(tool("of another name"), {**owner, "metadata": {**owner["metadata"], "name": "other"}}),
+            owned(tool("elsewhere", "e"), owner),
+        ]
+        for document in made:
+            await it.one.put(tools, document)
+        await it.quiet()
+        etcd.hold()
+        await it.remove(owner)
+        for key in etcd.state(f"{PREFIX}/apiextensions.k8s.io/customresourcedefinitions/{name}"):
+            etcd.remove(key)  # both are known at the same moment
+        etcd.release()
+        await it.one.gone(name)
+        left = {"of another kind", "of another name"} | ({"elsewhere"} if owner["kind"] == "Widget" else set())
+        collection = it.one.collection(tools.group_resource)
+        await until(lambda: {entry.name for entry in collection.readable()} <= left)
+        await it.quiet()
+        assert {entry.name for entry in collection.readable()} == left
+        assert it.garbage.dependents._went.keys() == {owner["metadata"]["uid"]}
+        for document in made[-3:]:
+            if (entry := collection.get(document["metadata"]["namespace"], document["metadata"]["name"])) is not None:
+                await it.one.store.delete(collection, entry.namespace, entry.name, entry.revision)
+        await it.one.store.fresh()
+        assert not it.garbage.dependents._went
+
+
+@pytest.mark.looptime
+async def test_an_orphaning_owner_of_an_unreadable_dependent_waits_in_growing_pauses() -> None:
+    etcd = FakeEtcd()
+    async with world(etcd) as it:
+        owner, child = widget("owner"), widget("child")
+        await it.put(owner)
+        await it.put(owned(child, owner))
+        await it.quiet()
+        etcd.put(f"{PREFIX}/example.com/widgets/d/child", b"no json")
+        await it.one.store.fresh()
+        before = len(etcd.calls)
+        await it.mark(owner, ORPHAN)
+        await asyncio.sleep(60)
+        assert len(etcd.calls) - before < 300, "it does not spin"
+        assert it.find(owner) is not None
+        etcd.remove(f"{PREFIX}/example.com/widgets/d/child")
+        await until(lambda: it.find(owner) is None, 2 * limits.RETRY_LAST, every=0.5)
+
+
+def tool(name: str, namespace: str = "d") -> Document:
+    return {**widget(name, namespace), "apiVersion": "example.org/v1", "kind": "Tool"}

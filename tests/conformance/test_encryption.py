@@ -195,6 +195,12 @@ def changed(api: Client, path: str, body: dict[str, Any]) -> bool:
     return bool(api.patch(path, body, MERGE).expect(200)["metadata"]["resourceVersion"] != before)
 
 
+def in_use(api: Client) -> str:
+    """Return the hash of the configuration in use, as the metrics tell it."""
+    (told,) = re.findall(r'last_config_info\{.*hash="([^"]+)"', api.get("/metrics").text)
+    return str(told)
+
+
 @pytest.mark.rows("OPS-003", "ETC-009")
 def test_a_key_is_rotated_in_service(own_etcd: Etcd, tmp_path: Path) -> None:
     file = tmp_path / "encryption.yaml"
@@ -203,11 +209,6 @@ def test_a_key_is_rotated_in_service(own_etcd: Etcd, tmp_path: Path) -> None:
         draft = tmp_path / "draft"
         draft.write_text(configuration((["secrets", "configmaps"], [*providers]), (["*.*"], [*providers, PLAIN])))
         draft.replace(file)
-
-    def in_use() -> str:
-        """Return the hash of the configuration in use, as the metrics tell it."""
-        (told,) = re.findall(r'last_config_info\{.*hash="([^"]+)"', api.get("/metrics").text)
-        return str(told)
 
     def written_with(prefix: bytes) -> bool:
         name = api.post(MAPS, {"metadata": {"generateName": "probe-"}}).expect(201)["metadata"]["name"]
@@ -246,9 +247,9 @@ def test_a_key_is_rotated_in_service(own_etcd: Etcd, tmp_path: Path) -> None:
         codes = [api.get(f"/{name}/kms-providers").status for name in ("healthz", "livez", "readyz")]
         assert codes == [200, 404, 200]
 
-        before = in_use()
+        before = in_use(api)
         use(provider("secretbox", two=SECOND))
-        until(lambda: in_use() != before, "the second key is the only one", within=30)
+        until(lambda: in_use(api) != before, "the second key is the only one", within=30)
         assert [api.get(f"{SECRETS}{each}").status for each in ("", "/a", "/b")] == [200, 200, 200]
         use(provider("aesgcm", three=FIRST), provider("secretbox", two=SECOND))
         until(lambda: written_with(b"k8s:enc:aesgcm:v1:three:"), "the third key is used", within=30)

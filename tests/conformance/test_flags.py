@@ -16,6 +16,7 @@ import yaml
 
 from tests.support.http_client import Client
 from tests.support.processes import Server, running_server
+from tests.support.waiting import until
 
 ROLES = "/apis/rbac.authorization.k8s.io/v1"
 REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
@@ -130,13 +131,16 @@ def test_no_more_requests_at_a_time_than_told(flagged: Server, connect: Connect,
         answer = admin.post(path, {"metadata": {"generateName": "a-"}}) if writes else admin.get(path)
         return answer.status, answer.headers.get("retry-after", "")
 
-    assert ask()[0] < 300
-    with ThreadPoolExecutor(2) as pool:
-        os.kill(int(flagged.ready["etcd"]["pid"]), signal.SIGSTOP)  # so the first of two waits
-        try:
-            both = [pool.submit(ask) for _ in range(2)]
-            over, waiting = wait(both, timeout=20, return_when=FIRST_COMPLETED)
-            assert [each.result() for each in over] == [(429, "1")]
-        finally:
-            os.kill(int(flagged.ready["etcd"]["pid"]), signal.SIGCONT)
-        assert [each.result()[0] for each in waiting] == [201 if writes else 200]
+    def both() -> list[tuple[int, str]]:
+        with ThreadPoolExecutor(2) as pool:
+            os.kill(int(flagged.ready["etcd"]["pid"]), signal.SIGSTOP)  # so the first of two waits
+            try:
+                asked = [pool.submit(ask) for _ in range(2)]
+                wait(asked, timeout=20, return_when=FIRST_COMPLETED)
+            finally:
+                os.kill(int(flagged.ready["etcd"]["pid"]), signal.SIGCONT)
+            return sorted(each.result() for each in asked)
+
+    wanted = [(201 if writes else 200, ""), (429, "1")]
+    until(lambda: both() == wanted, "one is let in and one is not")  # more than once where the machine is busy
+    assert ask() == wanted[0]

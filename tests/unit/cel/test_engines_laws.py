@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,10 +54,16 @@ TESTS = [
     "self.items.all(v, {b})", "self.items.exists(v, v.name == {t})", "self.items.exists_one(v, v.size > {n})",
     "{l}.all(w, {b})", "self.labels.all(k, k != self.labels[k])", "self.counts.exists(k, c, c > {n} && k != {t})",
     "{l}.map(w, w + 'x').size() > {n}", "self.names == self.set", "self.set == self.names", "self.names[{n}] == {t}",
-    "self.?o.?tag.orValue('none') == {t}", "self.o == self.items[0]", "{l}.isSorted()", "{l}.join('-') != {t}",
+    "self.?o.?tag.orValue('none') == {t}", "{l}.isSorted()", "{l}.join('-') != {t}",
     "self.when > timestamp('2020-06-01T00:00:00Z')", "self.items.map(v, v.name).distinct() == {l}",
-    "{t} in ['a', 'b', 'abc']", "self.counts.transformMap(k, c, c + 1).size() == {n}",
+    "self.items[0] == self.items[size(self.items) - 1]", "{t} in ['a', 'b', 'abc']",
+    "self.counts.transformMap(k, c, c + 1).size() == {n}",
 ]  # fmt: skip
+
+WHOLE: dict[str, Any] = {
+    "n": 1, "d": 1.5, "s": "abc", "b": True, "p": "a", "names": ["a", "b"], "set": ["a", "b"], "labels": {"a": "x"},
+    "counts": {"a": 1}, "items": [{"name": "a", "size": 1}], "when": "2021-06-01T12:00:00Z", "o": {"name": "a"},
+}  # fmt: skip
 
 
 @st.composite
@@ -108,6 +115,27 @@ def test_engines_agree(text: str, obj: dict[str, Any]) -> None:
         return
     assert told(generated) == told(interpreted)
     assert interpreted.error is not None or same(generated.value, interpreted.value)
+
+
+class Nothing:
+    """Steps that nobody may take."""
+
+    def eval(self, frame: object, tracker: object) -> NoReturn:
+        raise AssertionError("it is interpreted")
+
+
+def test_generated_code_decides() -> None:
+    """Else the laws above compare the interpreter with itself."""
+    for form in TESTS:
+        text = form.format(t="self.s", n="self.n", l="self.names", b="self.b")
+        program = ENV.compile(text)
+        assert isinstance(program, Program), program.text
+        interpreted = program.interpret({"self": WHOLE})
+        assert program.evaluate({"self": WHOLE}).error is None
+        program.step = Nothing()
+        assert told(program.evaluate({"self": WHOLE})) == told(interpreted)
+        with pytest.raises(AssertionError, match="it is interpreted"):
+            program.interpret({"self": WHOLE})
 
 
 @given(expressions())

@@ -9,6 +9,8 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
+import grpc
+import grpc.aio
 import pytest
 
 from apiext.etcd import dial, errors
@@ -59,6 +61,34 @@ async def test_a_member_that_only_learns_is_left(tmp_path: Path, transport: str)
                         written = (await client.create(f"/{time.monotonic()}".encode(), b"1")).ok
                 await heard.until(2)
             await client.close()
+
+
+class Nobody(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """A proxy that has lost what stands behind it."""
+
+    def service(self, details: grpc.HandlerCallDetails) -> Any:
+        async def refuse(_: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "no healthy upstream")
+
+        of = grpc.stream_stream_rpc_method_handler if details.method.endswith("/Watch") else None
+        return (of or grpc.unary_unary_rpc_method_handler)(refuse)
+
+
+@BOTH
+async def test_a_proxy_without_an_etcd_is_left(tmp_path: Path, transport: str) -> None:
+    port, proxy = free_port(), grpc.aio.server()
+    proxy.add_generic_rpc_handlers((Nobody(),))
+    proxy.add_insecure_port(f"127.0.0.1:{port}")
+    await proxy.start()
+    with running(NEWEST, tmp_path) as etcd:
+        client = Etcd([f"http://127.0.0.1:{port}", etcd.url], transport=transport)
+        await client.start(10)
+        heard = Listener()
+        heard.watch(client, b"/", await client.head_revision() + 1)
+        assert (await client.create(b"/a", b"1")).ok
+        await heard.until(1)
+        await client.close()
+    await proxy.stop(None)
 
 
 @BOTH

@@ -44,6 +44,7 @@ class Mini:
     password: str = ""
     token: str = "t1"
     down: set[str] = field(default_factory=set)
+    hollow: dict[str, EtcdError] = field(default_factory=dict)  # endpoint → what it says to everything: it is no etcd
     faults: deque[Fault] = field(default_factory=deque)
     calls: list[tuple[str, str]] = field(default_factory=list)  # (endpoint, path)
     links: list["Link"] = field(default_factory=list)
@@ -210,6 +211,9 @@ class Link:
         self.mini.calls.append((self.endpoint, path))
         self.open.add(answer)
         answer.add_done_callback(self.open.discard)
+        if self.endpoint in self.mini.hollow:
+            self.loop.call_soon(self._fail, answer, self.mini.hollow[self.endpoint])
+            return answer
         if self.frozen:
             self.loop.call_later(timeout, self._fail, answer, EtcdError(DEADLINE_EXCEEDED, "deadline exceeded"))
             return answer
@@ -284,7 +288,9 @@ class MiniStream:
         request = messages.WatchRequest.FromString(message)
         if request.HasField("create_request"):
             self.create = request.create_request
-            if not self.link.mini.mute_watches:
+            if self.link.endpoint in self.link.mini.hollow:
+                self.link.loop.call_soon(self.finish, self.link.mini.hollow[self.link.endpoint])
+            elif not self.link.mini.mute_watches:
                 self.link.loop.call_soon(self._created)
         elif request.HasField("progress_request"):
             self.link.loop.call_soon(self.say, messages.WatchResponse(watch_id=-1))

@@ -11,6 +11,7 @@ from apiext.etcd.calls import LONG_TRY, MAINTENANCE_TRY, TRY, Caller, Login, now
 from apiext.etcd.channel import Channel
 from apiext.etcd.errors import (
     DEADLINE_EXCEEDED,
+    PERMISSION_DENIED,
     UNAVAILABLE,
     Closed,
     EtcdError,
@@ -179,20 +180,21 @@ class Etcd:
     async def _greet_for_calls(self, transport: Transport) -> None:
         await self._greet(transport)
 
-    async def _greet(self, transport: Transport) -> bytes:
-        """Log in and return what the member says of itself, nothing if that is not for us; fails if it is no etcd."""
+    async def _greet(self, transport: Transport) -> bytes | None:
+        """Log in and return what the member says of itself, None if only to administrators; fails if it is no etcd."""
         await self._login.greet(transport)
         try:
             return await transport.unary(messages.STATUS, b"", TRY)
         except EtcdError as error:
             if not of_etcd(error):
                 raise EtcdError(UNAVAILABLE, error.message, sent=False) from error
-            return b""
+            return None if error.code == PERMISSION_DENIED else b""
 
     async def _greet_for_streams(self, transport: Transport) -> None:
         raw = await self._greet(transport)
-        self.version = messages.StatusResponse.FromString(raw).version
-        self.progress_requests_ok = answers_progress(parse_version(self.version))
+        self.version = messages.StatusResponse.FromString(raw or b"").version
+        # no version before 3.6 keeps it from its users
+        self.progress_requests_ok = raw is None or answers_progress(parse_version(self.version))
 
     # -- reads ---------------------------------------------------------------------------------------------------
 

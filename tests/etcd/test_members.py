@@ -16,6 +16,7 @@ import pytest
 from apiext.etcd import dial, errors
 from apiext.etcd.client import Etcd
 from apiext.etcd.transport import TLS, Endpoint
+from apiext.etcd.versions import answers_progress
 from apiext.storage.keys import Keys
 from tests.etcd.conftest import BINARIES, TRANSPORTS, Binary, free_port, running
 from tests.etcd.test_calls import Listener
@@ -110,6 +111,7 @@ async def test_a_user_of_one_prefix_is_enough(tmp_path: Path, binary: Binary, tr
         assert (await client.create(b"/registry/a", b"1")).ok
         await heard.until(1)
         assert await client.get(keys.nobody.encode()) is None
+        assert client.progress_requests_ok is answers_progress(binary.version), "also where it is not told"
         with pytest.raises(errors.AuthError):
             await client.create(b"/another", b"1")
         await client.close()

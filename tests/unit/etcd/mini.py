@@ -11,6 +11,7 @@ from apiext.etcd.errors import (
     DEADLINE_EXCEEDED,
     INVALID_ARGUMENT,
     OUT_OF_RANGE,
+    PERMISSION_DENIED,
     UNAUTHENTICATED,
     UNAVAILABLE,
     EtcdError,
@@ -109,6 +110,8 @@ class Mini:
         return bytes(getattr(self, "on_" + path.rpartition("/")[2].lower())(raw).SerializeToString())
 
     def on_status(self, _raw: bytes) -> Any:
+        if self.version.startswith("3.6"):
+            raise EtcdError(PERMISSION_DENIED, "etcdserver: permission denied")
         return self.header(messages.StatusResponse(version=self.version))
 
     def on_authenticate(self, raw: bytes) -> Any:

@@ -1,4 +1,4 @@
-"""Many who resume at once: with an etcd whose progress cannot be trusted, one reading of its history serves them all."""
+"""Many who resume at once: with an etcd whose progress cannot be trusted, they share one reading of its history."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -90,8 +90,9 @@ async def test_who_asks_for_what_is_forgotten_is_refused_alone(past: Past) -> No
 
 @pytest.mark.parametrize("first", [0, 1], ids=["read", "waits"])
 async def test_who_goes_away_takes_nothing_along(past: Past, first: int) -> None:
+    loop = asyncio.get_running_loop()
     past.etcd.hold()
-    readers = [asyncio.create_task(past.resume(kind, after)) for kind, after in ((0, 3), (1, 0), (2, 0))]
+    readers = [loop.create_task(past.resume(kind, after)) for kind, after in ((0, 3), (1, 0), (2, 0))]
     await asyncio.sleep(1)
     readers[first].cancel()
     await asyncio.sleep(1)

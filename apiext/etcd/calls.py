@@ -106,7 +106,7 @@ class Caller:
 
 def is_hollow(error: EtcdError) -> bool:
     """Tell whether this is the word of a proxy that reaches no etcd."""
-    return error.code == UNAVAILABLE and not of_etcd(error)
+    return error.code == UNAVAILABLE and error.sent and not of_etcd(error)
 
 
 def is_cut_off(error: EtcdError) -> bool:

@@ -8,7 +8,7 @@ from apiext.etcd import errors, messages
 from apiext.etcd.client import Etcd
 from apiext.etcd.errors import EtcdError
 from tests.unit.etcd.listening import A, B, Listener, client, until
-from tests.unit.etcd.mini import Fault, Mini
+from tests.unit.etcd.mini import UNSENT, Fault, Mini
 
 pytestmark = pytest.mark.looptime
 
@@ -71,6 +71,15 @@ async def test_a_connection_that_answers_others_is_kept() -> None:
     async with client(mini, A, B) as etcd:
         await asyncio.sleep(0.1)
         mini.faults.append(Fault(messages.RANGE, HOLLOW[0], then=lambda: setattr(mini.links[0], "answered", 1_000.0)))
+        await etcd.get(b"/k")
+        assert {endpoint for endpoint, _ in mini.calls} == {A}
+
+
+async def test_a_connection_that_refuses_one_stream_is_kept() -> None:
+    mini = Mini()
+    async with client(mini, A, B) as etcd:
+        await asyncio.sleep(0.1)
+        mini.faults.append(Fault(messages.RANGE, UNSENT))
         await etcd.get(b"/k")
         assert {endpoint for endpoint, _ in mini.calls} == {A}
 

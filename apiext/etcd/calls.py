@@ -13,6 +13,7 @@ from apiext.etcd.errors import (
     classify,
     from_learner,
     is_transient,
+    of_etcd,
     stale_token,
 )
 from apiext.etcd.transport import Transport
@@ -99,8 +100,13 @@ class Caller:
         well = transport.answered if others else transport.heard
         if error.code == DEADLINE_EXCEEDED and error.sent and well <= began:
             self.channel.retire(transport, "no answer within a call's deadline")
-        elif others and is_cut_off(error):
+        elif others and (is_cut_off(error) or (is_hollow(error) and transport.answered <= began)):
             self.channel.retire(transport, error.message)
+
+
+def is_hollow(error: EtcdError) -> bool:
+    """Tell whether this is the word of a proxy that reaches no etcd."""
+    return error.code == UNAVAILABLE and error.sent and not of_etcd(error)
 
 
 def is_cut_off(error: EtcdError) -> bool:

@@ -12,10 +12,12 @@ from apiext.etcd.channel import Channel
 from apiext.etcd.errors import (
     DEADLINE_EXCEEDED,
     PERMISSION_DENIED,
+    UNAVAILABLE,
     Closed,
     EtcdError,
     StoreReplaced,
     Unavailable,
+    of_etcd,
 )
 from apiext.etcd.lineage import Lineage
 from apiext.etcd.scope import Scope, Seldom, log
@@ -93,7 +95,7 @@ class Etcd:
         where = [parse_endpoint(endpoint) for endpoint in endpoints]
         self._scope = Scope()
         self._login = Login(user, password)
-        self._calls = Channel(where, tls, dial, self._scope, self._login.greet)
+        self._calls = Channel(where, tls, dial, self._scope, self._greet_for_calls)
         self._streams = Channel(where, tls, dial, self._scope, self._greet_for_streams)
         self._caller = Caller(self._calls, self._login, patience)
         self._writer = Writer(self._caller)
@@ -175,16 +177,24 @@ class Etcd:
                 if error.code == DEADLINE_EXCEEDED and transport.heard <= began:
                     self._streams.retire(transport, "no byte on the connection for watches")
 
-    async def _greet_for_streams(self, transport: Transport) -> None:
+    async def _greet_for_calls(self, transport: Transport) -> None:
+        await self._greet(transport)
+
+    async def _greet(self, transport: Transport) -> bytes | None:
+        """Log in and return what the member says of itself, None if only to administrators; fails if it is no etcd."""
         await self._login.greet(transport)
         try:
-            raw = await transport.unary(messages.STATUS, b"", TRY)
+            return await transport.unary(messages.STATUS, b"", TRY)
         except EtcdError as error:
-            if error.code != PERMISSION_DENIED:  # from 3.6 on it is for administrators
-                raise
-            raw = b""
-        self.version = messages.StatusResponse.FromString(raw).version
-        self.progress_requests_ok = answers_progress(parse_version(self.version))
+            if not of_etcd(error):
+                raise EtcdError(UNAVAILABLE, error.message, sent=False) from error
+            return None if error.code == PERMISSION_DENIED else b""
+
+    async def _greet_for_streams(self, transport: Transport) -> None:
+        raw = await self._greet(transport)
+        self.version = messages.StatusResponse.FromString(raw or b"").version
+        # no version before 3.6 keeps it from its users
+        self.progress_requests_ok = raw is None or answers_progress(parse_version(self.version))
 
     # -- reads ---------------------------------------------------------------------------------------------------
 

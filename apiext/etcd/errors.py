@@ -130,6 +130,11 @@ def from_learner(error: EtcdError) -> bool:
     return "not supported for learner" in error.message  # the status was UNAVAILABLE before 3.6
 
 
+def of_etcd(error: EtcdError) -> bool:
+    """Tell whether etcd itself has said this, not what stands before it or in its place."""
+    return error.message.startswith(("etcdserver: ", "auth: "))
+
+
 def _stopping(error: EtcdError) -> bool:
     # what a server says of the calls it drops while it stops
     return error.code == UNKNOWN and ("server stopped" in error.message or "context canceled" in error.message)

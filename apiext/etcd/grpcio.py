@@ -59,7 +59,7 @@ class GrpcTransport:
     def __init__(self, channel: grpc.aio.Channel, spawn: Spawn) -> None:
         loop = asyncio.get_running_loop()
         self.live = True
-        self.heard = loop.time()
+        self.heard = self.answered = loop.time()
         self.lost: asyncio.Future[None] = loop.create_future()
         self.gone: asyncio.Future[None] = loop.create_future()
         self._loop = loop
@@ -68,11 +68,6 @@ class GrpcTransport:
         self._token = ""
         self._open = 0
         self._streams: set[GrpcStream] = set()
-
-    @property
-    def answered(self) -> float:
-        """Nothing but answers is heard here (the Transport port)."""
-        return self.heard
 
     def unary(self, path: str, message: bytes, timeout: float) -> asyncio.Future[bytes]:
         """Return the future of the answer (the Transport port)."""
@@ -98,7 +93,7 @@ class GrpcTransport:
             if not answer.done():
                 answer.set_exception(EtcdError(CANCELLED, "the etcd client is closed"))
         else:
-            self.heard = self._loop.time()
+            self.heard = self.answered = self._loop.time()
             if not answer.done():
                 answer.set_result(body)
 

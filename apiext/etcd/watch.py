@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from apiext.etcd import messages
-from apiext.etcd.calls import TRY, is_cut_off
+from apiext.etcd.calls import TRY, is_cut_off, is_hollow
 from apiext.etcd.channel import FIRST_PAUSE, LAST_PAUSE, SHORT_LIFE, Channel, jittered
 from apiext.etcd.errors import (
     DEADLINE_EXCEEDED,
@@ -162,7 +162,7 @@ class Watch:
             except EtcdError:  # our password is wrong, and may be put right: the channel has said so
                 await asyncio.sleep(jittered(LAST_PAUSE))
                 continue
-            began = loop.time()
+            began, self._created = loop.time(), None
             try:
                 if resuming and not await self._may_resume():
                     return
@@ -225,8 +225,14 @@ class Watch:
                 await self._owner.login_again(transport, began)
             except EtcdError as refused:
                 self._channel.retire(transport, refused.message)
-        elif error.code == DEADLINE_EXCEEDED or (is_cut_off(error) and len(self._channel.endpoints) > 1):
+        elif error.code == DEADLINE_EXCEEDED or self._is_elsewhere(transport, error, began):
             self._channel.retire(transport, error.message)
+
+    def _is_elsewhere(self, transport: Transport, error: EtcdError, began: float) -> bool:
+        """Tell whether another endpoint may do better."""
+        refused = self._created is not None and not self._created.done()
+        hollow = refused and is_hollow(error) and transport.answered <= began
+        return len(self._channel.endpoints) > 1 and (hollow or is_cut_off(error))
 
     def _request(self) -> bytes:
         request = messages.WatchRequest()

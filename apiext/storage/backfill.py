@@ -2,8 +2,10 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 
 from apiext import limits
+from apiext.etcd import errors
 from apiext.etcd.client import Etcd, prefix_end
 from apiext.etcd.errors import EtcdError
 from apiext.etcd.values import DELETE, Batch, KeyValue, WatchEvent
@@ -15,52 +17,144 @@ from apiext.storage.sealing import Lacking
 from apiext.storage.store import Compacted, Entry, Unavailable
 
 
-async def backfill(etcd: Etcd, col: Collection, root: str, start: int, touch: Callable[[], Awaitable[None]]) -> None:
-    """Make every change after the revision ``start`` known to the collection's history.
+class Backfills:
+    """Reads what happened before the caches began, for the collections of one store.
 
-    Raises Compacted when etcd has forgotten them or they are more than limits.HISTORY_BYTES, Unavailable.
+    Where an etcd's progress answers cannot be trusted, everything below the root is read: who waits shares one reading.
     """
-    async with col.backfilling:
+
+    def __init__(self, etcd: Etcd, root: str, touch: Callable[[], Awaitable[None]]) -> None:
+        """``touch`` writes a key below the root, which makes a watch of the root say something."""
+        self._etcd, self._root, self._touch = etcd, root, touch
+        self._shared: _Reading | None = None
+        self._wanted: list[int] = []  # the revisions from which those who wait for the next shared reading want it
+
+    async def fill(self, col: Collection, start: int) -> None:
+        """Make every change after the revision ``start`` known to the collection's history.
+
+        Raises Compacted when etcd has forgotten them or they are more than limits.HISTORY_BYTES, Unavailable.
+        """
+        async with col.backfilling:
+            while start < col.history.floor:
+                # a server whose progress cannot be trusted is made to speak by a write, seen below the root only
+                trusted = self._etcd.progress_requests_ok
+                reading = _Reading(self._etcd, col.prefix, start) if trusted else await self._reading(start)
+                with suppress(_Again):
+                    await self._fill(col, start, reading)
+
+    async def _reading(self, start: int) -> "_Reading":
+        """Return a reading of everything that has told nothing after a revision yet; one runs at a time."""
+        self._wanted.append(start)
+        try:
+            while (reading := self._shared) is not None and not reading.over.done():
+                if start >= reading.position:
+                    return reading
+                await asyncio.wait((reading.over,))
+            self._shared = _Reading(self._etcd, self._root, min(self._wanted))
+            return self._shared
+        finally:
+            self._wanted.remove(start)
+
+    async def _fill(self, col: Collection, start: int, reading: "_Reading") -> None:
         history = col.history
         stop = history.floor
-        if start >= stop:
-            return
         history.held = True
+        reader = _Reader(col, start, stop)
+        reading.join(reader)
         try:
-            reader = _Reader(col, start, stop)
-            await _run(etcd, reader, root, touch)
+            await self._follow(reader, reading)
         finally:
+            reading.leave(reader)
             history.held = False
         if history.floor != stop:  # the collection was filled again meanwhile
             raise Compacted(start, history.floor)
         history.prepend(reader.changes, start)
 
-
-async def _run(etcd: Etcd, reader: "_Reader", root: str, touch: Callable[[], Awaitable[None]]) -> None:
-    # a server whose progress answers cannot be trusted is made to say something by a write, seen below the root only
-    trusted = etcd.progress_requests_ok
-    prefix = (reader.col.prefix if trusted else root).encode()
-    # from `start`, not the revision after it: old servers lose a deletion at the very revision they compacted to
-    handle = etcd.watch(
-        prefix, prefix_end(prefix), max(1, reader.start), prev_kv=True, on_batch=reader.on_batch, on_end=reader.on_end
-    )
-    loop = asyncio.get_running_loop()
-    delay = limits.PROGRESS_AFTER
-    try:
+    async def _follow(self, reader: "_Reader", reading: "_Reading") -> None:
+        loop = asyncio.get_running_loop()
+        delay = limits.PROGRESS_AFTER
         while not reader.done.done():
-            heard = reader.heard
+            heard = reading.heard
             await asyncio.wait((reader.done, reader.woken), timeout=delay, return_when=asyncio.FIRST_COMPLETED)
             await reader.catch_up()
             if reader.done.done():
                 break
-            if reader.heard == heard and not (trusted and handle.request_progress()):
-                await touch()
-            if loop.time() - reader.heard > limits.BACKFILL_STALL:
+            if reading.heard == heard:
+                await reading.nudge(heard, self._touch)
+            if loop.time() - reading.heard > limits.BACKFILL_STALL:
                 raise Unavailable("etcd does not tell its history")
             delay = min(0.5, 2 * delay)
         reader.done.result()
-    finally:
-        handle.cancel()
+
+
+class _Again(Exception):
+    """A reading that began earlier met what etcd has forgotten; this reader may find all it wants."""
+
+
+class _Reading:
+    """One watch of what happened below a prefix, and those who read along; it ends when the last has left."""
+
+    def __init__(self, etcd: Etcd, prefix: str, start: int) -> None:
+        self._etcd = etcd
+        self._loop = asyncio.get_running_loop()
+        self._start = start
+        self._readers: dict[str, _Reader] = {}  # by the prefixes of their collections
+        self._nudging = asyncio.Lock()
+        self.position = start
+        """The revision up to which everything was told."""
+        self.heard = self._loop.time()
+        self.over: asyncio.Future[None] = self._loop.create_future()
+        below = prefix.encode()
+        # from `start`, not the revision after it: old servers lose a deletion at the very revision they compacted to
+        self._handle = etcd.watch(
+            below, prefix_end(below), max(1, start), prev_kv=True, on_batch=self._on_batch, on_end=self._on_end
+        )
+
+    def join(self, reader: "_Reader") -> None:
+        """Tell a reader of its collection, of which there is no other."""
+        self._readers[reader.col.prefix] = reader
+
+    def leave(self, reader: "_Reader") -> None:
+        """Tell a reader no more."""
+        self._readers.pop(reader.col.prefix, None)
+        if not self._readers and not self.over.done():
+            self.over.set_result(None)
+            self._handle.cancel()
+
+    async def nudge(self, heard: float, touch: Callable[[], Awaitable[None]]) -> None:
+        """Make etcd say something, unless it has since the loop time ``heard``."""
+        async with self._nudging:
+            trusted = self._etcd.progress_requests_ok
+            if self.heard == heard and not (trusted and self._handle.request_progress()):
+                await touch()
+
+    def _on_batch(self, batch: Batch) -> None:
+        self.heard = self._loop.time()
+        readers, found = self._readers, dict[str, list[WatchEvent]]()
+        for event in batch.events:
+            for prefix in _collections_of(event.kv.key.decode("utf-8", "replace")):
+                if prefix in readers:
+                    found.setdefault(prefix, []).append(event)
+        for prefix, reader in readers.items():
+            reader.on_batch(batch._replace(events=found.get(prefix, [])))
+        self.position = max(self.position, batch.revision)
+
+    def _on_end(self, error: EtcdError) -> None:
+        if not self.over.done():
+            self.over.set_result(None)
+        for reader in self._readers.values():
+            if isinstance(error, errors.Compacted) and reader.start > self._start:
+                reader.fail(_Again())
+            else:
+                reader.fail(translated(error, reader.start))
+
+
+def _collections_of(key: str) -> Iterator[str]:
+    """Yield the prefixes that end before a key's name, before its namespace and name."""
+    for _ in range(2):
+        key = key[: key.rfind("/", 0, -1) + 1]
+        if key:
+            yield key
 
 
 class _Reader:
@@ -75,13 +169,11 @@ class _Reader:
         self.done: asyncio.Future[None] = self._loop.create_future()
         self.woken: asyncio.Future[None] = self._loop.create_future()
         self._late: list[Batch] = []
-        self.heard = self._loop.time()
         self.start = start
         self.stop = stop
 
     def on_batch(self, batch: Batch) -> None:
         """Take events, or wake who opens them first; done when they go beyond the revision wanted."""
-        self.heard = self._loop.time()
         if self.col.sealing is None:
             self._read(batch)
             return
@@ -118,15 +210,12 @@ class _Reader:
             if self.start < event.kv.mod_revision <= self.stop and event.kv.key.startswith(prefix):
                 self._take(event, event.kv.key[len(prefix) :].decode("utf-8", "replace"))
         if self._size > limits.HISTORY_BYTES:
-            self._fail(Compacted(self.start, self.stop))
+            self.fail(Compacted(self.start, self.stop))
         elif batch.revision >= self.stop and not self.done.done():
             self.done.set_result(None)
 
-    def on_end(self, error: EtcdError) -> None:
-        """The watch ended: too old, or the store is gone."""
-        self._fail(translated(error, self.start))
-
-    def _fail(self, error: Exception) -> None:
+    def fail(self, error: Exception) -> None:
+        """End it: what is wanted is too old, too much, or cannot be read."""
         if not self.done.done():
             self.done.set_exception(error)
 
@@ -139,7 +228,7 @@ class _Reader:
             self._last.pop(key, None)
             if previous is None:
                 if event.prev is None:
-                    self._fail(Compacted(self.start, self.stop))
+                    self.fail(Compacted(self.start, self.stop))
                 return
             self._add(Change("DELETED", previous.with_revision(revision), previous, revision))
             return
@@ -152,7 +241,7 @@ class _Reader:
         try:
             return None if kv is None else self.col.entry_of(key, kv.mod_revision, kv.value)
         except Lacking as lack:  # it may open later, so a watch must not go on without it
-            self._fail(Unavailable(str(lack)))
+            self.fail(Unavailable(str(lack)))
             return None
         except ValueError:
             return None  # skipped, as in the root watch (ETC-006)

@@ -10,7 +10,7 @@ from apiext import limits
 from apiext.etcd.client import Etcd, WatchHandle, prefix_end
 from apiext.etcd.errors import Closed, EtcdError
 from apiext.meta.names import GroupResource
-from apiext.storage.backfill import backfill
+from apiext.storage.backfill import Backfills
 from apiext.storage.collection import Collection, Decoder
 from apiext.storage.compaction import Compactor
 from apiext.storage.etcd_store import EtcdStore, key_outcome, refusal
@@ -65,6 +65,7 @@ class CachedStore:
         self._progress = Progress(self._nudge)
         self._pump = Pump()
         self._compactor = Compactor(etcd, quota)
+        self._backfills = Backfills(etcd, keys.root, self._touch)
         self._collections: dict[str, Collection] = {}
         self._behind: set[Collection] = set()  # those in which changes wait for a key
         self._inlet = Inlet(keys.root, self._collections, self._progress, self.spawn)
@@ -239,7 +240,7 @@ class CachedStore:
         if self._behind:
             await caught_up(self._behind, col)
         if start < col.history.floor:
-            await backfill(self.etcd, col, self.keys.root, start, self._touch)
+            await self._backfills.fill(col, start)
 
     # -- writing
 

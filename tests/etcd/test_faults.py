@@ -220,7 +220,7 @@ async def test_user_and_password(tmp_path: Path, transport: str) -> None:
         await heard.until(1)
         assert (await early.create(b"/l", b"1")).ok  # logs in when it is asked to
         for user, password in (("root", "guess"), ("nobody", ""), ("poor", "mouse"), ("", "")):
-            stranger = Etcd([etcd.url], transport=transport, user=user, password=password, patience=1)
+            stranger = Etcd([etcd.url], transport=transport, user=user, password=password, patience=5)
             with pytest.raises(errors.EtcdError) as caught:
                 await stranger.start()
             assert isinstance(caught.value, errors.AuthError) or not user

@@ -9,11 +9,14 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
+import grpc
+import grpc.aio
 import pytest
 
 from apiext.etcd import dial, errors
 from apiext.etcd.client import Etcd
 from apiext.etcd.transport import TLS, Endpoint
+from apiext.etcd.versions import answers_progress
 from apiext.storage.keys import Keys
 from tests.etcd.conftest import BINARIES, TRANSPORTS, Binary, free_port, running
 from tests.etcd.test_calls import Listener
@@ -61,6 +64,34 @@ async def test_a_member_that_only_learns_is_left(tmp_path: Path, transport: str)
             await client.close()
 
 
+class Nobody(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """A proxy that has lost what stands behind it."""
+
+    def service(self, details: grpc.HandlerCallDetails) -> Any:
+        async def refuse(_: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "no healthy upstream")
+
+        of = grpc.stream_stream_rpc_method_handler if details.method.endswith("/Watch") else None
+        return (of or grpc.unary_unary_rpc_method_handler)(refuse)
+
+
+@BOTH
+async def test_a_proxy_without_an_etcd_is_left(tmp_path: Path, transport: str) -> None:
+    port, proxy = free_port(), grpc.aio.server()
+    proxy.add_generic_rpc_handlers((Nobody(),))
+    proxy.add_insecure_port(f"127.0.0.1:{port}")
+    await proxy.start()
+    with running(NEWEST, tmp_path) as etcd:
+        client = Etcd([f"http://127.0.0.1:{port}", etcd.url], transport=transport)
+        await client.start(10)
+        heard = Listener()
+        heard.watch(client, b"/", await client.head_revision() + 1)
+        assert (await client.create(b"/a", b"1")).ok
+        await heard.until(1)
+        await client.close()
+    await proxy.stop(None)
+
+
 @BOTH
 @pytest.mark.parametrize("binary", BINARIES, ids=lambda binary: binary.text)
 async def test_a_user_of_one_prefix_is_enough(tmp_path: Path, binary: Binary, transport: str) -> None:
@@ -80,6 +111,7 @@ async def test_a_user_of_one_prefix_is_enough(tmp_path: Path, binary: Binary, tr
         assert (await client.create(b"/registry/a", b"1")).ok
         await heard.until(1)
         assert await client.get(keys.nobody.encode()) is None
+        assert client.progress_requests_ok is answers_progress(binary.version), "also where it is not told"
         with pytest.raises(errors.AuthError):
             await client.create(b"/another", b"1")
         await client.close()

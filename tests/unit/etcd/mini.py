@@ -11,6 +11,7 @@ from apiext.etcd.errors import (
     DEADLINE_EXCEEDED,
     INVALID_ARGUMENT,
     OUT_OF_RANGE,
+    PERMISSION_DENIED,
     UNAUTHENTICATED,
     UNAVAILABLE,
     EtcdError,
@@ -44,6 +45,7 @@ class Mini:
     password: str = ""
     token: str = "t1"
     down: set[str] = field(default_factory=set)
+    hollow: dict[str, EtcdError] = field(default_factory=dict)  # endpoint → what it says to everything: it is no etcd
     faults: deque[Fault] = field(default_factory=deque)
     calls: list[tuple[str, str]] = field(default_factory=list)  # (endpoint, path)
     links: list["Link"] = field(default_factory=list)
@@ -108,6 +110,8 @@ class Mini:
         return bytes(getattr(self, "on_" + path.rpartition("/")[2].lower())(raw).SerializeToString())
 
     def on_status(self, _raw: bytes) -> Any:
+        if self.version.startswith("3.6"):
+            raise EtcdError(PERMISSION_DENIED, "etcdserver: permission denied")
         return self.header(messages.StatusResponse(version=self.version))
 
     def on_authenticate(self, raw: bytes) -> Any:
@@ -210,6 +214,9 @@ class Link:
         self.mini.calls.append((self.endpoint, path))
         self.open.add(answer)
         answer.add_done_callback(self.open.discard)
+        if self.endpoint in self.mini.hollow:
+            self.loop.call_soon(self._fail, answer, self.mini.hollow[self.endpoint])
+            return answer
         if self.frozen:
             self.loop.call_later(timeout, self._fail, answer, EtcdError(DEADLINE_EXCEEDED, "deadline exceeded"))
             return answer
@@ -284,7 +291,9 @@ class MiniStream:
         request = messages.WatchRequest.FromString(message)
         if request.HasField("create_request"):
             self.create = request.create_request
-            if not self.link.mini.mute_watches:
+            if self.link.endpoint in self.link.mini.hollow:
+                self.link.loop.call_soon(self.finish, self.link.mini.hollow[self.link.endpoint])
+            elif not self.link.mini.mute_watches:
                 self.link.loop.call_soon(self._created)
         elif request.HasField("progress_request"):
             self.link.loop.call_soon(self.say, messages.WatchResponse(watch_id=-1))

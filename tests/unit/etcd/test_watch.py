@@ -213,7 +213,7 @@ async def test_too_far_behind() -> None:
 
 
 @pytest.mark.looptime
-@pytest.mark.parametrize(("version", "trusted"), [("3.5.13", True), ("3.5.12", False), ("3.4.31", True)])
+@pytest.mark.parametrize(("version", "trusted"), [("3.5.13", True), ("3.5.12", False), ("3.4.31", True), ("3.6", True)])
 async def test_progress(version: str, trusted: bool) -> None:
     mini = Mini(version=version)
     async with client(mini) as etcd:

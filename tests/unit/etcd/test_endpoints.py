@@ -1,0 +1,96 @@
+"""Several endpoints, of which one has no etcd behind it: it is left, and a member of a cluster in trouble is not."""
+
+import asyncio
+
+import pytest
+
+from apiext.etcd import errors, messages
+from apiext.etcd.client import Etcd
+from apiext.etcd.errors import EtcdError
+from tests.unit.etcd.listening import A, B, Listener, client, until
+from tests.unit.etcd.mini import UNSENT, Fault, Mini
+
+pytestmark = pytest.mark.looptime
+
+HOLLOW = [
+    EtcdError(14, "no healthy upstream"),
+    EtcdError(14, "the endpoint answered with HTTP status 503"),
+    EtcdError(7, "the endpoint answered with HTTP status 403"),
+    EtcdError(12, "the endpoint answered with HTTP status 404"),
+    EtcdError(12, "unknown service etcdserverpb.KV"),
+]
+ENDED = EtcdError(14, "upstream connect error")
+
+
+@pytest.mark.parametrize("said", HOLLOW, ids=lambda it: it.message)
+async def test_what_is_no_etcd_is_passed_by(said: EtcdError) -> None:
+    mini = Mini(hollow={A: said})
+    async with client(mini, A, B) as etcd:
+        assert asyncio.get_running_loop().time() < 0.1
+        assert (await etcd.create(b"/k", b"1")).ok
+        assert {endpoint for endpoint, path in mini.calls if path in (messages.TXN, messages.RANGE)} == {B}
+
+
+async def test_what_is_no_etcd_is_told_when_there_is_nothing_else() -> None:
+    mini = Mini(hollow={A: HOLLOW[0]})
+    with pytest.raises(errors.Unavailable, match="no healthy upstream"):
+        await Etcd([A], transport=mini.dial).start()
+
+
+async def test_a_proxy_that_loses_its_member_is_left() -> None:
+    """By the first call that it refuses, and by a watch that it does not open again."""
+    mini, loop = Mini(), asyncio.get_running_loop()
+    async with client(mini, A, B) as etcd:
+        heard = Listener()
+        watch = heard.watch(etcd, 0)
+        await until(lambda: watch.connected)
+        revision = (await etcd.create(b"/k", b"1")).revision
+        await asyncio.sleep(10)
+        mini.hollow[A] = HOLLOW[0]
+        for link in list(mini.links):
+            for stream in list(link.streams):
+                stream.finish(ENDED)
+        began = loop.time()
+        assert (await etcd.update(b"/k", b"2", revision)).ok
+        await until(lambda: heard.revisions == [2, 3])
+        assert loop.time() - began < 1
+
+
+@pytest.mark.parametrize("text", ["etcdserver: leader changed", "etcdserver: server stopped"])
+async def test_a_member_that_says_what_is_wrong_is_kept(text: str) -> None:
+    """Another one would say the same: a cluster that elects a leader is no reason to go round."""
+    mini = Mini()
+    async with client(mini, A, B) as etcd:
+        mini.faults += [Fault(messages.RANGE, EtcdError(14, text))] * 3
+        await etcd.get(b"/k")
+        assert {endpoint for endpoint, _ in mini.calls} == {A}
+
+
+async def test_a_connection_that_answers_others_is_kept() -> None:
+    mini = Mini()
+    async with client(mini, A, B) as etcd:
+        await asyncio.sleep(0.1)
+        mini.faults.append(Fault(messages.RANGE, HOLLOW[0], then=lambda: setattr(mini.links[0], "answered", 1_000.0)))
+        await etcd.get(b"/k")
+        assert {endpoint for endpoint, _ in mini.calls} == {A}
+
+
+async def test_a_connection_that_refuses_one_stream_is_kept() -> None:
+    mini = Mini()
+    async with client(mini, A, B) as etcd:
+        await asyncio.sleep(0.1)
+        mini.faults.append(Fault(messages.RANGE, UNSENT))
+        await etcd.get(b"/k")
+        assert {endpoint for endpoint, _ in mini.calls} == {A}
+
+
+async def test_a_watch_that_a_proxy_ends_after_a_while_stays_with_it() -> None:
+    mini = Mini()
+    async with client(mini, A, B) as etcd:
+        watch = Listener().watch(etcd, 0)
+        await until(lambda: watch.connected)
+        await asyncio.sleep(60)
+        (stream,) = (stream for link in mini.links for stream in link.streams)
+        stream.finish(ENDED)
+        await until(lambda: watch.connected)
+        assert {endpoint for endpoint, path in mini.calls if path == messages.WATCH} == {A}

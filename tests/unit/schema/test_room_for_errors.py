@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -119,3 +120,24 @@ def test_an_answer_has_room_for_one_long_error_and_tells_of_more() -> None:
     assert [error.field for error in found] == ["m[a][1]"]
     found = validated({"type": "object", "properties": {"m": long}}, {"m": {"a": twice, "b": ["", ""]}})
     assert [error.field for error in found] == ["m[a][1]", ""]
+
+
+@pytest.mark.parametrize(("rule", "count"), [("self != 'x'", 0), ("self !=", 11), ("self == oldSelf", 6)])
+def test_paths_of_rules_are_made_as_far_as_they_are_told(rule: str, count: int) -> None:
+    leaf = {"type": "string", "x-kubernetes-validations": [{"rule": rule}]}
+    listed = {
+        "type": "array",
+        "maxItems": 1,
+        "items": {"type": "object", "properties": {f"a{n:03}": leaf for n in range(500)}},
+    }
+    schema = deep(listed, lambda of: {"type": "object", "properties": {NAME: of}})
+    tracemalloc.start()
+    found = definition_errors(schema, "S")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    way = f".properties[{NAME}]" * LEVELS
+    assert len(found) == count
+    if found:
+        assert found[0].field == f"S{way}.items.properties[a000].x-kubernetes-validations[0].rule"
+        assert str(found[-1]) == "S: Forbidden: too many errors: the rest is not shown"
+    assert peak < 20 * 1024 * 1024

@@ -27,7 +27,7 @@ from apiext.crd.rules_of_parts import (
 from apiext.crd.rules_of_root import root_errors, validator_error
 from apiext.documents.document import View
 from apiext.documents.equality import same
-from apiext.meta.fields import FieldError, child, forbidden, invalid, item, not_supported, required
+from apiext.meta.fields import FieldError, as_many_as_told, child, forbidden, invalid, item, not_supported, required
 from apiext.meta.syntax import dns1035_label, dns1123_subdomain
 from apiext.schema import definitions, options, rules_of_structure
 from apiext.schema.field_paths import NOWHERE
@@ -79,28 +79,28 @@ def validate_v1beta1(new: View, old: View | None) -> list[FieldError]:
 def validate_stored_form(new: View, old: View | None, rules: Rules) -> list[FieldError]:
     """Return what is wrong with a definition in the stored form, held to the rules of its API version."""
     if old is None:
-        return _errors(new, None, rules)
+        return list(as_many_as_told(_errors(new, None, rules)))
     rules = ratcheted(new, old, rules)
-    errors = _errors(new, old, rules)
+    errors = list(as_many_as_told(_errors(new, old, rules)))
     if not errors:  # what the old schemas broke is only looked for when something is wrong: it takes longest
         return errors
     broken = definitions.ratchets([schema for schema, _ in schemas_of(old["spec"])])
-    return _errors(new, old, replace(rules, schema=_both(rules.schema, broken)))
+    return list(as_many_as_told(_errors(new, old, replace(rules, schema=_both(rules.schema, broken)))))
 
 
-def _errors(new: View, old: View | None, rules: Rules) -> list[FieldError]:
+def _errors(new: View, old: View | None, rules: Rules) -> Iterator[FieldError]:
     spec, status = new["spec"], new.get("status") or {}
-    errors = _metadata_name_errors(new) if old is None else []
-    errors += _spec_errors(spec, rules, "spec")
+    if old is None:
+        yield from _metadata_name_errors(new)
+    yield from _spec_errors(spec, rules, "spec")
     if old is not None:
-        errors += _fixed_errors(spec, old["spec"], rules)
-    errors += name_errors(status.get("acceptedNames") or {}, "status.acceptedNames")
-    errors += stored_version_errors(status.get("storedVersions"), spec.get("versions") or (), "status.storedVersions")
+        yield from _fixed_errors(spec, old["spec"], rules)
+    yield from name_errors(status.get("acceptedNames") or {}, "status.acceptedNames")
+    yield from stored_version_errors(status.get("storedVersions"), spec.get("versions") or (), "status.storedVersions")
     if rules.approval_needed:
-        errors += approval_errors(new, old)
+        yield from approval_errors(new, old)
     if rules.preserve_forbidden and spec.get("preserveUnknownFields"):
-        errors.append(invalid("spec.preserveUnknownFields", True, _PRESERVE))
-    return errors
+        yield invalid("spec.preserveUnknownFields", True, _PRESERVE)
 
 
 def validate_status(new: View, old: View | None) -> list[FieldError]:
@@ -207,33 +207,32 @@ def _fixed_errors(spec: View, old: View, rules: Rules) -> Iterator[FieldError]:
             yield invalid(f"spec.{path}", value, "field is immutable")
 
 
-def _spec_errors(spec: View, rules: Rules, path: str) -> list[FieldError]:
+def _spec_errors(spec: View, rules: Rules, path: str) -> Iterator[FieldError]:
     preserve = bool(spec.get("preserveUnknownFields"))
-    errors = list(_group_errors(spec["group"], child(path, "group")))
+    yield from _group_errors(spec["group"], child(path, "group"))
     scope = spec.get("scope") or ""
     if scope not in SCOPES:
         where = child(path, "scope")
-        errors.append(not_supported(where, scope, SCOPES) if scope else required(where))
-    errors += _missing_schema_errors(spec, rules, preserve, child(path, "versions"))
+        yield not_supported(where, scope, SCOPES) if scope else required(where)
+    yield from _missing_schema_errors(spec, rules, preserve, child(path, "versions"))
     schemas = [schema for schema, _ in schemas_of(spec)]
     with_defaults = any(map(options.has_defaults, schemas))
     if with_defaults and preserve:
         text = "must be false in order to use defaults in the schema"
-        errors.append(invalid(child(path, "preserveUnknownFields"), True, text))
+        yield invalid(child(path, "preserveUnknownFields"), True, text)
     if not preserve or with_defaults or any(map(options.has_extensions, schemas)):
         rules = replace(rules, schema=replace(rules.schema, structural=True))
-    errors += _version_errors(spec, rules, path)
-    errors += _exclusive_errors(spec, path)
-    errors += _version_list_errors(spec, path)
+    yield from _version_errors(spec, rules, path)
+    yield from _exclusive_errors(spec, path)
+    yield from _version_list_errors(spec, path)
     names = spec["names"]
     for name in ("plural", "singular", "kind", "listKind"):
         if not names.get(name):
-            errors.append(required(child(child(path, "names"), name)))
-    errors += name_errors(names, child(path, "names"))
+            yield required(child(child(path, "names"), name))
+    yield from name_errors(names, child(path, "names"))
     status_anywhere = any(_has_status(holder.get("subresources")) for holder in (spec, *(spec.get("versions") or ())))
-    errors += _part_errors(spec, path, "validation", status_anywhere, rules)
-    errors += _conversion_errors(spec, rules, preserve, child(path, "conversion"))
-    return errors
+    yield from _part_errors(spec, path, "validation", status_anywhere, rules)
+    yield from _conversion_errors(spec, rules, preserve, child(path, "conversion"))
 
 
 def _group_errors(group: str, path: str) -> Iterator[FieldError]:

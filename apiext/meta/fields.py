@@ -5,7 +5,6 @@ A path is its rendered text (``spec.versions[0].name``); the empty path renders 
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 from apiext import limits
@@ -44,12 +43,25 @@ class FieldError:
 
 def as_many_as_told(errors: Iterable[FieldError]) -> Iterator[FieldError]:
     """Yield errors as far as an answer shows them, and one more: each may quote the whole of a long value."""
-    room = limits.MAX_FIELD_ERROR_BYTES
-    for error in islice(errors, limits.MAX_FIELD_ERRORS + 1):
+    size = 0
+    for count, error in enumerate(errors, 1):
         yield error
-        room -= error.size
-        if room < 0:
+        size += error.size
+        if not has_room(count, size):
             return
+
+
+def first_by_text(errors: Iterable[FieldError]) -> list[FieldError]:
+    """Return errors by text as far as an answer shows them, and one more; not many more are held at a time."""
+    found: list[FieldError] = []
+    count = size = 0
+    for error in errors:
+        found.append(error)
+        count, size = count + 1, size + error.size
+        if not has_room(count, size):
+            found = list(as_many_as_told(sorted(found, key=str)))
+            count = size = 0
+    return list(as_many_as_told(sorted(found, key=str)))
 
 
 def first_told(errors: Iterable[FieldError]) -> tuple[list[FieldError], bool]:

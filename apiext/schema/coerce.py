@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
-from apiext import limits
 from apiext.documents.document import Document
 from apiext.meta import objectmeta
-from apiext.meta.fields import FieldError, child, invalid, item, required
+from apiext.meta.fields import FieldError, as_many_as_told, child, invalid, item, required
 from apiext.meta.names import parse_group_version
 from apiext.meta.syntax import dns1035_label, lower, path_segment
 from apiext.schema.structural import Structural, anywhere
@@ -96,23 +95,24 @@ def _metadata(value: Document, path: str, drop: bool, unknown: list[str]) -> Non
 def errors(node: Structural, value: Any, path: str = "", *, root: bool = False) -> list[FieldError]:
     """Return what is wrong with embedded resources at and below a node; never ratcheted (MET-005).
 
-    What ``coerce`` has taken is in form. Applies, and objects of another kind, have not been there.
+    What ``coerce`` has taken is in form. Applies, and objects of another kind, have not been there. Of more errors than
+    an answer has room for, one more than those is returned.
     """
-    found: list[FieldError] = []
+    return list(as_many_as_told(_errors(node, value, path, root)))
+
+
+def _errors(node: Structural, value: Any, path: str, root: bool) -> Iterator[FieldError]:
     if not (root or matters(node)):
-        return found
+        return
     if isinstance(value, dict):
         if root or node.embedded:
-            found += _resource_errors(value, path)
+            yield from _resource_errors(value, path)
         for name, below, where in _members(node, value, path):
-            found += errors(below, value[name], where)
+            yield from _errors(below, value[name], where, False)
     elif isinstance(value, list) and node.items is not None:
         for index, part in enumerate(value):
-            if len(found) > limits.MAX_FIELD_ERRORS:
-                break
             if isinstance(part, (dict, list)):
-                found += errors(node.items, part, item(path, index))
-    return found
+                yield from _errors(node.items, part, item(path, index), False)
 
 
 def _resource_errors(value: Document, path: str) -> list[FieldError]:

@@ -1,14 +1,12 @@
 """A schema made ready for use: what happens to the objects of one version of a definition."""
 
 from collections.abc import Mapping, Sequence
-from itertools import islice
 from typing import Literal
 
 import orjson
 
-from apiext import limits
 from apiext.documents.document import Document, View
-from apiext.meta.fields import INVALID, FieldError
+from apiext.meta.fields import INVALID, FieldError, as_many_as_told
 from apiext.schema import coerce, list_types, report
 from apiext.schema.budget import DEFAULTS, STEPS, OverBudget
 from apiext.schema.deeply import deeply
@@ -207,7 +205,7 @@ class CompiledSchema:
     def _list_errors(self, new: View, old: View | None) -> list[FieldError]:
         if not list_types.matters(self.root):
             return []
-        found = list(islice(list_types.errors(self.root, new), limits.MAX_FIELD_ERRORS + 1))
+        found = list(as_many_as_told(list_types.errors(self.root, new)))
         if found and old is not None and next(list_types.errors(self.root, old), None) is not None:
             return []  # LST-003
         return found

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from apiext import limits
 from apiext.documents.document import View
 from apiext.documents.quotes import go_quote
-from apiext.meta.fields import FieldError, forbidden, invalid
+from apiext.meta.fields import FieldError, first_told, forbidden, invalid
 from apiext.schema import defaults_check, formats, rules_of_schema, rules_of_structure
 from apiext.schema.deeply import deeply
 from apiext.schema.default import Default, ready
@@ -38,11 +38,12 @@ def definition_errors(schema: View, path: str, options: Options = STRICT) -> lis
     judged = options.structural and not unsupported and not found and has_rules(schema)
     broken: list[str] = []
     found = found + rules_of_schema.errors(schema, path, options, broken)
-    if judged:
-        found += _rule_errors(schema, path, broken, options)
-    if not found and unsupported:
+    told, complete = first_told(found)
+    if judged and complete:
+        told, complete = first_told([*told, *_rule_errors(schema, path, broken, options)])
+    if not told and unsupported:
         return [invalid(path, "", unsupported)]
-    return _first(found, path)
+    return told if complete else [*told, forbidden(path, "too many errors: the rest is not shown")]
 
 
 def _rule_errors(schema: View, path: str, broken: list[str], options: Options) -> list[FieldError]:
@@ -56,13 +57,6 @@ def _rule_errors(schema: View, path: str, broken: list[str], options: Options) -
         text = f"x-kubernetes-validations must not be longer than {limits.MAX_RULE_TEXT} characters in all"
         return [forbidden(path, text)]
     return Check(parse(schema), path, broken, options).errors()
-
-
-def _first(found: list[FieldError], path: str) -> list[FieldError]:
-    if len(found) <= limits.MAX_FIELD_ERRORS:
-        return found
-    more = f"too many errors: {len(found) - limits.MAX_FIELD_ERRORS} more are not shown"
-    return [*found[: limits.MAX_FIELD_ERRORS], forbidden(path, more)]
 
 
 def ratchets(schemas: Iterable[View | None]) -> Options:

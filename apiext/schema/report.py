@@ -32,6 +32,7 @@ from apiext.schema.values import enum_of, type_fault
 
 _TYPE_META = frozenset(("apiVersion", "kind"))
 
+_ROOM = limits.MAX_FIELD_ERRORS + (limits.MAX_FIELD_ERROR_BYTES >> 10)  # what costs more does not fit an answer
 _UNTOLD = FieldError(INVALID, "", "")  # of many errors one that no answer shows
 
 
@@ -56,7 +57,7 @@ class Report:
         if self.counted and not self.full:
             STEPS.spend(len(error.body) // limits.STEP_TEXT)
         self._add(error)
-        self.cost += 1 + (len(error.body) >> 10)
+        self.cost += 1 + (error.size >> 10)
 
     def _add(self, error: FieldError) -> None:
         if self.full and self.errors:
@@ -81,7 +82,7 @@ class Reporter:
 
     def __init__(self, base: str) -> None:
         self.base = base
-        self.left = limits.MAX_FIELD_ERRORS
+        self.left = _ROOM
 
     def field(self, path: str) -> str:
         """Return the field of an error: the base and the path without its first dot."""

@@ -14,7 +14,7 @@ from apiext.cel.types import Type
 from apiext.documents.document import View
 from apiext.documents.quotes import go_quote
 from apiext.meta import fields
-from apiext.meta.fields import FieldError, child, invalid, item
+from apiext.meta.fields import FieldError, child, has_room, invalid, item
 from apiext.schema.cel_types import ROOT_NAME, Types, is_shown, with_metadata
 from apiext.schema.field_paths import PathError, follow
 from apiext.schema.patience import COMPILING, VISITING, Patience, current
@@ -242,13 +242,14 @@ class Run:
     Methods raise TooLong and Stopped, as patience has it.
     """
 
-    __slots__ = ("budget", "errors", "patience", "warnings")
+    __slots__ = ("_counted", "_size", "_warned", "budget", "errors", "patience", "warnings")
 
     def __init__(self, budget: int = limits.OBJECT_BUDGET) -> None:
         self.budget = budget
         self.patience: Patience = current()
         self.errors: list[FieldError] = []
         self.warnings: list[str] = []
+        self._counted = self._size = self._warned = 0
 
     def visit(self, scope: Scope, value: Any, old: Any, path: str = "", place: "Place | None" = None) -> None:
         """Evaluate the rules at and below a place; ``old`` None means that no old value belongs to it (CEL-008)."""
@@ -298,6 +299,7 @@ class Run:
         kind = scope.node.type
         if not compiled:
             self.errors.append(invalid(path, kind, _TYPELESS))
+            self.budget = -1 if self._full() else self.budget
         if compiled and self.budget <= 0:
             self._end(invalid(path, kind, _OUT_OF_BUDGET))
             return
@@ -306,9 +308,16 @@ class Run:
                 self.errors.append(invalid(path, kind, f"rule compile error: {made.error}"))
             elif made.program is not None and not (made.uses_old and old is None and not made.rule.optional_old_self):
                 self._rule(made, made.program, scope, value, old, path, place)
-                if self.budget < 0 or len(self.errors) > limits.MAX_FIELD_ERRORS:
-                    self.budget = min(self.budget, -1)
-                    return
+            if self.budget < 0 or (self.errors and self._full()):
+                self.budget = min(self.budget, -1)
+                return
+
+    def _full(self) -> bool:
+        """Tell whether no answer has room for the errors."""
+        fresh = self.errors[self._counted :]
+        self._counted += len(fresh)
+        self._size += sum(error.size for error in fresh)
+        return not has_room(self._counted, self._size)
 
     def _rule(
         self, made: Compiled, program: Program, scope: Scope, value: Any, old: Any, path: str, place: "Place"
@@ -366,10 +375,11 @@ class Run:
         return text, False
 
     def _add(self, error: FieldError, ratcheted: bool) -> None:
-        if ratcheted:
-            self.warnings.append(str(error))  # RAT-003
-        else:
+        if not ratcheted:
             self.errors.append(error)
+        elif self._warned < limits.MAX_FIELD_ERROR_BYTES:  # RAT-003; headers tell of less
+            self.warnings.append(str(error))
+            self._warned += len(self.warnings[-1])
 
     def _end(self, error: FieldError) -> None:
         self.errors.append(error)

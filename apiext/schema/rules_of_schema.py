@@ -6,7 +6,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from apiext.documents.document import View
-from apiext.meta.fields import INVALID, FieldError, child, forbidden, invalid, item, not_supported, required
+from apiext.meta.fields import (
+    INVALID,
+    FieldError,
+    as_many_as_told,
+    child,
+    forbidden,
+    invalid,
+    item,
+    not_supported,
+    required,
+)
 from apiext.schema.field_paths import PathError, follow
 from apiext.schema.forms import Forms
 from apiext.schema.internal_text import items_text
@@ -48,9 +58,13 @@ class _Place:
 def errors(schema: View, path: str, options: Options = STRICT, broken: list[str] | None = None) -> list[FieldError]:
     """Return the violations of every node, a node before the schemas inside it.
 
-    ``broken`` is given the paths of the nodes that violate a rule: errors may stand at what is inside of them.
+    ``broken`` is given the paths of the nodes that violate a rule: errors may stand at what is inside of them. Of more
+    than an answer has room for, one more than those is returned.
     """
-    found: list[FieldError] = []
+    return list(as_many_as_told(_errors(schema, path, options, [] if broken is None else broken)))
+
+
+def _errors(schema: View, path: str, options: Options, broken: list[str]) -> Iterator[FieldError]:
     first: tuple[Any, str, _Place, bool] = (schema, path, _Place(Forms()), True)
     stack = [iter([first])]  # not of all that is to come: paths are long
     while stack:
@@ -58,16 +72,17 @@ def errors(schema: View, path: str, options: Options = STRICT, broken: list[str]
             if not isinstance(node, Mapping):
                 continue
             if not (_SUSPECT.isdisjoint(node) and node.get("type") in _FINE_TYPES):
-                before = len(found)
+                fine = True
                 for rule in _RULES:
-                    found.extend(rule(node, where, place, options))
-                if broken is not None and len(found) > before:
-                    broken.append(where)
+                    for error in rule(node, where, place, options):
+                        if fine:
+                            broken.append(where)
+                            fine = False
+                        yield error
             stack.append(_inside(node, where, place, root))
             break
         else:
             stack.pop()
-    return found
 
 
 def _inside(node: View, path: str, place: _Place, root: bool) -> Iterator[tuple[Any, str, _Place, bool]]:

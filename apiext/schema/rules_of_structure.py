@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from apiext.documents.document import View
-from apiext.meta.fields import FieldError, child, forbidden, invalid, item, required
+from apiext.meta.fields import FieldError, child, first_by_text, forbidden, invalid, item, required
 from apiext.schema.patterns import refusal
 from apiext.schema.traverse import is_set
 
@@ -27,24 +27,29 @@ _PLAIN = frozenset((
 
 
 def errors(schema: View, path: str) -> list[FieldError]:
-    """Return the violations of a schema that ``unsupported`` finds nothing in, sorted by text (STR-011)."""
-    found: list[FieldError] = []
+    """Return the violations of a schema that ``unsupported`` finds nothing in, sorted by text (STR-011).
+
+    Of more than an answer has room for, one more than those is returned.
+    """
+    return first_by_text(_errors(schema, path))
+
+
+def _errors(schema: View, path: str) -> Iterator[FieldError]:
     stack = [iter([(schema, path, "root")])]  # not of all that is to come: paths are long
     while stack:
         for node, where, level in stack[-1]:
             for rule in _RULES:
-                found.extend(rule(node, where, level))
+                yield from rule(node, where, level)
             stack.append(_inside(node, where))
             break
         else:
             stack.pop()
-    found.extend(_completeness(schema, schema, path, path))
-    return sorted(found, key=str)
+    yield from _completeness(schema, schema, path, path)
 
 
 def is_structural(schema: View) -> bool:
     """Tell whether a schema is structural."""
-    return not unsupported(schema) and not errors(schema, "")
+    return not unsupported(schema) and next(_errors(schema, ""), None) is None
 
 
 def _inside(node: View, path: str) -> Iterator[tuple[View, str, str]]:

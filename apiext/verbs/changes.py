@@ -91,16 +91,15 @@ def _checked(operations: list[object], prefix: str) -> list[str]:
 
 def merge_patch_change(call: Call, raw: bytes, validation: str) -> Change:
     """Return the change of an RFC 7386 patch (WRI-007)."""
-    patch: object = None
-    try:
+    beyond = False
+    if validation == IGNORE:  # upstream: nobody has looked at the patch before the library that merges it
+        patch, duplicates, beyond = _unread(raw)
+        if isinstance(patch, list):
+            raise no_object(patch_texts.listed(raw, patch))
+    else:
         patch, duplicates = _decode(raw, _DECODING, partial(_check_object, prefix=_DECODING))
         _check_object(patch, _DECODING)
-    except status.StatusError:
-        if validation != IGNORE:
-            raise
-    if validation == IGNORE and isinstance(patch, list):
-        raise no_object(patch_texts.listed(raw, patch))
-    if not isinstance(patch, dict):  # upstream: nobody has looked at the patch before the library that merges it
+    if not isinstance(patch, dict):
         raise status.bad_request("Invalid JSON Patch")
 
     def change(shown: View) -> Document:
@@ -108,10 +107,21 @@ def merge_patch_change(call: Call, raw: bytes, validation: str) -> Change:
         rest = _without(shown, aside) if aside else shown
         patched = merge_patch.apply(rest, patch, shared=call.exact)
         return normalize_patched(
-            call, patched, duplicates, validation, lambda: patch_texts.merged(call, shown, raw, patch), aside
-        )
+            call, patched, duplicates, validation, lambda: patch_texts.merged(call, shown, raw, patch), aside,
+            beyond=beyond,
+        )  # fmt: skip
 
     return change
+
+
+def _unread(raw: bytes) -> tuple[object, list[str], bool]:
+    """Return what a patch says, None for no JSON, notes about duplicates, and whether it has numbers beyond float64."""
+    try:
+        return *decode_json(raw), False
+    except OverflowingNumber:
+        return *decode_beyond(raw), True
+    except DecodeError:
+        return None, [], False
 
 
 def _aside(call: Call, shown: View, patch: View) -> Document:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from apiext.documents.document import Document, View
-from apiext.documents.encoding import Nulled, decode_json, decode_nulled, holds_beyond, resolved
+from apiext.documents.encoding import Nulled, decode_beyond, decode_json, decode_nulled, holds_beyond, resolved
 from apiext.documents.errors import MAX_NOTES, DecodeError
 from apiext.documents.go_json import in_order
 from apiext.documents.json_errors import as_written
@@ -124,10 +124,13 @@ def normalize_patched(
     validation: str,
     quoted: Callable[[], str],
     aside: View = EMPTY,
+    *,
+    beyond: bool = False,
 ) -> Document:
     """Normalise what a patch made; what is wrong with it is an error of the patch (WRI-007, WRI-013).
 
-    ``quoted()`` is the text that such an error shows. ``aside`` are metadata in form that it has besides.
+    ``quoted()`` is the text that such an error shows. ``aside`` are metadata in form that it has besides. ``beyond``:
+    the patch had numbers that no float64 holds.
     """
     if not identity.tells_plainly(call, patched):
         _settle_type(call, patched, quoted)
@@ -136,10 +139,14 @@ def normalize_patched(
                 raise _without_fields(call, patched, patch_notes, validation, quoted)
             patched["apiVersion"] = call.served.api_version
     try:
+        if beyond and not _typed(call):  # upstream: the text is read before anything of it is looked at
+            decode_json(quoted().encode(errors="replace"))
         document, unknown = _normalize(call, patched)
+        if beyond and holds_beyond(document):
+            decode_json(quoted().encode(errors="replace"))
     except ValueError as error:
         text = quoted()
-        raise _bad_patch(text, _first_fault(call, patched, text, str(error))) from error
+        raise _bad_patch(text, _first_fault(call, patched, text, str(error), beyond=beyond)) from error
     if aside:
         document["metadata"] = {**document.get("metadata", EMPTY), **aside}
     if patch_notes or unknown:
@@ -150,7 +157,7 @@ def normalize_patched(
     return document
 
 
-def _first_fault(call: Call, patched: View, text: str, found: str) -> str:
+def _first_fault(call: Call, patched: View, text: str, found: str, *, beyond: bool) -> str:
     """Return the fault of what a patch made which is told: of a Go type the first in the text that is read again.
 
     Kind and version are those of ``patched``, where they are complete.
@@ -159,7 +166,8 @@ def _first_fault(call: Call, patched: View, text: str, found: str) -> str:
         return found
     raw = text.encode(errors="replace")
     try:
-        _normalize(call, {**decode_json(raw)[0], **_type_of(patched)})
+        document, _ = decode_beyond(raw) if beyond else decode_json(raw)
+        _normalize(call, {**document, **_type_of(patched)})
     except ValueError as error:
         return as_written(raw, str(error))
     return found

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from apiext import limits
 from apiext.catalog.builtin import admissionregistration, cells
 from apiext.catalog.builtin.kinds import kinds
 from apiext.catalog.compile import storage_version_hash
@@ -61,6 +62,13 @@ def test_a_condition_of_a_webhook_that_has_no_program() -> None:
     (error,) = admissionregistration.validate_mutating({"webhooks": [hook]}, None)
     assert error.reason == "InternalError"
     assert error.field == "webhooks[0].matchConditions[0].expression"
+
+
+def test_paths_of_many_webhooks_are_shown_no_more_often_than_an_answer_does() -> None:
+    client = {"service": {"name": "s", "namespace": "n", "path": "/" * 700}}
+    hooks = [{"name": f"a{number}.example.com", "clientConfig": client} for number in range(50)]
+    found = admissionregistration.validate_validating({"webhooks": hooks}, None)
+    assert len(found) == limits.MAX_FIELD_ERRORS + 1
 
 
 @pytest.mark.parametrize("case", load(__file__, "param_refs"), ids=case_name)

@@ -166,10 +166,8 @@ class Program:
         limit.begin()
         run = self._run
         if run is not None:
-            if self._mixed and limit.brief:
-                limit = limit.interpreted()
             try:
-                value, cost = run(variables, limit)
+                value, cost = run(variables, limit.interpreted() if self._mixed else limit)
             except Reached as stopped:
                 return Evaluation(None, str(limit.reached()), stopped.cost, True)
             except Cancelled as stopped:
@@ -178,7 +176,7 @@ class Program:
                 pass
             else:
                 return Evaluation(value, None, cost)
-        return self.interpret(variables, limit.interpreted())
+        return self.interpret(variables, limit)
 
     def _generate(self) -> None:
         from apiext.cel.generate import generate  # programs that never run do not need it
@@ -195,7 +193,7 @@ class Program:
         variables: decoded JSON for declared ones (absent for an optional one that is missing), values for others.
         limit: the most it may cost.
         """
-        tracker = Tracker(limit)
+        tracker = Tracker(limit.interpreted())
         limit.begin()
         try:
             with room_for(len(self.checked.parsed.text)):

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, TypeVarTuple
 
 from apiext import limits
 from apiext.cel.environment import PER_CALL_LIMIT, Evaluation, Program
-from apiext.cel.evaluation import Limit
+from apiext.cel.evaluation import ELEMENT, Limit
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -49,7 +49,7 @@ class Patience:
     @property
     def short(self) -> bool:
         """Whether rules were evaluated and the loop could have done it."""
-        return 0 <= self.left < limits.LOOP_UNITS
+        return 0 <= self.left - self.limit.time * ELEMENT < limits.LOOP_UNITS
 
     def spend(self, units: int) -> None:
         """Reckon with work about to be done. Raises TooLong and Stopped."""
@@ -106,6 +106,7 @@ def briefly(work: Callable[[*Ts], T], *args: *Ts) -> T:
     mine = _current
     before, brief = mine.patience, mine.brief
     brief.left = limits.LOOP_UNITS
+    brief.limit.time = 0
     mine.patience = brief
     try:
         return work(*args)

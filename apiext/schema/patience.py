@@ -15,10 +15,19 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 DECLARING = 50  # units of one node of a schema made a declared type
-COMPILING = 6_000  # units of one expression parsed, checked, and planned
-GENERATING = 8_000  # units of the code of one expression
+COMPILING = 6_000  # units of one expression of usual length parsed, checked, and planned ...
+CHARACTER = 50  # ... and of each character more
+USUAL_TEXT = 100  # characters of such an expression
+NODE = 300  # units of a node that macros repeat, and of the code of a node beyond the usual ones
+GENERATING = 8_000  # units of the code of one expression ...
+USUAL_NODES = 50  # ... of so many nodes
 VISITING = 10  # units of one value on the way to rules
 ASKING = 30  # units of what surrounds one evaluation
+
+
+def compiling(text: str) -> int:
+    """Return the units of an expression parsed, checked and planned; those of nodes that macros repeat come on top."""
+    return COMPILING + CHARACTER * max(0, len(text) - USUAL_TEXT)
 
 
 class TooLong(Exception):
@@ -61,7 +70,7 @@ class Patience:
 
     def evaluate(self, program: Program, variables: Mapping[str, Any]) -> Evaluation:
         """Evaluate a rule within what is left. Raises TooLong and Stopped."""
-        self.spend(ASKING if program.generated else GENERATING)
+        self.spend(ASKING if program.generated else GENERATING + NODE * max(0, program.nodes - USUAL_NODES))
         limit = self.limit
         if self.brief:
             limit.most = self.left
@@ -87,6 +96,11 @@ _current = _Current()
 def current() -> Patience:
     """Return the patience of the work that this thread does; endless when nobody said anything."""
     return _current.patience
+
+
+def grow(nodes: int) -> None:
+    """Reckon with nodes that macros repeat. Raises TooLong and Stopped."""
+    _current.patience.spend(nodes * NODE)
 
 
 def working(patience: Patience, work: Callable[[*Ts], T], *args: *Ts) -> T:

@@ -191,6 +191,9 @@ class Watched:
         self.program = program
         self.on_loop: list[bool] = []
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.program, name)
+
     def evaluate(self, known: Mapping[str, Any], limit: Limit) -> Evaluation:
         self.on_loop.append(threading.current_thread() is threading.main_thread())
         return self.program.evaluate(known, limit)
@@ -227,3 +230,10 @@ async def test_formats_leave_the_loop_before_they_look(monkeypatch: pytest.Monke
         Budget(10_000_000),
     )
     assert (made.error, made.value, on_loop) == (None, False, [False])
+
+
+async def test_code_that_is_long_is_not_written_on_the_loop() -> None:
+    watched: Any = Watched(program("object == 'a'" + " || object == 'b'" * 200))
+    for _ in range(2):
+        assert (await evaluate(watched, {"object": "a"}, Budget(10_000_000))).value is True
+    assert watched.on_loop == [False, True]

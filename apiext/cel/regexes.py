@@ -10,12 +10,15 @@ from apiext.cel.effort import spend, take_time
 from apiext.cel.unicode_classes import Reading
 
 _SMALL, _LARGE = 1024 * 1024, 8 * 1024 * 1024  # bytes of one program and its caches: try the first, then the second
-_REMEMBERED = 10_000  # characters of patterns whose programs are remembered
-_LONGEST = 65_536  # characters of a pattern: RE2 takes quadratic time to read [[: and to make a?
+_REMEMBERED = 256  # patterns whose programs are remembered, or why they have none
+LONGEST = 10_000  # characters of a pattern, read while no other thread can run: [[: takes their square, here 20 ms
+_MOST_OPTIONAL = 5_000  # parts that may be missing, of a? one and of a{2,5} three: they take their square, here 80 ms
+_OPTIONAL = 3  # characters that such a part counts for
 _MOST_CLASSES = 1_000  # \p and \P in a pattern: RE2 makes each in 26 KB
 _CLASS, _FOUND = 600, 4  # elements that making such a class, and finding one text, cost as much time as
 _STEPS_OF_AN_ELEMENT = 400  # of a program over a text, 2 ns each where no automaton fits, that count as an element
 _FEW_STEPS = 2_000  # that need not be reckoned with
+_TOO_LARGE = "error parsing regexp: expression too large"
 _OPEN = (b"missing )", b"missing ]")  # what is only wrong because the rest is cut off
 _NOWHERE = (-1, -1)
 _UNENDED = "\\x{"
@@ -26,6 +29,7 @@ _PART = re.compile(
 )
 _NAMED = re.compile(r"\(\?P?<[A-Za-z0-9_]+>\Z")
 _TOO_LONG = re.compile(r"[0-9]{10}")  # a count that RE2 takes for text
+_RANGE = re.compile(r"\{([0-9]{1,4}),([0-9]{1,4})\}")
 _COUNT = re.compile(r"(\{([0-9]+)(?:,([0-9]*))?\})\??\Z")
 _MOST_TIMES = 1000  # that a part is repeated by a count
 _REPEATED = ("invalid repeat count", "invalid nested repetition operator")
@@ -57,7 +61,12 @@ class PatternError(ValueError):
 
 def program(pattern: str) -> Pattern:
     """Return a pattern compiled. Raises PatternError."""
-    return _known(pattern) if len(pattern) <= _REMEMBERED else _made(pattern)
+    if len(pattern) > LONGEST:
+        raise PatternError(_TOO_LARGE)
+    found = _known(pattern)
+    if isinstance(found, str):
+        raise PatternError(found)
+    return found
 
 
 @cache
@@ -74,7 +83,7 @@ def _engine(memory: int) -> tuple[Any, Any, Any]:
 def compiled(pattern: str) -> Pattern:
     """Return what ``program`` returns, remember nothing, and count it as no part of an evaluation."""
     if _is_too_large(pattern):
-        raise PatternError("error parsing regexp: expression too large")
+        raise PatternError(_TOO_LARGE)
     reading = unicode_classes.read(pattern)
     raw = reading.text.encode("utf-8", "surrogatepass")
     engine, options, anywhere = _engine(_SMALL)
@@ -129,17 +138,31 @@ def _is_too_much(count: re.Match[str]) -> bool:
     return max(least, most) > _MOST_TIMES or 0 <= most < least
 
 
+def _optional(pattern: str) -> int:
+    """Return how many parts of a pattern may be missing, about: what stands between brackets counts, too."""
+    return pattern.count("?") + sum(max(int(most) - int(least), 0) for least, most in _RANGE.findall(pattern))
+
+
 def _is_too_large(pattern: str) -> bool:
-    return len(pattern) > _LONGEST or unicode_classes.weight(pattern) > _MOST_CLASSES
+    if len(pattern) > LONGEST or _optional(pattern) > _MOST_OPTIONAL:
+        return True
+    return unicode_classes.weight(pattern) > _MOST_CLASSES
 
 
-def _made(pattern: str) -> Pattern:
-    if not _is_too_large(pattern):
-        spend(len(pattern) ** 2 // 1000 + _CLASS * unicode_classes.weight(pattern))
-    return compiled(pattern)
+def work(pattern: str) -> int:
+    """Return how many elements take as long as it takes to compile a pattern."""
+    if _is_too_large(pattern):
+        return 0
+    return (len(pattern) + _OPTIONAL * _optional(pattern)) ** 2 // 1000 + _CLASS * unicode_classes.weight(pattern)
 
 
-_known = lru_cache(maxsize=256)(_made)
+@lru_cache(_REMEMBERED)
+def _known(pattern: str) -> Pattern | str:
+    spend(work(pattern))
+    try:
+        return compiled(pattern)
+    except PatternError as wrong:
+        return str(wrong)
 
 
 def matches(text: str, pattern: str) -> bool:

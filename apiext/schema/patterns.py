@@ -9,15 +9,30 @@ from apiext.schema.budget import STEPS
 from apiext.schema.patience import current
 
 _STEPS_OF_A_UNIT = 100  # of a program over a text, 2 ns each where no automaton fits, that count as a unit of patience
+_UNITS_OF_AN_ELEMENT = 8
 _FEW_STEPS = 2_000  # that need not be reckoned with
 _NOWHERE = (-1, -1)
 
 
 @lru_cache(limits.PATTERNS_SEEN)
+def _known(pattern: str) -> regexes.Pattern | str:
+    STEPS.left -= 20  # compiling takes as long as so many matches
+    if (patience := current()).brief:
+        patience.spend(regexes.work(pattern) * _UNITS_OF_AN_ELEMENT)
+    try:
+        return regexes.compiled(pattern)
+    except regexes.PatternError as wrong:
+        return str(wrong)
+
+
 def _program(pattern: str) -> regexes.Pattern:
     """Return a pattern compiled; PatternError with Go's text when it is refused."""
-    STEPS.left -= 20  # compiling takes as long as so many matches
-    return regexes.compiled(pattern)
+    if len(pattern) > regexes.LONGEST:
+        return regexes.compiled(pattern)  # refused at once, and nothing to be remembered
+    found = _known(pattern)
+    if isinstance(found, str):
+        raise regexes.PatternError(found)
+    return found
 
 
 def refusal(pattern: str) -> str:

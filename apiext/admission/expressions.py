@@ -110,8 +110,10 @@ async def evaluate(program: Program, known: Mapping[str, Any], budget: Budget) -
     """Evaluate within the budget: briefly here, in a thread when it takes longer. Raises OutOfBudget."""
     run = program.interpret if any(type(value) is Fault for value in known.values()) else program.evaluate
     most = min(budget.left, PER_CALL_LIMIT)
-    found = run(known, Limit(min(most, limits.ADMISSION_CEL_INLINE), brief=True))
-    if found.cancelled:
+    found = None
+    if program.generated or program.nodes <= limits.ADMISSION_CODE_INLINE:
+        found = run(known, Limit(min(most, limits.ADMISSION_CEL_INLINE), brief=True))
+    if found is None or found.cancelled:
         limit = Limit(most)
         try:
             found = await asyncio.to_thread(run, known, limit)

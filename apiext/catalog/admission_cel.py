@@ -11,7 +11,7 @@ from apiext.cel.environment import Environment, Program, Rejected
 from apiext.cel.library import patches as patching
 from apiext.cel.library.authorization import AUTHORIZER, RESOURCE_CHECK
 from apiext.cel.types import Type
-from apiext.schema.patience import COMPILING, current
+from apiext.schema.patience import compiling, current, grow
 
 BOOL = (types.BOOL,)
 TEXT = (types.STRING,)
@@ -158,8 +158,8 @@ def compiled(text: str, within: Environment, wanted: Sequence[Type] = ()) -> Pro
 
     ``wanted`` are the types that it may give, none for any. Raises TooLong where work is to be brief.
     """
-    current().spend(COMPILING)
-    found = within.compile(text)
+    current().spend(compiling(text))
+    found = within.compile(text, weigh=grow)
     if found.result is None:
         return f"compilation failed: {found.text}"
     if wanted and found.result not in wanted:

@@ -18,12 +18,13 @@ from apiext.cel.ast import (
     ObjectOf,
     Select,
 )
-from apiext.cel.source import Issues
+from apiext.cel.source import Issues, TooLarge
 from apiext.cel.unescape import UnescapeError, unescape
 from apiext.cel.values import Scalar, Uint
 
 ACCUMULATOR = "@result"
 MAX_NESTING = 250  # of expressions in expressions, and of nodes (upstream: maxRecursionDepth)
+MAX_COPIED = 20_000  # nodes that macros repeat in one expression: each link of a chain of optMap doubles it; 0.6 s
 TOO_NESTED = f"expression recursion limit exceeded: {MAX_NESTING}"
 
 RESERVED = frozenset(
@@ -45,16 +46,20 @@ class MacroError(Exception):
 
 Expand: TypeAlias = "Callable[[Builder, int, Node, list[Node]], Node]"
 Macros: TypeAlias = "dict[tuple[str, int, bool], Expand]"
+Weigh = Callable[[int], None]
+"""Told how many nodes an expression grows by; may raise when that takes longer than there is time."""
 
 
 class Builder:
     """Makes nodes; ids count up from 1 as upstream's do."""
 
-    __slots__ = ("issues", "macro_calls", "macros", "offsets")
+    __slots__ = ("copied", "issues", "macro_calls", "macros", "offsets", "weigh")
 
-    def __init__(self, issues: Issues, macros: Macros) -> None:
+    def __init__(self, issues: Issues, macros: Macros, weigh: Weigh | None = None) -> None:
         self.issues = issues
         self.macros = macros
+        self.weigh = weigh
+        self.copied = 0
         self.offsets: list[int] = [-1]
         self.macro_calls: dict[int, MacroCall] = {}
 
@@ -144,7 +149,12 @@ class Builder:
     # What macros are made of; all parts stand where the macro call stands.
 
     def copy(self, call: int, node: Node) -> Node:
-        """Return a node with all its parts under new ids."""
+        """Return a node with all its parts under new ids. Raises TooLarge."""
+        self.copied += 1
+        if self.copied > MAX_COPIED:
+            raise TooLarge(f"expression size exceeds limit: macros repeat more than {MAX_COPIED} nodes")
+        if self.weigh is not None:
+            self.weigh(1)
         id = self.id(self.offsets[node.id])
         if isinstance(node, Literal):
             return Literal(id, node.value)

@@ -3,7 +3,7 @@
 import math
 import re
 
-from apiext.cel.effort import spend_text
+from apiext.cel.effort import spend_text, take_time
 from apiext.cel.times import format_timestamp, parse_duration, parse_rfc3339
 from apiext.cel.types import BOOL, BYTES, DOUBLE, DURATION, INT, NULL, STRING, TIMESTAMP, UINT, Type, make
 from apiext.cel.values import (
@@ -143,6 +143,7 @@ def to_duration(value: Value) -> Value:
     """Return a duration of a text."""
     if type(value) is str:
         spend_text(len(value))
+        take_time(len(value) * 2)
     ns = parse_duration(value) if type(value) is str else None
     return Duration(ns) if ns is not None else _cannot(value, "google.protobuf.Duration")
 

@@ -2,6 +2,9 @@
 
 Upstream charges some functions little that do much: lists added for 1 grow by doubling, ``%s`` prints any list for the
 length of its clause. A rule that lives by that ends as one that is over its limit.
+
+What takes time by its input alone is bounded by that, but too long for where others wait: ``take_time`` ends only
+evaluations that are to be brief, before they begin with it.
 """
 
 import threading
@@ -18,13 +21,17 @@ class Cancelled(Exception):
 
 
 class _Limit(Protocol):
-    """What stops an evaluation from another thread."""
+    """What stops an evaluation from another thread, whether it must be brief, and the time that was taken."""
 
+    brief: bool
     cancelled: bool
+    time: int
 
 
 class _Never:
+    brief = False
     cancelled = False
+    time = 0
 
 
 class _Effort(threading.local):
@@ -46,6 +53,19 @@ def begin(most: int, limit: _Limit) -> None:
 def rest() -> None:
     """Forget the evaluation that this thread did last: what is compiled next is no part of it."""
     begin(MOST, _Effort.limit)
+
+
+def left() -> int:
+    """Return how many elements the evaluation that this thread did last could still have touched."""
+    return max(_effort.left, 0)
+
+
+def take_time(elements: int) -> None:
+    """Reckon with work that takes as long as so many elements and is bounded otherwise. Raises Cancelled if brief."""
+    limit = _effort.limit
+    limit.time += elements
+    if limit.brief:
+        spend(elements)
 
 
 def spend(elements: int) -> None:

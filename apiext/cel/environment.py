@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from apiext.cel import types
 from apiext.cel.base import Extension, base
+from apiext.cel.builder import Weigh
 from apiext.cel.checker import Checked, Checker
 from apiext.cel.declared import Declared
 from apiext.cel.depth import room_for
@@ -15,7 +16,7 @@ from apiext.cel.parser import TOO_DEEP, parse
 from apiext.cel.planner import Unplannable, plan
 from apiext.cel.ranges import Range
 from apiext.cel.runtime import Odd, Reached, values
-from apiext.cel.source import Issues, Source
+from apiext.cel.source import Issues, Source, TooLarge
 from apiext.cel.types import Type
 from apiext.cel.validators import validate
 from apiext.cel.values import Broken, Fault, Value
@@ -93,30 +94,30 @@ class Environment:
             found = kind.type() if isinstance(kind, Declared) else kind
             self.variables[name] = types.optional_of(found) if name in optional else found
 
-    def check(self, text: str) -> "Checked | Issues":
-        """Return an expression parsed and with its types, or what is wrong with it."""
+    def check(self, text: str, weigh: Weigh | None = None) -> "Checked | Issues":
+        """Return an expression parsed and with its types, or what is wrong with it. Raises what ``weigh`` raises."""
         issues = Issues(Source(text))
         rest()
         with room_for(len(text)):
             try:
-                parsed = parse(text, self.base.macros, issues)
+                parsed = parse(text, self.base.macros, issues, weigh)
                 if parsed is None:
                     return issues
                 checked = Checker(parsed, self.base, self.variables, self.objects, issues).run()
                 if not issues:
                     validate(checked, issues)
-            except RecursionError:
+            except (RecursionError, TooLarge) as wrong:
                 issues.found.clear()
-                issues.at(-1, TOO_DEEP)
+                issues.at(-1, str(wrong) if isinstance(wrong, TooLarge) else TOO_DEEP)
         return issues if issues else checked
 
-    def compile(self, text: str, result: Type | None = None) -> "Program | Rejected":
-        """Return a program, or why there is none.
+    def compile(self, text: str, result: Type | None = None, weigh: Weigh | None = None) -> "Program | Rejected":
+        """Return a program, or why there is none. Raises what ``weigh`` raises, which is told how the expression grows.
 
         A Rejected says "compilation" with the text of ``issues``, "result" when the whole is not of the type
         ``result``, or "instantiation" with the fault of a constant part.
         """
-        checked = self.check(text)
+        checked = self.check(text, weigh)
         if isinstance(checked, Issues):
             return Rejected("compilation", checked.text())
         if result is not None and checked.result != result:
@@ -155,6 +156,11 @@ class Program:
         """Return the type of what it gives."""
         return self.checked.result
 
+    @property
+    def nodes(self) -> int:
+        """Return of how many nodes it is, those that macros make among them."""
+        return len(self.checked.parsed.offsets)
+
     def mentions(self, variable: str) -> bool:
         """Return whether a variable is used, as transition rules use oldSelf."""
         return self.checked.mentions(variable)
@@ -166,10 +172,8 @@ class Program:
         limit.begin()
         run = self._run
         if run is not None:
-            if self._mixed and limit.brief:
-                limit = limit.interpreted()
             try:
-                value, cost = run(variables, limit)
+                value, cost = run(variables, limit.interpreted() if self._mixed else limit)
             except Reached as stopped:
                 return Evaluation(None, str(limit.reached()), stopped.cost, True)
             except Cancelled as stopped:
@@ -178,7 +182,7 @@ class Program:
                 pass
             else:
                 return Evaluation(value, None, cost)
-        return self.interpret(variables, limit.interpreted())
+        return self.interpret(variables, limit)
 
     def _generate(self) -> None:
         from apiext.cel.generate import generate  # programs that never run do not need it
@@ -195,7 +199,7 @@ class Program:
         variables: decoded JSON for declared ones (absent for an optional one that is missing), values for others.
         limit: the most it may cost.
         """
-        tracker = Tracker(limit)
+        tracker = Tracker(limit.interpreted())
         limit.begin()
         try:
             with room_for(len(self.checked.parsed.text)):

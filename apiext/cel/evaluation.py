@@ -7,28 +7,32 @@ from apiext.cel.effort import CANCELLED, INTERRUPTED, Cancelled
 from apiext.cel.values import Value
 
 INTERPRETED = 20  # times that a step takes longer when it is interpreted
+ELEMENT = 3  # units of a brief evaluation that an element counts for
 
 
 class Limit:
     """The most that an evaluation may cost; another thread may cancel it.
 
-    ``brief`` limits stand for time: a step that is interpreted counts more.
+    ``brief`` limits stand for time: a step that is interpreted counts more. ``effort`` are the elements that the
+    evaluation may touch; ``time`` are those that would have taken as long as what evaluations did beside, so far.
     """
 
-    __slots__ = ("brief", "cancelled", "most")
+    __slots__ = ("brief", "cancelled", "effort", "most", "time")
 
-    def __init__(self, most: int, *, brief: bool = False) -> None:
+    def __init__(self, most: int, *, brief: bool = False, effort: int = effort.MOST) -> None:
         self.most = most
         self.brief = brief
+        self.effort = effort
         self.cancelled = False
+        self.time = 0
 
     def interpreted(self) -> "Limit":
-        """Return the limit of an evaluation step by step."""
+        """Return the limit of steps that are interpreted; the evaluation began under this one."""
         return Limit(self.most // INTERPRETED) if self.brief else self
 
     def begin(self) -> None:
         """Start an evaluation under this limit in this thread."""
-        effort.begin(self.most // 3 if self.brief else effort.MOST, self)
+        effort.begin(self.most // ELEMENT - self.time if self.brief else self.effort, self)
 
     def cancel(self) -> None:
         """End evaluations under this limit at their next turn."""

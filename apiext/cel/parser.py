@@ -2,7 +2,7 @@
 
 from apiext.cel import lexer as t
 from apiext.cel.ast import Entry, Ident, ListOf, Literal, MapOf, Node, ObjectOf, Parsed, Select
-from apiext.cel.builder import MAX_NESTING, RESERVED, TOO_NESTED, Builder, Macros
+from apiext.cel.builder import MAX_NESTING, RESERVED, TOO_NESTED, Builder, Macros, Weigh
 from apiext.cel.lexer import Tokens, tokenize
 from apiext.cel.source import Issues
 
@@ -27,15 +27,15 @@ class _TooNested(Exception):
     """More expressions in expressions than the limit."""
 
 
-def parse(text: str, macros: Macros, issues: Issues) -> Parsed | None:
-    """Return a parsed expression, or None with the faults in ``issues``."""
+def parse(text: str, macros: Macros, issues: Issues, weigh: Weigh | None = None) -> Parsed | None:
+    """Return a parsed expression, or None with the faults in ``issues``. Raises TooLarge, and what ``weigh`` raises."""
     if len(text) > MAX_CHARACTERS:
         size = len(text)
         issues.at(-1, f"expression code point size exceeds limit: size: {size}, limit {MAX_CHARACTERS}")
         return None
     tokens = tokenize(text, issues)
     if not issues:
-        build = Builder(issues, macros)
+        build = Builder(issues, macros, weigh)
         parser = _Parser(tokens, build)
         try:
             root = parser.whole()

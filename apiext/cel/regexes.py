@@ -3,17 +3,22 @@
 import re
 from collections.abc import Callable
 from functools import cache, lru_cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from apiext.cel import unicode_classes
-from apiext.cel.effort import spend
+from apiext.cel.effort import spend, take_time
 from apiext.cel.unicode_classes import Reading
 
 _SMALL, _LARGE = 1024 * 1024, 8 * 1024 * 1024  # bytes of one program and its caches: try the first, then the second
-_REMEMBERED = 10_000  # characters of patterns whose programs are remembered
-_LONGEST = 65_536  # characters of a pattern: RE2 takes quadratic time to read [[: and to make a?
+_REMEMBERED = 256  # patterns whose programs are remembered, or why they have none
+LONGEST = 10_000  # characters of a pattern, read while no other thread can run: [[: takes their square, here 20 ms
+_MOST_OPTIONAL = 5_000  # parts that may be missing, of a? one and of a{2,5} three: they take their square, here 80 ms
+_OPTIONAL = 3  # characters that such a part counts for
 _MOST_CLASSES = 1_000  # \p and \P in a pattern: RE2 makes each in 26 KB
 _CLASS, _FOUND = 600, 4  # elements that making such a class, and finding one text, cost as much time as
+_STEPS_OF_AN_ELEMENT = 400  # of a program over a text, 2 ns each where no automaton fits, that count as an element
+_FEW_STEPS = 2_000  # that need not be reckoned with
+_TOO_LARGE = "error parsing regexp: expression too large"
 _OPEN = (b"missing )", b"missing ]")  # what is only wrong because the rest is cut off
 _NOWHERE = (-1, -1)
 _UNENDED = "\\x{"
@@ -24,6 +29,7 @@ _PART = re.compile(
 )
 _NAMED = re.compile(r"\(\?P?<[A-Za-z0-9_]+>\Z")
 _TOO_LONG = re.compile(r"[0-9]{10}")  # a count that RE2 takes for text
+_RANGE = re.compile(r"\{([0-9]{1,4}),([0-9]{1,4})\}")
 _COUNT = re.compile(r"(\{([0-9]+)(?:,([0-9]*))?\})\??\Z")
 _MOST_TIMES = 1000  # that a part is repeated by a count
 _REPEATED = ("invalid repeat count", "invalid nested repetition operator")
@@ -42,13 +48,25 @@ _WHOLE = ("missing closing )", "unexpected )")  # Go shows the whole pattern wit
 Match = Callable[[bytes, int, int], list[tuple[int, int]]]
 
 
+class Pattern(NamedTuple):
+    """A pattern compiled: its match function, (text, from, to) to spans, and how many steps a byte takes at most."""
+
+    match: Match
+    instructions: int
+
+
 class PatternError(ValueError):
     """Why a pattern is refused, in Go's words."""
 
 
-def program(pattern: str) -> Match:
-    """Return the match function of a pattern: (text, from, to) to spans. Raises PatternError."""
-    return _known(pattern) if len(pattern) <= _REMEMBERED else _made(pattern)
+def program(pattern: str) -> Pattern:
+    """Return a pattern compiled. Raises PatternError."""
+    if len(pattern) > LONGEST:
+        raise PatternError(_TOO_LARGE)
+    found = _known(pattern)
+    if isinstance(found, str):
+        raise PatternError(found)
+    return found
 
 
 @cache
@@ -62,10 +80,10 @@ def _engine(memory: int) -> tuple[Any, Any, Any]:
     return _re2.RE2, options, _re2.RE2.Anchor.UNANCHORED
 
 
-def compiled(pattern: str) -> Match:
+def compiled(pattern: str) -> Pattern:
     """Return what ``program`` returns, remember nothing, and count it as no part of an evaluation."""
     if _is_too_large(pattern):
-        raise PatternError("error parsing regexp: expression too large")
+        raise PatternError(_TOO_LARGE)
     reading = unicode_classes.read(pattern)
     raw = reading.text.encode("utf-8", "surrogatepass")
     engine, options, anywhere = _engine(_SMALL)
@@ -83,7 +101,7 @@ def compiled(pattern: str) -> Match:
         raise PatternError(
             f"error parsing regexp: {_refusal(found.error().decode('utf-8', 'replace'), pattern, reading)}"
         )
-    return partial(found.Match, anywhere)
+    return Pattern(partial(found.Match, anywhere), found.ProgramSize())
 
 
 def _not_in_go(pattern: str) -> tuple[int, str]:
@@ -120,32 +138,57 @@ def _is_too_much(count: re.Match[str]) -> bool:
     return max(least, most) > _MOST_TIMES or 0 <= most < least
 
 
+def _optional(pattern: str) -> int:
+    """Return how many parts of a pattern may be missing, about: what stands between brackets counts, too."""
+    return pattern.count("?") + sum(max(int(most) - int(least), 0) for least, most in _RANGE.findall(pattern))
+
+
 def _is_too_large(pattern: str) -> bool:
-    return len(pattern) > _LONGEST or unicode_classes.weight(pattern) > _MOST_CLASSES
+    if len(pattern) > LONGEST or _optional(pattern) > _MOST_OPTIONAL:
+        return True
+    return unicode_classes.weight(pattern) > _MOST_CLASSES
 
 
-def _made(pattern: str) -> Match:
-    if not _is_too_large(pattern):
-        spend(len(pattern) ** 2 // 1000 + _CLASS * unicode_classes.weight(pattern))
-    return compiled(pattern)
+def work(pattern: str) -> int:
+    """Return how many elements take as long as it takes to compile a pattern."""
+    if _is_too_large(pattern):
+        return 0
+    return (len(pattern) + _OPTIONAL * _optional(pattern)) ** 2 // 1000 + _CLASS * unicode_classes.weight(pattern)
 
 
-_known = lru_cache(maxsize=256)(_made)
+@lru_cache(_REMEMBERED)
+def _known(pattern: str) -> Pattern | str:
+    spend(work(pattern))
+    try:
+        return compiled(pattern)
+    except PatternError as wrong:
+        return str(wrong)
 
 
 def matches(text: str, pattern: str) -> bool:
     """Return whether a pattern occurs in a text."""
-    raw = text.encode("utf-8", "surrogatepass")
-    return program(pattern)(raw, 0, len(raw))[0] != _NOWHERE
+    return _spans(program(pattern), text.encode("utf-8", "surrogatepass"))[0] != _NOWHERE
+
+
+def _spans(pattern: Pattern, raw: bytes) -> list[tuple[int, int]]:
+    """Return what a pattern finds first in a text. Raises Cancelled if that takes longer than there is time."""
+    match, instructions = pattern
+    size = len(raw)
+    if size * instructions > _FEW_STEPS:
+        take_time(size * instructions // _STEPS_OF_AN_ELEMENT)
+    return match(raw, 0, size)
 
 
 def matcher(pattern: str) -> Callable[[str], bool]:
     """Return a test of one pattern. Raises PatternError."""
-    match = program(pattern)
+    match, instructions = program(pattern)
 
     def test(text: str) -> bool:
         raw = text.encode("utf-8", "surrogatepass")
-        return match(raw, 0, len(raw))[0] != _NOWHERE
+        size = len(raw)
+        if size * instructions > _FEW_STEPS:
+            take_time(size * instructions // _STEPS_OF_AN_ELEMENT)
+        return match(raw, 0, size)[0] != _NOWHERE
 
     return test
 
@@ -153,16 +196,17 @@ def matcher(pattern: str) -> Callable[[str], bool]:
 def find(text: str, pattern: str) -> str:
     """Return the first occurrence of a pattern, "" when there is none."""
     raw = text.encode("utf-8", "surrogatepass")
-    start, end = program(pattern)(raw, 0, len(raw))[0]
+    start, end = _spans(program(pattern), raw)[0]
     return "" if start < 0 else raw[start:end].decode("utf-8", "surrogatepass")
 
 
 def find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
     """Return occurrences from left to right, at most ``limit`` of them when it is not negative."""
     raw = text.encode("utf-8", "surrogatepass")
-    match = program(pattern)
+    match, instructions = program(pattern)
     found: list[str] = []
     at, last_end, size = 0, -1, len(raw)
+    take_time(size * instructions // _STEPS_OF_AN_ELEMENT)
     while at <= size and (limit < 0 or len(found) < limit):
         start, end = match(raw, at, size)[0]
         if start < 0:

@@ -8,6 +8,10 @@ NOWHERE = (-1, -1)  # faults of the expression as a whole
 UNKNOWN = -2  # offset of what the parser made of nothing: before the first character
 
 
+class TooLarge(Exception):
+    """An expression that is short but grows beyond a bound as it is compiled."""
+
+
 class Issue:
     """One fault: line from 1, column from 0, and upstream's text."""
 

@@ -2,23 +2,28 @@
 
 from collections.abc import Mapping
 
+from apiext.cel.source import TooLarge
+
 _KNOWN: "dict[tuple[str, str, tuple[Type, ...]], Type]" = {}
 _MAX_KNOWN = 50_000  # types kept as the one object of their kind
+MAX_PARTS = 20_000  # types within a type: each link of a chain of .map(a, {a: a}) doubles them
 
 
 class Type:
     """A type; equal ones are nearly always the same object.
 
     ``kind`` is bool, int, uint, double, string, bytes, null, timestamp, duration, dyn, list, map, type, object,
-    opaque, parameter or error. ``ground`` says that no type parameter occurs within.
+    opaque, parameter or error. ``ground`` says that no type parameter occurs within, ``parts`` how many types
+    its text names.
     """
 
-    __slots__ = ("_hash", "ground", "kind", "name", "params")
+    __slots__ = ("_hash", "ground", "kind", "name", "params", "parts")
 
     kind: str
     name: str
     params: "tuple[Type, ...]"
     ground: bool
+    parts: int
     _hash: int
 
     def __str__(self) -> str:
@@ -45,7 +50,7 @@ _SHOWN = {"timestamp": "timestamp", "duration": "duration", "null": "null", "err
 
 
 def make(kind: str, name: str, *params: Type) -> Type:
-    """Return the type of a kind, name and parameters."""
+    """Return the type of a kind, name and parameters. Raises TooLarge."""
     key = (kind, name, params)
     known = _KNOWN.get(key)
     if known is None:
@@ -54,6 +59,9 @@ def make(kind: str, name: str, *params: Type) -> Type:
         known = Type()
         known.kind, known.name, known.params = kind, name, params
         known._hash = hash(key)
+        known.parts = 1 + sum(param.parts for param in params)
+        if known.parts > MAX_PARTS:
+            raise TooLarge(f"expression size exceeds limit: a type names more than {MAX_PARTS} others")
         known.ground = kind != "parameter" and all(param.ground for param in params)
         _KNOWN[key] = known
     return known
@@ -226,14 +234,22 @@ class Substitution:
 
     def apply(self, type: Type, to_dyn: bool = False) -> Type:
         """Return a type with all known parameters put in; unknown ones become dyn when asked for."""
+        return type if type.ground else self._applied(type, to_dyn, {})
+
+    def _applied(self, type: Type, to_dyn: bool, made: dict[Type, Type]) -> Type:
         if type.ground:
             return type
-        known = self.found.get(type)
-        if known is not None:
-            return self.apply(known, to_dyn)
-        if type.kind == "parameter":
-            return DYN if to_dyn else type
-        return make(type.kind, type.name, *(self.apply(param, to_dyn) for param in type.params))
+        found = made.get(type)
+        if found is None:
+            known = self.found.get(type)
+            if known is not None:
+                found = self._applied(known, to_dyn, made)
+            elif type.kind == "parameter":
+                found = DYN if to_dyn else type
+            else:
+                found = make(type.kind, type.name, *[self._applied(param, to_dyn, made) for param in type.params])
+            made[type] = found
+        return found
 
 
 def less_specific(one: Type, other: Type) -> bool:

@@ -15,11 +15,15 @@ _MULTIBYTE = 4  # bytes of a character at most
 
 
 class Types:
-    """The declared types of one schema. ``least`` holds the fewest bytes of JSON that a value of each takes."""
+    """The declared types of one schema. ``least`` holds the fewest bytes of JSON that a value of each takes.
 
-    __slots__ = ("least",)
+    ``copied`` counts the nodes that macros repeat in expressions over them.
+    """
+
+    __slots__ = ("copied", "least")
 
     def __init__(self) -> None:
+        self.copied = 0
         self.least: dict[Declared, int] = {}
 
     def declare(self, node: Structural, name: str = ROOT_NAME, *, root: bool = False) -> Declared | None:

@@ -9,16 +9,25 @@ from typing import Any, TypeVar, TypeVarTuple
 
 from apiext import limits
 from apiext.cel.environment import PER_CALL_LIMIT, Evaluation, Program
-from apiext.cel.evaluation import Limit
+from apiext.cel.evaluation import ELEMENT, Limit
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 DECLARING = 50  # units of one node of a schema made a declared type
-COMPILING = 6_000  # units of one expression parsed, checked, and planned
-GENERATING = 8_000  # units of the code of one expression
+COMPILING = 6_000  # units of one expression of usual length parsed, checked, and planned ...
+CHARACTER = 50  # ... and of each character more
+USUAL_TEXT = 100  # characters of such an expression
+NODE = 300  # units of a node that macros repeat, and of the code of a node beyond the usual ones
+GENERATING = 8_000  # units of the code of one expression ...
+USUAL_NODES = 50  # ... of so many nodes
 VISITING = 10  # units of one value on the way to rules
 ASKING = 30  # units of what surrounds one evaluation
+
+
+def compiling(text: str) -> int:
+    """Return the units of an expression parsed, checked and planned; those of nodes that macros repeat come on top."""
+    return COMPILING + CHARACTER * max(0, len(text) - USUAL_TEXT)
 
 
 class TooLong(Exception):
@@ -49,7 +58,7 @@ class Patience:
     @property
     def short(self) -> bool:
         """Whether rules were evaluated and the loop could have done it."""
-        return 0 <= self.left < limits.LOOP_UNITS
+        return 0 <= self.left - self.limit.time * ELEMENT < limits.LOOP_UNITS
 
     def spend(self, units: int) -> None:
         """Reckon with work about to be done. Raises TooLong and Stopped."""
@@ -61,7 +70,7 @@ class Patience:
 
     def evaluate(self, program: Program, variables: Mapping[str, Any]) -> Evaluation:
         """Evaluate a rule within what is left. Raises TooLong and Stopped."""
-        self.spend(ASKING if program.generated else GENERATING)
+        self.spend(ASKING if program.generated else GENERATING + NODE * max(0, program.nodes - USUAL_NODES))
         limit = self.limit
         if self.brief:
             limit.most = self.left
@@ -89,6 +98,11 @@ def current() -> Patience:
     return _current.patience
 
 
+def grow(nodes: int) -> None:
+    """Reckon with nodes that macros repeat. Raises TooLong and Stopped."""
+    _current.patience.spend(nodes * NODE)
+
+
 def working(patience: Patience, work: Callable[[*Ts], T], *args: *Ts) -> T:
     """Do work under a patience and return what it returns. Raises TooLong and Stopped besides its own."""
     before, _current.patience = _current.patience, patience
@@ -106,6 +120,7 @@ def briefly(work: Callable[[*Ts], T], *args: *Ts) -> T:
     mine = _current
     before, brief = mine.patience, mine.brief
     brief.left = limits.LOOP_UNITS
+    brief.limit.time = 0
     mine.patience = brief
     try:
         return work(*args)

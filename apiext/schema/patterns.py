@@ -6,15 +6,33 @@ from functools import lru_cache
 from apiext import limits
 from apiext.cel import regexes
 from apiext.schema.budget import STEPS
+from apiext.schema.patience import current
 
+_STEPS_OF_A_UNIT = 100  # of a program over a text, 2 ns each where no automaton fits, that count as a unit of patience
+_UNITS_OF_AN_ELEMENT = 8
+_FEW_STEPS = 2_000  # that need not be reckoned with
 _NOWHERE = (-1, -1)
 
 
 @lru_cache(limits.PATTERNS_SEEN)
-def _program(pattern: str) -> regexes.Match:
-    """Return the match function of a pattern; PatternError with Go's text when it is refused."""
+def _known(pattern: str) -> regexes.Pattern | str:
     STEPS.left -= 20  # compiling takes as long as so many matches
-    return regexes.compiled(pattern)
+    if (patience := current()).brief:
+        patience.spend(regexes.work(pattern) * _UNITS_OF_AN_ELEMENT)
+    try:
+        return regexes.compiled(pattern)
+    except regexes.PatternError as wrong:
+        return str(wrong)
+
+
+def _program(pattern: str) -> regexes.Pattern:
+    """Return a pattern compiled; PatternError with Go's text when it is refused."""
+    if len(pattern) > regexes.LONGEST:
+        return regexes.compiled(pattern)  # refused at once, and nothing to be remembered
+    found = _known(pattern)
+    if isinstance(found, str):
+        raise regexes.PatternError(found)
+    return found
 
 
 def refusal(pattern: str) -> str:
@@ -30,14 +48,18 @@ def searcher(pattern: str) -> Callable[[str], bool]:
     """Return a function that tells whether the pattern matches anywhere in a text.
 
     The pattern is compiled at the first call and kept in a bounded cache. A pattern that is refused matches nothing.
+    The function raises TooLong before it searches longer than there is time.
     """
 
     def search(text: str) -> bool:
         raw = text.encode("utf-8", "replace")
         try:
-            match = _program(pattern)
+            match, instructions = _program(pattern)
         except regexes.PatternError:
             return False
-        return match(raw, 0, len(raw))[0] != _NOWHERE
+        size = len(raw)
+        if size * instructions > _FEW_STEPS and (patience := current()).brief:
+            patience.spend(size * instructions // _STEPS_OF_A_UNIT)
+        return match(raw, 0, size)[0] != _NOWHERE
 
     return search

@@ -17,7 +17,7 @@ from apiext.meta import fields
 from apiext.meta.fields import FieldError, child, has_room, invalid, item
 from apiext.schema.cel_types import ROOT_NAME, Types, is_shown, with_metadata
 from apiext.schema.field_paths import PathError, follow
-from apiext.schema.patience import COMPILING, VISITING, Patience, current
+from apiext.schema.patience import VISITING, Patience, compiling, current, grow
 from apiext.schema.ratchet import Link, keys_of
 from apiext.schema.structural import Rule, Structural, anywhere
 from apiext.schema.timing import compilations, evaluations
@@ -165,6 +165,9 @@ def scope_of(root: Structural, *, resource: bool = True) -> Scope | None:
     return Scope(root, root=resource) if has_rules(root) else None
 
 
+_TOO_LARGE = f"expression size exceeds limit: macros repeat more than {limits.MAX_RULE_COPIES} nodes in all rules"
+
+
 class _Compiler:
     """Compiles the rules of one place; environments are made once each."""
 
@@ -178,7 +181,8 @@ class _Compiler:
         return [self._rule(rule) for rule in self.scope.node.rules]
 
     def _compile(self, text: str, optional: bool, result: Type) -> Program | Rejected:
-        current().spend(COMPILING)
+        if self.scope.types.copied > limits.MAX_RULE_COPIES:
+            return Rejected("compilation", _TOO_LARGE)
         key = (self.version(text), optional)
         environment = self.environments.get(key)
         if environment is None:
@@ -188,10 +192,15 @@ class _Compiler:
                 version=key[0],
             )
             self.environments[key] = environment
-        found = environment.compile(text, result)
+        current().spend(compiling(text))
+        found = environment.compile(text, result, self._grow)
         if isinstance(found, Rejected):
             return Rejected(found.stage, self._shown(found.text), found.checked)
         return found
+
+    def _grow(self, nodes: int) -> None:
+        self.scope.types.copied += nodes
+        grow(nodes)
 
     def _shown(self, text: str) -> str:
         """Return a text with types named from this place on, as upstream compiles each place by itself."""

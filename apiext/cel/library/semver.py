@@ -2,6 +2,7 @@
 
 import re
 
+from apiext.cel.effort import take_time
 from apiext.cel.overloads import Library, row
 from apiext.cel.quotes import go_quote
 from apiext.cel.types import SEMVER
@@ -102,6 +103,7 @@ def parse(text: str) -> Version | Fault:
 
 
 def _parse(text: str, tolerant: bool = False) -> Version | Fault:
+    take_time(len(text))
     if not tolerant:
         return parse(text)
     parts = text.removeprefix("v").split(".", 2)

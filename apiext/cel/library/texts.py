@@ -1,6 +1,6 @@
 """Functions on texts (upstream: ext strings, version 2)."""
 
-from apiext.cel.effort import spend, spend_text
+from apiext.cel.effort import spend, spend_text, take_time
 from apiext.cel.formatting import format_text
 from apiext.cel.go_values import show
 from apiext.cel.overloads import Library, row
@@ -91,8 +91,14 @@ def _join(texts: Value, separator: str = "") -> Value:
     return separator.join(parts)
 
 
+def _translated(text: str, letters: dict[int, int]) -> str:
+    take_time(len(text) // 4)
+    return text.translate(letters)
+
+
 def _quote(text: str) -> Value:
     spend_text(len(text))
+    take_time(len(text) // 2)
     return '"' + "".join(_QUOTED.get(char, char) for char in text) + '"'
 
 
@@ -108,7 +114,7 @@ LIBRARY = Library(
             "'hello'.lastIndexOf('l') == 3"),
         row("lastIndexOf", "string_last_index_of_string_int", ".string, string, int -> int", _last_index_of,
             "'hello'.lastIndexOf('l', 2) == 2"),
-        row("lowerAscii", "string_lower_ascii", ".string -> string", lambda text: text.translate(_UPPER),
+        row("lowerAscii", "string_lower_ascii", ".string -> string", lambda text: _translated(text, _UPPER),
             "'TacoÀ'.lowerAscii() == 'tacoÀ'"),
         row("replace", "string_replace_string_string", ".string, string, string -> string", _replace,
             "'aaa'.replace('a', 'b') == 'bbb'"),
@@ -123,7 +129,7 @@ LIBRARY = Library(
         row("substring", "string_substring_int_int", ".string, int, int -> string", _substring,
             "'tacocat'.substring(0, 4) == 'taco'"),
         row("trim", "string_trim", ".string -> string", lambda text: text.strip(_SPACE), "'  a\\t'.trim() == 'a'"),
-        row("upperAscii", "string_upper_ascii", ".string -> string", lambda text: text.translate(_LOWER),
+        row("upperAscii", "string_upper_ascii", ".string -> string", lambda text: _translated(text, _LOWER),
             "'tacoé'.upperAscii() == 'TACOé'"),
         row("format", "string_format", ".string, list(dyn) -> string", format_text,
             "'%s=%d'.format(['a', 1]) == 'a=1'", "'%.2f'.format([1.5]) == '1.50'"),

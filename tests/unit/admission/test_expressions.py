@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -11,9 +13,11 @@ from hypothesis import strategies as st
 from apiext.admission.expressions import Budget, OutOfBudget, evaluate
 from apiext.catalog.admission_cel import compiled, environment
 from apiext.cel.dynamic import dynamic
-from apiext.cel.environment import Program
+from apiext.cel.environment import Evaluation, Program
+from apiext.cel.evaluation import Limit
 from apiext.cel.library.authorization import Question, authorizer, resource_check
-from apiext.cel.values import equal, size
+from apiext.cel.library.named_formats import FORMATS
+from apiext.cel.values import Fault, equal, size
 from tests.support.waiting import prompt
 
 SCALARS = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.text()
@@ -163,3 +167,73 @@ async def test_long_work_leaves_the_loop() -> None:
             longest = max(longest, loop.time() - began)
     assert done.result().value is True
     prompt(longest, 0.2)
+
+
+LARGE = {
+    "object.matches('(?:.{0,10}a.{0,10}b){0,40}c$')": "ab" * 1000,
+    "object.find('(?:.{0,10}a.{0,10}b){0,40}c$') != ''": "ab" * 1000,
+    "object.findAll('(?:.{0,10}a.{0,10}b){0,40}c$') != []": "ab" * 1000,
+    "isURL(object) && object == ''": "http://" + "a" * 10_000,
+    "url(object).getHost() == ''": "http://" + "a" * 10_000,
+    "isSemver(object) && object == ''": "1.2.3-" + "1." * 5_000 + "1",
+    "semver(object, true).major() == 2": "1.2.3-" + "1." * 5_000 + "1",
+    "duration(object) == duration('0')": "1s" * 5_000,
+    "object.lowerAscii() == ''": "A" * 10_000,
+    "object.upperAscii() == ''": "a" * 10_000,
+    "strings.quote(object) == ''": "a" * 10_000,
+}
+
+
+class Watched:
+    """A program that notes for each evaluation whether it was on the loop."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.on_loop: list[bool] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.program, name)
+
+    def evaluate(self, known: Mapping[str, Any], limit: Limit) -> Evaluation:
+        self.on_loop.append(threading.current_thread() is threading.main_thread())
+        return self.program.evaluate(known, limit)
+
+    def interpret(self, known: Mapping[str, Any], limit: Limit) -> Evaluation:
+        self.on_loop.append(threading.current_thread() is threading.main_thread())
+        return self.program.interpret(known, limit)
+
+
+@pytest.mark.parametrize("fault", [False, True], ids=["generated", "interpreted"])
+@pytest.mark.parametrize("text", LARGE)
+async def test_long_calls_leave_the_loop_before_they_begin(text: str, fault: bool) -> None:
+    watched: Any = Watched(program(text))
+    known = {"variables.x": Fault("no such key: x")} if fault else {}
+    found = await evaluate(watched, {"object": "a", **known}, Budget(10_000_000))
+    assert watched.on_loop == [True] or fault, "a short text stays"
+    watched.on_loop.clear()
+    found = await evaluate(watched, {"object": LARGE[text], **known}, Budget(10_000_000))
+    assert (found.error, found.value) == (None, False)
+    assert watched.on_loop == [True, False]
+
+
+async def test_formats_leave_the_loop_before_they_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, on_loop = FORMATS["dns1123Subdomain"], list[bool]()
+
+    def test(text: str, test: Callable[[str], list[str]] = found.test) -> list[str]:
+        on_loop.append(threading.current_thread() is threading.main_thread())
+        return test(text)
+
+    monkeypatch.setattr(found, "test", test)
+    made = await evaluate(
+        program("!format.dns1123Subdomain().validate(object).hasValue()"),
+        {"object": "a." * 50_000 + "a"},
+        Budget(10_000_000),
+    )
+    assert (made.error, made.value, on_loop) == (None, False, [False])
+
+
+async def test_code_that_is_long_is_not_written_on_the_loop() -> None:
+    watched: Any = Watched(program("object == 'a'" + " || object == 'b'" * 200))
+    for _ in range(2):
+        assert (await evaluate(watched, {"object": "a"}, Budget(10_000_000))).value is True
+    assert watched.on_loop == [False, True]

@@ -48,6 +48,28 @@ def test_deep_or_long_expressions_are_refused(text: str, error: str) -> None:
     assert refused(text).startswith(error)
 
 
+def chain(link: str, count: int) -> str:
+    """Return an expression that doubles with each link."""
+    first, last = ("optional.of(1)", "hasValue()") if "opt" in link else ("[[]]", "size() == 1")
+    return f"{first}{link * count}.{last}"
+
+
+@pytest.mark.parametrize(
+    ("link", "most", "error"),
+    [
+        (".optMap(x, x + 1)", 10, "macros repeat more than 20000 nodes"),
+        (".optFlatMap(x, optional.of(x))", 10, "macros repeat more than 20000 nodes"),
+        (".map(a, {a: a})", 12, "a type names more than 20000 others"),
+    ],
+)
+def test_what_grows_as_it_is_compiled_is_refused(link: str, most: int, error: str) -> None:
+    for text in (chain(link, most + 1), chain(link, 30), "(" + chain(link, 30)):
+        wanted = "Syntax error" if error.startswith("a type") and text[0] == "(" else f"size exceeds limit: {error}"
+        assert wanted in refused(text)
+    assert compiled(chain(link, most - 3)).evaluate({}).value is True
+    assert isinstance(ENV.compile(chain(link, most)), Program)
+
+
 def test_a_hundred_faults_are_told() -> None:
     assert refused("[" + "x, " * 101 + "x] == []").endswith("\n2 more errors were truncated")
 

@@ -10,10 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apiext.catalog.admission_cel import compiled, environment
+from apiext.cel.environment import Program
 from apiext.schema.definitions import definition_errors
 from apiext.schema.forms import Forms
 from apiext.schema.options import STRICT
 from apiext.schema.parse import parse
+from apiext.schema.patience import Patience, TooLong, briefly
 from apiext.schema.rules_check import Check
 from apiext.schema.rules_of_structure import unsupported
 from apiext.schema.traverse import subschemas
@@ -124,3 +127,37 @@ def test_long_paths_of_what_is_right_are_not_kept() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 50 * 1024 * 1024
+
+
+GROWING = "optional.of(1)" + ".optMap(x, x + 1)" * 7 + ".hasValue()"
+
+
+def test_what_macros_repeat_is_bounded_for_all_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("apiext.limits.MAX_RULE_COPIES", 2_000)
+    told = _texts({"type": "object", _RULE: [{"rule": GROWING}] * 4})
+    text = "compilation failed: expression size exceeds limit: macros repeat more than 100000 nodes in all rules"
+    assert [error.partition(": ")[0] for error in told] == [f"S.{_RULE}[{index}].rule" for index in (2, 3)]
+    assert all(error.endswith(text) for error in told), told
+
+
+@pytest.mark.parametrize("rule", [GROWING, " && ".join(["self == self"] * 20)], ids=["repeated", "long"])
+def test_what_takes_long_to_compile_is_no_brief_work(rule: str) -> None:
+    def told(rule: str) -> list[str]:
+        return _texts({"type": "object", _RULE: [{"rule": rule}]})
+
+    assert briefly(told, "self == self") == []
+    with pytest.raises(TooLong):
+        briefly(told, rule)
+    with pytest.raises(TooLong):
+        briefly(compiled, rule.replace("self", "object"), environment())
+    assert told(rule) == []
+
+
+def test_what_takes_long_to_be_made_code_is_no_brief_work() -> None:
+    program = compiled(GROWING, environment())
+    assert isinstance(program, Program)
+    with pytest.raises(TooLong):
+        Patience(brief=True).evaluate(program, {})
+    assert not program.generated
+    assert Patience().evaluate(program, {}).value is True
+    assert program.generated

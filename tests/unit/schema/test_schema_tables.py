@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from apiext.cel import regexes
 from apiext.documents.document import clone
 from apiext.schema import field_paths, formats, patterns
 from apiext.schema.compile import compile_schema
 from apiext.schema.definitions import definition_errors, format_warnings, ratchets
 from apiext.schema.options import Options, has_defaults, has_extensions
 from apiext.schema.parse import parse
+from apiext.schema.patience import TooLong, briefly
 from tests.support.cases import Case, case_name, load
 
 
@@ -134,11 +137,34 @@ def test_patterns(case: Case) -> None:
     assert patterns.refusal(case.pattern) == expected
 
 
-@pytest.mark.parametrize("part", ["[[:a", r"\pL"])
-def test_patterns_that_would_take_seconds_or_gigabytes(part: str) -> None:
+@pytest.mark.parametrize("pattern", ["[[:a" * 60_000, r"\pL" * 60_000, "a?" * 10_000, "a{0,1000}" * 6])
+def test_patterns_that_would_take_seconds_or_gigabytes(pattern: str) -> None:
     began = time.process_time()
-    assert patterns.refusal(part * 60_000) == "error parsing regexp: expression too large"
+    assert patterns.refusal(pattern) == "error parsing regexp: expression too large"
     assert time.process_time() - began < 1
+
+
+@pytest.mark.parametrize("pattern", ["a?" * 3_000, "a{0,900}" * 5, "(" + "a" * 9_000])
+def test_large_patterns_are_compiled_once_and_where_nobody_waits(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+
+    def compiled(pattern: str, really: Callable[[str], Any] = regexes.compiled) -> Any:
+        made.append(pattern)
+        return really(pattern)
+
+    monkeypatch.setattr(regexes, "compiled", compiled)
+    with pytest.raises(TooLong):
+        briefly(patterns.refusal, pattern)
+    assert made == []
+    told = [patterns.refusal(pattern) for _ in range(2)]
+    for _ in range(2):
+        try:
+            regexes.program(pattern)
+        except regexes.PatternError as wrong:
+            told.append(str(wrong))
+    assert made == [pattern] * 2, "by schemas and by expressions"
+    assert briefly(patterns.refusal, pattern) == told[0]
+    assert told == [told[0]] * (4 if told[0] else 2)
 
 
 @pytest.mark.rows("CEL-018", "CRD-034", "SCH-013")

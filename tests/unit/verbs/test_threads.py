@@ -25,12 +25,18 @@ pytestmark = pytest.mark.rows("CEL-011")
 NUMBERS = {"type": "array", "items": {"type": "integer"}}
 PAIRS = "self.all(a, self.all(b, a + b >= 0))"
 TRIPLES = "self.all(a, self.all(b, self.all(c, a + b + c >= 0)))"
+SLOW = "(?:.{0,10}a.{0,10}b){0,40}c$"  # too large for an automaton: 15 us for each character
+RULE_OF_SLOW = {"x-kubernetes-validations": [{"rule": f"self.matches('{SLOW}')"}]}
 UNKNOWN = "self.all(a, self.all(b, a >= 0 || b / 0 == 1))"
 
 
 def a_call(rule: str, deadline: float = 0.0) -> Call:
     """Return a call of a resource whose spec is a list of integers under a rule."""
-    spec = {**NUMBERS, "x-kubernetes-validations": [{"rule": rule}]}
+    return a_call_of({**NUMBERS, "x-kubernetes-validations": [{"rule": rule}]}, deadline)
+
+
+def a_call_of(spec: Document, deadline: float = 0.0) -> Call:
+    """Return a call of a resource whose spec has a schema."""
     resource = compile_definition(
         definition("example.com", schema={"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}})
     )
@@ -99,6 +105,31 @@ def test_interpreted_rules_leave_earlier() -> None:
         errors, where = await judged(call, [*[1] * 43, -1])
         assert errors == ['spec: Invalid value: "array": division by zero evaluating rule: ' + UNKNOWN]
         assert where == [True, False], "a fault is looked for step by step"
+
+    run(work)
+
+
+@pytest.mark.rows("STR-010")
+@pytest.mark.parametrize("schema", [{"pattern": SLOW}, RULE_OF_SLOW], ids=["pattern", "rule"])
+def test_patterns_over_the_budget_of_the_loop_are_searched_in_a_thread(schema: Document) -> None:
+    async def work() -> None:
+        call = a_call_of({"type": "string", **schema})
+
+        def told(text: str, seen: list[int]) -> list[str]:
+            seen.append(threading.get_ident())
+            served, document = call.served, {"spec": text}
+            return [str(error) for error in [*served.validate(document, None), *served.rules(document, None, [])[0]]]
+
+        async def searched(text: str) -> tuple[bool, list[bool]]:
+            seen: list[int] = []
+            call.size = len(text)
+            errors = await threads.run(call, told, text, seen)
+            return bool(errors), [ident == threading.get_ident() for ident in seen]
+
+        await searched("abc")
+        assert await searched("abc") == (False, [True])
+        assert await searched("ab" * 1000) == (True, [True, False])
+        assert await searched("ab" * 1000 + "c" * 3) == (False, [False]), "known to be long"
 
     run(work)
 

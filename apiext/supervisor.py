@@ -24,6 +24,7 @@ from apiext.etcd.binaries import NoBinary
 from apiext.etcd.channel import jittered
 from apiext.etcd.datadir import DirectoryInUse
 from apiext.etcd.server import EtcdServer, ServerError
+from apiext.sockets import everywhere, is_unspecified
 
 log = logging.getLogger(__name__)
 
@@ -292,18 +293,27 @@ def reserved(config: Config) -> Iterator[int]:
     supervisors would not notice each other before their workers listen, hence the name that only one of them can have.
     """
     with contextlib.ExitStack() as stack:
-        port = config.port
         try:
-            found = socket.getaddrinfo(config.bind_address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-            for family, kind, protocol, _, address in dict.fromkeys(found):
-                held = stack.enter_context(socket.socket(family, kind, protocol))
-                held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                if family == socket.AF_INET6:
-                    held.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                held.bind((address[0], port, *address[2:]))
-                port = held.getsockname()[1]
+            if is_unspecified(config.bind_address):
+                port = stack.enter_context(everywhere(config.port)).getsockname()[1]
+                host = "::"
+            else:
+                port, host = _held(stack, config.bind_address, config.port), config.bind_address
             name = stack.enter_context(socket.socket(socket.AF_UNIX))
-            name.bind(f"\0apiext {config.bind_address}:{port}")
+            name.bind(f"\0apiext {host}:{port}")
         except OSError as error:
             raise launch.refused(config, error) from error
         yield port
+
+
+def _held(stack: contextlib.ExitStack, host: str, port: int) -> int:
+    """Bind sockets at all addresses of a name, all at one port, which is returned."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    for family, kind, protocol, _, address in dict.fromkeys(found):
+        held = stack.enter_context(socket.socket(family, kind, protocol))
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            held.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        held.bind((address[0], port, *address[2:]))
+        port = held.getsockname()[1]
+    return port

@@ -32,6 +32,7 @@ from apiext.http.turns import Request, Turns
 from apiext.http.websocket import WebSocketSink
 from apiext.meta import status
 from apiext.meta.status import StatusError
+from apiext.sockets import shown
 from apiext.turn import Turn
 
 if TYPE_CHECKING:
@@ -396,7 +397,7 @@ class ApiHandler(Turns):
         """Return the request target as it was sent, and the address of the client, empty when it has none."""
         request, transport = self._request, self.transport
         peer = transport.get_extra_info("peername") if transport is not None else None
-        return request.message.path if request is not None else "", str(peer[0]) if isinstance(peer, tuple) else ""
+        return request.message.path if request is not None else "", shown(peer[0]) if isinstance(peer, tuple) else ""
 
     def open_stream(self, head: bytes, columns: bytes, kind: type[WatchSink] = WatchSink) -> WatchSink:
         """Return the sink of a watch on this connection, with buffers that notice a slow client early (http.md 4.4)."""

@@ -33,6 +33,7 @@ from apiext.http.plain import Telling
 from apiext.http.renewal import Renewal
 from apiext.http.resources import Resources
 from apiext.http.routes import Routes
+from apiext.sockets import everywhere, is_unspecified
 from apiext.telemetry import Telemetry
 from apiext.trust import as_go, load_pair
 
@@ -158,8 +159,8 @@ class HttpServer:
     @property
     def url(self) -> str:
         """Where clients find the server."""
-        host = self.settings.host
-        shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
+        host = "127.0.0.1" if is_unspecified(self.settings.host) else self.settings.host
+        shown = f"[{host}]" if ":" in host else host
         return f"{'https' if self.settings.tls else 'http'}://{shown}:{self.port}"
 
     @property
@@ -184,13 +185,18 @@ class HttpServer:
             max_field_size=limits.MAX_LINE,
         )
         settings = self.settings
+        place: dict[str, Any] = {
+            "host": settings.host,
+            "port": settings.port,
+            "reuse_port": settings.reuse_port or None,
+        }
+        if is_unspecified(settings.host):
+            place = {"sock": everywhere(settings.port, reuse_port=settings.reuse_port)}
         self._server = await loop.create_server(
             self._listener,
-            settings.host,
-            settings.port,
+            **place,
             ssl=settings.tls,
             backlog=limits.BACKLOG,
-            reuse_port=settings.reuse_port or None,
             ssl_handshake_timeout=limits.HANDSHAKE if settings.tls else None,
         )
         self.port = self._server.sockets[0].getsockname()[1]

@@ -27,6 +27,31 @@ def everywhere(port: int, *, reuse_port: bool = False) -> socket.socket:
     return _bound(socket.AF_INET, "0.0.0.0", port, reuse_port)
 
 
+def hold(stack: contextlib.ExitStack, host: str, port: int) -> int:
+    """Bind sockets at all addresses of a name, all at one port, which is returned; raises OSError."""
+    if is_unspecified(host):
+        return int(stack.enter_context(everywhere(port)).getsockname()[1])
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    for family, kind, protocol, _, address in dict.fromkeys(found):
+        held = stack.enter_context(socket.socket(family, kind, protocol))
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            held.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        held.bind((address[0], port, *address[2:]))
+        port = held.getsockname()[1]
+    return port
+
+
+def is_taken(host: str, port: int) -> bool:
+    """Tell whether somebody listens where a server of this name and port would."""
+    try:
+        with contextlib.ExitStack() as stack:
+            hold(stack, host, port)
+    except OSError as error:
+        return error.errno == errno.EADDRINUSE
+    return False
+
+
 def shown(address: str) -> str:
     """Return a client's address as it is told: one of IPv4 is no other because it came by such a socket."""
     return address.removeprefix(_MAPPED) if "." in address else address

@@ -24,7 +24,7 @@ from apiext.etcd.binaries import NoBinary
 from apiext.etcd.channel import jittered
 from apiext.etcd.datadir import DirectoryInUse
 from apiext.etcd.server import EtcdServer, ServerError
-from apiext.sockets import everywhere, is_unspecified
+from apiext.sockets import hold, is_unspecified
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +74,7 @@ class Supervisor:
             port = await self._port(stack)
             child = await self._etcd(stack)
             endpoints = tuple(child.endpoints) if child is not None else endpoints
+            launch.forget_earlier(config)  # the directory is ours now
             if not self._stop.is_set():
                 await self._work(port, child)
         if not self._serving and not self._code:
@@ -142,6 +143,7 @@ class Supervisor:
     async def _finish(self, keepers: Sequence["asyncio.Task[None]"]) -> None:
         """Have all workers end in order, those that do not within their time at once."""
         launch.tell_init("STOPPING=1")
+        launch.retract(self._config)
         for slot in self._slots:
             slot.end(signal.SIGTERM)
         given = self._config.shutdown_delay + self._config.request_timeout
@@ -295,26 +297,10 @@ def reserved(config: Config) -> Iterator[int]:
     """
     with contextlib.ExitStack() as stack:
         try:
-            if is_unspecified(config.bind_address):
-                port = stack.enter_context(everywhere(config.port)).getsockname()[1]
-                host = "::"
-            else:
-                port, host = _held(stack, config.bind_address, config.port), config.bind_address
+            port = hold(stack, config.bind_address, config.port)
+            host = "::" if is_unspecified(config.bind_address) else config.bind_address
             name = stack.enter_context(socket.socket(socket.AF_UNIX))
             name.bind(f"\0apiext {host}:{port}")
         except OSError as error:
             raise launch.refused(config, error) from error
         yield port
-
-
-def _held(stack: contextlib.ExitStack, host: str, port: int) -> int:
-    """Bind sockets at all addresses of a name, all at one port, which is returned."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    for family, kind, protocol, _, address in dict.fromkeys(found):
-        held = stack.enter_context(socket.socket(family, kind, protocol))
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            held.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        held.bind((address[0], port, *address[2:]))
-        port = held.getsockname()[1]
-    return port

@@ -251,9 +251,9 @@ def retract(config: Config) -> None:
     """Remove the ready file of this server, which ends; who starts next must not be taken for ready."""
     path = Path(config.ready_file)
     if config.ready_file and not is_stream(path):
-        with contextlib.suppress(OSError):
-            path = _meant(path)
-            if _told(path).get("pid") == os.getpid():
+        path = _meant(path)
+        if _told(path).get("pid") == os.getpid():
+            with contextlib.suppress(OSError):
                 path.unlink()
 
 
@@ -272,7 +272,7 @@ def _told(path: Path) -> Mapping[str, Any]:
     """Return what is in a ready file, nothing for what is none."""
     try:
         found = json.loads(path.read_bytes())
-    except (FileNotFoundError, ValueError):
+    except (OSError, ValueError):  # who removes it says what is wrong with the place
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -285,7 +285,6 @@ class Application:
             self._tell(config, ready)
             launch.keep_true(config, ready, self._child)
             await self._stop.wait()
-            launch.tell_init("STOPPING=1")
             launch.retract(config)
             collecting.cancel()
             lasting.cancel()

@@ -248,7 +248,8 @@ def forget_earlier(config: Config) -> None:
 
 
 def retract(config: Config) -> None:
-    """Remove the ready file of this server, which ends; who starts next must not be taken for ready."""
+    """Say that this server ends, and remove its ready file: who starts next must not be taken for ready."""
+    tell_init("STOPPING=1")
     path = Path(config.ready_file)
     if config.ready_file and not is_stream(path):
         path = _meant(path)

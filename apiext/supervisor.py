@@ -142,7 +142,6 @@ class Supervisor:
 
     async def _finish(self, keepers: Sequence["asyncio.Task[None]"]) -> None:
         """Have all workers end in order, those that do not within their time at once."""
-        launch.tell_init("STOPPING=1")
         launch.retract(self._config)
         for slot in self._slots:
             slot.end(signal.SIGTERM)

@@ -149,6 +149,7 @@ class Application:
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(limits.THREADS, "work"))
         async with contextlib.AsyncExitStack() as stack:
             endpoints = await self._etcd_endpoints(stack)
+            launch.forget_earlier(self._config)  # the directory is ours now
             etcd = await self._connect(endpoints)
             stack.push_async_callback(etcd.close)
             starting = self._starting = asyncio.timeout(0 if self._stop.is_set() else None)
@@ -284,7 +285,7 @@ class Application:
             self._tell(config, ready)
             launch.keep_true(config, ready, self._child)
             await self._stop.wait()
-            launch.tell_init("STOPPING=1")
+            launch.retract(config)
             collecting.cancel()
             lasting.cancel()
             await server.wait_closed()

@@ -197,7 +197,7 @@ def _whence(text: str, given: Mapping[str, Setting], environment: Mapping[str, s
 def settings(arguments: Sequence[str], environment: Mapping[str, str], warn: Warn) -> dict[str, Setting]:
     """Return the flags that were given anywhere: typed ones first, then the environment, then the file."""
     parser = serve_parser()
-    known, extra = parser.parse_known_args(list(arguments))
+    known, extra = parser.parse_known_args(_joined(arguments))
     _accept_foreign(parser, extra, warn)
     given: dict[str, Setting] = {}
     for flag in FLAGS:
@@ -211,6 +211,21 @@ def settings(arguments: Sequence[str], environment: Mapping[str, str], warn: War
     for name, value in config_file.read(path, names, switches).items() if path else ():
         given.setdefault(name, Setting(value, path))
     return given
+
+
+def _joined(arguments: Sequence[str]) -> list[str]:
+    """Return what is typed with ``=`` before values that argparse would take for flags: Go takes the next word."""
+    takes = {"--config", *(option for flag in FLAGS if not flag.switch for option in flag.options)}
+    words, joined = iter(arguments), list[str]()
+    for word in words:
+        value = next(words, None) if word in takes else None
+        if value is None:
+            joined.append(word)
+        elif value.startswith("-"):
+            joined.append(f"{word}={value}")
+        else:
+            joined += [word, value]
+    return joined
 
 
 def shown(arguments: Sequence[str], environment: Mapping[str, str], warn: Warn) -> str:

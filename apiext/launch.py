@@ -18,12 +18,15 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from apiext import cli, limits
+from apiext import cli, limits, sockets
 from apiext.config import ALWAYS_ALLOW, Config, ConfigError
+from apiext.etcd import datadir
 from apiext.etcd.server import EtcdServer
 from apiext.streams import is_stream, write_stream
 
 log = logging.getLogger(__name__)
+
+_LAST_PID = 2**22  # Linux has no higher ones
 
 Exits = Sequence[tuple[type[BaseException], int]]
 """Kinds of failures, and the exit code of each (command-line.md)."""
@@ -225,13 +228,54 @@ def tell_init(text: str, environment: Mapping[str, str] = os.environ) -> None:
 
 
 def prepare(config: Config) -> None:
-    """Make the data directory, and remove the ready file of an earlier server: it names what is not there."""
+    """Make the data directory, and remove the ready file of an earlier server."""
     with file_of("data-dir", config.data_dir):
         config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    forget_earlier(config)
+
+
+def forget_earlier(config: Config) -> None:
+    """Remove the ready file of an earlier server: it names what is not there.
+
+    One that runs and has our directory or port keeps it, since this start fails; who gets them all the same asks again.
+    """
     path = Path(config.ready_file)
     if config.ready_file and not is_stream(path):
         with file_of("ready-file", path):
-            _meant(path).unlink(missing_ok=True)
+            path = _meant(path)
+            if not _keeps_us_out(config, _told(path)):
+                path.unlink(missing_ok=True)
+
+
+def retract(config: Config) -> None:
+    """Say that this server ends, and remove its ready file: who starts next must not be taken for ready."""
+    tell_init("STOPPING=1")
+    path = Path(config.ready_file)
+    if config.ready_file and not is_stream(path):
+        path = _meant(path)
+        if _told(path).get("pid") == os.getpid():
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def _keeps_us_out(config: Config, told: Mapping[str, Any]) -> bool:
+    """Tell whether a ready file is that of another server which runs where this one is to."""
+    pid = told.get("pid")
+    if type(pid) is not int or not 0 < pid <= _LAST_PID or pid == os.getpid() or not datadir.is_running(pid):
+        return False
+    if not config.etcd.servers and datadir.DataDir(config.data_dir / "etcd").holder() == pid:
+        return True
+    there = str(told.get("url")).endswith(f":{config.port}")  # no other has 0 there
+    return there and sockets.is_taken(config.bind_address, config.port)  # pids are used again, also by strangers
+
+
+def _told(path: Path) -> Mapping[str, Any]:
+    """Return what is in a ready file, nothing for what is none."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):  # who removes it says what is wrong with the place
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _meant(path: Path) -> Path:

@@ -24,6 +24,7 @@ from apiext.etcd.binaries import NoBinary
 from apiext.etcd.channel import jittered
 from apiext.etcd.datadir import DirectoryInUse
 from apiext.etcd.server import EtcdServer, ServerError
+from apiext.sockets import hold, is_unspecified
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +74,7 @@ class Supervisor:
             port = await self._port(stack)
             child = await self._etcd(stack)
             endpoints = tuple(child.endpoints) if child is not None else endpoints
+            launch.forget_earlier(config)  # the directory is ours now
             if not self._stop.is_set():
                 await self._work(port, child)
         if not self._serving and not self._code:
@@ -140,10 +142,11 @@ class Supervisor:
 
     async def _finish(self, keepers: Sequence["asyncio.Task[None]"]) -> None:
         """Have all workers end in order, those that do not within their time at once."""
-        launch.tell_init("STOPPING=1")
+        launch.retract(self._config)
         for slot in self._slots:
             slot.end(signal.SIGTERM)
-        _, late = await asyncio.wait(keepers, timeout=self._config.shutdown_delay + limits.WORKER_STOP)
+        given = self._config.shutdown_delay + self._config.request_timeout
+        _, late = await asyncio.wait(keepers, timeout=given + limits.WORKER_STOP)
         if late:
             log.error("%d workers did not end in time; they are killed", len(late))
         for slot in self._slots:
@@ -292,18 +295,11 @@ def reserved(config: Config) -> Iterator[int]:
     supervisors would not notice each other before their workers listen, hence the name that only one of them can have.
     """
     with contextlib.ExitStack() as stack:
-        port = config.port
         try:
-            found = socket.getaddrinfo(config.bind_address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-            for family, kind, protocol, _, address in dict.fromkeys(found):
-                held = stack.enter_context(socket.socket(family, kind, protocol))
-                held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                if family == socket.AF_INET6:
-                    held.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                held.bind((address[0], port, *address[2:]))
-                port = held.getsockname()[1]
+            port = hold(stack, config.bind_address, config.port)
+            host = "::" if is_unspecified(config.bind_address) else config.bind_address
             name = stack.enter_context(socket.socket(socket.AF_UNIX))
-            name.bind(f"\0apiext {config.bind_address}:{port}")
+            name.bind(f"\0apiext {host}:{port}")
         except OSError as error:
             raise launch.refused(config, error) from error
         yield port

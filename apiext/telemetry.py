@@ -12,6 +12,9 @@ Labels = tuple[str, ...]
 Gone = Callable[[str, str], bool]
 """Tells of a group and a resource whether what was counted of them may be forgotten."""
 
+Lasting = Callable[[], Callable[[Labels], bool]]
+"""Returns what tells of label sets, as things are now, whether what they name is there."""
+
 STRETCH = 1_000  # label sets looked at between two turns of the loop
 
 REQUEST_SECONDS = (
@@ -85,10 +88,37 @@ class Distribution:
         return sum(self.buckets)
 
 
-class Family:
+class _Forgetful:
+    """Numbers by their label sets; those go that name what is gone.
+
+    ``lasting``, where there is one, tells what is there in place of groups and resources: two looks in a row must miss
+    it, as somebody may not have read the numbers yet.
+    """
+
+    labels: Labels
+    _slots: dict[Labels, Any]
+
+    def __init__(self) -> None:
+        self.lasting: Lasting | None = None
+        self._missed: set[Labels] = set()
+
+    def forget(self, gone: Gone) -> Iterator[None]:
+        """Drop the numbers of what is gone; yields now and then."""
+        return _forget(self._slots, self.labels, gone) if self.lasting is None else self._look(self.lasting())
+
+    def _look(self, is_there: Callable[[Labels], bool]) -> Iterator[None]:
+        missed = {values for values in self._slots if not is_there(values)}
+        for values in missed & self._missed:
+            del self._slots[values]
+        self._missed = missed
+        yield
+
+
+class Family(_Forgetful):
     """A counter or gauge with labels; ``slot`` finds or makes the number of one label set."""
 
     def __init__(self, name: str, kind: str, text: str, labels: Sequence[str] = ()) -> None:
+        super().__init__()
         self.name = name
         self.kind = kind
         self.text = text
@@ -106,22 +136,19 @@ class Family:
         """Forget all label sets (gauges that are computed anew at each scrape)."""
         self._slots.clear()
 
-    def forget(self, gone: Gone) -> Iterator[None]:
-        """Drop the numbers of resources that are gone; yields now and then."""
-        return _forget(self._slots, self.labels, gone)
-
     def lines(self) -> Iterable[str]:
         """Return the sample lines."""
         for values, slot in sorted(self._slots.items()):
             yield f"{self.name}{_labels(self.labels, values)} {_number(slot.value)}"
 
 
-class HistogramFamily:
+class HistogramFamily(_Forgetful):
     """A histogram with labels; ``slot`` finds or makes the distribution of one label set."""
 
     kind = "histogram"
 
     def __init__(self, name: str, text: str, labels: Sequence[str], bounds: Sequence[float]) -> None:
+        super().__init__()
         self.name = name
         self.text = text
         self.labels = tuple(labels)
@@ -143,10 +170,6 @@ class HistogramFamily:
         """Count one value under these label values."""
         (self._slots.get(labels) or self.slot(*labels)).observe(value)
 
-    def forget(self, gone: Gone) -> Iterator[None]:
-        """Drop the distributions of resources that are gone; yields now and then."""
-        return _forget(self._slots, self.labels, gone)
-
     def lines(self) -> Iterable[str]:
         """Return the sample lines: cumulative buckets, sum and count."""
         for values, slot in sorted(self._slots.items()):
@@ -162,8 +185,10 @@ class HistogramFamily:
 
 
 def _forget(slots: dict[Labels, Any], names: Sequence[str], gone: Gone) -> Iterator[None]:
-    """Drop the label sets that name a resource that is gone, by group and resource or by its definition."""
+    """Drop the label sets that name a resource that is gone, by group and resource or by its definition's name."""
     definition = next((names.index(name) for name in ("crd", "crd_name") if name in names), None)
+    if "resource" in names and "group" not in names:
+        definition = names.index("resource")
     if definition is None and not {"group", "resource"} <= {*names}:
         return
     group, resource = (names.index("group"), names.index("resource")) if definition is None else (0, 0)

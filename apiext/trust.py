@@ -4,7 +4,12 @@ import contextlib
 import os
 import ssl
 import tempfile
+import warnings
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cryptography import x509
 
 _OPEN_FILES = "/proc/self/fd"
 
@@ -17,6 +22,12 @@ def as_go(context: ssl.SSLContext) -> ssl.SSLContext:
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return context
+
+
+def subject_of(certificate: "x509.Certificate") -> "x509.Name":
+    """Return whom a certificate names, without Python's warning of names of more than 64 characters."""
+    with warnings.catch_warnings(category=UserWarning, action="ignore"):
+        return certificate.subject
 
 
 def load_pair(context: ssl.SSLContext, certificate: str, key: str | None = None) -> None:

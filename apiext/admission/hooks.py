@@ -125,6 +125,11 @@ class Live(Generic[T]):
         """Whether there is certainly nothing."""
         return not self._items and self._turn == self._seen
 
+    @property
+    def compiled(self) -> tuple[T, ...]:
+        """Everything that was there at the last write."""
+        return self._items
+
     def _changed(self, _: Change) -> None:
         self._turn += 1
 

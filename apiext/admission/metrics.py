@@ -1,8 +1,8 @@
 """Counts of admission under upstream's names (ADM-021)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from apiext.telemetry import Distribution, Family, HistogramFamily, Slot
+from apiext.telemetry import Distribution, Family, HistogramFamily
 
 _STEP_SECONDS = (0.005, 0.025, 0.1, 0.5, 1.0, 2.5)
 _WEBHOOK_SECONDS = (*_STEP_SECONDS, 10.0, 25.0)
@@ -50,10 +50,20 @@ class Metrics:
             "name", "type", "operation", "error_type", "rejection_code",
         )  # fmt: skip
         self._open = _counter("webhook_fail_open_count", "Failed admission webhooks that were ignored.", "name", "type")
-        self._calls: dict[tuple[str, str, str, int, bool], tuple[Slot, Distribution]] = {}
+        self._configured: dict[str, Callable[[], Iterable[str]]] = {}
+        for family in (self._webhooks, self._rejections, self._open, self._requests):
+            family.lasting = self._lasting
         kinds = ("name", "kind", "type", "operation")
         self._exclusions = _counter("match_condition_exclusions_total", "Hooks left out by match conditions.", *kinds)
         self._faults = _counter("match_condition_evaluation_errors_total", "Match conditions that failed.", *kinds)
+
+    def follow(self, type: str, names: Callable[[], Iterable[str]]) -> None:
+        """Have what is counted of the webhooks of a type last as long as they are configured (upstream: for ever)."""
+        self._configured[type] = names
+
+    def _lasting(self) -> Callable[[Sequence[str]], bool]:
+        there = {(name, type) for type, names in self._configured.items() for name in names()}
+        return lambda labels: (labels[0], labels[1]) in there or labels[1] not in self._configured
 
     @property
     def families(self) -> list[Family | HistogramFamily]:
@@ -78,14 +88,9 @@ class Metrics:
 
     def webhook(self, name: str, type: str, operation: str, code: int, rejected: bool, seconds: float) -> None:
         """Count one call of a webhook; ``code`` is 200, or that of its failure."""
-        key = name, type, operation, min(code, _MOST_CODE), rejected
-        found = self._calls.get(key)
-        if found is None:
-            labels, truth = (name, type, operation), _TRUTH[rejected]
-            requests = self._requests.slot(*labels, str(key[3]), truth)
-            found = self._calls[key] = requests, self._webhooks.slot(*labels, truth)
-        found[0].value += 1
-        found[1].observe(seconds)
+        truth = _TRUTH[rejected]
+        self._requests.slot(name, type, operation, str(min(code, _MOST_CODE)), truth).value += 1
+        self._webhooks.observe(seconds, name, type, operation, truth)
 
     def rejection(self, name: str, type: str, operation: str, error: str, code: int) -> None:
         """Count one write that a webhook rejected, by its answer or its failure."""

@@ -31,10 +31,12 @@ class _Webhooks:
     """A plug-in of webhooks: those that are configured."""
 
     __slots__ = ("_around", "_live")
+    type: str  # in metrics
 
     def __init__(self, live: Live[Hook], around: Surroundings) -> None:
         self._live = live
         self._around = around
+        around.metrics.follow(self.type, lambda: (hook.name for hook in live.compiled))
 
     @property
     def idle(self) -> bool:
@@ -52,6 +54,7 @@ class MutatingWebhooks(_Webhooks):
 
     __slots__ = ()
     name = "MutatingAdmissionWebhook"
+    type = "admit"
 
     async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
         """Return the object as the webhooks leave it; raises StatusError."""
@@ -201,6 +204,7 @@ class ValidatingWebhooks(_Webhooks):
 
     __slots__ = ()
     name = "ValidatingAdmissionWebhook"
+    type = "validating"
 
     async def review(self, attributes: Attributes) -> None:
         """Ask the webhooks that are meant; the first refusal in their order is raised as StatusError."""

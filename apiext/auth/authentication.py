@@ -4,7 +4,6 @@ import csv
 import hashlib
 import hmac
 import secrets
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from cryptography.x509.oid import NameOID
 from apiext.auth.bonds import BadToken
 from apiext.auth.tokens import Tokens
 from apiext.auth.user import CREDENTIAL_ID, REFUSED, SUPERUSER, User, authenticated, proven
+from apiext.trust import subject_of
 
 UID = x509.ObjectIdentifier("1.3.6.1.4.1.57683.2")
 """What a certificate's subject names a user's uid by (upstream: AllowParsingUserUIDFromCertAuth)."""
@@ -150,8 +150,7 @@ def user_of_certificate(der: bytes) -> User | None:
 
     REFUSED when its uid is no text, empty, or there are several.
     """
-    with warnings.catch_warnings(category=UserWarning, action="ignore"):  # of names of more than 64 characters
-        subject = x509.load_der_x509_certificate(der).subject
+    subject = subject_of(x509.load_der_x509_certificate(der))
     names = subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     if not names or not names[-1].value:
         return None

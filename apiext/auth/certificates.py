@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from apiext.sockets import is_unspecified
 from apiext.streams import is_stream, write_stream
 
 _CA_LIFE = timedelta(days=3650)
@@ -73,7 +74,7 @@ def serving_names(bind_address: str, extra: Sequence[str] = ()) -> list[str]:
     for name in extra:
         _general(name)
     names = [*_ALWAYS, socket.gethostname(), bind_address, *extra]
-    return [name for name in dict.fromkeys(names) if name and name not in {"0.0.0.0", "::"}]
+    return [name for name in dict.fromkeys(names) if name and not is_unspecified(name)]
 
 
 def load_authority(directory: Path, clock: Callable[[], datetime] = now) -> Authority:

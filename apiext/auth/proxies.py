@@ -14,6 +14,7 @@ from cryptography.x509.oid import NameOID
 from apiext.auth.authentication import user_of_certificate
 from apiext.auth.user import REFUSED, User, proven, readable, unescaped
 from apiext.config import ProxyConfig
+from apiext.trust import subject_of
 
 OVERLAP = (
     "--requestheader-client-ca-file and --client-ca-file contain overlapping certificates; "
@@ -63,7 +64,7 @@ class Proxies:
         names = self._config.allowed_names
         if not names:
             return True
-        found = x509.load_der_x509_certificate(certificate).subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+        found = subject_of(x509.load_der_x509_certificate(certificate)).get_attributes_for_oid(NameOID.COMMON_NAME)
         return bool(found) and found[-1].value in names
 
     def user(self, headers: Iterable[tuple[str, str]]) -> User | None:

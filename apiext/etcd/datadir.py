@@ -60,6 +60,18 @@ class DataDir:
             os.close(self._lock)
             self._lock = None
 
+    def holder(self) -> int | None:
+        """Return the process that holds the directory, None when there is none or nobody knows it."""
+        try:
+            with self._lock_file.open("rb") as lock:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    return int(lock.read(32))
+        except (OSError, ValueError):
+            pass
+        return None
+
     def has_data(self) -> bool:
         """Tell whether an etcd has run here."""
         return (self.data / "member").exists()

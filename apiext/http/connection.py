@@ -32,6 +32,7 @@ from apiext.http.turns import Request, Turns
 from apiext.http.websocket import WebSocketSink
 from apiext.meta import status
 from apiext.meta.status import StatusError
+from apiext.sockets import shown
 from apiext.turn import Turn
 
 if TYPE_CHECKING:
@@ -55,10 +56,8 @@ class Service(Protocol):
     fast: FastPath | None
     proxies: Proxies | None
     farewells: Farewells
-    active: int
-
-    def all_done(self) -> None:
-        """Take note that the last request which counted in ``active`` has its answer."""
+    under_way: set[Exchange]  # those that have no answer yet
+    writing: int  # answers that wait for their clients to take them
 
 
 class ApiHandler(Turns):
@@ -275,25 +274,28 @@ class ApiHandler(Turns):
             sender = self._sender = Sender(message.headers)
             self._sent = None if self._is_large(message) else message.raw_headers
         exchange = Exchange(message.method, message.path, message.headers, self, self._loop.time(), sender)
-        service.active += 1
+        service.under_way.add(exchange)
         try:
             reply = await service.answer(exchange)
-            if isinstance(reply, Reply):
+            if isinstance(reply, StreamReply):
+                size = 0
+            elif (size := reply.size) > limits.GZIP_FROM:
+                await service.compressor.apply(exchange, reply)
                 size = reply.size
-                if size > limits.GZIP_FROM:
-                    await service.compressor.apply(exchange, reply)
-                    size = reply.size
-                if self._secure and size > limits.TLS_WRITE:
-                    return await self._send_in_turns(exchange.audit_id, reply, size)
-                kept = self._send(exchange.audit_id, reply, size)
-                if self._paused:  # who pipelines requests and does not read gets no more answers
-                    await self._drain_helper()
-                return kept
         finally:
-            service.active -= 1
-            if not service.active:
-                service.all_done()
-        return await self._follow(reply, request)
+            service.under_way.discard(exchange)
+        if isinstance(reply, StreamReply):
+            return await self._follow(reply, request)
+        service.writing += 1
+        try:
+            if self._secure and size > limits.TLS_WRITE:
+                return await self._send_in_turns(exchange.audit_id, reply, size)
+            kept = self._send(exchange.audit_id, reply, size)
+            if self._paused:  # who pipelines requests and does not read gets no more answers
+                await self._drain_helper()
+            return kept
+        finally:
+            service.writing -= 1
 
     async def _follow(self, reply: StreamReply, request: Request) -> bool:
         """Wait for the end of a watch; its events are written by the storage layer."""
@@ -396,7 +398,7 @@ class ApiHandler(Turns):
         """Return the request target as it was sent, and the address of the client, empty when it has none."""
         request, transport = self._request, self.transport
         peer = transport.get_extra_info("peername") if transport is not None else None
-        return request.message.path if request is not None else "", str(peer[0]) if isinstance(peer, tuple) else ""
+        return request.message.path if request is not None else "", shown(peer[0]) if isinstance(peer, tuple) else ""
 
     def open_stream(self, head: bytes, columns: bytes, kind: type[WatchSink] = WatchSink) -> WatchSink:
         """Return the sink of a watch on this connection, with buffers that notice a slow client early (http.md 4.4)."""

@@ -110,11 +110,14 @@ class Publisher:
     async def _v2(self, exchange: Exchange, catalog: Catalog) -> Reply:
         """Answer ``/openapi/v2``: JSON, or protobuf for kubectl; 406 for anything else (OAS-001)."""
         form = _form(exchange.accept, _FORMS["v2"])
+        varies = [("Vary", "Accept-Encoding"), ("Vary", "Accept")]  # upstream: its compressor says so of any answer
         if not form:
-            return _not_acceptable()
+            return Reply(406, "", (), varies)
         tag = await self.builder.get(catalog, "http.v2", lambda now: openapi_v2.tag(now, self.version))
         reply = self._conditional.unchanged(exchange, "openapi/v2", tag)
-        if reply is None:
+        if reply is not None:
+            reply.headers += varies
+        else:
             make = openapi_v2.document if form == JSON else openapi_v2.protobuf
             document = await self.builder.get(
                 catalog, f"http.v2 {form}", lambda now: make(now, self.version), large=True
@@ -122,7 +125,7 @@ class Publisher:
             made_of = await self.builder.get(catalog, "http.v2 definitions", openapi_v2.definitions)
             self._regenerations.v2(tag, lambda: made_of)
             reply = await self._whole(exchange, "openapi/v2", catalog, document, form)
-        reply.headers.append(("Vary", "Accept"))
+            reply.headers.append(varies[1])
         return reply
 
     async def _v3(self, exchange: Exchange, path: str, catalog: Catalog) -> Reply | None:
@@ -132,7 +135,7 @@ class Publisher:
             return None
         form = _form(exchange.accept, _FORMS["v3"])
         if not form:
-            return _not_acceptable()
+            return Reply(406, "", (), [("Vary", "Accept")])
         given, current = exchange.value("hash"), tag.strip('"')
         if given and given != current:
             return Reply(301, "", (), [("Location", f"/openapi/v3/{path}?hash={current}"), ("Vary", "Accept")])
@@ -242,10 +245,6 @@ def _form(accept: str, forms: Sequence[tuple[str, str]]) -> str:
             if clause.matches(asked):
                 return answered
     return ""
-
-
-def _not_acceptable() -> Reply:
-    return Reply(406, "", (), [("Vary", "Accept")])
 
 
 def _wanted(exchange: Exchange) -> Wanted:

@@ -239,11 +239,10 @@ class Routes:
         """Answer ``/openapi/v2`` and ``/openapi/v3`` (OAS-001, OAS-002)."""
         if exchange.method not in _READS:
             raise status.StatusError(405, "MethodNotAllowed", NOT_ALLOWED, {})
-        path, index = exchange.path, "/openapi/v3/"
-        reply = None
-        if not path.endswith("/") or path == index:
+        path, reply = exchange.path, None
+        if not path.endswith("/"):
             reply = await self.publisher.openapi(exchange, parts[1:], catalog)
-        if reply is None and path.startswith(index):
+        if reply is None and path.startswith("/openapi/v3/"):
             return Reply(404, "")  # upstream: nothing more is said of a document that is not there
         return reply
 
@@ -377,7 +376,7 @@ def _document_labels(exchange: Exchange) -> Labels | None:
     """Return the metric labels of a request for what is no resource; None for what upstream does not count."""
     path, verb = exchange.path, "GET" if exchange.method == "HEAD" else exchange.method
     if path.startswith("/openapi/v3"):
-        path = "openapi/v3" if path in {"/openapi/v3", "/openapi/v3/"} else "openapi/v3/"
+        path = "openapi/v3" if path == "/openapi/v3" else "openapi/v3/"
     elif path not in _PROBES:
         return None
     return Labels(verb, "", "", "", path, "", "")

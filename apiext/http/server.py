@@ -5,7 +5,9 @@ import logging
 import os
 import resource
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any, cast
 
 from aiohttp import http_parser, web
@@ -20,7 +22,7 @@ from apiext.http import pages, responses
 from apiext.http.access import AccessLog, logging_to
 from apiext.http.announcing import announcing, secure, written
 from apiext.http.connection import ApiHandler
-from apiext.http.exchange import Handler
+from apiext.http.exchange import Exchange, Handler
 from apiext.http.farewells import Farewells
 from apiext.http.fastpath import FastPath
 from apiext.http.filters import compose, filters
@@ -33,6 +35,7 @@ from apiext.http.plain import Telling
 from apiext.http.renewal import Renewal
 from apiext.http.resources import Resources
 from apiext.http.routes import Routes
+from apiext.sockets import everywhere, is_unspecified
 from apiext.telemetry import Telemetry
 from apiext.trust import as_go, load_pair
 
@@ -114,7 +117,8 @@ class HttpServer:
         self.clock = responses.SecondClock()
         self.compressor = responses.Compressor()
         self.farewells = Farewells()
-        self.active = 0
+        self.under_way: set[Exchange] = set()
+        self.writing = 0
         self.port = 0
         gate = Gate(
             authenticator,
@@ -152,14 +156,13 @@ class HttpServer:
         self._listener: _Listener | None = None
         self._server: asyncio.Server | None = None
         self._renewal: Renewal | None = None
-        self._idle = asyncio.Event()
         telemetry.on_scrape.append(self._gauges)
 
     @property
     def url(self) -> str:
         """Where clients find the server."""
-        host = self.settings.host
-        shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
+        host = "127.0.0.1" if is_unspecified(self.settings.host) else self.settings.host
+        shown = f"[{host}]" if ":" in host else host
         return f"{'https' if self.settings.tls else 'http'}://{shown}:{self.port}"
 
     @property
@@ -184,13 +187,18 @@ class HttpServer:
             max_field_size=limits.MAX_LINE,
         )
         settings = self.settings
+        place: dict[str, Any] = {
+            "host": settings.host,
+            "port": settings.port,
+            "reuse_port": settings.reuse_port or None,
+        }
+        if is_unspecified(settings.host):
+            place = {"sock": everywhere(settings.port, reuse_port=settings.reuse_port)}
         self._server = await loop.create_server(
             self._listener,
-            settings.host,
-            settings.port,
+            **place,
             ssl=settings.tls,
             backlog=limits.BACKLOG,
-            reuse_port=settings.reuse_port or None,
             ssl_handshake_timeout=limits.HANDSHAKE if settings.tls else None,
         )
         self.port = self._server.sockets[0].getsockname()[1]
@@ -199,16 +207,15 @@ class HttpServer:
             self._renewal.start()
         self._forgetting.start()
 
-    def all_done(self) -> None:
-        """Take note that all requests have their answers."""
-        self._idle.set()
-
     def begin_shutdown(self) -> None:
         """Say on /readyz that the end is near; requests are still served."""
         self.health.shutting_down = True
 
-    async def wait_closed(self, drain: float = limits.SHUTDOWN_DRAIN) -> None:
-        """Stop accepting, let requests finish, end watches properly, close; under five seconds by default."""
+    async def wait_closed(self, drain: float | None = None) -> None:
+        """Stop accepting, let requests finish, end watches properly, close.
+
+        Requests have ``drain`` seconds, unless told otherwise until each has met its own end: --request-timeout.
+        """
         self.begin_shutdown()
         if self.settings.shutdown_delay:
             await asyncio.sleep(self.settings.shutdown_delay)
@@ -228,7 +235,7 @@ class HttpServer:
             await asyncio.sleep(limits.SHUTDOWN_FIRST)
             for connection in self.connections:
                 connection.retire()
-        await self._drained(drain)
+        await self._drained(self.settings.request_timeout + limits.SHUTDOWN_LATE if drain is None else drain)
         for connection in self.connections:
             connection.end_watch()
         await listener.shutdown(limits.SHUTDOWN_CLOSE)  # closing flushes what was written
@@ -244,13 +251,11 @@ class HttpServer:
         self._server = self._listener = None
 
     async def _drained(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                while self.active:
-                    self._idle.clear()
-                    await self._idle.wait()
-        except TimeoutError:
-            log.warning("%d requests were still under way at the end", self.active)
+        """Wait for requests, and a moment for watches that are about to begin and for clients to take their answers."""
+        await _until(lambda: all(it.long_running for it in self.under_way), seconds)
+        await _until(lambda: not self.under_way and not self.writing, min(seconds, limits.SHUTDOWN_DRAIN))
+        if left := len(self.under_way) + self.writing:
+            log.warning("%d requests were still under way at the end", left)
 
     def _gauges(self, telemetry: Telemetry) -> None:
         telemetry.inflight.slot("readOnly").value = self._gate.running[False]
@@ -260,6 +265,13 @@ class HttpServer:
         for found, count in self._operations.counts():
             telemetry.objects.slot(str(found)).value = count
             telemetry.resource_objects.slot(found.group, found.resource).value = count
+
+
+async def _until(condition: Callable[[], bool], seconds: float) -> None:
+    """Wait until a condition holds, for some seconds at most."""
+    late = monotonic() + seconds
+    while not condition() and monotonic() < late:  # noqa: ASYNC110 - only a server that ends looks
+        await asyncio.sleep(limits.SHUTDOWN_LOOK)
 
 
 def raise_file_limit() -> None:

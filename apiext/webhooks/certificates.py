@@ -13,6 +13,7 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from apiext import limits
+from apiext.trust import subject_of
 
 _MANY = 100  # names from which on only their number is told (upstream: maxNamesIncluded)
 _LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*").fullmatch
@@ -63,7 +64,7 @@ def _of_names(certificate: x509.Certificate, name: str) -> str | None:
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
-        common = [str(one.value) for one in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+        common = [str(one.value) for one in subject_of(certificate).get_attributes_for_oid(NameOID.COMMON_NAME)]
         if common and _fits(common[-1], name):
             return "x509: certificate relies on legacy Common Name field, use SANs instead"
         names = x509.SubjectAlternativeName([])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ from tests.support.admission_webhook import Answer, deny, page, running_webhook
 from tests.support.definitions import serve
 from tests.support.http_client import Client
 from tests.support.processes import SERVE, Etcd, running_server
-from tests.support.waiting import until
+from tests.support.waiting import pause, until
 
 FLAGS = ["--insecure", "--port=0"]
 
@@ -53,6 +55,28 @@ def test_configurations_survive_a_restart(flags: list[str], tmp_path: Path) -> N
             api.post(VALIDATING, wanted).expect(201)
         with running_server(flags, tmp_path / "one") as again:
             Client(again.url).post(widgets.path(), widgets.make("a")).expect(400)
+
+
+@pytest.mark.rows("LIM-003")
+def test_a_server_that_ends_waits_for_the_webhook_of_a_write(flags: list[str], tmp_path: Path) -> None:
+    with running_webhook(tmp_path) as hook, running_server([*flags, "--workers=2"], tmp_path / "server") as server:
+        api = Client(server.url)
+        widgets = serve(api)
+        slow = webhook("v", hook.client_config(), rule(widgets), timeoutSeconds=30)
+        api.post(VALIDATING, document(VALIDATING, webhooks=[slow])).expect(201)
+        hook.answer = lambda _: {"allowed": hook.released.wait(60)}
+        with ThreadPoolExecutor(1) as pool:
+            writing = pool.submit(api.post, widgets.path(), widgets.make("a"))
+            try:
+                until(hook.requests, "the webhook is asked")
+                assert server.process is not None
+                server.process.send_signal(signal.SIGTERM)
+                pause(6)  # all that a server takes for its end while nothing is under way
+                assert not writing.done()
+            finally:
+                hook.released.set()
+            assert writing.result(60).status == 201
+        assert server.process.wait(30) == 0
 
 
 @pytest.mark.rows("ADM-001")

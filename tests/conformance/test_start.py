@@ -193,8 +193,11 @@ def test_the_private_etcd_dies_with_a_killed_server_or_is_taken_over(tmp_path: P
 
 
 def test_two_servers_cannot_share_a_data_directory_with_a_private_etcd(tmp_path: Path) -> None:
+    ready = tmp_path / "ready.json"
     with running_server(OWN, tmp_path) as first:
-        second = run(*OWN, f"--data-dir={tmp_path}")
+        second = run(*OWN, f"--data-dir={tmp_path}", f"--ready-file={ready}")
+        assert json.loads(ready.read_text()) == first.ready, "the first one still runs"
+    assert not ready.exists()
     assert second.returncode == 1
     text = f"apiext: {tmp_path}/etcd is in use by process {first.pid}: end that one, or take another directory"
     assert second.stderr.splitlines()[-1] == text

@@ -176,6 +176,9 @@ def test_verbosity_has_one_dash_too(typed: tuple[str, ...], tmp_path: Path) -> N
         (["--kubernetes-version=v1.33"], {"kubernetes_version": "1.33.0"}),
         (["--kubernetes-version=1.34.2+k3s1"], {"kubernetes_version": "1.34.2+k3s1"}),
         (["--max-requests-inflight=1", "--max-requests-inflight=2"], {"max_inflight": 2}),
+        (["--token", "-abc"], {"token": "-abc"}),  # as Go's flags, which take the next word
+        (["--token", "--insecure", "--port=7"], {"token": "--insecure", "insecure": False, "port": 7}),
+        (["--token", "a", "--insecure"], {"token": "a", "insecure": True}),
     ],
 )
 def test_values(typed: list[str], wanted: dict[str, object], tmp_path: Path) -> None:

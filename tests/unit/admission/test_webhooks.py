@@ -52,7 +52,8 @@ class Configured:
         self.revision = 1
         self.compiled: list[str] = []
         self.collections = {resource: self._collection(resource) for resource in (MUTATING, VALIDATING)}
-        around = Surroundings(self._namespace, self.client, Metrics())
+        self.metrics = Metrics()
+        around = Surroundings(self._namespace, self.client, self.metrics)
         mutating, validating = (
             Live(self.collections[resource], lambda raw, _: json.loads(raw), self._compile)
             for resource in (MUTATING, VALIDATING)
@@ -97,6 +98,39 @@ async def configured() -> AsyncIterator[Configured]:
     made = Configured()
     yield made
     await made.client.close()
+
+
+@pytest.mark.rows("ADM-021")
+async def test_numbers_last_as_long_as_their_webhook(configured: Configured, hook: hooks.Webhook) -> None:
+    families = configured.metrics.families
+
+    def look() -> set[str]:
+        for family in families:
+            list(family.forget(lambda *_: True))
+        text = "\n".join(line for family in families for line in family.lines())
+        return {name for name in ("keep", "go", "both") if f'"{name}.example.com"' in text}
+
+    hook.answers["/fail"] = lambda _: hooks.page(500, b"boom")
+    keep, go, both = (webhook(name, hook.client_config(), RULE) for name in ("keep", "go", "both"))
+    fails = webhook("go", hook.client_config("/fail"), RULE, failurePolicy="Ignore")
+    configured.store(MUTATING, "m", keep, both)
+    configured.store(MUTATING, "other", go, fails)
+    configured.store(VALIDATING, "v", both)
+    await configured.create()
+    assert look() == look() == look() == {"keep", "go", "both"}
+    configured.store(MUTATING, "other", None)
+    assert look() == look() == {"keep", "go", "both"}, "nobody has asked since"
+    await configured.create()
+    assert look() == {"keep", "go", "both"}, "somebody may not have read it yet"
+    assert look() == {"keep", "both"}
+    configured.store(VALIDATING, "v", None)
+    await configured.create()
+    look()
+    assert look() == {"keep", "both"}
+    assert not any('"both.example.com",type="validating"' in line for family in families for line in family.lines())
+    configured.store(MUTATING, "other", go)
+    await configured.create()
+    assert look() == {"keep", "go", "both"}
 
 
 @pytest.mark.rows("ADM-013")

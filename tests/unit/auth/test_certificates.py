@@ -12,6 +12,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from apiext.auth import certificates, kubeconfig
 from apiext.auth.authentication import user_of_certificate
+from apiext.auth.proxies import Proxies
+from apiext.config import ProxyConfig
 
 NAMES = certificates.serving_names("127.0.0.1", ["api.example.com"])
 
@@ -89,6 +91,11 @@ def test_names_of_users_may_be_longer_than_those_of_x520(tmp_path: Path) -> None
     user = user_of_certificate(x509.load_pem_x509_certificate(pem).public_bytes(Encoding.DER))
     assert user is not None
     assert (user.name, user.groups) == ("a" * 65, ("g" * 65, "system:authenticated"))
+    own = tmp_path / "own.crt"
+    own.write_bytes(pem)
+    for name in ("a" * 65, "a"):
+        proxies = Proxies(ProxyConfig(str(own), allowed_names=(name,)), "")
+        assert proxies._allowed(x509.load_pem_x509_certificate(pem).public_bytes(Encoding.DER)) is (len(name) == 65)
 
 
 @pytest.mark.rows("AUT-001")

@@ -312,9 +312,9 @@ class Client:
 
 
 @asynccontextmanager
-async def connected(server: HttpServer, tls: Any = None) -> AsyncIterator[Client]:
+async def connected(server: HttpServer, tls: Any = None, host: str = "127.0.0.1") -> AsyncIterator[Client]:
     """Connect to a server."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=tls)
+    reader, writer = await asyncio.open_connection(host, server.port, ssl=tls)
     try:
         yield Client(reader, writer)
     finally:

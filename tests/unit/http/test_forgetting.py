@@ -20,13 +20,16 @@ ONE = f"{COLLECTION}/a?resourceVersion=0"
 async def test_each_family_forgets_what_it_counted_of_a_resource() -> None:
     live, telemetry = LiveCatalog(catalog()), Telemetry()
     by_definition = Family("conversions", "counter", "", ("crd_name", "succeeded"))
+    by_resource = Family("transformations", "counter", "", ("resource", "status"))
     by_name = Family("hooks", "counter", "", ("name", "group"))
-    for family in (by_definition, by_name):
+    for family in (by_definition, by_resource, by_name):
         telemetry.add(family)
     for group, resource in ((GROUP, PLURAL), (".apiext", "guards"), ("", "namespaces"), ("", "pods")):
         telemetry.watch_events.slot(group, "v1", resource).value = 1
         telemetry.etcd_seconds.observe(0.1, group, "list", resource)
     by_definition.slot(f"{PLURAL}.{GROUP}", "true").value = 1
+    for resource in (f"{PLURAL}.{GROUP}", "secrets"):
+        by_resource.slot(resource, "OK").value = 1
     by_name.slot("a", GROUP).value = 1
     told = telemetry.text()
     forgetting = Forgetting(live, [telemetry.forget])

@@ -2,7 +2,6 @@
 
 import asyncio
 import gzip
-import socket
 import ssl
 from pathlib import Path
 
@@ -349,74 +348,5 @@ async def test_clients_that_leave_are_no_news(caplog: pytest.LogCaptureFixture) 
             client.writer.write(b"half")
         assert shelf.gate is not None
         shelf.gate.set()
-        await until(lambda: server.active == 0)
+        await until(lambda: not server.under_way)
     assert caplog.text == ""
-
-
-@pytest.mark.parametrize("query", ["", "?timeout=30s"])
-@on_uvloop
-async def test_what_is_cancelled_at_the_end_is_no_fault(
-    query: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(limits, "SHUTDOWN_CLOSE", 0.01)
-    shelf = Shelf(gate=asyncio.Event())
-    async with serving(shelf) as server, connected(server) as client:
-        client.send("GET", COLLECTION + query)
-        await until(lambda: bool(shelf.calls))
-        await server.wait_closed(drain=0.0)
-    assert caplog.messages == ["1 requests were still under way at the end"]
-
-
-def _is_closed(port: int) -> bool:
-    with socket.socket() as asking:
-        return asking.connect_ex(("127.0.0.1", port)) != 0
-
-
-@pytest.mark.rows("LIM-003")
-@on_uvloop
-async def test_shutdown_finishes_what_is_under_way() -> None:
-    shelf = Shelf(gate=asyncio.Event())
-    shelf.put("a")
-    async with serving(shelf) as server, connected(server) as client, connected(server) as idle:
-        assert (await idle.ask("GET", "/readyz")).code == 200
-        client.send("GET", f"{COLLECTION}/a")
-        await until(lambda: bool(shelf.calls))
-        server.begin_shutdown()
-        assert (await idle.ask("GET", "/readyz")).code == 500
-        async with asyncio.TaskGroup() as group:
-            group.create_task(server.wait_closed())
-            await until(lambda: _is_closed(server.port))
-            with pytest.raises(ConnectionRefusedError):
-                await asyncio.open_connection("127.0.0.1", server.port)
-            assert shelf.gate is not None
-            shelf.gate.set()
-            answer = await client.receive()
-        assert (answer.code, answer.headers["Connection"]) == (200, "close")
-        assert await asyncio.wait_for(idle.reader.read(), 20) == b""
-
-
-@pytest.mark.rows("LIM-003")
-@on_uvloop
-async def test_shutdown_serves_who_has_just_come() -> None:
-    shelf = Shelf()
-    shelf.put("a")
-    async with serving(shelf) as server, connected(server) as client:
-        await until(lambda: bool(server.connections))
-        async with asyncio.TaskGroup() as group:
-            group.create_task(server.wait_closed())
-            await until(lambda: _is_closed(server.port))
-            assert (await client.ask("GET", f"{COLLECTION}/a")).code == 200
-        assert await asyncio.wait_for(client.reader.read(), 20) == b""
-
-
-@pytest.mark.rows("LIM-003", "RV-010")
-@on_uvloop
-async def test_shutdown_ends_watches_properly() -> None:
-    shelf = Shelf()
-    async with serving(shelf) as server, connected(server) as client:
-        client.send("GET", f"{COLLECTION}?watch=true")
-        assert (await client.head())[0] == 200
-        await server.wait_closed()
-        assert await client.chunk() == b""
-        assert await asyncio.wait_for(client.reader.read(), 20) == b""
-    assert not shelf.watches

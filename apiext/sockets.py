@@ -1,0 +1,70 @@
+"""Sockets that listen at all addresses of a machine: clients of IPv4 and of IPv6 come to the same one, as with Go."""
+
+import contextlib
+import errno
+import ipaddress
+import socket
+
+_NO_FAMILY = {errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL}
+_MAPPED = "::ffff:"
+
+
+def is_unspecified(address: str) -> bool:
+    """Tell whether an address means all those of the machine: upstream takes ``0.0.0.0`` and ``::`` for the same."""
+    try:
+        return ipaddress.ip_address(address).is_unspecified
+    except ValueError:
+        return False
+
+
+def everywhere(port: int, *, reuse_port: bool = False) -> socket.socket:
+    """Return a socket that is bound at all addresses, those of IPv4 alone where there is no IPv6; raises OSError."""
+    try:
+        return _bound(socket.AF_INET6, "::", port, reuse_port)
+    except OSError as error:
+        if error.errno not in _NO_FAMILY:
+            raise
+    return _bound(socket.AF_INET, "0.0.0.0", port, reuse_port)
+
+
+def hold(stack: contextlib.ExitStack, host: str, port: int) -> int:
+    """Bind sockets at all addresses of a name, all at one port, which is returned; raises OSError."""
+    if is_unspecified(host):
+        return int(stack.enter_context(everywhere(port)).getsockname()[1])
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    for family, kind, protocol, _, address in dict.fromkeys(found):
+        held = stack.enter_context(socket.socket(family, kind, protocol))
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            held.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        held.bind((address[0], port, *address[2:]))
+        port = held.getsockname()[1]
+    return port
+
+
+def is_taken(host: str, port: int) -> bool:
+    """Tell whether somebody listens where a server of this name and port would."""
+    try:
+        with contextlib.ExitStack() as stack:
+            hold(stack, host, port)
+    except OSError as error:
+        return error.errno == errno.EADDRINUSE
+    return False
+
+
+def shown(address: str) -> str:
+    """Return a client's address as it is told: one of IPv4 is no other because it came by such a socket."""
+    return address.removeprefix(_MAPPED) if "." in address else address
+
+
+def _bound(family: socket.AddressFamily, address: str, port: int, reuse_port: bool) -> socket.socket:
+    with contextlib.ExitStack() as stack:
+        found = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if reuse_port:
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if family == socket.AF_INET6:
+            found.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        found.bind((address, port))
+        stack.pop_all()
+    return found

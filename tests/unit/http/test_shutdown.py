@@ -1,0 +1,138 @@
+"""The end of a server: whom it waits for, for how long, and what those hear who are left."""
+
+import asyncio
+import socket
+
+import pytest
+
+from apiext import limits
+from tests.unit.http.support import COLLECTION, Shelf, connected, on_uvloop, serving, until
+
+
+@pytest.mark.parametrize("query", ["", "?timeout=30s"])
+@on_uvloop
+async def test_what_is_cancelled_at_the_end_is_no_fault(
+    query: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(limits, "SHUTDOWN_CLOSE", 0.01)
+    shelf = Shelf(gate=asyncio.Event())
+    async with serving(shelf) as server, connected(server) as client:
+        client.send("GET", COLLECTION + query)
+        await until(lambda: bool(shelf.calls))
+        await server.wait_closed(drain=0.0)
+    assert caplog.messages == ["1 requests were still under way at the end"]
+
+
+def _is_closed(port: int) -> bool:
+    with socket.socket() as asking:
+        return asking.connect_ex(("127.0.0.1", port)) != 0
+
+
+@pytest.mark.rows("LIM-003")
+@on_uvloop
+async def test_shutdown_finishes_what_is_under_way() -> None:
+    shelf = Shelf(gate=asyncio.Event())
+    shelf.put("a")
+    async with serving(shelf) as server, connected(server) as client, connected(server) as idle:
+        assert (await idle.ask("GET", "/readyz")).code == 200
+        client.send("GET", f"{COLLECTION}/a")
+        await until(lambda: bool(shelf.calls))
+        server.begin_shutdown()
+        assert (await idle.ask("GET", "/readyz")).code == 500
+        async with asyncio.TaskGroup() as group:
+            group.create_task(server.wait_closed())
+            await until(lambda: _is_closed(server.port))
+            with pytest.raises(ConnectionRefusedError):
+                await asyncio.open_connection("127.0.0.1", server.port)
+            assert shelf.gate is not None
+            shelf.gate.set()
+            answer = await client.receive()
+        assert (answer.code, answer.headers["Connection"]) == (200, "close")
+        assert await asyncio.wait_for(idle.reader.read(), 20) == b""
+
+
+@pytest.mark.rows("LIM-003")
+@on_uvloop
+async def test_shutdown_serves_who_has_just_come() -> None:
+    shelf = Shelf()
+    shelf.put("a")
+    async with serving(shelf) as server, connected(server) as client:
+        await until(lambda: bool(server.connections))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(server.wait_closed())
+            await until(lambda: _is_closed(server.port))
+            assert (await client.ask("GET", f"{COLLECTION}/a")).code == 200
+        assert await asyncio.wait_for(client.reader.read(), 20) == b""
+
+
+@pytest.mark.rows("LIM-003")
+@on_uvloop
+async def test_shutdown_waits_for_what_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SHUTDOWN_DRAIN", 0.01)
+    monkeypatch.setattr(limits, "SHUTDOWN_CLOSE", 0.01)
+    monkeypatch.setattr(limits, "SHUTDOWN_FIRST", 0.01)
+    shelf = Shelf(gate=asyncio.Event())
+    shelf.put("a")
+    async with serving(shelf) as server, connected(server) as client, asyncio.TaskGroup() as group:
+        client.send("GET", f"{COLLECTION}/a")
+        await until(lambda: bool(shelf.calls))
+        ending = group.create_task(server.wait_closed())
+        await until(lambda: _is_closed(server.port))
+        await asyncio.sleep(0.2)
+        assert not ending.done()
+        assert shelf.gate is not None
+        shelf.gate.set()
+        assert (await client.receive()).code == 200
+
+
+@pytest.mark.rows("LIM-003")
+@on_uvloop
+async def test_shutdown_tells_whose_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SHUTDOWN_DRAIN", 0.01)
+    monkeypatch.setattr(limits, "SHUTDOWN_CLOSE", 0.01)
+    shelf = Shelf(gate=asyncio.Event())
+    async with serving(shelf, request_timeout=0.3) as server, connected(server) as one, connected(server) as two:
+        one.send("GET", f"{COLLECTION}/a")
+        two.send("GET", f"{COLLECTION}/a?timeout=100ms")
+        await until(lambda: len(shelf.calls) == 2)
+        await server.wait_closed()
+        for client in (one, two):
+            answer = await client.receive()
+            assert (answer.code, answer.headers["Connection"]) == (504, "close")
+
+
+@pytest.mark.rows("LIM-003")
+@on_uvloop
+async def test_shutdown_waits_for_no_watch_and_no_reader(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(limits, "SHUTDOWN_DRAIN", 0.01)
+    monkeypatch.setattr(limits, "SHUTDOWN_CLOSE", 0.01)
+    shelf = Shelf(gate=asyncio.Event())
+    for number in range(60):
+        shelf.put(f"n{number}", t="x" * 100_000)
+    async with serving(shelf) as server, connected(server) as reader, connected(server) as watcher:
+        reader.send("GET", COLLECTION)
+        await until(lambda: bool(shelf.calls))
+        assert shelf.gate is not None
+        shelf.gate.set()
+        await until(lambda: server.writing == 1)
+        shelf.gate.clear()
+        watcher.send("GET", f"{COLLECTION}?watch=true")
+        await until(lambda: len(shelf.calls) == 2)
+        async with asyncio.timeout(20):
+            await server.wait_closed()
+    assert caplog.messages[0] == "2 requests were still under way at the end"
+
+
+@pytest.mark.rows("LIM-003", "RV-010")
+@on_uvloop
+async def test_shutdown_ends_watches_properly() -> None:
+    shelf = Shelf()
+    async with serving(shelf) as server, connected(server) as client:
+        client.send("GET", f"{COLLECTION}?watch=true")
+        assert (await client.head())[0] == 200
+        await server.wait_closed()
+        assert await client.chunk() == b""
+        assert await asyncio.wait_for(client.reader.read(), 20) == b""
+    assert not shelf.watches

@@ -174,7 +174,7 @@ CONVERSIONS_WAITING = 100  # requests of one definition that wait for its webhoo
 FIELD_ELEMENTS = 8_192  # path elements of managedFields that are known to be written as they should be
 CONVERSIONS_OF_A_CALL = 64  # times that one step of a write is tried again with one more object converted
 WORKERS = 64  # processes behind one port
-WORKER_STOP = 20.0  # seconds that workers may take to end, besides what the flags give them
+WORKER_STOP = 20.0  # seconds that workers may take to end, besides --shutdown-delay-duration
 WORKER_FIRST_PAUSE, WORKER_LAST_PAUSE = 0.1, 10.0  # seconds before a worker that died is started again ...
 WORKER_GOOD_LIFE = 30.0  # ... which are the first again after a life of this many
 WORKER_LEAVE = 3.0  # seconds that workers of a supervisor that was killed may take to leave the port
@@ -290,9 +290,9 @@ KMS_LABELS = 100  # names of keys that metrics tell, the latest (upstream: cache
 
 # --- connections, their beginning and their end ---
 BACKLOG = 4096  # connections that the kernel takes before this server does
-SHUTDOWN_LATE = 1.0  # seconds over --request-timeout in which requests say that their time is over
+SHUTDOWN_DRAIN = 3.0  # seconds for requests under way when the server ends
+SHUTDOWN_LATE = 0.5  # seconds for the others to say that their time is over
 SHUTDOWN_LOOK = 0.01  # seconds between looks whether requests are under way when the server ends
-SHUTDOWN_DRAIN = 3.0  # seconds for watches that are about to begin then, and for clients to take their answers
 SHUTDOWN_TAKE = 0.02  # seconds in which those are taken then who wait for it: the kernel resets them else
 SHUTDOWN_FIRST = 0.2  # seconds for the first requests of connections that have just been made
 SHUTDOWN_CLOSE = 1.0  # seconds for connections to take what was written

@@ -145,8 +145,7 @@ class Supervisor:
         launch.retract(self._config)
         for slot in self._slots:
             slot.end(signal.SIGTERM)
-        given = self._config.shutdown_delay + self._config.request_timeout
-        _, late = await asyncio.wait(keepers, timeout=given + limits.WORKER_STOP)
+        _, late = await asyncio.wait(keepers, timeout=self._config.shutdown_delay + limits.WORKER_STOP)
         if late:
             log.error("%d workers did not end in time; they are killed", len(late))
         for slot in self._slots:

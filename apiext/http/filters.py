@@ -180,10 +180,10 @@ async def bound(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
     running[kind] += 1
     task = None
     try:
+        task = gate.deadlines.begin(exchange.started + gate.request_timeout)
         if 0 < exchange.given < gate.request_timeout:
             return await _promptly(handler, exchange, exchange.started + exchange.given)
         exchange.deadline = exchange.started + min(gate.request_timeout, limits.REQUEST_DEADLINE)
-        task = gate.deadlines.begin(exchange.started + gate.request_timeout)
         return await handler(exchange)
     except asyncio.CancelledError as error:
         if task is None or gate.deadlines.remove(task):

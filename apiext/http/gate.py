@@ -1,6 +1,7 @@
 """What filters share: who may do what, how much runs at a time, until when, and where it is counted."""
 
 import asyncio
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -58,12 +59,15 @@ class Deadlines:
         """Forget a task; False when its time was over and it was cancelled."""
         return self._until.pop(task, None) is not None
 
-    def _look(self) -> None:
-        assert self._loop is not None
-        now = self._loop.time()
+    def end(self, now: float = math.inf) -> None:
+        """Cancel the tasks whose time is over at ``now``: all, unless told otherwise."""
         for task in [task for task, until in self._until.items() if until <= now]:
             del self._until[task]
             task.cancel()
+
+    def _look(self) -> None:
+        assert self._loop is not None
+        self.end(self._loop.time())
         self._timer = self._loop.call_later(_LOOK_EVERY, self._look) if self._until else None
 
 

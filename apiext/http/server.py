@@ -211,10 +211,10 @@ class HttpServer:
         """Say on /readyz that the end is near; requests are still served."""
         self.health.shutting_down = True
 
-    async def wait_closed(self, drain: float | None = None) -> None:
-        """Stop accepting, let requests finish, end watches properly, close.
+    async def wait_closed(self, drain: float = limits.SHUTDOWN_DRAIN) -> None:
+        """Stop accepting, let requests finish, end watches properly, close; under five seconds by default.
 
-        Requests have ``drain`` seconds, unless told otherwise until each has met its own end: --request-timeout.
+        Requests that take more than ``drain`` seconds are told that their time is over (clients.md §9.3).
         """
         self.begin_shutdown()
         if self.settings.shutdown_delay:
@@ -235,7 +235,7 @@ class HttpServer:
             await asyncio.sleep(limits.SHUTDOWN_FIRST)
             for connection in self.connections:
                 connection.retire()
-        await self._drained(self.settings.request_timeout + limits.SHUTDOWN_LATE if drain is None else drain)
+        await self._drained(drain)
         for connection in self.connections:
             connection.end_watch()
         await listener.shutdown(limits.SHUTDOWN_CLOSE)  # closing flushes what was written
@@ -251,11 +251,12 @@ class HttpServer:
         self._server = self._listener = None
 
     async def _drained(self, seconds: float) -> None:
-        """Wait for requests, and a moment for watches that are about to begin and for clients to take their answers."""
-        await _until(lambda: all(it.long_running for it in self.under_way), seconds)
-        await _until(lambda: not self.under_way and not self.writing, min(seconds, limits.SHUTDOWN_DRAIN))
+        """Wait for requests, and for clients to take their answers; what is left then is answered 504."""
+        await _until(lambda: not self.under_way and not self.writing, seconds)
         if left := len(self.under_way) + self.writing:
             log.warning("%d requests were still under way at the end", left)
+            self._gate.deadlines.end()
+            await _until(lambda: all(it.long_running for it in self.under_way), limits.SHUTDOWN_LATE)
 
     def _gauges(self, telemetry: Telemetry) -> None:
         telemetry.inflight.slot("readOnly").value = self._gate.running[False]

@@ -258,17 +258,3 @@ async def test_a_start_that_is_ended_has_the_code_of_one_process(
     async with asyncio.timeout(10):
         assert await why_ended(supervisor.Supervisor(given, print)) == STOPPED
     assert not left
-
-
-async def test_workers_have_the_time_that_their_requests_may_take(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(limits, "WORKER_STOP", 0.0)
-    for given, killed in ((60.0, False), (0.0, True)):
-        boss = supervisor.Supervisor(config(request_timeout=given), print)
-        async with asyncio.TaskGroup() as group:
-            keeper = group.create_task(asyncio.sleep(0.05 if given else 60))
-            await boss._finish([keeper])
-            assert keeper.done() is not killed
-            assert ("they are killed" in caplog.text) is killed
-            keeper.cancel()

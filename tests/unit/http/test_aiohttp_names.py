@@ -8,7 +8,9 @@ from aiohttp.http_exceptions import BadHttpMessage
 from aiohttp.streams import EMPTY_PAYLOAD
 from aiohttp.web_protocol import _ErrInfo
 
+from apiext import limits
 from apiext.http.connection import ApiHandler
+from apiext.http.gate import Deadlines
 from apiext.http.turns import Request
 from tests.unit.http.support import COLLECTION, Shelf, connected, on_uvloop, serving, until
 
@@ -113,7 +115,9 @@ async def test_a_body_that_came_before_its_client_left_is_not_taken() -> None:
 
 
 @on_uvloop
-async def test_the_end_waits_for_a_request_no_longer_than_it_takes() -> None:
+async def test_the_end_waits_for_a_request_no_longer_than_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Deadlines, "end", lambda *_: None)  # one that does not listen to its being over
+    monkeypatch.setattr(limits, "SHUTDOWN_LATE", 0.01)
     shelf = Shelf(gate=asyncio.Event())
     shelf.put("a")
     async with serving(shelf) as server, connected(server) as client, asyncio.TaskGroup() as group:

@@ -10,6 +10,7 @@ from apiext import limits
 from apiext.admission.attributes import Attributes, Form, Requester
 from apiext.admission.metrics import Metrics
 from apiext.catalog.admission_cel import REQUEST_RESOURCE
+from apiext.cel import effort
 from apiext.cel.dynamic import DynamicMap, dynamic
 from apiext.cel.environment import PER_CALL_LIMIT, Evaluation, Program
 from apiext.cel.evaluation import Limit
@@ -92,12 +93,13 @@ def _place(plural: str, form: Form, own: Form) -> Mapping[str, Mapping[str, str]
 
 
 class Budget:
-    """What the expressions of one hook may still cost."""
+    """What the expressions of one hook may still cost, and the elements that they may still touch together."""
 
-    __slots__ = ("left",)
+    __slots__ = ("effort", "left")
 
     def __init__(self, units: int) -> None:
         self.left = units
+        self.effort = effort.MOST
 
     def spend(self, cost: int) -> None:
         """Take the cost of an expression; raises OutOfBudget."""
@@ -110,15 +112,23 @@ async def evaluate(program: Program, known: Mapping[str, Any], budget: Budget) -
     """Evaluate within the budget: briefly here, in a thread when it takes longer. Raises OutOfBudget."""
     run = program.interpret if any(type(value) is Fault for value in known.values()) else program.evaluate
     most = min(budget.left, PER_CALL_LIMIT)
-    found = None
-    if program.generated or program.nodes <= limits.ADMISSION_CODE_INLINE:
-        found = run(known, Limit(min(most, limits.ADMISSION_CEL_INLINE), brief=True))
-    if found is None or found.cancelled:
-        limit = Limit(most)
+
+    def work(limit: Limit) -> Evaluation:
         try:
-            found = await asyncio.to_thread(run, known, limit)
+            return run(known, limit)
+        finally:
+            touched.append(limit.touched())
+
+    found, touched = None, list[int]()
+    if program.generated or program.nodes <= limits.ADMISSION_CODE_INLINE:
+        found = work(Limit(min(most, limits.ADMISSION_CEL_INLINE), brief=True, effort=budget.effort))
+    if found is None or found.cancelled:
+        limit = Limit(most, effort=budget.effort)
+        try:
+            found = await asyncio.to_thread(work, limit)
         finally:
             limit.cancel()  # nobody waits for a thread beyond the request
+    budget.effort -= touched[-1]
     budget.spend(found.cost)
     return found
 

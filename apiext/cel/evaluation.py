@@ -32,7 +32,17 @@ class Limit:
 
     def begin(self) -> None:
         """Start an evaluation under this limit in this thread."""
-        effort.begin(self.most // ELEMENT - self.time if self.brief else self.effort, self)
+        effort.begin(self._elements(), self)
+
+    def _elements(self) -> int:
+        if not self.brief:
+            return self.effort
+        quick = self.most // ELEMENT - self.time
+        return quick if quick < self.effort else self.effort
+
+    def touched(self) -> int:
+        """Return how many elements the evaluation of this thread that began last under this limit has touched."""
+        return max(0, min(self.effort, self._elements() - effort.left()))
 
     def cancel(self) -> None:
         """End evaluations under this limit at their next turn."""

@@ -13,6 +13,7 @@ from apiext.cel.dynamic import dynamic
 
 LONG = "[1, 2, 3, 4, 5].all(a, [1, 2, 3, 4, 5].all(b, a + b > 0))"
 OVER = "validation failed due to running out of cost budget, no further validation rules will be run"
+OVER_LIMIT = "actual cost limit exceeded"
 
 pytestmark = pytest.mark.rows("ADM-020")
 
@@ -119,3 +120,15 @@ async def test_variables_are_fields_of_no_map() -> None:
         index: f"expression '{text}' resulted in error: {fault}" for index, (text, fault) in enumerate(rows) if fault
     }
     assert found == wanted
+
+
+@pytest.mark.parametrize(("elements", "told"), [(5_000_000, []), (10_000, [OVER_LIMIT])])
+async def test_variables_share_what_they_may_touch(
+    elements: int, told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What variables hold stays until the write ends, so that each may not touch as much as one expression alone."""
+    monkeypatch.setattr("apiext.cel.effort.MOST", elements)
+    variables = [{"name": "v", "expression": "[[1]]" + ".map(a, a + a)" * 9}]  # 512 elements, for a few units
+    variables += [{"name": f"v{n}", "expression": "variables.v[0] + variables.v[0]"} for n in range(20)]
+    spec = [{"expression": " && ".join(f"variables.v{n}.size() == 1024" for n in range(20))}]
+    assert [message.rpartition(": ")[2] for _, message in await decided(spec, variables=variables)] == told

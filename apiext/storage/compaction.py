@@ -69,7 +69,8 @@ class Compactor:
             if self._quota and (await self._etcd.status()).db_size_in_use < limits.ETCD_NEARLY_FULL * self._quota:
                 await self._etcd.defragment()
                 for alarm in await self._etcd.alarms():
-                    await self._etcd.disarm(alarm)
+                    if alarm.kind == "NOSPACE":  # room cures no other
+                        await self._etcd.disarm(alarm)
                 log.warning("the private etcd was out of space; it was defragmented and takes writes again")
             return compacted
         except errors.EtcdError as error:

@@ -101,7 +101,8 @@ class FakeEtcd:
     """One member that is always there, until a test says otherwise.
 
     ``held``: watches say nothing. ``down``: calls fail. ``batch``: events of one batch. ``full``: puts are refused
-    until the alarm is taken back. ``size``, ``in_use``: bytes of its file, and of what is in it.
+    until the alarm is taken back. ``corrupt``: another alarm is raised. ``size``, ``in_use``: bytes of its file, and of
+    what is in it.
     """
 
     def __init__(self) -> None:
@@ -112,7 +113,7 @@ class FakeEtcd:
         self.compacted = 0
         self.held = False
         self.down = False
-        self.full = False
+        self.full = self.corrupt = False
         self.size = self.in_use = 1000
         self.batch = 1000
         self.calls: list[str] = []
@@ -231,11 +232,11 @@ class FakeEtcd:
 
     async def alarms(self) -> list[Alarm]:
         await self._call("alarms")
-        return [Alarm(1, "NOSPACE")] if self.full else []
+        return [Alarm(1, "NOSPACE")] * self.full + [Alarm(1, "CORRUPT")] * self.corrupt
 
     async def disarm(self, alarm: Alarm) -> None:
         await self._call("disarm")
-        self.full = False
+        self.full, self.corrupt = self.full and alarm.kind != "NOSPACE", self.corrupt and alarm.kind != "CORRUPT"
 
     async def defragment(self) -> None:
         await self._call("defragment")

@@ -447,12 +447,14 @@ async def test_a_full_store_is_compacted_without_a_mark(rig: Rig, caplog: pytest
 async def test_an_own_store_that_was_full_takes_writes_again(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     await rig.store.compact()
     rig.etcd.full, rig.etcd.size, rig.etcd.in_use = True, 10_001, 9_900
+    rig.etcd.corrupt = True
     await rig.store.compact()
     assert rig.etcd.full, "defragmenting would give nothing back"
     rig.etcd.in_use = 500
     await rig.store.compact()
     await rig.store.create(rig.col, "one", "b", body(n=1))
     assert (rig.etcd.size, "takes writes again" in caplog.text) == (500, True)
+    assert rig.etcd.corrupt, "no room cures that"
 
 
 @pytest.mark.parametrize("quota", [QUOTA])

@@ -72,15 +72,18 @@ class Finalizing:
             await self._release(facts, OVERLAPPING)
             return
         await self._say_in_progress(facts)
+        if not self._is_ending(facts):
+            self._close(name)  # another server has let it go, and another definition may have its name by now
+            return
         sweep = await self._sweep(facts, guard)
         errors = await sweep.run()
         if errors:
-            await self._say_failed(name, f"could not issue all deletes: {aggregate(list(map(str, errors)))}")
+            await self._say_failed(facts, f"could not issue all deletes: {aggregate(list(map(str, errors)))}")
             raise errors[0]
         # What was accepted before the guard changed is in the cache by now, and nothing is accepted after it.
         await self._store.fresh()
         if sweep.remaining:
-            await self._say_stuck(name, sweep)
+            await self._say_stuck(facts, sweep)
             return
         await self._release(facts, COMPLETED if facts.established else NEVER_ESTABLISHED)
 
@@ -138,33 +141,33 @@ class Finalizing:
         if facts.reason(TERMINATING) in (IN_PROGRESS["reason"], STUCK["reason"], _FAILED):
             return
         try:
-            await self._say(facts.name, IN_PROGRESS)
+            await self._say(facts, IN_PROGRESS)
         except OutOfSpace:
             return  # deleting makes space; saying so can wait
 
-    async def _say_failed(self, name: str, message: str) -> None:
+    async def _say_failed(self, facts: Facts, message: str) -> None:
         try:
-            await self._say(name, condition(TERMINATING, "True", _FAILED, message))
+            await self._say(facts, condition(TERMINATING, "True", _FAILED, message))
         except StoreError:
             return  # the error told is the one that counts
 
-    async def _say_stuck(self, name: str, sweep: Sweep) -> None:
-        waited = asyncio.get_running_loop().time() - self._sweeps[name][1]
+    async def _say_stuck(self, facts: Facts, sweep: Sweep) -> None:
+        waited = asyncio.get_running_loop().time() - self._sweeps[facts.name][1]
         unreadable = sweep.unreadable()
         if unreadable is not None:
-            await self._say_failed(name, f"could not list instances: {unreadable}")
+            await self._say_failed(facts, f"could not list instances: {unreadable}")
             raise unreadable  # nobody tells when it is gone
         if waited < limits.CLEANUP_PATIENCE:
-            facts = self._definitions.get(name)
-            if facts is not None and facts.reason(TERMINATING) == _FAILED:
-                await self._say(name, IN_PROGRESS)
-            self.wake_after(name, limits.CLEANUP_PATIENCE - waited)
+            now = self._definitions.get(facts.name)
+            if now is not None and now.reason(TERMINATING) == _FAILED:
+                await self._say(facts, IN_PROGRESS)
+            self.wake_after(facts.name, limits.CLEANUP_PATIENCE - waited)
         else:
-            await self._say(name, STUCK)
+            await self._say(facts, STUCK)
 
-    async def _say(self, name: str, told: View) -> None:
-        entry = self._definitions.entry(name)
-        if entry is not None:
+    async def _say(self, facts: Facts, told: View) -> None:
+        entry = self._definitions.entry(facts.name)
+        if entry is not None and self._is_ending(facts):
             await self._statuses.amend(entry, lambda document: say(document, told, self._clock()))
 
     def _close(self, name: str) -> None:

@@ -175,7 +175,9 @@ class Garbage:
         entry = await self._verbs.store.current(collection, within, reference.name)
         state = _state(entry, reference.uid) if entry is not None else Owner.ABSENT
         if state is not Owner.SOLID:
-            now = self._kind(reference)  # the definition may have gone while we looked
+            # The definition may have gone while we looked, or have come in another scope: the catalog may be behind.
+            await self._serving.refresh(served.group, served.resource)
+            now = self._kind(reference)
             if now is None or (now.stored_resource, now.uid, now.namespaced) != (
                 resource,
                 served.uid,

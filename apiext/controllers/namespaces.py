@@ -151,8 +151,9 @@ class Namespaces:
         for resource in [resource for resource in sweeps if resource not in wanted]:
             sweeps.pop(resource).close()
         for resource, served in wanted.items():
-            if self._live.current.resource(resource.group, resource.resource) is None:
-                continue  # it went while we waited for another
+            now = self._live.current.resource(resource.group, resource.resource)
+            if now is None or not now.namespaced:
+                continue  # it went while we waited for another, and may have come back in cluster scope
             collection = self._store.add(resource, namespaced=True)
             await collection.wait_ready()
             if resource in sweeps and sweeps[resource].collection is collection:

@@ -1,12 +1,15 @@
 """A garbage collector whose deletions are refused, whose owners' definitions go, and that cannot read a dependent."""
 
 import asyncio
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
 from apiext import limits
 from apiext.admission.attributes import Attributes
+from apiext.catalog.served import ServedResource
+from apiext.controllers.references import Reference
 from apiext.documents.document import Document
 from apiext.meta.status import StatusError
 from apiext.verbs.metadata import ORPHAN
@@ -99,3 +102,29 @@ async def test_an_orphaning_owner_of_an_unreadable_dependent_waits_in_growing_pa
 
 def tool(name: str, namespace: str = "d") -> Document:
     return {**widget(name, namespace), "apiVersion": "example.org/v1", "kind": "Tool"}
+
+
+async def test_the_catalog_is_brought_up_before_an_owner_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with world() as it:
+        owner = gadget("owner")
+        await it.put(owner)
+        serving, newest = it.one.controllers.serving, it.garbage._kind
+        refresh, behind = serving.refresh, True
+
+        def kind(reference: Reference) -> ServedResource | None:
+            found = newest(reference)
+            return replace(found, namespaced=True) if found is not None and behind else found
+
+        async def refreshed(group: str, resource: str) -> ServedResource | None:
+            nonlocal behind
+            behind = False
+            return await refresh(group, resource)
+
+        monkeypatch.setattr(it.garbage, "_kind", kind)
+        monkeypatch.setattr(serving, "refresh", refreshed)
+        child = owned(widget("child"), owner)
+        await it.put(child)
+        await it.quiet()
+        await it.quiet()
+        assert not behind
+        assert it.find(child) is not None

@@ -11,7 +11,7 @@ from apiext.controllers.namespaces import NAMESPACES, namespace
 from apiext.controllers.references import metadata_of
 from apiext.meta.names import GroupResource
 from tests.support.fake_etcd import FakeEtcd
-from tests.unit.controllers.harness import NOW, PREFIX, Server, server, until, widget
+from tests.unit.controllers.harness import NOW, PREFIX, Server, conditions, server, until, widget
 from tests.unit.controllers.harness import crd as definition
 
 pytestmark = pytest.mark.rows("NSP-005")
@@ -111,3 +111,36 @@ async def test_an_object_of_a_successor_is_not_deleted(finalizers: tuple[str, ..
         assert after is not None
         assert metadata_of(after) == made["metadata"]
         sweep.close()
+
+
+@pytest.mark.rows("DEL-005")
+@pytest.mark.parametrize("step", ["_say_in_progress", "_say"])
+async def test_a_definition_made_again_meanwhile_stays_as_it_is(step: str) -> None:
+    etcd, name = FakeEtcd(), "widgets.example.com"
+    async with server(etcd) as one:
+        await one.define(definition())
+        served = await one.established(name)
+        await one.put(served, widget("w", finalizers=("example.com/keep",)))
+        finalizing, made = one.controllers._finalizing, definition(scope="Cluster")
+        done, before = asyncio.Event(), getattr(finalizing, step)
+
+        async def late(*given: object) -> None:
+            if not done.is_set():
+                etcd.remove(f"{PREFIX}/example.com/widgets/d/w")
+                etcd.remove(f"{PREFIX}/apiextensions.k8s.io/customresourcedefinitions/{name}")
+                await one.store.fresh()
+                await one.define(made)
+                await until(lambda: (it := one.served(name)) is not None and it.uid == made["metadata"]["uid"])
+                done.set()
+            await before(*given)
+
+        setattr(finalizing, step, late)
+        await one.delete_definition(name)
+        await done.wait()
+        await one.established(name)
+        await until(lambda: all(loop.idle for loop in one.controllers._loops.values()))
+        found = one.definition(name)
+        assert found is not None
+        assert found["metadata"]["uid"] == made["metadata"]["uid"]
+        assert "Terminating" not in conditions(found)
+        assert not one.collection(WIDGETS).namespaced

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -11,12 +12,13 @@ import pytest
 from apiext import limits
 from apiext.admission.chain import Chain
 from apiext.auth.user import SUPERUSER
+from apiext.catalog.served import ServedResource
 from apiext.meta.names import GroupResource
 from apiext.meta.status import StatusError
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.store import Entry, Guard, NotReady, RevisionChanged, UnknownOutcome
 from apiext.storage.waiting import Waiting
-from apiext.verbs import api, metadata
+from apiext.verbs import api, guarded, metadata
 from apiext.verbs.call import Call
 from apiext.verbs.delete import DEFINITIONS
 from tests.support.fake_etcd import FakeEtcd
@@ -434,3 +436,25 @@ async def test_a_write_in_doubt_is_never_tried_again(verb: str, monkeypatch: pyt
         monkeypatch.undo()
         found = await client.stored("a")
         assert found is None if verb == "delete" else b'"list":[1,2]' in stored(found).raw
+
+
+@pytest.mark.rows("DEL-004")
+@pytest.mark.parametrize("namespaced", [True, False])
+async def test_a_path_of_another_scope_than_the_definition_has_now_is_not_there(
+    monkeypatch: pytest.MonkeyPatch, namespaced: bool
+) -> None:
+    async with served(FakeEtcd()) as client:
+        call = client.call("create")
+        now = replace(call.resource, namespaced=namespaced)
+
+        async def refresh(*_: str) -> ServedResource:
+            return now
+
+        monkeypatch.setattr(client.server.controllers.serving, "refresh", refresh)
+        call.namespace = None if namespaced else "d"
+        with pytest.raises(StatusError) as refused:
+            await guarded.refresh(client.verbs, call)
+        assert refused.value.code == 404
+        call.namespace = "d" if namespaced else None
+        await guarded.refresh(client.verbs, call)
+        assert call.resource is now

@@ -292,7 +292,6 @@ KMS_LABELS = 100  # names of keys that metrics tell, the latest (upstream: cache
 BACKLOG = 4096  # connections that the kernel takes before this server does
 SHUTDOWN_DRAIN = 3.0  # seconds for requests under way when the server ends
 SHUTDOWN_LATE = 0.5  # seconds for the others to say that their time is over
-SHUTDOWN_LOOK = 0.01  # seconds between looks whether requests are under way when the server ends
 SHUTDOWN_TAKE = 0.02  # seconds in which those are taken then who wait for it: the kernel resets them else
 SHUTDOWN_FIRST = 0.2  # seconds for the first requests of connections that have just been made
 SHUTDOWN_CLOSE = 1.0  # seconds for connections to take what was written

@@ -63,16 +63,17 @@ def check_replaceable(file: Path) -> None:
     """Raise ValueError when writing to a file would lose more than the kubeconfig of an earlier start."""
     if is_stream(file) or not file.is_file() or not (size := file.stat().st_size):
         return
+    if size > limits.OWN_KUBECONFIG or not _is_own(file):
+        raise ValueError("it holds other things, which would be lost; `apiext kubeconfig merge` adds to such a file")
+
+
+def _is_own(file: Path) -> bool:
     try:
-        if size > limits.OWN_KUBECONFIG:
-            raise ValueError("an own one has a few certificates at most")
         found, _ = decode_yaml(file.read_bytes())
         parts = [found[many] or () for many in ("clusters", "contexts", "users")]
-        own = found["kind"] == "Config" and all(entry["name"] == NAME for entries in parts for entry in entries)
+        return found["kind"] == "Config" and all(entry["name"] == NAME for entries in parts for entry in entries)
     except (OSError, ValueError, KeyError, TypeError):
-        own = False
-    if not own:
-        raise ValueError("it holds other things, which would be lost; `apiext kubeconfig merge` adds to such a file")
+        return False
 
 
 def _base64(raw: bytes) -> str:

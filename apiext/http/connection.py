@@ -56,8 +56,10 @@ class Service(Protocol):
     fast: FastPath | None
     proxies: Proxies | None
     farewells: Farewells
-    under_way: set[Exchange]  # those that have no answer yet
-    writing: int  # answers that wait for their clients to take them
+    active: int
+
+    def all_done(self) -> None:
+        """Take note that the last request which counted in ``active`` has its answer."""
 
 
 class ApiHandler(Turns):
@@ -274,28 +276,25 @@ class ApiHandler(Turns):
             sender = self._sender = Sender(message.headers)
             self._sent = None if self._is_large(message) else message.raw_headers
         exchange = Exchange(message.method, message.path, message.headers, self, self._loop.time(), sender)
-        service.under_way.add(exchange)
+        service.active += 1
         try:
             reply = await service.answer(exchange)
-            if isinstance(reply, StreamReply):
-                size = 0
-            elif (size := reply.size) > limits.GZIP_FROM:
-                await service.compressor.apply(exchange, reply)
+            if isinstance(reply, Reply):
                 size = reply.size
+                if size > limits.GZIP_FROM:
+                    await service.compressor.apply(exchange, reply)
+                    size = reply.size
+                if self._secure and size > limits.TLS_WRITE:
+                    return await self._send_in_turns(exchange.audit_id, reply, size)
+                kept = self._send(exchange.audit_id, reply, size)
+                if self._paused:  # who pipelines requests and does not read gets no more answers
+                    await self._drain_helper()
+                return kept
         finally:
-            service.under_way.discard(exchange)
-        if isinstance(reply, StreamReply):
-            return await self._follow(reply, request)
-        service.writing += 1
-        try:
-            if self._secure and size > limits.TLS_WRITE:
-                return await self._send_in_turns(exchange.audit_id, reply, size)
-            kept = self._send(exchange.audit_id, reply, size)
-            if self._paused:  # who pipelines requests and does not read gets no more answers
-                await self._drain_helper()
-            return kept
-        finally:
-            service.writing -= 1
+            service.active -= 1
+            if not service.active:
+                service.all_done()
+        return await self._follow(reply, request)
 
     async def _follow(self, reply: StreamReply, request: Request) -> bool:
         """Wait for the end of a watch; its events are written by the storage layer."""

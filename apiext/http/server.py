@@ -5,9 +5,7 @@ import logging
 import os
 import resource
 import ssl
-from collections.abc import Callable
 from dataclasses import dataclass
-from time import monotonic
 from typing import Any, cast
 
 from aiohttp import http_parser, web
@@ -22,7 +20,7 @@ from apiext.http import pages, responses
 from apiext.http.access import AccessLog, logging_to
 from apiext.http.announcing import announcing, secure, written
 from apiext.http.connection import ApiHandler
-from apiext.http.exchange import Exchange, Handler
+from apiext.http.exchange import Handler
 from apiext.http.farewells import Farewells
 from apiext.http.fastpath import FastPath
 from apiext.http.filters import compose, filters
@@ -117,8 +115,7 @@ class HttpServer:
         self.clock = responses.SecondClock()
         self.compressor = responses.Compressor()
         self.farewells = Farewells()
-        self.under_way: set[Exchange] = set()
-        self.writing = 0
+        self.active = 0
         self.port = 0
         gate = Gate(
             authenticator,
@@ -156,6 +153,7 @@ class HttpServer:
         self._listener: _Listener | None = None
         self._server: asyncio.Server | None = None
         self._renewal: Renewal | None = None
+        self._idle = asyncio.Event()
         telemetry.on_scrape.append(self._gauges)
 
     @property
@@ -207,6 +205,10 @@ class HttpServer:
             self._renewal.start()
         self._forgetting.start()
 
+    def all_done(self) -> None:
+        """Take note that all requests have their answers."""
+        self._idle.set()
+
     def begin_shutdown(self) -> None:
         """Say on /readyz that the end is near; requests are still served."""
         self.health.shutting_down = True
@@ -252,11 +254,21 @@ class HttpServer:
 
     async def _drained(self, seconds: float) -> None:
         """Wait for requests, and for clients to take their answers; what is left then is answered 504."""
-        await _until(lambda: not self.under_way and not self.writing, seconds)
-        if left := len(self.under_way) + self.writing:
-            log.warning("%d requests were still under way at the end", left)
-            self._gate.deadlines.end()
-            await _until(lambda: all(it.long_running for it in self.under_way), limits.SHUTDOWN_LATE)
+        if await self._idle_within(seconds):
+            return
+        log.warning("%d requests were still under way at the end", self.active)
+        self._gate.deadlines.end()
+        await self._idle_within(limits.SHUTDOWN_LATE)
+
+    async def _idle_within(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                while self.active:
+                    self._idle.clear()
+                    await self._idle.wait()
+        except TimeoutError:
+            return False
+        return True
 
     def _gauges(self, telemetry: Telemetry) -> None:
         telemetry.inflight.slot("readOnly").value = self._gate.running[False]
@@ -266,13 +278,6 @@ class HttpServer:
         for found, count in self._operations.counts():
             telemetry.objects.slot(str(found)).value = count
             telemetry.resource_objects.slot(found.group, found.resource).value = count
-
-
-async def _until(condition: Callable[[], bool], seconds: float) -> None:
-    """Wait until a condition holds, for some seconds at most."""
-    late = monotonic() + seconds
-    while not condition() and monotonic() < late:  # noqa: ASYNC110 - only a server that ends looks
-        await asyncio.sleep(limits.SHUTDOWN_LOOK)
 
 
 def raise_file_limit() -> None:

@@ -101,8 +101,9 @@ async def test_an_object_of_a_successor_is_not_deleted(finalizers: tuple[str, ..
 
         replaced()
         async with asyncio.TaskGroup() as group:
+            before = len(etcd.calls)
             running = group.create_task(sweep.run())
-            await asyncio.sleep(0.1)
+            await until(lambda: "txn" in etcd.calls[before:])
             assert not running.done(), "it waits for what the cache says of the namespace"
             etcd.release()
         assert running.result() == []

@@ -66,20 +66,16 @@ async def test_a_member_that_says_what_is_wrong_is_kept(text: str) -> None:
         assert {endpoint for endpoint, _ in mini.calls} == {A}
 
 
-async def test_a_connection_that_answers_others_is_kept() -> None:
+@pytest.mark.parametrize(
+    ("error", "answered"), [(HOLLOW[0], 1_000.0), (UNSENT, 0.0)], ids=["answers others", "refuses one stream"]
+)
+async def test_a_connection_that_lives_is_kept(error: EtcdError, answered: float) -> None:
     mini = Mini()
     async with client(mini, A, B) as etcd:
         await asyncio.sleep(0.1)
-        mini.faults.append(Fault(messages.RANGE, HOLLOW[0], then=lambda: setattr(mini.links[0], "answered", 1_000.0)))
-        await etcd.get(b"/k")
-        assert {endpoint for endpoint, _ in mini.calls} == {A}
-
-
-async def test_a_connection_that_refuses_one_stream_is_kept() -> None:
-    mini = Mini()
-    async with client(mini, A, B) as etcd:
-        await asyncio.sleep(0.1)
-        mini.faults.append(Fault(messages.RANGE, UNSENT))
+        mini.faults.append(
+            Fault(messages.RANGE, error, then=lambda: answered and setattr(mini.links[0], "answered", answered))
+        )
         await etcd.get(b"/k")
         assert {endpoint for endpoint, _ in mini.calls} == {A}
 

@@ -185,9 +185,9 @@ async def test_writing_waits_for_room() -> None:
     async with serving(shelf) as server, connected(server) as client:
         client.send("GET", COLLECTION)
         await until(lambda: bool(server.connections) and server.connections[0]._paused)
-        assert server.writing == 1  # parked in _drain_helper
+        assert server.active == 1  # parked in _drain_helper
         assert len((await client.receive()).json["items"]) == 60
-        await until(lambda: server.writing == 0)
+        await until(lambda: server.active == 0)
 
 
 @on_uvloop
@@ -211,7 +211,7 @@ async def test_one_task_answers_all_requests_of_a_connection() -> None:
         for _ in range(2):
             shelf.gate.clear()
             client.send("GET", f"{COLLECTION}/a")
-            await until(lambda: len(server.under_way) == 1)
+            await until(lambda: server.active == 1)
             assert asyncio.all_tasks() == tasks
             assert server.connections[0]._task_handler in tasks
             shelf.gate.set()

@@ -94,7 +94,7 @@ async def test_a_client_that_goes_before_its_watch_is_open_leaves_nothing() -> N
         assert shelf.gate is not None
         shelf.gate.set()
         await shelf.opening.wait()
-        await until(lambda: not server.under_way)
+        await until(lambda: not server.active)
         assert not shelf.watches
 
 

@@ -12,7 +12,7 @@ IMMORTAL = frozenset(("default", "kube-system", "kube-public"))
 
 
 class NamespaceLifecycle:
-    """The plug-in; ``find`` returns a namespace as it is in the store now, None when there is none."""
+    """The plug-in; ``find`` returns a namespace as the cache has it, else the store; None when neither does."""
 
     __slots__ = ("_find",)
     name = "NamespaceLifecycle"

@@ -181,16 +181,8 @@ def _spans(pattern: Pattern, raw: bytes) -> list[tuple[int, int]]:
 
 def matcher(pattern: str) -> Callable[[str], bool]:
     """Return a test of one pattern. Raises PatternError."""
-    match, instructions = program(pattern)
-
-    def test(text: str) -> bool:
-        raw = text.encode("utf-8", "surrogatepass")
-        size = len(raw)
-        if size * instructions > _FEW_STEPS:
-            take_time(size * instructions // _STEPS_OF_AN_ELEMENT)
-        return match(raw, 0, size)[0] != _NOWHERE
-
-    return test
+    found = program(pattern)
+    return lambda text: _spans(found, text.encode("utf-8", "surrogatepass"))[0] != _NOWHERE
 
 
 def find(text: str, pattern: str) -> str:

@@ -43,7 +43,7 @@ def chain(
 
 
 def finder(catalog: LiveCatalog, store: CachedStore) -> FindNamespace:
-    """Return what finds a namespace as it is in the store now, None when there is none."""
+    """Return what finds a namespace as the cache has it, else the store; None when neither does."""
     seen: dict[str, tuple[Entry, View]] = {}
 
     async def find(name: str) -> View | None:

@@ -1,5 +1,6 @@
 """Sockets that listen at all addresses of a machine: clients of IPv4 and of IPv6 come to the same one, as with Go."""
 
+import asyncio
 import contextlib
 import errno
 import ipaddress
@@ -68,3 +69,12 @@ def _bound(family: socket.AddressFamily, address: str, port: int, reuse_port: bo
         found.bind((address, port))
         stack.pop_all()
     return found
+
+
+def set_option(transport: asyncio.BaseTransport, level: int, name: str, value: int) -> None:
+    """Set a socket option if the platform and the kind of socket have it."""
+    option = getattr(socket, name, None)
+    found = transport.get_extra_info("socket")
+    if option is not None and found is not None:
+        with contextlib.suppress(OSError):
+            found.setsockopt(level, option, value)

@@ -100,11 +100,10 @@ def logging_to(log: AccessLog) -> Callable[[Gate, Handler, Exchange], Awaitable[
 
 def _line(exchange: Exchange, code: int | None) -> dict[str, Any]:
     """Return what is known of a request when it is answered; no code when nobody was there to be answered."""
-    info = exchange.info
     target, address = exchange.connection.origin()
     return {
         "event": "request",
-        "verb": info.verb if info is not None else exchange.method.lower(),
+        "verb": exchange.info.verb,
         "method": exchange.method,
         "uri": target,
         "code": code,

@@ -18,7 +18,8 @@ from apiext.audit.events import Event, Read, Told, Trail
 from apiext.auth.user import User
 from apiext.documents.encoding import decode_yaml, encode_in_order
 from apiext.http import negotiation, protobuf, refusals
-from apiext.http.exchange import Answer, Exchange, Handler, Headers, Reply, StreamReply
+from apiext.http.exchange import Answer, Exchange, Handler, Reply, StreamReply
+from apiext.http.heads import Headers
 from apiext.meta import status
 from apiext.meta.requestinfo import RequestInfo
 from apiext.meta.status import StatusError
@@ -33,7 +34,6 @@ _URL = "".join(map(chr, range(0x21, 0x7F)))
 def begin(auditor: Auditor, exchange: Exchange, user: User | None) -> Trail | None:
     """Return the trail of a request, None when nothing is told of it; ``user`` is None when nobody proved to be one."""
     info = exchange.info
-    assert info is not None, "the parse step comes first"
     namespace = namespace_of(info)
     verdict = auditor.judge(info, namespace, user.name if user else None, user.groups if user else ())
     if verdict.level == policy.NONE:
@@ -199,7 +199,6 @@ def _of_answer(exchange: Exchange, reply: Answer, trail: Trail) -> tuple[Mapping
     if isinstance(reply, StreamReply) or not _is_object(exchange, reply):
         return told, None, 0
     info = exchange.info
-    assert info is not None
     body = Body(reply.parts, reply.content_type.partition(";")[0], ("Content-Encoding", "gzip") in reply.headers)
     if info.verb == "delete" and reply.size < _MOST_OF_A_STATUS:
         document = orjson.loads(body.json() or b"{}")
@@ -216,7 +215,7 @@ _MOST_OF_A_STATUS = 4096  # bytes: what a delete answers is one, or an object
 def _is_object(exchange: Exchange, reply: Reply) -> bool:
     """Whether an answer is an object of the API: upstream logs those, and discovery; not what other handlers write."""
     info = exchange.info
-    if info is None or reply.code in _BODYLESS or reply.content_type.partition(";")[0] not in negotiation.ENCODINGS:
+    if reply.code in _BODYLESS or reply.content_type.partition(";")[0] not in negotiation.ENCODINGS:
         return False
     return info.is_resource or exchange.path.lstrip("/").partition("/")[0] in _DISCOVERY
 

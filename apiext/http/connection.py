@@ -4,7 +4,6 @@ The names with a leading underscore are aiohttp's; each has a contract test, and
 """
 
 import asyncio
-import contextlib
 import logging
 import socket
 import ssl
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from aiohttp import web
 from aiohttp.http import HttpProcessingError, HttpVersion11, RawRequestMessage
-from aiohttp.http_exceptions import LineTooLong
 from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 from aiohttp.web_protocol import _ErrInfo
 
@@ -22,17 +20,19 @@ from apiext import limits
 from apiext.auth.authentication import user_of_certificate, valid_until
 from apiext.auth.proxies import Proxies
 from apiext.auth.user import REFUSED, User
-from apiext.http import responses
-from apiext.http.exchange import Exchange, Handler, Reply, Sender, StreamReply
+from apiext.http import refusals, responses
+from apiext.http.exchange import Exchange, Handler, Reply, StreamReply
 from apiext.http.farewells import Farewells
 from apiext.http.fastpath import TAIL, FastPath
 from apiext.http.gate import audit_id
+from apiext.http.heads import Head, Sender
+from apiext.http.repeats import Repeats, is_one_head
 from apiext.http.sinks import UnchunkedSink, WatchSink
 from apiext.http.turns import Request, Turns
 from apiext.http.websocket import WebSocketSink
 from apiext.meta import status
 from apiext.meta.status import StatusError
-from apiext.sockets import shown
+from apiext.sockets import set_option, shown
 from apiext.turn import Turn
 
 if TYPE_CHECKING:
@@ -42,7 +42,6 @@ log = logging.getLogger(__name__)
 
 _MANY = 100  # fields of a head that is not looked at
 _FIELD = 300  # bytes of memory that a field takes besides its text
-_HEAD_END = b"\r\n\r\n"
 _JOIN_BELOW = 64 * 1024  # bytes of a body that is sent in one piece with its head
 _SLOW_BODY = "Timeout: the body of the request did not arrive in time"
 
@@ -67,8 +66,8 @@ class ApiHandler(Turns):
 
     is_allowed_page = False
     __slots__ = (
-        "_alone", "_expiry", "_head", "_large", "_request", "_secure", "_sender", "_sent", "_service", "_sink",
-        "_sized", "certificate_user", "is_proxy", "seen_headers", "seen_plain",
+        "_alone", "_expiry", "_head", "_large", "_repeats", "_request", "_secure", "_sender", "_sent", "_service",
+        "_sink", "_sized", "certificate_user", "is_proxy", "seen_headers", "seen_plain",
     )  # fmt: skip
 
     def __init__(self, manager: web.Server, service: Service, *, loop: "AbstractEventLoop", **settings: Any) -> None:
@@ -84,6 +83,7 @@ class ApiHandler(Turns):
         self._large = False  # whether so much came that the last head may be large
         self._expiry: asyncio.TimerHandle | None = None
         self._alone = False  # whether the last request had all that came with it
+        self._repeats = Repeats()
         self.certificate_user: User | None = None
         self.is_proxy = False
         self.seen_headers: object = None
@@ -100,7 +100,7 @@ class ApiHandler(Turns):
         if found is not None and certificate:
             self._believe(found, certificate)
         # Linux ends those, too, whose peer acknowledges but takes nothing: a reader may pause for minutes
-        _set_option(transport, socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", round(limits.UNREAD_TIMEOUT * 1000))
+        set_option(transport, socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", round(limits.UNREAD_TIMEOUT * 1000))
         if self._keepalive_handle is not None:
             self._keepalive_handle.cancel()
         self._next_keepalive_close_time = self._loop.time() + limits.HEAD_TIMEOUT
@@ -186,6 +186,13 @@ class ApiHandler(Turns):
         ):
             self._take(data)
             return
+        repeats = self._repeats
+        if data.startswith(b"POST "):
+            whole = repeats.find(data)
+            if whole is not None:
+                self._head, self._large, self._alone = 0, False, False
+                self._queue(((whole, EMPTY_PAYLOAD),))
+                return
         try:
             messages, upgraded, tail = self._parser.feed_data(data)
         except HttpProcessingError as error:
@@ -194,10 +201,16 @@ class ApiHandler(Turns):
         self._large = size > limits.HEAD_KEPT
         self._head = 0 if messages else size
         if self._head > limits.MAX_HEAD:
-            messages = [(_ErrInfo(431, _HeadTooLongError(), ""), EMPTY_PAYLOAD)]
-        if fast is not None and len(messages) == 1 and not upgraded and self._answered(fast, *messages[0]):
-            return
-        self._alone = _is_one_head(data)
+            messages = [(_ErrInfo(431, refusals.HeadTooLong(), ""), EMPTY_PAYLOAD)]
+        if len(messages) == 1 and not upgraded:
+            whole = repeats.read(data, *messages[0])
+            if whole is not None:
+                messages = [(whole, EMPTY_PAYLOAD)]
+            elif fast is not None and self._answered(fast, *messages[0]):
+                return
+        else:
+            repeats.due = -1
+        self._alone = is_one_head(data)
         self._queue(messages)
         self._upgraded = upgraded
         if upgraded and tail:
@@ -209,10 +222,11 @@ class ApiHandler(Turns):
         Who sends a head behind a request that is under way, or trailers behind its body, that have no end, is cut off.
         """
         body = self._request.payload if self._request is not None else EMPTY_PAYLOAD
-        self._alone = self.is_new and _is_one_head(data)
+        self._alone = self.is_new and is_one_head(data)
         before = self._request_count, body.total_bytes
         waited_for = self._close and not body.is_eof()
         self._close = self._close and not waited_for
+        self._repeats.pass_by(data)
         super().data_received(data)
         self._close = self._close or waited_for
         if self._messages and isinstance(self._messages[-1][0], _ErrInfo) and not body.is_eof():
@@ -271,11 +285,9 @@ class ApiHandler(Turns):
             return False
         if message.path == "*" and message.method == "OPTIONS":  # upstream: Go's server answers it before any handler
             return self._send(audit_id(""), Reply(200, ""), 0)
-        sender = self._sender
-        if sender is None or message.raw_headers != self._sent:
-            sender = self._sender = Sender(message.headers)
-            self._sent = None if self._is_large(message) else message.raw_headers
-        exchange = Exchange(message.method, message.path, message.headers, self, self._loop.time(), sender)
+        whole = request.whole
+        head = whole.head if whole is not None else self._read_head(message)
+        exchange = Exchange(head, self, self._loop.time())
         service.active += 1
         try:
             reply = await service.answer(exchange)
@@ -295,6 +307,13 @@ class ApiHandler(Turns):
             if not service.active:
                 service.all_done()
         return await self._follow(reply, request)
+
+    def _read_head(self, message: Any) -> Head:
+        sender = self._sender
+        if sender is None or message.raw_headers != self._sent:
+            sender = self._sender = Sender(message.headers)
+            self._sent = None if self._is_large(message) else message.raw_headers
+        return Head(message.method, message.path, message.headers, sender)
 
     async def _follow(self, reply: StreamReply, request: Request) -> bool:
         """Wait for the end of a watch; its events are written by the storage layer."""
@@ -327,11 +346,7 @@ class ApiHandler(Turns):
         if request is None or transport is None or transport.is_closing():
             raise ConnectionResetError("the client is gone")
         message = request.message
-        # the parser drops what came in one piece with a request for an upgrade that it does not know
-        lost = message.upgrade and not self._upgraded and not self._alone
-        faulty = message.chunked and message.version < HttpVersion11  # others may read another end of it
-        ends = lost or faulty or self._is_large(message)
-        close = self._close or message.should_close or self._leave_body(request) or ends
+        close = self._close or (request.whole is None and self._ends(request))
         date = self._service.clock.line()
         head = responses.head(reply, date, audit, close=close, length=size, version=message.version)
         parts = () if message.method == "HEAD" else reply.parts
@@ -340,10 +355,19 @@ class ApiHandler(Turns):
         else:
             if not self._sized:
                 # with the kernel's own size it takes megabytes at a stretch, while nobody else is answered
-                _set_option(transport, socket.SOL_SOCKET, "SO_SNDBUF", limits.SEND_BUFFER)
+                set_option(transport, socket.SOL_SOCKET, "SO_SNDBUF", limits.SEND_BUFFER)
                 self._sized = True
             transport.writelines([head, *parts])
         return not close
+
+    def _ends(self, request: Request) -> bool:
+        """Whether the connection ends with this request's answer."""
+        message = request.message
+        # the parser drops what came in one piece with a request for an upgrade that it does not know
+        lost = message.upgrade and not self._upgraded and not self._alone
+        faulty = message.chunked and message.version < HttpVersion11  # others may read another end of it
+        ends = lost or faulty or self._is_large(message)
+        return self._leave_body(request) or message.should_close or ends
 
     def _is_large(self, message: RawRequestMessage) -> bool:
         """Whether a head takes so much memory that the parser is not to keep it until the next one comes."""
@@ -363,7 +387,11 @@ class ApiHandler(Turns):
         """Return the body; StatusError 413 over ``limit`` bytes, 408 when it does not arrive in time."""
         request = self._request
         assert request is not None
-        payload = request.payload
+        payload, whole = request.payload, request.whole
+        if whole is not None:
+            if self.transport is None:
+                raise ConnectionResetError("the client is gone")
+            return self._bounded(whole.body, limit, len(whole.body))
         if payload is EMPTY_PAYLOAD:
             return b""
         if payload.is_eof() and payload.exception() is None:  # all is here: nothing has to wait, nor to be resumed
@@ -404,7 +432,7 @@ class ApiHandler(Turns):
         transport = self.transport
         if transport is None:
             raise ConnectionResetError("the client is gone")
-        _set_option(transport, socket.SOL_SOCKET, "SO_SNDBUF", limits.WATCH_SEND_BUFFER)
+        set_option(transport, socket.SOL_SOCKET, "SO_SNDBUF", limits.WATCH_SEND_BUFFER)
         transport.set_write_buffer_limits(high=limits.WATCH_HIGH_WATER)
         if kind is WatchSink and self._request is not None and self._request.message.version < HttpVersion11:
             kind = UnchunkedSink
@@ -422,7 +450,7 @@ class ApiHandler(Turns):
             raise ConnectionResetError("the client is gone")
         if code >= 500:
             log.error("connection failed", exc_info=error)
-        found = _parse_error(code, error)
+        found = refusals.unparsed(code, error)
         raw = responses.encoded(found.document(), "application/json")
         reply = Reply(found.code, parts=(raw,))
         head = responses.head(reply, self._service.clock.line(), audit_id(""), close=True, length=len(raw))
@@ -432,10 +460,6 @@ class ApiHandler(Turns):
         """Log a failure, unless it only says that the client went away."""
         if not isinstance(kw.get("exc_info"), ConnectionError):
             log.error(*args, **kw)
-
-
-def _is_one_head(data: bytes) -> bool:
-    return data.find(_HEAD_END) + len(_HEAD_END) == len(data)
 
 
 def _pieces(parts: Iterable[bytes]) -> Iterator[list[bytes | memoryview]]:
@@ -454,22 +478,6 @@ def _pieces(parts: Iterable[bytes]) -> Iterator[list[bytes | memoryview]]:
         yield piece
 
 
-class _HeadTooLongError(Exception):
-    """A request head of more than limits.MAX_HEAD bytes."""
-
-
-def _parse_error(code: int, error: BaseException | None) -> StatusError:
-    if isinstance(error, LineTooLong):
-        return StatusError(431, "BadRequest", f"a line of the request head is longer than {limits.MAX_LINE} bytes")
-    if isinstance(error, _HeadTooLongError):
-        return StatusError(431, "BadRequest", f"the request head is longer than {limits.MAX_HEAD} bytes")
-    if error is not None and "Too many headers" in str(error):  # aiohttp has no class for it
-        return StatusError(431, "BadRequest", f"the request has more than {limits.MAX_HEADERS} header fields")
-    if code < 500:
-        return StatusError(400, "BadRequest", "the request is not valid HTTP")
-    return StatusError(code, "InternalError", "Internal error occurred: the connection failed")
-
-
 def _expects_continue(message: RawRequestMessage) -> bool:
     return message.version >= HttpVersion11 and message.headers.get("Expect", "").lower() == "100-continue"
 
@@ -485,12 +493,3 @@ async def _read(payload: StreamReader, limit: int) -> bytes:
             await asyncio.sleep(0)
             began = monotonic()
     return bytes(found)
-
-
-def _set_option(transport: asyncio.BaseTransport, level: int, name: str, value: int) -> None:
-    """Set a socket option if the platform and the kind of socket have it."""
-    option = getattr(socket, name, None)
-    found = transport.get_extra_info("socket")
-    if option is not None and found is not None:
-        with contextlib.suppress(OSError):
-            found.setsockopt(level, option, value)

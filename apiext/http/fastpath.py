@@ -15,8 +15,9 @@ from apiext.auth.authorization import always_allow
 from apiext.auth.user import User
 from apiext.catalog.served import Catalog
 from apiext.http import negotiation, pages, routes
-from apiext.http.exchange import Headers, Reply
+from apiext.http.exchange import Reply
 from apiext.http.gate import Gate, audit_id
+from apiext.http.heads import Headers
 from apiext.http.operations import Operations
 from apiext.http.responses import SecondClock
 from apiext.meta import requestinfo

@@ -17,8 +17,7 @@ from apiext.http import refusals, websocket
 from apiext.http.exchange import Answer, Exchange, Handler, Labels, Reply
 from apiext.http.gate import Gate, audit_id
 from apiext.http.responses import warning_values
-from apiext.meta import requestinfo, status
-from apiext.meta.requestinfo import RequestInfo
+from apiext.meta import status
 from apiext.meta.status import StatusError
 from apiext.meta.time import parse_duration
 
@@ -90,12 +89,6 @@ def _count(gate: Gate, what: tuple[Labels, str, int], started: float, size: int)
     seconds.observe(monotonic() - started)  # the loop's time, but of this moment
     if sizes is not None:
         sizes.observe(size)
-
-
-def parse(gate: Gate, exchange: Exchange) -> None:
-    """Find out what the URL is about."""
-    info = exchange.info = requestinfo.parse(exchange.method, exchange.path, exchange.query)
-    exchange.long_running = info.is_resource and info.verb == "watch"
 
 
 def authenticate(gate: Gate, exchange: Exchange) -> None:
@@ -170,7 +163,6 @@ async def bound(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
     if exchange.long_running:
         return await handler(exchange)
     info = exchange.info
-    assert info is not None
     kind = info.verb in _MUTATING
     running, most = gate.running, gate.max_mutating if kind else gate.max_inflight  # 0: any number
     if 0 < most <= running[kind] and (info.is_resource or not is_public(exchange.path)):
@@ -238,7 +230,7 @@ def authorize_telling(gate: Gate, exchange: Exchange) -> None:
 
 def attributes(exchange: Exchange) -> Attributes:
     """Return what a request wants, as authorization judges it."""
-    info = _info(exchange)
+    info = exchange.info
     if not info.is_resource:
         return Attributes(exchange.user, info.verb, exchange.path, at_path=True)
     namespace = info.namespace or ""
@@ -248,15 +240,9 @@ def attributes(exchange: Exchange) -> Attributes:
     return Attributes(exchange.user, info.verb, exchange.path, info.group, info.version, *place)
 
 
-def _info(exchange: Exchange) -> RequestInfo:
-    assert exchange.info is not None, "the parse step comes first"
-    return exchange.info
-
-
 FILTERS: tuple[Filter | Step, ...] = (
     identify,
     account,
-    parse,
     authenticate,
     audit,
     impersonate,

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from ipaddress import ip_address
 
 from apiext.auth.authorization import is_public
-from apiext.http.exchange import Exchange, Headers
+from apiext.http.exchange import Exchange
+from apiext.http.heads import Headers
 from apiext.meta.status import StatusError
 from apiext.schema import patterns
 

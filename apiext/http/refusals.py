@@ -2,6 +2,9 @@
 
 import logging
 
+from aiohttp.http_exceptions import LineTooLong
+
+from apiext import limits
 from apiext.catalog.converted import NeedsConversion
 from apiext.catalog.stored import Unreadable, WrongVersion
 from apiext.http.exchange import Exchange, Reply
@@ -46,3 +49,20 @@ def unreadable(error: WrongVersion | NeedsConversion) -> str:
         return str(error)
     kind, version = error.document.get("kind"), error.document.get("apiVersion")
     return f"conversion webhook for {version}, Kind={kind} failed: its answer was not kept"
+
+
+class HeadTooLong(Exception):
+    """A request head of more than limits.MAX_HEAD bytes."""
+
+
+def unparsed(code: int, error: BaseException | None) -> StatusError:
+    """Return what a client is told of a request that no handler saw: a head that is none, or a connection's bug."""
+    if isinstance(error, LineTooLong):
+        return StatusError(431, "BadRequest", f"a line of the request head is longer than {limits.MAX_LINE} bytes")
+    if isinstance(error, HeadTooLong):
+        return StatusError(431, "BadRequest", f"the request head is longer than {limits.MAX_HEAD} bytes")
+    if error is not None and "Too many headers" in str(error):  # aiohttp has no class for it
+        return StatusError(431, "BadRequest", f"the request has more than {limits.MAX_HEADERS} header fields")
+    if code < 500:
+        return StatusError(400, "BadRequest", "the request is not valid HTTP")
+    return StatusError(code, "InternalError", "Internal error occurred: the connection failed")

@@ -79,7 +79,6 @@ class Resources:
 
     def answer(self, exchange: Exchange, target: Target) -> Awaitable[Answer]:
         """Answer a request whose verb the endpoint has."""
-        assert exchange.info is not None
         return VERBS[exchange.info.verb](self, exchange, target)
 
 
@@ -281,7 +280,6 @@ def _subject(exchange: Exchange, target: Target, *, judged: bool = True) -> Subj
 
 def _call(exchange: Exchange, target: Target) -> Call:
     info = exchange.info
-    assert info is not None
     return Call(
         info.verb,
         target.served,
@@ -299,7 +297,6 @@ def _call(exchange: Exchange, target: Target) -> Call:
 
 
 def _check_name(exchange: Exchange) -> None:
-    assert exchange.info is not None
     if not exchange.info.name:
         raise status.bad_request("name must be provided")  # recorded: PUT and PATCH of a collection
 
@@ -332,7 +329,6 @@ async def _raw_body(resources: Resources, exchange: Exchange) -> bytes:
     raw = await exchange.connection.read_body(limits.MAX_BODY)
     labels, info = exchange.labels, exchange.info
     assert labels is not None, "routes name what they found"
-    assert info is not None, "the parse step comes first"
     verb = "delete_collection" if info.verb == "deletecollection" else info.verb
     resources.telemetry.body_sizes.observe(len(raw), labels.group, labels.resource, verb)
     return raw

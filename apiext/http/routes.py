@@ -71,15 +71,17 @@ class Routes:
     def answer(self, exchange: Exchange) -> Awaitable[Answer]:
         """Answer a request that got through the filters."""
         info = exchange.info
-        assert info is not None
         catalog = self.resources.operations.catalog.current  # read once
         if not info.is_resource or exchange.path.startswith("//"):
             return self._document(exchange, catalog)
         if catalog is not self._catalog:
             self._catalog = catalog
             self._known.clear()
-        applied = info.verb == "patch" and _is_apply(exchange)
-        shape = (info[1:5], info.resource, info.subresource, info.namespace is None, not info.name, applied)
+        shape = exchange.head.shape
+        if shape is None:
+            applied = info.verb == "patch" and _is_apply(exchange)
+            shape = (info[1:5], info.resource, info.subresource, info.namespace is None, not info.name, applied)
+            exchange.head.shape = shape
         known = self._known.get(shape)
         if known is not None and info.namespace not in _DOTS:
             target, exchange.labels = known

@@ -14,15 +14,17 @@ from aiohttp.streams import StreamReader
 from aiohttp.web_protocol import _ErrInfo
 
 from apiext import limits
+from apiext.http.repeats import Whole
 
 
 class Request:
     """The little of a request that aiohttp's connection needs, and the message itself."""
 
-    __slots__ = ("continued", "message", "payload")
+    __slots__ = ("continued", "message", "payload", "whole")
 
     def __init__(self, message: Any, payload: StreamReader) -> None:
-        self.message = message
+        self.whole = message if type(message) is Whole else None
+        self.message = message if self.whole is None else self.whole.message
         self.payload = payload
         self.continued = False
 

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from email.utils import formatdate
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,8 @@ from apiext import limits
 from apiext.catalog.served import Catalog
 from apiext.http.builder import Builder
 from apiext.http.conditional import Conditional
-from apiext.http.exchange import Exchange, Sender
+from apiext.http.exchange import Exchange
+from apiext.http.heads import Head, Sender
 from apiext.http.regenerations import Regenerations
 from apiext.telemetry import Telemetry
 
@@ -93,15 +95,9 @@ class _Connection:
 
 
 def asking(**headers: str) -> Exchange:
-    sent = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Exchange(
-        "GET",
-        "/x",
-        sent,
-        _Connection(),
-        0.0,
-        Sender(sent),  # type: ignore[arg-type]  # what is asked of it here is there
-    )
+    sent: Any = {name.replace("_", "-"): value for name, value in headers.items()}
+    connection: Any = _Connection()
+    return Exchange(Head("GET", "/x", sent, Sender(sent)), connection, 0.0)
 
 
 @pytest.mark.rows("OAS-001", "OAS-002")

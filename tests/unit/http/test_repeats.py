@@ -1,0 +1,271 @@
+"""Creates whose heads came before on their connection: they mean what the parser would have made of them."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import pytest
+import uvloop
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from apiext import limits
+from apiext.http.connection import ApiHandler
+from apiext.http.heads import Head
+from apiext.http.repeats import Repeats
+from tests.unit.http.support import COLLECTION, Client, Shelf, connected, on_uvloop, serving, until
+from tests.unit.http.test_aiohttp_names import handler
+
+OTHER = "/apis/example.com/v1/namespaces/e/widgets"
+LOOKS_LIKE_ONE = b"POST /apis/example.com/v1/namespaces/d/widgets HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}"
+
+
+def created(name: str, size: int = 0) -> bytes:
+    return orjson.dumps({"metadata": {"name": name}, "spec": {"x": "x" * size}})
+
+
+@dataclass
+class Wire:
+    """A connection that is given its pieces one by one, as nobody can make a network do."""
+
+    connection: ApiHandler
+    client: Client
+
+    async def give(self, piece: bytes, *, wait: bool = True) -> None:
+        self.connection.data_received(piece)
+        if wait:
+            await until(self.is_idle)
+
+    def is_idle(self) -> bool:
+        """Whether the next piece is waited for."""
+        waiter = self.connection._waiter
+        over = self.connection._task_handler is None
+        return over or (waiter is not None and not waiter.done()) or self._reads()
+
+    def _reads(self) -> bool:
+        request = self.connection._current_request
+        return request is not None and not request.payload.is_eof()  # type: ignore[attr-defined]  # ours has one
+
+
+@asynccontextmanager
+async def wired(shelf: Shelf) -> AsyncIterator[Wire]:
+    async with serving(shelf) as server:
+        assert server._listener is not None
+        connection = server._listener()
+        assert isinstance(connection, ApiHandler)
+        ours, theirs = socket.socketpair()
+        transport, _ = await asyncio.get_running_loop().create_connection(asyncio.Protocol, sock=theirs)
+        transport.pause_reading()
+        connection.connection_made(transport)
+        reader, writer = await asyncio.open_connection(sock=ours)
+        yield Wire(connection, Client(reader, writer))
+        writer.close()
+        transport.close()
+
+
+@pytest.fixture
+def heads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The targets of all heads that are read."""
+    read: list[str] = []
+    before = Head.__init__
+
+    def reading(self: Head, method: str, target: str, *rest: Any) -> None:
+        read.append(f"{method} {target}")
+        before(self, method, target, *rest)
+
+    monkeypatch.setattr(Head, "__init__", reading)
+    return read
+
+
+@on_uvloop
+async def test_a_head_that_came_before_is_not_read_again(heads: list[str]) -> None:
+    shelf = Shelf()
+    async with serving(shelf) as server, connected(server) as client:
+        for number in range(20):
+            assert (await client.ask("POST", COLLECTION, created(f"n{number}", number * 7))).code == 201
+            assert (await client.ask("POST", OTHER, created(f"n{number}"), Audit_Id="mine")).headers[
+                "Audit-Id"
+            ] == "mine"
+    assert heads == [f"POST {COLLECTION}", f"POST {OTHER}"]
+    assert [(call.namespace, body.document) for call, body in zip(shelf.calls, shelf.bodies, strict=True)] == [
+        (namespace, orjson.loads(created(f"n{number}", size)))
+        for number in range(20)
+        for namespace, size in (("d", number * 7), ("e", 0))
+    ]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Expect": "100-continue"},
+        {"Connection": "close"},
+        {"Connection": "Upgrade", "Upgrade": "h2c"},
+        {"X": "x" * limits.REPEATED_HEAD},
+    ],
+    ids=["expect", "close", "upgrade", "large"],
+)
+@on_uvloop
+async def test_other_heads_are_read_each_time(headers: dict[str, str], heads: list[str]) -> None:
+    async with serving(Shelf()) as server:
+        for _ in range(2):
+            async with connected(server) as client:
+                for _ in range(1 if "Connection" in headers else 3):
+                    client.send("POST", COLLECTION, created("a"), **headers)  # type: ignore[arg-type]
+                    while (await client.receive()).code == 100:
+                        pass
+    assert len(heads) == (2 if "Connection" in headers else 6)
+
+
+def sent(target: str, body: bytes = b"{}", *fields: str) -> bytes:
+    lines = [f"POST {target} HTTP/1.1", "Host: x", *fields, f"Content-Length: {len(body)}", "", ""]
+    return "\r\n".join(lines).encode() + body
+
+
+async def test_a_connection_remembers_only_so_many() -> None:
+    parser = (await handler())._parser
+    assert parser is not None
+    repeats = Repeats()
+    for number in range(100):
+        data = sent(f"/{number}")
+        assert repeats.find(data) is None
+        whole = repeats.read(data, *parser.feed_data(data)[0][0])
+        assert whole is not None
+        assert len(repeats._known) <= limits.REPEATED_HEADS
+    again = repeats.find(sent("/99", b"longer"))
+    assert again is not None
+    assert (again.body, again.head.path) == (b"longer", "/99")
+    assert repeats.find(sent("/0")) is None
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        sent("/a", b"body")[:-1],
+        sent("/a", b"body") + b"P",
+        sent("/a", b"body", "X: y"),
+        sent("/b", b"body"),
+        sent("/a", b"body").replace(b": 4", b":  4"),
+        sent("/a", b"body").replace(b": 4", b": +4"),
+        sent("/a", b"body").replace(b": 4", b": 4 "),
+        sent("/a", b"body").replace(b"\r\n", b"\n"),
+        sent("/a", b"body").replace(b"\r\n\r\n", b"\r\nContent-Length: 4\r\n\r\n"),
+        sent("/a", b"body").replace(b"HTTP/1.1", b"HTTP/1.0"),
+    ],
+)
+async def test_only_the_same_head_with_its_whole_body_is_known(data: bytes) -> None:
+    parser = (await handler())._parser
+    assert parser is not None
+    repeats, first = Repeats(), sent("/a", b"any")
+    assert repeats.read(first, *parser.feed_data(first)[0][0]) is not None
+    assert repeats.find(sent("/a", b"body")) is not None
+    assert repeats.find(data) is None
+
+
+PART = b"GET /livez HTTP/1.1\r\nHost: x\r\nX: "
+LIVEZ = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
+BODY = sent(OTHER, b"{" + b" " * len(sent(COLLECTION, created("a"))))[: -len(sent(COLLECTION, created("a")))]
+UPGRADE = b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
+
+
+@pytest.mark.parametrize("busy", [False, True], ids=["idle", "busy"])
+@pytest.mark.parametrize("first", [True, False], ids=["first", "later"])
+@pytest.mark.parametrize(
+    "before",
+    [
+        PART,
+        BODY,
+        LIVEZ + PART,
+        LIVEZ + BODY,
+        sent(COLLECTION, created("b")) + PART,
+        UPGRADE + PART,
+    ],
+    ids=["head", "body", "get-head", "get-body", "create-head", "upgrade"],
+)
+@on_uvloop
+async def test_nothing_is_known_where_a_message_is_under_way(before: bytes, first: bool, busy: bool) -> None:
+    """Else a proxy that sends the requests of many over one connection could be made to mix them up."""
+    shelf, known = Shelf(), sent(COLLECTION, created("a"))
+    async with wired(shelf) as wire:
+        repeats = wire.connection._repeats
+        if not first:
+            await wire.give(known)
+            await wire.give(known)
+        else:  # as if another connection had taught it
+            parser = (await handler())._parser
+            assert parser is not None
+            assert repeats.read(known, *parser.feed_data(known)[0][0]) is not None
+        if busy:
+            shelf.gate = asyncio.Event()
+            await wire.give(f"GET {COLLECTION} HTTP/1.1\r\nHost: x\r\n\r\n".encode(), wait=False)
+            await until(lambda: bool(shelf.calls) and shelf.calls[-1].verb == "list")
+        await wire.give(before, wait=not busy)
+        if shelf.gate is not None:
+            shelf.gate.set()
+            await until(wire.is_idle)
+        assert repeats.find(known) is None
+
+
+@on_uvloop
+async def test_a_client_that_left_creates_nothing() -> None:
+    shelf = Shelf()
+    async with wired(shelf) as wire:
+        for number in range(2):
+            await wire.give(sent(COLLECTION, created(f"a{number}")))
+        wire.connection.data_received(sent(COLLECTION, created("b")))
+        wire.connection.force_close()
+        await asyncio.sleep(0.01)
+    assert [body.document["metadata"]["name"] for body in shelf.bodies] == ["a0", "a1"]
+
+
+_BODIES = st.one_of(
+    st.builds(created, st.sampled_from(["a", "b", "c"]), st.integers(0, 300)),
+    st.sampled_from([b"{", LOOKS_LIKE_ONE, b" " + LOOKS_LIKE_ONE, b"\r\n\r\n"]),
+)
+_GETS = st.just((b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n", 200, None))
+
+
+@st.composite
+def _creates(draw: st.DrawFn) -> tuple[bytes, int, bytes | None]:
+    body = draw(_BODIES)
+    good = body.startswith(b'{"')
+    if draw(st.integers(0, 4)) == 0:
+        target = draw(st.sampled_from([COLLECTION, OTHER]))
+        head = f"POST {target} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+        raw = head.encode() + b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+    else:
+        fields = draw(st.sampled_from([(), ("User-Agent: me/1",), ("Audit-Id: one",)]))
+        raw = sent(draw(st.sampled_from([COLLECTION, OTHER])), body, *fields)
+    return raw, 201 if good else 400, body if good else None
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    requests=st.lists(st.one_of(_creates(), _creates(), _GETS), min_size=1, max_size=12),
+    cuts=st.lists(st.tuples(st.integers(0, 4000), st.booleans()), max_size=12),
+    apart=st.booleans(),
+)
+def test_requests_mean_the_same_in_any_pieces(
+    requests: list[tuple[bytes, int, bytes | None]], cuts: list[tuple[int, bool]], apart: bool
+) -> None:
+    async def run() -> None:
+        shelf = Shelf()
+        async with wired(shelf) as wire:
+            at = dict(cuts)
+            if apart:
+                edges = [sum(len(raw) for raw, *_ in requests[:number]) for number in range(1, len(requests))]
+                at |= dict.fromkeys(edges, True)
+            stream, last = b"".join(raw for raw, *_ in requests), 0
+            for end in sorted({*at, len(stream)}):
+                if last < end <= len(stream):
+                    await wire.give(stream[last:end], wait=at.get(end, True))
+                    last = end
+            codes = [(await wire.client.receive()).code for _ in requests]
+        assert codes == [code for _, code, _ in requests]
+        assert [body.raw for body in shelf.bodies] == [body for *_, body in requests if body is not None]
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(run())

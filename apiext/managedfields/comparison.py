@@ -21,7 +21,7 @@ from apiext.managedfields.types import (
     item_element,
 )
 
-_SIMPLE = frozenset((str, int, bool, float, type(None)))
+SIMPLE = frozenset((str, int, bool, float, type(None)))
 
 
 @dataclass(slots=True)  # not frozen: each write makes some, and freezing costs more than making
@@ -81,13 +81,13 @@ def _map_changes(of: MapType, left: dict[str, Any], right: dict[str, Any]) -> _C
         if new is old:
             continue
         kind = old.__class__
-        if kind in _SIMPLE and kind is new.__class__:
+        if kind in SIMPLE and kind is new.__class__:
             if old != new:
                 modified[f"f:{name}"] = LEAF
         elif new is MISSING:
             both -= 1
             removed[f"f:{name}"] = appearing(fields.get(name) or element or NOTHING, old)
-        elif kind in _SIMPLE and new.__class__ in _SIMPLE:
+        elif kind in SIMPLE and new.__class__ in SIMPLE:
             if not equal(old, new):
                 modified[f"f:{name}"] = LEAF
         elif old != new or not alike(old, new):  # what differs is seen at its first difference
@@ -164,7 +164,7 @@ def _by_element(of: ListType, values: list[Any]) -> dict[str, list[Any]]:
 
 def appearing(of: Type, value: Any) -> dict[str, Any]:
     """Return the node of a place where nothing was: itself and all below (the same for one that goes away)."""
-    if value.__class__ in _SIMPLE:
+    if value.__class__ in SIMPLE:
         return LEAF
     below = _below(of, value)
     if not below:
@@ -179,11 +179,11 @@ def _below(of: Type, value: Any) -> dict[str, Any]:
     if value.__class__ is dict:
         if of.map is None or not of.map.granular:
             return {}
-        if _SIMPLE.issuperset(map(type, value.values())):
+        if SIMPLE.issuperset(map(type, value.values())):
             return of.map.leaves(value)
         fields, element = of.map.fields, of.map.element
         for name, item in value.items():  # no comprehension: it would be one more frame for each level
-            simple = item.__class__ in _SIMPLE
+            simple = item.__class__ in SIMPLE
             found[f"f:{name}"] = LEAF if simple else appearing(fields.get(name) or element or NOTHING, item)
         return found
     if value.__class__ is not list or of.list is None or not of.list.granular:

@@ -12,7 +12,7 @@ from apiext.managedfields.comparison import Comparison, compare
 from apiext.managedfields.entries import APPLY, UPDATE, EntryError, Manager, Managers, Owned, manager_of
 from apiext.managedfields.fieldset import FieldSet, difference
 from apiext.managedfields.fieldsv1 import is_too_deep
-from apiext.managedfields.recurring import NEVER_OWNED, TOO_DEEP
+from apiext.managedfields.recurring import BIRTHS, NEVER_OWNED, TOO_DEEP
 from apiext.managedfields.typed import TypeFault, check
 from apiext.managedfields.updater import Conflicts, MissingVersion, Versions, Write
 from apiext.meta import objectmeta
@@ -55,11 +55,11 @@ def track(writer: Writer, live: View, new: View, *, creating: bool) -> list[Docu
     """
     given = _entries_of(new) if not writer.subresource else None
     given = [] if entries.is_reset(given) else given or _entries_of(live) or []
-    if not given and not creating:
-        return []
+    if not given:
+        return _born(writer, live, _bare(new)) if creating else []
     try:
         write, before, after, seen = _compared(writer, live, new)
-        found = recurring.after(write, before, given, seen, writer.now) if given else None
+        found = recurring.after(write, before, given, seen, writer.now)
         if found is not None:
             return found
         managers = _before(writer, live, new)
@@ -68,6 +68,21 @@ def track(writer: Writer, live: View, new: View, *, creating: bool) -> list[Docu
         return entries.encode(_updated(write, before, after, managers, seen, writer.now))
     except (ApplyError, TypeFault, MissingVersion, ValueError):
         return []
+
+
+def _born(writer: Writer, live: View, new: View) -> list[Document]:
+    """Return the managedFields of an object that nobody else has a part of."""
+    try:
+        of_type, reset = writer.versions.type_of(writer.api_version), writer.versions.reset(writer.api_version)
+        key = BIRTHS.key((writer.name, writer.api_version, writer.subresource), of_type, live, new)
+        found = BIRTHS.find(key, reset, writer.now)
+        if found is None:
+            write, _, _, seen = _compared(writer, live, new)
+            found = recurring.created(write, seen, writer.now)
+            BIRTHS.remember(key, reset, new, found)
+    except (ApplyError, TypeFault, MissingVersion, ValueError):
+        return []
+    return found
 
 
 def _before(writer: Writer, live: View, new: View) -> Managers:

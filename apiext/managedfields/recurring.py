@@ -1,7 +1,7 @@
-"""Who owns what after an update, remembered: most objects of a resource are owned alike, and change alike (SSA-006)."""
+"""Who owns what after a write, remembered: most objects of a resource are made, owned and changed alike (SSA-006)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -10,11 +10,11 @@ import orjson
 from apiext import limits
 from apiext.documents.document import Document, View
 from apiext.managedfields import entries, updater
-from apiext.managedfields.comparison import Comparison
+from apiext.managedfields.comparison import SIMPLE, Comparison
 from apiext.managedfields.entries import EntryError, Manager, Managers, Owned
 from apiext.managedfields.fieldset import EMPTY, FieldSet, difference, includes, of, union
 from apiext.managedfields.fieldsv1 import MAX_DEPTH, is_too_deep
-from apiext.managedfields.types import Type
+from apiext.managedfields.types import NOTHING, Type
 from apiext.managedfields.updater import Losses, MissingVersion, Write
 
 NEVER_OWNED = of(
@@ -57,6 +57,73 @@ def created(write: Write, seen: Comparison, now: str) -> list[Document]:
     if is_too_deep(fields):
         raise TooDeep(TOO_DEEP)
     return [entries.entry(write.manager, Owned(write.api_version, fields, now))] if fields else []
+
+
+@dataclass(slots=True, frozen=True)
+class Births:
+    """Who owns what of new objects, by their makers and by the names and classes of all that they have.
+
+    Only where their values say nothing of who owns what: items of lists that are owned one by one are named by them.
+    """
+
+    _known: dict[Any, tuple[FieldSet, Document]] = field(default_factory=dict)
+
+    def key(self, maker: tuple[str, ...], of_type: Type, live: View, new: View) -> Any:
+        """Return by what an object is known, None where it is too large, or more than its kind was there before."""
+        if len(live) > len(_NAMED) or not _NAMED.issuperset(live):
+            return None
+        room = [limits.SHAPE_MEMBERS]
+        try:
+            return maker, of_type, _shape(new, room)
+        except _TooLarge:
+            return None
+
+    def find(self, key: Any, reset: FieldSet, now: str) -> list[Document] | None:
+        """Return the entry of a new object's maker, None where it is not known."""
+        known = self._known.get(key)
+        if known is None or known[0] is not reset:
+            return None
+        entry = known[1]
+        return [{**entry, "time": now, "fieldsV1": {**entry["fieldsV1"]}}]
+
+    def remember(self, key: Any, reset: FieldSet, new: View, found: Sequence[Document]) -> None:
+        """Keep the entry of an object's maker."""
+        if key is not None and len(found) == 1 and _is_settled(key[1], new):
+            if len(self._known) >= limits.OWNERSHIPS_SEEN:
+                self._known.clear()
+            self._known[key] = reset, found[0]
+
+
+BIRTHS = Births()
+_NAMED = frozenset(("apiVersion", "kind"))
+
+
+class _TooLarge(Exception):
+    """An object whose names and classes are not worth remembering."""
+
+
+def _shape(value: Any, room: list[int]) -> Any:
+    """Return the names and classes of all that a map or list has."""
+    room[0] -= len(value) + 1
+    if room[0] < 0:
+        raise _TooLarge
+    named = value.__class__ is dict
+    items = value.values() if named else value
+    kinds = (*map(type, items),)
+    below = () if SIMPLE.issuperset(kinds) else (*(_shape(one, room) for one in items if one.__class__ in _NESTED),)
+    return (*value,) if named else None, kinds, below
+
+
+_NESTED = frozenset((dict, list))
+
+
+def _is_settled(of: Type, value: Any) -> bool:
+    """Tell whether the names and classes of a value say all about who owns what of it."""
+    if value.__class__ is list:
+        return not value or of.list is None or not of.list.granular
+    if value.__class__ is not dict or of.map is None or not of.map.granular:
+        return True
+    return all(_is_settled(of.map.member(name) or NOTHING, item) for name, item in value.items())
 
 
 def after(write: Write, live: View, given: Sequence[View], seen: Comparison, now: str) -> list[Document] | None:

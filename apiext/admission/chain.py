@@ -80,7 +80,7 @@ class Chain:
         if key not in self._still:
             self._still[key] = self.metrics.passed([plugin.name for plugin in self._parts[moment][0]], *key)
         for observed in self._still[key]:
-            observed.observe(0.0)
+            observed.buckets[0] += 1  # no time: what observing 0 does, without a call for each
 
     def mutate(self, attributes: Attributes, new: Document) -> Coroutine[Any, Any, Document]:
         """Run the mutating moment of each plug-in on the result of the one before, twice if one asks for it."""

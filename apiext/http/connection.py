@@ -303,6 +303,7 @@ class ApiHandler(Turns):
                     await self._drain_helper()
                 return kept
         finally:
+            request.whole = None  # an idle connection keeps no body
             service.active -= 1
             if not service.active:
                 service.all_done()

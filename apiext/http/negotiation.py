@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 def _has_many_parts(header: str) -> bool:
     """Whether the alternatives and parameters of a header are so many that reading them would hold others up."""
-    return len(header) > limits.HEADER_PARTS and header.count(",") + header.count(";") >= limits.HEADER_PARTS
+    return header.count(",") + header.count(";") >= limits.HEADER_PARTS
 
 
 def _remembered(read: Callable[Concatenate[str, P], T]) -> Callable[Concatenate[str, P], T]:
@@ -47,7 +47,7 @@ def _remembered(read: Callable[Concatenate[str, P], T]) -> Callable[Concatenate[
     known: Any = lru_cache(limits.HEADERS_SEEN)(read)
 
     def find(header: str, /, *more: P.args, **named: P.kwargs) -> T:
-        if _has_many_parts(header):
+        if len(header) > limits.HEADER_PARTS and _has_many_parts(header):
             text = f"an Accept or Content-Type header has more than {limits.HEADER_PARTS} parts"
             raise status.StatusError(431, "BadRequest", text)
         found: T = (known if len(header) <= limits.HEADER_KEPT else read)(header, *more, **named)
@@ -275,7 +275,7 @@ def media_type(header: str) -> str:
 
 def body_encoding(header: str) -> str:
     """Return the encoding of a body; JSON when nothing is said, 415 for others (ERR-15)."""
-    if not header:
+    if not header or header == JSON:
         return JSON
     found = media_type(header)
     if found not in ENCODINGS:

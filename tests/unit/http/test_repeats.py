@@ -209,6 +209,19 @@ async def test_nothing_is_known_where_a_message_is_under_way(before: bytes, firs
         assert repeats.find(known) is None
 
 
+@pytest.mark.parametrize("path", [COLLECTION, "/apis/none.example.com/v1/x"])
+@on_uvloop
+async def test_an_idle_connection_keeps_no_body(path: str) -> None:
+    async with wired(Shelf()) as wire:
+        for number in range(3):
+            await wire.give(sent(path, created(f"a{number}", 100_000)))
+            request = wire.connection._request
+            assert request is not None
+            assert request.whole is None
+        read = wire.connection._repeats._known.values()
+        assert [len(message.raw_headers) for message, _ in read] == [2]
+
+
 @on_uvloop
 async def test_a_client_that_left_creates_nothing() -> None:
     shelf = Shelf()

@@ -262,7 +262,7 @@ class Application:
             verbs = Verbs(
                 live,
                 store,
-                judges.chain(live, store, self._posters(webhooks), converter, authorizer, config.disabled_plugins),
+                judges.chain(live, store, self._posters(webhooks), converter, authorizer, config),
                 control.serving,
                 now,
                 clock,

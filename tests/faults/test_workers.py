@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
@@ -190,6 +191,23 @@ def test_parameters_count_for_the_next_write_through_any_worker(both: Server, pi
             assert made.status == (201 if allowed == "yes" else 422), (number, made.text)
     finally:
         one.request("DELETE", f"{POLICIES}/limited").expect(200)
+
+
+@pytest.mark.rows("AUT-001")
+@pytest.mark.parametrize("number", [1, 2])
+def test_the_use_of_a_secrets_token_is_noted_through_any_worker(both: Server, pin: Pin, number: int) -> None:
+    worker, name = pin(both, number), f"used-{number}"
+    place = f"/api/v1/namespaces/default/secrets/{name}"
+    worker.request("POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": name}}).expect(201)
+    metadata = {"name": name, "annotations": {"kubernetes.io/service-account.name": name}}
+    secret = {"metadata": metadata, "type": "kubernetes.io/service-account-token"}
+    worker.request("POST", place.rpartition("/")[0], secret).expect(201)
+    token = until(lambda: worker.request("GET", place).expect(200).get("data", {}).get("token"), "it has a token")
+    review = {"spec": {"token": base64.b64decode(token).decode()}}
+    said = worker.request("POST", "/apis/authentication.k8s.io/v1/tokenreviews", review).expect(201)
+    assert said["status"]["authenticated"]
+    label = "kubernetes.io/legacy-token-last-used"
+    until(lambda: label in worker.request("GET", place).expect(200)["metadata"].get("labels", {}), "its use is noted")
 
 
 def test_each_request_is_told_once_in_the_one_audit_log(both: Server) -> None:

@@ -262,7 +262,7 @@ class Application:
             verbs = Verbs(
                 live,
                 store,
-                judges.chain(live, store, self._posters(webhooks), converter, authorizer, config.disabled_plugins),
+                judges.chain(live, store, self._posters(webhooks), converter, authorizer, config),
                 control.serving,
                 now,
                 clock,
@@ -298,8 +298,9 @@ class Application:
             await store.stop()
 
     def _run(self, control: startup.Controllers, group: asyncio.TaskGroup, verbs: Verbs, known: edge.Identity) -> None:
-        """Start the controllers that do as clients do, unless they are turned off."""
+        """Start the controllers that do as clients do, unless they are turned off or another worker's."""
         config = self._config
+        control.note_uses(group, verbs, known.accounts)
         control.keep_roles(group, verbs, config)
         if config.runs(GARBAGE_COLLECTOR):
             control.collect_garbage(group, verbs)

@@ -48,6 +48,6 @@ class Board:
         """Return how many signs of life a worker has given, 0 if none is expected."""
         return self._beats[number - 1]
 
-    def least(self) -> int:
-        """Return the revision that all have come to."""
-        return min(self._numbers)
+    def behind(self, revision: int) -> dict[int, int]:
+        """Return the workers that have not come to a revision, and where each is."""
+        return {number: come for number, come in enumerate(self._numbers, 1) if come < revision}

@@ -54,13 +54,17 @@ def allow_all(_: Requester, __: Question) -> tuple[bool, str]:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What plug-ins need besides the write: namespaces, the client, other versions, who may do what, counts."""
+    """What plug-ins need besides the write: namespaces, the client, other versions, who may do what, counts.
+
+    ``workers`` tells that other workers answer at the same port.
+    """
 
     find_namespace: FindNamespace
     poster: Poster
     metrics: Metrics
     convert: Convert = plain_conversion
     authorize: Authorizer = allow_all
+    workers: bool = False
 
 
 class Failed(Exception):

@@ -73,6 +73,8 @@ class Params:
             return []
         await collection.wait_ready()
         try:
+            if self._around.workers:  # their clients know what they wrote
+                await self._store.fresh(collection)
             if name := ref.get("name"):
                 one = collection.get(namespace or "", name) or await self._store.current(
                     collection, namespace or "", name

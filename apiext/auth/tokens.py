@@ -38,7 +38,7 @@ class Tokens:
 
     The first of the ``issuers`` makes tokens, those of the others count, too; so do signatures of the ``former`` keys.
     Tokens go with what ``find`` does not find any more: the account, and the secret that one is bound to or kept in.
-    ``used(namespace, name)`` is told of secrets whose token is used, until their records say that of the day.
+    ``used(namespace, name, uid)`` is told of secrets whose token is used, until their records say that of the day.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Tokens:
         self._find = find
         self._clock = clock
         self._signer: Signer | None = None
-        self.used: Callable[[str, str], None] = lambda namespace, name: None
+        self.used: Callable[[str, str, str], None] = lambda namespace, name, uid: None
         self._known: dict[bytes, dict[str, Any]] = {}  # claims of tokens whose signature was right, by digest
 
     def issue(
@@ -123,7 +123,7 @@ class Tokens:
     def _user_by_secret(self, claims: Mapping[str, Any], token: str) -> User:
         account, secret, record = secret_tokens.account_of(claims, token, self._find)
         if record.used != time.strftime("%Y-%m-%d", time.gmtime(self._clock())):
-            self.used(account.namespace, secret)
+            self.used(account.namespace, secret, record.uid)
         secret_tokens.check_mark(account, secret, record)
         return service_account(account.namespace, account.name, account.uid)
 

@@ -11,29 +11,23 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from apiext.auth.bonds import LAST_USED, Account
+from apiext.auth.bonds import Account
 from apiext.auth.secret_tokens import ACCOUNT_NAME, ACCOUNT_UID, TYPE
 from apiext.auth.tokens import Tokens
-from apiext.auth.user import service_account
-from apiext.config import ACCOUNT_TOKENS
 from apiext.controllers.loop import Loop, lost_races
+from apiext.controllers.token_uses import MERGE, call_of
 from apiext.documents.document import Document
-from apiext.meta import time
 from apiext.meta.options import DeleteOptions
 from apiext.storage.collection import Collection
 from apiext.storage.history import Change
 from apiext.storage.store import Entry
 from apiext.verbs import api
-from apiext.verbs.call import Call, Verbs
+from apiext.verbs.call import Verbs
 from apiext.verbs.delete import delete
-from apiext.verbs.reviews import SECRETS
 
 log = logging.getLogger(__name__)
 
-USER = service_account("kube-system", "tokens-controller")
 _TYPE = TYPE.encode()
-_MERGE = "application/merge-patch+json"
-_DAY = len("2006-01-02")
 _ALL = ""  # the key of all secrets that were there before
 
 
@@ -58,7 +52,6 @@ class AccountTokens:
         self._authority = _base64(authority.decode())
         self._loop = Loop("account tokens", self._reconcile, width=2)
         self._wanted: dict[str, _Wanted] = {}  # by namespace/name of the secret
-        self._in_use: set[str] = set()  # those of which it is to be written that they were used
 
     def start(self, group: asyncio.TaskGroup) -> None:
         """Follow secrets and accounts."""
@@ -66,7 +59,6 @@ class AccountTokens:
         self._accounts.subscribe(self._account_changed)
         self._loop.start(group, self._keys)
         self._loop.add(_ALL)
-        self._tokens.used = self._used
 
     async def stop(self) -> None:
         """End what runs; what is left undone is done after the next start."""
@@ -75,16 +67,10 @@ class AccountTokens:
     def _keys(self) -> Iterable[str]:
         return list(self._wanted)
 
-    def _used(self, namespace: str, name: str) -> None:
-        key = f"{namespace}/{name}"
-        if key in self._wanted:
-            self._in_use.add(key)
-            self._loop.add(key)
-
     def _secret_changed(self, change: Change) -> None:
         key = _key(change.entry)
         if change.kind == "DELETED":
-            self._forget(key)
+            self._wanted.pop(key, None)
         else:
             self._take(key, change.entry)
 
@@ -96,14 +82,10 @@ class AccountTokens:
     def _take(self, key: str, entry: Entry) -> None:
         found = self._read(entry) if _TYPE in entry.raw else None
         if found is None:
-            self._forget(key)
+            self._wanted.pop(key, None)
         else:
             self._wanted[key] = found
             self._loop.add(key)
-
-    def _forget(self, key: str) -> None:
-        self._wanted.pop(key, None)
-        self._in_use.discard(key)
 
     def _read(self, entry: Entry) -> _Wanted | None:
         """Return what a secret is for, None if it is for no token."""
@@ -136,9 +118,6 @@ class AccountTokens:
                 await self._delete(entry)
         elif uid and not (wanted.filled and wanted.uid):
             await self._fill(entry, Account(namespace, wanted.account, uid))
-        elif key in self._in_use:
-            await self._patch(entry, {"metadata": {"labels": {LAST_USED: time.now()[:_DAY]}}})
-            self._in_use.discard(key)
 
     async def _begin(self) -> None:
         await self._accounts.wait_ready()
@@ -161,25 +140,15 @@ class AccountTokens:
             },
             "data": data,
         }
-        await self._patch(entry, wanted)
-
-    async def _patch(self, entry: Entry, wanted: Document) -> None:
+        call = call_of(self._verbs, "patch", entry.namespace, entry.name)
         with lost_races(404, 409):
-            await api.patch(self._verbs, self._call("patch", entry), _MERGE, orjson.dumps(wanted))
+            await api.patch(self._verbs, call, MERGE, orjson.dumps(wanted))
 
     async def _delete(self, entry: Entry) -> None:
         uid = orjson.loads(entry.raw)["metadata"].get("uid")
         judged = DeleteOptions(uid=uid, resource_version=str(entry.revision))  # in the state that was judged
         with lost_races(404, 409):
-            await delete(self._verbs, self._call("delete", entry), judged)
-
-    def _call(self, verb: str, entry: Entry) -> Call:
-        resource = self._verbs.catalog.current.resource(SECRETS.group, SECRETS.resource)
-        assert resource is not None
-        served = resource.versions["v1"]
-        asked = {"fieldManager": [ACCOUNT_TOKENS]} if verb == "patch" else {}
-        endpoint, place = served.endpoints[""], entry.namespace
-        return Call(verb, served, resource, endpoint, place, entry.name, asked, USER, ACCOUNT_TOKENS)
+            await delete(self._verbs, call_of(self._verbs, "delete", entry.namespace, entry.name), judged)
 
 
 def _uid(account: Entry | None) -> str:

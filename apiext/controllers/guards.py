@@ -94,11 +94,16 @@ class Guards:
         raise Unavailable(f"the guard of {facts.name} keeps changing")
 
     async def terminate(self, name: str, uid: str) -> Guard:
-        """Make the guard say terminating, and return it for the write that follows. Raises store errors."""
+        """Make the guard say terminating, and return it for the write that follows. Raises store errors.
+
+        RevisionChanged tells of a definition that is another by now, whose guard is left alone.
+        """
         for _ in range(limits.GUARD_ATTEMPTS):
             stored = await self._stored(name)
             if stored is not None and stored.uid == uid and stored.state == TERMINATING:
                 return Guard(self.key(name), stored.revision)
+            if stored is None or stored.uid != uid:
+                await self._check_still(name, uid)
             generation = stored.generation if stored is not None and stored.uid == uid else 0
             facts = self._definitions.get(name)
             if facts is not None and facts.uid == uid:
@@ -109,6 +114,13 @@ class Guards:
                 continue
             return Guard(self.key(name), permit.revision)
         raise Unavailable(f"the guard of {name} keeps changing")
+
+    async def _check_still(self, name: str, uid: str) -> None:
+        """Raise RevisionChanged unless the definition is the one of this uid; the guard has been read before."""
+        entry = await self._store.current(self._definitions.collection, "", name)
+        now = self._definitions.of(entry) if entry is not None else None
+        if entry is None or (now is not None and now.uid != uid):
+            raise RevisionChanged(entry)
 
     async def release(self, name: str) -> None:
         """Remove the guard of a definition that is gone; does nothing when there is a definition again."""

@@ -53,7 +53,7 @@ class Peers:
         self._store = store
         self._settled = settled
         self._latest = 0  # of the configuration
-        self._stuck = -1  # how far the last one had come when it was not waited for any longer
+        self._still: dict[int, int] = {}  # worker → how far it had come when it was not waited for any longer
         self._loop = Loop("peers", lambda _: self._tell(), width=1)
         self._timer: asyncio.TimerHandle | None = None
 
@@ -84,18 +84,22 @@ class Peers:
         """Wait until all workers go by the configuration that this one has seen, limits.FRESH_WAIT seconds at most.
 
         ``written`` is what was written, if it may be something that configures nothing. Nobody waits again for a worker
-        that stands still.
+        that stands still, only for the others.
         """
-        wanted, least = self._latest, self._board.least()
-        if least >= wanted or least == self._stuck or (written is not None and written not in CONFIGURATION):
+        wanted = self._latest
+        if (written is not None and written not in CONFIGURATION) or not self._awaited(wanted):
             return
         try:
             async with asyncio.timeout(limits.FRESH_WAIT):
-                while self._board.least() < wanted:  # noqa: ASYNC110 - other processes set no events
+                while self._awaited(wanted):  # noqa: ASYNC110 - other processes set no events
                     await asyncio.sleep(limits.WORKER_LOOK)
         except TimeoutError:
-            self._stuck = self._board.least()
+            self._still |= self._board.behind(wanted)
             log.warning("not all workers go by the configuration of revision %d yet", wanted)
+
+    def _awaited(self, wanted: int) -> bool:
+        """Tell whether a worker is behind that does not stand still, as far as is known."""
+        return any(self._still.get(number) != revision for number, revision in self._board.behind(wanted).items())
 
     def _beat(self) -> None:
         """Show the supervisor that the loop turns."""

@@ -228,6 +228,7 @@ class Serving:
         """Make the guard of a definition say terminating, before its deletionTimestamp is written (DEL-004).
 
         The write that follows compares the guard returned, so that it cannot come after the deletion was given up.
+        Raises RevisionChanged when the definition is another by now.
         """
         return await self._guards.terminate(name, uid)
 

@@ -28,6 +28,7 @@ from apiext.controllers.peers import Peers
 from apiext.controllers.policies import Policies
 from apiext.controllers.serving import Serving
 from apiext.controllers.statuses import Statuses
+from apiext.controllers.token_uses import TokenUses
 from apiext.meta.names import GroupResource
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.collection import Decoder
@@ -75,6 +76,7 @@ class Controllers:
         self._compaction = Compaction(store, config.compaction_interval)
         self._garbage: Garbage | None = None
         self._tokens: AccountTokens | None = None
+        self._uses: TokenUses | None = None
         self._accounts: DefaultAccounts | None = None
         self._policies: Policies | None = None
         self._aggregation: Aggregation | None = None
@@ -128,6 +130,12 @@ class Controllers:
             self._tokens = AccountTokens(verbs, secrets, accounts, tokens, authority)
             self._tokens.start(group)
 
+    def note_uses(self, group: asyncio.TaskGroup, verbs: Verbs, tokens: Tokens) -> None:
+        """Have it noted in secrets from now on that their token was used."""
+        if verbs.store.collection(SECRETS) is not None:
+            self._uses = TokenUses(verbs, tokens)
+            self._uses.start(group)
+
     def make_accounts(self, group: asyncio.TaskGroup, verbs: Verbs) -> None:
         """Have a default service account in each namespace from now on; ``start`` has returned."""
         accounts = verbs.store.collection(ACCOUNTS)
@@ -177,7 +185,7 @@ class Controllers:
     async def stop(self) -> None:
         """Stop all controllers, those that write first; what they left undone is done after the next start."""
         parts = (self._garbage, self._tokens, self._accounts, self._migrations, self._policies, self._aggregation)
-        for part in (*parts, self._defaults):
+        for part in (*parts, self._uses, self._defaults):
             if part is not None:
                 await part.stop()
         for loop in (self._first, *self._loops.values()):

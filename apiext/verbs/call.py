@@ -162,7 +162,10 @@ class Definitions(Protocol):
         """
 
     async def begin_deletion(self, name: str, uid: str) -> Guard:
-        """Change the guard of a definition to terminating, before its deletionTimestamp is written."""
+        """Change the guard of a definition to terminating, before its deletionTimestamp is written.
+
+        Raises RevisionChanged when the definition is another by now.
+        """
 
 
 @dataclass(slots=True)

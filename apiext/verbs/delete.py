@@ -14,7 +14,7 @@ from apiext.storage.store import Entry, Guard, GuardChanged, RevisionChanged, St
 from apiext.turn import Turn
 from apiext.verbs import converting, identity, metadata, threads
 from apiext.verbs.call import Call, Outcome, Page, Verbs
-from apiext.verbs.errors import as_status, of_store, translated
+from apiext.verbs.errors import as_status, invalid_object, of_store, translated
 from apiext.verbs.guarded import check_deadline, guard_of, refresh
 from apiext.verbs.write import StaleError, attributes_of, collection_of
 
@@ -26,14 +26,15 @@ async def delete(verbs: Verbs, call: Call, options: DeleteOptions) -> Outcome:
     """Delete one object, or mark it when finalizers hold it (WRI-016…019, DEL-001, NSP-005)."""
     identity.check_segment(call.name)
     collection = collection_of(verbs, call)
-    namespace = call.namespace or ""
+    namespace, newest = call.namespace or "", _marker(call) is not _mark
     with translated():
-        entry = collection.cached(namespace, call.name) or await verbs.store.current(collection, namespace, call.name)
-    newest = False
+        entry = None if newest else collection.cached(namespace, call.name)
+        entry = entry or await verbs.store.current(collection, namespace, call.name)
     while entry is not None:
         try:
             return await _attempt(verbs, call, collection, entry, options)
         except RevisionChanged as race:
+            options = await _again(verbs, call, entry, race.current, options)
             entry, newest = race.current, True
         except GuardChanged:
             await refresh(verbs, call)
@@ -53,6 +54,24 @@ async def delete(verbs: Verbs, call: Call, options: DeleteOptions) -> Outcome:
     raise status.not_found(call.served.group_resource, call.name)
 
 
+async def _again(verbs: Verbs, call: Call, asked: Entry, now: Entry | None, options: DeleteOptions) -> DeleteOptions:
+    """Return the options for what somebody else has written meanwhile; 409 for what they do not mean (ERR-06)."""
+    if _marker(call) is not _mark:
+        options = _pinned(await threads.run(call, call.served.decode, asked.raw, asked.revision), options)
+    if now is not None and (options.uid is not None or options.resource_version is not None):
+        fault = _fault(await threads.run(call, call.served.decode, now.raw, now.revision), options)
+        if fault:
+            key = verbs.store.keys.object(call.served.stored_resource, now.namespace, now.name)
+            raise status.conflict(call.served.group_resource, call.name, invalid_object(key, fault))
+    return options
+
+
+def _pinned(old: View, options: DeleteOptions) -> DeleteOptions:
+    """Return the options that mean this object."""
+    # upstream: definitions and namespaces are deleted as the ones that they were found to be
+    return options if options.uid is not None else replace(options, uid=old["metadata"].get("uid", ""))
+
+
 async def _attempt(verbs: Verbs, call: Call, collection: Collection, entry: Entry, options: DeleteOptions) -> Outcome:
     if verbs.admission.spares("DELETE", call.served.group_resource):
         metadata_alone = call.served.glance(entry.raw, entry.revision)
@@ -63,17 +82,15 @@ async def _attempt(verbs: Verbs, call: Call, collection: Collection, entry: Entr
             return await _remove(verbs, call, collection, entry, metadata_alone, options)
     call.size = max(call.size, len(entry.raw))
     old = await threads.run(call, call.served.decode, entry.raw, entry.revision)
-    marker = MARKERS.get(call.served.group_resource, _mark) if call.served.typed else _mark
-    if marker in (_mark_namespace, _mark_definition):
-        check_own_preconditions(call, old, options)
-    else:
+    marker = _marker(call)
+    if marker is _mark:
         check_preconditions(call, old, options)
+    elif fault := _fault(old, options):
+        raise status.conflict(call.served.group_resource, call.name, fault)
     code = 202 if options.orphan_dependents is False else 200
     if marker is _mark_namespace and _waits(old):
         raise StaleError(Outcome(code, entry=entry))
-    # upstream: definitions and namespaces are deleted as the ones that they were found to be
-    told = options if marker is _mark or options.uid else replace(options, uid=old["metadata"].get("uid"))
-    attributes = attributes_of(call, "DELETE", told, None, old)
+    attributes = attributes_of(call, "DELETE", options if marker is _mark else _pinned(old, options), None, old)
     if call.verb == "deletecollection":  # upstream: there plug-ins are told no names
         attributes.name = ""
     await verbs.admission.review_delete(attributes)
@@ -144,19 +161,17 @@ def check_preconditions(call: Call, old: View, options: DeleteOptions) -> None:
         raise status.conflict(kind, call.name, text)
 
 
-def check_own_preconditions(call: Call, old: View, options: DeleteOptions) -> None:
-    """The same in the words of namespaces and definitions (ERR-06, DEL-002)."""
+def _fault(old: View, options: DeleteOptions) -> str:
+    """Return the same in the words of namespaces, definitions and the store (ERR-06, DEL-002), empty for none."""
     uid, revision = old["metadata"].get("uid", ""), old["metadata"].get("resourceVersion", "")
-    resource = call.served.group_resource
     if options.uid is not None and options.uid != uid:
-        text = f"Precondition failed: UID in precondition: {options.uid}, UID in object meta: {uid}"
-        raise status.conflict(resource, call.name, text)
+        return f"Precondition failed: UID in precondition: {options.uid}, UID in object meta: {uid}"
     if options.resource_version is not None and options.resource_version != revision:
-        text = (
+        return (
             f"Precondition failed: ResourceVersion in precondition: {options.resource_version}, "
             f"ResourceVersion in object meta: {revision}"
         )
-        raise status.conflict(resource, call.name, text)
+    return ""
 
 
 Marked = tuple[Document | None, Guard | None]
@@ -195,8 +210,12 @@ async def _mark_definition(verbs: Verbs, call: Call, document: Document, options
         return await _mark(verbs, call, document, options)
     guard = None
     if not options.dry_run:
-        with translated():
+        try:
             guard = await verbs.definitions.begin_deletion(call.name, document["metadata"].get("uid", ""))
+        except RevisionChanged:
+            raise
+        except StoreError as error:
+            raise as_status(error) from error
     document["metadata"].pop("resourceVersion", None)
     document["metadata"]["deletionTimestamp"] = verbs.clock()
     now = metadata.finalizers(document)
@@ -234,6 +253,10 @@ async def _mark_namespace(verbs: Verbs, call: Call, document: Document, options:
 
 
 MARKERS: Mapping[GroupResource, Marker] = {DEFINITIONS: _mark_definition, NAMESPACES: _mark_namespace}
+
+
+def _marker(call: Call) -> Marker:
+    return MARKERS.get(call.served.group_resource, _mark) if call.served.typed else _mark
 
 
 async def delete_each(verbs: Verbs, call: Call, entries: Sequence[Entry], options: DeleteOptions) -> list[Document]:

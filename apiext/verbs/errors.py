@@ -11,6 +11,11 @@ SPACE = "etcdserver: mvcc: database space exceeded"
 UNKNOWN = "the outcome of the write is unknown: the store did not say whether it happened"
 
 
+def invalid_object(key: str, fault: str) -> str:
+    """Return what upstream's store says of a precondition that failed."""
+    return f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: {fault}"
+
+
 class _Translated:
     """A context without state: one made by contextlib would cost each request three calls more."""
 

@@ -1,6 +1,6 @@
 """How the admission plug-ins of a server are put together with namespaces, webhooks, conversions and authorization."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 from apiext import limits
 from apiext.admission.attributes import NAMESPACES, Requester
@@ -14,6 +14,7 @@ from apiext.auth.user import ACCOUNT_PREFIX, User, account_groups
 from apiext.catalog.converted import Converted, NeedsConversion
 from apiext.catalog.served import LiveCatalog, ServedResource
 from apiext.cel.library.authorization import Question
+from apiext.config import Config
 from apiext.conversion.webhook import Converter
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import encode
@@ -28,7 +29,7 @@ def chain(
     posters: Callable[[str], Poster],
     converter: Converter,
     authorizer: Authorizer,
-    off: Collection[str],
+    config: Config,
 ) -> Chain:
     """Return the plug-ins that are not turned off, in their order; ``posters`` tells who calls webhooks for one."""
     metrics = Metrics()
@@ -38,8 +39,9 @@ def chain(
         metrics,
         conversion(converter),
         lambda user, asked: _may(authorizer, user, asked),
+        config.worker is not None,
     )
-    return Chain(plugins(catalog, store, around, off, posters), metrics)
+    return Chain(plugins(catalog, store, around, config.disabled_plugins, posters), metrics)
 
 
 def finder(catalog: LiveCatalog, store: CachedStore) -> FindNamespace:

@@ -17,7 +17,7 @@ from apiext.storage.store import Entry, GuardChanged, KeyExists, RevisionChanged
 from apiext.verbs import escalation, identity, judging, metadata, ownership, threads
 from apiext.verbs.call import Call, Outcome, Verbs
 from apiext.verbs.changes import Change
-from apiext.verbs.errors import as_status, of_store, translated
+from apiext.verbs.errors import as_status, invalid_object, of_store, translated
 from apiext.verbs.guarded import OutdatedError, check_deadline, guard_of, holds, premise, refresh
 
 TERMINATING = "create not allowed while custom resource definition is terminating"
@@ -445,11 +445,8 @@ def _check_uid(verbs: Verbs, wanted: Update, old: View) -> None:
     key = verbs.store.keys.object(wanted.call.served.stored_resource, wanted.call.namespace or "", wanted.call.name)
     if wanted.options.dry_run:
         key = f"/{key.removeprefix(verbs.store.keys.root)}"  # upstream: nobody has added the prefix by then
-    text = (
-        f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: "
-        f"Precondition failed: UID in precondition: {wanted.uid}, UID in object meta: {uid}"
-    )
-    raise status.conflict(resource, wanted.call.name, text)
+    fault = f"Precondition failed: UID in precondition: {wanted.uid}, UID in object meta: {uid}"
+    raise status.conflict(resource, wanted.call.name, invalid_object(key, fault))
 
 
 def _check_revision(wanted: Update, shown: View, revision: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
@@ -37,6 +38,8 @@ Pin = Callable[[Server, int], Pinned]
 TWO = ["--insecure", "--port=0", "--workers=2"]
 KILLS = 4
 BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+LARGE = "x" * 900_000  # the other worker hears of it a little later
 STRICT = "?fieldValidation=Strict"
 
 
@@ -162,6 +165,49 @@ def test_a_role_that_was_given_counts_through_any_worker(both: Server, pin: Pin)
         there.request("GET", "/api/v1/configmaps", headers=user).expect(200)
         here.request("DELETE", f"{BINDINGS}/b{number}").expect(200)
         assert there.request("GET", "/api/v1/configmaps", headers=user).status == 403
+
+
+@pytest.mark.rows("ADM-020")
+def test_parameters_count_for_the_next_write_through_any_worker(both: Server, pin: Pin, widgets: Resource) -> None:
+    one, two = pin(both, 1), pin(both, 2)
+    rule = {"apiGroups": [widgets.group], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["widgets"]}
+    policy = {
+        "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+        "matchConstraints": {"resourceRules": [rule]},
+        "validations": [{"expression": "params.data.allowed == 'yes'"}],
+    }
+    ref = {"name": "limits", "namespace": "default", "parameterNotFoundAction": "Deny"}
+    binding = {"policyName": "limited", "paramRef": ref, "validationActions": ["Deny"]}
+    maps = "/api/v1/namespaces/default/configmaps"
+    one.request("POST", maps, {"metadata": {"name": "limits"}, "data": {"allowed": "no"}}).expect(201)
+    one.request("POST", POLICIES, {"metadata": {"name": "limited"}, "spec": policy}).expect(201)
+    one.request("POST", f"{POLICIES[:-3]}ybindings", {"metadata": {"name": "limited"}, "spec": binding}).expect(201)
+    try:
+        for number, (here, there) in enumerate([(one, two), (two, one)] * 16):
+            allowed = ("yes", "no")[number % 2]
+            changed = {"metadata": {"name": "limits"}, "data": {"allowed": allowed, "pad": LARGE}}
+            here.request("PUT", f"{maps}/limits", changed).expect(200)
+            made = there.request("POST", widgets.path(), widgets.make(f"judged-{number}"))
+            assert made.status == (201 if allowed == "yes" else 422), (number, made.text)
+    finally:
+        one.request("DELETE", f"{POLICIES}/limited").expect(200)
+
+
+@pytest.mark.rows("AUT-001")
+@pytest.mark.parametrize("number", [1, 2])
+def test_the_use_of_a_secrets_token_is_noted_through_any_worker(both: Server, pin: Pin, number: int) -> None:
+    worker, name = pin(both, number), f"used-{number}"
+    place = f"/api/v1/namespaces/default/secrets/{name}"
+    worker.request("POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": name}}).expect(201)
+    metadata = {"name": name, "annotations": {"kubernetes.io/service-account.name": name}}
+    secret = {"metadata": metadata, "type": "kubernetes.io/service-account-token"}
+    worker.request("POST", place.rpartition("/")[0], secret).expect(201)
+    token = until(lambda: worker.request("GET", place).expect(200).get("data", {}).get("token"), "it has a token")
+    review = {"spec": {"token": base64.b64decode(token).decode()}}
+    said = worker.request("POST", "/apis/authentication.k8s.io/v1/tokenreviews", review).expect(201)
+    assert said["status"]["authenticated"]
+    label = "kubernetes.io/legacy-token-last-used"
+    until(lambda: label in worker.request("GET", place).expect(200)["metadata"].get("labels", {}), "its use is noted")
 
 
 def test_each_request_is_told_once_in_the_one_audit_log(both: Server) -> None:

@@ -94,13 +94,15 @@ def test_no_limit_stays_no_limit() -> None:
 
 def test_workers_share_a_board() -> None:
     board = Board.make(3)
-    assert board.least() == GONE
+    assert not board.behind(GONE)
     board.put(1, 70)
     code = f"from apiext.board import Board; Board({board.descriptor}, 3).put(3, 50)"
     subprocess.run([sys.executable, "-c", code], pass_fds=[board.descriptor], cwd=ROOT, check=True, timeout=30)
-    assert board.least() == 50
+    assert board.behind(71) == {1: 70, 3: 50}
+    assert board.behind(51) == {3: 50}
     board.put(3, GONE)
-    assert board.least() == 70
+    assert board.behind(71) == {1: 70}
+    assert not board.behind(70)
 
 
 @pytest.mark.parametrize(

@@ -314,7 +314,7 @@ class Kept:
     def __init__(self, file: Path, clock: Clock) -> None:
         self.tokens = Tokens(file, [ISSUER], find=lambda *of: self.there.get(of), clock=clock)
         self.token = self.tokens.kept(ACCOUNT, "s")
-        self.used: list[tuple[str, str]] = []
+        self.used: list[tuple[str, str, str]] = []
         self.tokens.used = lambda *of: self.used.append(of)
         self.there: dict[tuple[str, str, str], Record | None] = {}
         self.put(Record("u1"), Record("u2"))
@@ -353,7 +353,7 @@ def test_a_token_that_a_secret_keeps(kept_token: Kept, clock: Clock) -> None:
     assert (found[0].name, found[0].uid, found[0].extra, found[1]) == (
         "system:serviceaccount:default:sa", "u1", (), [ISSUER],
     )  # fmt: skip
-    assert kept_token.used == [("default", "s")]
+    assert kept_token.used == [("default", "s", "u2")]
     kept_token.put(Record("u1"), Record("u2", used="1970-01-12"))
     clock.now += 3600
     assert told(tokens, token) == ""
@@ -390,7 +390,8 @@ def test_what_a_kept_token_ends_with(
 ) -> None:
     kept_token.put(account, secret)
     assert told(kept_token.tokens, kept_token.token) == fault
-    assert kept_token.used == [("default", "s")] * (fault in ("", MARKED))
+    uid = secret.uid if secret is not None else ""
+    assert kept_token.used == [("default", "s", uid)] * (fault in ("", MARKED))
 
 
 PREFIX = "kubernetes.io/serviceaccount/"

@@ -38,12 +38,12 @@ class Two:
 
 @pytest.fixture
 async def workers() -> AsyncIterator[Two]:
-    etcd, board = FakeEtcd(), Board.make(2)
+    etcd, board = FakeEtcd(), Board.make(3)  # the third is told of by the tests
     async with AsyncExitStack() as stack:
         found = []
         for number in (1, 2):
             one = await stack.enter_async_context(server(etcd))
-            peers = Peers(Worker(number, 2, (), board.descriptor), one.store, one.controllers.serving.settled)
+            peers = Peers(Worker(number, 3, (), board.descriptor), one.store, one.controllers.serving.settled)
             one.controllers.serving.peers = peers
             peers.follow()
             group = await stack.enter_async_context(asyncio.TaskGroup())
@@ -53,11 +53,11 @@ async def workers() -> AsyncIterator[Two]:
 
 
 async def test_who_has_joined_is_waited_for(workers: Two) -> None:
-    assert workers.board.least() < GONE
+    assert {1, 2} == workers.board.behind(GONE).keys()
     await workers.one.store.create(workers.one.collection(ACCOUNTS), "d", "a", b"{}")
     await workers.one.controllers.serving.everywhere()
     assert workers.revision_of(workers.two) == workers.revision_of(workers.one) > 0
-    assert workers.board.least() >= workers.revision_of(workers.one)
+    assert not workers.board.behind(workers.revision_of(workers.one))
 
 
 async def test_a_definition_is_established_when_all_serve_it(workers: Two, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,13 +144,49 @@ async def test_nobody_waits_for_ever_nor_for_who_is_gone(
         await workers.one.store.create(workers.one.collection(ACCOUNTS), "d", "b", b"{}")
         await workers.one.controllers.serving.everywhere()  # nor again for one that stands still
     monkeypatch.setattr(limits, "FRESH_WAIT", 0.05)
-    workers.board.put(2, workers.board.least() + 1)
+    workers.board.put(2, workers.board.behind(GONE)[2] + 1)
     await workers.one.controllers.serving.everywhere()
     assert "not all workers go by the configuration" in caplog.text, "for one that moves again"
     caplog.clear()
     workers.board.put(2, GONE)  # as the supervisor does
     await workers.one.controllers.serving.everywhere()
     assert not caplog.text
+
+
+async def test_who_moves_is_waited_for_beside_one_that_stands_still(
+    workers: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board, one = workers.board, workers.one
+    latest = await stand_still(workers, monkeypatch, 3)
+    board.put(2, latest)
+    made = await one.store.create(one.collection(ACCOUNTS), "d", "b", b"{}")
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(one.controllers.serving.everywhere())
+        await asyncio.sleep(5 * limits.WORKER_LOOK)
+        assert not waiting.done()
+        board.put(2, made.revision)
+
+
+async def test_two_that_stand_still_are_not_waited_for_again_when_one_moves(
+    workers: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workers.board.put(3, await stand_still(workers, monkeypatch, 2, 3))
+    async with asyncio.timeout(20):
+        await workers.one.controllers.serving.everywhere()
+
+
+async def stand_still(workers: Two, monkeypatch: pytest.MonkeyPatch, *numbers: int) -> int:
+    """Have some workers waited for in vain, each at another place; return how far they should have come."""
+    one, late = workers.one, workers.two.controllers.serving.peers
+    assert late is not None
+    await late.stop()
+    made = await one.store.create(one.collection(ACCOUNTS), "d", "a", b"{}")
+    for number in (2, 3):
+        workers.board.put(number, 5 - number if number in numbers else made.revision)
+    monkeypatch.setattr(limits, "FRESH_WAIT", 0.05)
+    await one.controllers.serving.everywhere()
+    monkeypatch.setattr(limits, "FRESH_WAIT", 60.0)
+    return made.revision
 
 
 async def test_a_worker_gives_signs_of_life_until_it_ends(workers: Two, monkeypatch: pytest.MonkeyPatch) -> None:

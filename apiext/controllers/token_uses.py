@@ -1,0 +1,60 @@
+"""Notes in secrets on which day their token was last used, as each server does upstream (serviceaccount/legacy.go)."""
+
+import asyncio
+
+import orjson
+
+from apiext.auth.bonds import LAST_USED
+from apiext.auth.tokens import Tokens
+from apiext.auth.user import service_account
+from apiext.config import ACCOUNT_TOKENS
+from apiext.controllers.loop import Loop
+from apiext.meta import time
+from apiext.meta.status import StatusError
+from apiext.verbs import api
+from apiext.verbs.call import Call, Verbs
+from apiext.verbs.reviews import SECRETS
+
+USER = service_account("kube-system", "tokens-controller")
+MERGE = "application/merge-patch+json"
+_DAY = len("2006-01-02")
+_ANOTHER = frozenset((404, 422))  # that secret is gone, or another has its name: a uid never changes
+
+
+def call_of(verbs: Verbs, verb: str, namespace: str, name: str) -> Call:
+    """Return a call about a secret."""
+    resource = verbs.catalog.current.resource(SECRETS.group, SECRETS.resource)
+    assert resource is not None
+    served = resource.versions["v1"]
+    asked = {"fieldManager": [ACCOUNT_TOKENS]} if verb == "patch" else {}
+    return Call(verb, served, resource, served.endpoints[""], namespace, name, asked, USER, ACCOUNT_TOKENS)
+
+
+class TokenUses:
+    """Labels the secrets of which it is told that their token was used; each worker does so for itself."""
+
+    def __init__(self, verbs: Verbs, tokens: Tokens) -> None:
+        self._verbs = verbs
+        self._tokens = tokens
+        self._loop = Loop("uses of tokens", self._note, width=2)
+
+    def start(self, group: asyncio.TaskGroup) -> None:
+        """Be told from now on."""
+        self._loop.start(group)
+        self._tokens.used = self._used
+
+    async def stop(self) -> None:
+        """End what runs; what is left undone is done at the next use."""
+        await self._loop.stop()
+
+    def _used(self, namespace: str, name: str, uid: str) -> None:
+        self._loop.add(f"{namespace}/{name}/{uid}")
+
+    async def _note(self, key: str) -> None:
+        namespace, name, uid = key.split("/")
+        wanted = {"metadata": {"uid": uid, "labels": {LAST_USED: time.now()[:_DAY]}}}
+        try:
+            await api.patch(self._verbs, call_of(self._verbs, "patch", namespace, name), MERGE, orjson.dumps(wanted))
+        except StatusError as error:
+            if error.code not in _ANOTHER:
+                raise

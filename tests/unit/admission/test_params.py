@@ -1,0 +1,53 @@
+"""How new the parameters are that policies judge by."""
+
+import asyncio
+from typing import Any, cast
+
+import orjson
+import pytest
+
+from apiext.admission.calls import Surroundings
+from apiext.admission.metrics import Metrics
+from apiext.admission.params import ConfigurationError, Params
+from apiext.turn import Turn
+from tests.support.fake_etcd import FakeEtcd
+from tests.unit.controllers.harness import PREFIX, Server, server, until
+
+KEY = f"{PREFIX}/configmaps/d/limits"
+
+
+def limits(value: str) -> bytes:
+    metadata = {"name": "limits", "namespace": "d", "labels": {"for": "policies"}}
+    return orjson.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"most": value}})
+
+
+def params(one: Server, *, workers: bool) -> Params:
+    around = Surroundings(cast(Any, None), cast(Any, None), Metrics(), workers=workers)
+    return Params(one.live, one.store, around)
+
+
+@pytest.mark.rows("ADM-020")
+@pytest.mark.parametrize("workers", [True, False])
+@pytest.mark.parametrize("ref", [{"name": "limits"}, {"selector": {"matchLabels": {"for": "policies"}}}])
+async def test_what_another_worker_wrote_is_judged_by(ref: dict[str, Any], workers: bool) -> None:
+    etcd = FakeEtcd()
+    async with server(etcd) as one:
+        etcd.put(KEY, limits("1"))
+        await one.store.fresh()
+        etcd.hold()
+        etcd.put(KEY, limits("2"))
+        async with asyncio.TaskGroup() as group:
+            etcd.calls.clear()
+            finding = group.create_task(params(one, workers=workers).find(("v1", "ConfigMap"), ref, "d", Turn()))
+            await until(lambda: etcd.calls or finding.done())
+            assert finding.done() is not workers
+            etcd.release()
+        (found,) = finding.result()
+        assert found is not None
+        assert found["data"]["most"] == ("2" if workers else "1")
+        assert bool(etcd.calls) is workers, "a server that is alone asks nobody"
+        if workers:
+            etcd.down = True
+            with pytest.raises(ConfigurationError):
+                await params(one, workers=workers).find(("v1", "ConfigMap"), ref, "d", Turn())
+            etcd.down = False

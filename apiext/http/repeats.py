@@ -62,7 +62,7 @@ class Repeats:
             return None
         self.due = split[1] - len(data)
         key = split[0]
-        if self.due or len(key) > limits.REPEATED_HEAD or not _is_plain(message):
+        if self.due or not payload.is_eof() or len(key) > limits.REPEATED_HEAD or not _is_plain(message):
             return None
         if len(self._known) >= limits.REPEATED_HEADS:
             self._known.clear()

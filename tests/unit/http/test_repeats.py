@@ -219,7 +219,21 @@ async def test_an_idle_connection_keeps_no_body(path: str) -> None:
             assert request is not None
             assert request.whole is None
         read = wire.connection._repeats._known.values()
-        assert [len(message.raw_headers) for message, _ in read] == [2]
+        assert all(len(message.raw_headers) == 2 for message, _ in read)
+
+
+@on_uvloop
+async def test_a_large_body_that_the_parser_hands_over_in_parts() -> None:
+    shelf = Shelf()
+    async with wired(shelf) as wire:
+        for number, size in enumerate((100, 400_000, 100, 400_000)):
+            wire.connection._repeats._known.clear()
+            await wire.give(sent(COLLECTION, created(f"a{number}", size)))
+            assert not wire.connection._reading_paused
+            assert wire.connection._repeats.due == 0
+            await wire.give(LIVEZ)
+        assert [(await wire.client.receive()).code for _ in range(8)] == [201, 200] * 4
+    assert [len(body.raw) > 400_000 for body in shelf.bodies] == [False, True] * 2
 
 
 @on_uvloop

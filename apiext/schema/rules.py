@@ -1,6 +1,6 @@
 """The rules of a schema (x-kubernetes-validations): compiled where they stand, and evaluated on objects (CEL rows)."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Union
@@ -14,13 +14,14 @@ from apiext.cel.types import Type
 from apiext.documents.document import View
 from apiext.documents.quotes import go_quote
 from apiext.meta import fields
-from apiext.meta.fields import FieldError, child, has_room, invalid, item
+from apiext.meta.fields import FieldError, child, has_room, invalid
 from apiext.schema.cel_types import ROOT_NAME, Types, is_shown, with_metadata
 from apiext.schema.field_paths import PathError, follow
 from apiext.schema.patience import VISITING, Patience, compiling, current, grow
 from apiext.schema.ratchet import Link, keys_of
 from apiext.schema.structural import Rule, Structural, anywhere
 from apiext.schema.timing import compilations, evaluations
+from apiext.schema.ways import Way, steps, told
 
 MAX_MESSAGE = 5 * 1024  # bytes of a computed message (upstream: MaxEvaluatedMessageExpressionSizeBytes)
 BLOCKING = frozenset(
@@ -49,12 +50,6 @@ _MESSAGE_REFUSED = {
 }
 
 Version = Callable[[str], str]
-
-Way = tuple[Any, str | int, bool] | None
-"""The way to a value: to what holds it, a name or an index there, and whether paths show that in brackets.
-
-A chain, since most values are passed without a word. None is the object itself.
-"""
 
 
 def latest(expression: str) -> str:
@@ -315,14 +310,14 @@ class Run:
     def _rules(self, scope: Scope, compiled: list[Compiled], value: Any, old: Any, way: Way) -> None:
         kind = scope.node.type
         if not compiled:
-            self.errors.append(invalid(self._told(way), kind, _TYPELESS))
+            self.errors.append(invalid(told(way, self._path), kind, _TYPELESS))
             self.budget = -1 if self._full() else self.budget
         if compiled and self.budget <= 0:
-            self._end(invalid(self._told(way), kind, _OUT_OF_BUDGET))
+            self._end(invalid(told(way, self._path), kind, _OUT_OF_BUDGET))
             return
         for made in compiled:
             if made.error:
-                self.errors.append(invalid(self._told(way), kind, f"rule compile error: {made.error}"))
+                self.errors.append(invalid(told(way, self._path), kind, f"rule compile error: {made.error}"))
             elif made.program is not None and not (made.uses_old and old is None and not made.rule.optional_old_self):
                 self._rule(made, made.program, scope, value, old, way)
             if self.budget < 0 or (self.errors and self._full()):
@@ -343,15 +338,15 @@ class Run:
         given = {"self": value, "oldSelf": old} if old is not None else {"self": value}
         found = self.patience.evaluate(program, given)
         if found.cost > self.budget:
-            self._end(invalid(self._told(way), kind, _OUT_OF_BUDGET))
+            self._end(invalid(told(way, self._path), kind, _OUT_OF_BUDGET))
             return
         self.budget -= found.cost
         if found.error is not None:
-            self._failed(found.error, rule, self._told(way), kind)
+            self._failed(found.error, rule, told(way, self._path), kind)
             return
         if found.value is True:
             return
-        where = self._told(way)
+        where = told(way, self._path)
         where = child(where, made.field) if made.field else where
         ratcheted = not made.uses_old and self._unchanged(way)
         text, last = self._message(made, given)
@@ -401,20 +396,13 @@ class Run:
         self.errors.append(error)
         self.budget = -1
 
-    def _told(self, way: Way) -> str:
-        """Return the path of a value."""
-        path = self._path
-        for step, bracketed in _steps(way):
-            path = item(path, step) if bracketed else child(path, str(step))
-        return path
-
     def _unchanged(self, way: Way) -> bool:
         """Tell whether errors at a value are only worth a warning (RAT-003), by its own link or the one nearest above.
 
         Looked for when a rule is broken, which is seldom.
         """
         link, above = self._link, None
-        for step, _ in _steps(way):
+        for step, _ in steps(way):
             if link is None:
                 break
             if isinstance(step, int):
@@ -440,15 +428,6 @@ def _judgement(path: str, kind: str, value: Any, text: str, reason: str | None) 
     if reason == fields.DUPLICATE:
         return FieldError(fields.DUPLICATE, path, "Duplicate value") if hidden else fields.duplicate(path, value)
     return fields.invalid_omit(path, text) if hidden else invalid(path, value, text)
-
-
-def _steps(way: Way) -> Iterator[tuple[str | int, bool]]:
-    """Return the steps of a way from the object on."""
-    steps: list[tuple[str | int, bool]] = []
-    while way is not None:
-        way, step, bracketed = way
-        steps.append((step, bracketed))
-    return reversed(steps)
 
 
 _TYPE_META = ("apiVersion", "kind")

@@ -12,7 +12,7 @@ from apiext.cel.environment import PER_CALL_LIMIT
 from apiext.documents.document import clone
 from apiext.meta import fields
 from apiext.meta.fields import FieldError
-from apiext.schema import rules
+from apiext.schema import ways
 from apiext.schema.cel_types import REQUEST, Types
 from apiext.schema.compile import compile_schema
 from apiext.schema.definitions import definition_errors, ratchets, rule_warnings
@@ -183,8 +183,8 @@ def test_places_are_told_of_what_is_wrong_only(monkeypatch: pytest.MonkeyPatch) 
 
         return count
 
-    monkeypatch.setattr(rules, "child", counted(fields.child))
-    monkeypatch.setattr(rules, "item", counted(fields.item))
+    monkeypatch.setattr(ways, "child", counted(fields.child))
+    monkeypatch.setattr(ways, "item", counted(fields.item))
     good = {"spec": {"m": {f"n{number}": [1, 2] for number in range(50)}, "l": [{"k": 1}, {"k": 2}]}}
     assert compiled.rules(good, None, []) == ([], [])
     assert compiled.rules(good, clone(good), []) == ([], [])

@@ -48,12 +48,13 @@ from apiext.meta.time import now
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.keys import Keys
 from apiext.storage.sealing_config import PLAIN, ConfigurationError, Loaded, load
-from apiext.storage.store import Entry
+from apiext.storage.store import Entry, StoreError
 from apiext.telemetry import Telemetry
 from apiext.verbs import judges
 from apiext.verbs.address_pool import Addresses
 from apiext.verbs.addresses import give
 from apiext.verbs.call import Verbs
+from apiext.verbs.reviews import ACCOUNTS, SECRETS
 from apiext.webhooks import proxy
 from apiext.webhooks.client import Authenticated, Client
 from apiext.webhooks.credentials import users_of
@@ -321,6 +322,7 @@ class Application:
         checks: dict[str, Callable[[], str]],
         telemetry: Telemetry,
     ) -> HttpServer:
+        known.accounts.fresh = lambda: _follow_accounts(verbs.store)
         if self._auditor is not None:
             self._auditor.start(group)
         return await edge.listen(self._config, verbs, known, checks, telemetry, self._auditor)
@@ -396,6 +398,13 @@ def _encryption(path: str) -> Loaded:
         return load(path) if path else PLAIN
     except ConfigurationError as error:
         raise ConfigurationError(f"--encryption-provider-config {path}: {error}") from error
+
+
+async def _follow_accounts(store: CachedStore) -> None:
+    """Have what is found for tokens in the cache as etcd has it now; it stays as it is where etcd does not answer."""
+    with contextlib.suppress(StoreError):
+        for resource in (ACCOUNTS, SECRETS):
+            await store.fresh(store.collection(resource))
 
 
 def _find_in(store: CachedStore) -> Find:

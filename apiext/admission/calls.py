@@ -29,7 +29,14 @@ from apiext.webhooks.target import Target
 P = ParamSpec("P")
 T = TypeVar("T")
 
-FindNamespace = Callable[[str], Awaitable[View | None]]
+
+class FindNamespace(Protocol):
+    """Finds a namespace as the cache has it, else the store; as the store has it where the newest is wanted."""
+
+    def __call__(self, name: str, newest: bool = False, /) -> Awaitable[View | None]:
+        """Return it, None when it is not there."""
+
+
 Authorizer = Callable[[Requester, Question], tuple[bool, str]]
 """Whether a user may do something, and why."""
 POLICY_KINDS = frozenset(

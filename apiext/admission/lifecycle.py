@@ -1,9 +1,8 @@
 """NamespaceLifecycle: nothing is created in a namespace that is missing or going away (NSP-003, NSP-004)."""
 
-from collections.abc import Awaitable, Callable
-
 from apiext.admission.attributes import NAMESPACES, Attributes
-from apiext.documents.document import Document, View
+from apiext.admission.calls import FindNamespace
+from apiext.documents.document import Document
 from apiext.meta import status
 from apiext.meta.names import GroupResource
 
@@ -12,13 +11,13 @@ IMMORTAL = frozenset(("default", "kube-system", "kube-public"))
 
 
 class NamespaceLifecycle:
-    """The plug-in; ``find`` returns a namespace as the cache has it, else the store; None when neither does."""
+    """The plug-in."""
 
     __slots__ = ("_find",)
     name = "NamespaceLifecycle"
     idle = False
 
-    def __init__(self, find: Callable[[str], Awaitable[View | None]]) -> None:
+    def __init__(self, find: FindNamespace) -> None:
         self._find = find
 
     def spares(self, operation: str, resource: GroupResource) -> bool:
@@ -37,13 +36,16 @@ class NamespaceLifecycle:
             raise status.forbidden(NAMESPACES, attributes.name, "this namespace may not be deleted")
         return new
 
-    async def _must_be_open(self, attributes: Attributes) -> None:
+    async def _must_be_open(self, attributes: Attributes, newest: bool = False) -> None:
         name = attributes.namespace or ""
-        namespace = await self._find(name)
+        namespace = await self._find(name, newest)
         if namespace is None:
             raise status.not_found(NAMESPACES, name)
         if (namespace.get("status") or {}).get("phase") != "Terminating":
             attributes.traces.premises[name] = int(namespace["metadata"]["resourceVersion"])
+            return
+        if not newest:  # another server may have made it again
+            await self._must_be_open(attributes, newest=True)
             return
         text = f"unable to create new content in namespace {name} because it is being terminated"
         cause = {

@@ -4,7 +4,7 @@ import csv
 import hashlib
 import hmac
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -12,7 +12,7 @@ from typing import Protocol
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from apiext.auth.bonds import BadToken
+from apiext.auth.bonds import BadToken, Unbound
 from apiext.auth.tokens import Tokens
 from apiext.auth.user import CREDENTIAL_ID, REFUSED, SUPERUSER, User, authenticated, proven
 from apiext.trust import subject_of
@@ -35,6 +35,14 @@ class Authenticator(Protocol):
 
 class BadCredential(Exception):
     """A credential was sent and is not valid: 401, also where anonymous requests are welcome."""
+
+
+class Doubtful(BadCredential):
+    """Not valid by what the cache has: after ``fresh()`` it may be (upstream: a miss asks the API)."""
+
+    def __init__(self, fresh: Callable[[], Awaitable[None]]) -> None:
+        super().__init__()
+        self.fresh = fresh
 
 
 class Everyone:
@@ -92,6 +100,9 @@ class Credentials:
             return user
         try:
             found = self._accounts.user(token) if self._accounts is not None else None
+        except Unbound as error:
+            assert self._accounts is not None
+            raise Doubtful(self._accounts.fresh) from error
         except BadToken as error:
             raise BadCredential from error
         if found is None:

@@ -12,6 +12,10 @@ class BadToken(ValueError):
     """A token of this server that does not count, or not any more; the text says why (pkg/serviceaccount)."""
 
 
+class Unbound(BadToken):
+    """One that does not count by what the cache has of its account or secret: the store may know more."""
+
+
 @dataclass(frozen=True, slots=True)
 class Account:
     """A service account as tokens name it."""

@@ -4,7 +4,7 @@ import base64
 from collections.abc import Mapping
 from typing import Any
 
-from apiext.auth.bonds import INVALID_SINCE, Account, BadToken, Find, Record
+from apiext.auth.bonds import INVALID_SINCE, Account, BadToken, Find, Record, Unbound
 from apiext.auth.user import ACCOUNT_PREFIX
 from apiext.documents.encoding import json_kind
 from apiext.documents.quotes import go_quote
@@ -39,23 +39,23 @@ def account_of(claims: Mapping[str, Any], token: str, find: Find) -> tuple[Accou
     account, secret = _named(claims)
     kept = find("secrets", account.namespace, secret)
     if kept is None or kept.deleted:
-        raise BadToken("Token has been invalidated")
+        raise Unbound("Token has been invalidated")
     if kept.token != base64.b64encode(token.encode()).decode():
-        raise BadToken("Token does not match server's copy")
+        raise Unbound("Token does not match server's copy")
     found = find("serviceaccounts", account.namespace, account.name)
     if found is None:
-        raise BadToken(f"serviceaccounts {go_quote(account.name)} not found")
+        raise Unbound(f"serviceaccounts {go_quote(account.name)} not found")
     if found.deleted:
-        raise BadToken(f"ServiceAccount {account.namespace}/{account.name} has been deleted")
+        raise Unbound(f"ServiceAccount {account.namespace}/{account.name} has been deleted")
     if found.uid != account.uid:
-        raise BadToken(f"ServiceAccount UID ({found.uid}) does not match claim ({account.uid})")
+        raise Unbound(f"ServiceAccount UID ({found.uid}) does not match claim ({account.uid})")
     return account, secret, kept
 
 
 def check_mark(account: Account, secret: str, kept: Record) -> None:
-    """Raise BadToken for the token of a secret that is marked."""
+    """Raise Unbound for the token of a secret that is marked."""
     if kept.invalid:
-        raise BadToken(
+        raise Unbound(
             f"the token in secret {account.namespace}/{secret} for service account {account.namespace}/{account.name} "
             "has been marked invalid. Use tokens from the TokenRequest API or manually created secret-based tokens, or "
             f"remove the '{INVALID_SINCE}' label from the secret to temporarily allow use of this token"

@@ -1,10 +1,12 @@
 """Tokens of service accounts: signed JSON web tokens that name an account, an audience and an end (clients.md §10)."""
 
+import asyncio
 import binascii
 import hashlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -13,7 +15,7 @@ import orjson
 
 from apiext import limits
 from apiext.auth import secret_tokens
-from apiext.auth.bonds import Account, BadToken, Bound, Find, Record
+from apiext.auth.bonds import Account, BadToken, Bound, Find, Record, Unbound
 from apiext.auth.signing import Signer, Verifier, decoded, encoded, signer_of
 from apiext.auth.user import ACCOUNT_PREFIX, CREDENTIAL_ID, User, service_account
 from apiext.documents.quotes import go_quote
@@ -39,6 +41,7 @@ class Tokens:
     The first of the ``issuers`` makes tokens, those of the others count, too; so do signatures of the ``former`` keys.
     Tokens go with what ``find`` does not find any more: the account, and the secret that one is bound to or kept in.
     ``used(namespace, name, uid)`` is told of secrets whose token is used, until their records say that of the day.
+    ``fresh()`` returns once ``find`` knows what the store has: who is told Unbound may ask again then, once.
     """
 
     def __init__(
@@ -59,6 +62,7 @@ class Tokens:
         self._clock = clock
         self._signer: Signer | None = None
         self.used: Callable[[str, str, str], None] = lambda namespace, name, uid: None
+        self.fresh: Callable[[], Awaitable[None]] = partial(asyncio.sleep, 0)
         self._known: dict[bytes, dict[str, Any]] = {}  # claims of tokens whose signature was right, by digest
 
     def issue(
@@ -137,11 +141,11 @@ class Tokens:
     def _check_account(self, account: Account) -> None:
         found = self._find("serviceaccounts", account.namespace, account.name)
         if found is None:
-            raise BadToken(f"serviceaccounts {go_quote(account.name)} not found")
+            raise Unbound(f"serviceaccounts {go_quote(account.name)} not found")
         if self._is_dead(found):
-            raise BadToken(f"service account {account.namespace}/{account.name} has been deleted")
+            raise Unbound(f"service account {account.namespace}/{account.name} has been deleted")
         if found.uid != account.uid:
-            raise BadToken(f"service account UID ({found.uid}) does not match claim ({account.uid})")
+            raise Unbound(f"service account UID ({found.uid}) does not match claim ({account.uid})")
 
     def _check_bonds(self, namespace: str, about: Mapping[str, Any]) -> None:
         """Look for what else a token is bound to; a pod or node is never there."""
@@ -149,10 +153,10 @@ class Tokens:
         if secret is not None:
             found = self._find("secrets", namespace, secret["name"])
             if found is None or self._is_dead(found):
-                raise BadToken(_INVALIDATED)
+                raise Unbound(_INVALIDATED)
             if found.uid != secret["uid"]:
                 text = f"does not match service account secret ref claim ({secret['uid']})"
-                raise BadToken(f"secret UID ({found.uid}) {text}")
+                raise Unbound(f"secret UID ({found.uid}) {text}")
         if about.get("pod") or about.get("node"):
             raise BadToken(_INVALIDATED)
 

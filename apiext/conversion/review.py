@@ -104,11 +104,16 @@ class Answered(Sequence[Any]):
         return len(self.listed.begins if self.listed is not None else self._objects)
 
     def __getitem__(self, index: Any) -> Any:
-        """Return an object; raises JSONDecodeError when its text by itself is no JSON."""
+        """Return an object; raises JSONDecodeError when its text by itself is no JSON, or too much of it."""
         listed = self.listed
         if listed is None:
             return self._objects[index]
-        return self._objects[0] if index == len(listed.begins) - 1 else orjson.loads(listed.text(index))
+        if index == len(listed.begins) - 1:
+            return self._objects[0]
+        text = listed.text(index)
+        if _is_crowded(text):
+            raise orjson.JSONDecodeError("crowded", "", 0)  # so is the whole answer, which is told
+        return orjson.loads(text)
 
     @property
     def size(self) -> int:
@@ -151,6 +156,8 @@ def listed_objects(
     Of what is wrong with one of them its text tells when it is looked at.
     """
     short, listed = parts
+    if _is_crowded(short):
+        return None
     try:
         last = _objects_of(version, uid, orjson.loads(short))
     except ValueError:
@@ -166,7 +173,14 @@ def all_objects(version: str, uid: str, needs: Sequence[NeedsConversion], raw: b
     return Answered(raw, _decoded(version, uid, needs, raw))
 
 
+def _is_crowded(raw: bytes) -> bool:
+    """Tell whether a text has more objects and lists than are made at a time: no other thread has a turn meanwhile."""
+    return len(raw) > limits.MAX_CONTAINERS and raw.count(b"{") + raw.count(b"[") > limits.MAX_CONTAINERS
+
+
 def _loaded(raw: bytes) -> Any:
+    if _is_crowded(raw):
+        return decoded(raw)  # which says so
     try:
         return orjson.loads(raw)
     except orjson.JSONDecodeError:

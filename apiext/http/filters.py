@@ -10,7 +10,7 @@ from typing import cast
 from apiext import limits
 from apiext.audit.events import DECISION, REASON, user_info
 from apiext.auth import impersonation
-from apiext.auth.authentication import EXTRA_SPACE, has_extra_space
+from apiext.auth.authentication import EXTRA_SPACE, Doubtful, has_extra_space
 from apiext.auth.authorization import ALLOWED, Attributes, always_allow, denial, is_public
 from apiext.http import audit as auditing
 from apiext.http import refusals, websocket
@@ -50,9 +50,18 @@ def _after(gate: Gate, steps: Sequence[Step], handler: Handler) -> Handler:
         return handler
 
     def stepwise(exchange: Exchange) -> Awaitable[Answer]:
-        for step in steps:
-            step(gate, exchange)
+        try:
+            for step in steps:
+                step(gate, exchange)
+        except Doubtful as doubt:
+            return later(doubt, exchange)
         return handler(exchange)
+
+    async def later(doubt: Doubtful, exchange: Exchange) -> Answer:
+        await authenticate_again(gate, exchange, doubt)
+        for step in steps[steps.index(authenticate) + 1 :]:
+            step(gate, exchange)
+        return await handler(exchange)
 
     return stepwise
 
@@ -116,12 +125,24 @@ def authenticate(gate: Gate, exchange: Exchange) -> None:
         raise websocket.no_token(headers.get("Origin", ""))
 
 
+async def authenticate_again(gate: Gate, exchange: Exchange, doubt: Doubtful) -> None:
+    """Find out who sends a request when the cache knows all that was stored by now: 401 if it still does not help."""
+    await doubt.fresh()
+    try:
+        authenticate(gate, exchange)
+    except Doubtful as error:
+        raise gate.refused() from error
+
+
 async def audit(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
     """Tell the audit log what is asked and answered (AUD-001); who may not ask is told as well."""
     auditor = gate.auditor
     assert auditor is not None, "without one this filter is left out"
     try:
-        authenticate(gate, exchange)
+        try:
+            authenticate(gate, exchange)
+        except Doubtful as doubt:
+            await authenticate_again(gate, exchange, doubt)
     except StatusError as refused:
         await auditing.refused(auditor, exchange, refused)
         raise

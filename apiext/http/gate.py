@@ -8,7 +8,7 @@ from typing import Any
 
 from apiext import limits
 from apiext.audit.auditor import Auditor
-from apiext.auth.authentication import Authenticator, BadCredential
+from apiext.auth.authentication import Authenticator, BadCredential, Doubtful
 from apiext.auth.authorization import Authorizer, is_public
 from apiext.auth.proxies import Proxies
 from apiext.auth.user import ANONYMOUS, User
@@ -122,12 +122,16 @@ class Gate:
         yield from self.telemetry.forget(gone)
 
     def user(self, authorization: str, certificate_user: User | None, path: str) -> User:
-        """Return who sends a request; 401 for a wrong credential, or for none where one is needed (AUT-002)."""
+        """Return who sends a request; 401 for a wrong credential, or for none where one is needed (AUT-002).
+
+        Raises Doubtful.
+        """
         try:
             found = self.authenticator.authenticate(authorization, certificate_user)
+        except Doubtful:
+            raise
         except BadCredential as error:
-            self.telemetry.authentications.slot("error").value += 1
-            raise status.unauthorized() from error
+            raise self.refused() from error
         if found is None:
             if not self.anonymous and not is_public(path):
                 self.telemetry.authentications.slot("failure").value += 1
@@ -135,3 +139,8 @@ class Gate:
             found = ANONYMOUS
         self._known.value += 1
         return found
+
+    def refused(self) -> status.StatusError:
+        """Count a credential that is not valid, and return its 401."""
+        self.telemetry.authentications.slot("error").value += 1
+        return status.unauthorized()

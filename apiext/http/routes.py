@@ -86,7 +86,12 @@ class Routes:
         if known is not None and info.namespace not in _DOTS:
             target, exchange.labels = known
             return self.resources.answer(exchange, target)
-        found = find(catalog, info, exchange.warnings)
+        try:
+            found = find(catalog, info, exchange.warnings)
+        except status.StatusError:
+            if _is_own(catalog, info):
+                raise
+            return self._settled(exchange, info)
         if isinstance(found, Reply):
             return self._settled(exchange, info)
         answer = self._resource(exchange, info, found)
@@ -310,7 +315,7 @@ def find(catalog: Catalog, info: RequestInfo, warnings: list[str] | None = None)
         if resource is not None and served is not None and not none and _is_everywhere(resource, served, info):
             raise status.StatusError(405, "MethodNotAllowed", NOT_ALLOWED, {})
         raise status.resource_not_found()
-    if warnings is not None and served.deprecation_warning:
+    if warnings is not None and served.deprecation_warning and served.deprecation_warning not in warnings:
         warnings.append(served.deprecation_warning)
     endpoint = served.endpoints.get(info.subresource)
     # recorded: custom resources ignore what follows a subresource

@@ -17,7 +17,7 @@ from apiext.schema.parse import parse
 from apiext.schema.prune import pruner
 from apiext.schema.ratchet import Link
 from apiext.schema.removed import sorted_paths
-from apiext.schema.rules import NOWHERE, Place, Run, Scope, blocked, not_checked, scope_of
+from apiext.schema.rules import Run, Scope, blocked, not_checked, scope_of
 from apiext.schema.settled import Test, settled, unsettled
 from apiext.schema.structural import Structural
 from apiext.schema.validate import passes
@@ -180,8 +180,8 @@ class CompiledSchema:
             return [], []
         if blocked(errors):
             return [not_checked()], []
-        run = Run()
-        run.visit(scope, new, old, "", NOWHERE if old is None else Place(Link(self.root, new, old)))
+        run = Run(link=None if old is None else Link(self.root, new, old))
+        run.visit(scope, new, old)
         self.warm = True
         return run.errors, run.warnings
 

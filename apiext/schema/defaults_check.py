@@ -87,8 +87,8 @@ class _Check:
         if scope is None or self.budget <= 0:
             return []
         for old in (value, None):
-            run = Run(self.budget)
-            run.visit(scope, value, old, path)
+            run = Run(self.budget, path)
+            run.visit(scope, value, old)
             self.budget = run.budget
             if run.errors or run.budget < 0:
                 return run.errors

@@ -94,15 +94,14 @@ class Reporter:
     def report(
         self, node: Structural, value: Any, path: str, link: Link | None, counted: bool, full: bool = False
     ) -> Report:
-        """Return what is wrong with a value. ``counted``: inside a junctor, where checks must be counted.
+        """Return what is wrong with a value, which fails the fast test unless this is ``counted``: inside a junctor,
+        where checks must be counted.
 
         ``full``: whether there is anything wrong is enough.
         """
         found = Report(counted=counted, full=full)
         if counted:
             STEPS.spend(10)  # a report takes as long as so many fast tests
-        elif validate.passes(node, value):
-            return found
         before = self.left
         self._node(found, node, value, path, link, counted)
         if found.errors and link is not None and link.unchanged():
@@ -168,6 +167,8 @@ class Reporter:
             for index, item in enumerate(value):
                 if self.left < 0 and not counted:
                     break
+                if not counted and validate.passes(node.items, item):
+                    continue
                 below = link.index(index) if link is not None else None
                 found.merge(self.report(node.items, item, f"{path}[{index}]", below, counted, counted and found.full))
         size, field = len(value), self.field(path)
@@ -188,16 +189,15 @@ class Reporter:
         for name, item in value.items():
             if self.left < 0 and not counted:
                 break
-            child = node.properties.get(name)
-            if child is not None:
-                below = f"{path}.{name}" if path else name
-            elif node.additional is False:
+            child, named = node.properties.get(name), True
+            if child is None and node.additional is False:
                 found.add(invalid(field, name, f"{path}.{short(name)} in body is a forbidden property"))
                 continue
-            elif of_maps is not None:
-                child, below = of_maps, f"{path}.{short(name)}"
-            else:
+            if child is None:
+                child, named = of_maps, False
+            if child is None or (not counted and validate.passes(child, item)):
                 continue
+            below = f"{path}.{short(name)}" if not named else f"{path}.{name}" if path else name
             old = None if link is None or (not path and name in _TYPE_META) else link.member(name)
             found.merge(self.report(child, item, below, old, counted, counted and found.full))
         for name in node.required:

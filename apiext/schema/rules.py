@@ -14,13 +14,14 @@ from apiext.cel.types import Type
 from apiext.documents.document import View
 from apiext.documents.quotes import go_quote
 from apiext.meta import fields
-from apiext.meta.fields import FieldError, child, has_room, invalid, item
+from apiext.meta.fields import FieldError, child, has_room, invalid
 from apiext.schema.cel_types import ROOT_NAME, Types, is_shown, with_metadata
 from apiext.schema.field_paths import PathError, follow
 from apiext.schema.patience import VISITING, Patience, compiling, current, grow
 from apiext.schema.ratchet import Link, keys_of
 from apiext.schema.structural import Rule, Structural, anywhere
 from apiext.schema.timing import compilations, evaluations
+from apiext.schema.ways import Way, steps, told
 
 MAX_MESSAGE = 5 * 1024  # bytes of a computed message (upstream: MaxEvaluatedMessageExpressionSizeBytes)
 BLOCKING = frozenset(
@@ -248,49 +249,51 @@ def not_checked() -> FieldError:
 class Run:
     """One evaluation of all rules on one object: what is wrong, what is only warned of, and what may still be spent.
 
-    Methods raise TooLong and Stopped, as patience has it.
+    ``path`` is where the object is, ``link`` how it belongs to its old state, None without one. Methods raise TooLong
+    and Stopped, as patience has it.
     """
 
-    __slots__ = ("_counted", "_size", "_warned", "budget", "errors", "patience", "warnings")
+    __slots__ = ("_counted", "_link", "_path", "_size", "_warned", "budget", "errors", "patience", "warnings")
 
-    def __init__(self, budget: int = limits.OBJECT_BUDGET) -> None:
+    def __init__(self, budget: int = limits.OBJECT_BUDGET, path: str = "", link: Link | None = None) -> None:
         self.budget = budget
+        self._path = path
+        self._link = link
         self.patience: Patience = current()
         self.errors: list[FieldError] = []
         self.warnings: list[str] = []
         self._counted = self._size = self._warned = 0
 
-    def visit(self, scope: Scope, value: Any, old: Any, path: str = "", place: "Place | None" = None) -> None:
+    def visit(self, scope: Scope, value: Any, old: Any, way: Way = None) -> None:
         """Evaluate the rules at and below a place; ``old`` None means that no old value belongs to it (CEL-008)."""
         if value is None:
             return
         self.patience.spend(VISITING)
-        place = place or NOWHERE
         if scope.node.rules:
             compiled = scope.compiled() if scope.shown is not None else []
             began = perf_counter()
-            self._rules(scope, compiled, value, old, path, place)
+            self._rules(scope, compiled, value, old, way)
             evaluations.observe(perf_counter() - began)
         if self.budget < 0:
             return
         if value.__class__ is dict:
-            self._members(scope, value, old if old.__class__ is dict else {}, path, place)
+            self._members(scope, value, old if old.__class__ is dict else {}, way)
         elif value.__class__ is list and scope.items is not None:
-            self._list(scope, scope.items, value, old if old.__class__ is list else [], path, place)
+            self._list(scope, scope.items, value, old if old.__class__ is list else [], way)
 
-    def _members(self, scope: Scope, value: View, old: View, path: str, place: "Place") -> None:
+    def _members(self, scope: Scope, value: View, old: View, way: Way) -> None:
         if scope.values is not None:
             for name, below in value.items():
-                self.visit(scope.values, below, old.get(name), item(path, name), place.member(name))
+                self.visit(scope.values, below, old.get(name), (way, name, True))
                 if self.budget < 0:
                     return
         for name, inner in scope.judged.items():
             if name in value:
-                self.visit(inner, value[name], old.get(name), child(path, name), place.member(name))
+                self.visit(inner, value[name], old.get(name), (way, name, False))
                 if self.budget < 0:
                     return
 
-    def _list(self, scope: Scope, items: Scope, value: list[Any], old: list[Any], path: str, place: "Place") -> None:
+    def _list(self, scope: Scope, items: Scope, value: list[Any], old: list[Any], way: Way) -> None:
         names = scope.node.list_keys if scope.node.list_type == "map" else ()
         known: dict[Any, Any] = {}
         if names:
@@ -300,23 +303,23 @@ class Run:
                     known.setdefault(keys, before)
         for index, below in enumerate(value):
             before = known.get(keys_of(names, below)) if known else None
-            self.visit(items, below, before, item(path, index), place.index(index))
+            self.visit(items, below, before, (way, index, True))
             if self.budget < 0:
                 return
 
-    def _rules(self, scope: Scope, compiled: list[Compiled], value: Any, old: Any, path: str, place: "Place") -> None:
+    def _rules(self, scope: Scope, compiled: list[Compiled], value: Any, old: Any, way: Way) -> None:
         kind = scope.node.type
         if not compiled:
-            self.errors.append(invalid(path, kind, _TYPELESS))
+            self.errors.append(invalid(told(way, self._path), kind, _TYPELESS))
             self.budget = -1 if self._full() else self.budget
         if compiled and self.budget <= 0:
-            self._end(invalid(path, kind, _OUT_OF_BUDGET))
+            self._end(invalid(told(way, self._path), kind, _OUT_OF_BUDGET))
             return
         for made in compiled:
             if made.error:
-                self.errors.append(invalid(path, kind, f"rule compile error: {made.error}"))
+                self.errors.append(invalid(told(way, self._path), kind, f"rule compile error: {made.error}"))
             elif made.program is not None and not (made.uses_old and old is None and not made.rule.optional_old_self):
-                self._rule(made, made.program, scope, value, old, path, place)
+                self._rule(made, made.program, scope, value, old, way)
             if self.budget < 0 or (self.errors and self._full()):
                 self.budget = min(self.budget, -1)
                 return
@@ -328,25 +331,24 @@ class Run:
         self._size += sum(error.size for error in fresh)
         return not has_room(self._counted, self._size)
 
-    def _rule(
-        self, made: Compiled, program: Program, scope: Scope, value: Any, old: Any, path: str, place: "Place"
-    ) -> None:
+    def _rule(self, made: Compiled, program: Program, scope: Scope, value: Any, old: Any, way: Way) -> None:
         kind, rule = scope.node.type, made.rule
         if not scope.uses_old:
             old = None  # upstream gives no rule here an old value, nor its message
         given = {"self": value, "oldSelf": old} if old is not None else {"self": value}
         found = self.patience.evaluate(program, given)
         if found.cost > self.budget:
-            self._end(invalid(path, kind, _OUT_OF_BUDGET))
+            self._end(invalid(told(way, self._path), kind, _OUT_OF_BUDGET))
             return
         self.budget -= found.cost
         if found.error is not None:
-            self._failed(found.error, rule, path, kind)
+            self._failed(found.error, rule, told(way, self._path), kind)
             return
         if found.value is True:
             return
-        where = child(path, made.field) if made.field else path
-        ratcheted = not made.uses_old and place.unchanged()
+        where = told(way, self._path)
+        where = child(where, made.field) if made.field else where
+        ratcheted = not made.uses_old and self._unchanged(way)
         text, last = self._message(made, given)
         if last:
             self._add(invalid(where, kind, text), ratcheted)
@@ -394,6 +396,24 @@ class Run:
         self.errors.append(error)
         self.budget = -1
 
+    def _unchanged(self, way: Way) -> bool:
+        """Tell whether errors at a value are only worth a warning (RAT-003), by its own link or the one nearest above.
+
+        Looked for when a rule is broken, which is seldom.
+        """
+        link, above = self._link, None
+        for step, _ in steps(way):
+            if link is None:
+                break
+            if isinstance(step, int):
+                link, above = link.index(step), link
+            elif above is None and step in _TYPE_META:  # as upstream: type meta at the root is not seen as unchanged
+                link = None
+            else:
+                link, above = link.member(step), link
+        found = link or above
+        return found is not None and found.unchanged()
+
 
 def _named(rule: Rule) -> str:
     return (rule.message or rule.rule).strip()
@@ -410,47 +430,4 @@ def _judgement(path: str, kind: str, value: Any, text: str, reason: str | None) 
     return fields.invalid_omit(path, text) if hidden else invalid(path, value, text)
 
 
-class Place:
-    """How a value belongs to the old object: its own link, or the one nearest above (RAT-003).
-
-    Looked for when a rule is broken, which is seldom.
-    """
-
-    __slots__ = ("_link", "_parent", "_step")
-
-    def __init__(self, link: Link | None, parent: "Place | None" = None, step: str | int = "") -> None:
-        self._link = link
-        self._parent = parent
-        self._step = step
-
-    def unchanged(self) -> bool:
-        """Tell whether errors here are only worth a warning."""
-        link, above = self._links()
-        found = link or above
-        return found is not None and found.unchanged()
-
-    def member(self, name: str) -> "Place":
-        """Return the place of a member."""
-        return self if self is NOWHERE else Place(None, self, name)
-
-    def index(self, index: int) -> "Place":
-        """Return the place of an item of a list."""
-        return self if self is NOWHERE else Place(None, self, index)
-
-    def _links(self) -> tuple[Link | None, Link | None]:
-        """Return the link of this place, and the one above it; type meta at the root is not seen as unchanged."""
-        if self._parent is None:
-            return self._link, None
-        link, above = self._parent._links()
-        step = self._step
-        if link is None:
-            return None, above
-        if isinstance(step, int):
-            return link.index(step), link
-        if above is None and step in _TYPE_META:  # as upstream
-            return None, None
-        return link.member(step), link
-
-
-NOWHERE = Place(None)
 _TYPE_META = ("apiVersion", "kind")

@@ -20,7 +20,7 @@ from apiext.verbs import changes, converting, decoding, identity, ownership, rea
 from apiext.verbs import delete as deletes
 from apiext.verbs import watch as watches
 from apiext.verbs.call import Body, Call, Outcome, Page, Verbs
-from apiext.verbs.guarded import OutdatedError
+from apiext.verbs.guarded import OutdatedError, reconsider
 from apiext.verbs.selection import parsed, select
 
 T = TypeVar("T")
@@ -105,12 +105,13 @@ async def create(verbs: Verbs, call: Call, body: Body) -> Outcome:
     if call.endpoint.review:
         return await reviews.answer(verbs, call, body, wanted)
     told = len(call.warnings)
-    document = await decoding.normalize_body(call, body, decoding.mode(wanted))
-    if call.trail is not None:
-        call.trail.requested(document)
     try:
+        document = await decoding.normalize_body(call, body, decoding.mode(wanted))
+        if call.trail is not None:
+            call.trail.requested(document)
         outcome = await write.create(verbs, call, document, wanted)
-    except OutdatedError:
+    except (OutdatedError, status.StatusError) as fault:
+        await reconsider(verbs, call, fault)
         del call.warnings[told:]
         return await create(verbs, call, await asyncio.to_thread(body.again))
     return await _served(verbs, call, outcome)
@@ -121,7 +122,12 @@ async def update(verbs: Verbs, call: Call, body: Body) -> Outcome:
     converting.enable(verbs, call)
     wanted = write_options(call, "UpdateOptions")
     told = len(call.warnings)
-    document = await decoding.normalize_body(call, body, decoding.mode(wanted))
+    try:
+        document = await decoding.normalize_body(call, body, decoding.mode(wanted))
+    except status.StatusError as fault:
+        await reconsider(verbs, call, fault)
+        del call.warnings[told:]
+        return await update(verbs, call, await asyncio.to_thread(body.again))
     if call.trail is not None:
         call.trail.requested(document)
     identity.settle_names(call, document)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from apiext import limits
 from apiext.documents import json_patch, merge_patch, strategic_merge
 from apiext.documents.document import Document, View, clone
 from apiext.documents.encoding import DecodeError, decode_beyond, decode_json
@@ -55,6 +56,8 @@ def json_patch_change(call: Call, raw: bytes, validation: str) -> Change:
     )
     operations = listed(found)
     notes = [f"json patch {note}" for note in _in_go_order(raw, duplicates, _checked(operations, prefix))]
+    if any(operation and operation.get("op") == "copy" for operation in operations):
+        call.size = max(call.size, limits.OFF_LOOP)  # copies of copies make much of little
 
     def change(shown: View) -> Document:
         try:

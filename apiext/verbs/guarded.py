@@ -11,7 +11,7 @@ from apiext.storage.keys import Keys
 from apiext.storage.store import Guard
 from apiext.verbs import threads
 from apiext.verbs.call import Call, Verbs
-from apiext.verbs.errors import translated
+from apiext.verbs.errors import of_store, translated
 
 
 class OutdatedError(Exception):
@@ -62,3 +62,12 @@ async def holds(verbs: Verbs, call: Call) -> bool:
     with translated():
         await verbs.definitions.fresh()
     return verbs.definitions.holds(call.resource)
+
+
+async def reconsider(verbs: Verbs, call: Call, fault: OutdatedError | status.StatusError) -> None:
+    """Have the newest definition for another try, if an older one refused what was asked; else raise the fault."""
+    if isinstance(fault, OutdatedError):
+        return
+    if of_store(fault) or await holds(verbs, call):
+        raise fault
+    await refresh(verbs, call)

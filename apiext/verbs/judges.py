@@ -45,16 +45,17 @@ def chain(
 
 
 def finder(catalog: LiveCatalog, store: CachedStore) -> FindNamespace:
-    """Return what finds a namespace as the cache has it, else the store; None when neither does."""
+    """Return what finds namespaces."""
     seen: dict[str, tuple[Entry, View]] = {}
 
-    async def find(name: str) -> View | None:
+    async def find(name: str, newest: bool = False) -> View | None:
         collection = store.collection(NAMESPACES)
         if collection is None:
             return None
         if not collection.ready:
             await collection.wait_ready()
-        entry = collection.get("", name) or await store.current(collection, "", name)
+        entry = None if newest else collection.get("", name)
+        entry = entry or await store.current(collection, "", name)
         if entry is None:
             return None
         last = seen.get(name)

@@ -10,8 +10,9 @@ import orjson
 
 from apiext.auth.authentication import BadCredential, bearer_token
 from apiext.auth.authorization import Attributes, rules_of
-from apiext.auth.bonds import Account, BadToken, Bound
+from apiext.auth.bonds import Account, BadToken, Bound, Unbound
 from apiext.auth.rbac import document_of
+from apiext.auth.tokens import Tokens
 from apiext.auth.user import User
 from apiext.catalog.builtin.admission_rules import field_requirement_errors, label_requirement_errors
 from apiext.documents.document import Document, View
@@ -245,7 +246,7 @@ async def _token(verbs: Verbs, call: Call, document: Document, permit: Permit) -
     if not token:
         return {"status": {"user": {}}}
     try:
-        account = verbs.accounts.user(token, audiences) if verbs.accounts is not None else None
+        account = await _account(verbs.accounts, token, audiences) if verbs.accounts is not None else None
     except BadToken as error:  # those who do not know it are asked first
         return _unknown(f"[{_INVALID}, {error}]")
     if account is not None:
@@ -259,6 +260,15 @@ async def _token(verbs: Verbs, call: Call, document: Document, permit: Permit) -
     except BadCredential:
         return _unknown(_INVALID)
     return _known(user, matching) if user is not None else _unknown(_INVALID)
+
+
+async def _account(accounts: Tokens, token: str, audiences: Sequence[str]) -> tuple[User, list[str]] | None:
+    """Return whose token it is, as Tokens.user does, by what the store has by now where the cache does not help."""
+    try:
+        return accounts.user(token, audiences)
+    except Unbound:
+        await accounts.fresh()
+        return accounts.user(token, audiences)
 
 
 _INVALID = "invalid bearer token"

@@ -18,7 +18,7 @@ from apiext.verbs import escalation, identity, judging, metadata, ownership, thr
 from apiext.verbs.call import Call, Outcome, Verbs
 from apiext.verbs.changes import Change
 from apiext.verbs.errors import as_status, invalid_object, of_store, translated
-from apiext.verbs.guarded import OutdatedError, check_deadline, guard_of, holds, premise, refresh
+from apiext.verbs.guarded import OutdatedError, check_deadline, guard_of, holds, premise, reconsider, refresh
 
 TERMINATING = "create not allowed while custom resource definition is terminating"
 
@@ -211,8 +211,8 @@ async def update(verbs: Verbs, wanted: Update) -> Outcome:
                 return await _store_new(verbs, call, made, wanted.options, call.name)
             except KeyExists as race:
                 entry = race.current
-            except OutdatedError:
-                pass  # it is made anew, by what has changed
+            except (OutdatedError, status.StatusError) as fault:
+                await reconsider(verbs, call, fault)  # it is made anew, by what has changed
             check_deadline(verbs, call)
             continue
         try:

@@ -125,3 +125,6 @@ def test_selectable_fields() -> None:
         "spec.none": "",
     }
     assert list(selectable_fields([], namespaced=False)) == ["metadata.name"]
+    odd = selectable_fields([".spec.a b", ".spec.*", ".spec.a-b"], namespaced=False)
+    document = {"metadata": {"name": "a"}, "spec": {"a b": 1, "*": 2, "a-b": 3, "a": 4}}
+    assert [get(document) for get in odd.values()] == ["a", "1", "2", "3"]

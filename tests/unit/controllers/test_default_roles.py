@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
+from apiext.auth.authorization import Attributes
 from apiext.auth.coverage import uncovered
 from apiext.auth.rbac import Policy, Role, rules_in
+from apiext.auth.user import User
 from apiext.catalog.builtin.rbac import default_binding, validate_cluster_role, validate_cluster_role_binding
+from apiext.controllers import aggregation, default_accounts, garbage, migrations
 from apiext.controllers.default_roles import completed_binding, completed_role, tables
 from apiext.documents.document import clone
 
@@ -90,3 +93,32 @@ def test_the_policy_takes_them() -> None:
     for name, binding in BINDINGS.items():
         policy.put_binding("", name, binding)
     assert not policy._grants
+
+
+@pytest.mark.parametrize(
+    ("user", "allowed", "denied"),
+    [
+        (garbage.USER, "get list watch patch update delete", "create deletecollection"),
+        (migrations.USER, "list watch create patch", "get update delete"),
+        (aggregation.USER, "", "get update"),
+        (default_accounts.USER, "", "get create"),
+    ],
+    ids=lambda it: it.name.rpartition(":")[2] if isinstance(it, User) else "",
+)
+def test_the_servers_own_controllers_may_what_upstreams_may(user: User, allowed: str, denied: str) -> None:
+    policy = Policy()
+    for name, role in ROLES.items():
+        policy.put_role("", name, role)
+    for name, binding in BINDINGS.items():
+        policy.put_binding("", name, binding)
+
+    def may(verb: str, group: str, resource: str, subresource: str = "") -> bool:
+        return bool(policy(Attributes(user, verb, "", group, "v1", resource, subresource, "d", "a")))
+
+    for verb in (*allowed.split(), *denied.split()):
+        assert may(verb, "example.com", "widgets") is (verb in allowed.split()), verb
+    assert may("create", "", "serviceaccounts") is (user in (default_accounts.USER, migrations.USER))
+    assert may("escalate", "rbac.authorization.k8s.io", "clusterroles") is (user is aggregation.USER)
+    migrates = ("update", "storagemigration.k8s.io", "storageversionmigrations", "status")
+    assert may(*migrates) is (user in (migrations.USER, garbage.USER))
+    assert may("create", "events.k8s.io", "events") is (user is not aggregation.USER)

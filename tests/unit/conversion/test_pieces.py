@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apiext import limits
 from apiext.catalog.converted import NeedsConversion
 from apiext.conversion import pieces, review, webhook
 from apiext.conversion.review import ConversionError
@@ -128,3 +129,19 @@ def test_the_texts_of_all_objects_are_found_in_one_pass(write: Any) -> None:
     assert all(text.encode() in raw for text in texts)
     assert pieces.texts_of(raw[: raw.index(b"x,y")]) == texts[:3]
     assert pieces.texts_of(b'{"convertedObjects": []}') == pieces.texts_of(b"{}") == []
+
+
+@pytest.mark.rows("VER-005")
+@pytest.mark.parametrize("crowded", [(0,), (1,), (0, 1), ()], ids=str)
+@pytest.mark.parametrize("count", [1, 2])
+def test_no_more_objects_and_lists_are_made_at_a_time_than_of_a_body(
+    crowded: tuple[int, ...], count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MAX_CONTAINERS", 300)
+    objects = [{**TYPE, "metadata": {}, "spec": [[]] * (400 if number in crowded else 10)} for number in range(count)]
+    raw = orjson.dumps(answered(objects))
+    if not any(number in crowded for number in range(count)):
+        assert read(needs(count), raw) == objects
+        return
+    with pytest.raises(ConversionError, match="json parse error: more than 300 objects and lists"):
+        read(needs(count), raw)

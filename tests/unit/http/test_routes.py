@@ -17,6 +17,7 @@ from tests.unit.http.support import (
     Shelf,
     catalog,
     connected,
+    endpoint,
     on_uvloop,
     resource,
     serving,
@@ -82,6 +83,33 @@ async def test_what_another_server_has_just_defined_is_served() -> None:
 
     async with serving(Behind(LiveCatalog(Catalog()))) as server, connected(server) as client:
         assert (await client.ask("GET", COLLECTION)).json["kind"] == "WidgetList"
+
+
+@pytest.mark.rows("ERR-03", "SRV-002")
+@pytest.mark.parametrize(
+    ("path", "code", "settled"),
+    [(f"{COLLECTION}/a/status", 200, 1), (f"{COLLECTION}/a/scale", 404, 1), ("/api/v1/namespaces/x/nope", 404, 0)],
+    ids=["new", "none", "built in"],
+)
+@on_uvloop
+async def test_a_subresource_that_another_server_has_just_added_is_served(path: str, code: int, settled: int) -> None:
+    class Behind(Shelf):
+        settled = 0
+
+        async def settle(self) -> None:
+            self.settled += 1
+            self.catalog.current = known("status")
+
+    def known(*names: str) -> Catalog:
+        endpoints = {name: endpoint(name, ("get",)) for name in ("", *names)}
+        return catalog().with_resource(resource(version(endpoints=endpoints, deprecation_warning="old")))
+
+    shelf = Behind(LiveCatalog(known()))
+    shelf.put("a")
+    async with serving(shelf) as server, connected(server) as client:
+        answer = await client.ask("GET", path)
+    assert (answer.code, shelf.settled) == (code, settled)
+    assert answer.headers.get("Warning", "").count("old") == settled
 
 
 @pytest.mark.rows("DIS-101", "DIS-106", "OAS-002")

@@ -11,9 +11,10 @@ import pytest
 from apiext import limits
 from apiext.crd import validation
 from apiext.documents.document import Document
-from apiext.meta import status
+from apiext.meta import fields, status
 from apiext.meta.fields import FieldError, first_by_text, invalid
 from apiext.meta.names import GroupKind
+from apiext.schema import report
 from apiext.schema.compile import compile_schema
 from apiext.schema.definitions import definition_errors
 from tests.unit.crd.samples import definition
@@ -141,3 +142,32 @@ def test_paths_of_rules_are_made_as_far_as_they_are_told(rule: str, count: int) 
         assert found[0].field == f"S{way}.items.properties[a000].x-kubernetes-validations[0].rule"
         assert str(found[-1]) == "S: Forbidden: too many errors: the rest is not shown"
     assert peak < 20 * 1024 * 1024
+
+
+@pytest.mark.parametrize("kind", ["types", "lists"])
+def test_names_of_what_is_in_order_are_not_looked_at(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+
+    def count(name: str) -> str:
+        told.append(name)
+        return name
+
+    unique = {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}}
+    leaf: Any
+    good: Any
+    bad: Any
+    if kind == "types":
+        leaf, good, bad = {"type": "string"}, "a", 1
+    else:
+        leaf, good, bad = unique, ["a", "b"], ["a", "a"]
+    monkeypatch.setattr(report if kind == "types" else fields, "short", count)
+    mapped = {"type": "object", "additionalProperties": leaf}
+    values = {"type": "object", "properties": {"m": mapped, "l": {"type": "array", "items": mapped}, "u": unique}}
+    compiled = compile_schema({"type": "object", "properties": {"spec": values}})
+    document: Any = {"spec": {"m": {f"n{number}": good for number in range(500)}, "l": [{"b": good}], "u": ["a", "b"]}}
+    assert compiled.validate(document, None) == []
+    assert told == []
+    document["spec"]["m"]["n7"] = bad
+    (error,) = compiled.validate(document, None)
+    assert error.field.startswith("spec.m")
+    assert told == (["n7"] if kind == "types" else ["spec", "m", "n7"])

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from apiext.cel.environment import PER_CALL_LIMIT
+from apiext.documents.document import clone
+from apiext.meta import fields
 from apiext.meta.fields import FieldError
+from apiext.schema import ways
 from apiext.schema.cel_types import REQUEST, Types
 from apiext.schema.compile import compile_schema
 from apiext.schema.definitions import definition_errors, ratchets, rule_warnings
@@ -103,8 +107,8 @@ def test_all_evaluations_share_a_budget() -> None:
 @pytest.mark.rows("CEL-009", "CEL-010", "CEL-011")
 def test_messages_cost_as_rules_do() -> None:
     quadratic = "self.all(x, self.all(y, x >= y || true)) ? 'a' : 'b'"
-    rules = [{"rule": "false", "messageExpression": quadratic}, {"rule": "1 > 2"}]
-    array = {"type": "array", "items": {"type": "integer"}, "x-kubernetes-validations": rules}
+    broken = [{"rule": "false", "messageExpression": quadratic}, {"rule": "1 > 2"}]
+    array = {"type": "array", "items": {"type": "integer"}, "x-kubernetes-validations": broken}
     schema = {"type": "object", "properties": {"m": {"type": "object", "additionalProperties": array}}}
     scope = scope_of(parse(schema))
     assert scope is not None
@@ -161,3 +165,33 @@ def test_a_number_or_text_is_as_long_as_its_text_may_be(limits: dict[str, Any], 
     declared = Types().declare(node)
     assert declared is not None
     assert declared.max_elements == most
+
+
+def test_places_are_told_of_what_is_wrong_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    number: dict[str, Any] = {"type": "integer", "x-kubernetes-validations": [{"rule": "self < 9"}]}
+    numbers = {"type": "object", "additionalProperties": {"type": "array", "items": number}}
+    keyed = {"type": "object", "properties": {"k": number}}
+    each = {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"], "items": keyed}
+    compiled = compile_schema({"type": "object", "properties": {"spec": {"type": "object", "properties": {
+        "m": numbers, "l": each}}}})  # fmt: skip
+    made: list[str] = []
+
+    def counted(tell: Callable[[str, Any], str]) -> Callable[[str, Any], str]:
+        def count(path: str, step: Any) -> str:
+            made.append(tell(path, step))
+            return made[-1]
+
+        return count
+
+    monkeypatch.setattr(ways, "child", counted(fields.child))
+    monkeypatch.setattr(ways, "item", counted(fields.item))
+    good = {"spec": {"m": {f"n{number}": [1, 2] for number in range(50)}, "l": [{"k": 1}, {"k": 2}]}}
+    assert compiled.rules(good, None, []) == ([], [])
+    assert compiled.rules(good, clone(good), []) == ([], [])
+    assert made == []
+    bad = clone(good)
+    bad["spec"]["m"]["n7"][1] = bad["spec"]["l"][1]["k"] = 9
+    errors, warnings = compiled.rules(bad, good, [])
+    assert ([error.field for error in errors], warnings) == (["spec.m[n7][1]", "spec.l[1].k"], [])
+    assert made == ["spec", "spec.m", "spec.m[n7]", "spec.m[n7][1]", "spec", "spec.l", "spec.l[1]", "spec.l[1].k"]
+    assert len(compiled.rules(bad, clone(bad), [])[1]) == 2

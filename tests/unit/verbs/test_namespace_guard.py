@@ -9,9 +9,10 @@ import pytest
 from apiext.admission.attributes import NAMESPACES, Attributes
 from apiext.admission.chain import Chain
 from apiext.admission.lifecycle import NamespaceLifecycle
-from apiext.documents.document import Document, View
+from apiext.documents.document import Document
 from apiext.meta.status import StatusError
 from apiext.verbs.call import Verbs
+from apiext.verbs.judges import finder
 from tests.support.fake_etcd import FakeEtcd
 from tests.unit.controllers.harness import NOW, Server, server, until
 from tests.unit.verbs.harness import DEFINITION, Client
@@ -43,15 +44,7 @@ class InDefault(Client):
     def __init__(self, server: Server, pause: Pause) -> None:
         super().__init__(server)
         store, live = server.store, server.live
-
-        async def find(name: str) -> View | None:
-            namespaces = server.collection(NAMESPACES)
-            served = live.current.lookup("", "v1", "namespaces")
-            assert served is not None
-            entry = namespaces.get("", name) or await store.current(namespaces, "", name)
-            return served.decode(entry.raw, entry.revision) if entry is not None else None
-
-        chain = Chain([NamespaceLifecycle(find), pause])
+        chain = Chain([NamespaceLifecycle(finder(live, store)), pause])
         loop = asyncio.get_running_loop()
         self.verbs = Verbs(live, store, chain, server.controllers.serving, lambda: NOW, loop.time)
 

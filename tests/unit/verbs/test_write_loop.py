@@ -1,6 +1,7 @@
 """The one write loop: what others write in between, what the cache has not seen, and what a definition's end means."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -13,6 +14,8 @@ from apiext import limits
 from apiext.admission.chain import Chain
 from apiext.auth.user import SUPERUSER
 from apiext.catalog.served import ServedResource
+from apiext.documents import json_patch
+from apiext.documents.document import Document
 from apiext.meta.names import GroupResource
 from apiext.meta.status import StatusError
 from apiext.storage.cached_store import CachedStore
@@ -458,3 +461,24 @@ async def test_a_path_of_another_scope_than_the_definition_has_now_is_not_there(
         call.namespace = "d" if namespaced else None
         await guarded.refresh(client.verbs, call)
         assert call.resource is now
+
+
+@pytest.mark.rows("WRI-007")
+@pytest.mark.parametrize("copies", [True, False])
+async def test_a_patch_that_copies_may_grow_and_leaves_the_loop(copies: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bool] = []
+    apply, loop = json_patch.apply, threading.get_ident()
+
+    def noted(*of: Any) -> Document:
+        seen.append(threading.get_ident() == loop)
+        return apply(*of)
+
+    async with served(FakeEtcd()) as client:
+        await client.create("a", spec={"l": [[]] * 100})
+        monkeypatch.setattr(json_patch, "apply", noted)
+        add = {"op": "add", "path": "/spec/n", "value": 1}
+        copy = {"op": "copy", "from": "/spec", "path": "/spec/m"}
+        raw = orjson.dumps([add, copy] if copies else [add])
+        await api.patch(client.verbs, client.call("patch", "a"), "application/json-patch+json", raw)
+        assert seen == [not copies]
+        assert ("m" in client.shown(await client.patch("a", {}))["spec"]) is copies

@@ -114,7 +114,30 @@ def forgotten(etcd: Etcd, revision: int) -> bool:
     return False
 
 
+def takes(etcd: Etcd, what: str, **request: Any) -> bool:
+    """Return whether etcd does what it is asked."""
+    try:
+        etcd.call(what, request)
+    except urllib.error.HTTPError as error:
+        error.read()
+        return False
+    return True
+
+
+@pytest.fixture(scope="module")
+def deletes_when_full(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Skip where the etcd at hand, such as 3.5.1, takes no transaction at all when it is full."""
+    key = "YQ=="
+    with running_etcd(tmp_path_factory.mktemp("full"), *LITTLE) as etcd:
+        for _ in range(100):
+            if not takes(etcd, "kv/put", key=key, value="A" * 400_000):
+                break
+        if not takes(etcd, "kv/txn", success=[{"request_delete_range": {"key": key}}]):
+            pytest.skip(f"{etcd_binary()} takes no deletes in transactions when it is full; newer ones do")
+
+
 @pytest.mark.rows("OPS-002")
+@pytest.mark.usefixtures("deletes_when_full")
 def test_a_full_etcd_is_compacted_and_its_keeper_ends_it(tmp_path: Path) -> None:
     with (
         running_etcd(tmp_path / "etcd", *LITTLE) as etcd,
@@ -134,6 +157,7 @@ def test_a_full_etcd_is_compacted_and_its_keeper_ends_it(tmp_path: Path) -> None
 
 
 @pytest.mark.rows("OPS-002")
+@pytest.mark.usefixtures("deletes_when_full")
 def test_a_full_etcd_of_the_servers_own_recovers_alone(tmp_path: Path) -> None:
     small = tmp_path / "etcd"
     small.write_text(f'#!/bin/sh\n[ "$1" = --version ] || more="{" ".join(LITTLE)}"\nexec {etcd_binary()} "$@" $more\n')

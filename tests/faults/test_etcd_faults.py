@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
@@ -127,12 +128,11 @@ def takes(etcd: Etcd, what: str, **request: Any) -> bool:
 @pytest.fixture(scope="module")
 def deletes_when_full(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Skip where the etcd at hand, such as 3.5.1, takes no transaction at all when it is full."""
-    key = "YQ=="
     with running_etcd(tmp_path_factory.mktemp("full"), *LITTLE) as etcd:
-        for _ in range(100):
-            if not takes(etcd, "kv/put", key=key, value="A" * 400_000):
-                break
-        if not takes(etcd, "kv/txn", success=[{"request_delete_range": {"key": key}}]):
+        names = [base64.b64encode(f"k{number}".encode()).decode() for number in range(100)]
+        value = base64.b64encode(b"x" * 200_000).decode()
+        assert not all(takes(etcd, "kv/put", key=name, value=value) for name in names), "etcd is never full"
+        if not takes(etcd, "kv/txn", success=[{"request_delete_range": {"key": names[0]}}]):
             pytest.skip(f"{etcd_binary()} takes no deletes in transactions when it is full; newer ones do")
 
 

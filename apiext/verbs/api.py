@@ -111,7 +111,8 @@ async def create(verbs: Verbs, call: Call, body: Body) -> Outcome:
             call.trail.requested(document)
         outcome = await write.create(verbs, call, document, wanted)
     except (OutdatedError, status.StatusError) as fault:
-        await reconsider(verbs, call, fault)
+        if not await reconsider(verbs, call, fault):
+            raise
         del call.warnings[told:]
         return await create(verbs, call, await asyncio.to_thread(body.again))
     return await _served(verbs, call, outcome)
@@ -125,7 +126,8 @@ async def update(verbs: Verbs, call: Call, body: Body) -> Outcome:
     try:
         document = await decoding.normalize_body(call, body, decoding.mode(wanted))
     except status.StatusError as fault:
-        await reconsider(verbs, call, fault)
+        if not await reconsider(verbs, call, fault):
+            raise
         del call.warnings[told:]
         return await update(verbs, call, await asyncio.to_thread(body.again))
     if call.trail is not None:

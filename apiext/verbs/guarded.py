@@ -64,10 +64,14 @@ async def holds(verbs: Verbs, call: Call) -> bool:
     return verbs.definitions.holds(call.resource)
 
 
-async def reconsider(verbs: Verbs, call: Call, fault: OutdatedError | status.StatusError) -> None:
-    """Have the newest definition for another try, if an older one refused what was asked; else raise the fault."""
+async def reconsider(verbs: Verbs, call: Call, fault: OutdatedError | status.StatusError) -> bool:
+    """Have the newest definition for another try, if an older one refused what was asked; False if the fault stands.
+
+    It is the caller's to raise: raised here it would hold its own frame, and the object with it, until a collection.
+    """
     if isinstance(fault, OutdatedError):
-        return
+        return True
     if of_store(fault) or await holds(verbs, call):
-        raise fault
+        return False
     await refresh(verbs, call)
+    return True

@@ -206,13 +206,10 @@ async def update(verbs: Verbs, wanted: Update) -> Outcome:
             if wanted.creation is None:
                 raise status.not_found(call.served.group_resource, call.name)
             _check_uid(verbs, wanted, {"metadata": {}})
-            try:
-                made = await threads.run(call, wanted.creation)
-                return await _store_new(verbs, call, made, wanted.options, call.name)
-            except KeyExists as race:
-                entry = race.current
-            except (OutdatedError, status.StatusError) as fault:
-                await reconsider(verbs, call, fault)  # it is made anew, by what has changed
+            made = await _made(verbs, wanted, wanted.creation)
+            if isinstance(made, Outcome):
+                return made
+            entry = made
             check_deadline(verbs, call)
             continue
         try:
@@ -237,6 +234,19 @@ async def update(verbs: Verbs, wanted: Update) -> Outcome:
                 raise
             await _renew(verbs, call)
         check_deadline(verbs, call)
+
+
+async def _made(verbs: Verbs, wanted: Update, creation: Callable[[], Document]) -> Outcome | Entry | None:
+    """Store the object that an apply makes; what somebody else made meanwhile, None to try by a newer definition."""
+    call = wanted.call
+    try:
+        return await _store_new(verbs, call, await threads.run(call, creation), wanted.options, call.name)
+    except KeyExists as race:
+        return race.current
+    except (OutdatedError, status.StatusError) as fault:
+        if await reconsider(verbs, call, fault):
+            return None
+        raise
 
 
 async def _renew(verbs: Verbs, call: Call) -> None:

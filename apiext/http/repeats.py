@@ -97,9 +97,10 @@ def _split(data: bytes) -> tuple[bytes, int, int] | None:
 
 
 def _is_plain(message: Any) -> bool:
-    """Whether a message is an HTTP/1.1 create that keeps its connection and waits for nothing."""
+    """Whether a message is an HTTP/1.1 create of few fields that keeps its connection and waits for nothing."""
     return (
         isinstance(message, RawRequestMessage)
+        and len(message.raw_headers) <= limits.REPEATED_FIELDS
         and message.method == "POST"
         and message.version == HttpVersion11
         and not (message.should_close or message.upgrade or message.chunked)

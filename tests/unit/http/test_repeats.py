@@ -109,8 +109,9 @@ async def test_a_head_that_came_before_is_not_read_again(heads: list[str]) -> No
         {"Connection": "close"},
         {"Connection": "Upgrade", "Upgrade": "h2c"},
         {"X": "x" * limits.REPEATED_HEAD},
+        {f"X-{number}": "x" for number in range(100)},
     ],
-    ids=["expect", "close", "upgrade", "large"],
+    ids=["expect", "close", "upgrade", "large", "many fields"],
 )
 @on_uvloop
 async def test_other_heads_are_read_each_time(headers: dict[str, str], heads: list[str]) -> None:

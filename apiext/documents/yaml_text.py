@@ -154,10 +154,11 @@ def _odd_values(value: Any) -> Iterator[_Odd]:
 
 
 class _Anchored(NamedTuple):
-    """What has an anchor: how many nodes it has, how it was made, and the duplicates in it."""
+    """What has an anchor: how many nodes and letters it has, how it was made, and the duplicates in it."""
 
     value: Any
     nodes: int
+    letters: int
     steps: Any
     duplicates: list[str]
 
@@ -171,6 +172,7 @@ class _Reader:
         self._anchors: dict[str, _Anchored | None] = {}  # None: not complete
         self._aliases = 0
         self._nodes = 0
+        self._letters = 0
         self._fault: DecodeError | None = None
         self._odd = False
         self._steps: Any = []  # of the mapping that was read last, or of those in the list read last
@@ -225,7 +227,7 @@ class _Reader:
         return _Odd(stage, fault)
 
     def _value(self, event: Any, depth: int) -> Any:
-        before, told = self._nodes, len(self.duplicates)
+        before, letters, told = self._nodes, self._letters, len(self.duplicates)
         self._count(1)
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event)
@@ -243,12 +245,14 @@ class _Reader:
         else:
             value = self._mapping(depth + 1)
         if event.anchor is not None:
-            self._anchors[event.anchor] = _Anchored(value, self._nodes - before, self._steps, self.duplicates[told:])
+            size = self._nodes - before, self._letters - letters
+            self._anchors[event.anchor] = _Anchored(value, *size, self._steps, self.duplicates[told:])
         return value
 
     def _native(self, event: Any) -> Any:
         """Return what a scalar means to YAML."""
         text: str = event.value
+        self._letters += len(text)
         if event.tag is None or event.tag == "!":
             return resolve(text) if event.implicit[0] else text
         try:
@@ -268,6 +272,9 @@ class _Reader:
             self._wrong(f"yaml: anchor '{event.anchor}' value contains itself")
             return None
         self._steps = found.steps
+        self._letters += found.letters
+        if self._letters > limits.MAX_BODY:
+            raise DecodeError("yaml: document contains excessive aliasing")
         self._count(found.nodes)
         self.duplicates += found.duplicates  # upstream: decoded again at each use
         return clone(found.value)

@@ -19,6 +19,7 @@ from google.protobuf.message import DecodeError as MessageDecodeError
 
 from apiext.documents.descriptors import pool_of
 from apiext.documents.document import Document
+from apiext.documents.encoding import decode_json
 from apiext.documents.encoding import encode as encode_json
 from apiext.documents.errors import DecodeError
 from apiext.http import prototexts
@@ -174,10 +175,7 @@ def _moment(message: Any) -> datetime | None:
 
 def _read_json(message: Any) -> Any:
     raw = message.Raw if message.DESCRIPTOR.name == "FieldsV1" else message.raw
-    try:
-        return orjson.loads(raw or b"null")
-    except orjson.JSONDecodeError as error:
-        raise DecodeError(f"json: {error}") from error
+    return decode_json(raw or b"null")[0]
 
 
 def _read_or_array(message: Any) -> Any:

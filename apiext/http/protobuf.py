@@ -6,9 +6,11 @@ from typing import Any
 
 import orjson
 
+from apiext import limits
 from apiext.catalog.builtin.rows import rows
 from apiext.documents.document import Document, View
 from apiext.documents.errors import DecodeError, UnfitMessage
+from apiext.documents.json_errors import check_depth
 from apiext.documents.quotes import go_quote
 from apiext.http import prototexts
 from apiext.http.messages import descriptor, document, message_class, parse, varint, written
@@ -67,15 +69,25 @@ def decode(raw: bytes, wanted: tuple[str, str] = ("", "")) -> Document:
     version = api_version.rpartition("/")[2]
     try:
         if name is not None:
-            return {"apiVersion": api_version, "kind": kind, **document(parse(name, unknown.raw))}
+            return {"apiVersion": api_version, "kind": kind, **_read(name, unknown.raw)}
         if item is None:
             registered = f"no kind {go_quote(kind)} is registered for version {go_quote(api_version)}"
             raise DecodeError(f'{registered} in scheme "pkg/runtime/scheme.go:111"')
         found = parse(_LIST, unknown.raw)
-        items = [document(parse(item, one)) for one in found.items]
+        items = [_read(item, one) for one in found.items]
     except DecodeError as error:
         raise UnfitMessage(str(error), kind, version) from error
     return {"apiVersion": api_version, "kind": kind, "metadata": document(found.metadata), "items": items}
+
+
+def _read(name: str, raw: bytes) -> Document:
+    """Return the document of a message; raises DecodeError, also where JSON within makes it too deep."""
+    found: Document = document(parse(name, raw))
+    try:
+        check_depth(orjson.dumps(found), limits.MAX_DEPTH)
+    except orjson.JSONEncodeError as error:  # deeper than orjson goes
+        raise DecodeError("exceeded max depth") from error
+    return found
 
 
 def decode_delete_options(raw: bytes) -> Document:

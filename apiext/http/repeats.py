@@ -15,6 +15,7 @@ from apiext.http.heads import Head, Sender
 
 HEAD_END = b"\r\n\r\n"
 _LENGTH = re.compile(rb"\r\nContent-Length: ([0-9]{1,7})\r\n", re.IGNORECASE)
+_BODY = re.compile(rb"\n(?:Content-Length|Transfer-Encoding):", re.IGNORECASE)
 
 
 class Whole:
@@ -75,13 +76,13 @@ class Repeats:
         due = self.due
         if due == 0 and data:  # the first of a connection, mostly
             split = _split(data)
-            due = split[1] if split is not None else len(data) if is_one_head(data) else -1
+            due = split[1] if split is not None else len(data) if is_one_head(data) and not _BODY.search(data) else -1
         self.due = max(due - len(data), -1)
 
 
 def is_one_head(data: bytes) -> bool:
     """Whether bytes are the head of one request, and nothing else."""
-    return data.find(HEAD_END) + len(HEAD_END) == len(data)
+    return 0 <= data.find(HEAD_END) == len(data) - len(HEAD_END)
 
 
 def _split(data: bytes) -> tuple[bytes, int, int] | None:
@@ -96,9 +97,10 @@ def _split(data: bytes) -> tuple[bytes, int, int] | None:
 
 
 def _is_plain(message: Any) -> bool:
-    """Whether a message is an HTTP/1.1 create that keeps its connection and waits for nothing."""
+    """Whether a message is an HTTP/1.1 create of few fields that keeps its connection and waits for nothing."""
     return (
         isinstance(message, RawRequestMessage)
+        and len(message.raw_headers) <= limits.REPEATED_FIELDS
         and message.method == "POST"
         and message.version == HttpVersion11
         and not (message.should_close or message.upgrade or message.chunked)

@@ -88,7 +88,9 @@ class Births:
 
     def remember(self, key: Any, reset: FieldSet, new: View, found: Sequence[Document]) -> None:
         """Keep the entry of an object's maker."""
-        if key is not None and len(found) == 1 and _is_settled(key[1], new):
+        if key is None or len(found) != 1 or _length(key[2]) > limits.OWNERSHIP_BYTES:
+            return
+        if _is_settled(key[1], new):
             if len(self._known) >= limits.OWNERSHIPS_SEEN:
                 self._known.clear()
             self._known[key] = reset, found[0]
@@ -115,6 +117,12 @@ def _shape(value: Any, room: list[int]) -> Any:
 
 
 _NESTED = frozenset((dict, list))
+
+
+def _length(shape: Any) -> int:
+    """Return how long the names in a shape are together."""
+    names, _, below = shape
+    return sum(map(len, names or ())) + sum(map(_length, below))
 
 
 def _is_settled(of: Type, value: Any) -> bool:

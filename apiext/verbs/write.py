@@ -303,9 +303,10 @@ def _slimmer(new: Document) -> bool:
     return new["metadata"].pop("managedFields", None) is not None
 
 
-def _may_go(new: View) -> bool:
+def _may_go(call: Call, new: View) -> bool:
     """A namespace stays until its own finalizers are gone, too (NSP-005)."""
-    return not (new.get("kind") == "Namespace" and (new.get("spec") or {}).get("finalizers"))
+    held = call.served.typed and new.get("kind") == "Namespace"
+    return not (held and (new.get("spec") or {}).get("finalizers"))
 
 
 async def _remove(verbs: Verbs, wanted: Update, collection: Collection, entry: Entry, new: Document) -> Outcome:
@@ -422,7 +423,7 @@ def _final(wanted: Update, old: View, new: Document) -> tuple[Document, bytes | 
     if wanted.applied or (call.endpoint.kind and call.served is call.resource.storage):  # so does a scale
         new = call.served.accept(new)
     new["metadata"].pop("resourceVersion", None)
-    if old["metadata"].get("deletionTimestamp") and not metadata.finalizers(new) and _may_go(new):
+    if old["metadata"].get("deletionTimestamp") and not metadata.finalizers(new) and _may_go(call, new):
         return new, None
     return new, (call.served.encode_formed or call.served.encode)(new)
 

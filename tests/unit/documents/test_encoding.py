@@ -168,11 +168,13 @@ def test_what_is_decoded_can_be_encoded() -> None:
         "a: &a [x,x,x,x,x,x,x,x,x]\n"
         + "".join(f"{c}: &{c} [{','.join([f'*{p}'] * 9)}]\n" for p, c in zip("abcdefghi", "bcdefghij", strict=True)),
         "a: &a {b: 1}\nc: [" + "*a," * 2_000 + "]\n",
+        f"a: &a {'x' * 4_000}\nc: [{'*a,' * 999}]\n",
+        f"a: &a {{{'x' * 400}: 1}}\nb: &b [{'*a,' * 90}]\nc: [{'*b,' * 90}]\n",
         "[" * 100_000,
         "- " * 5_000 + "x",
         "{a: " * 5_000,
     ],
-    ids=["a tower of aliases", "many aliases", "deep flow", "deep block", "deep mappings"],
+    ids=["a tower of aliases", "many aliases", "long texts", "long keys", "deep flow", "deep block", "deep mappings"],
 )
 def test_yaml_bombs_are_refused(text: str) -> None:
     with pytest.raises(DecodeError):

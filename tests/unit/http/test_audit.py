@@ -15,6 +15,7 @@ from apiext.audit.events import Event
 from apiext.audit.policy import RECEIVED, load
 from apiext.http import filters
 from apiext.http.audit import Body
+from apiext.verbs.call import Outcome
 from apiext.webhooks.client import Client
 from tests.unit.http.support import COLLECTION, Shelf, connected, on_uvloop, serving, until
 
@@ -136,6 +137,21 @@ async def test_a_request_that_takes_long_says_how_long(monkeypatch: pytest.Monke
         await client.ask("GET", ONE)
     assert "apiserver.latency.k8s.io/total" not in quick["annotations"]
     assert kept.last()["annotations"]["apiserver.latency.k8s.io/total"].endswith("ms")
+
+
+@on_uvloop
+async def test_a_held_object_whose_kind_is_called_status_stays_untold(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = {"apiVersion": "example.com/v1", "kind": "Status", "metadata": {"name": "a"}, "message": "secret"}
+
+    async def delete(*_: Any) -> Outcome:
+        return Outcome(200, document=held)
+
+    shelf, kept = Shelf(), Kept()
+    monkeypatch.setattr(shelf, "delete", delete)
+    policy = EVERYTHING.replace(b"RequestResponse", b"Metadata")
+    async with serving(shelf, auditor=auditor(kept, policy)) as server, connected(server) as client:
+        assert (await client.ask("DELETE", ONE)).json == held
+    assert kept.last()["responseStatus"] == {"metadata": {}, "code": 200}
 
 
 @on_uvloop

@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apiext import limits
 from apiext.documents.errors import DecodeError
 from apiext.http import protobuf
+from apiext.http.messages import varint
 
 pytestmark = pytest.mark.rows("NEG-002", "NEG-003")
 
@@ -83,6 +85,35 @@ def test_a_null_of_a_schema_has_no_text() -> None:
     assert b'"a"' in raw
     assert b"null" not in raw  # upstream: a null has no text
     assert protobuf.decode(raw)["spec"]["versions"][0]["schema"] == schema
+
+
+@pytest.mark.parametrize("levels", [3, 240, 249, 253, 500, 1_000, 5_000])
+def test_json_within_nests_as_deep_as_a_body_may(levels: int) -> None:
+    text = b'"f:deep":' + b"[" * (levels - 1) + b'"mark"' + b"]" * (levels - 1)
+    fields = b"{%b}" % text
+    managed = b"\x3a" + varint(len(fields) + 1 + len(varint(len(fields)))) + b"\x0a" + varint(len(fields)) + fields
+    metadata = b"\x8a\x01" + varint(len(managed)) + managed
+    message = b"\x0a" + varint(len(metadata)) + metadata
+    raw = b"k8s\x00\x0a\x0f\x0a\x02v1\x12\x09Namespace\x12" + varint(len(message)) + message
+    if levels + 4 > limits.MAX_DEPTH:
+        with pytest.raises(DecodeError, match="exceeded max depth"):
+            protobuf.decode(raw)
+    else:
+        assert protobuf.decode(raw)["metadata"]["managedFields"] == [{"fieldsV1": orjson.loads(fields)}]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [(b"18446744073709551615", 18446744073709551615.0), (b'"\xff"', "\ufffd"), (b'{"a":1,"a":2}', {"a": 2})],
+)
+def test_json_within_is_read_as_bodies_are(text: bytes, value: Any) -> None:
+    schema = {"openAPIV3Schema": {"type": "string", "default": "a" * (len(text) - 2)}}
+    spec = {"versions": [{"name": "v1", "schema": schema}]}
+    raw = protobuf.encode({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "spec": spec})
+    assert orjson.dumps(schema["openAPIV3Schema"]["default"]) in raw
+    raw = raw.replace(orjson.dumps(schema["openAPIV3Schema"]["default"]), text)
+    found = protobuf.decode(raw)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["default"]
+    assert repr(found) == repr(value)
 
 
 def test_zero_values_of_gogo_are_dropped() -> None:

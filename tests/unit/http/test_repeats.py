@@ -109,8 +109,9 @@ async def test_a_head_that_came_before_is_not_read_again(heads: list[str]) -> No
         {"Connection": "close"},
         {"Connection": "Upgrade", "Upgrade": "h2c"},
         {"X": "x" * limits.REPEATED_HEAD},
+        {f"X-{number}": "x" for number in range(100)},
     ],
-    ids=["expect", "close", "upgrade", "large"],
+    ids=["expect", "close", "upgrade", "large", "many fields"],
 )
 @on_uvloop
 async def test_other_heads_are_read_each_time(headers: dict[str, str], heads: list[str]) -> None:
@@ -211,6 +212,43 @@ async def test_nothing_is_known_where_a_message_is_under_way(before: bytes, firs
             shelf.gate.set()
             await until(wire.wants_more)
         assert repeats.find(known) is None
+
+
+def behind(field: str, *, chunked: bool = False) -> tuple[bytes, bytes]:
+    """A head, and its body with half of another head behind, which look like one whole create."""
+    body = b"x\r\nContent-Length: %d\r\n\r\n" % (len(PART) + 7 * chunked)
+    head = f"POST {OTHER} HTTP/1.1\r\nHost: x\r\n{field}\r\n\r\n".replace("LENGTH", str(len(body)))
+    return head.encode(), (b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body) if chunked else body) + PART
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        behind("Content-Length: LENGTH"),
+        behind("Content-Length:LENGTH"),
+        behind("content-length:\tLENGTH"),
+        behind("Content-Length: 00000LENGTH"),
+        behind("Transfer-Encoding: chunked", chunked=True),
+        (b"GET",),
+    ],
+)
+@pytest.mark.parametrize("busy", [False, True], ids=["idle", "busy"])
+@on_uvloop
+async def test_a_body_is_never_taken_for_a_create(pieces: tuple[bytes, ...], busy: bool) -> None:
+    shelf, known = Shelf(), sent(COLLECTION, created("a"))
+    async with wired(shelf) as wire:
+        await wire.give(known)
+        await wire.give(known)
+        if busy:
+            shelf.gate = asyncio.Event()
+            await wire.give(f"GET {COLLECTION} HTTP/1.1\r\nHost: x\r\n\r\n".encode(), wait=False)
+            await until(lambda: shelf.calls[-1].verb == "list")
+        for piece in pieces:
+            await wire.give(piece, wait=not busy)
+        if shelf.gate is not None:
+            shelf.gate.set()
+        await until(wire.is_idle)
+        assert wire.connection._repeats.find(known) is None
 
 
 @pytest.mark.parametrize("path", [COLLECTION, "/apis/none.example.com/v1/x"])

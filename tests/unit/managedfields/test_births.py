@@ -121,4 +121,7 @@ def test_only_so_much_is_remembered(births: Births) -> None:
     for _ in range(limits.SHAPE_MEMBERS):
         deep = [deep]
     born({"free": deep})
+    long = "x" * (limits.OWNERSHIP_BYTES // 2)
+    born({"map": {f"{long}1": 1, f"{long}2": 1}})
+    born({"free": [{long: {long: 1}}]})
     assert not births._known

@@ -291,6 +291,21 @@ async def test_the_last_finalizer_removes_a_deleting_object() -> None:
         assert await client.stored("a") is None
 
 
+@pytest.mark.rows("WRI-009", "NSP-005")
+@pytest.mark.parametrize("spec", [{"finalizers": ["example.com/hold"]}, "text", ["list"]])
+async def test_a_custom_object_whose_kind_is_called_namespace_goes_as_others_do(spec: Any) -> None:
+    names = {**DEFINITION["spec"]["names"], "kind": "Namespace", "listKind": "NamespaceList"}  # type: ignore[index]
+    definition = {**DEFINITION, "spec": {**DEFINITION["spec"], "names": names}}  # type: ignore[dict-item]
+    async with server(FakeEtcd()) as one:
+        await one.define({**definition, "metadata": {"name": "widgets.example.com", "uid": "d1", "generation": 1}})
+        await one.established("widgets.example.com")
+        client = Client(one)
+        await client.create("a", kind="Namespace", spec=spec, metadata={"finalizers": ["example.com/hold"]})
+        await client.delete("a")
+        await client.patch("a", {"metadata": {"finalizers": None}})
+        assert await client.stored("a") is None
+
+
 @pytest.mark.rows("WRI-003")
 async def test_no_finalizer_joins_a_deleting_object() -> None:
     async with served(FakeEtcd()) as client:

@@ -227,7 +227,7 @@ def behind(field: str, *, chunked: bool = False) -> tuple[bytes, bytes]:
         behind("Content-Length: LENGTH"),
         behind("Content-Length:LENGTH"),
         behind("content-length:\tLENGTH"),
-        behind("Content-Length: 00000LENGTH"),
+        behind("Content-Length: 0000000LENGTH"),
         behind("Transfer-Encoding: chunked", chunked=True),
         (b"GET",),
     ],

@@ -206,8 +206,7 @@ async def update(verbs: Verbs, wanted: Update) -> Outcome:
             if wanted.creation is None:
                 raise status.not_found(call.served.group_resource, call.name)
             _check_uid(verbs, wanted, {"metadata": {}})
-            made = await _made(verbs, wanted, wanted.creation)
-            if isinstance(made, Outcome):
+            if isinstance(made := await _made(verbs, wanted, wanted.creation), Outcome):
                 return made
             entry = made
             check_deadline(verbs, call)
@@ -305,8 +304,7 @@ def _slimmer(new: Document) -> bool:
 
 def _may_go(call: Call, new: View) -> bool:
     """A namespace stays until its own finalizers are gone, too (NSP-005)."""
-    held = call.served.typed and new.get("kind") == "Namespace"
-    return not (held and (new.get("spec") or {}).get("finalizers"))
+    return not (call.served.typed and new.get("kind") == "Namespace" and (new.get("spec") or {}).get("finalizers"))
 
 
 async def _remove(verbs: Verbs, wanted: Update, collection: Collection, entry: Entry, new: Document) -> Outcome:

@@ -70,7 +70,7 @@ class Births:
 
     def key(self, maker: tuple[str, ...], of_type: Type, live: View, new: View) -> Any:
         """Return by what an object is known, None where it is too large, or more than its kind was there before."""
-        if len(live) > len(_NAMED) or not _NAMED.issuperset(live):
+        if not _NAMED.issuperset(live):
             return None
         room = [limits.SHAPE_MEMBERS]
         try:
@@ -88,9 +88,10 @@ class Births:
 
     def remember(self, key: Any, reset: FieldSet, new: View, found: Sequence[Document]) -> None:
         """Keep the entry of an object's maker."""
-        if key is None or len(found) != 1 or _length(key[2]) > limits.OWNERSHIP_BYTES:
+        if key is None or len(found) != 1:
             return
-        if _is_settled(key[1], new):
+        _, of_type, shape = key
+        if _length(shape) <= limits.OWNERSHIP_BYTES and _is_settled(of_type, new):
             if len(self._known) >= limits.OWNERSHIPS_SEEN:
                 self._known.clear()
             self._known[key] = reset, found[0]

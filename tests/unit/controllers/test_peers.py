@@ -156,13 +156,20 @@ async def test_nobody_waits_for_ever_nor_for_who_is_gone(
 async def test_who_moves_is_waited_for_beside_one_that_stands_still(
     workers: Two, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    board, one = workers.board, workers.one
+    board, one, looks = workers.board, workers.one, list[int]()
     latest = await stand_still(workers, monkeypatch, 3)
     board.put(2, latest)
     made = await one.store.create(one.collection(ACCOUNTS), "d", "b", b"{}")
+    behind = Board.behind
+
+    def looking(self: Board, revision: int) -> dict[int, int]:
+        looks.append(revision)
+        return behind(self, revision)
+
+    monkeypatch.setattr(Board, "behind", looking)
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(one.controllers.serving.everywhere())
-        await asyncio.sleep(5 * limits.WORKER_LOOK)
+        await until(lambda: len(looks) >= 5 or waiting.done())
         assert not waiting.done()
         board.put(2, made.revision)
 

@@ -285,8 +285,10 @@ async def test_a_client_that_left_creates_nothing() -> None:
         for number in range(2):
             await wire.give(sent(COLLECTION, created(f"a{number}")))
         wire.connection.data_received(sent(COLLECTION, created("b")))
+        turns = wire.connection._task_handler
         wire.connection.force_close()
-        await asyncio.sleep(0.01)
+        assert turns is not None
+        await until(turns.done)
     assert [body.document["metadata"]["name"] for body in shelf.bodies] == ["a0", "a1"]
 
 

@@ -1,6 +1,6 @@
 """The admission plug-ins in their order: mutating first, validating just before the write (ADM-001)."""
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from time import perf_counter
 from typing import Any, Protocol, cast, runtime_checkable
 
@@ -32,6 +32,14 @@ class Choosy(Plugin, Protocol):
 
 
 @runtime_checkable
+class Opener(Choosy, Protocol):
+    """A plug-in that looks at creates, but knows mostly at once that it allows one."""
+
+    def opens(self, resource: GroupResource, namespace: str | None) -> Mapping[str, int] | None:
+        """Return the premises (Traces) of a create that it leaves as it is, None where it cannot tell at once."""
+
+
+@runtime_checkable
 class Mutator(Plugin, Protocol):
     """A plug-in of the mutating moment."""
 
@@ -50,7 +58,7 @@ class Judge(Plugin, Protocol):
 class Chain:
     """Plug-ins in the order in which they see a write."""
 
-    __slots__ = ("_all", "_judges", "_mutators", "_parts", "_still", "metrics")
+    __slots__ = ("_all", "_judges", "_mutators", "_openers", "_others", "_parts", "_still", "metrics")
 
     def __init__(self, plugins: Sequence[Plugin] = (), metrics: Metrics | None = None) -> None:
         self._mutators = tuple(plugin for plugin in plugins if isinstance(plugin, Mutator))
@@ -58,6 +66,8 @@ class Chain:
         self.metrics = metrics or Metrics()
         self._parts = {"admit": _parted(self._mutators), "validate": _parted(self._judges)}
         self._all = _parted(plugins)
+        self._openers = tuple(plugin for plugin in plugins if isinstance(plugin, Opener))
+        self._others = _parted([plugin for plugin in plugins if not isinstance(plugin, Opener)])
         self._still: dict[tuple[str, str], list[Distribution]] = {}
 
     def still(self, moment: str, operation: str, resource: GroupResource) -> bool:
@@ -73,6 +83,18 @@ class Chain:
     def spares(self, operation: str, resource: GroupResource) -> bool:
         """Tell whether no plug-in has anything to do with a write in either moment; nothing is counted yet."""
         return _spare(self._all, operation, resource)
+
+    def opens(self, resource: GroupResource, namespace: str | None) -> Mapping[str, int] | None:
+        """Return the premises of a create that no plug-in has anything to say about, None where one may have."""
+        if not _spare(self._others, "CREATE", resource):
+            return None
+        premises: dict[str, int] = {}
+        for plugin in self._openers:
+            found = plugin.opens(resource, namespace)
+            if found is None:
+                return None
+            premises.update(found)
+        return premises
 
     def passed(self, moment: str, operation: str) -> None:
         """Count a moment in which no plug-in had anything to do."""

@@ -1,8 +1,10 @@
 """NamespaceLifecycle: nothing is created in a namespace that is missing or going away (NSP-003, NSP-004)."""
 
+from collections.abc import Callable, Mapping
+
 from apiext.admission.attributes import NAMESPACES, Attributes
 from apiext.admission.calls import FindNamespace
-from apiext.documents.document import Document
+from apiext.documents.document import Document, View
 from apiext.meta import status
 from apiext.meta.names import GroupResource
 
@@ -13,16 +15,24 @@ IMMORTAL = frozenset(("default", "kube-system", "kube-public"))
 class NamespaceLifecycle:
     """The plug-in."""
 
-    __slots__ = ("_find",)
+    __slots__ = ("_find", "_known")
     name = "NamespaceLifecycle"
     idle = False
 
-    def __init__(self, find: FindNamespace) -> None:
+    def __init__(self, find: FindNamespace, known: Callable[[str], View | None] = lambda name: None) -> None:
         self._find = find
+        self._known = known
 
     def spares(self, operation: str, resource: GroupResource) -> bool:
         """Tell whether a write creates nothing, and deletes no namespace."""
         return operation == "UPDATE" or (operation == "DELETE" and resource != NAMESPACES)
+
+    def opens(self, resource: GroupResource, namespace: str | None) -> Mapping[str, int] | None:
+        """Return the premises of a create in a namespace known to be open, None where ``mutate`` has to look."""
+        if not namespace or resource == ACCESS_REVIEWS:
+            return {}
+        found = self._known(namespace)
+        return _premises(namespace, found) if found is not None and _is_open(found) else None
 
     async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
         """Refuse creates in absent or terminating namespaces, and the end of those that everything else relies on.
@@ -41,8 +51,8 @@ class NamespaceLifecycle:
         namespace = await self._find(name, newest)
         if namespace is None:
             raise status.not_found(NAMESPACES, name)
-        if (namespace.get("status") or {}).get("phase") != "Terminating":
-            attributes.traces.premises[name] = int(namespace["metadata"]["resourceVersion"])
+        if _is_open(namespace):
+            attributes.traces.premises.update(_premises(name, namespace))
             return
         if not newest:  # another server may have made it again
             await self._must_be_open(attributes, newest=True)
@@ -54,3 +64,11 @@ class NamespaceLifecycle:
             "field": "metadata.namespace",
         }
         raise status.forbidden(attributes.resource, attributes.told_name, text, [cause])
+
+
+def _is_open(namespace: View) -> bool:
+    return (namespace.get("status") or {}).get("phase") != "Terminating"
+
+
+def _premises(name: str, namespace: View) -> Mapping[str, int]:
+    return {name: int(namespace["metadata"]["resourceVersion"])}

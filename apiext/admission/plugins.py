@@ -54,7 +54,7 @@ def plugins(
 
     params = Params(catalog, store, around)
     made: Mapping[str, Callable[[], Plugin]] = {
-        NamespaceLifecycle.name: lambda: NamespaceLifecycle(around.find_namespace),
+        NamespaceLifecycle.name: lambda: NamespaceLifecycle(around.find_namespace, around.known_namespace),
         MutatingPolicies.name: lambda: MutatingPolicies(
             live(MUTATING_POLICIES, mutations.compile_policy), live(MUTATING_BINDINGS, compile_binding), params, around
         ),

@@ -17,10 +17,12 @@ from apiext.storage.fanout import Watcher
 from apiext.storage.store import Entry, StoreError
 from apiext.storage.watching import Sink
 from apiext.verbs import changes, converting, decoding, identity, ownership, read, reviews, threads, write
+from apiext.verbs import create as creating
 from apiext.verbs import delete as deletes
 from apiext.verbs import watch as watches
 from apiext.verbs.call import Body, Call, Outcome, Page, Verbs
 from apiext.verbs.guarded import OutdatedError, reconsider
+from apiext.verbs.objects import warn_of_owners
 from apiext.verbs.selection import parsed, select
 
 T = TypeVar("T")
@@ -109,7 +111,7 @@ async def create(verbs: Verbs, call: Call, body: Body) -> Outcome:
         document = await decoding.normalize_body(call, body, decoding.mode(wanted))
         if call.trail is not None:
             call.trail.requested(document)
-        outcome = await write.create(verbs, call, document, wanted)
+        outcome = await creating.create(verbs, call, document, wanted)
     except (OutdatedError, status.StatusError) as fault:
         if not await reconsider(verbs, call, fault):
             raise
@@ -133,7 +135,7 @@ async def update(verbs: Verbs, call: Call, body: Body) -> Outcome:
     if call.trail is not None:
         call.trail.requested(document)
     identity.settle_names(call, document)
-    write.warn_of_owners(call, document, admitted=False)
+    warn_of_owners(call, document, admitted=False)
     uid = str(document["metadata"].get("uid") or "")
     change = write.Update(call, changes.replace(call, document), wanted, uid, unconditional=_unconditional(call))
     if call.served.upserts and not call.endpoint.name:

@@ -16,7 +16,8 @@ from apiext.verbs import converting, identity, metadata, threads
 from apiext.verbs.call import Call, Outcome, Page, Verbs
 from apiext.verbs.errors import as_status, invalid_object, of_store, translated
 from apiext.verbs.guarded import check_deadline, guard_of, refresh
-from apiext.verbs.write import StaleError, attributes_of, collection_of
+from apiext.verbs.objects import attributes_of, collection_of
+from apiext.verbs.write import StaleError
 
 DEFINITIONS = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
 CLEANUP = "customresourcecleanup.apiextensions.k8s.io"

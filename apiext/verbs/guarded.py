@@ -1,10 +1,11 @@
 """Under which definition a write is decided: it is stored only while that one holds (decisions/0010)."""
 
 import asyncio
+from collections.abc import Mapping
 from functools import lru_cache
 
 from apiext import limits
-from apiext.admission.attributes import NAMESPACES, Attributes
+from apiext.admission.attributes import NAMESPACES
 from apiext.catalog.served import ServedResource
 from apiext.meta import status
 from apiext.storage.keys import Keys
@@ -23,9 +24,9 @@ def guard_of(resource: ServedResource) -> Guard | None:
     return Guard(resource.guard_key, resource.guard_revision) if resource.guard_key else None
 
 
-def premise(verbs: Verbs, attributes: Attributes) -> Guard | None:
+def premise(verbs: Verbs, premises: Mapping[str, int]) -> Guard | None:
     """Return what else must hold when a create commits: its namespace is as it was judged (NSP-004)."""
-    for name, revision in attributes.traces.premises.items():
+    for name, revision in premises.items():
         return _namespace_guard(verbs.store.keys, name, revision)
     return None
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from apiext import limits
 from apiext.admission.attributes import NAMESPACES, Requester
-from apiext.admission.calls import FindNamespace, Poster, Surroundings
+from apiext.admission.calls import Poster, Surroundings
 from apiext.admission.chain import Chain
 from apiext.admission.metrics import Metrics
 from apiext.admission.plugins import plugins
@@ -33,42 +33,57 @@ def chain(
 ) -> Chain:
     """Return the plug-ins that are not turned off, in their order; ``posters`` tells who calls webhooks for one."""
     metrics = Metrics()
+    namespaces = Namespaces(catalog, store)
     around = Surroundings(
-        finder(catalog, store),
+        namespaces,
         posters(""),
         metrics,
         conversion(converter),
         lambda user, asked: _may(authorizer, user, asked),
         config.worker is not None,
+        namespaces.known,
     )
     return Chain(plugins(catalog, store, around, config.disabled_plugins, posters), metrics)
 
 
-def finder(catalog: LiveCatalog, store: CachedStore) -> FindNamespace:
-    """Return what finds namespaces."""
-    seen: dict[str, tuple[Entry, View]] = {}
+class Namespaces:
+    """Finds namespaces for plug-ins (apiext.admission.calls.FindNamespace), each decoded once."""
 
-    async def find(name: str, newest: bool = False) -> View | None:
-        collection = store.collection(NAMESPACES)
+    __slots__ = ("_catalog", "_seen", "_store")
+
+    def __init__(self, catalog: LiveCatalog, store: CachedStore) -> None:
+        self._catalog = catalog
+        self._store = store
+        self._seen: dict[str, tuple[Entry, View]] = {}
+
+    async def __call__(self, name: str, newest: bool = False) -> View | None:
+        collection = self._store.collection(NAMESPACES)
         if collection is None:
             return None
         if not collection.ready:
             await collection.wait_ready()
         entry = None if newest else collection.get("", name)
-        entry = entry or await store.current(collection, "", name)
-        if entry is None:
+        entry = entry or await self._store.current(collection, "", name)
+        return self._decoded(name, entry) if entry is not None else None
+
+    def known(self, name: str) -> View | None:
+        """Return a namespace as the cache has it, None where that is not there, or not yet."""
+        collection = self._store.collection(NAMESPACES)
+        if collection is None or not collection.ready:
             return None
-        last = seen.get(name)
+        entry = collection.get("", name)
+        return self._decoded(name, entry) if entry is not None else None
+
+    def _decoded(self, name: str, entry: Entry) -> View | None:
+        last = self._seen.get(name)
         if last is None or last[0] is not entry:
-            served = catalog.current.lookup("", "v1", "namespaces")
+            served = self._catalog.current.lookup("", "v1", "namespaces")
             if served is None:
                 return None
-            if len(seen) >= limits.NAMESPACES_SEEN:
-                seen.clear()
-            last = seen[name] = (entry, served.decode(entry.raw, entry.revision))
+            if len(self._seen) >= limits.NAMESPACES_SEEN:
+                self._seen.clear()
+            last = self._seen[name] = (entry, served.decode(entry.raw, entry.revision))
         return last[1]
-
-    return find
 
 
 def conversion(converter: Converter) -> Convert:

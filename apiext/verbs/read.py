@@ -17,8 +17,8 @@ from apiext.storage.waiting import filled
 from apiext.verbs import converting, identity, threads
 from apiext.verbs.call import Call, Page, Verbs
 from apiext.verbs.errors import translated
+from apiext.verbs.objects import collection_of
 from apiext.verbs.selection import Selection, selected
-from apiext.verbs.write import collection_of
 
 CONTINUE_EXPIRED = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list without "

@@ -26,7 +26,7 @@ from apiext.meta.selectors import FieldSelector, LabelSelector, SelectorError
 from apiext.meta.time import render
 from apiext.verbs import decoding, identity, ownership, read
 from apiext.verbs.call import Body, Call, Outcome, Verbs
-from apiext.verbs.write import attributes_of, warn_of_owners
+from apiext.verbs.objects import attributes_of, warn_of_owners
 
 ACCOUNTS = GroupResource("", "serviceaccounts")
 SECRETS = GroupResource("", "secrets")

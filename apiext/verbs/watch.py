@@ -19,9 +19,9 @@ from apiext.storage.watching import Sink, WatchGroup
 from apiext.verbs import converting, threads
 from apiext.verbs.call import Call, Verbs
 from apiext.verbs.errors import translated
+from apiext.verbs.objects import collection_of
 from apiext.verbs.read import parse_revision, refuse_future
 from apiext.verbs.selection import Selection, selected
-from apiext.verbs.write import collection_of
 
 log = logging.getLogger(__name__)
 

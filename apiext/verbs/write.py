@@ -3,24 +3,19 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from apiext import limits
-from apiext.admission.attributes import NAMESPACES, Attributes, Traces
-from apiext.catalog import viewing
 from apiext.catalog.accessors import AccessorError
 from apiext.documents.document import Document, View
 from apiext.meta import fields, status
-from apiext.meta.names import GroupResource
-from apiext.meta.options import DeleteOptions, WriteOptions
+from apiext.meta.options import WriteOptions
 from apiext.storage.collection import Collection
-from apiext.storage.readplan import parse_revision
 from apiext.storage.store import Entry, GuardChanged, KeyExists, RevisionChanged, StoreError, TooLarge
 from apiext.verbs import escalation, identity, judging, metadata, ownership, threads
 from apiext.verbs.call import Call, Outcome, Verbs
 from apiext.verbs.changes import Change
+from apiext.verbs.create import store_new
 from apiext.verbs.errors import as_status, invalid_object, of_store, translated
-from apiext.verbs.guarded import OutdatedError, check_deadline, guard_of, holds, premise, reconsider, refresh
-
-TERMINATING = "create not allowed while custom resource definition is terminating"
+from apiext.verbs.guarded import OutdatedError, check_deadline, guard_of, holds, reconsider, refresh
+from apiext.verbs.objects import attributes_of, collection_of, number, read_back, slimmer, warn_of_owners
 
 
 @dataclass(slots=True)
@@ -35,159 +30,6 @@ class Update:
     applied: bool = False  # the change settles who owns what
     creation: Callable[[], Document] | None = None  # makes the object of an apply where there is none
     moments: int = 0  # of admission that are over, when there is nothing to do in them
-
-
-def collection_of(verbs: Verbs, call: Call) -> Collection:
-    """Return the cache of the call's resource; 404 when the definition went away."""
-    found = verbs.store.collection(call.served.stored_resource)
-    if found is None:
-        raise status.resource_not_found()
-    return found
-
-
-async def create(verbs: Verbs, call: Call, document: Document, options: WriteOptions) -> Outcome:
-    """Store a new object; ``document`` is normalised. 403 under a terminating definition (DEL-004)."""
-    identity.settle_namespace(call, document)
-    warn_of_owners(call, document, admitted=False)
-    await threads.run(call, ownership.posted, call, document, options, verbs.clock())
-    prefixed = bool(document["metadata"].get("generateName"))
-    try:
-        return await _store_new(verbs, call, document, options, "")
-    except KeyExists as taken:
-        raise _taken(call, taken.current, prefixed) from taken
-
-
-def _generated(document: View) -> bool:
-    return not document["metadata"].get("name") and bool(document["metadata"].get("generateName"))
-
-
-async def _store_new(verbs: Verbs, call: Call, document: Document, options: WriteOptions, place: str) -> Outcome:
-    """Admit, fill in, judge and store an object that has its owners; raises KeyExists.
-
-    ``place`` is the name that it is stored under, whatever admission calls it (upstream: Store.Update); empty: its own.
-    """
-    collection = collection_of(verbs, call)
-    attributes = attributes_of(call, "CREATE", options, document, None)
-    new = await _prepared(verbs, call, document, attributes)
-    generated = _generated(new)
-    if place:
-        _number(new["metadata"].get("resourceVersion") or "")
-        if generated:
-            raise status.internal("metadata.name was not generated")
-    attempts = limits.CREATE_NAME_ATTEMPTS if generated else 1
-    while True:
-        if call.resource.terminating:
-            raise status.forbidden(call.served.group_resource, new["metadata"].get("name", ""), TERMINATING)
-        attempts -= 1
-        if generated:
-            new["metadata"]["name"] = metadata.generate_name(new["metadata"]["generateName"])
-            new = call.served.named(new)
-        await threads.run(call, judging.judge, call, new, None)
-        escalation.may_create(verbs, call)
-        attributes.new, attributes.name = new, call.name or str(new["metadata"].get("name", ""))
-        if not verbs.admission.still("validate", "CREATE", call.served.group_resource):
-            await verbs.admission.review(attributes)
-        try:
-            return await _commit_create(verbs, call, collection, new, attributes, place)
-        except GuardChanged as changed:
-            await _look_again(verbs, call, changed)
-            raise OutdatedError from changed
-        except KeyExists:
-            if attempts == 0:
-                raise
-
-
-async def _look_again(verbs: Verbs, call: Call, changed: GuardChanged) -> None:
-    """Have the newest definition, or the newest namespace, before a create is tried again from its body."""
-    if changed.key == call.resource.guard_key:
-        await refresh(verbs, call)
-    else:
-        with translated():
-            await verbs.store.fresh(verbs.store.collection(NAMESPACES))
-        check_deadline(verbs, call)
-
-
-async def _prepared(verbs: Verbs, call: Call, document: Document, attributes: Attributes) -> Document:
-    """Run the mutating half of a create: admission, system metadata, the endpoint's own rules."""
-    owned = document
-    document = await verbs.admission.mutate(attributes, document)
-    if document is not owned:
-        identity.settle_namespace(call, document)
-    ownership.check_admitted(call, owned, document)
-    if verbs.policy is not None:
-        await escalation.judge(verbs, verbs.policy, call, document, None)
-    warn_of_owners(call, document)
-    metadata.fill_on_create(document, verbs.clock())
-    return call.endpoint.prepare(document, None)
-
-
-def _is_revision(text: str) -> bool:
-    """upstream: what is no number is no revision, and neither is 0."""
-    try:
-        return parse_revision(text) > 0
-    except ValueError:
-        return False
-
-
-def _number(revision: str) -> int:
-    """Return a resourceVersion as a number; 500 for what is none."""
-    try:
-        return parse_revision(revision)
-    except ValueError as error:
-        raise status.unknown(str(error)) from error
-
-
-async def _commit_create(
-    verbs: Verbs, call: Call, collection: Collection, new: Document, attributes: Attributes, place: str
-) -> Outcome:
-    namespace, name = new["metadata"].get("namespace", ""), place or new["metadata"]["name"]
-    if call.verb == "patch":
-        new = await threads.run(call, call.served.accept, new)
-    if attributes.dry_run:
-        with translated():
-            existing = await verbs.store.current(collection, namespace, name)
-        if existing is not None:
-            raise KeyExists(existing)
-        if not await holds(verbs, call):
-            raise GuardChanged(call.resource.guard_key)
-        revision = new["metadata"].get("resourceVersion")
-        return Outcome(201, document=await threads.run(call, _read_back, call, new, revision))
-    if not place and _is_revision(new["metadata"].get("resourceVersion") or ""):
-        raise status.unknown("resourceVersion should not be set on objects to be created")
-    new["metadata"].pop("resourceVersion", None)
-    raw = await threads.encoded(call, new)
-    try:
-        guard, also = guard_of(call.resource), premise(verbs, attributes)
-        entry = await verbs.store.create(collection, namespace, name, raw, guard, also)
-    except (GuardChanged, KeyExists):
-        raise
-    except StoreError as error:
-        if isinstance(error, TooLarge) and call.verb != "patch" and _slimmer(new):
-            return await _commit_create(verbs, call, collection, new, attributes, place)
-        raise as_status(error) from error
-    return Outcome(201, entry=entry)
-
-
-def _read_back(call: Call, new: Document, resource_version: object = None) -> Document:
-    """Return what a read would show of an object: defaults that reads add, without what its storage version lacks."""
-    shown = call.served.decode(call.served.encode(new), 0)
-    shown["metadata"].pop("resourceVersion", None)
-    if resource_version:
-        shown["metadata"]["resourceVersion"] = resource_version
-    return shown
-
-
-def _taken(call: Call, current: Entry, prefixed: bool) -> status.StatusError:
-    """409 for a name that is taken; ``prefixed``: the object has a generateName, whoever chose the name."""
-    if prefixed:  # upstream: of the group that it is stored in
-        stored = GroupResource(call.served.stored_resource.group, call.served.resource)
-        error = status.generate_name_conflict(stored, current.name)
-    else:
-        error = status.already_exists(call.served.group_resource, current.name)
-    metadata = viewing.parse(current.raw).get("metadata") if current.raw else None
-    if isinstance(metadata, dict) and metadata.get("deletionTimestamp"):  # others may store anything
-        error.message = f"object is being deleted: {error.message}"  # WRI-022
-    return error
 
 
 async def update(verbs: Verbs, wanted: Update) -> Outcome:
@@ -239,7 +81,7 @@ async def _made(verbs: Verbs, wanted: Update, creation: Callable[[], Document]) 
     """Store the object that an apply makes; what somebody else made meanwhile, None to try by a newer definition."""
     call = wanted.call
     try:
-        return await _store_new(verbs, call, await threads.run(call, creation), wanted.options, call.name)
+        return await store_new(verbs, call, await threads.run(call, creation), wanted.options, call.name)
     except KeyExists as race:
         return race.current
     except (OutdatedError, status.StatusError) as fault:
@@ -271,7 +113,7 @@ async def _attempt(verbs: Verbs, wanted: Update, collection: Collection, entry: 
     new, raw = await decide(verbs, wanted, entry)
     if raw is None:
         return await _remove(verbs, wanted, collection, entry, new)
-    shown = await threads.run(call, _read_back, call, new) if call.endpoint.kind or wanted.options.dry_run else new
+    shown = await threads.run(call, read_back, call, new) if call.endpoint.kind or wanted.options.dry_run else new
     if raw == entry.raw and not collection.stale(entry):  # upstream: a no-op write keeps its resourceVersion
         raise StaleError(_answer(call, entry, shown, wanted.options.dry_run))
     if wanted.options.dry_run:
@@ -292,14 +134,9 @@ async def _stored(
     except (RevisionChanged, GuardChanged):
         raise
     except StoreError as error:
-        if isinstance(error, TooLarge) and not wanted.applied and _slimmer(new):
+        if isinstance(error, TooLarge) and not wanted.applied and slimmer(new):
             return await _stored(verbs, wanted, collection, (entry, await threads.encoded(call, new)), new)
         raise as_status(error) from error
-
-
-def _slimmer(new: Document) -> bool:
-    """Drop who owns what from an object that the store finds too large; tell whether there was something to drop."""
-    return new["metadata"].pop("managedFields", None) is not None
 
 
 def _may_go(call: Call, new: View) -> bool:
@@ -464,37 +301,10 @@ def _check_revision(wanted: Update, shown: View, revision: int) -> None:
     given = shown["metadata"].get("resourceVersion") or ""
     if given == str(revision):
         return
-    number = _number(given)
-    if number == revision or (not number and (call.served.unconditional or (wanted.unconditional and not given))):
+    known = number(given)
+    if known == revision or (not known and (call.served.unconditional or (wanted.unconditional and not given))):
         return
-    if not number:
+    if not known:
         wrong = fields.invalid("metadata.resourceVersion", 0, "must be specified for an update")
         raise status.invalid(call.served.group_resource, call.name, [wrong])
     raise status.conflict(call.served.group_resource, call.name, status.MODIFIED)
-
-
-def warn_of_owners(call: Call, document: Document, admitted: bool = True) -> None:
-    """Drop owners that are named twice and tell of them; bodies are looked at before admission, too (WRI-015)."""
-    doubles = metadata.dedup_owners(document)
-    if doubles:
-        after = " after mutating admission happens" if admitted else ""
-        text = (
-            f".metadata.ownerReferences contains duplicate entries{after}; API server dedups owner references in "
-            "1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) "
-            f"observed: {', '.join(doubles)}"
-        )
-        if text not in call.warnings:  # a change may be made several times
-            call.warnings.append(text)
-
-
-def attributes_of(
-    call: Call, operation: str, options: WriteOptions | DeleteOptions, new: View | None, old: View | None
-) -> Attributes:
-    """Return a write as admission sees it."""
-    served = call.served
-    name = call.name or str(((new or {}).get("metadata") or {}).get("name", ""))
-    return Attributes(
-        operation, served.group_resource, served.version, served.group_kind, call.endpoint.name,
-        call.namespace, name, call.user, options.dry_run, new, old,
-        options, served, call.resource, call.deadline, Traces(call.warnings, call.annotations), call.size,
-    )  # fmt: skip

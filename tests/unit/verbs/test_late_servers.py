@@ -196,7 +196,7 @@ async def test_a_namespace_that_ends_here_and_not_at_the_other_server(again: boo
         await one.server.delete_namespace("default")
         await other.server.store.fresh()
         namespaces = other.server.collection(NAMESPACES)
-        find = judges.finder(other.server.live, other.server.store)
+        find = judges.Namespaces(other.server.live, other.server.store)
         other.verbs.admission = Chain([NamespaceLifecycle(find)])
         with pytest.raises(StatusError) as refused:
             await other.create("a")

@@ -12,7 +12,7 @@ from apiext.admission.lifecycle import NamespaceLifecycle
 from apiext.documents.document import Document
 from apiext.meta.status import StatusError
 from apiext.verbs.call import Verbs
-from apiext.verbs.judges import finder
+from apiext.verbs.judges import Namespaces
 from tests.support.fake_etcd import FakeEtcd
 from tests.unit.controllers.harness import NOW, Server, server, until
 from tests.unit.verbs.harness import DEFINITION, Client
@@ -44,7 +44,7 @@ class InDefault(Client):
     def __init__(self, server: Server, pause: Pause) -> None:
         super().__init__(server)
         store, live = server.store, server.live
-        chain = Chain([NamespaceLifecycle(finder(live, store)), pause])
+        chain = Chain([NamespaceLifecycle(Namespaces(live, store)), pause])
         loop = asyncio.get_running_loop()
         self.verbs = Verbs(live, store, chain, server.controllers.serving, lambda: NOW, loop.time)
 

@@ -11,7 +11,6 @@ import orjson
 import pytest
 
 from apiext import limits
-from apiext.admission.chain import Chain
 from apiext.auth.user import SUPERUSER
 from apiext.catalog.served import ServedResource
 from apiext.documents import json_patch
@@ -234,28 +233,6 @@ async def test_a_change_that_is_made_again_warns_once(monkeypatch: pytest.Monkey
         raw = orjson.dumps({"metadata": {"ownerReferences": [owner, owner]}})
         await api.patch(client.verbs, call, "application/merge-patch+json", raw)
         assert (attempts, len(call.warnings)) == (2, 1)
-
-
-@pytest.mark.rows("ADM-001")
-async def test_moments_are_counted_where_they_were_passed(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with served(FakeEtcd()) as client:
-        passed: list[tuple[str, str]] = []
-        monkeypatch.setattr(Chain, "passed", lambda _, *told: passed.append(told))
-        await client.create("a", spec={"n": 1})
-        assert passed == [("validate", "CREATE")], "what mutates is asked, to change the object or not"
-        passed.clear()
-        await client.patch("a", {"spec": {"n": 2}})
-        assert passed == [("admit", "UPDATE"), ("validate", "UPDATE")]
-        passed.clear()
-        with pytest.raises(StatusError):
-            await client.patch("a", {"metadata": {"labels": {"/": "x"}}})
-        assert passed == [("admit", "UPDATE")]
-        passed.clear()
-        with pytest.raises(StatusError):
-            await client.delete("a", {"preconditions": {"uid": "other"}})
-        assert not passed
-        await client.delete("a")
-        assert passed == [("admit", "DELETE"), ("validate", "DELETE")]
 
 
 @pytest.mark.rows("WRI-006")

@@ -1,0 +1,75 @@
+"""What every write does with its object: where it is stored, what admission and reads see of it, what it leaves out."""
+
+from apiext.admission.attributes import Attributes, Traces
+from apiext.documents.document import Document, View
+from apiext.meta import status
+from apiext.meta.options import DeleteOptions, WriteOptions
+from apiext.storage.collection import Collection
+from apiext.storage.readplan import parse_revision
+from apiext.verbs import metadata
+from apiext.verbs.call import Call, Verbs
+
+
+def collection_of(verbs: Verbs, call: Call) -> Collection:
+    """Return the cache of the call's resource; 404 when the definition went away."""
+    found = verbs.store.collection(call.served.stored_resource)
+    if found is None:
+        raise status.resource_not_found()
+    return found
+
+
+def is_revision(text: str) -> bool:
+    """Tell whether a resourceVersion means one; upstream: what is no number is no revision, and neither is 0."""
+    try:
+        return parse_revision(text) > 0
+    except ValueError:
+        return False
+
+
+def number(revision: str) -> int:
+    """Return a resourceVersion as a number; 500 for what is none."""
+    try:
+        return parse_revision(revision)
+    except ValueError as error:
+        raise status.unknown(str(error)) from error
+
+
+def read_back(call: Call, new: Document, resource_version: object = None) -> Document:
+    """Return what a read would show of an object: defaults that reads add, without what its storage version lacks."""
+    shown = call.served.decode(call.served.encode(new), 0)
+    shown["metadata"].pop("resourceVersion", None)
+    if resource_version:
+        shown["metadata"]["resourceVersion"] = resource_version
+    return shown
+
+
+def slimmer(new: Document) -> bool:
+    """Drop who owns what from an object that the store finds too large; tell whether there was something to drop."""
+    return new["metadata"].pop("managedFields", None) is not None
+
+
+def warn_of_owners(call: Call, document: Document, admitted: bool = True) -> None:
+    """Drop owners that are named twice and tell of them; bodies are looked at before admission, too (WRI-015)."""
+    doubles = metadata.dedup_owners(document)
+    if doubles:
+        after = " after mutating admission happens" if admitted else ""
+        text = (
+            f".metadata.ownerReferences contains duplicate entries{after}; API server dedups owner references in "
+            "1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) "
+            f"observed: {', '.join(doubles)}"
+        )
+        if text not in call.warnings:  # a change may be made several times
+            call.warnings.append(text)
+
+
+def attributes_of(
+    call: Call, operation: str, options: WriteOptions | DeleteOptions, new: View | None, old: View | None
+) -> Attributes:
+    """Return a write as admission sees it."""
+    served = call.served
+    name = call.name or str(((new or {}).get("metadata") or {}).get("name", ""))
+    return Attributes(
+        operation, served.group_resource, served.version, served.group_kind, call.endpoint.name,
+        call.namespace, name, call.user, options.dry_run, new, old,
+        options, served, call.resource, call.deadline, Traces(call.warnings, call.annotations), call.size,
+    )  # fmt: skip

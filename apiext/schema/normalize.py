@@ -61,6 +61,7 @@ def _make(node: Structural, keep: bool, root: bool) -> Normalizer:
     null_extra = _null_of_maps(node)
     lists = _lists(node, keep)
     knows = frozenset(known).issuperset
+    fill = _filler(defaults)
 
     def walk(value: Any) -> Removed | None:
         if value.__class__ is list:
@@ -91,7 +92,7 @@ def _make(node: Structural, keep: bool, root: bool) -> Normalizer:
         if unknown is not None or gone is not None:
             removed = _lose(value, removed, unknown or [], gone or [])
         if defaults:
-            _fill(value, defaults, flat)
+            fill(value, flat)
         return removed
 
     return walk
@@ -102,18 +103,24 @@ def _is_flat(value: Any, knows: Callable[[Any], bool]) -> bool:
     return len(value) > FEW and _SCALARS.issuperset(map(type, value.values())) and knows(value)
 
 
-def _fill(value: Any, defaults: Mapping[str, Default], flat: bool) -> None:
-    """Set the defaults that are missing; ``flat`` tells that there are no nulls."""
-    missing = [*filterfalse(value.__contains__, defaults)]
-    if not flat:
-        missing += [key for key, made in defaults.items() if value.get(key, key) is None and not made.nullable]
-    weight = 0
-    for key in missing:
-        default = defaults[key]
-        weight += default.weight
-        value[key] = default.again() if default.fresh else default.value
-    if weight:
-        DEFAULTS.spend(weight)
+def _filler(defaults: Mapping[str, Default]) -> Callable[[Any, bool], None]:
+    """Return what sets the defaults that an object lacks; it is told whether there are no nulls."""
+    shared = {name: made.value for name, made in defaults.items()}.__getitem__
+    weight = {name: made.weight for name, made in defaults.items()}.__getitem__
+    fresh = frozenset(name for name, made in defaults.items() if made.fresh)
+
+    def fill(value: Any, flat: bool) -> None:
+        missing = [*filterfalse(value.__contains__, defaults)]
+        if not flat:
+            missing += [key for key, made in defaults.items() if value.get(key, key) is None and not made.nullable]
+        if not missing:
+            return
+        value.update(zip(missing, map(shared, missing), strict=True))
+        for key in () if fresh.isdisjoint(missing) else fresh.intersection(missing):
+            value[key] = defaults[key].again()
+        DEFAULTS.spend(sum(map(weight, missing)))
+
+    return fill
 
 
 def _lose(value: Any, removed: Removed | None, unknown: list[str], gone: list[str]) -> Removed | None:

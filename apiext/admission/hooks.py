@@ -99,9 +99,12 @@ def conditions_of(
 
 
 class Live(Generic[T]):
-    """What is compiled from each object of a collection, in the order of names."""
+    """What is compiled from each object of a collection, in the order of names.
 
-    __slots__ = ("_collection", "_compile", "_decode", "_items", "_known", "_rebuilding", "_seen", "_turn")
+    ``empty`` tells whether there is certainly nothing: each write asks, so it is kept.
+    """
+
+    __slots__ = ("_collection", "_compile", "_decode", "_items", "_known", "_rebuilding", "_seen", "_turn", "empty")
 
     def __init__(
         self,
@@ -117,13 +120,9 @@ class Live(Generic[T]):
         self._turn = 1 if collection is not None else 0  # counts changes
         self._seen = 0  # the change up to which everything is compiled
         self._rebuilding = asyncio.Lock()
+        self.empty = collection is None
         if collection is not None:
             collection.subscribe(self._changed)
-
-    @property
-    def empty(self) -> bool:
-        """Whether there is certainly nothing."""
-        return not self._items and self._turn == self._seen
 
     @property
     def compiled(self) -> tuple[T, ...]:
@@ -132,6 +131,7 @@ class Live(Generic[T]):
 
     def _changed(self, _: Change) -> None:
         self._turn += 1
+        self.empty = False
 
     async def current(self) -> tuple[T, ...]:
         """Return everything there is, compiled; waits for a cache that is not filled yet, and for what is new."""
@@ -152,6 +152,7 @@ class Live(Generic[T]):
             known[entry.name] = found
         self._known, self._seen = known, turn
         self._items = tuple(item for _, items in known.values() for item in items)
+        self.empty = not self._items and self._turn == turn
 
     async def _compiled(self, entry: Entry) -> Sequence[T]:
         """Compile here what is small, in a thread what has expressions."""

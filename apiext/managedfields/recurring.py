@@ -113,8 +113,10 @@ def _shape(value: Any, room: list[int]) -> Any:
     named = value.__class__ is dict
     items = value.values() if named else value
     kinds = (*map(type, items),)
-    below = () if SIMPLE.issuperset(kinds) else (*(_shape(one, room) for one in items if one.__class__ in _NESTED),)
-    return (*value,) if named else None, kinds, below
+    if SIMPLE.issuperset(kinds):
+        return (*value,) if named else None, kinds, ()
+    below = [_shape(one, room) for one in items if one.__class__ in _NESTED]
+    return (*value,) if named else None, kinds, (*below,)
 
 
 _NESTED = frozenset((dict, list))

@@ -6,6 +6,7 @@ from typing import Any
 
 import orjson
 
+from apiext import limits
 from apiext.admission import calls
 from apiext.admission.attributes import Attributes, Form
 from apiext.admission.calls import Failed, Observed, Rejected, Surroundings
@@ -137,9 +138,10 @@ class _Mutation:
             raise status.internal(f"admission webhook {go_quote(hook.name)} {text}")
         if response.patch_type != "JSONPatch":
             raise Failed(hook.name, f"unsupported patch type {go_quote(response.patch_type)}")
-        changed, found = await calls.apart(
-            len(response.patch) + shown.size, _patched, self._attributes, form, shown, operations
-        )
+        copying = any(one and one.get("op") == "copy" for one in operations)
+        size = limits.OFF_LOOP if copying else len(response.patch) + shown.size  # copies of copies make much of little
+        changed, found = await calls.apart(size, _patched, self._attributes, form, shown, operations)
+        self._attributes.size = max(self._attributes.size, size)
         found = await self._back(form, found)
         self._new = await self._versions.change(form, found)
         told = {

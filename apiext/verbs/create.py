@@ -119,6 +119,7 @@ async def _prepared(verbs: Verbs, call: Call, document: Document, attributes: At
     owned = document
     document = await verbs.admission.mutate(attributes, document)
     if document is not owned:
+        call.size = max(call.size, attributes.size)
         identity.settle_namespace(call, document)
     ownership.check_admitted(call, owned, document)
     if verbs.policy is not None:

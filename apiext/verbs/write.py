@@ -222,6 +222,7 @@ async def _with_others(verbs: Verbs, wanted: Update, entry: Entry) -> tuple[Docu
     if not verbs.admission.still("admit", "UPDATE", call.served.group_resource):
         attributes = attributes_of(call, "UPDATE", wanted.options, shown, shown_before)
         shown = await verbs.admission.mutate(attributes, shown)
+        call.size = max(call.size, attributes.size)
         ownership.check_admitted(call, owned, shown)
     if verbs.policy is not None:
         await escalation.judge(verbs, verbs.policy, call, shown, shown_before)

@@ -51,6 +51,7 @@ class Configured:
         self.client = Client()
         self.revision = 1
         self.compiled: list[str] = []
+        self.size = 0
         self.collections = {resource: self._collection(resource) for resource in (MUTATING, VALIDATING)}
         self.metrics = Metrics()
         around = Surroundings(self._namespace, self.client, self.metrics)
@@ -90,6 +91,7 @@ class Configured:
         )  # fmt: skip
         found = await self.chain.mutate(attributes, new)
         await self.chain.review(attributes)
+        self.size = attributes.size
         return found, attributes.traces
 
 
@@ -131,6 +133,26 @@ async def test_numbers_last_as_long_as_their_webhook(configured: Configured, hoo
     configured.store(MUTATING, "other", go)
     await configured.create()
     assert look() == {"keep", "go", "both"}
+
+
+@pytest.mark.rows("ADM-014")
+@pytest.mark.parametrize(
+    ("operation", "least"),
+    [
+        ({"op": "add", "path": "/spec/color", "value": "x"}, 0),
+        ({"op": "add", "path": "/spec/color", "value": "x" * limits.OFF_LOOP}, limits.OFF_LOOP),
+        ({"op": "copy", "from": "/metadata/name", "path": "/spec/color"}, limits.OFF_LOOP),
+    ],
+    ids=["small", "large", "copy"],
+)
+async def test_what_a_patch_adds_is_reckoned_with(
+    configured: Configured, hook: hooks.Webhook, operation: dict[str, Any], least: int
+) -> None:
+    hook.answers["/m"] = hooks.patch(operation)
+    configured.store(MUTATING, "m", webhook("m", hook.client_config("/m"), RULE))
+    await configured.create()
+    assert (configured.size >= limits.OFF_LOOP) is bool(least)
+    assert configured.size >= least
 
 
 @pytest.mark.rows("ADM-013")

@@ -3,19 +3,22 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import combinations
+from threading import current_thread, main_thread
 from typing import Any
 
 import orjson
 import pytest
 
+from apiext import limits
 from apiext.admission.attributes import NAMESPACES, Attributes
 from apiext.admission.chain import Chain, Plugin
 from apiext.admission.lifecycle import ACCESS_REVIEWS, NamespaceLifecycle
-from apiext.documents.document import Document
+from apiext.documents.document import Document, View
 from apiext.meta.status import StatusError
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.collection import Collection
-from apiext.verbs import api
+from apiext.verbs import api, judging
+from apiext.verbs.call import Call
 from apiext.verbs.judges import Namespaces
 from tests.support.fake_etcd import FakeEtcd
 from tests.unit.controllers.harness import Server, server
@@ -76,6 +79,35 @@ async def test_nobody_is_asked_about_a_create_in_an_open_namespace() -> None:
         assert client.lifecycle.times == 0
         await client.create("b", call=client.call("create", query={"dryRun": ["All"]}))
         assert client.lifecycle.times == 1, "a dry run goes the long way"
+
+
+class Grows:
+    """A plug-in that makes objects large."""
+
+    name = "Grows"
+    idle = False
+
+    async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
+        attributes.size = limits.OFF_LOOP
+        return {**new, "spec": {"n": 2}} if new is not None else None
+
+
+async def test_what_admission_makes_large_is_judged_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads, judge = list[bool](), judging.judge
+
+    def judged(call: Call, new: Document, old: View | None) -> None:
+        threads.append(current_thread() is not main_thread())
+        judge(call, new, old)
+
+    monkeypatch.setattr(judging, "judge", judged)
+    async with served(FakeEtcd()) as one:
+        await InDefault(one).create("a", spec={"n": 1})  # the first of its kind is judged in a thread anyway
+        threads.clear()
+        await InDefault(one).create("small", spec={"n": 1})
+        client = InDefault(one, Grows())
+        await client.create("b", spec={"n": 1})
+        await client.patch("a", {"spec": {"n": 3}})
+        assert threads == [False, True, True]
 
 
 @pytest.mark.parametrize("idle", [True, False])

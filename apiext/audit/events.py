@@ -325,18 +325,25 @@ def _as_json(raw: bytes) -> bytes:
 
 def without_managed_fields(document: View) -> View:
     """Return an object, a list or a Table whose objects have no managedFields (AUD-002)."""
-    found = _bare(document)
+    found: View = _bare(document)
     items, rows = found.get("items"), found.get("rows")
     if isinstance(items, list):
-        found = {**found, "items": [_bare(item) if isinstance(item, dict) else item for item in items]}
-    if found.get("kind") == "Table" and isinstance(rows, list):
-        bare = [{**row, "object": _bare(row["object"])} if row.get("object") else row for row in rows]
+        found = {**found, "items": [_bare(item) for item in items]}
+    if isinstance(rows, list) and found.get("kind") == "Table" and found.get("apiVersion") in _TABLES:
+        bare = [{**row, "object": _bare(row["object"])} if _has_object(row) else row for row in rows]
         found = {**found, "rows": bare}
     return found
 
 
-def _bare(document: View) -> View:
-    metadata = document.get("metadata")
+_TABLES = ("meta.k8s.io/v1", "meta.k8s.io/v1beta1")
+
+
+def _has_object(row: Any) -> bool:
+    return isinstance(row, dict) and "object" in row
+
+
+def _bare(document: Any) -> Any:
+    metadata = document.get("metadata") if isinstance(document, dict) else None
     if not isinstance(metadata, dict) or "managedFields" not in metadata:
         return document
     return {**document, "metadata": {name: value for name, value in metadata.items() if name != "managedFields"}}

@@ -78,6 +78,7 @@ def test_an_annotation_keeps_its_first_value() -> None:
 
 MANAGED = {"metadata": {"name": "a", "managedFields": [{}]}}
 BARE = {"metadata": {"name": "a"}}
+TABLE = {"kind": "Table", "apiVersion": "meta.k8s.io/v1"}
 
 
 @pytest.mark.rows("AUD-002")
@@ -87,8 +88,13 @@ BARE = {"metadata": {"name": "a"}}
         (MANAGED, BARE),
         ({"metadata": {"managedFields": None}}, {"metadata": {}}),
         ({"items": [MANAGED, 5]}, {"items": [BARE, 5]}),
-        ({"kind": "Table", "rows": [{"object": MANAGED}, {"object": None}]},
-         {"kind": "Table", "rows": [{"object": BARE}, {"object": None}]}),
+        ({**TABLE, "rows": [{"object": MANAGED}, {"object": None}]},
+         {**TABLE, "rows": [{"object": BARE}, {"object": None}]}),
+        ({**TABLE, "rows": ["a", {"object": 5}, {}]}, {**TABLE, "rows": ["a", {"object": 5}, {}]}),
+        ({"kind": ["Table"], "apiVersion": {}, "rows": [{"object": MANAGED}]},
+         {"kind": ["Table"], "apiVersion": {}, "rows": [{"object": MANAGED}]}),
+        ({"kind": "Table", "apiVersion": "example.com/v1", "rows": ["a", {"object": MANAGED}]},
+         {"kind": "Table", "apiVersion": "example.com/v1", "rows": ["a", {"object": MANAGED}]}),
         ({"kind": "Other", "rows": [{"object": MANAGED}]}, {"kind": "Other", "rows": [{"object": MANAGED}]}),
         ({"metadata": 5}, {"metadata": 5}),
     ],

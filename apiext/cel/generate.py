@@ -29,6 +29,7 @@ from apiext.cel.writer import CHECKS, KINDS, LITERAL_KINDS, Unsupported, Val, Wr
 
 Run = Callable[[Mapping[str, Any], Limit], tuple[Any, int]]
 
+MAX_SOURCE = 131_072  # characters of code, of some 1,500 nodes: Python compiles them in 30 ms, and all threads wait
 MAX_LOOPS = 18  # loops in loops; CPython nests 20 blocks
 
 
@@ -37,13 +38,15 @@ def generate(
 ) -> tuple[Run, bool] | None:
     """Return a function of the variables and a limit that gives value and cost, and whether parts are interpreted.
 
-    None when code cannot be made.
+    None when code cannot be made, or is too long.
     """
     if checked.loose:
         return None
     generator = Generator(checked, declared, optional)
     try:
         source = generator.whole(step)
+        if len(source) > MAX_SOURCE:
+            return None
         namespace = generator.namespace
         exec(compile(source, "<expression>", "exec"), namespace)
     except (Unsupported, SyntaxError, RecursionError, MemoryError):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
+from types import CodeType
 
 import pytest
 
+from apiext.cel import generate
 from apiext.cel.declared import Declared
 from apiext.cel.environment import Environment, Evaluation, Program, Rejected
 from apiext.cel.evaluation import Limit
@@ -46,6 +48,29 @@ def refused(text: str) -> str:
 )
 def test_deep_or_long_expressions_are_refused(text: str, error: str) -> None:
     assert refused(text).startswith(error)
+
+
+def terms(count: int) -> str:
+    return " && ".join(f"self.numbers[{number}] == {number}" for number in range(count))
+
+
+@pytest.mark.parametrize(("count", "compiles"), [(200, True), (1_200, False)])
+def test_long_code_is_not_compiled_while_others_wait(
+    count: int, compiles: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = list[int]()
+
+    def spy(source: str, *rest: str) -> CodeType:
+        sizes.append(len(source))
+        return compile(source, *rest)
+
+    monkeypatch.setattr(generate, "compile", spy, raising=False)
+    program, data = compiled(terms(count)), {"self": {"numbers": list(range(count))}}
+    found, steps = program.evaluate(data), program.interpret(data)
+    assert bool(sizes) is compiles
+    assert all(size <= generate.MAX_SOURCE for size in sizes)
+    assert (found.value, found.error, found.cost) == (steps.value, steps.error, steps.cost)
+    assert found.value is True
 
 
 def chain(link: str, count: int) -> str:

@@ -330,16 +330,16 @@ def without_managed_fields(document: View) -> View:
     if isinstance(items, list):
         found = {**found, "items": [_bare(item) for item in items]}
     if isinstance(rows, list) and found.get("kind") == "Table" and found.get("apiVersion") in _TABLES:
-        bare = [{**row, "object": _bare(row["object"])} if _has_object(row) else row for row in rows]
-        found = {**found, "rows": bare}
+        found = {**found, "rows": [row_without_managed_fields(row) for row in rows]}
     return found
 
 
 _TABLES = ("meta.k8s.io/v1", "meta.k8s.io/v1beta1")
 
 
-def _has_object(row: Any) -> bool:
-    return isinstance(row, dict) and "object" in row
+def row_without_managed_fields(row: Any) -> Any:
+    """Return a row of a Table whose object has no managedFields."""
+    return {**row, "object": _bare(row["object"])} if isinstance(row, dict) and "object" in row else row
 
 
 def _bare(document: Any) -> Any:

@@ -248,8 +248,9 @@ class Body:
     def bare_json(self) -> bytes:
         """Return the same without managedFields (AUD-002); of a list part by part, so that others have their turn."""
         if self.kind == negotiation.JSON and not self.packed and len(self.parts) > _ONE_OBJECT:
+            rows = self.parts[0].startswith(_TABLE)
             try:
-                return b"".join(map(_bare, self.parts)).rstrip(b"\n")
+                return b"".join([_bare(part, rows) for part in self.parts]).rstrip(b"\n")
             except ValueError:  # these parts are not objects with commas between them
                 pass
         raw = self.json()
@@ -259,11 +260,12 @@ class Body:
 
 
 _ONE_OBJECT = 2  # parts of an answer that is no list: the object and a newline
+_TABLE = b'{"kind":"Table","apiVersion":"meta.k8s.io/'  # how the first part of one begins (http.lists)
 
 
-def _bare(part: bytes) -> bytes:
-    """Return objects with commas between them without managedFields, or what has none as it is."""
+def _bare(part: bytes, rows: bool) -> bytes:
+    """Return objects or rows with commas between them without managedFields, or what has none as it is."""
     if b'"managedFields"' not in part:
         return part
-    values = orjson.loads(b"[%b]" % part)
-    return encode_in_order([events.without_managed_fields(value) for value in values])[1:-1]
+    bare = events.row_without_managed_fields if rows else events.without_managed_fields
+    return encode_in_order([bare(value) for value in orjson.loads(b"[%b]" % part)])[1:-1]

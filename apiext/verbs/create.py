@@ -70,9 +70,9 @@ async def _alone(
     verbs: Verbs, call: Call, collection: Collection, document: Document, premises: Mapping[str, int]
 ) -> Outcome:
     """Store an object about which nobody has to be asked: it is judged and encoded in one go."""
+    verbs.admission.passed("admit", "CREATE")
     metadata.fill_on_create(document, verbs.clock())
     new = call.endpoint.prepare(document, None)
-    verbs.admission.passed("admit", "CREATE")
     raw = await threads.run(call, _judged, call, new)
     verbs.admission.passed("validate", "CREATE")
     return await _put(verbs, call, collection, (new, raw), new["metadata"]["name"], premises)

@@ -94,6 +94,11 @@ def test_levels_stages_and_managed_fields(start: Start) -> None:
     assert "managedFields" not in shown["responseObject"]["metadata"]
     for item in audited.last("GET", widgets.path())["responseObject"]["items"]:
         assert "managedFields" not in item["metadata"]
+    for path in (widgets.path(), widgets.path("a")):
+        table = "application/json;as=Table;v=v1;g=meta.k8s.io"
+        (row,) = audited.last("GET", path, Accept=table)["responseObject"]["rows"]
+        assert row["object"]["metadata"]["name"] == "a"
+        assert "managedFields" not in row["object"]["metadata"]
     sent = audited.api.get(widgets.path("a")).json
     put = audited.last("PUT", widgets.path("a"), sent)
     assert "managedFields" in sent["metadata"]

@@ -108,6 +108,8 @@ async def test_what_need_not_be_told_refuses_nobody() -> None:
 
 
 PART = b'{"metadata":{"managedFields":[{}],"name":"%b"}}'
+TABLE = b'{"kind":"Table","apiVersion":"meta.k8s.io/v1","rows":['
+ROW = b'{"cells":[1],"object":' + PART + b"}"
 
 
 @pytest.mark.rows("AUD-002")
@@ -119,6 +121,10 @@ PART = b'{"metadata":{"managedFields":[{}],"name":"%b"}}'
          b'{"items":[{"metadata":{"name":"a"}},{"metadata":{"name":"b"}},{"metadata":{"name":"c"}}]}'),
         ((b'{"items":[' + PART % b"a", b",", PART % b"b" + b"]}\n"),
          b'{"items":[{"metadata":{"name":"a"}},{"metadata":{"name":"b"}}]}'),
+        ((TABLE, ROW % b"a" + b"," + ROW % b"b", b",", ROW % b"c", b"]}\n"),
+         TABLE + b",".join(b'{"cells":[1],"object":{"metadata":{"name":"%c"}}}' % name for name in b"abc") + b"]}"),
+        ((TABLE, ROW % b"a" + b"]}\n"), TABLE + b'{"cells":[1],"object":{"metadata":{"name":"a"}}}]}'),
+        ((b'{"kind":"Table","items":[', ROW % b"a", b"]}\n"), b'{"kind":"Table","items":[' + ROW % b"a" + b"]}"),
         ((b'{\n  "a": 1\n}',), b'{"a":1}'),
     ],
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from itertools import combinations
 from threading import current_thread, main_thread
 from typing import Any
@@ -14,7 +15,7 @@ from apiext.admission.attributes import NAMESPACES, Attributes
 from apiext.admission.chain import Chain, Plugin
 from apiext.admission.lifecycle import ACCESS_REVIEWS, NamespaceLifecycle
 from apiext.documents.document import Document, View
-from apiext.meta.status import StatusError
+from apiext.meta.status import StatusError, bad_request
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.collection import Collection
 from apiext.verbs import api, judging
@@ -79,6 +80,10 @@ async def test_nobody_is_asked_about_a_create_in_an_open_namespace() -> None:
         assert client.lifecycle.times == 0
         await client.create("b", call=client.call("create", query={"dryRun": ["All"]}))
         assert client.lifecycle.times == 1, "a dry run goes the long way"
+
+
+def refuse(new: Document, old: View | None) -> Document:
+    raise bad_request("no address is left")
 
 
 class Grows:
@@ -147,6 +152,12 @@ async def test_moments_are_counted_where_they_were_passed(monkeypatch: pytest.Mo
         passed.clear()
         with pytest.raises(StatusError):
             await client.create("/")
+        assert passed == [("admit", "CREATE")]
+        passed.clear()
+        call = client.call("create")
+        call.endpoint = replace(call.endpoint, prepare=refuse)
+        with pytest.raises(StatusError):
+            await client.create("c", call=call)
         assert passed == [("admit", "CREATE")]
         passed.clear()
         await client.create("b", call=client.call("create", query={"dryRun": ["All"]}))

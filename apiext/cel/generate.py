@@ -29,9 +29,7 @@ from apiext.cel.writer import CHECKS, KINDS, LITERAL_KINDS, Unsupported, Val, Wr
 
 Run = Callable[[Mapping[str, Any], Limit], tuple[Any, int]]
 
-MAX_SOURCE = (
-    131_072  # characters of code, of some 2,000 nodes: Python compiles them in 30 ms, and all wait
-)
+MAX_SOURCE = 131_072  # characters of code, of some 2,000 nodes: Python compiles them in 30 ms, and all wait
 MAX_LOOPS = 18  # loops in loops; CPython nests 20 blocks
 
 

@@ -138,8 +138,7 @@ class _Mutation:
             raise status.internal(f"admission webhook {go_quote(hook.name)} {text}")
         if response.patch_type != "JSONPatch":
             raise Failed(hook.name, f"unsupported patch type {go_quote(response.patch_type)}")
-        copying = any(one and one.get("op") == "copy" for one in operations)
-        size = limits.OFF_LOOP if copying else len(response.patch) + shown.size  # copies of copies make much of little
+        size = limits.OFF_LOOP if json_patch.copies(operations) else len(response.patch) + shown.size
         changed, found = await calls.apart(size, _patched, self._attributes, form, shown, operations)
         self._attributes.size = max(self._attributes.size, size)
         found = await self._back(form, found)

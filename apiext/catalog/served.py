@@ -169,6 +169,7 @@ class ServedVersion:
     stored_as: GroupResource | None = None  # whose objects it shows, None for its own
     # every request asks for these several times
     api_version: str = field(init=False)  # of objects in this version
+    to_store: Callable[[Document], bytes] = field(init=False)  # encode_formed if there is one, else encode
     group_resource: GroupResource = field(init=False)  # as error texts name it
     stored_resource: GroupResource = field(init=False)  # that its objects are stored under
     group_kind: GroupKind = field(init=False)  # as error texts name it
@@ -177,6 +178,7 @@ class ServedVersion:
     def __post_init__(self) -> None:
         resource = _group_resource(self.group, self.resource)
         object.__setattr__(self, "api_version", f"{self.group}/{self.version}" if self.group else self.version)
+        object.__setattr__(self, "to_store", self.encode_formed or self.encode)
         object.__setattr__(self, "group_resource", resource)
         object.__setattr__(self, "stored_resource", self.stored_as or resource)
         object.__setattr__(self, "group_kind", _group_kind(self.group, self.kind))

@@ -62,6 +62,11 @@ def check(operations: Sequence[Any], *, strictly: bool = False, bounded: bool = 
     return notes
 
 
+def copies(operations: Sequence[Any]) -> bool:
+    """Tell whether a patch may make much of little: copies of copies double."""
+    return any(operation and operation.get("op") == "copy" for operation in operations)
+
+
 def apply(document: View, operations: Sequence[Any]) -> Document:
     """Return the patched document; it shares nothing with the arguments.
 

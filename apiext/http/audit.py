@@ -202,7 +202,7 @@ def _of_answer(exchange: Exchange, reply: Answer, trail: Trail) -> tuple[Mapping
     body = Body(reply.parts, reply.content_type.partition(";")[0], ("Content-Encoding", "gzip") in reply.headers)
     if info.verb == "delete" and reply.size < _MOST_OF_A_STATUS:
         document = orjson.loads(body.json() or b"{}")
-        if document.get("kind") == "Status" and document.get("apiVersion") == "v1":
+        if status.is_status(document):
             told = events.response_status(reply.code, document)
     if trail.verdict.level < policy.REQUEST_RESPONSE:
         return told, None, 0

@@ -85,7 +85,7 @@ def shown_reply(subject: Subject, raw: bytes, code: int = 200) -> Reply:
 def document_reply(subject: Subject, document: Document, code: int = 200) -> Reply:
     """Return a document in the representation wanted; a Status stays what it is."""
     wanted = subject.wanted
-    if wanted.kind and not _is_status(document):
+    if wanted.kind and not status.is_status(document):
         if isinstance(document.get("items"), list) and document.get("kind") == subject.served.list_kind:
             metadata = {name: value for name, value in (document.get("metadata") or {}).items() if value}
             document = OF_LISTS[wanted.kind](subject, document["items"], metadata)
@@ -96,7 +96,7 @@ def document_reply(subject: Subject, document: Document, code: int = 200) -> Rep
 
 def is_small(document: View) -> bool:
     """Tell whether a document has few members, so that it is soon written; what a write answers as a Status has."""
-    if _is_status(document):
+    if status.is_status(document):
         return True
     left, stack = limits.MEMBERS_INLINE, list[object]([document])
     while stack and left > 0:
@@ -108,11 +108,6 @@ def is_small(document: View) -> bool:
             left -= len(value)
             stack.extend(value)
     return left > 0
-
-
-def _is_status(document: View) -> bool:
-    """Tell a Status from an object whose definition calls its kind so."""
-    return document.get("kind") == "Status" and document.get("apiVersion") == "v1"
 
 
 def written(wanted: Wanted, document: View) -> bytes:

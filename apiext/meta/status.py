@@ -58,6 +58,11 @@ def success(details: Mapping[str, Any]) -> dict[str, Any]:
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": dict(details)}
 
 
+def is_status(document: Mapping[str, Any]) -> bool:
+    """Tell a Status from an object whose definition calls its kind so."""
+    return document.get("kind") == "Status" and document.get("apiVersion") == "v1"
+
+
 def not_found(resource: GroupResource, name: str) -> StatusError:
     """404 for an object that does not exist (ERR-02)."""
     return StatusError(404, "NotFound", f"{resource} {go_quote(name)} not found", _details(resource, name))

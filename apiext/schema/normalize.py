@@ -116,7 +116,7 @@ def _filler(defaults: Mapping[str, Default]) -> Callable[[Any, bool], None]:
         if not missing:
             return
         value.update(zip(missing, map(shared, missing), strict=True))
-        for key in () if fresh.isdisjoint(missing) else fresh.intersection(missing):
+        for key in fresh.intersection(missing):
             value[key] = defaults[key].again()
         DEFAULTS.spend(sum(map(weight, missing)))
 

@@ -10,7 +10,7 @@ from apiext.schema.structural import Structural
 
 
 class AtMost:
-    """The test of strings that may have so many code points: many are tested at once by the longest of them."""
+    """The test of strings that may have so many code points: those of one object are tested at once (validate)."""
 
     __slots__ = ("most",)
 

@@ -56,8 +56,8 @@ def json_patch_change(call: Call, raw: bytes, validation: str) -> Change:
     )
     operations = listed(found)
     notes = [f"json patch {note}" for note in _in_go_order(raw, duplicates, _checked(operations, prefix))]
-    if any(operation and operation.get("op") == "copy" for operation in operations):
-        call.size = max(call.size, limits.OFF_LOOP)  # copies of copies make much of little
+    if json_patch.copies(operations):
+        call.size = max(call.size, limits.OFF_LOOP)
 
     def change(shown: View) -> Document:
         try:

@@ -80,7 +80,7 @@ async def _alone(
 
 def _judged(call: Call, new: Document) -> bytes:
     judging.judge(call, new, None)
-    return (call.served.encode_formed or call.served.encode)(new)
+    return call.served.to_store(new)
 
 
 async def _with_others(
@@ -118,8 +118,8 @@ async def _prepared(verbs: Verbs, call: Call, document: Document, attributes: At
     """Run the mutating half of a create: admission, system metadata, the endpoint's own rules."""
     owned = document
     document = await verbs.admission.mutate(attributes, document)
+    call.size = max(call.size, attributes.size)
     if document is not owned:
-        call.size = max(call.size, attributes.size)
         identity.settle_namespace(call, document)
     ownership.check_admitted(call, owned, document)
     if verbs.policy is not None:

@@ -50,7 +50,7 @@ async def encoded(call: Call, document: Document) -> bytes:
 
     What the answer will show of it is converted first: when the webhook cannot do that, nothing is written yet.
     """
-    raw = await run(call, call.served.encode_formed or call.served.encode, document)
+    raw = await run(call, call.served.to_store, document)
     if call.served.converts:
         await run(call, call.served.view, raw, 0)
     return raw

@@ -261,7 +261,7 @@ def _final(wanted: Update, old: View, new: Document) -> tuple[Document, bytes | 
     new["metadata"].pop("resourceVersion", None)
     if old["metadata"].get("deletionTimestamp") and not metadata.finalizers(new) and _may_go(call, new):
         return new, None
-    return new, (call.served.encode_formed or call.served.encode)(new)
+    return new, call.served.to_store(new)
 
 
 def _put_back(wanted: Update, old: View, shown: Document) -> Document:

@@ -1,7 +1,8 @@
 """The verbs over one fake etcd, with the controllers that serve definitions: everything but HTTP."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import orjson
@@ -13,7 +14,8 @@ from apiext.meta.names import GroupResource
 from apiext.storage.store import Entry
 from apiext.verbs import api
 from apiext.verbs.call import Body, Call, Outcome, Verbs
-from tests.unit.controllers.harness import NOW, Server
+from tests.support.fake_etcd import FakeEtcd
+from tests.unit.controllers.harness import NOW, Server, server
 
 WIDGETS = GroupResource("example.com", "widgets")
 DEFINITION = {
@@ -34,6 +36,16 @@ DEFINITION = {
         ],
     },
 }
+
+
+@asynccontextmanager
+async def serving_widgets(etcd: FakeEtcd) -> AsyncIterator[Server]:
+    """Run a server that serves widgets, which another one may have defined."""
+    async with server(etcd) as one:
+        if one.definition("widgets.example.com") is None:
+            await one.define({**DEFINITION, "metadata": {"name": "widgets.example.com", "uid": "d1", "generation": 1}})
+        await one.established("widgets.example.com")
+        yield one
 
 
 class Client:

@@ -1,7 +1,5 @@
 """A create about which nobody has to be asked is decided in one go, and as if everybody had been asked."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import combinations
 from threading import current_thread, main_thread
@@ -22,8 +20,8 @@ from apiext.verbs import api, judging
 from apiext.verbs.call import Call
 from apiext.verbs.judges import Namespaces
 from tests.support.fake_etcd import FakeEtcd
-from tests.unit.controllers.harness import Server, server
-from tests.unit.verbs.harness import DEFINITION, WIDGETS, Client, body, widget
+from tests.unit.controllers.harness import Server
+from tests.unit.verbs.harness import WIDGETS, Client, body, serving_widgets, widget
 
 pytestmark = pytest.mark.rows("ADM-001", "NSP-003", "NSP-004", "WRI-001")
 
@@ -58,15 +56,6 @@ class InDefault(Client):
         self.verbs.admission = Chain([self.lifecycle, *more])
 
 
-@asynccontextmanager
-async def served(etcd: FakeEtcd) -> AsyncIterator[Server]:
-    async with server(etcd) as one:
-        if one.definition("widgets.example.com") is None:
-            await one.define({**DEFINITION, "metadata": {"name": "widgets.example.com", "uid": "d1", "generation": 1}})
-        await one.established("widgets.example.com")
-        yield one
-
-
 async def refused(client: Client) -> StatusError:
     with pytest.raises(StatusError) as error:
         await client.create("a")
@@ -74,7 +63,7 @@ async def refused(client: Client) -> StatusError:
 
 
 async def test_nobody_is_asked_about_a_create_in_an_open_namespace() -> None:
-    async with served(FakeEtcd()) as one:
+    async with serving_widgets(FakeEtcd()) as one:
         client = InDefault(one)
         assert (await client.create("a")).code == 201
         assert client.lifecycle.times == 0
@@ -105,7 +94,7 @@ async def test_what_admission_makes_large_is_judged_in_a_thread(monkeypatch: pyt
         judge(call, new, old)
 
     monkeypatch.setattr(judging, "judge", judged)
-    async with served(FakeEtcd()) as one:
+    async with serving_widgets(FakeEtcd()) as one:
         await InDefault(one).create("a", spec={"n": 1})  # the first of its kind is judged in a thread anyway
         threads.clear()
         await InDefault(one).create("small", spec={"n": 1})
@@ -117,14 +106,14 @@ async def test_what_admission_makes_large_is_judged_in_a_thread(monkeypatch: pyt
 
 @pytest.mark.parametrize("idle", [True, False])
 async def test_a_plug_in_at_work_is_asked(idle: bool) -> None:
-    async with served(FakeEtcd()) as one:
+    async with serving_widgets(FakeEtcd()) as one:
         client = InDefault(one, Watchful(idle=idle))
         assert (await client.create("a")).code == 201
         assert client.lifecycle.times == (0 if idle else 1)
 
 
 async def test_a_namespace_that_ends_is_looked_at() -> None:
-    async with served(FakeEtcd()) as one:
+    async with serving_widgets(FakeEtcd()) as one:
         client = InDefault(one)
         await client.create("held", metadata={"finalizers": ["example.com/hold"]})
         await one.delete_namespace("default")
@@ -135,7 +124,7 @@ async def test_a_namespace_that_ends_is_looked_at() -> None:
 
 
 async def test_a_namespace_that_is_not_there_is_looked_for() -> None:
-    async with served(FakeEtcd()) as one:
+    async with serving_widgets(FakeEtcd()) as one:
         client = InDefault(one)
         await one.delete_namespace("default")
         error = await refused(client)
@@ -143,7 +132,7 @@ async def test_a_namespace_that_is_not_there_is_looked_for() -> None:
 
 
 async def test_moments_are_counted_where_they_were_passed(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with served(FakeEtcd()) as one:
+    async with serving_widgets(FakeEtcd()) as one:
         client = InDefault(one)
         passed: list[tuple[str, str]] = []
         monkeypatch.setattr(Chain, "passed", lambda _, *told: passed.append(told))
@@ -180,7 +169,7 @@ async def test_moments_are_counted_where_they_were_passed(monkeypatch: pytest.Mo
 @pytest.mark.parametrize("gone", [False, True], ids=["changed", "gone"])
 async def test_what_is_known_of_a_namespace_is_compared(gone: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     etcd, looked = FakeEtcd(), list[object]()
-    async with served(etcd) as one, served(etcd) as other:
+    async with serving_widgets(etcd) as one, serving_widgets(etcd) as other:
         client = InDefault(one)
         entry = one.collection(NAMESPACES).get("", "default")
         assert entry is not None
@@ -208,7 +197,7 @@ async def test_what_is_known_of_a_namespace_is_compared(gone: bool, monkeypatch:
 
 
 async def test_access_reviews_and_what_is_in_no_namespace_rest_on_nothing() -> None:
-    async with served(FakeEtcd()) as one:
+    async with serving_widgets(FakeEtcd()) as one:
         lifecycle = InDefault(one).lifecycle
         assert lifecycle.opens(WIDGETS, None) == {}
         assert lifecycle.opens(ACCESS_REVIEWS, "absent") == {}
@@ -255,7 +244,7 @@ async def outcome(client: InDefault, given: Document) -> list[Any]:
 
 async def test_a_create_comes_out_as_if_everybody_had_been_asked() -> None:
     together = [names for count in (0, 1, 2) for names in combinations(FIELDS, count)]
-    async with served(FakeEtcd()) as one:
+    async with serving_widgets(FakeEtcd()) as one:
         knows, asks = InDefault(one), InDefault(one, knowing=False)
         for number, names in enumerate(together):
             document = widget("a")

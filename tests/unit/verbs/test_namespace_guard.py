@@ -14,8 +14,8 @@ from apiext.meta.status import StatusError
 from apiext.verbs.call import Verbs
 from apiext.verbs.judges import Namespaces
 from tests.support.fake_etcd import FakeEtcd
-from tests.unit.controllers.harness import NOW, Server, server, until
-from tests.unit.verbs.harness import DEFINITION, Client
+from tests.unit.controllers.harness import NOW, Server, until
+from tests.unit.verbs.harness import Client, serving_widgets
 
 pytestmark = pytest.mark.rows("NSP-004", "NSP-005")
 
@@ -51,10 +51,7 @@ class InDefault(Client):
 
 @asynccontextmanager
 async def served(etcd: FakeEtcd, pause: Pause) -> AsyncIterator[InDefault]:
-    async with server(etcd) as one:
-        if one.definition("widgets.example.com") is None:
-            await one.define({**DEFINITION, "metadata": {"name": "widgets.example.com", "uid": "d1", "generation": 1}})
-        await one.established("widgets.example.com")
+    async with serving_widgets(etcd) as one:
         yield InDefault(one, pause)
 
 

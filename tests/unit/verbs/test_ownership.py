@@ -18,15 +18,12 @@ from apiext.verbs import api, ownership
 from apiext.verbs.call import Call, Outcome
 from tests.support.fake_etcd import FakeEtcd
 from tests.unit.controllers.harness import NOW, server
-from tests.unit.verbs.harness import DEFINITION, Client, widget
+from tests.unit.verbs.harness import DEFINITION, Client, serving_widgets, widget
 
 
 @asynccontextmanager
 async def served(etcd: FakeEtcd) -> AsyncIterator[Client]:
-    async with server(etcd) as one:
-        if one.definition("widgets.example.com") is None:
-            await one.define({**DEFINITION, "metadata": {"name": "widgets.example.com", "uid": "d1", "generation": 1}})
-        await one.established("widgets.example.com")
+    async with serving_widgets(etcd) as one:
         yield Client(one)
 
 

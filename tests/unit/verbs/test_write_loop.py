@@ -25,15 +25,12 @@ from apiext.verbs.call import Call
 from apiext.verbs.delete import DEFINITIONS
 from tests.support.fake_etcd import FakeEtcd
 from tests.unit.controllers.harness import server
-from tests.unit.verbs.harness import DEFINITION, WIDGETS, Client, body, widget
+from tests.unit.verbs.harness import DEFINITION, WIDGETS, Client, body, serving_widgets, widget
 
 
 @asynccontextmanager
 async def served(etcd: FakeEtcd) -> AsyncIterator[Client]:
-    async with server(etcd) as one:
-        if one.definition("widgets.example.com") is None:
-            await one.define({**DEFINITION, "metadata": {"name": "widgets.example.com", "uid": "d1", "generation": 1}})
-        await one.established("widgets.example.com")
+    async with serving_widgets(etcd) as one:
         yield Client(one)
 
 

@@ -1,7 +1,7 @@
 """Where expressions are compiled: declared variables and a version of the language."""
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from apiext.cel import types
 from apiext.cel.base import Extension, base
@@ -11,7 +11,7 @@ from apiext.cel.declared import Declared
 from apiext.cel.depth import room_for
 from apiext.cel.effort import Cancelled, rest
 from apiext.cel.estimate import estimate
-from apiext.cel.evaluation import Limit, Step, Tracker, Variables
+from apiext.cel.evaluation import Code, Limit, Step, Tracker, Variables
 from apiext.cel.parser import TOO_DEEP, parse
 from apiext.cel.planner import Unplannable, plan
 from apiext.cel.ranges import Range
@@ -20,9 +20,6 @@ from apiext.cel.source import Issues, Source, TooLarge
 from apiext.cel.types import Type
 from apiext.cel.validators import validate
 from apiext.cel.values import Broken, Fault, Value
-
-if TYPE_CHECKING:
-    from apiext.cel.generate import Run
 
 PER_CALL_LIMIT = 1_000_000  # units of one evaluation (CEL-011)
 
@@ -134,8 +131,8 @@ class Environment:
             return estimate(checked, self.declared.get(root))
 
 
-# What generated code raises instead of a value: the steps then decide.
-_UNDECIDED = (Odd, Broken, KeyError, IndexError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError)
+UNDECIDED = (Odd, Broken, KeyError, IndexError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError)
+"""What generated code raises instead of a value: the steps then decide."""
 
 
 class Program:
@@ -147,7 +144,7 @@ class Program:
         self.environment = environment
         self.checked = checked
         self.step = step
-        self._run: Run | None = None
+        self._run: Code | None = None
         self._mixed = False  # parts of it are interpreted
         self.generated = False
 
@@ -160,6 +157,11 @@ class Program:
     def nodes(self) -> int:
         """Return of how many nodes it is, those that macros make among them."""
         return len(self.checked.parsed.offsets)
+
+    @property
+    def code(self) -> Code | None:
+        """Return the code that was generated, None before and where parts of it are interpreted."""
+        return None if self._mixed else self._run
 
     def mentions(self, variable: str) -> bool:
         """Return whether a variable is used, as transition rules use oldSelf."""
@@ -178,7 +180,7 @@ class Program:
                 return Evaluation(None, str(limit.reached()), stopped.cost, True)
             except Cancelled as stopped:
                 return Evaluation(None, str(stopped), max(limit.most, 0), True)
-            except _UNDECIDED:
+            except UNDECIDED:
                 pass
             else:
                 return Evaluation(value, None, cost)

@@ -1,6 +1,7 @@
 """What an evaluation goes through: steps that tell a tracker, and frames where names get their values."""
 
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 from apiext.cel import effort
 from apiext.cel.effort import CANCELLED, INTERRUPTED, Cancelled
@@ -52,6 +53,10 @@ class Limit:
     def reached(self) -> Cancelled:
         """Return what ends an evaluation."""
         return Cancelled(INTERRUPTED if self.cancelled else CANCELLED)
+
+
+Code = Callable[[Mapping[str, Any], Limit], tuple[Value, int]]
+"""What is made of an expression: it gives the value of variables, and what that cost."""
 
 
 class Tracker:

@@ -21,13 +21,11 @@ from apiext.cel.attributes import (
 from apiext.cel.checker import Checked
 from apiext.cel.declared import Declared
 from apiext.cel.escaping import unescape
-from apiext.cel.evaluation import Constant, Limit, Step
+from apiext.cel.evaluation import Code, Constant, Step
 from apiext.cel.natives import NATIVE
 from apiext.cel.plan import CallStep, Logic, Loop, MakeList, MakeObject, Membership, grow_list
 from apiext.cel.ranges import LIST_COST, OBJECT_COST
 from apiext.cel.writer import CHECKS, KINDS, LITERAL_KINDS, Unsupported, Val, Writer
-
-Run = Callable[[Mapping[str, Any], Limit], tuple[Any, int]]
 
 MAX_SOURCE = 131_072  # characters of code, of some 2,000 nodes: Python compiles them in 30 ms, and all wait
 MAX_LOOPS = 18  # loops in loops; CPython nests 20 blocks
@@ -35,7 +33,7 @@ MAX_LOOPS = 18  # loops in loops; CPython nests 20 blocks
 
 def generate(
     checked: Checked, step: Step, declared: Mapping[str, Declared], optional: frozenset[str]
-) -> tuple[Run, bool] | None:
+) -> tuple[Code, bool] | None:
     """Return a function of the variables and a limit that gives value and cost, and whether parts are interpreted.
 
     None when code cannot be made, or is too long.
@@ -51,7 +49,7 @@ def generate(
         exec(compile(source, "<expression>", "exec"), namespace)
     except (Unsupported, SyntaxError, RecursionError, MemoryError):
         return None
-    run: Run = namespace["run"]
+    run: Code = namespace["run"]
     return run, generator.mixed
 
 

@@ -190,6 +190,7 @@ QUERY_PARAMETERS = 10_000  # parameters of a query; one of more has none (upstre
 FORMS_SEEN = 256  # kinds and resources that reviews tell of
 WEBHOOK_HEADS_SEEN = 64  # heads of webhooks' answers, of which busy ones send the same for a second, and of requests
 HEADERS_SEEN = 512  # values of a header, and what they mean
+SUBJECTS_KEPT = 64  # pairs of an Accept and a User-Agent, and what they want of one resource
 REPEATED_HEADS = 4  # heads of creates that a connection remembers ...
 REPEATED_HEAD = 4 * 1024  # ... of at most so many bytes ...
 REPEATED_FIELDS = 50  # ... and fields, each of which takes 300 bytes or more

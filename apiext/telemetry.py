@@ -168,7 +168,9 @@ class HistogramFamily(_Forgetful):
 
     def observe(self, value: float, *labels: str) -> None:
         """Count one value under these label values."""
-        (self._slots.get(labels) or self.slot(*labels)).observe(value)
+        found = self._slots.get(labels) or self.slot(*labels)
+        found.buckets[bisect_left(found.bounds, value)] += 1
+        found.sum += value
 
     def lines(self) -> Iterable[str]:
         """Return the sample lines: cumulative buckets, sum and count."""

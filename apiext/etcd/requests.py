@@ -10,6 +10,7 @@ Guards = Sequence[tuple[bytes, int]]
 
 GUARDS_KEPT = 256  # pairs of guards whose part of a Txn is remembered
 SIZES_KEPT = 256  # sizes of keys and revisions for which that is remembered, too
+NUMBERS_KEPT = 4_096  # numbers, mostly sizes, that were written last
 
 # tags: field number << 3 | 0 for a number, 2 for bytes and messages
 _COMPARE, _SUCCESS, _FAILURE = b"\x0a", b"\x12", b"\x1a"  # of TxnRequest
@@ -90,10 +91,9 @@ def _field(tag: bytes, content: bytes) -> bytes:
     return tag + _number(len(content)) + content
 
 
+@lru_cache(NUMBERS_KEPT)
 def _number(value: int) -> bytes:
     """Return a varint; negative numbers are those of int64."""
-    if 0 <= value < 16_384:
-        return _SHORT[value] if value < 128 else bytes((value & 127 | 128, value >> 7))
     value &= 0xFFFF_FFFF_FFFF_FFFF
     found = bytearray()
     while value > 127:
@@ -101,6 +101,3 @@ def _number(value: int) -> bytes:
         value >>= 7
     found.append(value)
     return bytes(found)
-
-
-_SHORT = [bytes((value,)) for value in range(128)]

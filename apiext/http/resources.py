@@ -38,13 +38,17 @@ _IN_STREAM = frozenset((410, 504))  # errors that clients expect as the first ev
 
 @dataclass(slots=True)  # not frozen: freezing costs more than making
 class Target:
-    """What a resource URL names, found in the catalog; ``typed``: it exists in protobuf, ``tables``: and as a Table."""
+    """What a resource URL names, found in the catalog; ``typed``: it exists in protobuf, ``tables``: and as a Table.
+
+    ``subjects`` are the answers without parameters, by Accept and User-Agent, which say how they are written.
+    """
 
     resource: ServedResource
     served: ServedVersion
     endpoint: Endpoint
     typed: bool = field(init=False)
     tables: bool = field(init=False)
+    subjects: dict[tuple[str, str], Subject] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         endpoint, served = self.endpoint, self.served
@@ -218,7 +222,8 @@ async def _create(resources: Resources, exchange: Exchange, target: Target) -> A
     subject, call = _subject(exchange, target), _call(exchange, target)
     encoding = _encoding(exchange, target)
     raw = await _raw_body(resources, exchange)
-    api.write_options(call, "CreateOptions")  # upstream: before the body is decoded
+    if call.query:
+        api.write_options(call, "CreateOptions")  # upstream: before the body is decoded
     return await _outcome(subject, await resources.operations.create(call, await _body(target, encoding, raw)))
 
 
@@ -226,7 +231,8 @@ async def _update(resources: Resources, exchange: Exchange, target: Target) -> A
     _check_name(exchange)
     subject, call = _subject(exchange, target), _call(exchange, target)
     raw = await _raw_body(resources, exchange)
-    api.write_options(call, "UpdateOptions")  # upstream: before the type of the body is looked at
+    if call.query:
+        api.write_options(call, "UpdateOptions")  # upstream: before the type of the body is looked at
     body = await _body(target, _encoding(exchange, target), raw)
     return await _outcome(subject, await resources.operations.update(call, body))
 
@@ -269,10 +275,25 @@ VERBS: Mapping[str, VerbHandler] = {
 
 def _subject(exchange: Exchange, target: Target, *, judged: bool = True) -> Subject:
     """Return what is shown and how; who reads judges includeObject when there is something to show."""
+    sender = exchange.sender
+    if exchange.query:
+        return _asked(exchange, target, judged=judged)
+    key = sender.accept, sender.agent
+    found = target.subjects.get(key)
+    if found is None:
+        found = _asked(exchange, target, judged=judged)
+        if len(sender.accept) + len(sender.agent) <= limits.HEADER_KEPT:
+            if len(target.subjects) >= limits.SUBJECTS_KEPT:
+                target.subjects.clear()
+            target.subjects[key] = found
+    return found
+
+
+def _asked(exchange: Exchange, target: Target, *, judged: bool) -> Subject:
     wanted = negotiation.output(exchange.sender.accept, typed=target.typed, tables=target.tables)
     if not wanted.pretty and negotiation.wants_pretty(exchange.query.get("pretty", ()), exchange.sender.agent):
         wanted = Wanted(wanted.encoding, wanted.kind, wanted.version, True)
-    include = exchange.value("includeObject") if exchange.query else ""
+    include = exchange.value("includeObject")
     if judged:
         representations.check_include(wanted, include)
     return Subject(target.served, target.endpoint, wanted, include)

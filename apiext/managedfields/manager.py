@@ -1,5 +1,6 @@
 """Field ownership of one write: from what is stored and what is wanted to the managedFields to store (SSA-001…016)."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from apiext.managedfields.fieldset import FieldSet, difference
 from apiext.managedfields.fieldsv1 import is_too_deep
 from apiext.managedfields.recurring import BIRTHS, NEVER_OWNED, TOO_DEEP
 from apiext.managedfields.typed import TypeFault, check
+from apiext.managedfields.types import Type
 from apiext.managedfields.updater import Conflicts, MissingVersion, Versions, Write
 from apiext.meta import objectmeta
 
@@ -71,14 +73,34 @@ def track(writer: Writer, live: View, new: View, *, creating: bool) -> list[Docu
 
 
 def _born(writer: Writer, live: View, new: View) -> list[Document]:
-    """Return the managedFields of an object that nobody else has a part of."""
+    versions, version = writer.versions, writer.api_version
     try:
-        of_type, reset = writer.versions.type_of(writer.api_version), writer.versions.reset(writer.api_version)
-        key = BIRTHS.key((writer.name, writer.api_version, writer.subresource), of_type, live, new)
-        found = BIRTHS.find(key, reset, writer.now)
+        of_type, reset = versions.type_of(version), versions.reset(version)
+    except (MissingVersion, ValueError):
+        return []
+    return born((writer.name, version, writer.subresource), of_type, reset, live, new, writer.now, lambda: writer)
+
+
+def born(
+    maker: tuple[str, str, str],
+    of_type: Type,
+    reset: FieldSet,
+    live: View,
+    new: View,
+    now: str,
+    writer: Callable[[], Writer],
+) -> list[Document]:
+    """Return the managedFields of an object that says nothing of them, and that nobody else has a part of.
+
+    ``maker``: name, version and subresource of the ``writer``, who is made where no object like it was seen before.
+    ``of_type`` and ``reset`` are those of this version.
+    """
+    try:
+        key = BIRTHS.key(maker, of_type, live, new)
+        found = BIRTHS.find(key, reset, now)
         if found is None:
-            write, _, _, seen = _compared(writer, live, new)
-            found = recurring.created(write, seen, writer.now)
+            write, _, _, seen = _compared(writer(), live, new)
+            found = recurring.created(write, seen, now)
             BIRTHS.remember(key, reset, new, found)
     except (ApplyError, TypeFault, MissingVersion, ValueError):
         return []

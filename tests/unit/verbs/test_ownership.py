@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -10,14 +11,17 @@ import pytest
 
 from apiext import limits
 from apiext.catalog.builtin.definitions import definitions_resource
-from apiext.documents.document import Document
+from apiext.documents.document import Document, clone
+from apiext.managedfields import manager
 from apiext.managedfields.entries import Manager
 from apiext.managedfields.updater import Conflicts
+from apiext.meta.options import WriteOptions
 from apiext.meta.status import StatusError
 from apiext.verbs import api, ownership
 from apiext.verbs.call import Call, Outcome
 from tests.support.fake_etcd import FakeEtcd
 from tests.unit.controllers.harness import NOW, server
+from tests.unit.http.support import endpoint as endpoint_of
 from tests.unit.verbs.harness import DEFINITION, Client, serving_widgets, widget
 
 
@@ -269,3 +273,36 @@ async def test_a_user_agent_is_cut_to_a_name(agent: str, name: str) -> None:
         call.manager = agent
         created = client.shown(await client.create("a", call=call, spec={"n": 1}))
         assert set(owners(created)) == {name}
+
+
+@pytest.mark.rows("SSA-006")
+@pytest.mark.parametrize(
+    ("endpoint", "fields"),
+    [
+        ("", {}),
+        ("", {"spec": {"a": 1, "l": [1, {"b": None}]}}),
+        ("", {"status": {"a": 1}}),
+        ("status", {"status": {"a": 1}, "spec": {"b": 1}}),
+        ("", {"metadata": {"name": "x", "labels": {"a": "b"}, "managedFields": []}}),
+        ("", {"metadata": {"name": "x", "managedFields": None}}),
+        ("", {"metadata": {"name": "x", "managedFields": [{}]}}),
+        ("", {"metadata": {"name": "x", "managedFields": [{"manager": "other", "operation": "Update"}]}}),
+        ("", {"metadata": {}}),
+    ],
+    ids=repr,
+)
+async def test_new_objects_are_owned_as_any_write_is(endpoint: str, fields: Document) -> None:
+    async with served(FakeEtcd()) as client:
+        made = client.call("create")
+        known = {**made.served.endpoints, "status": endpoint_of("status")}
+        made = replace(made, served=replace(made.served, endpoints=known), endpoint=known[endpoint])
+        for manager_name in ("", "m"):
+            options = WriteOptions("CreateOptions", field_manager=manager_name)
+            document: Document = {**widget("a"), **clone(fields)}
+            expected = clone(document)
+            who = ownership._writer(made, options, NOW)
+            ownership._set(expected, manager.track(who, made.served.empty or {}, clone(document), creating=True))
+            for _ in range(2):
+                found = clone(document)
+                ownership.claim(made, found, options, NOW)
+                assert found == expected

@@ -13,6 +13,7 @@ from apiext.storage.history import Change
 from apiext.storage.store import Entry
 from apiext.verbs.metadata import FOREGROUND, ORPHAN
 
+_WAITING = tuple(f'"{name}"'.encode() for name in (FOREGROUND, ORPHAN))
 _UID = re.compile(rb'"uid"\s*:\s*"([^"\\]+)"')
 
 
@@ -134,8 +135,9 @@ class Dependents:
 
     def _stored(self, resource: GroupResource, owners: dict[str, tuple[Reference, ...]], entry: Entry) -> None:
         raw = entry.raw
-        owned = b'"ownerReferences"' in raw
-        ending = b'"deletionTimestamp"' in raw and (f'"{FOREGROUND}"'.encode() in raw or f'"{ORPHAN}"'.encode() in raw)
+        # by find: ``in`` takes bytes for a number first, and an exception tells that they are none
+        owned = raw.find(b'"ownerReferences"') >= 0
+        ending = raw.find(b'"deletionTimestamp"') >= 0 and any(raw.find(name) >= 0 for name in _WAITING)
         if not owned and not ending and not owners:
             return
         key = key_of(resource, entry.namespace, entry.name)

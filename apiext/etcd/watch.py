@@ -286,7 +286,8 @@ class Watch:
         watermark = self.watermark  # servers before 3.5.8 repeat events, and the owner may know some already
         with_prev = self.spec.prev_kv
         events, self._held = self._held, []
-        for event in found:
+        for at in range(len(found)):  # it is no iterator: its end would be an exception with a text
+            event = found[at]
             kv = event.kv
             revision = kv.mod_revision
             if revision > watermark:

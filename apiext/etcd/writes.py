@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import dataclass
 
 from apiext.etcd import messages, requests
+from apiext.etcd.answers import revision_written
 from apiext.etcd.calls import TRY, Caller, now
 from apiext.etcd.channel import FIRST_PAUSE, jittered
 from apiext.etcd.errors import (
@@ -67,6 +68,9 @@ class Attempt:
 
 def read_result(raw: bytes) -> WriteResult:
     """Read the answer of a Txn made by requests.put or delete."""
+    revision = revision_written(raw)
+    if revision is not None:
+        return WriteResult(True, revision)
     answer = _read_answer(raw)
     if answer.succeeded:
         return WriteResult(True, answer.header.revision)

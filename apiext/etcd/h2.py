@@ -26,6 +26,8 @@ STALL = 5.0  # seconds that a large call past its deadline may go without progre
 PING_EVERY = 10.0  # seconds of silence while calls are open; etcd punishes less than 5
 PING_WAIT = 5.0  # seconds without any byte after a PING: the peer is gone
 
+_UNUSUAL = frames.PADDED | frames.PRIORITISED | frames.END_HEADERS  # flags of headers that are not just a whole block
+
 
 class H2Stream:
     """An open two-way call (the Stream port)."""
@@ -278,27 +280,10 @@ class Connection(asyncio.Protocol):
             call.unacked = 0
 
     def _on_headers(self, flags: int, stream: int, payload: bytes) -> None:
-        if flags & (frames.PADDED | frames.PRIORITISED):
-            payload = frames.unpad(payload) if flags & frames.PADDED else payload
-            payload = payload[5:] if flags & frames.PRIORITISED else payload
-        if flags & frames.END_HEADERS:
-            self._head(flags, stream, payload)
-        else:
-            self._fragment, self._fragment_of, self._fragment_flags = payload, stream, flags
-
-    def _on_continuation(self, flags: int, stream: int, payload: bytes) -> None:
-        if not stream or stream != self._fragment_of:
-            raise ProtocolFault(frames.PROTOCOL_ERROR, "CONTINUATION of nothing")
-        self._fragment += payload
-        if len(self._fragment) > frames.MAX_HEADERS:
-            raise ProtocolFault(frames.PROTOCOL_ERROR, "response headers are too large")
-        if flags & frames.END_HEADERS:
-            self._fragment_of = 0
-            self._head(self._fragment_flags, stream, self._fragment)
-            self._fragment = b""
-
-    def _head(self, flags: int, stream: int, block: bytes) -> None:
-        status, code, message = self._headers.known.get(block) or self._headers.read(block)
+        if flags & _UNUSUAL != frames.END_HEADERS:
+            self._on_unusual_headers(flags, stream, payload)
+            return
+        status, code, message = self._headers.known.get(payload) or self._headers.read(payload)
         if status == 200 and not flags & frames.END_STREAM:
             return  # an answer begins
         call = self._calls.get(stream)
@@ -311,6 +296,25 @@ class Connection(asyncio.Protocol):
                 self._finish(call, None)
             else:
                 self._finish(call, EtcdError(UNKNOWN if code < 0 else code, message or "trailers without a status"))
+
+    def _on_unusual_headers(self, flags: int, stream: int, payload: bytes) -> None:
+        payload = frames.unpad(payload) if flags & frames.PADDED else payload
+        payload = payload[5:] if flags & frames.PRIORITISED else payload
+        if flags & frames.END_HEADERS:
+            self._on_headers(flags & ~_UNUSUAL | frames.END_HEADERS, stream, payload)
+        else:
+            self._fragment, self._fragment_of, self._fragment_flags = payload, stream, flags & ~_UNUSUAL
+
+    def _on_continuation(self, flags: int, stream: int, payload: bytes) -> None:
+        if not stream or stream != self._fragment_of:
+            raise ProtocolFault(frames.PROTOCOL_ERROR, "CONTINUATION of nothing")
+        self._fragment += payload
+        if len(self._fragment) > frames.MAX_HEADERS:
+            raise ProtocolFault(frames.PROTOCOL_ERROR, "response headers are too large")
+        if flags & frames.END_HEADERS:
+            self._fragment_of = 0
+            self._on_headers(self._fragment_flags | frames.END_HEADERS, stream, self._fragment)
+            self._fragment = b""
 
     def _on_window(self, _flags: int, stream: int, payload: bytes) -> None:
         amount = int.from_bytes(payload, "big") & frames.MAX_WINDOW

@@ -84,20 +84,23 @@ async def account(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
     labels = exchange.labels
     if labels is None:
         return reply
+    what, started = (labels, exchange.dry_run if exchange.query else "", reply.code), exchange.started
     if isinstance(reply, Reply):
-        _count(gate, (labels, exchange.dry_run, reply.code), exchange.started, reply.size)
+        _count(gate, what, started, reply)
     else:  # a watch is counted at its end; until then nothing else of the exchange is kept
-        what, started = (labels, exchange.dry_run, reply.code), exchange.started
-        reply.stream.done.add_done_callback(lambda _: _count(gate, what, started, 0))
+        reply.stream.done.add_done_callback(lambda _: _count(gate, what, started, _NOTHING))
     return reply
 
 
-def _count(gate: Gate, what: tuple[Labels, str, int], started: float, size: int) -> None:
+def _count(gate: Gate, what: tuple[Labels, str, int], started: float, reply: Reply) -> None:
     requests, seconds, sizes = gate.counters(*what)
     requests.value += 1
     seconds.observe(monotonic() - started)  # the loop's time, but of this moment
     if sizes is not None:
-        sizes.observe(size)
+        sizes.observe(reply.size)
+
+
+_NOTHING = Reply(200)
 
 
 def authenticate(gate: Gate, exchange: Exchange) -> None:
@@ -278,9 +281,12 @@ _TELLING: Mapping[Filter | Step, Filter | Step | None] = {
 }
 
 
-def filters(*, audited: bool) -> list[Filter | Step]:
-    """Return the filters of a server: without an audit log, no request goes through anything of it."""
+def filters(*, audited: bool, judged: bool = True) -> list[Filter | Step]:
+    """Return the filters of a server: no request goes through those that have nothing to do.
+
+    ``audited``: there is an audit log. ``judged``: not everybody may do everything.
+    """
     if not audited:
-        return [one for one in FILTERS if one is not audit]
+        return [one for one in FILTERS if one is not audit and (judged or one is not authorize)]
     told = [_TELLING.get(one, one) for one in FILTERS]
     return [one for one in told if one is not None]

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -58,17 +58,19 @@ def _remembered(read: Callable[Concatenate[str, P], T]) -> Callable[Concatenate[
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """How an answer is to be written: the encoding, the kind it becomes (empty: as it is), and whether indented."""
+    """How an answer is to be written: the encoding, the kind it becomes (empty: as it is), and whether indented.
+
+    ``plain`` tells whether stored views can be sent as they are.
+    """
 
     encoding: str = JSON
     kind: str = ""
     version: str = ""
     pretty: bool = False
+    plain: bool = field(init=False, compare=False, repr=False)  # no property: those cost more than methods
 
-    @property
-    def plain(self) -> bool:
-        """Whether stored views can be sent as they are."""
-        return self.encoding == JSON and not self.kind and not self.pretty
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "plain", self.encoding == JSON and not self.kind and not self.pretty)
 
 
 PLAIN = Wanted()

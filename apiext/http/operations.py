@@ -66,11 +66,7 @@ class VerbOperations:
 
     def __init__(self, verbs: Verbs) -> None:
         self._verbs = verbs
-
-    @property
-    def catalog(self) -> LiveCatalog:
-        """What is served."""
-        return self._verbs.catalog
+        self.catalog = verbs.catalog
 
     async def settle(self) -> None:
         """Wait until the catalog reflects every definition stored by now (design.md §8, 5)."""

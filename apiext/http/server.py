@@ -13,7 +13,7 @@ from aiohttp import http_parser, web
 from apiext import limits
 from apiext.audit.auditor import Auditor
 from apiext.auth.authentication import Authenticator
-from apiext.auth.authorization import Authorizer
+from apiext.auth.authorization import Authorizer, always_allow
 from apiext.auth.proxies import Proxies
 from apiext.config import NO_HEADERS, HeaderConfig
 from apiext.http import pages, responses
@@ -131,7 +131,7 @@ class HttpServer:
         )
         resources = Resources(operations, telemetry, self.clock, self.compressor, settings.min_watch_timeout)
         routes = Routes(resources, health, telemetry, version_document(settings.version), settings.issuer)
-        chain = filters(audited=auditor is not None)
+        chain = filters(audited=auditor is not None, judged=authorizer is not always_allow)
         self._access = AccessLog(settings.access_log) if settings.access_log is not None else None
         if self._access is not None:
             chain.insert(1, logging_to(self._access))

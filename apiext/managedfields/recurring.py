@@ -107,16 +107,14 @@ class _TooLarge(Exception):
 
 def _shape(value: Any, room: list[int]) -> Any:
     """Return the names and classes of all that a map or list has."""
-    room[0] -= len(value) + 1
+    names, items = ((*value,), value.values()) if value.__class__ is dict else (None, value)
+    kinds = (*map(type, items),)
+    room[0] -= len(kinds) + 1
     if room[0] < 0:
         raise _TooLarge
-    named = value.__class__ is dict
-    items = value.values() if named else value
-    kinds = (*map(type, items),)
     if SIMPLE.issuperset(kinds):
-        return (*value,) if named else None, kinds, ()
-    below = [_shape(one, room) for one in items if one.__class__ in _NESTED]
-    return (*value,) if named else None, kinds, (*below,)
+        return names, kinds, ()
+    return names, kinds, (*[_shape(one, room) for one in items if one.__class__ in _NESTED],)
 
 
 _NESTED = frozenset((dict, list))

@@ -32,7 +32,10 @@ async def create(verbs: Verbs, call: Call, document: Document, options: WriteOpt
     """Store a new object; ``document`` is normalised. 403 under a terminating definition (DEL-004)."""
     identity.settle_namespace(call, document)
     warn_of_owners(call, document, admitted=False)
-    await threads.run(call, ownership.posted, call, document, options, verbs.clock())
+    if call.size < limits.OFF_LOOP and not call.served.converts and not call.served.slow(call.size):
+        ownership.posted(call, document, options, verbs.clock())  # no rule, no other version: nothing to be tried again
+    else:
+        await threads.run(call, ownership.posted, call, document, options, verbs.clock())
     prefixed = bool(document["metadata"].get("generateName"))
     try:
         return await store_new(verbs, call, document, options)

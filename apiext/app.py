@@ -33,7 +33,7 @@ from apiext.config import (
     ConfigError,
     EtcdConfig,
 )
-from apiext.controllers import cycles, startup
+from apiext.controllers import cycles, large_pages, startup
 from apiext.controllers.resealing import Resealing
 from apiext.conversion.webhook import Converter
 from apiext.etcd.binaries import NoBinary
@@ -253,7 +253,6 @@ class Application:
                 group, store, live, now, self._builtin(addresses), config=config, decoder=stored_json
             )
             await startup.follow_services(store, addresses)
-            clock = asyncio.get_running_loop().time
             webhooks = Client(self._services)
             converter = Converter(webhooks)
             converter.start(group)
@@ -266,7 +265,7 @@ class Application:
                 judges.chain(live, store, self._posters(webhooks), converter, authorizer, config),
                 control.serving,
                 now,
-                clock,
+                asyncio.get_running_loop().time,
                 converter,
                 authorizer,
                 known.authenticator,
@@ -284,6 +283,7 @@ class Application:
             self._starting = None  # from here on a signal ends everything in order
             ready = launch.Ready(server.url, str(kubeconfig), endpoints, pid, took)
             self._tell(config, ready)
+            group.create_task(asyncio.to_thread(large_pages.gather))  # not before: nobody waits for it
             launch.keep_true(config, ready, self._child)
             await self._stop.wait()
             launch.retract(config)

@@ -4,6 +4,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
+import orjson
+
+from apiext import limits
 from apiext.admission import calls
 from apiext.admission.attributes import Attributes
 from apiext.admission.expressions import ConditionError, OutOfBudget
@@ -117,6 +120,7 @@ class _Round:
                 value = await mutation.value(policy, {**known, "object": dynamic(document)})
                 size = attributes.size + mutation.weight(value)
                 document = await calls.apart(size, mutation.made, kind, document, value)
+                attributes.size = max(attributes.size, _size(document, attributes.size))
             except (Refused, OutOfBudget) as error:
                 self._case.deny(policy, use.binding, str(error), _INVALID)
             else:
@@ -143,6 +147,16 @@ class _Round:
         error.message = texts[0]
         error.reason = denials[0].reason or error.reason
         return error
+
+
+def _size(document: View, known: int) -> int:
+    """Return the bytes of an object that an expression may have made large; not looked at where it is so already."""
+    if known >= limits.OFF_LOOP:
+        return known
+    try:
+        return len(orjson.dumps(document))
+    except TypeError:  # nested deeper than orjson goes
+        return limits.OFF_LOOP
 
 
 @contextmanager

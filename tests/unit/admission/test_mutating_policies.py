@@ -290,6 +290,22 @@ async def test_large_objects_are_mutated_in_a_thread(configured: Configured) -> 
     assert (await configured.create(size=1 << 20))["spec"]["color"] == "blue"
 
 
+@pytest.mark.parametrize(
+    ("color", "large"),
+    [("'blue'", False), ("'aaaaaaaaaa'" + ".replace('a', 'aaaaaaaaaa')" * 4, True)],
+    ids=["small", "large"],
+)
+async def test_what_a_policy_makes_large_is_large_for_all_who_follow(
+    configured: Configured, color: str, large: bool
+) -> None:
+    configured.store("p", apply(f"Object{{spec: Object.spec{{color: {color}}}}}"))
+    new, _ = configured.definition.versions["v1"].normalize(samples.widget(spec={}))
+    made = configured.attributes(new, size=200)
+    assert len((await configured.chain.mutate(made, new))["spec"]["color"]) == (100_000 if large else 4)
+    assert (made.size >= limits.OFF_LOOP) is large
+    assert made.size >= 200
+
+
 @pytest.mark.parametrize(("operations", "apart"), [(10, False), (1000, True)])
 async def test_patches_of_many_operations_are_made_in_a_thread(
     configured: Configured, operations: int, apart: bool, monkeypatch: pytest.MonkeyPatch

@@ -38,7 +38,7 @@ def gather(process: Path = _PROCESS, system: Path = _SYSTEM, collapse: Collapse 
             for address in _stretches(maps, size):
                 if _is_dense(pages.fileno(), address, size):
                     made += collapse(address, size)
-    except OSError:
+    except (OSError, ValueError):  # it may look otherwise one day
         pass
     return made
 

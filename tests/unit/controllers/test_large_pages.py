@@ -101,6 +101,13 @@ def test_without_what_it_takes_nothing_is_done(machine: Machine, missing: str) -
     assert len(machine.asked) == 2
 
 
+@pytest.mark.parametrize("line", ["", "nothing", "1-2 rw-p 0 0:0", "x-y rw-p 0 0:0 0", f"{SIZE:x} rw-p 0 0:0 0"])
+def test_what_cannot_be_read_ends_it(machine: Machine, line: str) -> None:
+    machine.mapping(1, 2, PART)
+    machine.lines.append(line)
+    assert machine.gather() == 2
+
+
 def test_never_is_never(machine: Machine) -> None:
     machine.mapping(1, 2, PART)
     machine.enabled("always madvise [never]")

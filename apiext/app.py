@@ -149,7 +149,8 @@ class Application:
         # few threads: more would only share the interpreter, and keep a heap each
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(limits.THREADS, "work"))
         async with contextlib.AsyncExitStack() as stack:
-            endpoints = await self._etcd_endpoints(stack)
+            # while etcd starts there is nothing else to do; later it would hold up the loop
+            endpoints, _ = await asyncio.gather(self._etcd_endpoints(stack), asyncio.to_thread(large_pages.gather))
             launch.forget_earlier(self._config)  # the directory is ours now
             etcd = await self._connect(endpoints)
             stack.push_async_callback(etcd.close)
@@ -283,7 +284,6 @@ class Application:
             self._starting = None  # from here on a signal ends everything in order
             ready = launch.Ready(server.url, str(kubeconfig), endpoints, pid, took)
             self._tell(config, ready)
-            group.create_task(asyncio.to_thread(large_pages.gather))  # not before: nobody waits for it
             launch.keep_true(config, ready, self._child)
             await self._stop.wait()
             launch.retract(config)

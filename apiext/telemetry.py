@@ -169,6 +169,7 @@ class HistogramFamily(_Forgetful):
     def observe(self, value: float, *labels: str) -> None:
         """Count one value under these label values."""
         found = self._slots.get(labels) or self.slot(*labels)
+        # as Distribution.observe, without one more call for each request
         found.buckets[bisect_left(found.bounds, value)] += 1
         found.sum += value
 

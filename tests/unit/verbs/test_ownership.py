@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import orjson
@@ -14,6 +15,7 @@ from apiext.catalog.builtin.definitions import definitions_resource
 from apiext.documents.document import Document, clone
 from apiext.managedfields import manager
 from apiext.managedfields.entries import Manager
+from apiext.managedfields.fieldset import FieldSet
 from apiext.managedfields.updater import Conflicts
 from apiext.meta.options import WriteOptions
 from apiext.meta.status import StatusError
@@ -277,32 +279,32 @@ async def test_a_user_agent_is_cut_to_a_name(agent: str, name: str) -> None:
 
 @pytest.mark.rows("SSA-006")
 @pytest.mark.parametrize(
-    ("endpoint", "fields"),
+    "fields",
     [
-        ("", {}),
-        ("", {"spec": {"a": 1, "l": [1, {"b": None}]}}),
-        ("", {"status": {"a": 1}}),
-        ("status", {"status": {"a": 1}, "spec": {"b": 1}}),
-        ("", {"metadata": {"name": "x", "labels": {"a": "b"}, "managedFields": []}}),
-        ("", {"metadata": {"name": "x", "managedFields": None}}),
-        ("", {"metadata": {"name": "x", "managedFields": [{}]}}),
-        ("", {"metadata": {"name": "x", "managedFields": [{"manager": "other", "operation": "Update"}]}}),
-        ("", {"metadata": {}}),
+        {},
+        {"spec": {"a": 1, "l": [1, {"b": None}]}},
+        {"status": {"a": 1}},
+        {"status": {"a": 1}, "spec": {"b": 1}},
+        {"metadata": {"name": "x", "labels": {"a": "b"}, "managedFields": []}},
+        {"metadata": {"name": "x", "managedFields": None}},
+        {"metadata": {"name": "x", "managedFields": [{}]}},
+        {"metadata": {"name": "x", "managedFields": [{"manager": "other", "operation": "Update"}]}},
+        {"metadata": {}},
     ],
     ids=repr,
 )
-async def test_new_objects_are_owned_as_any_write_is(endpoint: str, fields: Document) -> None:
+async def test_new_objects_are_owned_as_any_write_is(fields: Document) -> None:
     async with served(FakeEtcd()) as client:
-        made = client.call("create")
-        known = {**made.served.endpoints, "status": endpoint_of("status")}
-        made = replace(made, served=replace(made.served, endpoints=known), endpoint=known[endpoint])
-        for manager_name in ("", "m"):
+        call = client.call("create")
+        reset: FieldSet = {"f:status": {}}
+        own, of_status = replace(call.endpoint, reset=reset), replace(endpoint_of("status"), reset=reset)
+        version = replace(call.served, endpoints={"": own, "status": of_status})
+        calls = [replace(call, served=version, endpoint=endpoint) for endpoint in (own, of_status)]
+        for made, manager_name in product((*calls, *calls), ("", "m")):
             options = WriteOptions("CreateOptions", field_manager=manager_name)
             document: Document = {**widget("a"), **clone(fields)}
             expected = clone(document)
             who = ownership._writer(made, options, NOW)
             ownership._set(expected, manager.track(who, made.served.empty or {}, clone(document), creating=True))
-            for _ in range(2):
-                found = clone(document)
-                ownership.claim(made, found, options, NOW)
-                assert found == expected
+            ownership.claim(made, document, options, NOW)
+            assert document == expected

@@ -11,7 +11,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from urllib.parse import urlsplit
@@ -20,28 +20,27 @@ import pytest
 
 from tests.support.definitions import Resource, serve
 from tests.support.http_client import MERGE, Client
+from tests.support.memory_group import MIB, MemoryGroup, memory_group
 from tests.support.processes import SERVE, Etcd, Server, running_etcd, running_server
 from tests.support.strain import forget_peak, memory, spent
 from tests.support.waiting import pause, prompt, until
 
 SCHEMA = {"type": "object", "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}}
-MIB = 1 << 20
 NONE: Mapping[str, str] = {}
-GROUPS = (Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup"))  # the first is of version 1
 
 
 @contextlib.contextmanager
-def limited(directory: Path, *shell: str) -> Iterator[tuple[Server, Client, Resource]]:
-    """Run a server after some words of a shell that take away from it."""
-    with running_etcd(directory / "etcd") as etcd, squeezed(etcd, directory, *shell) as server:
+def limited(directory: Path, prefix: Sequence[str]) -> Iterator[tuple[Server, Client, Resource]]:
+    """Run a server whose command follows words that take away from it."""
+    with running_etcd(directory / "etcd") as etcd, squeezed(etcd, directory, prefix) as server:
         api = Client(server.url)
         yield server, api, serve(api, schema={"openAPIV3Schema": SCHEMA})
 
 
 @contextlib.contextmanager
-def squeezed(etcd: Etcd, directory: Path, *shell: str) -> Iterator[Server]:
+def squeezed(etcd: Etcd, directory: Path, prefix: Sequence[str] = ()) -> Iterator[Server]:
     """Run such a server over an etcd that is there."""
-    command = ["sh", "-c", "; ".join((*shell, 'exec "$@"')), "limited", *SERVE]
+    command = [*prefix, *SERVE]
     flags = ["--insecure", "--port=0", f"--etcd-servers={etcd.url}"]
     with running_server(flags, directory / "server", command=command) as server:
         yield server
@@ -75,7 +74,7 @@ def test_many_connections_and_few_descriptors(tmp_path: Path, files: int, count:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < max(files, count + 200):
         pytest.skip(f"this system gives {hard} descriptors to a process")
-    with limited(tmp_path, f"ulimit -n {files}") as (server, api, widgets):
+    with limited(tmp_path, ("sh", "-c", f'ulimit -n {files} && exec "$@"', "limited")) as (server, api, widgets):
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, count + 200), hard))
         try:
             widgets.create("a")
@@ -106,34 +105,13 @@ def test_many_connections_and_few_descriptors(tmp_path: Path, files: int, count:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def _made(mib: int) -> Path:
-    """Make a control group that may use so much memory; skips where that is not possible."""
-    last: OSError | None = None
-    for parent, name in zip(GROUPS, ("memory.limit_in_bytes", "memory.max"), strict=True):
-        group = parent / f"apiext-{os.getpid()}"
-        try:
-            group.mkdir()
-            try:
-                (group / name).write_text(f"{mib * MIB}")
-                return group
-            except OSError:
-                group.rmdir()
-                raise
-        except OSError as error:
-            last = error
-    print(f"no control group for memory: {last}")
-    pytest.skip(f"no control group for memory, which root makes: {last}")
-
-
 @contextlib.contextmanager
-def memory_group(mib: int) -> Iterator[Path]:
-    """Have a control group for as long as something runs in it."""
-    group = _made(mib)
-    try:
+def little_memory(mib: int) -> Iterator[MemoryGroup]:
+    """Have a bound of memory for a server; skip where this machine allows none."""
+    with memory_group(mib) as group:
+        if group is None:
+            pytest.skip("this machine allows no control group for memory (the reason is printed above)")
         yield group
-    finally:
-        until(lambda: not (group / "cgroup.procs").read_text(), "the group is empty", 10)
-        group.rmdir()
 
 
 def _read_all(url: str, path: str, pace: float, sizes: list[int], headers: Mapping[str, str] = NONE) -> None:
@@ -180,7 +158,7 @@ def _check_some_get_it(
 
 def test_large_lists_in_little_memory(tmp_path: Path) -> None:
     count, size, readers = 40, MIB, 10
-    with memory_group(256) as group, limited(tmp_path, f"echo $$ > {group}/cgroup.procs") as (server, _, widgets):
+    with little_memory(256) as group, limited(tmp_path, group.prefix) as (server, _, widgets):
         for number in range(count):
             widgets.create(f"o{number}", text=f"{number:07}" * (size // 7))
         for pace in (0.0, 0.002):
@@ -194,7 +172,7 @@ def test_large_lists_in_little_memory(tmp_path: Path) -> None:
 
 
 def test_objects_that_do_not_fit_into_memory_are_refused(tmp_path: Path) -> None:
-    with memory_group(256) as group, limited(tmp_path, f"echo $$ > {group}/cgroup.procs") as (server, api, widgets):
+    with little_memory(256) as group, limited(tmp_path, group.prefix) as (server, api, widgets):
         widgets.create("small", a=1)
         answers = [
             api.post(widgets.path(), widgets.make(f"o{number}", text=f"{number:07}" * (MIB // 7)))
@@ -225,7 +203,7 @@ def test_objects_that_do_not_fit_into_memory_are_refused(tmp_path: Path) -> None
 )
 def test_lists_in_other_forms_in_little_memory(tmp_path: Path, headers: dict[str, str]) -> None:
     few, many, size, readers = 100, 240, 250_000, 10
-    with memory_group(256) as group, limited(tmp_path, f"echo $$ > {group}/cgroup.procs") as (server, _, widgets):
+    with little_memory(256) as group, limited(tmp_path, group.prefix) as (server, _, widgets):
         random = Random(1)
         path = f"{widgets.path()}?includeObject=Object"
         for first, count in ((0, few), (few, many)):  # a list that is held while it is made fits into memory, or not
@@ -253,7 +231,7 @@ def test_a_store_larger_than_memory(tmp_path: Path) -> None:
         for number in range(230):
             copy = base64.b64encode(key.replace(b"/model", b"/o%d" % number)).decode()
             etcd.call("kv/put", {"key": copy, "value": found["kvs"][0]["value"]})
-        with memory_group(256) as group, squeezed(etcd, tmp_path, f"echo $$ > {group}/cgroup.procs") as server:
+        with little_memory(256) as group, squeezed(etcd, tmp_path, group.prefix) as server:
             api = Client(server.url)
             for _ in range(2):
                 sizes, _ = _read_at_once(server, widgets.path(), 10, 0.0)

@@ -1,0 +1,16 @@
+"""The server that is attacked: one for each module, since no attack ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.hostile.harness import Victim, running_victim
+
+
+@pytest.fixture(scope="module")
+def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
+    """A server with plain HTTP below the bound of memory."""
+    with running_victim(tmp_path_factory.mktemp("victim")) as running:
+        yield running

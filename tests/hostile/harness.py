@@ -1,0 +1,198 @@
+"""Runs a server in little memory, attacks it, and measures what another client notices.
+
+An attack looks like this; README.md says how to choose one:
+
+    def test_a_large_body(victim: Victim) -> None:
+        with victim.attacked():
+            answers = at_once(30, lambda number: victim.api.post(PATH, BODY))
+        assert {refusal(answer) for answer in answers} == {429}
+        victim.restart()
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from tests.support.http_client import Answer, Client
+from tests.support.memory_group import MemoryGroup, memory_group
+from tests.support.processes import SERVE, Etcd, Server, running_etcd, start_server, stop
+from tests.support.strain import memory, spent
+from tests.support.waiting import pause, prompt, until
+
+MEMORY = 512  # MiB of the server
+STALL = 0.5  # seconds of the server's CPU that a GET of another client may wait
+PLAIN = ("--insecure", "--port=0")
+BYSTANDER = "/api/v1/namespaces/default"
+Found = TypeVar("Found")
+
+
+@dataclass
+class Victim:
+    """A server below a bound of memory, over an etcd outside of it.
+
+    ``group`` is None on a machine without control groups: the server is then not bounded, and its peak is compared
+    instead. ``headers`` are those of the bystander.
+    """
+
+    etcd: Etcd
+    directory: Path
+    flags: Sequence[str]
+    group: MemoryGroup | None
+    command: Sequence[str] = SERVE
+    headers: dict[str, str] = field(default_factory=dict)
+    server: Server = field(default_factory=lambda: Server(""))
+
+    @property
+    def api(self) -> Client:
+        """A client of the server that is the bystander, too."""
+        return self.client(self.headers)
+
+    def client(self, headers: dict[str, str]) -> Client:
+        """Return a client that sends these headers; it believes any certificate."""
+        tls = None
+        if self.server.url.startswith("https"):
+            tls = ssl.create_default_context()
+            tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+        return Client(self.server.url, headers, tls)
+
+    def start(self) -> None:
+        """Start the server below the bound."""
+        prefix = self.group.prefix if self.group is not None else ()
+        flags = [*self.flags, f"--etcd-servers={self.etcd.url}"]
+        self.server = start_server(self.directory, flags, command=[*prefix, *self.command])
+
+    def stop(self) -> None:
+        """Stop the server in order."""
+        if self.server.process is not None:
+            stop(self.server.process)
+
+    def restart(self) -> None:
+        """Stop the server and start it again over what it stored; it answers, and was not killed."""
+        self.check()
+        self.stop()
+        self.start()
+        self.api.get(BYSTANDER).expect(200)
+        self.check()
+
+    def needs_bound(self) -> None:
+        """Skip a test that means nothing without a bound of memory, such as one of many bodies at once."""
+        if self.group is None:
+            pytest.skip("this machine allows no control group for memory (the reason is printed above)")
+
+    def check(self) -> None:
+        """Check that the server lives and stayed below its memory."""
+        process = self.server.process
+        assert process is not None
+        if (code := process.poll()) is not None:
+            pytest.fail(f"the server was killed (exit code {code}); its log ends:\n{self.server.log_tail()}")
+        peak = memory(self.server, "VmHWM")
+        assert peak < MEMORY, f"{peak:.0f} MiB would be a kill"
+
+    @contextlib.contextmanager
+    def attacked(self, stall: float = STALL) -> Iterator[Bystander]:
+        """Have a bystander send GETs during an attack; then check that it was answered and the server lives.
+
+        No GET may wait for more than ``stall`` seconds of CPU that the server spends meanwhile.
+        """
+        bystander = Bystander(self)
+        bystander.start()
+        try:
+            yield bystander
+        finally:
+            bystander.stop()
+            print(bystander)
+        self.check()
+        assert bystander.fault is None, f"a bystander's GET failed: {bystander.fault!r}"
+        prompt(bystander.cpu, stall, "a bystander's GET waited for seconds of CPU")
+
+
+class Bystander:
+    """Another client, which sends one GET after the other on connections of their own.
+
+    ``cpu`` and ``clock`` are the seconds that one of them took at most; CPU is the server's in all its threads, and
+    does not depend on how busy the machine is.
+    """
+
+    def __init__(self, victim: Victim) -> None:
+        self.cpu = self.clock = 0.0
+        self.count = 0
+        self.fault: Exception | None = None
+        self._victim, self._api = victim, victim.api
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def start(self) -> None:
+        """Begin, and wait for the first answer."""
+        self._had = spent(self._victim.server)
+        self._thread.start()
+        until(lambda: self.count or self.fault, "the bystander's first answer")
+
+    def stop(self) -> None:
+        """End with the GET under way."""
+        self._over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        server = self._victim.server
+        while not self._over.is_set() and self.fault is None:
+            began, had = time.monotonic(), spent(server)
+            try:
+                self._api.get(BYSTANDER).expect(200)
+                self.cpu = max(self.cpu, spent(server) - had)
+            except Exception as error:
+                self.fault = error
+            self.clock = max(self.clock, time.monotonic() - began)
+            self.count += 1
+            pause(0.02)
+
+    def __str__(self) -> str:
+        with contextlib.suppress(OSError, StopIteration):  # the server is gone
+            took, peak = spent(self._victim.server) - self._had, memory(self._victim.server, "VmHWM")
+            return (
+                f"{took:.2f} s of CPU, {peak:.0f} MiB at most; "
+                f"{self.count} GETs, the longest of {self.cpu:.2f} s of CPU, {self.clock:.2f} s by the clock"
+            )
+        return "the server is gone"
+
+
+@contextlib.contextmanager
+def running_victim(
+    directory: Path, flags: Sequence[str] = PLAIN, *, command: Sequence[str] = SERVE, token: str = ""
+) -> Iterator[Victim]:
+    """Run a server in MEMORY MiB over an etcd of its own; ``token`` is the bystander's, if the flags ask for one."""
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    with memory_group(MEMORY) as group, running_etcd(directory / "etcd") as etcd:
+        victim = Victim(etcd, directory / "server", flags, group, command, headers)
+        victim.start()
+        try:
+            yield victim
+        finally:
+            victim.stop()
+
+
+def at_once(count: int, send: Callable[[int], Found]) -> list[Found]:
+    """Return what so many threads return that call ``send`` at a time, each with its number."""
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(send, range(count)))
+
+
+def refusal(answer: Answer) -> int:
+    """Return the code of a precise refusal: a Status of 4xx that says why."""
+    assert 400 <= answer.status < 500, f"{answer.status}: {answer.raw[:500]!r}"
+    told = answer.json
+    assert (told["kind"], told["status"], told["code"]) == ("Status", "Failure", answer.status)
+    assert told["reason"], told
+    assert told["message"], told
+    if answer.status == 429:
+        assert int(answer.headers["retry-after"]) > 0
+    return answer.status

@@ -1,0 +1,51 @@
+"""The harness notices a kill, a stall, and a refusal that says nothing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.hostile.harness import Victim, refusal, running_victim
+from tests.support.waiting import TooLate, pause
+
+POOR = (sys.executable, "-m", "tests.hostile.poor_server")
+
+
+@pytest.fixture
+def poor(tmp_path: Path) -> Iterator[Victim]:
+    with running_victim(tmp_path, (), command=POOR) as running:
+        yield running
+
+
+def grow(poor: Victim) -> None:
+    """Have the server killed."""
+    with pytest.raises(OSError, match=r"closed|reset"):
+        poor.api.get("/grow")
+    assert poor.server.process is not None
+    poor.server.process.wait(10)
+
+
+def test_a_kill_is_noticed(poor: Victim) -> None:
+    poor.needs_bound()
+    with pytest.raises(pytest.fail.Exception, match="killed"), poor.attacked():
+        grow(poor)
+
+
+def test_a_stall_is_noticed(poor: Victim) -> None:
+    with pytest.raises(TooLate, match="seconds of CPU"), poor.attacked():
+        poor.api.get("/spin").expect(200)
+
+
+def test_a_refusal_without_a_reason_is_noticed(poor: Victim) -> None:
+    with pytest.raises(KeyError):
+        refusal(poor.api.get("/refuse"))
+
+
+def test_the_server_starts_again(victim: Victim) -> None:
+    with victim.attacked() as bystander:
+        while bystander.count < 5:
+            pause(0.01)
+    victim.restart()

@@ -1,0 +1,81 @@
+"""Knows how a program is run in a control group that bounds its memory, where this machine allows one."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.waiting import until
+
+MIB = 1 << 20
+_GROUPS = (  # the first is of version 1
+    (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"),
+    (Path("/sys/fs/cgroup"), "memory.max"),
+)
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True)
+class MemoryGroup:
+    """A bound of memory; ``prefix`` are the words before a command that make it run below the bound."""
+
+    mib: int
+    prefix: Sequence[str]
+
+
+@contextlib.contextmanager
+def memory_group(mib: int) -> Iterator[MemoryGroup | None]:
+    """Have a control group that may use ``mib`` MiB; None, and a printed reason, where this machine allows none.
+
+    Root makes one of version 1 or 2; another user asks systemd for a scope.
+    """
+    reasons: list[str] = []
+    for parent, limit in _GROUPS:
+        try:
+            group = _made(parent, limit, mib)
+        except OSError as error:
+            reasons.append(str(error))
+            continue
+        try:
+            yield MemoryGroup(mib, ("sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "bounded"))
+        finally:
+            _remove(group)
+        return
+    scope = ("systemd-run", "--user", "--scope", "--quiet", f"-pMemoryMax={mib}M", "-pMemorySwapMax=0")
+    if reason := _fault([*scope, "true"]):
+        print("no control group for memory:", *reasons, reason, sep="\n  ")
+        yield None
+    else:
+        yield MemoryGroup(mib, scope)
+
+
+def _made(parent: Path, limit: str, mib: int) -> Path:
+    """Return a new control group with this bound; raises OSError."""
+    group = parent / f"apiext-{os.getpid()}-{next(_numbers)}"
+    group.mkdir()
+    try:
+        (group / limit).write_text(f"{mib * MIB}")
+    except OSError:
+        group.rmdir()
+        raise
+    return group
+
+
+def _remove(group: Path) -> None:
+    """Remove a control group as soon as its programs have ended."""
+    until(lambda: not (group / "cgroup.procs").read_text(), "the group is empty", 10)
+    group.rmdir()
+
+
+def _fault(command: Sequence[str]) -> str:
+    """Return why a command fails, empty if it does not."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return done.stderr.strip() or f"exit code {done.returncode}" if done.returncode else ""

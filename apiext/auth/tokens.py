@@ -23,7 +23,8 @@ from apiext.meta.time import parse
 
 _CLAIM = "kubernetes.io"
 _PARTS = 3
-_DYING = 60  # seconds that tokens of what is being deleted still count (upstream: jwt.DefaultLeeway)
+_LEEWAY = 60  # seconds by which clocks may differ, and that tokens outlast a deletion (upstream: jwt.DefaultLeeway)
+_DAY = 86400
 _INVALIDATED = "service account token has been invalidated"
 
 
@@ -126,17 +127,23 @@ class Tokens:
 
     def _user_by_secret(self, claims: Mapping[str, Any], token: str) -> User:
         account, secret, record = secret_tokens.account_of(claims, token, self._find)
-        if record.used != time.strftime("%Y-%m-%d", time.gmtime(self._clock())):
+        now = self._clock()
+        # tomorrow counts as today, as in legacy.go: else two servers on both sides of midnight write it by turns
+        if record.used not in (_date(now), _date(now + _DAY)):
             self.used(account.namespace, secret, record.uid)
         secret_tokens.check_mark(account, secret, record)
         return service_account(account.namespace, account.name, account.uid)
 
     def _check_times(self, claims: Mapping[str, Any]) -> None:
+        """Compare with the clock as go-jose's Claims.Validate does: claims that are absent do not count."""
         now = self._clock()
-        if now < claims["nbf"]:
+        begin, end, issued = (_seconds(claims.get(name)) for name in ("nbf", "exp", "iat"))
+        if begin is not None and now + _LEEWAY < begin:
             raise BadToken("service account token is not valid yet")
-        if now >= claims["exp"]:
+        if end is not None and now - _LEEWAY > end:
             raise BadToken("service account token has expired")
+        if issued is not None and now + _LEEWAY < issued:
+            raise BadToken("service account token is issued in the future")
 
     def _check_account(self, account: Account) -> None:
         found = self._find("serviceaccounts", account.namespace, account.name)
@@ -161,7 +168,7 @@ class Tokens:
             raise BadToken(_INVALIDATED)
 
     def _is_dead(self, found: Record) -> bool:
-        return bool(found.deleted) and parse(found.deleted).timestamp() < self._clock() - _DYING
+        return bool(found.deleted) and parse(found.deleted).timestamp() < self._clock() - _LEEWAY
 
     def check(self) -> None:
         """Read the key, which must be there; raises OSError and ValueError."""
@@ -212,6 +219,17 @@ class Tokens:
 
 def _credential_of(claims: Mapping[str, Any]) -> str:
     return f"JTI={claims['jti']}"
+
+
+def _date(at: float) -> str:
+    return time.strftime("%Y-%m-%d", time.gmtime(at))
+
+
+def _seconds(claim: Any) -> int | None:
+    """Return the Unix time of a claim in whole seconds, None for an absent one. Raises TypeError for no number."""
+    if claim is not None and (not isinstance(claim, int | float) or isinstance(claim, bool)):
+        raise TypeError("NumericDate")
+    return None if claim is None else int(claim)
 
 
 def _audiences(claim: Any) -> list[str]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from email.utils import format_datetime
 from typing import Any
 
@@ -20,7 +20,6 @@ from apiext.http.negotiation import ENCODINGS, JSON, PROTOBUF, YAML, Wanted
 from apiext.http.regenerations import Regenerations
 from apiext.telemetry import Gone, Telemetry
 
-_FOR_EVER = timedelta(days=365)
 _AGGREGATED = ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2")
 _FORMS: Mapping[str, Sequence[tuple[str, str]]] = {  # as asked for → Content-Type, the first one for wildcards
     version: (
@@ -150,7 +149,7 @@ class Publisher:
             reply = await self._whole(exchange, f"openapi/v3/{path}", catalog, document, form)
         reply.headers.append(("Vary", "Accept"))
         if given:
-            until = format_datetime(datetime.now(UTC) + _FOR_EVER, usegmt=True)
+            until = format_datetime(in_a_year(datetime.now(UTC)), usegmt=True)
             reply.headers += [("Cache-Control", "public, immutable"), ("Expires", until)]
         return reply
 
@@ -168,6 +167,14 @@ class Publisher:
                 )
                 reply.headers.append(("Content-Encoding", "gzip"))
         return reply
+
+
+def in_a_year(moment: datetime) -> datetime:
+    """Return the same date of the next year; the first of March for a leap day, as Go's AddDate does."""
+    try:
+        return moment.replace(year=moment.year + 1)
+    except ValueError:
+        return moment.replace(year=moment.year + 1, month=3, day=1)
 
 
 def _group_of(name: str) -> str:

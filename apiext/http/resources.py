@@ -210,12 +210,12 @@ def _way(exchange: Exchange) -> Way:
 def _seconds(exchange: Exchange) -> float:
     """Return timeoutSeconds, 0 when there is none; what is no number is refused when the watch opens.
 
-    upstream: a time before now is over as soon as what there is was sent.
+    A time before now is over as soon as the first events were sent (as upstream). Never more than MAX_WATCH_TIMEOUT.
     """
     text = exchange.value("timeoutSeconds")
     if text[:1] == "-" and text[1:].isdecimal() and int(text[1:20]):
         return _SOON
-    return float(text) if text.isdecimal() and len(text) < 10 else 0.0
+    return min(float(text), limits.MAX_WATCH_TIMEOUT) if text.isdecimal() else 0.0
 
 
 async def _create(resources: Resources, exchange: Exchange, target: Target) -> Answer:

@@ -187,9 +187,7 @@ async def _mark(verbs: Verbs, call: Call, document: Document, options: DeleteOpt
         return None, None
     if list(metadata.finalizers(document)) != wanted:
         metadata.set_finalizers(document, wanted)
-    if not document["metadata"].get("deletionTimestamp"):
-        metadata.mark_as_deleting(document, verbs.clock())
-    document["metadata"].setdefault("deletionGracePeriodSeconds", 0)  # upstream: the first delete of a CRD sets none
+    metadata.mark_as_deleting(document, verbs.clock())
     document["metadata"].pop("resourceVersion", None)
     return document, None
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import orjson
 
 from apiext.documents.document import Document, View
+from apiext.meta.time import parse
 from apiext.meta.uids import Uids
 
 ORPHAN = "orphan"
@@ -57,12 +58,24 @@ def fill_on_update(document: Document, old: View) -> None:
 
 
 def mark_as_deleting(document: Document, now: str) -> None:
-    """Set what a deletion that waits for finalizers shows (WRI-017)."""
+    """Set the metadata of a deletion that waits for finalizers (WRI-017).
+
+    A deletionTimestamp that lies after ``now`` becomes ``now`` (upstream: markAsDeleting): the clock went back since.
+    """
     metadata = document["metadata"]
-    if "deletionGracePeriodSeconds" not in metadata and metadata.get("generation", 0) > 0:
+    since = metadata.get("deletionTimestamp")
+    if not since and metadata.get("generation", 0) > 0:
         metadata["generation"] += 1
-    metadata.setdefault("deletionTimestamp", now)
+    if not since or _is_after(since, now):
+        metadata["deletionTimestamp"] = now
     metadata["deletionGracePeriodSeconds"] = 0
+
+
+def _is_after(moment: str, now: str) -> bool:
+    try:
+        return parse(moment) > parse(now)
+    except ValueError:  # stored by another program
+        return False
 
 
 def finalizers(document: View) -> Sequence[str]:

@@ -86,8 +86,50 @@ def test_a_token_is_its_accounts_until_it_ends(tokens: Tokens, clock: Clock) -> 
     user, audiences = found
     assert (user.name, user.uid, audiences) == ("system:serviceaccount:default:sa", "u1", [ISSUER])
     assert user.groups == ("system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated")
-    clock.now += 600
+    clock.now += 661
     assert user_of(tokens, token) is None
+
+
+EARLY, LATE, AHEAD = (
+    f"service account token {text}" for text in ("is not valid yet", "has expired", "is issued in the future")
+)
+
+
+@pytest.mark.parametrize(
+    ("later", "changed", "fault"),
+    [
+        (-2, {}, ""),  # a server whose clock is behind
+        (-60, {}, ""),
+        (-61, {}, EARLY),
+        (600, {}, ""),
+        (601, {}, ""),
+        (660, {}, ""),
+        (660.5, {}, LATE),
+        (-60, {"nbf": None}, ""),
+        (-61, {"nbf": None}, AHEAD),
+        (-61, {"nbf": 5}, AHEAD),
+        (-3600, {"nbf": None, "iat": None}, ""),
+        (10**9, {"exp": None}, ""),
+        (0, {"nbf": 1_000_061, "exp": 5}, EARLY),
+        (0, {"iat": 1_000_061, "exp": 5}, LATE),
+        (0, {"iat": 1_000_060.9}, ""),
+    ],
+)
+def test_clocks_may_differ_by_a_minute(
+    kept_token: Kept, clock: Clock, later: float, changed: dict[str, Any], fault: str
+) -> None:
+    """go-jose's jwt.Claims.Validate, in its order; a claim that is absent does not count."""
+    claims = part(kept_token.tokens.issue(ACCOUNT, 600)[0], 1) | changed
+    token = kept_token.sign({name: value for name, value in claims.items() if value is not None})
+    clock.now += later
+    assert told(kept_token.tokens, token) == fault
+
+
+@pytest.mark.parametrize("claim", ["exp", "nbf", "iat"])
+@pytest.mark.parametrize("value", ["5", True, [], {}])
+def test_a_time_that_is_no_number(kept_token: Kept, claim: str, value: Any) -> None:
+    token = kept_token.sign(part(kept_token.tokens.issue(ACCOUNT, 600)[0], 1) | {claim: value})
+    assert user_of(kept_token.tokens, token) is None
 
 
 def test_a_token_is_for_its_audience(tokens: Tokens) -> None:
@@ -155,11 +197,11 @@ def test_why_a_token_does_not_count(tokens: Tokens, clock: Clock) -> None:
     token, *_ = tokens.issue(ACCOUNT, 600, ["a", 'b"'])
     text = 'token audiences ["a" "b\\""] is invalid for the target audiences ["https://kubernetes.default.svc"]'
     assert told(tokens, token) == text
-    clock.now -= 1
-    assert told(tokens, token, ["a"]) == "service account token is not valid yet"
-    clock.now += 601
-    assert told(tokens, token, ["a"]) == "service account token has expired"
-    clock.now -= 600
+    clock.now -= 61
+    assert told(tokens, token, ["a"]) == EARLY
+    clock.now += 61 + 661
+    assert told(tokens, token, ["a"]) == LATE
+    clock.now -= 661
     head, claims, signature = token.split(".")
     other = encoded(json.dumps({"alg": "ES256", "kid": "x"}).encode()).decode()
     assert told(tokens, f"{other}.{claims}.{signature}") == "invalid signature, no keys found"
@@ -361,6 +403,12 @@ def test_a_token_that_a_secret_keeps(kept_token: Kept, clock: Clock) -> None:
     clock.now += 86400
     assert told(tokens, token) == ""
     assert len(kept_token.used) == 2
+    kept_token.put(Record("u1"), Record("u2", used="1970-01-14"))
+    assert told(tokens, token) == ""
+    assert len(kept_token.used) == 2, "a server on the other side of midnight has written it"
+    kept_token.put(Record("u1"), Record("u2", used="1970-01-15"))
+    assert told(tokens, token) == ""
+    assert len(kept_token.used) == 3
     text = 'token audiences ["https://kubernetes.default.svc"] is invalid for the target audiences ["x"]'
     assert told(tokens, token, ["x"]) == text
 

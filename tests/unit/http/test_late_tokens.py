@@ -47,7 +47,7 @@ class Late:
             head, claims, signature = tokens.issue(ACCOUNT, 600).token.split(".")
             return f"{head}.{claims}.{signature[::-1]}"
         given = Account("default", "other", "u1") if kind == "known" else ACCOUNT
-        seconds = -1 if kind == "over" else 600
+        seconds = -61 if kind == "over" else 600
         audiences = ["elsewhere"] if kind == "elsewhere" else []
         return tokens.issue(given, seconds, audiences, Bound("s", "u2") if kind == "bound" else None).token
 

@@ -1,5 +1,6 @@
 """Which path is answered by what, over a server."""
 
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +171,15 @@ async def test_aggregated_discovery() -> None:
 )
 def test_who_wants_aggregated(accept: str, wanted: bool) -> None:
     assert bool(published.wants_aggregated(accept)) is wanted
+
+
+@pytest.mark.parametrize(
+    ("at", "until"),
+    [("2026-11-28", "2027-11-28"), ("2027-03-01", "2028-03-01"), ("2028-02-28", "2029-02-28"),
+     ("2028-02-29", "2029-03-01")],
+)  # fmt: skip
+def test_a_year_is_one_of_the_calendar(at: str, until: str) -> None:
+    assert published.in_a_year(datetime.fromisoformat(at)) == datetime.fromisoformat(until)
 
 
 @pytest.mark.rows("OAS-001", "OAS-002")

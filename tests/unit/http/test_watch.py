@@ -83,6 +83,39 @@ async def test_who_tells_no_timeout_gets_one_to_two_times_the_least(monkeypatch:
     assert len(set(ends[:-2])) > 1, "not all at once"
 
 
+@pytest.mark.rows("RV-014")
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("999999999", 999_999_999.0),
+        ("1000000000", 1e9),
+        ("1000000001", 1e9),
+        ("9999999999", 1e9),
+        (str(2**63 - 1), 1e9),
+        ("0000000000007", 7.0),
+        ("000000000000", None),
+    ],
+)
+@on_uvloop
+async def test_a_long_timeout_counts(monkeypatch: pytest.MonkeyPatch, given: str, meant: float | None) -> None:
+    """The loop's timer takes it, and the watch is open after the least time of a client that names none."""
+    ends: list[float] = []
+    end_after = WatchSink.end_after
+
+    def noted(sink: WatchSink, seconds: float, bookmark: bool, loop: asyncio.AbstractEventLoop) -> None:
+        ends.append(seconds)
+        end_after(sink, seconds, bookmark, loop)
+
+    monkeypatch.setattr(WatchSink, "end_after", noted)
+    shelf = Shelf()
+    async with serving(shelf, min_watch_timeout=0.05) as server, connected(server) as client:
+        client.send("GET", f"{WATCH}&timeoutSeconds={given}")
+        await client.head()
+        await asyncio.sleep(0.2)
+        assert bool(shelf.watches) == (meant is not None)
+    assert ends == [meant] if meant is not None else 0.05 <= ends[0] <= 0.1
+
+
 @on_uvloop
 async def test_a_client_that_goes_before_its_watch_is_open_leaves_nothing() -> None:
     shelf = Shelf(gate=asyncio.Event())

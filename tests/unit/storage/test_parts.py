@@ -238,14 +238,31 @@ async def test_a_lease_serves_so_many_objects_of_one_time_to_live(monkeypatch: p
     etcd = Granter()
     leases = Leases(etcd)
     assert [await leases.lease(60) for _ in range(7)] == [0, 0, 0, 1, 1, 1, 2]
-    assert [await leases.lease(ttl) for ttl in (30, 60)] == [3, 2]
-    await asyncio.sleep(limits.LEASE_SHARED - 1)
+    assert [await leases.lease(ttl) for ttl in (40, 60)] == [3, 2]
+    await asyncio.sleep(2)
     assert await leases.lease(60) == 2
     await asyncio.sleep(2)
-    assert await leases.lease(30) == 4
+    assert await leases.lease(40) == 4
     leases.forget(4)
-    assert await leases.lease(30) == 5
-    assert etcd.granted == [ttl + limits.LEASE_SHARED for ttl in (60, 60, 60, 30, 30, 30)]
+    assert await leases.lease(40) == 5
+    assert etcd.granted == [63, 63, 63, 42, 42, 42]
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(
+    ("ttl", "longer"),
+    [(1, 0), (10, 0), (19, 0), (20, 1), (39, 1), (60, 3), (1199, 59), (1200, 60), (3600, 60), (86400, 60)],
+)
+async def test_an_object_lives_a_twentieth_longer_at_most_and_never_shorter(ttl: int, longer: int) -> None:
+    etcd, loop = Granter(), asyncio.get_running_loop()
+    leases, granted = Leases(etcd), dict[int, float]()
+    for _ in range(10):
+        lease = await leases.lease(ttl)
+        left = granted.setdefault(lease, loop.time()) + etcd.granted[lease] - loop.time()
+        assert ttl - 0.001 <= left <= ttl + longer + 0.001
+        await asyncio.sleep(max(0.4, longer / 4))
+    assert set(etcd.granted) == {ttl + longer}
+    assert len(granted) == 10 if not longer else 1 < len(granted) < 5
 
 
 class Rounds:

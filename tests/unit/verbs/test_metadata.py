@@ -63,6 +63,26 @@ def test_a_marked_object_counts_one_generation() -> None:
     assert document["metadata"] == wanted, "a second delete changes nothing"
 
 
+@pytest.mark.rows("WRI-017")
+@pytest.mark.parametrize(
+    ("since", "left"),
+    [
+        ("2026-01-02T03:14:05Z", NOW),
+        ("2026-01-02T04:04:06+01:00", NOW),
+        ("2026-01-02T02:04:05-01:30", NOW),
+        ("2026-01-02T04:00:00+01:00", "2026-01-02T04:00:00+01:00"),
+        (NOW, NOW),
+        ("2026-01-02T03:04:04Z", "2026-01-02T03:04:04Z"),
+        ("soon", "soon"),
+    ],
+)
+def test_a_second_delete_brings_a_time_that_lies_ahead_to_now(since: str, left: str) -> None:
+    """The first delete came while the clock was ahead (upstream: markAsDeleting)."""
+    document: dict[str, Any] = {"metadata": {"generation": 2, "deletionTimestamp": since}}
+    metadata.mark_as_deleting(document, NOW)
+    assert document["metadata"] == {"generation": 2, "deletionTimestamp": left, "deletionGracePeriodSeconds": 0}
+
+
 POLICIES: list[tuple[list[str], str, bool | None, list[str]]] = [
     ([], "", None, []),
     (["x"], "", None, ["x"]),

@@ -4,10 +4,11 @@ import csv
 import hashlib
 import hmac
 import secrets
+import ssl
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from cryptography import x509
 from cryptography.x509.oid import NameOID
@@ -174,6 +175,23 @@ def user_of_certificate(der: bytes) -> User | None:
     return proven(User(str(names[-1].value), groups, uid, (credential,)))
 
 
-def valid_until(der: bytes) -> float:
-    """Return the end of a certificate, in seconds since the epoch."""
-    return x509.load_der_x509_certificate(der).not_valid_after_utc.timestamp()
+def verified_chain(connection: ssl.SSLObject) -> list[bytes]:
+    """Return the verified certificates (DER) of a client, its own first; none if it sent none.
+
+    A resumed session has its own only.
+    """
+    own = connection.getpeercert(True)
+    if own is None:
+        return []
+    found: Any = connection
+    if hasattr(found, "get_verified_chain"):
+        return list(found.get_verified_chain()) or [own]
+    der = 2  # OpenSSL's number of the encoding; Python has no name for it before 3.13
+    return [certificate.public_bytes(der) for certificate in found._sslobj.get_verified_chain() or ()] or [own]
+
+
+def validity(chain: Iterable[bytes]) -> tuple[float, float]:
+    """Return begin and end (Unix time) of the time in which all certificates of a chain are valid."""
+    found = [x509.load_der_x509_certificate(der) for der in chain]
+    begins = (certificate.not_valid_before_utc.timestamp() for certificate in found)
+    return max(begins), min(certificate.not_valid_after_utc.timestamp() for certificate in found)

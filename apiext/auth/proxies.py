@@ -4,14 +4,13 @@ import ssl
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from apiext.auth.authentication import user_of_certificate
+from apiext.auth.authentication import user_of_certificate, verified_chain
 from apiext.auth.user import REFUSED, User, proven, readable, unescaped
 from apiext.config import ProxyConfig
 from apiext.trust import subject_of
@@ -48,7 +47,7 @@ class Proxies:
 
     def holder(self, connection: ssl.SSLObject) -> Holder:
         """Return who sent the certificate of a connection, which the handshake has verified by one of the CAs."""
-        chain = _chain(connection)
+        chain = verified_chain(connection)
         if not chain:
             return Holder(None, False)
         signers = frozenset(chain) if len(chain) > 1 else self._issuers(chain[0])
@@ -99,18 +98,6 @@ def _first(headers: Sequence[tuple[str, str]], wanted: Sequence[str]) -> str:
 def _certificates(path: str) -> frozenset[bytes]:
     found = x509.load_pem_x509_certificates(Path(path).read_bytes())
     return frozenset(certificate.public_bytes(Encoding.DER) for certificate in found)
-
-
-def _chain(connection: ssl.SSLObject) -> list[bytes]:
-    """Return the verified certificates of a client, its own first; none if it sent none."""
-    own = connection.getpeercert(True)
-    if own is None:
-        return []
-    found: Any = cast(Any, connection)
-    if hasattr(found, "get_verified_chain"):
-        return list(found.get_verified_chain()) or [own]
-    der = 2  # OpenSSL's number of the encoding; Python has no name for it before 3.13
-    return [certificate.public_bytes(der) for certificate in found._sslobj.get_verified_chain() or ()] or [own]
 
 
 def _issued(authority: bytes, leaf: x509.Certificate) -> bool:

@@ -17,8 +17,8 @@ from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 from aiohttp.web_protocol import _ErrInfo
 
 from apiext import limits
-from apiext.auth.authentication import user_of_certificate, valid_until
-from apiext.auth.proxies import Proxies
+from apiext.auth.authentication import user_of_certificate, validity, verified_chain
+from apiext.auth.proxies import Holder, Proxies
 from apiext.auth.user import REFUSED, User
 from apiext.http import refusals, responses
 from apiext.http.exchange import Exchange, Handler, Reply, StreamReply
@@ -66,8 +66,23 @@ class ApiHandler(Turns):
 
     is_allowed_page = False
     __slots__ = (
-        "_alone", "_expiry", "_head", "_large", "_repeats", "_request", "_secure", "_sender", "_sent", "_service",
-        "_sink", "_sized", "certificate_user", "is_proxy", "seen_headers", "seen_plain",
+        "_alone",
+        "_head",
+        "_holder",
+        "_large",
+        "_repeats",
+        "_request",
+        "_secure",
+        "_sender",
+        "_sent",
+        "_service",
+        "_sink",
+        "_sized",
+        "_valid",
+        "certificate_user",
+        "is_proxy",
+        "seen_headers",
+        "seen_plain",
     )  # fmt: skip
 
     def __init__(self, manager: web.Server, service: Service, *, loop: "AbstractEventLoop", **settings: Any) -> None:
@@ -81,7 +96,8 @@ class ApiHandler(Turns):
         self._sent: object = None  # the headers that say so, unless they are large
         self._head = 0  # bytes of a head that is not complete
         self._large = False  # whether so much came that the last head may be large
-        self._expiry: asyncio.TimerHandle | None = None
+        self._holder: Holder | None = None  # of the client certificate ...
+        self._valid = (0.0, 0.0)  # ... and between which wall clock times it counts
         self._alone = False  # whether the last request had all that came with it
         self._repeats = Repeats()
         self.certificate_user: User | None = None
@@ -96,9 +112,12 @@ class ApiHandler(Turns):
         super().connection_made(transport)
         found = cast("ssl.SSLObject | None", transport.get_extra_info("ssl_object"))
         self._secure = found is not None
-        certificate = found.getpeercert(True) if found is not None else None
-        if found is not None and certificate:
-            self._believe(found, certificate)
+        chain = verified_chain(found) if found is not None else ()
+        if found is not None and chain:
+            proxies = self._service.proxies
+            self._holder = proxies.holder(found) if proxies else Holder(user_of_certificate(chain[0]), False)
+            self._valid = validity(chain)
+            self._check_validity(self._holder)
         # Linux ends those, too, whose peer acknowledges but takes nothing: a reader may pause for minutes
         set_option(transport, socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", round(limits.UNREAD_TIMEOUT * 1000))
         if self._keepalive_handle is not None:
@@ -106,27 +125,18 @@ class ApiHandler(Turns):
         self._next_keepalive_close_time = self._loop.time() + limits.HEAD_TIMEOUT
         self._keepalive_handle = self._loop.call_at(self._next_keepalive_close_time, self._process_keepalive)
 
-    def _believe(self, connection: ssl.SSLObject, certificate: bytes) -> None:
-        """Take note of whom a client's certificate names, for as long as it is valid (upstream: each request asks)."""
-        proxies = self._service.proxies
-        if proxies is not None:
-            holder = proxies.holder(connection)
-            self.certificate_user, self.is_proxy = holder.user, holder.is_proxy
-        else:
-            self.certificate_user = user_of_certificate(certificate)
-        left = max(0.0, valid_until(certificate) - time())
-        self._expiry = self._loop.call_later(left, self._disbelieve)
-
-    def _disbelieve(self) -> None:
-        self.certificate_user, self.is_proxy, self.seen_headers = REFUSED, False, None
+    def _check_validity(self, holder: Holder) -> None:
+        """Compare the client certificate with the wall clock, which a timer of the loop does not follow: 0.2 us."""
+        begin, end = self._valid
+        user, is_proxy = (holder.user, holder.is_proxy) if begin <= time() <= end else (REFUSED, False)
+        if user is not self.certificate_user or is_proxy is not self.is_proxy:
+            self.certificate_user, self.is_proxy, self.seen_headers = user, is_proxy, None
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Let go of all that this connection holds, or soon, as many others are lost with it."""
         self._service.farewells.put(lambda: self._lost(exc))
 
     def _lost(self, exc: BaseException | None) -> None:
-        if self._expiry is not None:
-            self._expiry.cancel()
         sink = self._sink
         if sink is not None:
             self._sink = None
@@ -251,6 +261,8 @@ class ApiHandler(Turns):
             or message.version != HttpVersion11
         ):
             return False
+        if self._holder is not None:
+            self._check_validity(self._holder)
         reply = fast.answer(message.path, cast(Any, message.headers), message.raw_headers, self)
         transport = self.transport
         if reply is None or transport is None:
@@ -285,6 +297,8 @@ class ApiHandler(Turns):
             return False
         if message.path == "*" and message.method == "OPTIONS":  # upstream: Go's server answers it before any handler
             return self._send(audit_id(""), Reply(200, ""), 0)
+        if self._holder is not None:
+            self._check_validity(self._holder)
         whole = request.whole
         head = whole.head if whole is not None else self._read_head(message)
         exchange = Exchange(head, self, self._loop.time())

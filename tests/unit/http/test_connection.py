@@ -2,20 +2,14 @@
 
 import asyncio
 import socket
-import ssl
 import time
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
 from apiext import limits
-from apiext.auth import certificates
-from apiext.auth.authentication import Credentials
-from apiext.auth.user import authenticated
 from apiext.http.connection import ApiHandler
 from apiext.http.farewells import Farewells
-from apiext.http.server import ask_clients, tls_context
 from tests.unit.http.support import COLLECTION, Shelf, connected, on_uvloop, serving
 
 FAST = pytest.mark.parametrize("fast", [True, False], ids=["fast", "ordinary"])
@@ -99,35 +93,6 @@ async def test_a_declined_upgrade_that_comes_with_its_connection(more: bytes) ->
         assert (b"Connection: close" in answer) is bool(more)
         ours.close()
         transport.close()
-
-
-@pytest.mark.rows("AUT-001")
-@FAST
-@on_uvloop
-async def test_a_certificate_that_runs_out_counts_no_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fast: bool
-) -> None:
-    authority = certificates.load_authority(tmp_path)
-    pair = certificates.load_serving(tmp_path, authority, certificates.serving_names("127.0.0.1"))
-    context, ca = tls_context(str(pair.certificate), str(pair.key)), str(tmp_path / "ca.crt")
-    ask_clients(context, ca)
-    pem, key = certificates.issue_client(authority, "alice")
-    (tmp_path / "client.pem").write_bytes(pem + key)
-    ours = ssl.create_default_context(cafile=ca)
-    ours.load_cert_chain(tmp_path / "client.pem")
-    shelf = Shelf()
-    shelf.put("a")
-    soon = time.time() + 0.3
-    monkeypatch.setattr("apiext.http.connection.valid_until", lambda certificate: soon)
-    authenticator = Credentials({"sesame": authenticated("bob")})
-    async with (
-        serving(shelf, authenticator=authenticator, tls=context, fast_path=fast) as server,
-        connected(server, ours) as client,
-    ):
-        assert (await client.ask("GET", ONE)).code == 200
-        await asyncio.sleep(soon - time.time() + 0.05)
-        assert (await client.ask("GET", ONE)).code == 401
-        assert (await client.ask("GET", ONE, Authorization="Bearer sesame")).code == 200
 
 
 @pytest.mark.parametrize("path", [COLLECTION, "/apis/none.example.com/v1/x"])

@@ -3,6 +3,8 @@
 import asyncio
 import gzip
 import ssl
+import time
+from datetime import timedelta
 from pathlib import Path
 
 import orjson
@@ -12,9 +14,12 @@ from apiext import limits
 from apiext.auth import certificates
 from apiext.auth.authentication import Credentials
 from apiext.auth.authorization import Attributes, Decision
+from apiext.auth.proxies import Proxies
 from apiext.auth.user import authenticated
 from apiext.catalog.converted import NeedsConversion
 from apiext.catalog.stored import WrongVersion
+from apiext.config import ProxyConfig
+from apiext.http import connection
 from apiext.http.server import ask_clients, tls_context
 from tests.unit.http.support import COLLECTION, Shelf, connected, on_uvloop, serving, until
 
@@ -212,6 +217,44 @@ async def test_client_certificates(tmp_path: Path) -> None:
             assert (await client.ask("GET", ONE)).code == 200
     assert shelf.calls[0].user.name == "alice"
     assert shelf.calls[0].user.groups == ("devs", "system:authenticated")
+
+
+@FAST
+@pytest.mark.rows("AUT-001")
+@pytest.mark.parametrize("proxied", [False, True], ids=["alone", "proxied"])
+def test_a_client_certificate_ends_by_the_wall_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fast: bool, proxied: bool
+) -> None:
+    """A machine that slept, or whose clock was set: the timers of the loop know nothing of it."""
+    authority = certificates.load_authority(tmp_path)
+    pair = certificates.load_serving(tmp_path, authority, certificates.serving_names("127.0.0.1"))
+    ca = str(tmp_path / "ca.crt")
+    context = tls_context(str(pair.certificate), str(pair.key))
+    ask_clients(context, ca)
+    pem, key = certificates.issue_client(authority, "alice", ["devs"], timedelta(hours=1))
+    (tmp_path / "client.pem").write_bytes(pem + key)
+    ours = ssl.create_default_context(cafile=ca)
+    ours.load_cert_chain(tmp_path / "client.pem")
+    proxies = Proxies(ProxyConfig(ca, allowed_names=("no",)), ca) if proxied else None
+    later = 0.0
+    monkeypatch.setattr(connection, "time", lambda: time.time() + later)
+    shelf = Shelf()
+    shelf.put("a")
+
+    @on_uvloop
+    async def ask() -> None:
+        nonlocal later
+        known = Credentials({"sesame": authenticated("bob")})
+        async with (
+            serving(shelf, authenticator=known, tls=context, fast_path=fast, proxies=proxies) as server,
+            connected(server, ours) as client,
+        ):
+            for later, code in ((0, 200), (3590, 200), (3700, 401), (7200, 401), (10, 200), (-3590, 200), (-3700, 401)):
+                for url in (COLLECTION, ONE):
+                    assert (await client.ask("GET", url)).code == code, (later, url)
+                    assert (await client.ask("GET", url, Authorization="Bearer sesame")).code == 200
+
+    ask()
 
 
 @pytest.mark.rows("ERR-16", "WRI-025")
